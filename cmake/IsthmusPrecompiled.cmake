@@ -8,9 +8,8 @@
 #   code generation must not call this function; a source file with COMPILE_OPTIONS of its own needs the property
 #   SKIP_PRECOMPILE_HEADERS.
 #
-# Headers and sources still include all that they use: a build with -DISTHMUS_PCH=OFF checks that. ON is not the
-# default yet: the CUDA sources and all tests have to be built with it first.
-option(ISTHMUS_PCH "Precompile the headers that most sources include" OFF)
+# Headers and sources still include all that they use: a build with -DISTHMUS_PCH=OFF checks that.
+option(ISTHMUS_PCH "Precompile the headers that most sources include" ON)
 if(ISTHMUS_PCH AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # With std::string precompiled GCC 12 sees impossible sizes in "text" + string and string.insert, as it sees
   # impossible overlaps (GCC PR 105651). A build without precompiled headers keeps these warnings.

@@ -24,7 +24,8 @@ class Choices {
   int below(int n) { return byte() % n; }
   bool one_in(int n) { return byte() % n == 1; }
   std::vector<std::byte> some() {
-    std::vector<std::byte> taken(std::min<std::size_t>(byte(), bytes_.size()));
+    const std::size_t wanted = byte();  // read before the rest is counted
+    std::vector<std::byte> taken(std::min(wanted, bytes_.size()));
     std::copy_n(bytes_.begin(), taken.size(), taken.begin());
     bytes_ = bytes_.subspan(taken.size());
     return taken;

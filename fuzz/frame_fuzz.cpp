@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/hash.h"
+#include "transport/exchange_engine.h"
 #include "transport/frame.h"
-#include "transport/peer_exchange_engine.h"
 
 namespace {
 
@@ -63,8 +63,9 @@ void talk(std::span<const std::byte> input, bool elastic, bool moves_shares) {
   const std::shared_ptr<const Codec> codec = make_codec("int8:256");
   // Member 0 decides who is there, member 1 is told; frames come from the other two.
   const int self = elastic ? 1 : 0;
-  ExchangeEngine engine(
-      {.self = Rank(self), .members = 3, .elastic = elastic, .moves_shares = moves_shares});
+  ExchangeEngine engine({.self = Rank(self),
+                         .members = 3,
+                         .exchange = {.elastic = elastic, .moves_shares = moves_shares}});
   const SyncId ids[] = {
       {FragmentId(0), StepIndex(1)}, {FragmentId(1), StepIndex(1)}, {FragmentId(2), StepIndex(1)}};
   constexpr ReductionKind kKinds[] = {ReductionKind::kReduce, ReductionKind::kGather,

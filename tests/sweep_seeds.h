@@ -15,9 +15,10 @@
 #include <string>
 #include <vector>
 
-namespace isthmus::testing_support {
+#include "test_paths.h"
+#include "test_weight.h"
 
-inline bool sweeping() { return GTEST_FLAG_GET(shuffle); }
+namespace isthmus::testing_support {
 
 /// "Suite.Test" of the one that runs.
 inline std::string name_of_test() {
@@ -28,8 +29,9 @@ inline std::string name_of_test() {
 /// Those of the running test in the list of those that have failed: lines "NAME SEED why", and
 /// comments behind #.
 inline std::vector<std::uint64_t> kept_seeds() {
-  std::ifstream list(ISTHMUS_FAILING_SEEDS);
-  EXPECT_TRUE(list.is_open()) << ISTHMUS_FAILING_SEEDS;
+  const std::string path = std::string(kTestsFolder) + "/failing_seeds.txt";
+  std::ifstream list(path);
+  EXPECT_TRUE(list.is_open()) << path;
   std::vector<std::uint64_t> seeds;
   for (std::string line; std::getline(list, line);) {
     std::istringstream words(line);

@@ -36,6 +36,12 @@ using Rank = Index<struct RankTag, int>;
 /// Fragment of the model, counted from 0 in the fragment table's order.
 using FragmentId = Index<struct FragmentTag, int>;
 
+/// `of` as a place in a container.
+template <typename Tag, typename Rep>
+[[nodiscard]] constexpr std::size_t index(const Index<Tag, Rep>& of) {
+  return static_cast<std::size_t>(of.value());
+}
+
 /// Time of a run: nanoseconds since its start, real or virtual (the seam decides).
 struct RunClock {
   using duration = std::chrono::nanoseconds;
@@ -47,6 +53,9 @@ struct RunClock {
 using Duration = RunClock::duration;
 using TimePoint = RunClock::time_point;
 inline constexpr TimePoint kNever = TimePoint::max();
+[[nodiscard]] constexpr double in_seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
 
 /// Half-open range of canonical element ids: places in the flat, mesh-independent order of all
 /// parameters.

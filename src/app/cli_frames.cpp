@@ -8,7 +8,7 @@
 namespace isthmus::app {
 namespace {
 
-constexpr std::string_view kHelp =
+constexpr std::string_view kFramesHelp =
     "Shows what went to and came from each site, the rounds that took longest and what each of\n"
     "them waited for, as the site saw it that wrote the recording:\n\n"
     "  isthmus train run.toml --site east --out runs/wan/east --record east.frames\n"
@@ -19,7 +19,7 @@ constexpr std::string_view kHelp =
 
 void add_frames_command(CLI::App& app, Parsed& parsed) {
   CLI::App* command = subcommand(app, "frames", "show what `train --record` has written down");
-  command->footer(std::string(kHelp));
+  command->footer(std::string(kFramesHelp));
   // Shared by the flags, which fill it, and the action, which `parsed` keeps.
   const auto arguments = std::make_shared<FramesArguments>();
   command->add_option("FILE", arguments->file, "the recording; FILE.old beside it is read too")

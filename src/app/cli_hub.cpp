@@ -9,7 +9,7 @@
 namespace isthmus::app {
 namespace {
 
-constexpr std::string_view kHelp =
+constexpr std::string_view kHubHelp =
     "With [hub] in the file, this process says who is there and which rounds are final, so that\n"
     "any site may die, the first too. It trains nothing and needs no data and no GPU. What it has\n"
     "decided is in DIR/hub.log; when it dies the sites go on training until a round needs it, and\n"
@@ -75,7 +75,7 @@ void add_keys_commands(CLI::App& hub, Parsed& parsed) {
 void add_hub_command(CLI::App& app, Parsed& parsed) {
   CLI::App* command = subcommand(app, "hub", "say which rounds of a run's sites are final");
   HubArguments& arguments = parsed.hub;
-  command->footer(std::string(kHelp));
+  command->footer(std::string(kHubHelp));
   add_keys_commands(*command, parsed);
   command->require_subcommand(0, 1);
   command->add_option("CONFIG", arguments.config, "TOML file that describes the run")

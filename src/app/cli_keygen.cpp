@@ -5,7 +5,7 @@
 namespace isthmus::app {
 namespace {
 
-constexpr std::string_view kHelp =
+constexpr std::string_view kKeygenHelp =
     "Links beyond this machine are encrypted when every site has a key. For each name this writes\n"
     "DIR/NAME.key, which holds the secret: take it to that site and nowhere else. What is printed\n"
     "is public and goes into the configuration, the same at all sites.\n\n"
@@ -16,7 +16,7 @@ constexpr std::string_view kHelp =
 
 void add_keygen_command(CLI::App& app, Parsed& parsed) {
   CLI::App* command = subcommand(app, "keygen", "make the keys that sites prove themselves with");
-  command->footer(std::string(kHelp));
+  command->footer(std::string(kKeygenHelp));
   command->add_option("NAME", parsed.keygen.names, "sites, as site.name calls them")->required();
   command->add_option("--out", parsed.keygen.out, "folder to write into (default: keys)")
       ->type_name("DIR");

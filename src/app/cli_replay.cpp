@@ -5,7 +5,7 @@
 namespace isthmus::app {
 namespace {
 
-constexpr std::string_view kHelp =
+constexpr std::string_view kReplayHelp =
     "A member that comes late needs no weights from the others: those that the run began from, or\n"
     "any of its checkpoints, and method.log give them, bit for bit. The log's digests are "
     "compared\n"
@@ -18,7 +18,7 @@ constexpr std::string_view kHelp =
 void add_replay_command(CLI::App& app, Parsed& parsed) {
   CLI::App* command =
       subcommand(app, "replay", "weights of an spsa run, from where it began and its log");
-  command->footer(std::string(kHelp));
+  command->footer(std::string(kReplayHelp));
   command->add_option("LOG", parsed.replay.log, "method.log of the run")->required();
   command
       ->add_option("BASE", parsed.replay.base,

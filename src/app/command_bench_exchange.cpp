@@ -9,7 +9,7 @@
 #include "app/json_line.h"
 #include "app/owner_shares.h"
 #include "app/played_ways.h"
-#include "app/run_worlds.h"
+#include "app/run_settings.h"
 #include "app/text_table.h"
 #include "app/ways_table.h"
 #include "core/links_file.h"

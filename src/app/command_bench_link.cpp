@@ -33,8 +33,6 @@ constexpr int kMostStreams = 64;
 constexpr Duration kLookForSignals = std::chrono::milliseconds(200);
 constexpr Duration kBetweenWords = std::chrono::seconds(10);
 
-double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 /// One line that is redrawn, or lines below one another.
 class SurveyProgress {
  public:
@@ -197,7 +195,7 @@ void gather(NetworkTransport& transport, const LinkParty& party, Runtime& runtim
     }
     if (runtime.clock().now() >= deadline) {
       throw PeerError(fmt::format("the sites did not come together within {}: {}",
-                                  human_time(seconds(party.gather)), joined.error().what));
+                                  human_time(in_seconds(party.gather)), joined.error().what));
     }
     if (runtime.clock().now() >= next_word) {
       progress.say(joined.error().what);
@@ -212,7 +210,7 @@ std::unique_ptr<NetworkTransport> meet(const BenchLinkArguments& arguments, Runt
   const bool calls = !arguments.to.empty();
   MeetingOptions meeting{
       .name = arguments.site.name.empty() ? (calls ? "caller" : "listener") : arguments.site.name,
-      .patience_s = seconds(party.gather),
+      .patience_s = in_seconds(party.gather),
       .check = stop_at_signal};
   std::unique_ptr<NetworkTransport> transport;
   if (!calls) {
@@ -286,7 +284,7 @@ int command_bench_link(const BenchLinkArguments& arguments, Session& session) {
       fmt::format("{} link{} between {} sites, one at a time: about {} once all are here "
                   "(--seconds {:g} a direction; long round trips take longer)",
                   pairs, pairs == 1 ? "" : "s", members,
-                  human_time(seconds(survey_time(members, plan))), arguments.seconds));
+                  human_time(in_seconds(survey_time(members, plan))), arguments.seconds));
   std::unique_ptr<SiteRoutes> routes;  // ends after the transport
   const std::unique_ptr<NetworkTransport> transport =
       file ? make_zmq_transport(runtime, party.options) : meet(arguments, runtime, party, progress);
@@ -311,7 +309,7 @@ int command_bench_link(const BenchLinkArguments& arguments, Session& session) {
     progress.say(fmt::format("[{}/{}] {} -> {} {}, {} -> {} {}, round trip {}", done, all,
                              name(pair.a), name(pair.b), human_rate(pair.up.bits_per_s),
                              name(pair.b), name(pair.a), human_rate(pair.down.bits_per_s),
-                             human_time(seconds(pair.echo.p50))));
+                             human_time(in_seconds(pair.echo.p50))));
   };
   const Survey survey = survey_links(*transport, runtime, options);
   if (routes) routes->finish_in_order();

@@ -227,7 +227,7 @@ std::vector<Finding> examine() {
   return findings;
 }
 
-std::string_view name_of(Verdict verdict) {
+std::string_view verdict_name(Verdict verdict) {
   constexpr std::string_view kNames[] = {"good", "note", "bad"};
   return kNames[static_cast<std::size_t>(verdict)];
 }
@@ -242,7 +242,7 @@ int command_doctor(Session& session) {
       parts.push_back(JsonLine()
                           .add("name", finding.name)
                           .add("value", finding.value)
-                          .add("verdict", name_of(finding.verdict))
+                          .add("verdict", verdict_name(finding.verdict))
                           .add("advice", finding.advice)
                           .str());
     }

@@ -19,8 +19,8 @@
 namespace isthmus::app {
 namespace {
 
-constexpr double kMostSeconds = 600;
-constexpr Duration kLookForSignals = std::chrono::milliseconds(200);
+constexpr double kLongestCheck = 600;
+constexpr Duration kLookBetweenChecks = std::chrono::milliseconds(200);
 constexpr Duration kForTheOthers = std::chrono::seconds(2);
 
 /// What is known of one other site.
@@ -87,9 +87,9 @@ int command_doctor_site(const DoctorSiteArguments& arguments, Session& session) 
     throw UsageError(fmt::format("doctor: --site is missing: which site of {} is this?",
                                  arguments.config.string()));
   }
-  if (!(arguments.seconds > 0 && arguments.seconds <= kMostSeconds)) {
+  if (!(arguments.seconds > 0 && arguments.seconds <= kLongestCheck)) {
     throw UsageError(
-        fmt::format("doctor: --seconds {}: must be in (0, {}]", arguments.seconds, kMostSeconds));
+        fmt::format("doctor: --seconds {}: must be in (0, {}]", arguments.seconds, kLongestCheck));
   }
   const SignalScope signals;
   SystemRuntime runtime;
@@ -107,7 +107,7 @@ int command_doctor_site(const DoctorSiteArguments& arguments, Session& session) 
   transport->join(routes->endpoints());
   bool joined = false;
   while (!joined && runtime.clock().now() < end) {
-    const TimePoint look = std::min(end, runtime.clock().now() + kLookForSignals);
+    const TimePoint look = std::min(end, runtime.clock().now() + kLookBetweenChecks);
     joined = transport->await_members(look).has_value();
     if (!joined) runtime.sleep_until(look);  // a refusal by one is no news of the others
     stop_at_signal();

@@ -11,6 +11,7 @@
 #include "app/hub_board.h"
 #include "app/hub_keys.h"
 #include "app/hub_lives.h"
+#include "app/hub_page.h"
 #include "app/links_flag.h"
 #include "app/owner_shares.h"
 #include "app/signals.h"

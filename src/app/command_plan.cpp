@@ -7,7 +7,6 @@
 #include "app/json_line.h"
 #include "app/link_commands.h"
 #include "app/run_parts.h"
-#include "app/run_worlds.h"
 #include "app/text_table.h"
 #include "core/links_file.h"
 #include "core/suggest.h"

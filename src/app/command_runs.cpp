@@ -30,8 +30,8 @@ bool is_run(const Storage& storage, const fs::path& folder) {
   return storage.kind(folder / "manifest.json") == FileKind::kFile;
 }
 
-void find_runs(const Storage& storage, const fs::path& folder, int depth,
-               std::vector<fs::path>& runs) {
+void runs_below(const Storage& storage, const fs::path& folder, int depth,
+                std::vector<fs::path>& runs) {
   if (is_run(storage, folder)) {
     runs.push_back(folder);
     return;
@@ -39,7 +39,7 @@ void find_runs(const Storage& storage, const fs::path& folder, int depth,
   if (depth == 0) return;
   for (const std::string& name : storage.list(folder)) {
     if (storage.kind(folder / name) == FileKind::kDirectory) {
-      find_runs(storage, folder / name, depth - 1, runs);
+      runs_below(storage, folder / name, depth - 1, runs);
     }
   }
 }
@@ -73,7 +73,7 @@ void check_tag(const std::string& tag) {
   }
 }
 
-struct Row {
+struct RunRow {
   fs::path run;
   std::vector<std::string> tags;
   RunStatus status;
@@ -81,8 +81,8 @@ struct Row {
 };
 
 /// A folder that cannot be understood is a row that says why, not the end of the list.
-Row look(const Storage& storage, const fs::path& run) {
-  Row row;
+RunRow look(const Storage& storage, const fs::path& run) {
+  RunRow row;
   row.run = run;
   try {
     row.tags = tags_of(storage, run);
@@ -93,7 +93,7 @@ Row look(const Storage& storage, const fs::path& run) {
   return row;
 }
 
-std::string row_json(const Row& row) {
+std::string row_json(const RunRow& row) {
   JsonLine line;
   line.add("run", row.run.string()).add("tags", row.tags);
   if (row.word.empty()) {
@@ -130,12 +130,12 @@ int command_runs_list(const RunsArguments& arguments, Session& session) {
                                   arguments.folder.string()));
   }
   std::vector<fs::path> runs;
-  find_runs(storage, arguments.folder, kDepth, runs);
+  runs_below(storage, arguments.folder, kDepth, runs);
   std::ranges::sort(runs);
   TextTable table({"run", "state", "method", "workers", "step", "of", "eval loss", "tags"});
   std::size_t shown = 0;
   for (const fs::path& run : runs) {
-    const Row row = look(storage, run);
+    const RunRow row = look(storage, run);
     const bool wanted = std::ranges::all_of(arguments.tags, [&](const std::string& tag) {
       return std::ranges::find(row.tags, tag) != row.tags.end();
     });

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "app/progress.h"
+#include "app/site_arguments.h"
 #include "app/terminal.h"
 #include "app/usage_error.h"
 #include "isthmus/config.h"
@@ -34,14 +35,6 @@ struct Session {
 /// A method as the JSON object of `methods` and `explain`.
 [[nodiscard]] std::string method_json(const MethodInfo& method);
 
-/// `train --site NAME`: this process is one site of several.
-struct SiteArguments {
-  std::string name;                    // one of [[site]], or "auto": by the environment
-  std::string listen;                  // HOST:PORT to bind; empty: site.address's port, everywhere
-  std::filesystem::path key_file;      // secret key; empty: keys/NAME.key beside the configuration
-  std::vector<std::string> addresses;  // "NAME=HOST:PORT": other addresses than the file's
-  bool mpi = false;                    // the sites are the processes of an MPI job
-};
 struct TrainArguments {
   std::filesystem::path config;
   std::vector<std::string> overrides;  // --set, and --workers N as run.workers=N

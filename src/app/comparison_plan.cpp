@@ -8,7 +8,6 @@
 
 #include "app/commands.h"
 #include "app/run_parts.h"
-#include "app/run_worlds.h"
 #include "core/check.h"
 #include "core/hash.h"
 #include "core/storage.h"

@@ -7,7 +7,6 @@
 #include "app/commands.h"
 #include "app/owner_shares.h"
 #include "app/run_parts.h"
-#include "app/run_worlds.h"
 #include "inner/model_cost.h"
 #include "kernels/thread_team.h"
 #include "sim/topology.h"

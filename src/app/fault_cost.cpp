@@ -14,8 +14,6 @@
 namespace isthmus::app {
 namespace {
 
-double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 /// "cut of east - west", "pause of east".
 std::string name_of(const FaultConfig& fault) {
   return fault.site.empty() ? fmt::format("{} of {} - {}", fault.kind, fault.a, fault.b)
@@ -25,15 +23,16 @@ std::string name_of(const FaultConfig& fault) {
 std::vector<std::string> notes_on(const Config& config, double clock_s) {
   std::vector<std::string> notes;
   for (const FaultConfig& fault : config.faults) {
-    const std::string name = fmt::format("{} at {}", name_of(fault), human_time(seconds(fault.at)));
+    const std::string name =
+        fmt::format("{} at {}", name_of(fault), human_time(in_seconds(fault.at)));
     const bool silences = fault.kind == "cut" || fault.kind == "pause";
-    if (seconds(fault.at) >= clock_s) {
+    if (in_seconds(fault.at) >= clock_s) {
       notes.push_back(fmt::format("{}: the run had ended by then", name));
     } else if (silences && fault.lasts > config.net.dead_after) {
       notes.push_back(
           fmt::format("{}: all wait here; sites of `train --site` leave one out that is silent for "
                       "net.dead_after = {}, go on without it, and take it in again",
-                      name, human_time(seconds(config.net.dead_after))));
+                      name, human_time(in_seconds(config.net.dead_after))));
     }
   }
   return notes;
@@ -64,7 +63,7 @@ FaultCost cost_of_faults(const Config& config, const Prediction& prediction, Dur
     const RetimedRun again =
         Retimer(without).over(without.links, static_cast<std::int64_t>(without.run.seed));
     cost.exact = !resumed;  // syncs under way were begun again
-    cost.without_s = seconds(again.end().time_since_epoch());
+    cost.without_s = in_seconds(again.end().time_since_epoch());
   }
   cost.cost_s = clock_s - cost.without_s;
   return cost;

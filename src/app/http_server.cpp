@@ -18,8 +18,6 @@ constexpr Duration kWindow = std::chrono::seconds(1);
 constexpr Duration kNoRoom = std::chrono::milliseconds(200);  // after the machine refused one
 constexpr double kLongestWait = 60;                           // seconds
 
-double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 std::string_view reason(int status) {
   switch (status) {
     case 200:
@@ -104,7 +102,7 @@ void HttpServer::turn() {
     all.push_back({.descriptor = each.socket.descriptor(), .to_read = !writes, .to_write = writes});
     until = std::min(until, each.deadline);
   }
-  wait_for_any(all, seconds(until - now));
+  wait_for_any(all, in_seconds(until - now));
   stopping_ = all[0].ready;
   now = runtime_.clock().now();
   std::size_t i = 2;

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a hub's pages tell (hub --http): who is there, which rounds are final, what its log costs.
-// Told by the hub's tasks, over all lives of one process; looked at by the server's.
+// Told by the hub's tasks, over all lives of one process; looked at by the server's
+// (app/hub_page.h).
 #pragma once
 
 #include <cstdint>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "app/http_server.h"
-#include "isthmus/types.h"
+#include "isthmus/runtime.h"
 
 namespace isthmus::app {
 
@@ -50,8 +49,5 @@ class HubBoard {
   HubStatus status_;
   std::optional<TimePoint> committed_;
 };
-
-/// The pages: "/", "/metrics", "/healthz"; 404 for any other.
-[[nodiscard]] HttpReply hub_page(std::string_view path, const HubStatus& status);
 
 }  // namespace isthmus::app

@@ -8,10 +8,10 @@
 #include <memory>
 #include <optional>
 
-#include "app/commands.h"
 #include "app/hub_keys.h"
 #include "app/hub_log.h"
 #include "app/hub_run.h"
+#include "app/site_arguments.h"
 #include "core/file_lock.h"
 #include "core/storage.h"
 #include "core/system_runtime.h"

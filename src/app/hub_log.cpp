@@ -23,7 +23,7 @@ constexpr std::size_t kGrown = std::size_t{1} << 20;
 constexpr std::size_t kAgreedKept = 64;  // steps of long ago are behind every site
 
 // Of records; the first two are HubRecord's.
-constexpr std::uint32_t kSession = 16, kAgreed = 17, kEnd = 18;
+constexpr std::uint32_t kSessionRecord = 16, kAgreedRecord = 17, kEndRecord = 18;
 
 void put_record(std::uint32_t kind, std::span<const std::byte> body, std::vector<std::byte>& out) {
   std::vector<std::byte> head(kRecordHead);
@@ -44,11 +44,11 @@ void put_json(std::uint32_t kind, const nlohmann::json& json, std::vector<std::b
 void put_session(const HubLogContents::Session& session, std::vector<std::byte>& out) {
   nlohmann::json common = nlohmann::json::array();
   for (const auto& [what, value] : session.common) common.push_back({what, value});
-  put_json(kSession, {session.id, session.run_id, session.sites, std::move(common)}, out);
+  put_json(kSessionRecord, {session.id, session.run_id, session.sites, std::move(common)}, out);
 }
 
 void put_agreed(const AgreedNote& note, std::vector<std::byte>& out) {
-  put_json(kAgreed, {note.number, static_cast<int>(note.purpose), note.step.value()}, out);
+  put_json(kAgreedRecord, {note.number, static_cast<int>(note.purpose), note.step.value()}, out);
 }
 
 std::vector<std::byte> file_head() {
@@ -65,7 +65,7 @@ void take(std::uint32_t kind, std::span<const std::byte> body, HubLogContents& c
   const auto expect = [](bool fits, const std::string& why) {
     if (!fits) throw RunError(why);
   };
-  if (kind == kSession) {
+  if (kind == kSessionRecord) {
     const nlohmann::json json = parse_cbor(body, "session");
     contents = {};
     contents.session = {.id = json.at(0).get<std::string>(),
@@ -80,9 +80,9 @@ void take(std::uint32_t kind, std::span<const std::byte> body, HubLogContents& c
     return;
   }
   expect(contents.session.has_value(), "a record before the run it is of");
-  if (kind == kEnd) {
+  if (kind == kEndRecord) {
     contents = {};
-  } else if (kind == kAgreed) {
+  } else if (kind == kAgreedRecord) {
     const nlohmann::json json = parse_cbor(body, "agreed");
     const int purpose = whole_number<int>(json.at(1));
     expect(purpose >= 0 && purpose <= static_cast<int>(Purpose::kWait), "an unknown purpose");
@@ -199,7 +199,7 @@ void HubLog::append(const AgreedNote& note) {
 
 void HubLog::end() {
   std::vector<std::byte> bytes;
-  put_record(kEnd, {}, bytes);
+  put_record(kEndRecord, {}, bytes);
   const std::scoped_lock lock(mutex_);
   write(bytes);
   file_.reset();

@@ -38,53 +38,21 @@ MemberOptions links_of(const HubRun::Options& options, HubEnrolment* enrolment) 
   return links;
 }
 
-HelloNote own_note(const Config& config) {
-  HelloNote own{.run_id = {}, .resumes = false, .held = {}, .common = common_values(config)};
-  append_shares(config, own.common);
-  return own;
-}
-
 }  // namespace
 
 HubRun::HubRun(Options options, HubLog& log)
-    : config_(options.config),
-      keys_(options.keys),
-      board_(options.board),
-      stopped_(options.stopped),
-      log_(log),
-      own_(own_note(config_)),
-      runtime_(options.runtime),
-      queue_(runtime_.make_wait_queue()),
-      session_(log.contents().session),
-      enrolment_(make_enrolment(options)),
-      links_(links_of(options, enrolment_.get())),
+    : all_(std::move(options), log),
+      queue_(all_.options.runtime.make_wait_queue()),
+      enrolment_(make_enrolment()),
+      links_(links_of(all_.options, enrolment_.get())),
       others_follow_(5 * links_.heartbeat / 2),
-      sites_(config_.sites.size()),
-      live_(config_.sites.size(), true),
-      begin_(runtime_.clock().now()),
+      begin_(all_.now()),
       next_word_(begin_ + kBetweenWords),
-      transport_(make_zmq_transport(runtime_, links_)) {
+      transport_(make_zmq_transport(all_.options.runtime, links_)) {
   routes_ = std::make_unique<SiteRoutes>(
-      runtime_, config_.sites, links_, transport_->endpoint(), told_keys_of(*transport_),
-      HubRelay{.place = config_.hub.relay, .running = std::move(options.relay)});
-  if (session_ && session_->sites != config_.workers()) {
-    throw ConfigError(
-        fmt::format("the hub's log is of a run of {} sites, and {} has {}: give "
-                    "another --out",
-                    session_->sites, config_.file.string(), config_.workers()));
-  }
-  if (session_) check_log_shares(config_, session_->common);
-  agree_anew();
-  agreement_->resume(log_.agreed());
-  for (const HubRecord& record : log.contents().history) {
-    if (record.kind != HubRecord::Kind::kEpoch) continue;
-    const auto news = EpochNews::read(record.body, config_.workers());
-    live_ = news->epoch.live;
-  }
-  NotesOut none;
-  for (std::size_t m = 0; m < live_.size(); ++m) {
-    if (!live_[m]) agreement_->leave(Rank(static_cast<int>(m)), none);
-  }
+      all_.options.runtime, all_.config().sites, links_, transport_->endpoint(),
+      told_keys_of(*transport_),
+      HubRelay{.place = all_.config().hub.relay, .running = std::move(all_.options.relay)});
 }
 
 // Its task gives keys to the transport.
@@ -94,30 +62,30 @@ HubRun::~HubRun() {
 
 std::unique_ptr<Relay> HubRun::take_relay() { return routes_->take_relay(); }
 
-std::unique_ptr<HubEnrolment> HubRun::make_enrolment(const Options& options) {
-  if (options.keys == nullptr) return nullptr;
-  const std::optional<LinkKeys> pair = hub_link_options(options.config, options.links).keys;
+std::unique_ptr<HubEnrolment> HubRun::make_enrolment() {
+  if (all_.options.keys == nullptr) return nullptr;
+  const std::optional<LinkKeys> pair = hub_link_options(all_.config(), all_.options.links).keys;
   return std::make_unique<HubEnrolment>(
-      runtime_,
+      all_.options.runtime,
       [this, pair = *pair](const std::string& invitation, std::span<const std::byte> said) {
-        EnrolAnswer answer = keys_->enrol(pair, invitation, said);
+        EnrolAnswer answer = all_.options.keys->enrol(pair, invitation, said);
         // Before the site hears it: it comes with its key at once, and a refusal ends it.
-        if (answer.welcome) transport_->set_keys(keys_->table());
-        if (board_ != nullptr) board_->enrolled(answer.welcome);
+        if (answer.welcome) transport_->set_keys(all_.options.keys->table());
+        if (all_.options.board != nullptr) all_.options.board->enrolled(answer.welcome);
         return answer;
       });
 }
 
 void HubRun::open_exchange() {
   exchange_ = std::make_unique<PeerExchange>(
-      *transport_, runtime_,
+      *transport_, all_.options.runtime,
       PeerExchangeOptions{
           .retry_interval = kNothingIsLost,
-          .shares = first_shares(config_),
+          .shares = first_shares(all_.config()),
           .elastic = true,
-          .min_members = config_.min_sites(),
+          .min_members = all_.config().min_sites(),
           .hub = true,
-          .history = log_.contents().history,
+          .history = all_.log.contents().history,
           .on_records = [this](std::span<const HubRecord> records) { append(records); },
           .on_note =
               [this](Rank from, std::span<const std::byte> bytes) {
@@ -130,13 +98,14 @@ void HubRun::open_exchange() {
           .on_back = [this](Rank site) { push(Back{site}); },
           .on_epoch = [this](const Epoch& epoch) { push(epoch); },
           .on_failure = [this](const std::exception_ptr& failure) { push(failure); },
-          .moves_shares = config_.net.shares == "measured",
+          .moves_shares = all_.config().net.shares == "measured",
           .on_shares =
               [this](const ShareMove& move) {
                 std::vector<std::string> sites;
-                for (const SiteConfig& site : config_.sites) sites.push_back(site.name);
+                for (const SiteConfig& site : all_.config().sites) sites.push_back(site.name);
                 log_info("{}", words_of(move, sites));
               }});
+  all_.exchange = exchange_.get();
 }
 
 void HubRun::push(Event event) {
@@ -145,46 +114,46 @@ void HubRun::push(Event event) {
 
 HubRun::End HubRun::run() {
   std::vector<std::string> endpoints = routes_->endpoints();
-  endpoints.push_back("tcp://" + config_.hub.address);
-  if (keys_ != nullptr) {
-    keys_version_ = keys_->book().version;
-    transport_->set_keys(keys_->table());
+  endpoints.push_back("tcp://" + all_.config().hub.address);
+  if (all_.options.keys != nullptr) {
+    keys_version_ = all_.options.keys->book().version;
+    transport_->set_keys(all_.options.keys->table());
   }
   transport_->join(endpoints, routes_->detours());
-  static_cast<void>(transport_->await_members(now(), {}));  // each is news when it comes
+  static_cast<void>(transport_->await_members(all_.now(), {}));  // each is news when it comes
   open_exchange();
-  TimePoint looked = now();
+  TimePoint looked = all_.now();
   while (true) {
     std::deque<Event> events;
-    (void)queue_->wait([&] { return !events_.empty(); }, now() + kLook);
+    (void)queue_->wait([&] { return !events_.empty(); }, all_.now() + kLook);
     queue_->update([&] { events = std::exchange(events_, {}); });
-    if (now() - looked > config_.net.dead_after / 2) {
+    if (all_.now() - looked > all_.config().net.dead_after / 2) {
       log_warning("this process stood still for {:.1f} s: beginning anew from the log",
-                  std::chrono::duration<double>(now() - looked).count());
+                  std::chrono::duration<double>(all_.now() - looked).count());
       return End::kAnew;
     }
-    looked = now();
+    looked = all_.now();
     look_at_keys();
     for (const Event& event : events) {
       std::visit([this](const auto& each) { take(each); }, event);
     }
-    if (stopped_()) {
+    if (all_.options.stopped()) {
       return End::kStopped;
     }
-    if (nobody_left_ || all_gone()) {
+    if (all_.nobody_left || all_gone()) {
       log_warning("all sites are gone: beginning anew from the log");
       return End::kAnew;
     }
     count_the_lost();
     leave_out_who_stays_away();
-    if (anybody_stands() && exchange_->all_left()) {
-      log_.end();
+    if (all_.anybody_stands() && exchange_->all_left()) {
+      all_.log.end();
       routes_->finish_in_order();
       return End::kAllLeft;
     }
     // By then sites have told what they need no more.
-    if (first_stands_ && now() - *first_stands_ >= kFindBack && log_.has_grown()) {
-      exchange_->with_history([this](std::span<const HubRecord> all) { log_.compact(all); });
+    if (all_.first_stands && all_.now() - *all_.first_stands >= kFindBack && all_.log.has_grown()) {
+      exchange_->with_history([this](std::span<const HubRecord> all) { all_.log.compact(all); });
     }
     say_who_is_awaited();
     tell_board();
@@ -192,74 +161,53 @@ HubRun::End HubRun::run() {
 }
 
 void HubRun::append(std::span<const HubRecord> records) {
-  const TimePoint begin = now();
-  log_.append(records);
-  if (board_ == nullptr) return;
+  const TimePoint begin = all_.now();
+  all_.log.append(records);
+  if (all_.options.board == nullptr) return;
   const auto commits = std::ranges::count(records, HubRecord::Kind::kCommit, &HubRecord::kind);
-  board_->wrote(static_cast<std::uint64_t>(commits), now() - begin, now());
+  all_.options.board->wrote(static_cast<std::uint64_t>(commits), all_.now() - begin, all_.now());
 }
 
 void HubRun::tell_board() {
-  if (board_ == nullptr) return;
-  std::vector<bool> here(sites_.size());
+  if (all_.options.board == nullptr) return;
+  std::vector<bool> here(all_.sites.size());
   for (std::size_t m = 0; m < here.size(); ++m) {
-    here[m] = live_[m] && sites_[m].standing && !sites_[m].lost;
+    here[m] = all_.live[m] && all_.sites[m].standing && !all_.sites[m].lost;
   }
-  board_->see(here);
-  board_->run(session_ ? session_->run_id : "");
+  all_.options.board->see(here);
+  all_.options.board->run(all_.session ? all_.session->run_id : "");
 }
 
 /// Told to all, whoever has changed them: a command beside this process, or an invitation.
 void HubRun::look_at_keys() {
-  if (keys_ == nullptr) return;
-  static_cast<void>(keys_->look());
-  if (const std::uint64_t version = keys_->book().version; version != keys_version_) {
+  if (all_.options.keys == nullptr) return;
+  static_cast<void>(all_.options.keys->look());
+  if (const std::uint64_t version = all_.options.keys->book().version; version != keys_version_) {
     keys_version_ = version;
-    transport_->set_keys(keys_->table());
+    transport_->set_keys(all_.options.keys->table());
     log_info("who is let in has changed: `isthmus hub keys` tells");
   }
-  if (!anybody_stands() && !first_stands_ && all_have_come()) begin_session();
-}
-
-bool HubRun::is_awaited(Rank rank) const {
-  if (keys_ == nullptr) return true;
-  const SiteConfig& each = config_.sites[static_cast<std::size_t>(rank.value())];
-  const HubKeyBook book = keys_->book();
-  return !book.key_of(each.name, each.key).empty() ||
-         book.is_invited(each.name, static_cast<std::int64_t>(unix_now()));
-}
-
-bool HubRun::all_have_come() const {
-  int here = 0;
-  for (std::size_t m = 0; m < sites_.size(); ++m) {
-    const bool said = sites_[m].hello.has_value();
-    if (!said && is_awaited(Rank(static_cast<int>(m)))) return false;
-    here += said ? 1 : 0;
-  }
-  return here >= std::max(1, config_.min_sites());
-}
-
-bool HubRun::anybody_stands() const {
-  return std::ranges::any_of(sites_, [](const Site& each) { return each.standing; });
+  sessions_.begin_if_all_have_come();
 }
 
 /// All who stood are lost, and none has left in order.
 bool HubRun::all_gone() const {
   bool any = false;
-  for (std::size_t m = 0; m < sites_.size(); ++m) {
-    if (!live_[m] || !sites_[m].standing || exchange_->has_left(Rank(static_cast<int>(m))))
+  for (std::size_t m = 0; m < all_.sites.size(); ++m) {
+    if (!all_.live[m] || !all_.sites[m].standing || exchange_->has_left(Rank(static_cast<int>(m))))
       continue;
-    if (!sites_[m].lost || now() - sites_[m].lost->first < others_follow_) return false;
+    if (!all_.sites[m].lost || all_.now() - all_.sites[m].lost->first < others_follow_)
+      return false;
     any = true;
   }
   return any;
 }
 
 void HubRun::count_the_lost() {
-  for (std::size_t m = 0; m < sites_.size(); ++m) {
+  for (std::size_t m = 0; m < all_.sites.size(); ++m) {
     const Rank rank(static_cast<int>(m));
-    Site& each = sites_[m];
-    if (each.lost && now() - each.lost->first >= others_follow_) {
+    HubState::Site& each = all_.sites[m];
+    if (each.lost && all_.now() - each.lost->first >= others_follow_) {
       const std::string why = each.lost->second;
       each.lost.reset();
       if (!exchange_->has_left(rank)) exchange_->exclude(rank, why);
@@ -269,37 +217,96 @@ void HubRun::count_the_lost() {
 
 /// Sites of the log that have not found this process.
 void HubRun::leave_out_who_stays_away() {
-  if (!first_stands_ || now() - *first_stands_ < config_.net.dead_after + kFindBack) {
+  if (!all_.first_stands ||
+      all_.now() - *all_.first_stands < all_.config().net.dead_after + kFindBack) {
     return;
   }
-  for (std::size_t m = 0; m < sites_.size(); ++m) {
-    if (live_[m] && !sites_[m].standing && !sites_[m].lost) {
+  for (std::size_t m = 0; m < all_.sites.size(); ++m) {
+    if (all_.live[m] && !all_.sites[m].standing && !all_.sites[m].lost) {
       exchange_->exclude(Rank(static_cast<int>(m)), "it has not come back to the hub");
-      live_[m] = false;  // told once
+      all_.live[m] = false;  // told once
     }
   }
 }
 
 void HubRun::say_who_is_awaited() {
-  const bool all = !std::ranges::count(live_, true);  // a start
+  const bool all = !std::ranges::count(all_.live, true);  // a start
   std::vector<std::string> missing;
-  for (std::size_t m = 0; m < sites_.size(); ++m) {
-    if ((live_[m] || all) && !sites_[m].standing && !sites_[m].hello &&
-        is_awaited(Rank(static_cast<int>(m))))
-      missing.push_back(config_.sites[m].name);
+  for (std::size_t m = 0; m < all_.sites.size(); ++m) {
+    if ((all_.live[m] || all) && !all_.sites[m].standing && !all_.sites[m].hello &&
+        sessions_.is_awaited(Rank(static_cast<int>(m))))
+      missing.push_back(all_.config().sites[m].name);
   }
   // Sites of a run under way wait for their hub as long as for a round.
-  const bool longer = session_ && config_.outer.patience > config_.net.gather;
-  if (!anybody_stands() &&
-      now() - begin_ > (longer ? config_.outer.patience : config_.net.gather)) {
+  const bool longer = all_.session && all_.config().outer.patience > all_.config().net.gather;
+  if (!all_.anybody_stands() &&
+      all_.now() - begin_ > (longer ? all_.config().outer.patience : all_.config().net.gather)) {
     throw PeerError(
         fmt::format("no run within {}: waiting for {}", longer ? "net.patience" : "net.gather",
                     missing.empty() ? "nobody" : fmt::format("{}", fmt::join(missing, ", "))));
   }
-  if (!missing.empty() && now() >= next_word_) {
+  if (!missing.empty() && all_.now() >= next_word_) {
     log_info("waiting for {}", fmt::join(missing, ", "));
-    next_word_ = now() + kBetweenWords;
+    next_word_ = all_.now() + kBetweenWords;
   }
+}
+
+void HubRun::take(const std::exception_ptr& failure) { std::rethrow_exception(failure); }
+
+void HubRun::take(const Lost& lost) {
+  HubState::Site& each = all_.site(lost.site);
+  each.hello.reset();
+  steps_.lost(lost.site);
+  if (each.standing && !each.lost) each.lost = {all_.now(), lost.why};
+}
+
+void HubRun::take(const Back& back) {
+  HubState::Site& each = all_.site(back.site);
+  each.lost.reset();
+  each.hello.reset();
+}
+
+void HubRun::take(const Said& said) {
+  const Expected<Note, std::string> note = read_note(said.bytes);
+  if (!note) {
+    const std::string what =
+        fmt::format("site {} sent what cannot be read: {}", all_.name(said.from), note.error());
+    log_warning("{}", what);
+    all_.send(said.from, TurnedAwayNote{.why = what, .configuration = true});
+  } else if (const auto* greeting = std::get_if<HelloNote>(&*note)) {
+    sessions_.hear(said.from, *greeting);
+  } else if (const auto* standing = std::get_if<StandingNote>(&*note)) {
+    sessions_.hear(said.from, *standing);
+  } else if (const auto* wish = std::get_if<WishNote>(&*note)) {
+    steps_.wish(said.from, *wish);
+  } else if (all_.site(said.from).standing) {
+    steps_.receive(said.from, *note);
+  }
+}
+
+void HubRun::take(const Epoch& epoch) {
+  all_.live = epoch.live;
+  if (all_.options.board != nullptr) all_.options.board->epoch(epoch.number);
+  if (epoch.leaves) {
+    log_info("site {} leaves after step {}", all_.name(epoch.who), epoch.after);
+    return;
+  }
+  const auto count = std::ranges::count(all_.live, true);
+  if (!epoch.joins) all_.site(epoch.who).standing = false;
+  if (count == 0) {
+    all_.nobody_left = true;
+    return;
+  }
+  if (epoch.joins) {
+    log_info("site {} is back: {} of {} sites from step {}", all_.name(epoch.who), count,
+             all_.live.size(), epoch.after + 1);
+  } else {
+    log_warning(
+        "site {} is gone ({}): {} with {} of {} sites", all_.name(epoch.who), epoch.why,
+        count < all_.config().min_sites() ? "they wait for enough to come back" : "going on", count,
+        all_.live.size());
+  }
+  steps_.changed(epoch);
 }
 
 }  // namespace isthmus::app

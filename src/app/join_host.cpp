@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <new>
 
-#include "app/site_session.h"
+#include "app/site_start.h"
 #include "app/worker_state.h"
 #include "core/log.h"
 #include "core/state_bytes.h"

@@ -16,7 +16,7 @@
 #include "app/json_line.h"
 #include "app/launched_sites.h"
 #include "app/round_json.h"
-#include "app/run_worlds.h"
+#include "app/run_settings.h"
 #include "app/wall_clock.h"
 #include "core/json_input.h"
 #include "core/storage.h"

@@ -80,10 +80,4 @@ LinkParty link_party(const std::filesystem::path& file, const std::vector<std::s
   return party;
 }
 
-void stop_at_signal() {
-  if (const StopWish wish = SignalScope::wish(); wish != StopWish::kNone) {
-    throw Error(exit_code_of(wish), "stopped by a signal; nothing has been written");
-  }
-}
-
 }  // namespace isthmus::app

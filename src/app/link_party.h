@@ -34,7 +34,4 @@ struct LinkParty {
 /// Links of `purpose` between members that agree on `run`.
 [[nodiscard]] RunIdentity link_identity(const std::string& purpose, const std::string& run);
 
-/// THROWS: Error with the exit code of an interrupt once there was a signal.
-void stop_at_signal();
-
 }  // namespace isthmus::app

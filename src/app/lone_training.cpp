@@ -7,17 +7,15 @@
 #include <string>
 #include <utility>
 
-#include "app/run_parts.h"
 #include "app/timed_inner_loop.h"
 #include "core/log.h"
 #include "isthmus/errors.h"
-#include "kernels/cuda/device.h"
 #include "kernels/thread_pinning.h"
 
 namespace isthmus::app {
 namespace {
 
-StepIndex last_step(const Config& config, const TrainingPlan& plan, StepIndex first) {
+StepIndex last_step(const Config& config, const RunPlan& plan, StepIndex first) {
   const std::int64_t left = std::max<std::int64_t>(0, plan.total_steps - first.value() + 1);
   const std::int64_t windows =
       std::min(config.net.max_solo_rounds, left / config.outer.H + 1);  // the product is small
@@ -43,9 +41,8 @@ LoneTraining::LoneTraining(Parts parts)
     : config_(parts.config),
       plan_(std::move(parts.plan)),
       self_(parts.self),
-      batches_(std::move(parts.batches)),
-      model_(std::move(parts.model)),
-      work_(std::move(parts.work), parts.fragments, *model_),
+      trainer_(std::move(parts.trainer)),
+      work_(std::move(parts.work), parts.fragments, trainer_->loop()),
       last_(last_step(config_, plan_, work_.next())),
       runtime_(parts.runtime ? std::move(parts.runtime) : std::make_unique<SystemRuntime>()),
       queue_(runtime_->make_wait_queue()) {}
@@ -87,13 +84,8 @@ bool LoneTraining::goes_on() const {
   return !ends && work_.next() <= last_;
 }
 
-// The data of the worker's session have gone with it.
 void LoneTraining::take_steps() {
-  if (plan_.device.on_cuda()) cuda::use_device(plan_.device.of(self_).ordinal);
-  const SystemStorage storage;
-  const Dataset data = Dataset::open(storage, config_.data, config_.file.parent_path());
-  BatchSource source(data, batch_plan(config_, plan_), self_.value());
-  batches_->from = [&](StepIndex t) { return source.at(t.value() - 1); };
+  trainer_->train_alone();
   const double pace = config_.sites[static_cast<std::size_t>(self_.value())].pace;
   while (goes_on()) {
     if (takes_step(pace, work_.next())) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A site that has lost the others trains on alone, for net.max_solo_rounds windows of outer.H steps
-// at most, while its next session looks for them: with the model of the worker that was cut off, on
-// a task of its own. Nothing is sent and no line of the run is written; what it trains on belongs
-// to the work that the site takes along (outer/lone_work.h). Its steps take the samples of the
-// steps after the worker's last one.
+// at most, while its next session looks for them: with the trainer of the worker that was cut off,
+// on a task of its own. Nothing is sent and no line of the run is written; what it trains on
+// belongs to the work that the site takes along (outer/lone_work.h). Its steps take the samples of
+// the steps after the worker's last one.
 #pragma once
 
 #include <cstdint>
@@ -11,31 +11,22 @@
 #include <optional>
 #include <vector>
 
+#include "app/run_plan.h"
 #include "app/run_status.h"
-#include "app/training_plan.h"
-#include "core/storage.h"
+#include "app/trainer.h"
 #include "core/system_runtime.h"
-#include "inner/data/batch_source.h"
-#include "inner/data/dataset.h"
-#include "inner/language_model_loop.h"
 #include "isthmus/config.h"
 #include "outer/lone_work.h"
 
 namespace isthmus::app {
 
-/// Where a model that may outlive its worker takes its batches from.
-struct StepBatches {
-  BatchProvider from;
-};
-
 class LoneTraining {
  public:
   struct Parts {
     const Config& config;  // borrowed for its life
-    TrainingPlan plan;
+    RunPlan plan;
     Rank self{0};
-    std::unique_ptr<StepBatches> batches;  // those of `model`, which follow
-    std::unique_ptr<InnerLoop> model;
+    std::unique_ptr<Trainer> trainer;
     outer::OwnWork work;                    // of the worker that had it
     std::span<const Fragment> fragments{};  // copied
     std::unique_ptr<Runtime> runtime{};     // empty: the system's
@@ -47,13 +38,13 @@ class LoneTraining {
   LoneTraining(const LoneTraining&) = delete;
   LoneTraining& operator=(const LoneTraining&) = delete;
 
-  /// Once, by the task that made the model and will destroy this. What goes wrong from here on,
+  /// Once, by the task that made the trainer and will destroy this. What goes wrong from here on,
   /// with the data or for want of a thread or memory say, is warned of and ends it.
   void begin();
   /// Any task.
   [[nodiscard]] bool trains() const;
   /// Blocks for the step that is under way. RETURNS: the work, with what has been trained on; all
-  /// of it lost where the model's values cannot be had any more. Once.
+  /// of it lost where the parameters' values cannot be had any more. Once.
   [[nodiscard]] outer::OwnWork end();
 
  private:
@@ -64,10 +55,9 @@ class LoneTraining {
   [[nodiscard]] bool goes_on() const;
 
   const Config& config_;
-  const TrainingPlan plan_;
+  const RunPlan plan_;
   const Rank self_;
-  const std::unique_ptr<StepBatches> batches_;
-  const std::unique_ptr<InnerLoop> model_;
+  const std::unique_ptr<Trainer> trainer_;
   // The task's while it runs.
   outer::LoneWork work_;
   std::optional<outer::OwnWork> taken_;

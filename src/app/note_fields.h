@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "app/run_board.h"
+#include "app/run_events.h"
 #include "core/json_input.h"
 
 namespace isthmus::app {

@@ -17,7 +17,7 @@
 namespace isthmus::app {
 namespace {
 
-constexpr std::int64_t kFloatBytes = 4;
+constexpr std::int64_t kBytesOfFloat = 4;
 
 std::filesystem::path folder_of(const Config& config) {
   return std::filesystem::absolute(config.locate(config.train.offload)).lexically_normal();
@@ -39,9 +39,9 @@ OuterFiles outer_files(const Config& config, const TrainingPlan& plan, const Mod
   // A residual is kept as it was before an exchange until that has counted.
   const std::int64_t values =
       outer_state_values(config.method, config.outer) + (input.codec->error_feedback() ? 1 : 0);
-  OuterFiles files{.bytes = values * layout.elements() * kFloatBytes};
+  OuterFiles files{.bytes = values * layout.elements() * kBytesOfFloat};
   for (const PlannedFragment& fragment : input.fragments) {
-    const std::int64_t bytes = fragment.elements * kFloatBytes;
+    const std::int64_t bytes = fragment.elements * kBytesOfFloat;
     // An anchor as it was, where a contribution can be lost.
     if (plan.workers > 1) files.passing = std::max(files.passing, bytes);
     if (bytes >= kInFile) files.count += values;
@@ -62,7 +62,7 @@ std::int64_t file_count(const Config& config, const TrainingPlan& plan, const Mo
                         std::optional<Rank> only) {
   const std::int64_t outer = outer_files(config, plan, layout).count;
   const std::int64_t tensors = std::ranges::count_if(layout.tensors(), [](const auto& tensor) {
-    return tensor.elements.size() * kFloatBytes >= kInFile;
+    return tensor.elements.size() * kBytesOfFloat >= kInFile;
   });
   std::int64_t inner = 4;               // weights, gradients, moments, those that a mesh gathers
   constexpr std::int64_t kShare = 3;    // the first three, of a rank's virtual stage
@@ -98,7 +98,7 @@ void allow_files(const Config& config, std::int64_t count) {
 
 /// Of all values, wherever they are; what a checkpoint holds.
 std::int64_t moments_of(const ModelLayout& layout, const LanguageModelOptions& options) {
-  return InnerOptimizer::moment_values(options.inner, layout) * kFloatBytes;
+  return InnerOptimizer::moment_values(options.inner, layout) * kBytesOfFloat;
 }
 
 /// What a pass has in memory of files: two layers, the head, two blocks of the optimizer's pass;
@@ -109,14 +109,14 @@ std::int64_t window_bytes(const ModelLayout& layout) {
     layer = std::max(layer, layout.layer_elements(l).size());
   }
   const std::int64_t head = layout.tensors()[layout.head()].elements.size();
-  return 2 * kFloatBytes * (2 * layer + head);
+  return 2 * kBytesOfFloat * (2 * layer + head);
 }
 
 }  // namespace
 
 std::uint64_t offload_bytes(const Config& config, const TrainingPlan& plan,
                             const ModelLayout& layout, std::optional<Rank> only) {
-  const std::int64_t parameters = layout.elements() * kFloatBytes;
+  const std::int64_t parameters = layout.elements() * kBytesOfFloat;
   const OuterFiles outer = outer_files(config, plan, layout);
   std::int64_t bytes = 0;
   const int first = only ? only->value() : 0;

@@ -7,14 +7,14 @@
 #include <algorithm>
 #include <numeric>
 
-#include "app/run_parts.h"
-#include "app/site_routes.h"
+#include "app/hidden_sites.h"
+#include "app/run_settings.h"
 #include "core/units.h"
 #include "core/ways_file.h"
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"
 #include "outer/settings.h"
-#include "plan/exchange_ways.h"
+#include "sim/link_shares.h"
 #include "sim/topology.h"
 #include "transport/reduction.h"
 

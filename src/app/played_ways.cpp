@@ -13,7 +13,6 @@
 #include "app/commands.h"
 #include "app/owner_shares.h"
 #include "app/run_parts.h"
-#include "app/run_worlds.h"
 #include "inner/model_layout.h"
 #include "plan/exchange_ways.h"
 #include "sim/run_simulated.h"

@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "app/site_notes.h"
+#include "app/held_checkpoint.h"
 #include "core/checkpoint.h"
+#include "core/data_file.h"
 #include "core/storage.h"
-#include "inner/data/dataset.h"
 #include "isthmus/config.h"
 
 namespace isthmus::app {

@@ -9,7 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "app/saved_pieces.h"
+#include "app/run_files.h"
 #include "core/hash.h"
 #include "isthmus/errors.h"
 
@@ -19,12 +19,26 @@ namespace {
 /// What a run leaves in its folder; nothing else is ever removed.
 // cell.json first: a folder half removed must not pass for a finished cell. manifest.json last: nor
 // for no run.
-constexpr std::array<std::string_view, 20> kRunFiles = {
-    "cell.json",    "config.toml", "config.resolved.toml", "metrics.jsonl",
-    "events.jsonl", "links.json",  "summary.json",         "live.json",
-    "report.html",  "method.log",  "cells.jsonl",          "ckpt",
-    "tb",           kTagsFile,     SavedPieces::kFile,     SavedPieces::kTemporaryFile,
-    kTracesFolder,  kWaysFolder,   kResultsFile,           "manifest.json"};
+constexpr std::array<std::string_view, 20> kRunFiles = {"cell.json",
+                                                        "config.toml",
+                                                        "config.resolved.toml",
+                                                        "metrics.jsonl",
+                                                        "events.jsonl",
+                                                        "links.json",
+                                                        "summary.json",
+                                                        "live.json",
+                                                        "report.html",
+                                                        "method.log",
+                                                        "cells.jsonl",
+                                                        "ckpt",
+                                                        "tb",
+                                                        kTagsFile,
+                                                        kPiecesFile,
+                                                        kPiecesTemporaryFile,
+                                                        kTracesFolder,
+                                                        kWaysFolder,
+                                                        kResultsFile,
+                                                        "manifest.json"};
 
 void remove_files(Storage& storage, const std::filesystem::path& run) {
   for (const std::string_view name : kRunFiles) {
@@ -68,8 +82,8 @@ bool is_used(const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::directory_iterator entry(folder, error);
   while (!error && entry != std::filesystem::directory_iterator() &&
-         (entry->path().filename() == SavedPieces::kFile ||
-          entry->path().filename() == SavedPieces::kTemporaryFile)) {
+         (entry->path().filename() == kPiecesFile ||
+          entry->path().filename() == kPiecesTemporaryFile)) {
     entry.increment(error);
   }
   return !error && entry != std::filesystem::directory_iterator();

@@ -43,14 +43,14 @@ struct Manifest {
   std::optional<SurrogateConfig> surrogate;
   std::string method;
   int workers = 1;
-  ModelConfig model;
+  std::string model = "{}";  // what is trained, as a JSON object
   std::int64_t parameters = 0;
   std::string parent;          // run id that this one continues or starts from, or empty
   std::string device = "cpu";  // of the inner loops in this process, as device_text has it
 };
 
-/// A new run id, the start time, version, compiler, CPU and so on; method, model, workers, name and
-/// hash from `config`.
+/// A new run id, the start time, version, compiler, CPU and so on; method, workers, name and hash
+/// from `config`.
 [[nodiscard]] Manifest make_manifest(const Config& config, std::string command,
                                      std::vector<std::string> argv);
 

@@ -11,7 +11,7 @@
 #include "app/owner_shares.h"
 #include "app/rank_communicators.h"
 #include "app/run_parts.h"
-#include "app/run_worlds.h"
+#include "app/run_prediction.h"
 #include "app/site_lanes.h"
 #include "app/site_links.h"
 #include "core/units.h"
@@ -56,10 +56,9 @@ RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Ran
 
   const RunWorld world{.config = config,
                        .plan = plan,
-                       .layout = layout,
-                       .data = data,
                        .simulated = simulated,
                        .byte_scale = simulated ? surrogate_byte_scale(config, layout) : 1.0};
+  const ModelRun run{.world = world, .plan = plan, .layout = layout, .data = data};
   std::int64_t inner_bytes = 0;
   for (int m = 0; m < plan.workers; ++m) {
     inner_bytes += loop_memory(layout, language_model_options(config, plan, Rank(m))).total();
@@ -70,7 +69,7 @@ RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Ran
       .parameters = layout.elements(),
       .steps = plan.total_steps,
       .tokens = plan.total_steps * plan.tokens_per_step(config.train.context),
-      .step_flops = step_flops(world),
+      .step_flops = step_flops(run),
       .memory_bytes =
           static_cast<std::uint64_t>(inner_bytes + kFloatBytes * outer_values * plan.workers),
       .outer_bytes_per_parameter = kFloatBytes * outer_state_values(config.method, config.outer),
@@ -91,7 +90,7 @@ RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Ran
   }
   // Without a declared step time the bytes hold and the times do not: they are left out.
   const bool timed = simulated && declares_step_time(config);
-  const Prediction prediction = predict_run(world, {Duration{1}});
+  const Prediction prediction = predict_run(run, {Duration{1}});
   estimate.payload_bytes = prediction.payload_bytes;
   estimate.wire_bytes = prediction.wire_bytes;
   if (timed) {
@@ -106,8 +105,9 @@ double measured_speed(Config config) {
   const Dataset data = Dataset::open(storage, config.data, config.file.parent_path());
   const TrainingPlan plan = make_training_plan(config, kernels::usable_cores());
   const ModelLayout layout(model_shape(config.model, config.train.context));
-  const RunWorld world{.config = config, .plan = plan, .layout = layout, .data = data};
-  return step_flops(world) / std::chrono::duration<double>(time_step(world)).count();
+  const RunWorld world{.config = config, .plan = plan};
+  const ModelRun run{.world = world, .plan = plan, .layout = layout, .data = data};
+  return step_flops(run) / std::chrono::duration<double>(time_step(run)).count();
 }
 
 std::string render_estimate(const Config& config, const RunEstimate& estimate) {

@@ -19,8 +19,6 @@
 namespace isthmus::app {
 namespace {
 
-double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 /// Mean of a member over the workers that have it, in rank order; null where none has.
 void add_mean(JsonLine& record, const char* key, const std::map<int, RoundReport>& reports,
               std::optional<double> RoundReport::*member) {
@@ -90,7 +88,7 @@ void RunTotals::load(StateReader& reader) {
   }
 }
 
-MetricsLog::MetricsLog(Options options, JsonLinesFile& metrics, Progress* progress,
+MetricsLog::MetricsLog(Options options, JsonLinesFile& metrics, ProgressView* progress,
                        RunTotals& totals)
     : options_(std::move(options)),
       metrics_(metrics),
@@ -122,7 +120,7 @@ void MetricsLog::append(const JsonLine& line) {
 void MetricsLog::add_clock(JsonLine& line, TimePoint now) const {
   line.add("t", unix_now());
   if (options_.simulated) {
-    line.add("ts", before_.clock_s + seconds(now.time_since_epoch()));
+    line.add("ts", before_.clock_s + in_seconds(now.time_since_epoch()));
   } else {
     line.add_null("ts");
   }
@@ -153,7 +151,7 @@ void MetricsLog::step(StepIndex t, const std::vector<StepPost>& posts) {
     const InnerStep& inner = post.report.inner;
     totals_.payload_bytes[m] = before_.payload_bytes[m] + scaled(post.sent.payload);
     totals_.wire_bytes[m] = before_.wire_bytes[m] + scaled(post.sent.wire);
-    totals_.compute_s[m] = before_.compute_s[m] + seconds(post.computed);
+    totals_.compute_s[m] = before_.compute_s[m] + in_seconds(post.computed);
     loss_sum += inner.loss * static_cast<double>(inner.tokens);
     norm_sum += inner.grad_norm;
     trained += inner.idle ? 0 : 1;
@@ -162,7 +160,7 @@ void MetricsLog::step(StepIndex t, const std::vector<StepPost>& posts) {
   }
   const double wall = monotonic_now();
   // Lines of several processes come in batches, so a real run goes by when the steps were taken.
-  const double at = options_.simulated ? wall : seconds(now.time_since_epoch());
+  const double at = options_.simulated ? wall : in_seconds(now.time_since_epoch());
   const double tokens_per_s = static_cast<double>(tokens) / std::max(at - last_step_, 1e-9);
   last_step_ = at;
   totals_.steps = t.value();
@@ -172,7 +170,7 @@ void MetricsLog::step(StepIndex t, const std::vector<StepPost>& posts) {
     totals_.train_loss = loss_sum / static_cast<double>(tokens);
     gradient_norm_ = norm_sum / static_cast<double>(trained);
   }
-  totals_.clock_s = before_.clock_s + seconds(now.time_since_epoch());
+  totals_.clock_s = before_.clock_s + in_seconds(now.time_since_epoch());
   totals_.wall_s = before_.wall_s + wall - started_;
 
   JsonLine train = line("train");
@@ -266,7 +264,7 @@ void MetricsLog::round(StepIndex t, const std::map<int, RoundReport>& reports) {
       .add("members", round.members)
       .add("codec", options_.config.outer.codec)
       .add("delta_norm", round.delta_norm)
-      .add("wait_s", seconds(round.waited));
+      .add("wait_s", in_seconds(round.waited));
   add_mean(record, "err", reports, &RoundReport::codec_error);
   add_mean(record, "cos", reports, &RoundReport::cosine);
   append(record);

@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "app/progress.h"
-#include "app/run_board.h"
+#include "app/progress_update.h"
 #include "app/run_directory.h"
+#include "app/run_events.h"
 #include "app/run_status.h"
 #include "app/tensorboard_sink.h"
-#include "inner/rank_watch.h"
+#include "core/rank_finding.h"
 #include "isthmus/config.h"
 #include "isthmus/state.h"
 
@@ -74,7 +74,7 @@ class MetricsLog final : public RunLog {
     bool keeps_evals = false;
   };
   /// Borrows everything for its life. `progress` may be null.
-  MetricsLog(Options options, JsonLinesFile& metrics, Progress* progress, RunTotals& totals);
+  MetricsLog(Options options, JsonLinesFile& metrics, ProgressView* progress, RunTotals& totals);
 
   /// First line of a session.
   void begin(const Manifest& manifest);
@@ -107,7 +107,7 @@ class MetricsLog final : public RunLog {
   Options options_;
   std::mutex lines_;  // a worker writes a checkpoint's line while the board may write others
   JsonLinesFile& metrics_;
-  Progress* progress_;
+  ProgressView* progress_;
   RunTotals& totals_;
   RunTotals before_;  // what earlier sessions of the run, and of each worker, had summed up
   /// Applied by some workers and not yet by all, by (send step, fragment): reports by rank.

@@ -24,14 +24,6 @@ std::string data_json(const std::vector<ManifestData>& data) {
   return json_array(parts);
 }
 
-std::string model_json(const ModelConfig& model, std::int64_t parameters) {
-  JsonLine line;
-  line.add("arch", model.arch).add("layers", model.layers).add("d_model", model.d_model);
-  line.add("heads", model.heads).add("kv_heads", model.kv_heads > 0 ? model.kv_heads : model.heads);
-  line.add("vocab", model.vocab).add("context", model.context).add("parameters", parameters);
-  return line.str();
-}
-
 std::string surrogate_json(const SurrogateConfig& surrogate) {
   return JsonLine()
       .add("params", surrogate.params)
@@ -69,10 +61,6 @@ Manifest make_manifest(const Config& config, std::string command, std::vector<st
   manifest.surrogate = config.surrogate;
   manifest.method = config.method;
   manifest.workers = config.workers();
-  manifest.model = config.model;
-  if (manifest.model.context == 0) {
-    manifest.model.context = config.train.context;
-  }
   return manifest;
 }
 
@@ -92,7 +80,7 @@ void RunDirectory::write_manifest(const Manifest& manifest) {
                                 ? surrogate_json(*manifest.surrogate)
                                 : "null");
   line.add("method", manifest.method).add("workers", manifest.workers);
-  line.add_raw("model", model_json(manifest.model, manifest.parameters));
+  line.add_raw("model", manifest.model);
   add_text_or_null(line, "parent", manifest.parent);
   write_json("manifest.json", nlohmann::ordered_json::parse(line.str()).dump(2));
 }

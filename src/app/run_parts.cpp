@@ -5,11 +5,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 
 #include "app/rank_hang.h"
 #include "core/all_elements.h"
-#include "core/rng.h"
 #include "inner/hf/hf_weights.h"
 
 namespace isthmus::app {
@@ -59,41 +57,6 @@ LanguageModelOptions language_model_options(const Config& config, const Training
           .patience = patience_of_threads(config, plan.json)};
 }
 
-MethodInfo info_of(const std::string& method) {
-  const std::vector<MethodInfo> known = methods();
-  return *std::ranges::find(known, method, &MethodInfo::name);
-}
-
-std::uint64_t retained_bytes(const Config& config) {
-  if (!info_of(config.method).shared_anchors) return 0;
-  return static_cast<std::uint64_t>(config.net.heal_bytes.value_or(0));
-}
-
-bool forward_only(const Config& config) {
-  const std::vector<MethodInfo> known = methods();
-  return std::ranges::any_of(known, [&](const MethodInfo& method) {
-    return method.name == config.method && method.forward_only;
-  });
-}
-
-bool takes_adam_moments(const Config& config) {
-  return config.method == "1bit-adam" || config.method == "01-adam";
-}
-
-bool takes_gradients(const Config& config) {
-  return config.method == "ddp" || takes_adam_moments(config);
-}
-
-bool by_default(const Config& config, const std::string& key) {
-  const auto origin = config.origins.find(key);
-  return origin == config.origins.end() || origin->second.text == "default";
-}
-
-std::uint64_t run_key(std::uint64_t seed, Stream stream) {
-  const std::array<std::uint32_t, 4> words = Rng(seed, stream).words(0);
-  return std::uint64_t{words[1]} << 32 | words[0];
-}
-
 std::vector<Parameter> parameters_without_values(const ModelLayout& layout) {
   std::vector<Parameter> parameters;
   for (const TensorInfo& tensor : layout.tensors()) {
@@ -118,10 +81,6 @@ double surrogate_byte_scale(const Config& config, const ModelLayout& layout) {
   return config.surrogate && !forward_only(config)
              ? config.surrogate->params / static_cast<double>(layout.elements())
              : 1.0;
-}
-
-Duration round_patience(const Config& config, bool simulated) {
-  return simulated && by_default(config, "net.patience") ? Duration::max() : config.outer.patience;
 }
 
 std::int64_t eval_tokens(const Config& config, const Dataset& data) {

@@ -148,7 +148,5 @@ struct RunStatus {
 [[nodiscard]] std::string status_json(const RunStatus& status);
 /// THROWS: ConfigError when it is not what status_json writes.
 [[nodiscard]] RunStatus parse_status(const std::string& json);
-/// Prometheus' text format, version 0.0.4.
-[[nodiscard]] std::string status_metrics(const RunStatus& status);
 
 }  // namespace isthmus::app

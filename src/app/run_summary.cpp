@@ -12,8 +12,6 @@
 namespace isthmus::app {
 namespace {
 
-double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 /// With `whole`, each term and each pair of rounds too.
 std::string prediction_json(const TrainingOutcome& outcome, bool whole) {
   const Prediction& prediction = *outcome.prediction;
@@ -45,7 +43,7 @@ std::string links_json(const RunDirectory& directory, const Config& config) {
         .add("b", link.b)
         .add("bits_per_s_up", link.bits_per_s_up)
         .add("bits_per_s_down", link.bits_per_s_down)
-        .add("rtt_s", seconds(link.rtt))
+        .add("rtt_s", in_seconds(link.rtt))
         .add("loss", link.loss)
         .add("streams", link.streams)
         .add("congestion", link.congestion);
@@ -128,7 +126,7 @@ void write_summary(RunDirectory& directory, const Config& config, const Training
     line.add("trace_hash", fmt::format("{:016x}", *result.trace_hash));
   }
   if (outcome.totals.measured_step > Duration{0}) {
-    line.add("measured_step_s", seconds(outcome.totals.measured_step));
+    line.add("measured_step_s", in_seconds(outcome.totals.measured_step));
   }
   if (outcome.prediction) {
     line.add_raw("prediction", prediction_json(outcome, true));

@@ -8,6 +8,7 @@
 
 #include "app/json_line.h"
 #include "app/live_page.h"
+#include "app/status_metrics.h"
 #include "core/log.h"
 
 namespace isthmus::app {

@@ -20,6 +20,7 @@
 #include <set>
 #include <span>
 
+#include "app/run_files.h"
 #include "core/hash.h"
 #include "core/storage.h"
 #include "transport/piece_table.h"
@@ -29,8 +30,8 @@ namespace isthmus::app {
 class SavedPieces {
  public:
   // In the run's folder; the second one while the first is written anew.
-  static constexpr const char* kFile = "joining.pieces";
-  static constexpr const char* kTemporaryFile = ".joining.pieces.tmp";
+  static constexpr const char* kFile = kPiecesFile;
+  static constexpr const char* kTemporaryFile = kPiecesTemporaryFile;
 
   /// Borrows `storage`. Touches nothing.
   SavedPieces(Storage& storage, std::filesystem::path file)

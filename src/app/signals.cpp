@@ -70,4 +70,10 @@ bool SignalScope::leaving() { return g_leaving; }
 
 void SignalScope::refuse_leave() { g_leaving = false; }
 
+void stop_at_signal() {
+  if (const StopWish wish = SignalScope::wish(); wish != StopWish::kNone) {
+    throw Error(exit_code_of(wish), "stopped by a signal; nothing has been written");
+  }
+}
+
 }  // namespace isthmus::app

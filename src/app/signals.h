@@ -32,4 +32,7 @@ class SignalScope {
   static void refuse_leave();
 };
 
+/// THROWS: Error with the exit code of an interrupt once there was a signal.
+void stop_at_signal();
+
 }  // namespace isthmus::app

@@ -7,7 +7,6 @@
 #include <chrono>
 
 #include "app/invitation.h"
-#include "app/link_party.h"
 #include "app/signals.h"
 #include "app/site_links.h"
 #include "core/log.h"

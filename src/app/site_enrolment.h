@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "app/commands.h"
+#include "app/site_arguments.h"
 #include "isthmus/config.h"
 
 namespace isthmus::app {

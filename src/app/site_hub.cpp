@@ -11,7 +11,7 @@
 namespace isthmus::app {
 namespace {
 
-constexpr Duration kLook = std::chrono::milliseconds(100);
+constexpr Duration kLookAtSites = std::chrono::milliseconds(100);
 /// Between a decision that could not be written down and the next attempt.
 constexpr Duration kPause = std::chrono::seconds(5);
 
@@ -82,7 +82,7 @@ ExitCode SiteHub::serve_to_the_end(const std::string& site) {
           over = over_;
           return over_;
         },
-        runtime_.clock().now() + kLook);
+        runtime_.clock().now() + kLookAtSites);
     if (!over && !told && runtime_.clock().now() - begin > kQuietly) {
       log_info("site {} has ended; the hub serves the others until they have", site);
       told = true;

@@ -47,7 +47,7 @@ bool SiteLateness::may_stand_in(StepIndex sent) {
   return may_begin_ && may_begin_(sent);
 }
 
-void SiteLateness::stood_in(const StoodIn& round) {
+void SiteLateness::stood_in(const ProxyRound& round) {
   const std::scoped_lock lock(mutex_);
   ++so_far_.rounds;
   if (watch_) watch_(so_far_);

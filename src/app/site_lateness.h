@@ -12,7 +12,7 @@
 #include "app/run_status.h"
 #include "isthmus/config.h"
 #include "isthmus/types.h"
-#include "transport/peer_exchange_engine.h"
+#include "transport/exchange_engine.h"
 #include "transport/round_deadline.h"
 
 namespace isthmus::app {
@@ -40,7 +40,7 @@ class SiteLateness {
   /// Whether a round sent after that step may be begun in the site's name.
   [[nodiscard]] bool may_stand_in(StepIndex sent);
   /// That one was. Tells people at 1, 2, 4, ... times.
-  void stood_in(const StoodIn& round);
+  void stood_in(const ProxyRound& round);
   /// Whether training step t is not worth taking. Rounds sent after step `ahead` and before have
   /// been begun without it; or so many of a fragment's rounds in a row, `missed`, that what it
   /// carries comes first: it skips until it has begun the fragment's next round itself. So of three

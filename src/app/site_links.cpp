@@ -7,7 +7,8 @@
 #include <filesystem>
 #include <string>
 
-#include "app/run_parts.h"
+#include "app/run_settings.h"
+#include "app/send_limit.h"
 #include "app/site_routes.h"
 #include "app/status_board.h"
 #include "app/wall_clock.h"
@@ -127,10 +128,6 @@ std::filesystem::path own_key_file(const Config& config, const SiteArguments& ar
                                    const std::string& name) {
   return arguments.key_file.empty() ? config.locate(fmt::format("keys/{}.key", name))
                                     : arguments.key_file;
-}
-
-std::function<double()> send_limit(const Config& config, const SiteConfig& site) {
-  return [cap = SendCap(config, site)] { return cap.at(local_minute_of_day()); };
 }
 
 bool is_elastic(const Config& config, const SiteArguments& arguments) {

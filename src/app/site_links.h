@@ -4,11 +4,10 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "app/commands.h"
+#include "app/site_arguments.h"
 #include "isthmus/config.h"
 #include "transport/network_transport.h"
 
@@ -39,9 +38,6 @@ void add_hub(const Config& config, MemberOptions& options);
 [[nodiscard]] std::filesystem::path own_key_file(const Config& config,
                                                  const SiteArguments& arguments,
                                                  const std::string& name);
-
-/// What a site may send at now, for MemberOptions::send_bits_per_s: by its cap and the hour.
-[[nodiscard]] std::function<double()> send_limit(const Config& config, const SiteConfig& site);
 
 /// Whether the run goes on without a lost site: by wish, or where that costs nothing, which is
 /// where every round commits by itself. THROWS: ConfigError for a wish that cannot be.

@@ -15,7 +15,7 @@
 namespace isthmus::app {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 
 // Places in Note, and so part of the format: append only.
 enum Kind : int {
@@ -51,99 +51,99 @@ enum Kind : int {
 };
 
 struct Writer {
-  json operator()(const HelloNote& note) const {
-    json held = json::array();
+  Json operator()(const HelloNote& note) const {
+    Json held = Json::array();
     for (const HeldCheckpoint& each : note.held) {
       held.push_back({each.step, each.run_id, each.model});
     }
-    json common = json::array();
+    Json common = Json::array();
     for (const auto& [what, value] : note.common) {
       common.push_back({what, value});
     }
     return {kHello,          kNotesVersion,     note.run_id,    note.resumes,
             std::move(held), std::move(common), note.unreadable};
   }
-  json operator()(const PostsNote& note) const {
-    json posts = json::array();
+  Json operator()(const PostsNote& note) const {
+    Json posts = Json::array();
     for (const StepPost& post : note.posts) {
       posts.push_back(of_post(post));
     }
     return {kPosts, std::move(posts)};
   }
-  json operator()(const EvalNote& note) const {
-    json parts = json::array();
+  Json operator()(const EvalNote& note) const {
+    Json parts = Json::array();
     for (const EvalPart& part : note.parts) {
       parts.push_back({part.batch, part.loss_sum, part.tokens});
     }
     return {kEval, note.step.value(), std::move(parts), note.now.time_since_epoch().count()};
   }
-  json operator()(const OuterNote& note) const {
+  Json operator()(const OuterNote& note) const {
     return {kOuter, note.step.value(), note.digest, note.about, note.replayed, note.why};
   }
-  json operator()(const GoneNote& note) const {
-    json words = json::array();
+  Json operator()(const GoneNote& note) const {
+    Json words = Json::array();
     for (const GoneNote::Word& word : note.words) {
       words.push_back({word.epoch, word.site, (*this)(word.note)});
     }
     return {kGone, note.epoch, std::move(words)};
   }
-  json operator()(const DifferNote& note) const { return {kDiffer, note.why}; }
-  json operator()(const WishNote& note) const {
+  Json operator()(const DifferNote& note) const { return {kDiffer, note.why}; }
+  Json operator()(const WishNote& note) const {
     return {kWish, static_cast<int>(note.purpose), note.joiner, note.linked};
   }
-  json operator()(const AskNote& note) const { return {kAsk, note.number}; }
-  json operator()(const HoldNote& note) const { return {kHold, note.number, note.step.value()}; }
-  json operator()(const AgreedNote& note) const {
+  Json operator()(const AskNote& note) const { return {kAsk, note.number}; }
+  Json operator()(const HoldNote& note) const { return {kHold, note.number, note.step.value()}; }
+  Json operator()(const AgreedNote& note) const {
     return {kAgreed, note.number, static_cast<int>(note.purpose), note.step.value()};
   }
-  json operator()(const RunningNote& note) const {
+  Json operator()(const RunningNote& note) const {
     return {kRunning, note.run_id, note.live, note.donor, note.session};
   }
-  json operator()(const TurnedAwayNote& note) const {
+  Json operator()(const TurnedAwayNote& note) const {
     return {kTurnedAway, note.why, note.configuration, note.again};
   }
-  json operator()(const JoinNote& note) const {
+  Json operator()(const JoinNote& note) const {
     const std::span<const std::uint8_t> table(note.table.bytes);
-    return {kJoin, note.linked, json::binary({table.begin(), table.end()}), note.saved};
+    return {kJoin, note.linked, Json::binary({table.begin(), table.end()}), note.saved};
   }
-  json operator()(const OfferNote& note) const {
+  Json operator()(const OfferNote& note) const {
     return {kOffer, note.step.value(), note.bytes, note.clock_s};
   }
-  json operator()(const GetNote& note) const { return {kGet, note.offset, note.bytes}; }
-  json operator()(const PieceNote& note) const {
+  Json operator()(const GetNote& note) const { return {kGet, note.offset, note.bytes}; }
+  Json operator()(const PieceNote& note) const {
     return {kPiece, note.offset, of_bytes(note.bytes)};
   }
-  json operator()(const ResultNote& note) const { return {kResult, of_bytes(note.piece)}; }
-  json operator()(const ReachedNote& note) const { return {kReached, note.step.value()}; }
-  json operator()(const CaughtUpNote&) const { return json::array({kCaughtUp}); }
-  json operator()(const SeenNote&) const { return json::array({kSeen}); }
-  json operator()(const RefusedNote& note) const { return {kRefused, note.why}; }
-  json operator()(const TakenNote& note) const { return {kTaken, note.bytes}; }
-  json operator()(const PrepareNote& note) const {
+  Json operator()(const ResultNote& note) const { return {kResult, of_bytes(note.piece)}; }
+  Json operator()(const ReachedNote& note) const { return {kReached, note.step.value()}; }
+  Json operator()(const CaughtUpNote&) const { return Json::array({kCaughtUp}); }
+  Json operator()(const SeenNote&) const { return Json::array({kSeen}); }
+  Json operator()(const RefusedNote& note) const { return {kRefused, note.why}; }
+  Json operator()(const TakenNote& note) const { return {kTaken, note.bytes}; }
+  Json operator()(const PrepareNote& note) const {
     return {kPrepare, note.newcomer, note.step.value()};
   }
-  json operator()(const TableNote& note) const { return {kTable, of_bytes(note.piece)}; }
-  json operator()(const HoldsNote& note) const { return {kHolds, of_bits(note.pieces)}; }
-  json operator()(const EnoughNote&) const { return json::array({kEnough}); }
-  json operator()(const StartNote& note) const {
+  Json operator()(const TableNote& note) const { return {kTable, of_bytes(note.piece)}; }
+  Json operator()(const HoldsNote& note) const { return {kHolds, of_bits(note.pieces)}; }
+  Json operator()(const EnoughNote&) const { return Json::array({kEnough}); }
+  Json operator()(const StartNote& note) const {
     return {kStart,
             note.run_id,
             note.session,
             note.absent,
-            note.resume_after ? json(*note.resume_after) : json(),
-            note.given_up ? json(*note.given_up) : json()};
+            note.resume_after ? Json(*note.resume_after) : Json(),
+            note.given_up ? Json(*note.given_up) : Json()};
   }
-  json operator()(const StandingNote& note) const {
-    json newest = json::array();
+  Json operator()(const StandingNote& note) const {
+    Json newest = Json::array();
     for (const SyncId& each : note.decided.newest)
       newest.push_back({each.fragment.value(), each.sent.value()});
     return {kStanding,          note.run_id,       note.session,
             note.decided.epoch, std::move(newest), kNotesVersion};
   }
-  json operator()(const ServeNote&) const { return json::array({kServe}); }
+  Json operator()(const ServeNote&) const { return Json::array({kServe}); }
 };
 
-Digest128 digest_of(const json& value) {
+Digest128 digest_of(const Json& value) {
   const std::vector<std::byte> bytes = bytes_of(value);
   Digest128 digest;
   if (bytes.size() != digest.bytes.size()) {
@@ -153,16 +153,16 @@ Digest128 digest_of(const json& value) {
   return digest;
 }
 
-std::vector<int> ranks_of(const json& value) {
+std::vector<int> ranks_of(const Json& value) {
   if (!value.is_array()) throw std::out_of_range("no list of ranks");
   std::vector<int> ranks;
-  for (const json& each : value) ranks.push_back(whole_number<int>(each));
+  for (const Json& each : value) ranks.push_back(whole_number<int>(each));
   return ranks;
 }
 
-StepIndex step_of(const json& value) { return StepIndex(whole_number<std::int64_t>(value)); }
+StepIndex step_of(const Json& value) { return StepIndex(whole_number<std::int64_t>(value)); }
 
-OuterNote outer_of(const json& n) {
+OuterNote outer_of(const Json& n) {
   return {.step = step_of(n.at(1)),
           .digest = n.at(2).get<std::string>(),
           .about = n.at(3).get<std::string>(),
@@ -170,7 +170,7 @@ OuterNote outer_of(const json& n) {
           .why = n.at(5).get<std::string>()};
 }
 
-Purpose purpose_of(const json& value) {
+Purpose purpose_of(const Json& value) {
   const int number = whole_number<int>(value);
   if (number < 0 || number > static_cast<int>(Purpose::kWait)) {
     throw std::out_of_range(fmt::format("purpose {}", number));
@@ -178,7 +178,7 @@ Purpose purpose_of(const json& value) {
   return static_cast<Purpose>(number);
 }
 
-std::optional<std::int64_t> step_or_nothing(const json& n) {
+std::optional<std::int64_t> step_or_nothing(const Json& n) {
   return n.is_null() ? std::nullopt : std::optional(step_of(n).value());
 }
 
@@ -187,7 +187,7 @@ void check_version(int spoken) {
   throw std::out_of_range(fmt::format("notes of version {}, not {}", spoken, kNotesVersion));
 }
 
-Note note_of(const json& n) {
+Note note_of(const Json& n) {
   switch (const int kind = whole_number<int>(n.at(0))) {
     case kHello: {
       check_version(whole_number<int>(n.at(1)));
@@ -195,19 +195,19 @@ Note note_of(const json& n) {
                      .resumes = n.at(3).get<bool>(),
                      .held = {},
                      .common = {}};
-      for (const json& each : n.at(4)) {
+      for (const Json& each : n.at(4)) {
         note.held.push_back({.step = whole_number<std::int64_t>(each.at(0)),
                              .run_id = each.at(1).get<std::string>(),
                              .model = each.at(2).get<std::string>()});
       }
-      for (const json& each : n.at(5))
+      for (const Json& each : n.at(5))
         note.common.emplace_back(each.at(0).get<std::string>(), each.at(1).get<std::string>());
       note.unreadable = n.at(6).get<bool>();
       return note;
     }
     case kPosts: {
       PostsNote note;
-      for (const json& post : n.at(1)) {
+      for (const Json& post : n.at(1)) {
         note.posts.push_back(post_of(post));
       }
       return note;
@@ -216,7 +216,7 @@ Note note_of(const json& n) {
       EvalNote note{.step = step_of(n.at(1)),
                     .parts = {},
                     .now = TimePoint(Duration(whole_number<std::int64_t>(n.at(3))))};
-      for (const json& part : n.at(2)) {
+      for (const Json& part : n.at(2)) {
         note.parts.push_back({.batch = whole_number<std::int64_t>(part.at(0)),
                               .loss_sum = part.at(1).get<double>(),
                               .tokens = whole_number<std::int64_t>(part.at(2))});
@@ -227,7 +227,7 @@ Note note_of(const json& n) {
       return outer_of(n);
     case kGone: {
       GoneNote note{.epoch = whole_number<std::uint32_t>(n.at(1)), .words = {}};
-      for (const json& word : n.at(2)) {
+      for (const Json& word : n.at(2)) {
         note.words.push_back({.epoch = whole_number<std::uint32_t>(word.at(0)),
                               .site = whole_number<int>(word.at(1)),
                               .note = outer_of(word.at(2))});
@@ -294,7 +294,7 @@ Note note_of(const json& n) {
       StandingNote note{.run_id = n.at(1).get<std::string>(),
                         .session = n.at(2).get<std::string>(),
                         .decided = {.epoch = whole_number<std::uint32_t>(n.at(3))}};
-      for (const json& each : n.at(4)) {
+      for (const Json& each : n.at(4)) {
         note.decided.newest.push_back(
             {FragmentId(whole_number<int>(each.at(0))), step_of(each.at(1))});
       }
@@ -318,7 +318,7 @@ Note note_of(const json& n) {
 }  // namespace
 
 std::vector<std::byte> write_note(const Note& note) {
-  const std::vector<std::uint8_t> bytes = json::to_cbor(std::visit(Writer(), note));
+  const std::vector<std::uint8_t> bytes = Json::to_cbor(std::visit(Writer(), note));
   const auto view = std::as_bytes(std::span(bytes));
   return {view.begin(), view.end()};
 }

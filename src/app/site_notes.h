@@ -13,7 +13,8 @@
 #include <variant>
 #include <vector>
 
-#include "app/run_board.h"
+#include "app/held_checkpoint.h"
+#include "app/run_events.h"
 #include "core/hash.h"
 #include "isthmus/expected.h"
 #include "transport/hub_record.h"
@@ -22,14 +23,6 @@ namespace isthmus::app {
 
 /// Bumped when a note changes its meaning: members of unlike versions refuse each other.
 inline constexpr int kNotesVersion = 14;
-
-/// A checkpoint a site could go on from.
-struct HeldCheckpoint {
-  std::int64_t step = 0;
-  std::string run_id;
-  std::string model;  // SHA-256 of model.safetensors: the outer parameters
-  bool operator==(const HeldCheckpoint&) const = default;
-};
 
 /// First of all: who speaks, and where it could start.
 struct HelloNote {

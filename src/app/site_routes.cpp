@@ -35,14 +35,6 @@ bool contains(const std::vector<Rank>& all, Rank rank) {
 
 }  // namespace
 
-std::vector<Rank> hidden_sites(std::span<const SiteConfig> sites) {
-  std::vector<Rank> hidden;
-  for (std::size_t i = 0; i < sites.size(); ++i) {
-    if (sites[i].address.empty()) hidden.push_back(Rank(static_cast<int>(i)));
-  }
-  return hidden;
-}
-
 std::vector<Rank> needed_relays(const Config& config) {
   std::vector<Rank> relays;
   if (!config.hub.relay.empty()) return relays;

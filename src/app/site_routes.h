@@ -10,15 +10,13 @@
 #include <utility>
 #include <vector>
 
+#include "app/hidden_sites.h"
 #include "isthmus/config.h"
 #include "isthmus/runtime.h"
 #include "transport/relay.h"
 #include "transport/relayed_links.h"
 
 namespace isthmus::app {
-
-/// Sites without an address, in order.
-[[nodiscard]] std::vector<Rank> hidden_sites(std::span<const SiteConfig> sites);
 
 /// Those that sites without an address depend on: with a relay, where the hub is none.
 [[nodiscard]] std::vector<Rank> needed_relays(const Config& config);

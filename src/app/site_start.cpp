@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What sites must have alike before they start, and where they start. Pure.
+#include "app/site_start.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 

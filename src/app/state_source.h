@@ -7,7 +7,7 @@
 // newcomer, until that has all it wants or has joined. One that has gone in the middle may come
 // back to it for a while (Options::keeps_for), until the donor names another state.
 //
-// Parts go at a ServingPace, sent by a StateServer. All calls from any task.
+// Parts go at a DonorThrottle, sent by a StateServer. All calls from any task.
 #pragma once
 
 #include <chrono>
@@ -24,9 +24,9 @@
 #include "app/site_notes.h"
 #include "isthmus/inner_loop.h"
 #include "isthmus/outer.h"
+#include "transport/donor_throttle.h"
 #include "transport/note_stream.h"
 #include "transport/piece_table.h"
-#include "transport/serving_pace.h"
 
 namespace isthmus::app {
 
@@ -92,7 +92,7 @@ class StateSource {
   const Options options_;
   mutable std::mutex mutex_;
   // Under mutex_:
-  ServingPace pace_;
+  DonorThrottle pace_;
   std::uint64_t number_ = 0;  // counts newcomers
   std::optional<Rank> newcomer_;
   std::optional<Rank> donor_;            // of another's state

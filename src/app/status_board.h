@@ -18,7 +18,7 @@
 
 #include "app/run_status.h"
 #include "app/wall_clock.h"
-#include "inner/rank_watch.h"
+#include "core/rank_finding.h"
 #include "isthmus/config.h"
 #include "isthmus/outer.h"
 #include "transport/network_transport.h"

@@ -341,9 +341,9 @@ std::string status_json(const RunStatus& status) {
   return line.str();
 }
 
-RunStatus parse_status(const std::string& json) {
+RunStatus parse_status(const std::string& text) {
   try {
-    return read_status(Json::parse(json));
+    return read_status(Json::parse(text));
   } catch (const Json::exception& error) {
     constexpr std::size_t kEnough = 200;  // what it cites may be as long as the text
     throw ConfigError(fmt::format("this is no run's status: {:.{}}", plain(error.what()), kEnough));

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A run's status as Prometheus metrics. Base units, counters end in _total; docs/observing.md says
 // what each one is. Families are made anew for each look, so there is one source for all pages.
+#include "app/status_metrics.h"
+
 #include "app/metric_families.h"
-#include "app/run_status.h"
 #include "app/wall_clock.h"
 
 namespace isthmus::app {

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/prediction.h"
+#include "core/step_shares.h"
 
 namespace isthmus::app {
 namespace {

@@ -8,13 +8,15 @@
 
 #include "app/checkpointing.h"
 #include "app/event_log.h"
+#include "app/language_model_trainer.h"
 #include "app/lone_training.h"
 #include "app/run_parts.h"
+#include "app/run_prediction.h"
 #include "app/run_summary.h"
 #include "app/run_worlds.h"
 #include "app/saved_pieces.h"
 #include "app/signals.h"
-#include "app/site_board.h"
+#include "app/site_connection.h"
 #include "app/training_run.h"
 #include "app/worker.h"
 #include "core/log.h"
@@ -181,8 +183,6 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
   AnchorMean anchor_mean(plan_.workers);
   const RunWorld world{.config = config_,
                        .plan = plan_,
-                       .layout = layout_,
-                       .data = data_,
                        .simulated = request_.simulated,
                        .byte_scale = byte_scale(),
                        .slots = request_.side_by_side ? request_.side_by_side->slots : 0,
@@ -191,8 +191,9 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
                        .site = site_ ? &*site_ : nullptr,
                        .events = events ? &*events : nullptr,
                        .status = status()};
+  const ModelRun run{.world = world, .plan = plan_, .layout = layout_, .data = data_};
   if (request_.simulated && totals.measured_step == Duration{0}) {
-    totals.measured_step = measure_step(world);
+    totals.measured_step = measure_step(run);
   }
   std::optional<RetainedResults> retained;
   if (site_ && retains_results(config_)) {
@@ -202,18 +203,25 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
                                              return std::filesystem::space(path).available;
                                            }});
   }
+  const LanguageModelTrainer::Setup trained{.config = config_,
+                                            .plan = plan_,
+                                            .storage = storage_,
+                                            .data = data_,
+                                            .eval_tokens = eval_tokens_,
+                                            .events = world.events};
+  const MakeTrainer make = [&](const WorkerContext& context) -> std::unique_ptr<Trainer> {
+    return std::make_unique<LanguageModelTrainer>(trained, context.rank, context.runtime);
+  };
   const WorkerSetup setup{
-      .storage = storage_,
       .config = config_,
       .plan = plan_,
-      .data = data_,
-      .eval_tokens = eval_tokens_,
+      .make = make,
       .board = board,
       .checkpointing = checkpointing,
       .anchor_mean = anchor_mean,
       .events = world.events,
       .patience = round_patience(config_, request_.simulated),
-      .step_flops = step_flops(world),
+      .step_flops = step_flops(run),
       .begun = world.begun,
       .measured_step = totals.measured_step,
       .tell_outer = tell_outer,
@@ -225,7 +233,7 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
       }};
   WorldResult result;
   try {
-    result = run_workers(world, setup);
+    result = run_workers(world, [&](WorkerContext& context) { run_worker(setup, context); });
   } catch (const PeerError&) {
     if (site_board) site_board->explain();
     throw;
@@ -249,20 +257,20 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
   }
   // The closed form speaks of the whole run.
   if (request_.simulated && board.stopped() == StopWish::kNone) {
-    outcome.prediction = predict_run(world, {totals.measured_step});
+    outcome.prediction = predict_run(run, {totals.measured_step});
     if (!config_.faults.empty()) {
       outcome.faults = cost_of_faults(config_, *outcome.prediction, totals.measured_step,
                                       totals.clock_s, outcome.resumed);
     }
   }
   if (has_real_links(world) && board.stopped() == StopWish::kNone && !outcome.resumed) {
-    outcome.prediction = predict_run(world, totals.mean_steps());
+    outcome.prediction = predict_run(run, totals.mean_steps());
   }
   // Which rounds faults lengthen is not known; nobody looks at single rounds of runs side by side.
   if (outcome.prediction && !outcome.faults && !request_.side_by_side) {
     const std::vector<Duration> steps =
         request_.simulated ? std::vector{totals.measured_step} : totals.mean_steps();
-    outcome.rounds = compare_rounds(predict_run_rounds(world, steps), result.rounds);
+    outcome.rounds = compare_rounds(predict_run_rounds(run, steps), result.rounds);
     const Rank own = own_rank(config_, request_).value_or(Rank(0));
     outcome.rounds_at = config_.sites.at(static_cast<std::size_t>(own.value())).name;
   }

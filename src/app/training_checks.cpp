@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "app/memory_check.h"
+#include "app/model_json.h"
 #include "app/offload.h"
 #include "app/owner_shares.h"
 #include "app/rank_communicators.h"
@@ -257,6 +258,7 @@ Manifest Training::manifest() const {
   manifest.simulated = request_.simulated;
   manifest.surrogate = request_.simulated ? config_.surrogate : std::nullopt;
   manifest.parameters = layout_.elements();
+  manifest.model = model_json(config_, layout_.elements());
   manifest.device = device_text(plan_.device, plan_);
   for (const DataFile& file : fingerprint_) {
     manifest.data.push_back({file.path, file.bytes, file.sha256});

@@ -7,8 +7,7 @@
 #include <memory>
 #include <string_view>
 
-#include "app/run_parts.h"
-#include "core/rng.h"
+#include "app/run_settings.h"
 #include "inner/mesh_rank.h"
 #include "inner/model_shape.h"
 #include "inner/pipeline_schedule.h"
@@ -128,12 +127,6 @@ TrainingPlan make_training_plan(const Config& config, std::span<const int> cores
   return plan;
 }
 
-std::vector<Rank> TrainingPlan::workers_here() const {
-  std::vector<Rank> ranks;
-  for (int m = 0; m < workers_in_process; ++m) ranks.emplace_back(first_worker + m);
-  return ranks;
-}
-
 std::vector<int> cores_of(const TrainingPlan& plan, Rank rank) {
   if (plan.cores.empty()) {
     return {};
@@ -142,49 +135,6 @@ std::vector<int> cores_of(const TrainingPlan& plan, Rank rank) {
       plan.cores.begin() +
       static_cast<std::ptrdiff_t>(rank.value() - plan.first_worker) * plan.threads_per_worker;
   return {first, first + plan.threads_per_worker};
-}
-
-std::string codec_warning(const Config& config) {
-  constexpr double kCoarse = 2.75;  // bits a value, scales included
-  if (config.outer.codec.empty()) {
-    return {};  // a method's own codec suits it
-  }
-  const std::unique_ptr<const Codec> codec = make_codec(config.outer.codec);
-  const double bits =
-      8 * static_cast<double>(codec->encoded_bytes(kTileValues)) / static_cast<double>(kTileValues);
-  if (codec->error_feedback() || bits > kCoarse) {
-    return {};
-  }
-  return fmt::format(
-      "outer.codec = \"{0}\": at {1:.3g} bits a value much is lost in every exchange, and nothing "
-      "brings it back; \"{0}:ef\" keeps it for the next one, at 4 bytes a parameter",
-      config.outer.codec, bits);
-}
-
-StepClock make_step_clock(const Config& config, Rank rank, double step_flops, Duration measured) {
-  const SiteConfig& site = config.sites[static_cast<std::size_t>(rank.value())];
-  Duration base = measured;
-  if (config.surrogate) {
-    base = config.surrogate->step_time;
-  } else if (config.sim.step_time > Duration{0}) {
-    base = config.sim.step_time;
-  } else if (site.compute_flops > 0) {
-    base = Duration(static_cast<Duration::rep>(step_flops / site.compute_flops * 1e9));
-  }
-  return [base, jitter = site.jitter, pace = site.pace, seed = config.run.seed, rank](StepIndex t) {
-    if (!takes_step(pace, t)) {
-      return Duration{0};
-    }
-    if (jitter == 0) {
-      return base;
-    }
-    const Rng rng(seed, Stream::kStepTime);
-    const double u = 2 * rng.uniform(static_cast<std::uint64_t>(t.value()),
-                                     static_cast<std::uint32_t>(rank.value())) -
-                     1;
-    return Duration(
-        static_cast<Duration::rep>(static_cast<double>(base.count()) * (1 + jitter * u)));
-  };
 }
 
 }  // namespace isthmus::app

@@ -4,21 +4,16 @@
 #include <algorithm>
 #include <utility>
 
-#include "app/offload.h"
 #include "app/outer_healing.h"
-#include "app/run_parts.h"
-#include "app/site_session.h"
+#include "app/run_settings.h"
 #include "app/worker_evaluation.h"
 #include "app/worker_state.h"
 #include "core/check.h"
-#include "core/device_request.h"
 #include "core/log.h"
-#include "core/units.h"
+#include "core/state_memory.h"
 #include "isthmus/errors.h"
-#include "kernels/cuda/resident_values.h"
 #include "outer/idle_inner_loop.h"
 #include "outer/late_rounds.h"
-#include "outer/outer_placement.h"
 #include "outer/shared_state.h"
 #include "sim/fault_schedule.h"
 
@@ -30,19 +25,12 @@ class Worker {
   Worker(const WorkerSetup& setup, WorkerContext& context)
       : setup_(setup),
         context_(context),
-        source_(setup.data, batch_plan(setup.config, setup.plan), context.rank.value()),
-        batches_(std::make_unique<StepBatches>(
-            StepBatches{[this](StepIndex t) { return source_.at(t.value() - 1); }})),
-        model_(
-            make_inner_loop(setup.plan.device, context.rank,
-                            language_model_options(setup.config, setup.plan, context.rank),
-                            [batches = batches_.get()](StepIndex t) { return batches->from(t); })),
-        timed_(*model_, context.runtime, context.rank,
+        trainer_(setup.make(context)),
+        timed_(trainer_->loop(), context.runtime, context.rank,
                make_step_clock(setup.config, context.rank, setup.step_flops, setup.measured_step),
                setup.events,
                setup.config.sites[static_cast<std::size_t>(context.rank.value())].pace),
-        inner_(timed_),
-        newcomer_(setup.site != nullptr ? setup.site->newcomer() : nullptr) {
+        inner_(timed_) {
     timed_.set_profile(fault_pace(
         setup.config.faults,
         setup.config.sites[static_cast<std::size_t>(context.rank.value())].name, setup.begun));
@@ -50,8 +38,8 @@ class Worker {
       timed_.set_skips([site = setup.site](StepIndex t) { return site->skips(t); });
     }
     if (setup.retained != nullptr && setup.site != nullptr) retain(*setup.retained);
-    load_initial_weights(setup.storage, setup.config, inner_);
-    const std::unique_ptr<StateReader> taken_over = newcomer_ ? newcomer_->take_state() : nullptr;
+    const std::unique_ptr<StateReader> taken_over =
+        setup.site != nullptr ? setup.site->take_state() : nullptr;
     if (taken_over) {
       restore_worker_parameters(*taken_over, inner_);
     } else {
@@ -89,8 +77,7 @@ class Worker {
           std::make_unique<LoneTraining>(LoneTraining::Parts{.config = setup_.config,
                                                              .plan = setup_.plan,
                                                              .self = context_.rank,
-                                                             .batches = std::move(batches_),
-                                                             .model = std::move(model_),
+                                                             .trainer = std::move(trainer_),
                                                              .work = *std::move(hand.work),
                                                              .fragments = carries->fragments()});
       hand.work.reset();
@@ -121,7 +108,7 @@ class Worker {
       const std::optional<Digest128> agreed = lays_down ? agree(t) : std::nullopt;
       if (setup_.site != nullptr) setup_.site->after_step(t, inner_, *strategy_);
       if (setup_.plan.evaluates_after(t)) {
-        evaluate_share(setup_, context_, inner_, *strategy_, t);
+        evaluate_share(setup_, context_, *trainer_, inner_, *strategy_, t);
       }
       if (lays_down) {
         if (agreed && healing_) healing_->agreed(t, *agreed);  // gives its room on the disk back
@@ -132,6 +119,8 @@ class Worker {
       }
     }
   }
+
+  void finish() { trainer_->finish(); }
 
  private:
   void retain(RetainedResults& results) {
@@ -165,31 +154,11 @@ class Worker {
     return retaining_ ? static_cast<Exchange&>(*retaining_) : context_.exchange;
   }
 
-  /// With its state on the device that has the weights, or on the site's ranks, where
-  /// outer.placement says so; virtual time has neither, and threads share one memory.
   [[nodiscard]] std::unique_ptr<OuterStrategy> make_strategy() {
     OuterOptions options = setup_.config.outer;
     options.patience = setup_.patience;
     options.spsa.run_key = run_key(setup_.config.run.seed, Stream::kSpsa);
-    options.spsa.threads = setup_.plan.threads_per_worker;
-    auto* const values = dynamic_cast<cuda::ResidentValues*>(model_.get());
-    if (outer_is_on_device(setup_.config) && !context_.runtime.simulated()) {
-      ISTHMUS_CHECK(values != nullptr, setup_.config.outer_placement);
-      return outer::make_outer_strategy_on_device(setup_.config.method, options, inner_, exchange(),
-                                                  *values);
-    }
-    if (values != nullptr && !context_.runtime.simulated()) {
-      return outer::make_outer_strategy_beside_device(setup_.config.method, options, inner_,
-                                                      exchange(), *values);
-    }
-    if (outer_is_on_ranks(setup_.config) && setup_.plan.processes != nullptr) {
-      auto* const loop = dynamic_cast<LanguageModelLoop*>(model_.get());
-      ISTHMUS_CHECK(loop != nullptr, setup_.config.outer_placement);
-      return outer::make_outer_strategy_on_ranks(
-          setup_.config.method, options, inner_, exchange(),
-          [loop](const RankService& part) { loop->call_ranks(part); });
-    }
-    return make_outer_strategy(setup_.config.method, options, inner_, exchange());
+    return trainer_->make_strategy(setup_.config.method, options, inner_, exchange());
   }
 
   /// Takes the steps that the run takes meanwhile, on another worker's results, until all have
@@ -197,7 +166,7 @@ class Worker {
   void catch_up() {
     strategy_->forget_own_work();  // the donor's, until then
     inner_.set_idle(true);
-    while (newcomer_->may_replay(StepIndex(strategy_->steps().value() + 1), setup_.patience)) {
+    while (setup_.site->may_replay(StepIndex(strategy_->steps().value() + 1), setup_.patience)) {
       static_cast<void>(strategy_->step());
     }
     static_cast<void>(outer::apply_late(*strategy_));  // as all others have, after this step
@@ -270,8 +239,7 @@ class Worker {
   /// The state after step t, of which all had the same outer part.
   [[nodiscard]] std::unique_ptr<OuterStrategy> restore_agreed(StepIndex t) {
     if (t == started_after_) {
-      load_initial_weights(setup_.storage, setup_.config, inner_);
-      inner_.reset_optimizer();
+      trainer_->restart();
       setup_.checkpointing.restore_parameters(context_.rank, inner_);
       std::unique_ptr<OuterStrategy> strategy = make_strategy();
       setup_.checkpointing.restore_state(context_.rank, inner_, *strategy);
@@ -286,7 +254,7 @@ class Worker {
 
   /// What goes on beside the next step must not wait with it for others, who may be waiting for it.
   void give_what_is_being_sent(StepIndex t) {
-    if (dynamic_cast<cuda::ResidentValues*>(model_.get()) == nullptr) return;
+    if (!trainer_->works_ahead()) return;
     if (!setup_.board.may_begin(t)) inner_.read_values({});
   }
 
@@ -354,12 +322,9 @@ class Worker {
 
   const WorkerSetup& setup_;
   WorkerContext& context_;
-  BatchSource source_;
-  std::unique_ptr<StepBatches> batches_;
-  std::unique_ptr<InnerLoop> model_;
+  std::unique_ptr<Trainer> trainer_;
   TimedInnerLoop timed_;
   outer::IdleInnerLoop inner_;
-  Newcomer* newcomer_;
   // Where results are retained:
   std::optional<RetainingExchange> retaining_;
   std::optional<OuterHealing> healing_;
@@ -374,12 +339,6 @@ class Worker {
 
 void run_worker(const WorkerSetup& setup, WorkerContext& context) {
   setup.board.attach(context.runtime);
-  // Virtual time knows nothing of a disk.
-  const bool real = !context.runtime.simulated();
-  const std::unique_ptr<StateMemory> files =
-      make_state_memory(setup.config, context.rank, real ? setup.events : nullptr,
-                        real ? &context.runtime.clock() : nullptr);
-  const StateMemoryScope scope(files.get());
   Worker worker(setup, context);
   try {
     worker.run();
@@ -387,12 +346,7 @@ void run_worker(const WorkerSetup& setup, WorkerContext& context) {
     if (setup.in_hand) worker.leave_off(*setup.in_hand);
     throw;
   }
-  if (files) {
-    const StateTraffic traffic = files->traffic();
-    log_info("worker {}: {} read from the files of train.offload, {} written, {} waited for them",
-             context.rank.value(), human_bytes(static_cast<double>(traffic.read_bytes)),
-             human_bytes(static_cast<double>(traffic.written_bytes)), human_time(traffic.wait_s));
-  }
+  worker.finish();
 }
 
 }  // namespace isthmus::app

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One worker of a run: builds its model and method, takes its steps, evaluates its share, lays down
-// its state. The same code runs on real threads and in virtual time.
+// One worker of a run: makes its trainer and method, takes its steps, evaluates its share, lays
+// down its state. The same code runs on real threads and in virtual time.
 #pragma once
 
 #include <functional>
@@ -10,25 +10,22 @@
 #include "app/checkpointing.h"
 #include "app/lone_training.h"
 #include "app/run_board.h"
-#include "app/timed_inner_loop.h"
-#include "app/training_plan.h"
+#include "app/run_plan.h"
+#include "app/trainer.h"
+#include "app/worker_site.h"
+#include "core/events.h"
 #include "core/hash.h"
-#include "inner/data/dataset.h"
 #include "isthmus/config.h"
 #include "isthmus/transport.h"
 #include "transport/retained_results.h"
 
 namespace isthmus::app {
 
-class SiteSession;
-
 /// What all workers of a run share; everything is borrowed for the run.
 struct WorkerSetup {
-  const Storage& storage;
   const Config& config;
-  const TrainingPlan& plan;
-  const Dataset& data;
-  std::int64_t eval_tokens = 0;  // 0: the whole validation part; < 0: there is none
+  const RunPlan& plan;
+  const MakeTrainer& make;
   Board& board;
   Checkpointing& checkpointing;
   AnchorMean& anchor_mean;      // for evaluations
@@ -42,7 +39,7 @@ struct WorkerSetup {
   std::function<void(StepIndex, const Digest128&)> tell_outer = {};
   /// Where this worker's results are retained, if they are, so that it can be healed. May be null.
   RetainedResults* retained = nullptr;
-  SiteSession* site = nullptr;  // whose worker this is, where it is a process of its own
+  WorkerSite* site = nullptr;  // whose worker this is, where it is a process of its own
   /// What this worker had given to nobody when it lost the others, and what trains on with it:
   /// written then, the work taken up when it joins again. May be null.
   InHand* in_hand = nullptr;

@@ -4,47 +4,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-#include <sstream>
+#include <utility>
 
-#include "core/config_loader.h"
-#include "core/config_values.h"
+#include "core/config_check.h"
+#include "core/config_load_defaults.h"
+#include "core/config_load_draft.h"
+#include "core/config_load_origins.h"
+#include "core/config_load_reader.h"
+#include "core/config_load_text.h"
+#include "core/config_schema_values.h"
 
 namespace isthmus {
-namespace config {
-
-constexpr std::uintmax_t kLargestFile = 1 << 20;
-
-std::string read_config_file(const std::filesystem::path& file) {
-  std::error_code error;
-  const auto status = std::filesystem::status(file, error);
-  if (status.type() == std::filesystem::file_type::not_found) {
-    throw SystemError(fmt::format("{}: no such file; `isthmus init` writes one", file.string()));
-  }
-  if (status.type() == std::filesystem::file_type::directory) {
-    throw SystemError(fmt::format("{}: is a folder; name the TOML file in it", file.string()));
-  }
-  std::ifstream stream(file, std::ios::binary);
-  if (!stream) {
-    throw SystemError(fmt::format("{}: cannot be opened: {}", file.string(), std::strerror(errno)));
-  }
-  // One byte more than allowed: devices and pipes have no size to ask for.
-  std::string text(kLargestFile + 1, '\0');
-  stream.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (stream.bad()) {
-    throw SystemError(fmt::format("{}: cannot be read: {}", file.string(), std::strerror(errno)));
-  }
-  text.resize(static_cast<std::size_t>(stream.gcount()));
-  if (text.size() > kLargestFile) {
-    throw ConfigError(
-        fmt::format("{}: larger than 1 MiB; this is no configuration", file.string()));
-  }
-  return text;
-}
-
-}  // namespace config
 namespace {
 
 constexpr std::string_view kWildcards = "*?[";
@@ -89,19 +59,19 @@ Config load_config(const std::filesystem::path& file, const std::vector<std::str
 
 Config load_config_text(std::string_view text, const std::filesystem::path& name,
                         const std::vector<std::string>& overrides, const SchemaContext& context) {
-  config::Loader loader(text, name, context);
+  config::Draft draft(text, name, context);
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
-    loader.diagnostics.add("E-EMPTY", {}, "the file is empty",
-                           "`isthmus init` writes a commented one");
-  } else if (loader.read(text, overrides)) {
-    loader.complete();
-    loader.check();
+    draft.diagnostics.add("E-EMPTY", {}, "the file is empty",
+                          "`isthmus init` writes a commented one");
+  } else if (config::Reader(draft).read(text, overrides)) {
+    config::complete(draft);
+    config::validate(draft);
   }
-  if (!loader.diagnostics.empty()) {
-    throw ConfigErrors(loader.diagnostics.take());
+  if (!draft.diagnostics.empty()) {
+    throw ConfigErrors(draft.diagnostics.take());
   }
-  loader.note_origins();
-  return std::move(loader.config);
+  config::note_origins(draft);
+  return std::move(draft.config);
 }
 
 LinkConfig parse_link(std::string_view text) {

@@ -7,7 +7,8 @@
 #include <algorithm>
 
 #include "core/config_experiment_reader.h"
-#include "core/config_values.h"
+#include "core/config_load_toml.h"
+#include "core/config_schema_values.h"
 #include "core/suggest.h"
 
 namespace isthmus::config {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/config_loader.h"
+#include "core/config_load_draft.h"
 #include "core/experiment.h"
 
 namespace isthmus {
@@ -28,7 +28,7 @@ struct Experiment::Parts {
   std::vector<std::vector<Override>> overrides_of;
 
   /// The load of one cell's run file, complete and checked; its diagnostics may hold errors.
-  [[nodiscard]] config::Loader load(std::size_t variant, std::span<const Setting> cell) const;
+  [[nodiscard]] config::Draft load(std::size_t variant, std::span<const Setting> cell) const;
 };
 
 namespace config {

@@ -6,7 +6,11 @@
 #include <functional>
 #include <tuple>
 
+#include "core/config_check.h"
 #include "core/config_experiment_reader.h"
+#include "core/config_load_defaults.h"
+#include "core/config_load_reader.h"
+#include "core/config_load_toml.h"
 #include "core/suggest.h"
 
 namespace isthmus {
@@ -158,21 +162,20 @@ constexpr std::string_view kGivenByCompare[][2] = {
     {"eval.part", "`compare` tunes on the second half and reports on the first"}};
 
 /// What a variant's run file may not say, because the comparison does.
-void check_reserved(Loader& loader, const ExperimentVariant& variant) {
+void check_reserved(Draft& draft, const ExperimentVariant& variant) {
   for (const auto& [key, why] : kGivenByCompare) {
-    const auto found = loader.keys.find(key);
-    if (found != loader.keys.end()) {
-      loader.diagnostics.add("E-KEY-UNUSED", found->second.key,
-                             fmt::format("'{}' is not used in a comparison", key),
-                             fmt::format("remove it: {}", why));
+    const auto found = draft.keys.find(key);
+    if (found != draft.keys.end()) {
+      draft.diagnostics.add("E-KEY-UNUSED", found->second.key,
+                            fmt::format("'{}' is not used in a comparison", key),
+                            fmt::format("remove it: {}", why));
     }
   }
   for (const TuneAxis& axis : variant.space) {
-    const auto found = loader.keys.find(axis.key);
-    if (found != loader.keys.end() && found->second.key.source > 0) {
-      loader.diagnostics.add("E-CONFLICT", found->second.key,
-                             fmt::format("'{}' is tuned", axis.key),
-                             "take it out of the space, or leave it to the tuning");
+    const auto found = draft.keys.find(axis.key);
+    if (found != draft.keys.end() && found->second.key.source > 0) {
+      draft.diagnostics.add("E-CONFLICT", found->second.key, fmt::format("'{}' is tuned", axis.key),
+                            "take it out of the space, or leave it to the tuning");
     }
   }
 }
@@ -207,7 +210,7 @@ std::vector<Diagnostic> check_cells(const Experiment::Parts& parts) {
   Findings findings;
   for (std::size_t v = 0; v < parts.variants.size(); ++v) {
     const ExperimentVariant& variant = parts.variants[v];
-    Loader as_given = parts.load(v, {});
+    Draft as_given = parts.load(v, {});
     check_reserved(as_given, variant);
     findings.add(as_given.diagnostics.take(), variant.name);
     std::vector<Setting> point;
@@ -226,26 +229,26 @@ std::vector<Diagnostic> check_cells(const Experiment::Parts& parts) {
 
 }  // namespace config
 
-config::Loader Experiment::Parts::load(std::size_t variant, std::span<const Setting> cell) const {
-  config::Loader loader(text, file, context);
-  loader.take(laid[variant]);
+config::Draft Experiment::Parts::load(std::size_t variant, std::span<const Setting> cell) const {
+  config::Draft draft(text, file, context);
+  config::Reader reader(draft);
+  reader.read_table(laid[variant]);
   for (const Override& each : overrides_of[variant]) {
-    loader.read_override(each.text,
-                         loader.diagnostics.add_source("--set " + overrides[each.index]));
+    reader.read_override(each.text, draft.diagnostics.add_source("--set " + overrides[each.index]));
   }
   for (const Setting& setting : cell) {
     config::Place place = config::place_of(setting);
     if (setting.line == 0) {
-      place = {loader.diagnostics.add_source(setting.origin), 0, 0, 1};
+      place = {draft.diagnostics.add_source(setting.origin), 0, 0, 1};
     }
     config::SourceValue value = config::parse_override_value(setting.value, place.source);
     config::place_all(value, place);
-    loader.set(setting.key, value);
+    reader.replace(setting.key, value);
   }
-  loader.explain_unknown_keys();
-  loader.complete();
-  loader.check();
-  return loader;
+  reader.explain_unknown_keys();
+  config::complete(draft);
+  config::validate(draft);
+  return draft;
 }
 
 }  // namespace isthmus

@@ -25,7 +25,7 @@ constexpr Field<S> kSeedsField = {[](S& settings, const Value& value) {
                                   }};
 
 // clang-format off
-constexpr KeyRow<S> kRows[] = {
+constexpr KeyRow<S> kExperimentRows[] = {
     {"compare.baseline", Type::kText, {}, "", field<&S::baseline>(),
      "The variant that the others are compared with. Absent: the first.", "\"ddp\""},
     {"compare.seeds", Type::kSeeds, at_least(0, 9.2e18), "", kSeedsField,
@@ -73,7 +73,7 @@ constexpr std::array<std::string_view, 4> kSections = {"compare", "target", "bud
 
 }  // namespace
 
-std::span<const KeyRow<ExperimentSettings>> experiment_rows() { return kRows; }
+std::span<const KeyRow<ExperimentSettings>> experiment_rows() { return kExperimentRows; }
 
 }  // namespace isthmus::config
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "core/config_experiment.h"
-#include "core/config_values.h"
+#include "core/config_schema_values.h"
 #include "core/suggest.h"
 #include "core/units.h"
 

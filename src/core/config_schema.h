@@ -14,7 +14,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/config_source.h"
+#include "core/config_schema_source.h"
 #include "core/experiment.h"
 #include "isthmus/config.h"
 
@@ -155,6 +155,18 @@ template <auto Section, auto Member>
 [[nodiscard]] std::span<const KeyRow<SiteConfig>> site_rows();
 [[nodiscard]] std::span<const KeyRow<LinkConfig>> link_rows();
 [[nodiscard]] std::span<const KeyRow<FaultConfig>> fault_rows();
+
+/// The row of a key; null for an unknown key.
+template <typename Target>
+[[nodiscard]] const KeyRow<Target>* find_row(std::span<const KeyRow<Target>> rows,
+                                             std::string_view name) {
+  for (const KeyRow<Target>& row : rows) {
+    if (row.name == name) {
+      return &row;
+    }
+  }
+  return nullptr;
+}
 
 /// Rows of [compare], [target] and [budget].
 [[nodiscard]] std::span<const KeyRow<ExperimentSettings>> experiment_rows();

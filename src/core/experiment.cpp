@@ -2,6 +2,8 @@
 #include "core/experiment.h"
 
 #include "core/config_experiment_reader.h"
+#include "core/config_load_origins.h"
+#include "core/config_load_text.h"
 
 namespace isthmus {
 
@@ -47,13 +49,13 @@ const std::vector<ExperimentVariant>& Experiment::variants() const { return part
 std::size_t Experiment::baseline() const { return parts_->baseline; }
 
 Config Experiment::config(std::size_t variant, std::span<const Setting> settings) const {
-  config::Loader loader = parts_->load(variant, settings);
-  if (!loader.diagnostics.empty()) {
-    throw ConfigErrors(loader.diagnostics.take());
+  config::Draft draft = parts_->load(variant, settings);
+  if (!draft.diagnostics.empty()) {
+    throw ConfigErrors(draft.diagnostics.take());
   }
-  loader.note_origins();
-  loader.config.text = resolved_toml(loader.config);
-  return std::move(loader.config);
+  config::note_origins(draft);
+  draft.config.text = resolved_toml(draft.config);
+  return std::move(draft.config);
 }
 
 }  // namespace isthmus

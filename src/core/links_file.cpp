@@ -7,14 +7,17 @@
 #include <optional>
 #include <utility>
 
-#include "core/config_loader.h"
-#include "core/config_values.h"
+#include "core/config_check.h"
+#include "core/config_load_files.h"
+#include "core/config_load_reader.h"
+#include "core/config_load_text.h"
+#include "core/config_schema_values.h"
 #include "core/suggest.h"
 
 namespace isthmus {
 namespace {
 
-using config::Loader;
+using config::Draft;
 using config::SourceEntry;
 using config::SourceTable;
 
@@ -92,40 +95,44 @@ std::vector<std::string> names_in(const std::vector<LinkConfig>& links) {
 LinksFile read_links_text(std::string_view text, const std::filesystem::path& name,
                           const std::vector<std::string>& sites) {
   const SchemaContext no_context;
-  Loader loader(text, name, no_context);
+  Draft draft(text, name, no_context);
   LinksFile file;
   SourceTable entries;
   for (const SourceEntry& entry :
-       config::parse_source(text, loader.diagnostics).value_or(SourceTable{})) {
+       config::parse_source(text, draft.diagnostics).value_or(SourceTable{})) {
     if (entry.key == "link") {
       entries.push_back(entry);
     } else if (entry.key == "measured") {
-      read_measured(entry, file.measured, loader.diagnostics);
+      read_measured(entry, file.measured, draft.diagnostics);
     } else {
-      loader.diagnostics.add("E-KEY-UNKNOWN", entry.place,
-                             fmt::format("'{}' in a links file", entry.key),
-                             "it holds [[link]] entries and [measured]; a run's configuration is "
-                             "given on its own");
+      draft.diagnostics.add("E-KEY-UNKNOWN", entry.place,
+                            fmt::format("'{}' in a links file", entry.key),
+                            "it holds [[link]] entries and [measured]; a run's configuration is "
+                            "given on its own");
     }
   }
-  loader.take(entries);
-  loader.explain_unknown_keys();
-  if (loader.config.links.empty() && loader.diagnostics.empty()) {
-    loader.diagnostics.add("E-KEY-MISSING", {}, "no [[link]] in this links file",
-                           "`isthmus bench link` writes them");
+  config::Reader reader(draft);
+  reader.read_table(entries);
+  reader.explain_unknown_keys();
+  if (draft.config.links.empty() && draft.diagnostics.empty()) {
+    draft.diagnostics.add("E-KEY-MISSING", {}, "no [[link]] in this links file",
+                          "`isthmus bench link` writes them");
   }
-  loader.check_links(sites.empty() ? names_in(loader.config.links) : sites);
-  if (loader.diagnostics.empty()) {
-    if (const std::string missing = missing_pairs(loader.config.links, sites); !missing.empty()) {
-      loader.diagnostics.add(
+  config::CheckContext check(draft);
+  config::validate_links(draft.config.links, sites.empty() ? names_in(draft.config.links) : sites,
+                         check);
+  config::read_link_traces(draft);
+  if (draft.diagnostics.empty()) {
+    if (const std::string missing = missing_pairs(draft.config.links, sites); !missing.empty()) {
+      draft.diagnostics.add(
           "E-KEY-MISSING", {}, fmt::format("no [[link]] joins {}", missing),
           "measure with all sites (isthmus bench link), or add the entry by hand");
     }
   }
-  if (!loader.diagnostics.empty()) {
-    throw ConfigErrors(loader.diagnostics.take());
+  if (!draft.diagnostics.empty()) {
+    throw ConfigErrors(draft.diagnostics.take());
   }
-  file.links = std::move(loader.config.links);
+  file.links = std::move(draft.config.links);
   file.origin = name.string();
   if (!file.measured.at.empty()) {
     file.origin += fmt::format(" (measured {}{})", file.measured.at,

@@ -54,13 +54,13 @@ MappedFiles& mapped_files() {
   return files;
 }
 
-struct Place {
+struct FilePlace {
   StatePager* pager = nullptr;
   StatePages pages;
 };
 
 /// The pages of values; outward: also those that they share with their neighbours.
-std::optional<Place> place_of(std::span<const float> values, bool outward) {
+std::optional<FilePlace> place_of(std::span<const float> values, bool outward) {
   MappedFiles& files = mapped_files();
   if (files.count.load(std::memory_order_acquire) == 0 || values.empty()) return std::nullopt;
   auto* const first = reinterpret_cast<std::byte*>(const_cast<float*>(values.data()));
@@ -76,14 +76,14 @@ std::optional<Place> place_of(std::span<const float> values, bool outward) {
   begin = (outward ? begin : begin + page - 1) / page * page;
   end = (outward || to_the_end ? end + page - 1 : end) / page * page;
   if (begin >= end) return std::nullopt;
-  return Place{.pager = at->second.pager,
+  return FilePlace{.pager = at->second.pager,
                .pages = {.file = at->second.file,
                          .begin = const_cast<std::byte*>(at->first) + begin,
                          .bytes = end - begin,
                          .offset = static_cast<std::int64_t>(begin)}};
 }
 
-[[noreturn]] void fail(const std::filesystem::path& folder, const char* action, int error) {
+[[noreturn]] void fail_at(const std::filesystem::path& folder, const char* action, int error) {
   throw SystemError(
       fmt::format("train.offload = \"{}\": cannot {}: {}; name a folder on a local "
                   "disk that this process may write to",
@@ -101,10 +101,10 @@ int nameless_file(const std::filesystem::path& folder) {
                     "some; raise the limit (ulimit -n)",
                     folder.string()));
   }
-  if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) fail(folder, "write", errno);
+  if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) fail_at(folder, "write", errno);
   const std::filesystem::path name = folder / (".isthmus-state-" + fresh_id().hex());
   file = ::open(name.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, kOwnerOnly);
-  if (file < 0) fail(folder, "write", errno);
+  if (file < 0) fail_at(folder, "write", errno);
   ::unlink(name.c_str());
   return file;
 }
@@ -117,7 +117,7 @@ StateMemory::StateMemory(const Options& options)
   std::filesystem::create_directories(folder_.parent_path(), error);
   constexpr mode_t kOwnerOnly = 0700;
   if (::mkdir(folder_.c_str(), kOwnerOnly) != 0 && errno != EEXIST) {
-    fail(folder_, "make the folder", errno);
+    fail_at(folder_, "make the folder", errno);
   }
 }
 
@@ -186,7 +186,7 @@ void StateArray::take_file(const StateMemory& memory) {
     std::error_code ignored;
     const auto free = std::filesystem::space(memory.folder_, ignored).available;
     if (error != ENOSPC && error != EDQUOT && error != EFBIG) {
-      fail(memory.folder_, "reserve space", error);
+      fail_at(memory.folder_, "reserve space", error);
     }
     throw SystemError(
         fmt::format("train.offload = \"{}\": no room for {} more of the training "
@@ -241,7 +241,7 @@ StateArray& StateArray::operator=(StateArray&& other) noexcept {
 }
 
 void StateArray::fill_zero() {
-  const std::optional<Place> place = pager_ ? place_of(span(), true) : std::nullopt;
+  const std::optional<FilePlace> place = pager_ ? place_of(span(), true) : std::nullopt;
   if (place) {
     // Zeros without pages of zeros: the blocks stay reserved and count as never written.
     pager_->forget(place->pages.file);

@@ -10,8 +10,9 @@
 #include <set>
 #include <utility>
 
-#include "core/config_loader.h"
-#include "core/config_values.h"
+#include "core/config_load_diagnostics.h"
+#include "core/config_load_text.h"
+#include "core/config_schema_values.h"
 #include "core/hash.h"
 #include "core/storage.h"
 #include "core/suggest.h"

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "core/rank_finding.h"
 #include "inner/model_shape.h"
 
 namespace isthmus {
@@ -18,10 +19,6 @@ struct MeshShape {
   [[nodiscard]] int ranks() const { return tp * pp * dp; }
   /// Parts that a micro-batch's rows of the residual stream are split into.
   [[nodiscard]] int row_shares() const { return sequence_parallel ? tp : 1; }
-};
-
-struct MeshPosition {
-  int tp = 0, pp = 0, dp = 0;
 };
 
 /// Tensor-parallel ranks are neighbours, so that they share a machine: rank = (pp_i dp + dp_i) tp +

@@ -5,7 +5,7 @@
 
 namespace isthmus {
 namespace {
-void await(std::span<const float> values, StateUse) { state_await(values); }
+void await_weights(std::span<const float> values, StateUse) { state_await(values); }
 }  // namespace
 
 PagedWeights::PagedWeights(Weights<float>& weights, const ModelLayout& layout, Place place,
@@ -60,7 +60,7 @@ void PagedWeights::begin(PassPart part) {
       need(0);
       break;
     case PassPart::kHead:  // the last layer is the first of the backward pass: it stays
-      each(head, head + 1, false, true, await);
+      each(head, head + 1, false, true, await_weights);
       break;
     case PassPart::kBackward:
       each(head, head + 1, true, false, state_done);
@@ -79,7 +79,7 @@ void PagedWeights::begin(PassPart part) {
 
 const float* PagedWeights::tensor(std::size_t index) {
   if (in_files_ && index == layout_.head() && current_ >= 0) {
-    each(index, index + 1, true, false, await);
+    each(index, index + 1, true, false, await_weights);
   }
   return weights_.tensor(index);
 }
@@ -100,7 +100,7 @@ const float* PagedWeights::layer(std::int64_t layer) {
   } else if (!backward_) {
     each(head, head + 1, true, true, state_needed);
   }
-  each_of_layer(layer, await);
+  each_of_layer(layer, await_weights);
   return weights_.layer(layer);
 }
 

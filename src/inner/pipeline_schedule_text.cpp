@@ -11,8 +11,8 @@
 namespace isthmus {
 namespace {
 
-constexpr std::size_t kNarrowest = 24;     // columns of time
-constexpr std::size_t kLongest = 100'000;  // columns of all of it
+constexpr std::size_t kNarrowest = 24;         // columns of time
+constexpr std::size_t kMostColumns = 100'000;  // columns of all of it
 
 std::string label_of(const PipelineSchedule& schedule, const PipelineOp& op) {
   const char letter = op.kind == PipelineOpKind::kForward          ? 'F'
@@ -88,7 +88,7 @@ class Drawing {
     }
     if (report.makespan <= 0) return;
     per_time_ = std::min(static_cast<double>(cell_) / shortest,
-                         static_cast<double>(kLongest) / report.makespan);
+                         static_cast<double>(kMostColumns) / report.makespan);
   }
   [[nodiscard]] std::size_t column(double time) const {
     return static_cast<std::size_t>(std::llround(time * per_time_));

@@ -14,8 +14,6 @@ constexpr std::int64_t kValues = 1 << 13;  // 64 KiB
 // Passes last at least so many times as long as what their readings take.
 constexpr int kShare = 200;
 
-double in_seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
-
 }  // namespace
 
 RankReadings::RankReadings(const MeshShape& mesh, RankProcesses& processes)

@@ -127,10 +127,6 @@ std::optional<OutlierWatch::Change> OutlierWatch::judge(std::size_t r, double bo
                 .since = rank.since};
 }
 
-std::string_view trouble_verb(RankTrouble trouble) {
-  return trouble == RankTrouble::kSlowComputing ? "computes" : "answers";
-}
-
 RankWatch::RankWatch(const MeshShape& mesh)
     : mesh_(mesh),
       computing_(stages(mesh), kSlowComputing, 0),

@@ -15,9 +15,9 @@
 #include <deque>
 #include <optional>
 #include <span>
-#include <string_view>
 #include <vector>
 
+#include "core/rank_finding.h"
 #include "inner/mesh.h"
 
 namespace isthmus {
@@ -63,22 +63,9 @@ class OutlierWatch {
   std::deque<double> jitter_;  // of a ratio from one reading to the next, of all ranks
 };
 
-enum class RankTrouble { kSlowComputing, kSlowMessages };
-/// "computes", "answers".
-[[nodiscard]] std::string_view trouble_verb(RankTrouble trouble);
-
 struct RankReading {
   double computed_s = 0;  // of a step, outside of calls that wait for others
   double answered_s = 0;  // a message to the rank and back; of the first rank nothing
-};
-
-struct RankFinding {
-  RankTrouble trouble = RankTrouble::kSlowComputing;
-  int rank = 0;
-  MeshPosition at;
-  bool over = false;
-  double factor = 1;
-  std::int64_t since = 0;  // step
 };
 
 class RankWatch {

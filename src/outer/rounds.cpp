@@ -19,8 +19,6 @@ namespace isthmus::outer {
 
 namespace {
 
-std::size_t index(FragmentId id) { return static_cast<std::size_t>(id.value()); }
-
 void save_window(const Window& window, StateWriter& writer, const std::string& prefix) {
   writer.integer(prefix + "tokens", window.tokens);
   writer.integer(prefix + "steps", window.steps);

@@ -12,7 +12,7 @@
 namespace isthmus::outer {
 namespace {
 
-constexpr FragmentId kWhole(0);
+constexpr FragmentId kWholeModel(0);
 
 FragmentedSettings collecting(FragmentedSettings settings) {
   settings.exchange = ReductionKind::kCollect;
@@ -51,12 +51,12 @@ StepReport SparseLoCo::step() {
 
 RoundReport SparseLoCo::round() {
   OuterGradient delta =
-      state_.outer_gradient(*settings_.codec, rounds_.key(kWhole, steps_),
-                            [&](double norm) { return guard_.accepts(kWhole, norm); });
+      state_.outer_gradient(*settings_.codec, rounds_.key(kWholeModel, steps_),
+                            [&](double norm) { return guard_.accepts(kWholeModel, norm); });
   if (!std::isfinite(delta.norm)) {
     inner_.reset_optimizer();
   }
-  rounds_.launch({kWhole, steps_, steps_}, std::move(delta), 1);
+  rounds_.launch({kWholeModel, steps_, steps_}, std::move(delta), 1);
   const Settled settled = rounds_.settle_oldest();
   if (settled.lost) {
     state_.take_back(*settings_.codec, settled.own);
@@ -76,7 +76,7 @@ RoundReport SparseLoCo::round() {
 
 std::vector<RoundReport> SparseLoCo::finish() {
   // Nothing is in flight; a full sync makes a round of the steps since the last one.
-  if (settings_.final_sync != FinalSync::kFull || rounds_.last_sent(kWhole) == steps_) {
+  if (settings_.final_sync != FinalSync::kFull || rounds_.last_sent(kWholeModel) == steps_) {
     return {};
   }
   return {round()};

@@ -10,11 +10,7 @@
 #include "core/check.h"
 
 namespace isthmus::outer {
-namespace {
-
-std::size_t index(FragmentId id) { return static_cast<std::size_t>(id.value()); }
-
-}  // namespace
+namespace {}  // namespace
 
 StreamingDiLoCo::StreamingDiLoCo(FragmentedSettings settings, InnerLoop& inner, Exchange& exchange,
                                  const FragmentMaker& make, cuda::ResidentValues* values)

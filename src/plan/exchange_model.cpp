@@ -15,8 +15,6 @@ namespace {
 constexpr std::size_t kDoneBytes = kFrameOverheadBytes + sizeof(Digest128::bytes);
 constexpr std::size_t kCommitBytes = kFrameOverheadBytes;
 
-double in_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 TimePoint to_time(double seconds) { return TimePoint(Duration(std::llround(seconds * 1e9))); }
 
 /// A frame of b bytes takes b * 8 / rate, whatever went before.

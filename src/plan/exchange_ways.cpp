@@ -9,35 +9,9 @@
 #include <utility>
 
 #include "core/check.h"
-#include "transport/measured_shares.h"
 
 namespace isthmus {
 namespace {
-
-/// [a][b] = [b][a]: the worse of both ways.
-std::vector<double> pair_rates(std::span<const DirectedLink> links, std::size_t members) {
-  ISTHMUS_CHECK(links.size() == members * members, links.size(), members);
-  const auto rate = [&](std::size_t from, std::size_t to) {
-    const std::int64_t bits = links[from * members + to].bits_per_s;
-    return bits > 0 ? static_cast<double>(bits) : std::numeric_limits<double>::infinity();
-  };
-  std::vector<double> rates;
-  for (std::size_t a = 0; a < members; ++a) {
-    for (std::size_t b = 0; b < members; ++b) rates.push_back(std::min(rate(a, b), rate(b, a)));
-  }
-  return rates;
-}
-
-/// By member: its best link.
-std::vector<double> lines_of(const std::vector<double>& rates, std::size_t members) {
-  std::vector<double> lines(members, 0.0);
-  for (std::size_t a = 0; a < members; ++a) {
-    for (std::size_t b = 0; b < members; ++b) {
-      if (a != b) lines[a] = std::max(lines[a], rates[a * members + b]);
-    }
-  }
-  return lines;
-}
 
 /// What a ring is chosen by.
 struct RingScore {
@@ -89,16 +63,6 @@ std::vector<int> greedy_ring(std::span<const DirectedLink> links, int members, i
 }
 
 }  // namespace
-
-std::vector<std::uint32_t> shares_by_links(std::span<const DirectedLink> links, int members,
-                                           std::span<const std::uint32_t> owners) {
-  const auto size = static_cast<std::size_t>(members);
-  ISTHMUS_CHECK(owners.empty() || owners.size() == size, owners.size(), members);
-  const std::vector<double> line = lines_of(pair_rates(links, size), size);
-  const double best = *std::ranges::max_element(line);
-  if (members <= 2 || std::isinf(best)) return {};
-  return shares_by_lines(line, owners);
-}
 
 std::vector<std::uint32_t> groups_by_links(std::span<const DirectedLink> links, int members) {
   const auto size = static_cast<std::size_t>(members);
@@ -160,7 +124,7 @@ std::vector<int> ring_by_links(std::span<const DirectedLink> links, int members)
 
 std::vector<int> tree_by_links(std::span<const DirectedLink> links, int members) {
   const auto size = static_cast<std::size_t>(members);
-  const std::vector<double> line = lines_of(pair_rates(links, size), size);
+  const std::vector<double> line = lines_by_rates(pair_rates(links, size), size);
   std::vector<int> order(size);
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {

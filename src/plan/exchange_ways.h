@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ways in which members can make one mean over given links: who owns how much of a reduce, which
-// members are near one another. Pure.
+// Ways in which members can make one mean over given links: which members are near one another,
+// along which ring or tree they are joined. Who owns how much of a reduce: sim/link_shares.h. Pure.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 
 #include "plan/prediction.h"
 #include "sim/link.h"
+#include "sim/link_shares.h"
 #include "transport/tree_plan.h"
 
 namespace isthmus {
@@ -16,13 +17,6 @@ namespace isthmus {
 /// Members whose links among each other are at least this many times as fast as those between them
 /// and others are a group.
 inline constexpr double kGroupGap = 3;
-
-/// Shares of the owners in a reduce by their lines (shares_by_lines, transport/measured_shares.h):
-/// a member's line is its best link, the worse of both ways.
-/// links: members x members, row-major [from][to]; a rate of 0 is a free link. owners: by member, 0
-/// for who may own nothing; none: all may.
-[[nodiscard]] std::vector<std::uint32_t> shares_by_links(
-    std::span<const DirectedLink> links, int members, std::span<const std::uint32_t> owners = {});
 
 /// Members by number of their group, cut at the largest fall between rates of links (the worse of
 /// both ways) where that is above kGroupGap. Nothing where there is none, or it leaves all together

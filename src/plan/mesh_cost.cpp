@@ -15,7 +15,6 @@
 
 namespace isthmus::plan {
 namespace {
-constexpr std::int64_t kFloatBytes = 4;
 
 std::int64_t divided(std::int64_t value, std::int64_t parts) { return (value + parts - 1) / parts; }
 

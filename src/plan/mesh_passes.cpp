@@ -5,8 +5,8 @@
 
 namespace isthmus::plan {
 namespace {
-constexpr double kFloatBytes = 4;
-constexpr double kBf16Bytes = 2;
+constexpr double kFloatTraffic = 4;
+constexpr double kBf16Traffic = 2;
 
 /// Widths of a rank's part of a layer, in values of a token.
 struct Widths {
@@ -17,9 +17,9 @@ struct Widths {
         query(static_cast<double>(s.query_width() / choice.tp)),
         key(static_cast<double>(s.key_width() / (choice.tp / key_copies(s, choice.tp)))),
         ff(static_cast<double>(s.d_ff / choice.tp)),
-        wide(choice.bf16 ? kBf16Bytes : kFloatBytes) {}
-  [[nodiscard]] double norm_forward() const { return d * (kFloatBytes + wide); }
-  [[nodiscard]] double norm_backward() const { return d * (wide + 3 * kFloatBytes); }
+        wide(choice.bf16 ? kBf16Traffic : kFloatTraffic) {}
+  [[nodiscard]] double norm_forward() const { return d * (kFloatTraffic + wide); }
+  [[nodiscard]] double norm_backward() const { return d * (wide + 3 * kFloatTraffic); }
 };
 
 /// Of a token: `own` where ranks split the sequence, `all` where each has every token.
@@ -57,7 +57,7 @@ TokenBytes layer_backward(const ModelShape& s, const Widths& w, bool split) {
   }
   if (!split) return bytes;
   const double qkv = w.query + 2 * w.key;
-  bytes.own += 2 * 2 * w.d * kFloatBytes;
+  bytes.own += 2 * 2 * w.d * kFloatTraffic;
   bytes.all += 2 * (s.architecture == Architecture::kGpt2 ? w.ff + qkv : qkv) * w.wide;
   return bytes;
 }
@@ -82,18 +82,19 @@ PassBytes pass_bytes(const MeshWorkload& workload, const MeshChoice& choice,
     bytes.again = layers * of(layer_again(s, w, gelu_again));
   }
   if (stage.first) {
-    bytes.forward += rows * 2 * w.d * kFloatBytes;
-    bytes.backward += rows * 3 * w.d * kFloatBytes;
+    bytes.forward += rows * 2 * w.d * kFloatTraffic;
+    bytes.backward += rows * 3 * w.d * kFloatTraffic;
   }
   if (stage.last) {
     const double vocab = static_cast<double>((s.vocab + choice.tp - 1) / choice.tp);
-    bytes.forward += own * (w.norm_forward() + w.norm_backward()) + rows * 3 * vocab * kFloatBytes;
+    bytes.forward +=
+        own * (w.norm_forward() + w.norm_backward()) + rows * 3 * vocab * kFloatTraffic;
   }
   return bytes;
 }
 
 double update_bytes(double values, double moments) {
-  return kFloatBytes * (4 * values + 2 * moments);
+  return kFloatTraffic * (4 * values + 2 * moments);
 }
 
 }  // namespace isthmus::plan

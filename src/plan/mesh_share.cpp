@@ -10,7 +10,6 @@
 
 namespace isthmus::plan {
 namespace {
-constexpr std::int64_t kFloatBytes = 4;
 constexpr std::int64_t kBf16Bytes = 2;
 
 /// Norms, biases of closing products and positions are whole on every rank; the rest is split.

@@ -12,6 +12,8 @@
 
 namespace isthmus::plan {
 
+inline constexpr std::int64_t kFloatBytes = 4;
+
 struct TensorShare {
   const TensorInfo* tensor = nullptr;
   std::int64_t elements = 0;  // of the first tensor-parallel rank, which has most

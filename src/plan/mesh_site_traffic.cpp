@@ -7,7 +7,6 @@
 
 namespace isthmus::plan {
 namespace {
-constexpr std::int64_t kFloatBytes = 4;
 
 /// Of so many neighbouring values, in the pieces that the first process has room for.
 Volume messages_of(std::int64_t values) {

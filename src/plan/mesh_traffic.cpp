@@ -13,7 +13,7 @@
 
 namespace isthmus::plan {
 namespace {
-constexpr std::int64_t kFloatBytes = 4;
+
 constexpr std::int64_t kDoubleBytes = 8;
 constexpr std::int64_t kIndexBytes = 4;     // of a row
 constexpr std::int64_t kSoftmaxBytes = 24;  // top, sum and target's logit of a token, as doubles

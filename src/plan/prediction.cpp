@@ -19,8 +19,6 @@ namespace isthmus {
 namespace plan {
 namespace {
 
-double in_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 /// The run step by step: when each worker has come how far.
 class RunModel {
  public:

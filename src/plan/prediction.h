@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/step_shares.h"
 #include "isthmus/inner_loop.h"
 #include "isthmus/outer.h"
 #include "isthmus/transport.h"
@@ -27,17 +28,14 @@
 
 namespace isthmus {
 
-/// Forward takes one third of a step, backward two (two matrix products for each one of forward);
-/// gradients become final in backward order, in time proportional to their number. So the clock of
-/// `simulate` announces them, and so they are predicted.
-inline constexpr double kForwardShare = 1.0 / 3.0;
-
 /// A fragment (ddp: a bucket of gradients) as the schedule sees it.
 struct PlannedFragment {
   std::int64_t elements = 0;
   std::int64_t offset = 0;  // sent after step t when t = offset (mod H)
   double ready = 1;         // share of the inner step at which its values are final
 };
+
+class RoundTimes;  // plan/round_times.h
 
 struct PredictionInput {
   int workers = 1;
@@ -101,6 +99,10 @@ struct Prediction {
 
 /// REQUIRES: links of workers^2 entries, codec and step_time set, H >= 1, 0 <= overlap < H.
 [[nodiscard]] Prediction predict(const PredictionInput& input);
+
+/// Of each round of the run as it is predicted, at one worker. REQUIRES: as predict; one of the
+/// workers.
+[[nodiscard]] RoundTimes predict_rounds(const PredictionInput& input, Rank observer);
 
 /// Two stretches of a run, one after the other: times and bytes add up.
 [[nodiscard]] Prediction one_after_another(const Prediction& first, const Prediction& second);

@@ -16,8 +16,6 @@ namespace isthmus {
 namespace plan {
 namespace {
 
-double in_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 bool alike(const DirectedLink& a, const DirectedLink& b) {
   return a.bits_per_s == b.bits_per_s && a.one_way == b.one_way && a.loss == b.loss &&
          a.streams == b.streams && a.congestion == b.congestion;

@@ -10,7 +10,7 @@
 namespace isthmus::plan {
 namespace {
 
-using Kind = ReplayedFrame::Kind;
+using FrameKind = ReplayedFrame::Kind;
 
 constexpr std::uint64_t kDoneBytes = kFrameOverheadBytes + sizeof(Digest128::bytes);
 
@@ -37,7 +37,7 @@ void ReplayedMember::begin(int shape_index, Outbox& out) {
     for (std::size_t k = 0; k < shape.parts.size(); ++k) {
       const RoundShape::Part& part = shape.parts[k];
       if (shape.all_to_all || part.owner == static_cast<int>(to)) {
-        out.push_back({.kind = Kind::kContribution,
+        out.push_back({.kind = FrameKind::kContribution,
                        .to = to,
                        .round = number,
                        .shape = shape_index,
@@ -59,29 +59,29 @@ void ReplayedMember::begin(int shape_index, Outbox& out) {
 
 void ReplayedMember::receive(const ReplayedFrame& frame, Outbox& out) {
   switch (frame.kind) {
-    case Kind::kContribution:
-    case Kind::kResult:
+    case FrameKind::kContribution:
+    case FrameKind::kResult:
       frame.round < begun_ ? feed(frame.round, frame, out) : early_[frame.round].push_back(frame);
       say_done_where_whole(out);
       return;
-    case Kind::kDone:
+    case FrameKind::kDone:
       take_done(frame.round, out);
       return;
-    case Kind::kCommit:
+    case FrameKind::kCommit:
       close(frame.round);
       return;
-    case Kind::kBye:
+    case FrameKind::kBye:
       return;
   }
 }
 
 void ReplayedMember::leave(Outbox& out) {
-  to_peers({.kind = Kind::kBye, .bytes = kFrameOverheadBytes}, out);
+  to_peers({.kind = FrameKind::kBye, .bytes = kFrameOverheadBytes}, out);
 }
 
 void ReplayedMember::feed(int number, const ReplayedFrame& frame, Outbox& out) {
-  frame.kind == Kind::kContribution ? add_input(number, frame.part, out)
-                                    : finish_part(number, frame.part);
+  frame.kind == FrameKind::kContribution ? add_input(number, frame.part, out)
+                                         : finish_part(number, frame.part);
 }
 
 void ReplayedMember::add_input(int number, int part, Outbox& out) {
@@ -92,7 +92,7 @@ void ReplayedMember::add_input(int number, int part, Outbox& out) {
     const std::uint64_t payload = shape.parts[at(part)].bytes;
     const std::uint64_t contributor_bits = (members_ + 7) / 8;
     for (std::size_t hop = 1; hop < members_; ++hop) {
-      out.push_back({.kind = Kind::kResult,
+      out.push_back({.kind = FrameKind::kResult,
                      .to = (self_ + hop) % members_,
                      .round = number,
                      .shape = round.shape,
@@ -135,7 +135,7 @@ void ReplayedMember::say_done_where_whole(Outbox& out) {
     if (self_ == 0) {
       take_done(number, out);
     } else {
-      out.push_back({.kind = Kind::kDone, .to = 0, .round = number, .bytes = kDoneBytes});
+      out.push_back({.kind = FrameKind::kDone, .to = 0, .round = number, .bytes = kDoneBytes});
     }
   }
 }
@@ -143,7 +143,7 @@ void ReplayedMember::say_done_where_whole(Outbox& out) {
 void ReplayedMember::take_done(int number, Outbox& out) {
   if (++dones_[number] < members_) return;
   dones_.erase(number);
-  to_peers({.kind = Kind::kCommit, .round = number, .bytes = kFrameOverheadBytes}, out);
+  to_peers({.kind = FrameKind::kCommit, .round = number, .bytes = kFrameOverheadBytes}, out);
   close(number);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One member of the exchange, as far as its clock goes: which frames a frame that comes in lets out
-// (transport/peer_exchange_round.cpp and peer_exchange_commit.cpp without values and without loss).
+// (transport/exchange_round.cpp and commit_protocol.cpp without values and without loss).
 // Rounds are counted in the order in which they begin, which is the same on all members.
 #pragma once
 

@@ -18,7 +18,7 @@ namespace isthmus {
 namespace plan {
 namespace {
 
-using Kind = ProgramAct::Kind;
+using ActKind = ProgramAct::Kind;
 
 struct Event {
   TimePoint time;
@@ -132,29 +132,29 @@ class Replay {
   bool does(std::size_t w, const ProgramAct& act) {
     Worker& worker = workers_[w];
     switch (act.kind) {
-      case Kind::kStep:
+      case ActKind::kStep:
         ++worker.act;
         if (!worker.length) return true;
         run_.computed[w] += *worker.length;
         wake_at(w, worker.step_begin + *worker.length);
         return false;
-      case Kind::kCompute:
+      case ActKind::kCompute:
         ++worker.act;
         if (act.share > 0) run_.computed[w] += worker.whole();  // its rest goes on in sleeps
         wake_at(w, std::max(now_, worker.step_begin + share_of(worker.whole(), act.share)));
         return false;
-      case Kind::kSleep: {
+      case ActKind::kSleep: {
         ++worker.act;
         const TimePoint until = worker.step_begin + share_of(worker.whole(), act.share);
         until > now_ ? wake_at(w, until) : ready_.push_back(w);
         return false;
       }
-      case Kind::kBegin:
+      case ActKind::kBegin:
         ++worker.act;
         members_[w].begin(act.which, outbox_);
         send_all(w);
         return true;
-      case Kind::kWait:
+      case ActKind::kWait:
         return await(w, members_[w].begun() - 1 - act.which);
     }
     return true;

@@ -10,12 +10,12 @@
 namespace isthmus {
 namespace {
 
-using Kind = ProgramAct::Kind;
+using ActKind = ProgramAct::Kind;
 
 std::string act_json(const ProgramAct& act) {
   constexpr char kLetters[] = "tcsbw";
   const char letter = kLetters[static_cast<int>(act.kind)];
-  return act.kind == Kind::kBegin || act.kind == Kind::kWait
+  return act.kind == ActKind::kBegin || act.kind == ActKind::kWait
              ? fmt::format(R"(["{}",{}])", letter, act.which)
              : fmt::format(R"(["{}",{}])", letter, act.share);
 }

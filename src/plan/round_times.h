@@ -65,12 +65,6 @@ struct RoundComparison {
   std::vector<RoundPair> pairs;           // by step, then fragment; some, evenly chosen, where many
 };
 
-struct PredictionInput;  // plan/prediction.h
-
-/// Of each round of the run as it is predicted, at one worker. REQUIRES: as predict; one of the
-/// workers.
-[[nodiscard]] RoundTimes predict_rounds(const PredictionInput& input, Rank observer);
-
 /// Of the rounds that both know. Empty (`all.rounds` = 0) where there are none.
 [[nodiscard]] RoundComparison compare_rounds(const RoundTimes& predicted,
                                              const RoundTimes& measured);

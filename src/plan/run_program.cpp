@@ -13,7 +13,7 @@
 namespace isthmus {
 namespace {
 
-using Kind = ProgramAct::Kind;
+using ActKind = ProgramAct::Kind;
 
 /// Place of `value` in `values`, added when it is new.
 template <typename Value>
@@ -27,17 +27,18 @@ int place_of(std::vector<Value>& values, const Value& value) {
 /// The acts of the step under way; a finished step becomes one of the program's bodies.
 class Recorder {
  public:
-  void act(Kind kind, double share, int which = 0) {
+  void act(ActKind kind, double share, int which = 0) {
     // Of several moments to stand by for without anything between, the last one counts.
-    const bool again = kind == Kind::kSleep && !body_.empty() && body_.back().kind == Kind::kSleep;
+    const bool again =
+        kind == ActKind::kSleep && !body_.empty() && body_.back().kind == ActKind::kSleep;
     if (again) body_.pop_back();
     body_.push_back({kind, share, which});
   }
   void begin(const RoundShape& shape) {
-    act(Kind::kBegin, 0, place_of(program.shapes, shape));
+    act(ActKind::kBegin, 0, place_of(program.shapes, shape));
     ++begun_;
   }
-  void wait(std::int64_t round) { act(Kind::kWait, 0, static_cast<int>(begun_ - 1 - round)); }
+  void wait(std::int64_t round) { act(ActKind::kWait, 0, static_cast<int>(begun_ - 1 - round)); }
   void end_step() { program.steps.push_back(place_of(program.bodies, std::exchange(body_, {}))); }
   [[nodiscard]] std::int64_t begun() const { return begun_; }
 
@@ -63,32 +64,32 @@ class RecordedLoop final : public InnerLoop {
   }
   [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
   InnerStep train_step(StepIndex) override {
-    recorder_.act(Kind::kStep, 1);
+    recorder_.act(ActKind::kStep, 1);
     return {.tokens = 1};
   }
   InnerStep gradients(StepIndex, const GradientReady& on_ready) override {
     for (std::vector<float>& gradient : lazily(gradients_)) std::ranges::fill(gradient, 1.0F);
-    recorder_.act(Kind::kCompute, kForwardShare);
+    recorder_.act(ActKind::kCompute, kForwardShare);
     std::int64_t done = 0;
     for (std::size_t i = on_ready ? parameters_.size() : 0; i-- > 0;) {
       done += parameters_[i].elements.size();
       const double backward = static_cast<double>(done) / static_cast<double>(total_);
-      recorder_.act(Kind::kSleep, kForwardShare + (1 - kForwardShare) * backward);
+      recorder_.act(ActKind::kSleep, kForwardShare + (1 - kForwardShare) * backward);
       on_ready(i);
     }
-    recorder_.act(Kind::kSleep, 1);
+    recorder_.act(ActKind::kSleep, 1);
     return {.tokens = 1};
   }
   [[nodiscard]] std::span<float> gradient(std::size_t i) override {
     return lazily(gradients_).at(i);
   }
   double apply_gradients(StepIndex) override {
-    recorder_.act(Kind::kCompute, 0);
+    recorder_.act(ActKind::kCompute, 0);
     return 1;
   }
   InnerStep train_loss(StepIndex t, SampleShare, const ParameterSource&) override {
     // A step's first share takes the whole of its time.
-    t == loss_step_ ? recorder_.act(Kind::kCompute, 0) : recorder_.act(Kind::kCompute, 1);
+    t == loss_step_ ? recorder_.act(ActKind::kCompute, 0) : recorder_.act(ActKind::kCompute, 1);
     loss_step_ = t;
     return {.tokens = 1};
   }

@@ -15,7 +15,7 @@
 namespace isthmus {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kNoScale = std::numeric_limits<float>::quiet_NaN();
 
 template <typename T>
 T load(std::span<const std::byte> bytes, std::size_t at) {
@@ -69,7 +69,7 @@ void write_e4m3(std::span<float> scales, std::span<std::byte> out) {
   for (std::size_t b = 0; !finite && b < n; ++b) {
     if (!marked[b]) continue;
     codes[b] = std::byte{0x7F};
-    scales[b] = kNan;
+    scales[b] = kNoScale;
   }
 }
 
@@ -132,7 +132,7 @@ Expected<void, DecodeError> read_scales(ScaleForm form, float top, std::span<con
       const std::byte* const codes = bytes.data() + sizeof unit;
       e4m3.decode(codes, scales.size(), kTileValues, &unit, scales.data());
       for (std::size_t b = 0; b < scales.size(); ++b) {
-        if (!E4M3Grid::valid(std::to_integer<unsigned>(codes[b]))) return impossible(b, kNan);
+        if (!E4M3Grid::valid(std::to_integer<unsigned>(codes[b]))) return impossible(b, kNoScale);
       }
       break;
     }

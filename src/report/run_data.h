@@ -6,15 +6,14 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <limits>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
-namespace isthmus::report {
+#include "report/no_value.h"
 
-inline constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
+namespace isthmus::report {
 
 struct TrainPoint {
   std::int64_t step = 0;

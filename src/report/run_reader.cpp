@@ -15,7 +15,7 @@
 namespace isthmus::report {
 namespace {
 
-constexpr int kMaxWorkers = 4096;
+constexpr int kMostWorkers = 4096;
 constexpr std::size_t kMaxNotes = 50;
 
 /// Lines that could not be used, told once per file instead of once per line.
@@ -145,7 +145,7 @@ bool use_metric(const Json& line, RunData& run) {
   } else if (kind == "meta") {
     run.method = text_at(line, "method");
     run.workers =
-        static_cast<int>(std::clamp<std::int64_t>(integer_at(line, "workers", 0), 0, kMaxWorkers));
+        static_cast<int>(std::clamp<std::int64_t>(integer_at(line, "workers", 0), 0, kMostWorkers));
   }
   return !kind.empty();  // kinds of later versions pass by unread
 }
@@ -258,7 +258,7 @@ void read_events(const std::filesystem::path& file, RunData& run) {
       return true;  // training state in files: beside the computing, in nobody's time
     }
     const std::optional<Span> found_span = span_of(line);
-    if (!found_span || found_span->worker >= kMaxWorkers) {
+    if (!found_span || found_span->worker >= kMostWorkers) {
       return false;
     }
     const Span& span = *found_span;

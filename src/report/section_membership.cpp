@@ -30,7 +30,7 @@ std::string what_of(const MembershipRecord& record) {
                      human_count(record.tokens_kept), human_count(record.tokens_lost), alone);
 }
 
-std::string table_of(const Page& page, std::size_t index) {
+std::string membership_table(const Page& page, std::size_t index) {
   const RunView& run = page.runs[index];
   const auto& records = run.data.membership;
   std::string rows;
@@ -64,7 +64,7 @@ void section_membership(Page& page) {
       "trained on when it was cut off, and alone from then on, stands in its own folder.</p>\n";
   for (std::size_t i = 0; i < page.runs.size(); ++i) {
     if (has_membership(page.runs[i])) {
-      page.html += table_of(page, i);
+      page.html += membership_table(page, i);
     }
   }
   page.html += "</section>\n";

@@ -38,7 +38,7 @@ std::string term_row(const PredictionRow& term, double total) {
       std::isfinite(share) ? share * 100 : 0, escape_html(format_percent(term.seconds / total)));
 }
 
-std::string table_of(const Page& page, std::size_t index) {
+std::string prediction_table(const Page& page, std::size_t index) {
   const RunView& run = page.runs[index];
   const PredictionRecord& prediction = run.data.summary.prediction;
   std::string rows;
@@ -75,7 +75,7 @@ void section_prediction(Page& page) {
       "showed.</p>\n";
   for (std::size_t i = 0; i < page.runs.size(); ++i) {
     if (has_prediction(page.runs[i])) {
-      page.html += table_of(page, i) + round_errors_of(page, i);
+      page.html += prediction_table(page, i) + round_errors_of(page, i);
     }
   }
   page.html += "</section>\n";

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <vector>
 
-#include "report/json_fields.h"
+#include "report/json_values.h"
 #include "report/tensorboard_event.h"
 
 namespace isthmus::report {

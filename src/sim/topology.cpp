@@ -11,7 +11,7 @@
 namespace isthmus {
 namespace {
 
-bool means(const std::string& pattern, const std::string& site) {
+bool covers(const std::string& pattern, const std::string& site) {
   return pattern == "*" || pattern == site;
 }
 
@@ -34,8 +34,8 @@ Joining entry_between(const std::vector<LinkConfig>& links, const std::string& o
                       const std::string& other) {
   Joining best;
   for (const LinkConfig& link : links) {
-    const bool forward = means(link.a, one) && means(link.b, other);
-    const bool backward = means(link.a, other) && means(link.b, one);
+    const bool forward = covers(link.a, one) && covers(link.b, other);
+    const bool backward = covers(link.a, other) && covers(link.b, one);
     if (!forward && !backward) continue;
     if (best.entry != nullptr && names_given(link) < names_given(*best.entry)) continue;
     best = {&link, forward};

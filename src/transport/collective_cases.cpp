@@ -4,19 +4,19 @@
 namespace isthmus {
 namespace {
 
-constexpr std::int64_t kValue = 4;  // bytes
+constexpr std::int64_t kCaseValue = 4;  // bytes
 
 }  // namespace
 
 CollectiveRoom::CollectiveRoom(int ranks, int rank, std::int64_t largest_bytes)
     : ranks_(ranks),
       rank_(rank),
-      values_(static_cast<std::size_t>(largest_bytes / kValue), 0.0f),
+      values_(static_cast<std::size_t>(largest_bytes / kCaseValue), 0.0f),
       room_(values_.size(), 0.0f) {}
 
 std::vector<CollectiveCase> CollectiveRoom::cases(std::int64_t bytes) {
   const std::int64_t n = ranks_;
-  const std::int64_t count = bytes / kValue;
+  const std::int64_t count = bytes / kCaseValue;
   shares_.clear();
   for (std::int64_t rank = 0; rank < n; ++rank) {
     shares_.push_back(count * (rank + 1) / n - count * rank / n);
@@ -41,7 +41,7 @@ std::vector<CollectiveCase> CollectiveRoom::cases(std::int64_t bytes) {
        }},
       {Operation::kBroadcast, 2 * (n - 1) * bytes,
        [all](Communicator& on) { on.broadcast(all, 0); }},
-      {Operation::kAllToAll, 2 * n * exchanged * kValue,
+      {Operation::kAllToAll, 2 * n * exchanged * kCaseValue,
        [this, n, exchanged](Communicator& on) {
          on.all_to_all({values_.data(), exchanged, Dtype::kF32}, given_,
                        {room_.data(), exchanged, Dtype::kF32}, given_, n * exchanged);

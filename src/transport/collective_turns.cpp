@@ -12,8 +12,8 @@ namespace {
 // Short calls are timed several at a time: the clock and the barrier before them are not free.
 constexpr double kSampleUs = 50;
 constexpr double kMostCalls = 64;
-constexpr double kLeastRepetitions = 9;
-constexpr double kMostRepetitions = 500;
+constexpr double kFewestTurns = 9;
+constexpr double kMostTurns = 500;
 
 }  // namespace
 
@@ -29,7 +29,7 @@ CollectiveTurns::Times CollectiveTurns::time(const CollectiveCase& call) {
   const double budget = std::chrono::duration<double, std::micro>(each_).count();
   Times times;
   times.repetitions =
-      static_cast<int>(std::clamp(budget / (once * calls), kLeastRepetitions, kMostRepetitions));
+      static_cast<int>(std::clamp(budget / (once * calls), kFewestTurns, kMostTurns));
   const std::size_t n = communicators_.size();
   std::vector<std::vector<double>> us(n);
   for (int i = 0; i < times.repetitions; ++i) {

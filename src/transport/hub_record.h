@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a hub has decided about its rounds, as bytes for its log: written down before anybody is
-// told, and given to the engine of the hub's next process (peer_exchange_engine.h). Pure.
+// told, and given to the engine of the hub's next process (exchange_engine.h). Pure.
 #pragma once
 
 #include <cstddef>

@@ -14,8 +14,6 @@ namespace {
 constexpr Duration kBetweenLooks = std::chrono::milliseconds(100);
 constexpr Duration kNoRoom = std::chrono::seconds(1);  // after there was no socket or file
 
-double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 }  // namespace
 
 void LinkDialling::begin(std::span<const std::string> endpoints,
@@ -106,10 +104,10 @@ void LinkDialling::tell_taken(Rank peer, bool around, const LinkSigns& signs, Ti
           : small_ones_pass
               ? fmt::format("what goes to {} goes by way of a relay from now on: small packets "
                             "reach it directly, but nothing larger has for {:.1f} s",
-                            who, seconds(now - *signs.stalled_since))
+                            who, in_seconds(now - *signs.stalled_since))
               : fmt::format("what goes to {} goes by way of a relay from now on: it has not "
                             "answered directly for {:.1f} s",
-                            who, seconds(now - signs.answered))});
+                            who, in_seconds(now - signs.answered))});
 }
 
 }  // namespace isthmus

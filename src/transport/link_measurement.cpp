@@ -16,11 +16,9 @@ constexpr Duration kLongest = std::chrono::hours(1);
 // bit/s. A configuration's links have rates of 1 to 1e15, and the line that gives a measured rate
 // is up to a fifth faster.
 constexpr double kSlowest = 1, kFastest = 1e14;
-constexpr std::uint32_t kMostStreams = 64;
+constexpr std::uint32_t kMostMeasuredStreams = 64;
 constexpr std::size_t kMostScanned = 16;
 constexpr std::size_t kLongestName = 16;
-
-double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 bool is_time(Duration duration) { return duration >= Duration{0} && duration <= kLongest; }
 bool is_rate(double bits_per_s) {  // not NaN
@@ -57,7 +55,7 @@ EchoSummary summarise_echoes(std::span<const Duration> samples) {
 
 std::optional<double> steady_rate(const Arrivals& arrivals) {
   if (arrivals.steady <= Duration{0} || arrivals.steady_bytes == 0) return std::nullopt;
-  return static_cast<double>(arrivals.steady_bytes) * 8 / seconds(arrivals.steady);
+  return static_cast<double>(arrivals.steady_bytes) * 8 / in_seconds(arrivals.steady);
 }
 
 void ArrivalSeries::add(TimePoint at, std::uint64_t bytes) {
@@ -126,11 +124,11 @@ std::string fault_of(const DirectionMeasurement& direction) {
   if (!is_rate(direction.bits_per_s)) {
     return fmt::format("a rate of {} bit/s", direction.bits_per_s);
   }
-  if (direction.streams > kMostStreams || direction.scan.size() > kMostScanned) {
+  if (direction.streams > kMostMeasuredStreams || direction.scan.size() > kMostScanned) {
     return fmt::format("{} streams, {} of them tried", direction.streams, direction.scan.size());
   }
   for (const StreamRate& each : direction.scan) {
-    if (!is_rate(each.bits_per_s) || each.streams < 1 || each.streams > kMostStreams) {
+    if (!is_rate(each.bits_per_s) || each.streams < 1 || each.streams > kMostMeasuredStreams) {
       return fmt::format("a rate of {} bit/s with {} streams", each.bits_per_s, each.streams);
     }
   }

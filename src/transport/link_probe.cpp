@@ -34,8 +34,6 @@ constexpr int kScanRoundTrips = 8, kLastRoundTrips = 16;
 constexpr Duration kLongestRoundTrip = std::chrono::seconds(1);
 constexpr int kAttempts = 3;  // at a transfer of which too little came, each twice as long
 
-double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 /// How much may be on its way, and in frames of which size, as a transfer goes on.
 class Window {
  public:
@@ -52,13 +50,13 @@ class Window {
     const Duration span = std::max<Duration>(kWindowTime, kWindowRoundTrips * rtt_);
     while (recent_.size() > 2 && now - recent_[1].first >= span) recent_.pop_front();
     const Duration took = std::max<Duration>(now - recent_.front().first, milliseconds(1));
-    const double rate = static_cast<double>(taken - recent_.front().second) / seconds(took);
-    const double limit = rate * seconds(kWindowRoundTrips * rtt_ + kWindowTime);
+    const double rate = static_cast<double>(taken - recent_.front().second) / in_seconds(took);
+    const double limit = rate * in_seconds(kWindowRoundTrips * rtt_ + kWindowTime);
     window_ = std::clamp(window_ + fresh, kFirstWindow,
                          std::max(kFirstWindow, static_cast<std::uint64_t>(limit)));
     // Several frames fit the window, or it would stand still between two of them.
     const double fits =
-        std::min(rate * seconds(kFrameTime), static_cast<double>(window_ / kFramesInWindow));
+        std::min(rate * in_seconds(kFrameTime), static_cast<double>(window_ / kFramesInWindow));
     const auto most = std::clamp(static_cast<std::size_t>(fits), kSmallestFrame, kLargestFrame);
     frame_ = std::max(frame_, std::bit_floor(most));
   }
@@ -107,7 +105,7 @@ ProbeMailbox::Received LinkProbe::next(Rank peer) {
         "site {} has {} while the link to it was measured; is it stopped, or is the link down?",
         mailbox_.name(peer),
         mailbox_.now() >= end_ ? "not come to an end"
-                               : fmt::format("said nothing for {:.0f} s", seconds(kSilence))));
+                               : fmt::format("said nothing for {:.0f} s", in_seconds(kSilence))));
   }
   return std::move(*received);
 }
@@ -220,7 +218,7 @@ DirectionMeasurement LinkProbe::drive(Rank peer, const EchoSummary& echo) {
     throw PeerError(
         fmt::format("{}: too little came in {:.1f} s to tell a rate; give the measurement more "
                     "time (--seconds)",
-                    arrow, seconds(last / 2)));
+                    arrow, in_seconds(last / 2)));
   }
   // After a try with too many connections TCP takes its time to open up again.
   found.bits_per_s = *rate;
@@ -291,7 +289,7 @@ PairMeasurement LinkProbe::lead(Rank b) {
   PairMeasurement result{.a = mailbox_.self(), .b = b, .echo = {}, .up = {}, .down = {}};
   result.echo = echo(b);
   say_(fmt::format("{} <-> {}: round trip {}", mailbox_.name(result.a), mailbox_.name(b),
-                   human_time(seconds(result.echo.p50))));
+                   human_time(in_seconds(result.echo.p50))));
   result.up = drive(b, result.echo);
   mailbox_.send(b, ProbeTurn{.pair = pair_, .echo = result.echo});
   const ProbeMessage message = serve(b);

@@ -16,8 +16,6 @@ namespace {
 
 constexpr Duration kAround = std::chrono::milliseconds(1500);  // a pair's echoes and words
 
-double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 class Surveyor {
  public:
   Surveyor(Transport& transport, Runtime& runtime, const SurveyOptions& options)
@@ -74,7 +72,7 @@ class Surveyor {
         throw PeerError(fmt::format(
             "sites want to measure differently: --seconds is {:g} here and {:g} at {}, --streams "
             "is {} here and {} there; give the same at all sites",
-            seconds(plan.budget), seconds(hello->budget), mailbox_.name(peer), plan.streams,
+            in_seconds(plan.budget), in_seconds(hello->budget), mailbox_.name(peer), plan.streams,
             hello->streams));
       }
     }
@@ -122,7 +120,7 @@ class Surveyor {
     const auto received = mailbox_.receive(a, mailbox_.now() + patience);
     if (!received) {
       throw PeerError(fmt::format("site {} has not told of its link to {} within {:.0f} s",
-                                  mailbox_.name(a), mailbox_.name(b), seconds(patience)));
+                                  mailbox_.name(a), mailbox_.name(b), in_seconds(patience)));
     }
     const auto* told = std::get_if<ProbeResult>(&received->message);
     if (told == nullptr || told->pair != number || told->result.a != a || told->result.b != b) {

@@ -12,8 +12,6 @@
 namespace isthmus {
 namespace {
 
-std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
-
 /// Fewer bytes behind the first frame tell of the machine, not of the line,
 constexpr std::uint64_t kFewestBytes = std::uint64_t{32} << 10;
 /// and in a shorter time only that it takes no longer.

@@ -28,7 +28,7 @@ using value_bytes::at;
 using value_bytes::bytes_of;
 using value_bytes::copy;
 
-bool fits(std::int64_t count, Dtype dtype) {
+bool fits_in_call(std::int64_t count, Dtype dtype) {
   return bytes_of(count, dtype) <= MpiGroup::kInlineBytes;
 }
 
@@ -42,7 +42,7 @@ class MpiBackend final : public CommunicatorBackend {
 
   void all_reduce(Values values, Reduce reduce) override {
     const Call call = all_reduce_call(values, reduce);
-    if (fits(values.count, values.dtype)) {
+    if (fits_in_call(values.count, values.dtype)) {
       meet_with_copy(call, values.data, values.count);
       reduce_inlined(call, 0, values.count, values.data);
       return;
@@ -61,7 +61,7 @@ class MpiBackend final : public CommunicatorBackend {
   void reduce_scatter(ConstValues input, std::span<const std::int64_t> counts, Values output,
                       Reduce reduce) override {
     const Call call = reduce_scatter_call(input.dtype, counts, reduce);
-    if (fits(input.count, input.dtype)) {
+    if (fits_in_call(input.count, input.dtype)) {
       meet_with_copy(call, input.data, input.count);
       reduce_inlined(call, place_of(counts, rank()), output.count, output.data);
       return;
@@ -72,7 +72,7 @@ class MpiBackend final : public CommunicatorBackend {
 
   void all_gather(ConstValues input, std::span<const std::int64_t> counts, Values output) override {
     const Call call = all_gather_call(input.dtype, counts);
-    if (!fits(*std::max_element(counts.begin(), counts.end()), input.dtype)) {
+    if (!fits_in_call(*std::max_element(counts.begin(), counts.end()), input.dtype)) {
       group_->meet(call);
       gather(call, input.data, counts, output.data);
       return;
@@ -90,7 +90,7 @@ class MpiBackend final : public CommunicatorBackend {
   void broadcast(Values values, int root) override {
     const Call call = broadcast_call(values, root);
     const std::size_t bytes = bytes_of(values.count, values.dtype);
-    if (fits(values.count, values.dtype)) {
+    if (fits_in_call(values.count, values.dtype)) {
       meet_with_copy(call, values.data, rank() == root ? values.count : 0);
       if (rank() != root) copy(values.data, group_->inlined(root), bytes);
       return;

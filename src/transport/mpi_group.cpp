@@ -20,7 +20,7 @@ constexpr std::size_t kMostCause = 1000;  // bytes of a control message
 
 // Processes cannot wake one another, so a wait looks often at first, giving its core away each
 // time; on a busy machine one of those may take milliseconds, so naps follow soon.
-constexpr Duration kBusy = std::chrono::microseconds(200);
+constexpr Duration kBusyInCall = std::chrono::microseconds(200);
 constexpr int kLooksPerHearing = 16;
 constexpr Duration kCallBack = std::chrono::seconds(1);
 
@@ -78,7 +78,7 @@ MpiGroup::Waited MpiGroup::wait_until(const std::function<bool()>& done, bool he
   Duration nap = kShortestNap;
   for (std::int64_t look = 0;; ++look) {
     const TimePoint now = clock.now();
-    const bool busy = now - begin < kBusy;
+    const bool busy = now - begin < kBusyInCall;
     const bool listens = hear && (!busy || look % kLooksPerHearing == 0);
     {
       const std::scoped_lock lock(mpi_mutex());

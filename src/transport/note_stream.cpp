@@ -12,14 +12,14 @@
 namespace isthmus {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4d525453;  // "STRM"
+constexpr std::uint32_t kStreamMagic = 0x4d525453;  // "STRM"
 
 /// An empty stream has a piece too.
 std::uint64_t pieces_of(std::uint64_t bytes) {
   return std::max<std::uint64_t>(1, bytes / kNotePieceBytes + (bytes % kNotePieceBytes != 0));
 }
 
-Unexpected<std::string> bad(const std::string& why) {
+Unexpected<std::string> bad_stream(const std::string& why) {
   return Unexpected<std::string>("a piece of a stream: " + why);
 }
 
@@ -39,7 +39,7 @@ std::vector<std::byte> NoteStreamCutter::next() {
   const auto part = bytes_.subspan(begin, std::min(kNotePieceBytes, bytes_.size() - begin));
   std::vector<std::byte> piece(kNotePieceHeadBytes + part.size());
   FieldWriter out(piece);
-  out.put(kMagic);
+  out.put(kStreamMagic);
   out.put(kind_);
   out.put(stream_);
   out.put(next_);
@@ -54,10 +54,10 @@ std::vector<std::byte> NoteStreamCutter::next() {
 Expected<std::optional<NoteStream>, std::string> NoteStreamAssembler::take(
     std::span<const std::byte> piece) {
   if (piece.size() < kNotePieceHeadBytes) {
-    return bad(fmt::format("{} bytes are too few", piece.size()));
+    return bad_stream(fmt::format("{} bytes are too few", piece.size()));
   }
   FieldReader in(piece);
-  if (in.get<std::uint32_t>() != kMagic) return bad("it does not begin like one");
+  if (in.get<std::uint32_t>() != kStreamMagic) return bad_stream("it does not begin like one");
   const auto kind = in.get<std::uint32_t>();
   const auto stream = in.get<std::uint32_t>();
   const auto number = in.get<std::uint32_t>();
@@ -67,31 +67,31 @@ Expected<std::optional<NoteStream>, std::string> NoteStreamAssembler::take(
   const std::span<const std::byte> stored = in.get_bytes(digest.bytes.size());
   std::ranges::transform(stored, digest.bytes.begin(), std::to_integer<std::uint8_t>);
   if (stream != stream_ || number != piece_) {
-    return bad(fmt::format("number {} of stream {} in place of {} of {}", number, stream, piece_,
-                           stream_));
+    return bad_stream(fmt::format("number {} of stream {} in place of {} of {}", number, stream,
+                                  piece_, stream_));
   }
   if (number == 0) {
     if (total > limit_) {
-      return bad(fmt::format("its stream has {} bytes; {} are the most", total, limit_));
+      return bad_stream(fmt::format("its stream has {} bytes; {} are the most", total, limit_));
     }
     total_ = total;
     kind_ = kind;
     digest_ = digest;
     bytes_.clear();
   } else if (total != total_ || kind != kind_ || digest != digest_) {
-    return bad(fmt::format("number {} of stream {} is of another stream", number, stream));
+    return bad_stream(fmt::format("number {} of stream {} is of another stream", number, stream));
   }
   const std::uint64_t due = std::min<std::uint64_t>(kNotePieceBytes, total_ - bytes_.size());
   if (size != due || piece.size() - kNotePieceHeadBytes != due) {
-    return bad(fmt::format("number {} of stream {} has {} bytes, {} are due", number, stream,
-                           piece.size() - kNotePieceHeadBytes, due));
+    return bad_stream(fmt::format("number {} of stream {} has {} bytes, {} are due", number, stream,
+                                  piece.size() - kNotePieceHeadBytes, due));
   }
   const std::span<const std::byte> part = in.get_bytes(due);
   bytes_.insert(bytes_.end(), part.begin(), part.end());
   ++piece_;
   if (bytes_.size() < total_) return std::optional<NoteStream>{};
   if (xxh3_128(bytes_) != digest_) {
-    return bad(fmt::format("stream {} has come with other bytes than were sent", stream));
+    return bad_stream(fmt::format("stream {} has come with other bytes than were sent", stream));
   }
   ++stream_;
   piece_ = 0;

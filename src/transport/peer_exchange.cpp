@@ -38,25 +38,9 @@ PeerExchange::PeerExchange(Transport& transport, Runtime& runtime, PeerExchangeO
       queue_(runtime.make_wait_queue()),
       engine_({.self = transport.self(),
                .members = transport.size() - (options_.hub ? 1 : 0),
-               .epoch = options_.epoch,
-               .retry_interval = options_.retry_interval,
-               .shares = options_.shares,
-               .table = options_.table,
-               .groups = options_.groups,
-               .chunk_bytes = options_.chunk_bytes,
-               .run_key = options_.run_key,
-               .elastic = options_.elastic,
-               .hub = options_.hub,
-               .min_members = options_.min_members,
-               .keeps_encoded = options_.keeps_encoded,
-               .gathers = options_.gathers,
-               .takes_back = options_.takes_back,
-               .moves_shares = options_.moves_shares,
-               .connections = options_.connections,
-               .deadline = options_.deadline,
-               .may_stand_in = options_.may_stand_in}) {
+               .exchange = options_}) {
   ISTHMUS_CHECK(options_.retry_interval > Duration{0}, options_.retry_interval.count());
-  if (options_.history) engine_.restore(*options_.history);
+  if (options_.history) engine_.hub().restore(*options_.history);
   if (members() > 1) {
     task_ =
         runtime_.spawn(fmt::format("exchange {}", self().value()), [this] { take_in_frames(); });
@@ -85,12 +69,8 @@ template <typename Step>
 TimePoint PeerExchange::drive(const Step& step) {
   Outbox out;
   TimePoint next = kNever;
-  std::vector<Epoch> epochs;
-  std::vector<HubRecord> records;
-  std::vector<ThroughRound> through;
   TimePoint now;
-  std::optional<ShareMove> move;
-  std::vector<StoodIn> stood_in;
+  EngineNews news;
   std::unique_lock decisions(decisions_, std::defer_lock);
   if (options_.on_records) {
     decisions.lock();
@@ -99,33 +79,29 @@ TimePoint PeerExchange::drive(const Step& step) {
   queue_->update([&] {
     now = runtime_.clock().now();
     step(engine_, now, out);
-    through = engine_.take_through();
-    records = engine_.take_records();
-    epochs = engine_.take_epochs();
-    move = engine_.take_share_move();
-    stood_in = engine_.take_stood_in();
+    news = engine_.take_news();
     for (const Outgoing& outgoing : out) {
       bytes_.payload += outgoing.payload_bytes;
       bytes_.wire += outgoing.frame->size();
     }
     next = engine_.next_tick();
   });
-  if (!records.empty()) {
+  if (!news.records.empty()) {
     mute_ = true;
-    options_.on_records(records);
+    options_.on_records(news.records);
     mute_ = false;
   }
   for (Outgoing& outgoing : out) {
     transport_.send(outgoing.to, std::move(outgoing.frame));
   }
-  for (const ThroughRound& round : through) {
+  for (const ThroughRound& round : news.through) {
     if (options_.on_round) options_.on_round(self(), round.id, now - round.begun);
   }
-  if (move && options_.on_shares) options_.on_shares(*move);
-  for (const StoodIn& round : stood_in) {
-    if (options_.on_stood_in) options_.on_stood_in(round);
+  if (news.move && options_.on_shares) options_.on_shares(*news.move);
+  for (const ProxyRound& round : news.proxies) {
+    if (options_.on_proxy_round) options_.on_proxy_round(round);
   }
-  for (const Epoch& epoch : epochs) {  // where decisions are written down, in their order
+  for (const Epoch& epoch : news.epochs) {  // where decisions are written down, in their order
     if (options_.on_epoch) options_.on_epoch(epoch);
   }
   return next;
@@ -204,25 +180,25 @@ Ticket PeerExchange::begin(Contribution contribution) {
 }
 
 bool PeerExchange::uncommitted() const {
-  return locked([](const ExchangeEngine& engine) { return engine.uncommitted(); });
+  return locked([](const ExchangeEngine& engine) { return engine.rollback().uncommitted(); });
 }
 
 StepIndex PeerExchange::go_back() {
   StepIndex step;
-  queue_->update([&] { step = engine_.go_back(); });
+  queue_->update([&] { step = engine_.rollback().go_back(); });
   return step;
 }
 
 bool PeerExchange::round_open() const {
-  return locked([](const ExchangeEngine& engine) { return engine.any_open(); });
+  return locked([](const ExchangeEngine& engine) { return engine.rounds().any_pending(); });
 }
 
 std::optional<StepIndex> PeerExchange::begun_ahead() const {
-  return locked([](const ExchangeEngine& engine) { return engine.begun_ahead(); });
+  return locked([](const ExchangeEngine& engine) { return engine.proxies().begun_ahead(); });
 }
 
 int PeerExchange::missed_in_a_row() const {
-  return locked([](const ExchangeEngine& engine) { return engine.missed_in_a_row(); });
+  return locked([](const ExchangeEngine& engine) { return engine.proxies().missed_in_a_row(); });
 }
 
 bool PeerExchange::poll(const Ticket& ticket) {
@@ -289,7 +265,7 @@ Expected<Reduced, ExchangeError> PeerExchange::wait(const Ticket& ticket, Durati
 
 ResultOrigin PeerExchange::origin_of(const SyncId& id) const {
   std::optional<std::pair<Digest128, EncodedResult>> origin;
-  queue_->update([&] { origin = engine_.origin_of(id); });
+  queue_->update([&] { origin = engine_.rounds().origin_of(id); });
   if (!origin) return {};
   return {.digest = origin->first, .encoded = origin->second.shares()};
 }
@@ -335,8 +311,9 @@ bool PeerExchange::release(Rank member, std::int64_t after) {
 }
 
 void PeerExchange::stands(Rank member) {
-  drive(
-      [&](ExchangeEngine& engine, TimePoint now, Outbox& out) { engine.stands(member, now, out); });
+  drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
+    engine.hub().stands(member, now, out);
+  });
 }
 
 void PeerExchange::exclude(Rank member, const std::string& why) {
@@ -346,11 +323,11 @@ void PeerExchange::exclude(Rank member, const std::string& why) {
 }
 
 void PeerExchange::begin_anew() {
-  queue_->update([&] { engine_.restore({}); });
+  queue_->update([&] { engine_.hub().restore({}); });
 }
 
 bool PeerExchange::has_left(Rank member) const {
-  return locked([&](const ExchangeEngine& engine) { return engine.has_left(member); });
+  return locked([&](const ExchangeEngine& engine) { return engine.members().peer(member).left; });
 }
 
 bool PeerExchange::all_left() const {
@@ -358,19 +335,20 @@ bool PeerExchange::all_left() const {
 }
 
 Decided PeerExchange::decided() const {
-  return locked([](const ExchangeEngine& engine) { return engine.decided(); });
+  return locked([](const ExchangeEngine& engine) { return engine.hub().decided(); });
 }
 
 void PeerExchange::with_history(const std::function<void(std::span<const HubRecord>)>& take) {
   const std::scoped_lock decisions(decisions_);
   std::vector<HubRecord> history;
-  queue_->update([&] { history = engine_.history(); });
+  queue_->update([&] { history = engine_.hub().history(); });
   take(history);
 }
 
 void PeerExchange::tell_hub_again() {
-  drive(
-      [](ExchangeEngine& engine, TimePoint now, Outbox& out) { engine.tell_hub_again(now, out); });
+  drive([](ExchangeEngine& engine, TimePoint now, Outbox& out) {
+    engine.hub().tell_again(now, out);
+  });
 }
 
 void PeerExchange::start(std::span<const std::uint64_t> met) {

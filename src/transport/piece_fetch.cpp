@@ -13,8 +13,6 @@
 namespace isthmus {
 namespace {
 
-double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 constexpr double kForgets = 0.99;    // what is left of an old best rate with every part
 constexpr double kWorthTwice = 1.5;  // so much slower is who has its piece fetched by another too
 
@@ -90,9 +88,9 @@ void PieceFetch::take(Rank from, std::uint64_t offset, std::span<const std::byte
 void PieceFetch::pace(From& source, const Part& part, TimePoint now) {
   const Duration took = std::max<Duration>(now - part.asked, std::chrono::microseconds(10));
   source.least = std::min(source.least, took);
-  const double rate = static_cast<double>(source.sent - part.given_before) / seconds(took);
+  const double rate = static_cast<double>(source.sent - part.given_before) / in_seconds(took);
   source.rate = std::max(rate, kForgets * source.rate);
-  const double wanted = source.rate * seconds(source.least + options_.queueing);
+  const double wanted = source.rate * in_seconds(source.least + options_.queueing);
   const double most =
       static_cast<double>(std::min<std::uint64_t>(options_.most_ahead, source.window + part.bytes));
   source.window = static_cast<std::uint64_t>(

@@ -13,11 +13,11 @@
 namespace isthmus {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x4c425453;  // "STBL"
+constexpr std::uint32_t kTableMagic = 0x4c425453;  // "STBL"
 constexpr std::size_t kHeadBytes = 12;
 constexpr std::size_t kEntryBytes = 20;
 
-Unexpected<std::string> bad(const std::string& why) {
+Unexpected<std::string> bad_table(const std::string& why) {
   return Unexpected<std::string>("a table of pieces: " + why);
 }
 
@@ -46,7 +46,7 @@ PieceTable cut_pieces(std::span<const std::byte> state, std::span<const std::uin
 std::vector<std::byte> write_table(const PieceTable& table) {
   std::vector<std::byte> bytes(kHeadBytes + kEntryBytes * table.size());
   FieldWriter out(bytes);
-  out.put(kMagic);
+  out.put(kTableMagic);
   out.put(static_cast<std::uint64_t>(table.size()));
   for (const StatePiece& piece : table) {
     out.put(piece.bytes);
@@ -56,13 +56,14 @@ std::vector<std::byte> write_table(const PieceTable& table) {
 }
 
 Expected<PieceTable, std::string> read_table(std::span<const std::byte> bytes) {
-  if (bytes.size() < kHeadBytes) return bad(fmt::format("{} bytes are too few", bytes.size()));
+  if (bytes.size() < kHeadBytes)
+    return bad_table(fmt::format("{} bytes are too few", bytes.size()));
   FieldReader in(bytes);
-  if (in.get<std::uint32_t>() != kMagic) return bad("it does not begin like one");
+  if (in.get<std::uint32_t>() != kTableMagic) return bad_table("it does not begin like one");
   const auto pieces = in.get<std::uint64_t>();
   const std::size_t entries = bytes.size() - kHeadBytes;
   if (entries % kEntryBytes != 0 || pieces != entries / kEntryBytes) {
-    return bad(fmt::format("{} pieces in {} bytes", pieces, bytes.size()));
+    return bad_table(fmt::format("{} pieces in {} bytes", pieces, bytes.size()));
   }
   PieceTable table(static_cast<std::size_t>(pieces));
   std::uint64_t at = 0;
@@ -72,7 +73,7 @@ Expected<PieceTable, std::string> read_table(std::span<const std::byte> bytes) {
     const std::span<const std::byte> digest = in.get_bytes(piece.digest.bytes.size());
     std::ranges::transform(digest, piece.digest.bytes.begin(), std::to_integer<std::uint8_t>);
     if (piece.bytes == 0 || piece.bytes > kMostPieceBytes) {
-      return bad(fmt::format("a piece of {} bytes", piece.bytes));
+      return bad_table(fmt::format("a piece of {} bytes", piece.bytes));
     }
     at += piece.bytes;
   }

@@ -20,15 +20,16 @@ namespace {
 
 constexpr const char* kHere = "127.0.0.1";
 constexpr std::size_t kMostEarly = 4096;  // bytes of a connection that leads nowhere yet
-constexpr int kSpareConnections = 8;      // beyond two processes' of a member
-constexpr int kAcceptsPerTurn = 64;
-constexpr int kWordsPerTurn = 16;
+constexpr int kSpareRelayed = 8;          // beyond two processes' of a member
+constexpr int kRelayedPerTurn = 64;
+constexpr int kAnswersPerTurn = 16;
 // A relay that greets and comes to nothing; of a dial less than ZeroMQ waits for its handshake, so
 // that another relay has its turn.
 constexpr Duration kCallTakes = std::chrono::seconds(6), kDialTakes = std::chrono::seconds(3);
 constexpr Duration kOutgoingTakes = std::chrono::seconds(10);
-constexpr Duration kNameTakes = std::chrono::seconds(1);      // of it, while there is another relay
-constexpr Duration kNoRoom = std::chrono::milliseconds(100);  // after the machine refused one
+constexpr Duration kNameTakes = std::chrono::seconds(1);  // of it, while there is another relay
+constexpr Duration kNoRoomForRelayed =
+    std::chrono::milliseconds(100);  // after the machine refused one
 // Between lookups of a name; where none has found anything, nothing is lost by another one.
 constexpr Duration kLookUpEvery = std::chrono::minutes(1);
 constexpr Duration kLookUpFirst = std::chrono::seconds(10);
@@ -36,7 +37,7 @@ constexpr Duration kFirstBackoff = std::chrono::milliseconds(100);
 constexpr Duration kLongestBackoff = std::chrono::seconds(2);
 constexpr Duration kLastWords = std::chrono::milliseconds(500);
 constexpr std::uint64_t kWorthSaying = 16;
-constexpr double kLookS = 0.1;
+constexpr double kLookAtRelayedS = 0.1;
 
 }  // namespace
 
@@ -53,7 +54,7 @@ RelayedLinks::RelayedLinks(Runtime& runtime, const MemberOptions& options, Route
       options_(options),
       told_(std::move(told)),
       routes_(std::move(routes)),
-      most_from_each_(static_cast<std::size_t>(2 * most_streams(options) + kSpareConnections)),
+      most_from_each_(static_cast<std::size_t>(2 * most_streams(options) + kSpareRelayed)),
       queue_(runtime.make_wait_queue()),
       names_(runtime, routes_.look_up),
       addresses_(routes_.relays.size()) {
@@ -141,7 +142,7 @@ void RelayedLinks::turn() {
     if (each.socket) all.push_back({.descriptor = each.socket->descriptor(), .to_read = true});
     if (each.call) each.call->add_to(all);
   }
-  wait_for_any(all, kLookS);
+  wait_for_any(all, kLookAtRelayedS);
   stopping_ = stopping_ || all[0].ready;
   const TimePoint now = runtime_.clock().now();
   joined_.remove_if([&](TcpSplice& each) { return !each.advance(all, now); });
@@ -160,10 +161,10 @@ bool RelayedLinks::takes_more(Rank to) const {
 }
 
 void RelayedLinks::take_connections(Rank to, Door& door, TimePoint now) {
-  for (int taken = 0; taken < kAcceptsPerTurn && takes_more(to); ++taken) {
+  for (int taken = 0; taken < kRelayedPerTurn && takes_more(to); ++taken) {
     bool failed = false;
     std::optional<TcpSocket> socket = door.listener.accept(failed);
-    if (failed) take_again_ = now + kNoRoom;
+    if (failed) take_again_ = now + kNoRoomForRelayed;
     if (!socket) return;
     outgoing_.push_back({.to = to,
                          .local = *std::move(socket),
@@ -314,7 +315,7 @@ void RelayedLinks::advance(Listening& listening, const std::vector<Waited>& all,
 }
 
 bool RelayedLinks::hear(Listening& listening, TimePoint now) {
-  for (int words = 0; words < kWordsPerTurn;) {
+  for (int words = 0; words < kAnswersPerTurn;) {
     std::array<char, kRelayWordBytes> buffer{};
     const std::size_t missing = kRelayWordBytes - listening.input.size();
     const Transfer got = listening.socket->read_some(std::span(buffer).first(missing));

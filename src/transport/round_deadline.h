@@ -48,7 +48,7 @@ struct RoundAhead {
 };
 
 /// A round that was begun in this member's name, without its work.
-struct StoodIn {
+struct ProxyRound {
   SyncId id;
   Duration late{0};  // after so many had begun it
   int others = 0;

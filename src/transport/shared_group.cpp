@@ -17,7 +17,7 @@ namespace {
 
 // Processes cannot wake one another, so a wait looks often at first, soon giving its core away each
 // time; on a busy machine one of those may take milliseconds, so naps follow.
-constexpr Duration kBusy = std::chrono::microseconds(200);
+constexpr Duration kBusyInSegment = std::chrono::microseconds(200);
 constexpr Duration kShortestNap = std::chrono::microseconds(20);
 constexpr Duration kLongestNap = std::chrono::milliseconds(1);
 constexpr int kLooksForACause = 1000;
@@ -156,7 +156,7 @@ bool SharedGroup::await(std::uint32_t generation, const Call& call) {
   }
   const Clock& clock = runtime_->clock();
   const TimePoint begin = clock.now();
-  while (clock.now() - begin < kBusy) {
+  while (clock.now() - begin < kBusyInSegment) {
     std::this_thread::yield();
     if (complete()) return true;
   }

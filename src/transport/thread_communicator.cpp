@@ -20,7 +20,7 @@ namespace {
 
 // Slices of an all-reduce begin at multiples of this, so that no two ranks write one cache line and
 // the sums run over whole blocks.
-constexpr std::int64_t kSliceStep = 1024;
+constexpr std::int64_t kThreadSliceStep = 1024;
 
 using value_bytes::at;
 using value_bytes::bytes_of;
@@ -54,9 +54,10 @@ class ThreadBackend final : public CommunicatorBackend {
       return;
     }
     group_->enter(rank_, posted);
-    const std::int64_t steps = (values.count + kSliceStep - 1) / kSliceStep;
-    const std::int64_t begin = std::min(steps * rank_ / size() * kSliceStep, values.count);
-    const std::int64_t end = std::min(steps * (rank_ + 1) / size() * kSliceStep, values.count);
+    const std::int64_t steps = (values.count + kThreadSliceStep - 1) / kThreadSliceStep;
+    const std::int64_t begin = std::min(steps * rank_ / size() * kThreadSliceStep, values.count);
+    const std::int64_t end =
+        std::min(steps * (rank_ + 1) / size() * kThreadSliceStep, values.count);
     for (int peer = 0; peer < size(); ++peer) {
       void* theirs = group_->posted(rank_, peer).output;
       outputs_[static_cast<std::size_t>(peer)] = at(theirs, begin, values.dtype);

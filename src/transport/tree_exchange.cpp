@@ -12,17 +12,13 @@
 #include "core/check.h"
 
 namespace isthmus {
-namespace {
-
-/// The children's sums to one part, in member order; null until they are here.
-struct Sum {
-  std::vector<FrameBytes> of_child;
-  std::size_t missing = 0;
-};
-
-}  // namespace
-
 struct TreeExchange::Round {
+  /// The children's sums to one part, in member order; null until they are here.
+  struct Sum {
+    std::vector<FrameBytes> of_child;
+    std::size_t missing = 0;
+  };
+
   SyncId id;
   std::shared_ptr<const Codec> codec;  // with whoever made the contribution
   Encoded own;
@@ -81,7 +77,7 @@ Ticket TreeExchange::begin(Contribution contribution) {
   round.result.values.resize(round.own.values);
   for (int m = 0; m < members(); ++m) round.result.contributors.emplace_back(m);
   for (std::size_t k = 0; k < parts.size(); ++k) {
-    Sum& sum = round.sums[k];
+    Round::Sum& sum = round.sums[k];
     sum.missing = round.plan.tree(k).children(self().value()).size();
     sum.of_child.resize(sum.missing);
     if (sum.missing == 0) pass_on(k);
@@ -171,7 +167,7 @@ void TreeExchange::take(const ReceivedFrame& received) {
 void TreeExchange::take_sum(std::size_t part, const ReceivedFrame& received) {
   const std::vector<int> children = round_->plan.tree(part).children(self().value());
   const auto child = std::ranges::find(children, received.from.value());
-  Sum& sum = round_->sums[part];
+  Round::Sum& sum = round_->sums[part];
   const auto place = static_cast<std::size_t>(child - children.begin());
   if (child == children.end() || sum.of_child[place] != nullptr) {
     return fail(ExchangeError::Kind::kCorrupt, received.from, "a sum that nobody waits for");
@@ -184,7 +180,7 @@ void TreeExchange::pass_on(std::size_t part) {
   Round& round = *round_;
   const SumTree& tree = round.plan.tree(part);
   const Part& cut = round.plan.cut.parts[part];
-  Sum& sum = round.sums[part];
+  Round::Sum& sum = round.sums[part];
   const Rank above(tree.up[static_cast<std::size_t>(self().value())]);
   if (sum.of_child.empty() && !tree.root(self().value())) {
     return send(above, frame_of(FrameKind::kContribution, part, round.own_bytes(cut)));

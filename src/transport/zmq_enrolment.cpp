@@ -20,14 +20,14 @@ namespace {
 constexpr Duration kLook = std::chrono::milliseconds(200);
 constexpr Duration kAskAgain = std::chrono::seconds(2);
 constexpr int kRefusals = 3;  // in a row: a running hub hears of a new invitation within seconds
-constexpr int kWatched = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
-                         ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH |
-                         ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
+constexpr int kEnrolmentEvents = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                                 ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+                                 ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
 
 /// One connection, and what has become of it.
-class Call {
+class EnrolmentCall {
  public:
-  Call(zmq::context_t& context, const Enrolment& enrolment, int number)
+  EnrolmentCall(zmq::context_t& context, const Enrolment& enrolment, int number)
       : monitor_(context, zmq::socket_type::pair), socket_(context, zmq::socket_type::dealer) {
     socket_.set(zmq::sockopt::linger, 0);
     socket_.set(zmq::sockopt::immediate, true);
@@ -35,7 +35,7 @@ class Call {
     socket_.set(zmq::sockopt::ipv6, enrolment.endpoint.find('[') != std::string::npos);
     ZmqAdmission::make_client(socket_, enrolment.invitation, enrolment.hub_key);
     const std::string place = fmt::format("inproc://enrolment-{}", number);
-    if (zmq_socket_monitor(socket_.handle(), place.c_str(), kWatched) != 0) {
+    if (zmq_socket_monitor(socket_.handle(), place.c_str(), kEnrolmentEvents) != 0) {
       throw SystemError(
           fmt::format("no monitor of a socket: {}; raise ulimit -n", zmq_strerror(zmq_errno())));
     }
@@ -48,9 +48,9 @@ class Call {
           fmt::format("the hub's address \"{}\": {}", enrolment.endpoint, error.what()));
     }
   }
-  ~Call() { (void)zmq_socket_monitor(socket_.handle(), nullptr, 0); }
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
+  ~EnrolmentCall() { (void)zmq_socket_monitor(socket_.handle(), nullptr, 0); }
+  EnrolmentCall(const EnrolmentCall&) = delete;
+  EnrolmentCall& operator=(const EnrolmentCall&) = delete;
 
   void wait(Duration at_most) {
     std::vector<zmq::pollitem_t> items = {{socket_.handle(), 0, ZMQ_POLLIN, 0},
@@ -85,10 +85,11 @@ class Call {
   [[nodiscard]] std::optional<EnrolAnswer> answer() {
     while (const auto parts = next_message(socket_)) {
       if (parts->size() != 2) continue;
-      const auto header = parse_link_message(bytes_of((*parts)[0]), bytes_of((*parts)[1]));
+      const auto header =
+          parse_link_message(message_bytes((*parts)[0]), message_bytes((*parts)[1]));
       if (header && header->kind == LinkKind::kWelcome) return EnrolAnswer{.welcome = true};
       if (!header || header->kind != LinkKind::kRefuse) continue;
-      const auto refusal = read_refusal(bytes_of((*parts)[1]));
+      const auto refusal = read_refusal(message_bytes((*parts)[1]));
       if (refusal) return EnrolAnswer{.welcome = false, .why = refusal->what};
     }
     return std::nullopt;
@@ -112,7 +113,7 @@ EnrolOutcome enrol(const Enrolment& enrolment, Runtime& runtime, TimePoint deadl
   std::string trouble = "no answer";
   int refusals = 0;
   for (int number = 0; runtime.clock().now() < deadline; ++number) {
-    Call call(context, enrolment, number);
+    EnrolmentCall call(context, enrolment, number);
     // ZeroMQ dials again by itself, but not after every refusal, and what was asked may be lost.
     const TimePoint end = std::min(deadline, runtime.clock().now() + kAskAgain);
     bool asked = false;

@@ -28,7 +28,9 @@ class KeptMessage final : public FrameStore {
  public:
   explicit KeptMessage(zmq::message_t message) : message_(std::move(message)) {}
   [[nodiscard]] std::size_t size() const override { return message_.size(); }
-  [[nodiscard]] std::span<const std::byte> bytes() const override { return bytes_of(message_); }
+  [[nodiscard]] std::span<const std::byte> bytes() const override {
+    return message_bytes(message_);
+  }
 
  private:
   zmq::message_t message_;
@@ -36,7 +38,7 @@ class KeptMessage final : public FrameStore {
 
 }  // namespace
 
-std::span<const std::byte> bytes_of(const zmq::message_t& message) {
+std::span<const std::byte> message_bytes(const zmq::message_t& message) {
   return {static_cast<const std::byte*>(message.data()), message.size()};
 }
 

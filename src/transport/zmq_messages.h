@@ -13,7 +13,7 @@
 
 namespace isthmus {
 
-[[nodiscard]] std::span<const std::byte> bytes_of(const zmq::message_t& message);
+[[nodiscard]] std::span<const std::byte> message_bytes(const zmq::message_t& message);
 
 /// A big frame in a row is lent to ZeroMQ, another one copied. Null: an empty message.
 [[nodiscard]] zmq::message_t message_of(const FrameBytes& body);

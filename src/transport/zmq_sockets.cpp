@@ -27,8 +27,8 @@ constexpr int kQueuedReplies = 256;  // to one connection; more are dropped
 constexpr Duration kLastWords = std::chrono::milliseconds(250);
 constexpr int kRetryMs = 50, kLongestRetryMs = 1000;
 
-constexpr int kWatched = kHandshakeFailed | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_CONNECTED |
-                         ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CONNECT_RETRIED;
+constexpr int kLinkEvents = kHandshakeFailed | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_CONNECTED |
+                            ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CONNECT_RETRIED;
 
 }  // namespace
 
@@ -92,7 +92,7 @@ std::unique_ptr<Watched> ZmqSockets::State::dial(Rank peer, const std::string& a
   }
   if (options.keys) ZmqAdmission::make_client(plain, *options.keys, keys[place]);
   std::unique_ptr<Watched> watched = watch(std::move(plain));
-  watched->watch(kWatched);
+  watched->watch(kLinkEvents);
   try {
     watched->socket.connect(address);
   } catch (const zmq::error_t& error) {
@@ -186,7 +186,7 @@ bool ZmqSockets::to_stream(Rank peer, int stream, const LinkHeader& header,
     return false;
   }
   zmq::message_t part = message_of(body);
-  const LinkHeaderBytes head = write_link_header(header, bytes_of(part));
+  const LinkHeaderBytes head = write_link_header(header, message_bytes(part));
   return socket.send(zmq::buffer(head), zmq::send_flags::sndmore | zmq::send_flags::dontwait) &&
          socket.send(part, zmq::send_flags::dontwait);
 }
@@ -194,7 +194,7 @@ bool ZmqSockets::to_stream(Rank peer, int stream, const LinkHeader& header,
 void ZmqSockets::to_connection(const ConnectionId& id, const LinkHeader& header,
                                const FrameBytes& body) {
   zmq::message_t part = message_of(body);
-  const LinkHeaderBytes head = write_link_header(header, bytes_of(part));
+  const LinkHeaderBytes head = write_link_header(header, message_bytes(part));
   constexpr auto kMore = zmq::send_flags::sndmore | zmq::send_flags::dontwait;
   zmq::socket_t& router = state_->router->socket;
   if (router.send(zmq::buffer(id), kMore) && router.send(zmq::buffer(head), kMore)) {

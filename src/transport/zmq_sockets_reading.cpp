@@ -83,14 +83,14 @@ void ZmqSockets::State::hear_guest(const std::string& guest,
                                    const std::vector<zmq::message_t>& parts, TimePoint now) {
   constexpr Duration kBetween = std::chrono::seconds(1);
   if (!options.on_enrol || parts.size() != 3) return;
-  const auto header = parse_link_message(bytes_of(parts[1]), bytes_of(parts[2]));
+  const auto header = parse_link_message(message_bytes(parts[1]), message_bytes(parts[2]));
   if (!header || header->kind != LinkKind::kEnrol) return;
   std::erase_if(guests, [&](const auto& each) {  // who is none any more
     return each.second.request.empty() && now >= each.second.next;
   });
   const auto [entry, fresh] = guests.try_emplace(guest);
   if (!fresh && now < entry->second.next) return;
-  const std::span<const std::byte> request = bytes_of(parts[2]);
+  const std::span<const std::byte> request = message_bytes(parts[2]);
   entry->second = {.connection = parts[0].to_string(),
                    .request = {request.begin(), request.end()},
                    .next = now + kBetween};
@@ -145,7 +145,7 @@ void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now)
       const auto parts = next_message(dialled.socket);
       if (!parts) break;
       if (parts->size() == 2) {
-        engine.from_stream(peer, bytes_of((*parts)[0]), bytes_of((*parts)[1]), now());
+        engine.from_stream(peer, message_bytes((*parts)[0]), message_bytes((*parts)[1]), now());
       }
     }
   });
@@ -180,8 +180,10 @@ void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now)
     }
     const std::span<const std::byte> none;
     FrameBytes kept = whole ? kept_message((*parts)[2]) : nullptr;
-    const std::span<const std::byte> body = kept ? *kept : whole ? bytes_of((*parts)[2]) : none;
-    engine.from_connection((*parts)[0].to_string(), whole ? bytes_of((*parts)[1]) : none, body,
+    const std::span<const std::byte> body = kept    ? *kept
+                                            : whole ? message_bytes((*parts)[2])
+                                                    : none;
+    engine.from_connection((*parts)[0].to_string(), whole ? message_bytes((*parts)[1]) : none, body,
                            now(), owner, std::move(kept));
   }
   answer_guests();

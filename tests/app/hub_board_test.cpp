@@ -7,6 +7,8 @@
 
 #include <chrono>
 
+#include "app/hub_page.h"
+
 namespace isthmus::app {
 namespace {
 

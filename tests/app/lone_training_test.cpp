@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "app/commands.h"
+#include "app/language_model_trainer.h"
 #include "app/run_parts.h"
 #include "app/timed_inner_loop.h"
 #include "core/log.h"
@@ -54,17 +56,27 @@ struct Site {
       : config(
             load_config_text(std::string(kFile) + more, "run.toml", overrides, schema_context())),
         plan(make_training_plan(config, std::vector<int>{0, 1}, kSelf)),
-        storage(std::make_unique<SystemStorage>()),
-        batches(std::make_unique<StepBatches>()),
-        model(std::make_unique<LanguageModelLoop>(language_model_options(config, plan, kSelf),
-                                                  [from = batches.get(), ask = hook](StepIndex t) {
-                                                    if (*ask) (*ask)(t);
-                                                    return from->from(t);
-                                                  })) {}
+        trainer(std::make_unique<LanguageModelTrainer>(
+            LanguageModelTrainer::Setup{.config = config,
+                                        .plan = plan,
+                                        .storage = storage,
+                                        .data = session_data(),
+                                        .on_batch =
+                                            [ask = hook](StepIndex t) {
+                                              if (*ask) (*ask)(t);
+                                            }},
+            kSelf, SystemRuntime())) {}
+  /// Those of the worker's session, which the trainer uses no more: not those of `config`, which
+  /// may be missing.
+  [[nodiscard]] static const Dataset& session_data() {
+    static const Dataset data = Dataset::open(
+        SystemStorage(), {.source = "synth:zipf:vocab=64,tokens=9k"}, std::filesystem::path());
+    return data;
+  }
 
   [[nodiscard]] std::vector<float> values() const {
     std::vector<float> all;
-    for (const Parameter& parameter : model->parameters()) {
+    for (const Parameter& parameter : trainer->loop().parameters()) {
       all.insert(all.end(), parameter.values.begin(), parameter.values.end());
     }
     return all;
@@ -73,7 +85,7 @@ struct Site {
   [[nodiscard]] std::unique_ptr<LoneTraining> alone(outer::OwnWork::Part open = {},
                                                     std::unique_ptr<Runtime> runtime = nullptr) {
     Fragment all{.id = FragmentId(0), .parameters = {}, .elements = 0};
-    for (const Parameter& parameter : model->parameters()) {
+    for (const Parameter& parameter : trainer->loop().parameters()) {
       all.parameters.push_back(all.parameters.size());
       all.elements += parameter.elements.size();
     }
@@ -82,19 +94,16 @@ struct Site {
     return std::make_unique<LoneTraining>(LoneTraining::Parts{.config = config,
                                                               .plan = plan,
                                                               .self = kSelf,
-                                                              .batches = std::move(batches),
-                                                              .model = std::move(model),
+                                                              .trainer = std::move(trainer),
                                                               .work = std::move(work),
                                                               .fragments = std::span(&all, 1),
                                                               .runtime = std::move(runtime)});
   }
   /// What the values gain by these steps, taken one after another here.
   [[nodiscard]] std::vector<float> gain(const std::vector<std::int64_t>& steps) {
-    const Dataset data = Dataset::open(*storage, config.data, {});
-    BatchSource source(data, batch_plan(config, plan), kSelf.value());
-    batches->from = [&](StepIndex t) { return source.at(t.value() - 1); };
+    trainer->train_alone();
     const std::vector<float> before = values();
-    for (const std::int64_t t : steps) (void)model->train_step(StepIndex(t));
+    for (const std::int64_t t : steps) (void)trainer->loop().train_step(StepIndex(t));
     std::vector<float> gained = values();
     for (std::size_t i = 0; i < gained.size(); ++i) gained[i] -= before[i];
     return gained;
@@ -102,13 +111,12 @@ struct Site {
 
   Config config;
   TrainingPlan plan;
-  std::unique_ptr<SystemStorage> storage;
-  std::unique_ptr<StepBatches> batches;
+  SystemStorage storage;
   /// Called on the task of the steps when one of them asks for its batch.
   using Before = std::function<void(StepIndex t)>;
   std::shared_ptr<Before> hook =
-      std::make_shared<Before>();  // the model's too, which outlives this
-  std::unique_ptr<InnerLoop> model;
+      std::make_shared<Before>();  // the trainer's too, which outlives this
+  std::unique_ptr<Trainer> trainer;
 };
 
 /// The warnings and what else is told, while it lives.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "app/model_json.h"
 #include "core/storage_faults.h"
 #include "core/temporary_directory.h"
 
@@ -125,6 +126,7 @@ TEST_F(RunDirectoryTest, TheManifestSaysWhatRan) {
       "run.toml");
   Manifest manifest = make_manifest(config, "train", {"train", "run.toml"});
   manifest.parameters = 42;
+  manifest.model = model_json(config, 42);
   run.write_manifest(manifest);
   const auto json = nlohmann::json::parse(read(folder / "run" / "manifest.json"));
   EXPECT_EQ(json["schema"], 1);

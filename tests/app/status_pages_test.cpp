@@ -10,6 +10,7 @@
 #include "app/run_status.h"
 #include "app/run_watch.h"
 #include "app/status_folder.h"
+#include "app/status_metrics.h"
 #include "app/status_text.h"
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"

@@ -43,7 +43,7 @@ PUBLIC_HEADERS = {
 OWNERS = {
     "fmt/*": ["*"],
     "tl/expected.hpp": ["include/isthmus/expected.h"],
-    "nlohmann/*": ["src/*.cpp", "src/core/json_input.h", "src/report/json_fields.h", "tests/*",
+    "nlohmann/*": ["src/*.cpp", "src/core/json_input.h", "src/report/json_values.h", "tests/*",
                    "fuzz/checkpoint_fuzz.cpp"],
     "toml++/*": ["src/core/config*.cpp"],
     "CLI/*": ["src/app/*", "bench/*"],
@@ -137,7 +137,9 @@ BANNED = [
      "Runtime::spawn, or kernels/thread_team.h inside an operation"),
     (r"\b(std::)?(srand|rand|rand_r|drand48)\s*\(", [], "core/rng.h"),
     (r"\bstd::(random_device|mt19937(_64)?|default_random_engine)\b", [], "core/rng.h"),
-    (r"\b(secure_)?getenv\s*\(", ["src/app/*"], "hand the value in"),
+    # A test learns its weight, and which communicator is tested, from the environment of its ctest entry.
+    (r"\b(secure_)?getenv\s*\(", ["src/app/*", "tests/test_weight.h", "tests/transport/communicator_tested.cpp"],
+     "hand the value in"),
 ]
 # Iteration order would reach bytes and sums.
 UNORDERED_IN = ["src/transport/*", "src/outer/*", "src/sim/*", "src/quant/*"]
@@ -153,13 +155,12 @@ MAY_HAVE_IF = [
 
 # Sizes: a file or a class beyond them holds more than one idea. Structs may have any number of fields.
 MAX_LINES = 800
-LONG_FILES = ["src/core/config_keys.cpp"]  # tables
+LONG_FILES = ["src/core/config_schema_keys.cpp"]  # tables
 MAX_METHODS = 40
 MAX_MEMBERS = 20
 BIG_CLASSES = [
     "Avx2", "Avx512",  # the vocabulary of an instruction set, a line a function
-    "CudaLoop", "ExchangeEngine", "HubRun", "LinkEngine", "Loader", "Round", "RunDirectory",
-    "SiteBoard", "SiteSession", "Training",
+    "CudaLoop", "ExchangeEngine", "RunDirectory", "Training",
 ]
 
 SPDX = "SPDX-License-Identifier: Apache-2.0"

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What `scripts/device-pack` would build are targets, and all tests of the label gpu are among them.
+"""What `scripts/device-pack` would build are targets, and the programs of all tests of the label gpu are among them.
 
   python3 tests/cuda/device_pack_list.py --build build/release
 """
 import argparse
+import json
 import pathlib
 import subprocess
 import sys
@@ -22,10 +23,15 @@ def main():
     listed = output_of("bash", str(script), "--list", "--build", build).split()
     targets = {line.split(":")[0] for line in output_of("ninja", "-C", build, "-t", "targets", "all").splitlines()}
     unknown = [name for name in listed if name not in targets]
-    tests = {line.split()[-1] for line in output_of("ctest", "--test-dir", build, "-L", "gpu", "-N").splitlines()
-             if line.lstrip().startswith("Test ") and "#" in line}
-    missing = tests - set(listed) - {"end_to_end_train_on_real_device"}
-    if unknown or missing or "isthmus" not in listed or "bench_cuda_ops" not in listed or not tests & set(listed):
+    entries = json.loads(output_of("ctest", "--test-dir", build, "-L", "^gpu$", "--show-only=json-v1"))["tests"]
+    named = {entry["name"] for entry in entries} - {"end_to_end_train_on_real_device"}
+    program_of = {}
+    for line in (pathlib.Path(build) / "tests/entries.txt").read_text().splitlines():
+        name, _, program, _ = line.split()
+        program_of[name] = program
+    programs = {program_of.get(name, f"no program of {name}") for name in named}
+    missing = programs - set(listed)
+    if unknown or missing or "isthmus" not in listed or "bench_cuda_ops" not in listed or not programs:
         sys.exit(f"FAILED: no targets: {unknown}; left out: {sorted(missing)}; listed: {listed}")
     print("ok")
 

@@ -5,6 +5,7 @@
 
 #include "cuda/mesh_case.h"
 #include "inner/samples.h"
+#include "test_weight.h"
 
 namespace isthmus {
 namespace {
@@ -37,16 +38,17 @@ void expect_near(const Trajectory& found, const Trajectory& expected) {
   }
 }
 
-TEST_P(DeviceMesh, FollowsOneDeviceAndTheCpusMeshFor50Steps) {
+TEST_P(DeviceMesh, FollowsOneDeviceAndTheCpusMesh) {
   options_.model.layers = 1;
+  const int steps = testing_support::by_weight(12, 50);
   CudaMesh mesh_of_devices(mesh(), batches_.provider(), on_devices(kRanks));
-  const Trajectory found = train(mesh_of_devices, 1, 50);
+  const Trajectory found = train(mesh_of_devices, 1, steps);
   LanguageModelOptions one = mesh(1);
   one.micro_batches = kRanks;
   CudaLoop device(one, other_batches_.provider());
-  expect_near(found, train(device, 1, 50));
+  expect_near(found, train(device, 1, steps));
   LanguageModelLoop cpu(mesh(), other_batches_.provider());
-  expect_near(found, train(cpu, 1, 50));
+  expect_near(found, train(cpu, 1, steps));
 }
 
 TEST_P(DeviceMesh, HasTheSameWeightsOnAllRanksAfterEachStep) {

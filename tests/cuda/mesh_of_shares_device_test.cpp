@@ -3,10 +3,12 @@
 // same shape on the CPU and against one device.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 
 #include "cuda/mesh_case.h"
 #include "inner/cuda_loop_memory.h"
+#include "test_weight.h"
 
 namespace isthmus {
 namespace {
@@ -68,7 +70,7 @@ void expect_near(const Trajectory& found, const Trajectory& expected, double err
 TEST_P(MeshOfShares, FollowsTheMeshOfTheCpu) {
   const auto devices = mesh();
   LanguageModelLoop cpu(options_, other_batches_.provider());
-  const int steps = GetParam().steps;
+  const int steps = std::min(GetParam().steps, testing_support::by_weight(10, 30));
   expect_near(train(*devices, 1, steps), train(cpu, 1, steps));
 }
 

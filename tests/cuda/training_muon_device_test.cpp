@@ -7,11 +7,12 @@
 #include "inner/optimizer.h"
 #include "kernels/muon_case.h"
 #include "kernels/optimizer.h"
+#include "test_weight.h"
 
 namespace isthmus {
 namespace {
 constexpr std::int64_t kShort = 5;  // tokens, since many steps are taken
-constexpr int kSteps = 50;
+int steps() { return testing_support::by_weight(12, 50); }
 
 class CudaLoopMuon : public CudaModelsTest {
  protected:
@@ -98,12 +99,12 @@ TEST_P(CudaLoopMuon, UpdatesAreThoseOfTheCpuOnTheSameGradients) {
   }
 }
 
-TEST_P(CudaLoopMuon, FollowsTheCpusLossesFor50Steps) {
+TEST_P(CudaLoopMuon, FollowsTheCpusLosses) {
   for (const bool bf16 : {false, true}) {
     options_.bf16 = bf16;
     CudaLoop loop(options_, batches_.provider());
     LanguageModelLoop cpu(options_, cpu_batches_.provider());
-    expect_near(train(loop, 1, kSteps), train(cpu, 1, kSteps));
+    expect_near(train(loop, 1, steps()), train(cpu, 1, steps()));
   }
 }
 

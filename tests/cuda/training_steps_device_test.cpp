@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps of training on the device against those of the CPU, with and without graphs.
 #include "cuda/training_case.h"
+#include "test_weight.h"
 
 namespace isthmus {
 namespace {
@@ -17,11 +18,12 @@ class CudaLoopSteps : public CudaModelsTest {
   }
 };
 
-TEST_P(CudaLoopSteps, FollowTheCpusLossesFor50Steps) {
+TEST_P(CudaLoopSteps, FollowTheCpusLosses) {
   CudaLoop loop(options_, batches_.provider());
   LanguageModelLoop cpu(options_, cpu_batches_.provider());
-  const Trajectory there = train(loop, 1, 50);
-  const Trajectory here = train(cpu, 1, 50);
+  const int steps = testing_support::by_weight(12, 50);
+  const Trajectory there = train(loop, 1, steps);
+  const Trajectory here = train(cpu, 1, steps);
   for (std::size_t i = 0; i < here.losses.size(); ++i) {
     EXPECT_NEAR(there.losses[i], here.losses[i], kCurveError * here.losses[i]) << "step " << i + 1;
     EXPECT_NEAR(there.norms[i], here.norms[i], 20 * kCurveError * here.norms[i]) << i + 1;

@@ -28,8 +28,8 @@ SKIPPED = 77  # for ctest
 AROUND, DIRECTLY = "by way of a relay from now on", "goes directly again"
 NARROW = "small packets reach it directly, but nothing larger has"
 DEAD_AFTER_S = 5  # of behind_nat.TEXT
-# Of net.dead_after, without values getting through: see link_engine_life.cpp. Two heartbeats, the
-# time in which reports are gathered (rifts.h), and what a loaded machine adds.
+# Of net.dead_after, without values getting through: see link_liveness.cpp. Two heartbeats, the
+# time in which reports are gathered (reachability_reports.h), and what a loaded machine adds.
 LOST_WITHIN_S = 1.5 * DEAD_AFTER_S + 2 + 3 + 6
 
 

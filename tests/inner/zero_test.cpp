@@ -11,6 +11,7 @@
 
 #include "inner/embedding_rows.h"
 #include "inner/model_cost.h"
+#include "test_weight.h"
 
 namespace isthmus {
 namespace {
@@ -163,16 +164,17 @@ std::string test_name(const testing::TestParamInfo<ZeroTest::ParamType>& at) {
   return name;
 }
 
-const Case kCases[] = {
+using testing_support::covering_set;
+
+const std::vector<Case> kCases = {
     {"dp2", {.dp = 2}},
     {"dp4", {.dp = 4}},
     {"tp2 dp2", {.tp = 2, .dp = 2}},
     {"split", {.tp = 2, .dp = 2, .sequence_parallel = true}},
 };
 INSTANTIATE_TEST_SUITE_P(Meshes, ZeroTest,
-                         testing::Combine(testing::Values("gpt2", "llama", "llama-tied",
-                                                          "llama-grouped"),
-                                          testing::ValuesIn(kCases), testing::Values(1, 2, 3)),
+                         testing::ValuesIn(covering_set<const char*, Case, int>(
+                             {"gpt2", "llama", "llama-tied", "llama-grouped"}, kCases, {1, 2, 3})),
                          test_name);
 const Case kCopies[] = {{"tp4 dp2", {.tp = 4, .dp = 2, .sequence_parallel = true}}};
 INSTANTIATE_TEST_SUITE_P(CopiedKeyHeads, ZeroTest,
@@ -191,15 +193,14 @@ INSTANTIATE_TEST_SUITE_P(Pipelines, ZeroTest,
                          test_name);
 
 // With one micro-batch there is nothing to be added in another order.
-const Case kPipelinesOfOne[] = {
+const std::vector<Case> kPipelinesOfOne = {
     {"pp2 dp2 of one", {.pp = 2, .dp = 2}},
     {"pp4 dp2 of one", {.pp = 4, .dp = 2}},
     {"tp2 pp2 dp2 split of one", {.tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true}},
 };
 INSTANTIATE_TEST_SUITE_P(PipelinesOfOne, ZeroTest,
-                         testing::Combine(testing::Values("gpt2", "llama", "llama-tied"),
-                                          testing::ValuesIn(kPipelinesOfOne),
-                                          testing::Values(2, 3)),
+                         testing::ValuesIn(covering_set<const char*, Case, int>(
+                             {"gpt2", "llama", "llama-tied"}, kPipelinesOfOne, {2, 3})),
                          test_name);
 
 class ZeroVariantsTest : public testing::TestWithParam<int> {};

@@ -30,12 +30,12 @@ int sum(const std::array<int, 2>& windows) { return windows[0] + windows[1]; }
 void HostileRun::add_deadline(int self, PeerExchangeOptions& options) {
   const Duration own = schedule_.late.deadlines[static_cast<std::size_t>(self)];
   options.deadline = own == Duration{0} ? RoundDeadline::adaptive(kLongest) : RoundDeadline(own);
-  options.may_stand_in = [this, self](StepIndex sent) {
+  options.may_proxy = [this, self](StepIndex sent) {
     const Site& site = of(self);
     const bool held = held_ && !site.entered && sent.value() > *held_;
     return site.alive && !site.aside && !site.out && !held;
   };
-  options.on_stood_in = [this, self, life = of(self).life](const StoodIn& told) {
+  options.on_proxy_round = [this, self, life = of(self).life](const ProxyRound& told) {
     take_stood_in(self, life, told);
   };
 }
@@ -120,7 +120,7 @@ void HostileRun::hand_over(int m) {
   site.lone_windows = schedule_.late.lone_windows;
 }
 
-void HostileRun::take_stood_in(int m, int life, const StoodIn& told) {
+void HostileRun::take_stood_in(int m, int life, const ProxyRound& told) {
   ++tally_.stood_in;
   const auto wrong = [&](const std::string& what) {
     blame(fmt::format("site {} was late for round {}: {}", m, round_of(told.id), what));

@@ -168,7 +168,7 @@ class HostileRun {
   [[nodiscard]] double give(int m, int round);
   void settle(int m, int round, bool counted);
   void hand_over(int m);
-  void take_stood_in(int m, int life, const StoodIn& told);
+  void take_stood_in(int m, int life, const ProxyRound& told);
   [[nodiscard]] bool may_be_without(int m, int round) const;
   [[nodiscard]] std::vector<double> weights_of(int round, const std::vector<Rank>& contributors);
   void check_masses();

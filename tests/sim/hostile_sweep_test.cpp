@@ -14,13 +14,13 @@ namespace {
 
 using namespace testing_support;
 
-constexpr std::uint64_t kSeeds = ISTHMUS_SEEDS;
-constexpr std::uint64_t kLateSeeds = kSeeds / 3;
+std::uint64_t seeds() { return by_weight<std::uint64_t>(30, 300); }
+std::uint64_t late_seeds() { return seeds() / 3; }
 
 TEST(HostileSweep, EveryPromiseIsKeptWhateverHappens) {
   HostileTally all;
   std::uint64_t ended = 0;
-  for (const std::uint64_t seed : sweep_seeds(kSeeds)) {
+  for (const std::uint64_t seed : sweep_seeds(seeds())) {
     const SweptSchedule schedule(seed);
     HostileRun run(draw_schedule(seed));
     for (const std::string& what : run.play()) ADD_FAILURE() << what;
@@ -43,7 +43,7 @@ TEST(HostileSweep, EveryPromiseIsKeptWhateverHappens) {
   }
   if (HasFailure() || sweeping()) return;
   // The schedules are none of nothing.
-  const auto many = static_cast<int>(kSeeds / 4);
+  const auto many = static_cast<int>(seeds() / 4);
   EXPECT_GT(all.crashes, many);
   EXPECT_GT(all.leaves, many / 4);
   EXPECT_GT(all.hub_crashes, many / 4);
@@ -51,10 +51,10 @@ TEST(HostileSweep, EveryPromiseIsKeptWhateverHappens) {
   EXPECT_GT(all.left_out, many / 4);
   EXPECT_GT(all.joins, many);
   EXPECT_GT(all.priced, all.rounds / 2);
-  EXPECT_LE(ended, kSeeds / 20);
+  EXPECT_LE(ended, seeds() / 20);
   for (const std::uint64_t count : {all.frames.dropped, all.frames.delayed, all.frames.duplicated,
                                     all.frames.reordered, all.frames.corrupted}) {
-    EXPECT_GT(count, kSeeds);
+    EXPECT_GT(count, seeds());
   }
 }
 
@@ -62,7 +62,7 @@ TEST(HostileSweep, EveryPromiseIsKeptWhateverHappens) {
 TEST(HostileSweep, EveryPromiseIsKeptWithADeadlineWhateverHappens) {
   HostileTally all;
   std::uint64_t ended = 0;
-  for (const std::uint64_t seed : sweep_seeds(kLateSeeds)) {
+  for (const std::uint64_t seed : sweep_seeds(late_seeds())) {
     const SweptSchedule schedule(seed);
     HostileRun run(draw_late_schedule(seed));
     for (const std::string& what : run.play()) ADD_FAILURE() << what;
@@ -80,7 +80,7 @@ TEST(HostileSweep, EveryPromiseIsKeptWithADeadlineWhateverHappens) {
     ended += tally.nobody_left ? 1 : 0;
   }
   if (HasFailure() || sweeping()) return;
-  const auto many = static_cast<int>(kLateSeeds);
+  const auto many = static_cast<int>(late_seeds());
   EXPECT_GT(all.stood_in, 2 * many);
   EXPECT_GT(all.met, many);
   EXPECT_GT(all.skipped, many);
@@ -89,7 +89,7 @@ TEST(HostileSweep, EveryPromiseIsKeptWithADeadlineWhateverHappens) {
   EXPECT_GT(all.joins, many / 2);
   EXPECT_GT(all.priced, all.rounds / 4);
   EXPECT_GE(all.without_in_a_row, 2) << "each run holds its own against the bound";
-  EXPECT_LE(ended, 1 + kLateSeeds / 20);
+  EXPECT_LE(ended, 1 + late_seeds() / 20);
 }
 
 // The same seed is the same run.

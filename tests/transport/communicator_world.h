@@ -20,7 +20,7 @@ inline constexpr std::chrono::milliseconds kLongDeadline = std::chrono::minutes(
 [[nodiscard]] int most_ranks();
 
 /// What is tested, between ranks that can meet over `ranks`: that one itself, or what is made from
-/// it (communicator_tested_*.cpp). Collective.
+/// it (communicator_tested.cpp). Collective.
 [[nodiscard]] std::unique_ptr<Communicator> tested_communicator(std::unique_ptr<Communicator> ranks,
                                                                 std::chrono::milliseconds deadline);
 

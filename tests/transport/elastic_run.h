@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "sweep_seeds.h"
+#include "test_weight.h"
 #include "transport/engine_net.h"
 #include "transport/naive_mean.h"
 
@@ -304,6 +305,7 @@ inline Faults faults_of(std::uint64_t seed) {
   return {.drop = 0.15, .repeat = 0.2, .damage = 0.05, .delay = 5ms, .jitter = 300ms};
 }
 
-inline constexpr std::uint64_t kSeeds = ISTHMUS_SEEDS;
+/// Seeds of each kind of schedule.
+inline std::uint64_t seeds_of_a_kind() { return by_weight<std::uint64_t>(20, 150); }
 
 }  // namespace isthmus::testing_support

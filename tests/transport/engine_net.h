@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "core/rng.h"
-#include "transport/peer_exchange_engine.h"
+#include "transport/exchange_engine.h"
 
 namespace isthmus::testing_support {
 
@@ -181,7 +181,7 @@ class EngineNet {
     ++lives_[static_cast<std::size_t>(hub_)];
     engines_[static_cast<std::size_t>(hub_)] =
         std::make_unique<ExchangeEngine>(options(Rank(hub_), members() - 1));
-    engine(hub_).restore(hub_log_);
+    engine(hub_).hub().restore(hub_log_);
     for (int m = 0; m < hub_; ++m) {
       if (dead(m)) {
         notice(hub_, m, life(hub_));
@@ -212,7 +212,7 @@ class EngineNet {
   }
   double uniform() { return rng_.uniform(draws_++); }
   /// Whether rounds sent after that step may be begun in a member's name.
-  std::function<bool(int member, StepIndex sent)> may_stand_in = {};
+  std::function<bool(int member, StepIndex sent)> may_proxy = {};
   /// What a member sends instead of what its engine would.
   std::function<FrameBytes(int from, const FrameBytes& frame)> forge = {};
   void leave_behind(int member, const SyncId& id, bool groups = false) {
@@ -231,29 +231,28 @@ class EngineNet {
   [[nodiscard]] EngineOptions options(Rank self, int members) {
     return {.self = self,
             .members = members,
-            .retry_interval = retry_interval_,
-            .shares = shares_,
-            .table = table_,
-            .groups = groups_,
-            .elastic = elastic_,
-            .hub = hub_ >= 0,
-            .min_members = min_members_,
-            .takes_back = takes_back_ && self.value() != hub_,
-            .moves_shares = moves_shares_,
-            .choose_shares =
-                [this, members](const SyncId&) {  // others with every commit
-                  std::vector<std::uint32_t> shares;
-                  for (int m = 0; m < members; ++m) {
-                    shares.push_back(static_cast<std::uint32_t>(uniform() * 4));
-                  }
-                  shares[static_cast<std::size_t>(uniform() * members)] += 1;
-                  return shares;
-                },
-            .deadline = self.value() == hub_ ? std::nullopt : deadline_,
-            .may_stand_in =
-                [this, self](StepIndex sent) {
-                  return !may_stand_in || may_stand_in(self.value(), sent);
-                }};
+            .exchange = {.retry_interval = retry_interval_,
+                         .shares = shares_,
+                         .table = table_,
+                         .groups = groups_,
+                         .elastic = elastic_,
+                         .min_members = min_members_,
+                         .takes_back = takes_back_ && self.value() != hub_,
+                         .hub = hub_ >= 0,
+                         .moves_shares = moves_shares_,
+                         .deadline = self.value() == hub_ ? std::nullopt : deadline_,
+                         .may_proxy =
+                             [this, self](StepIndex sent) {
+                               return !may_proxy || may_proxy(self.value(), sent);
+                             }},
+            .choose_shares = [this, members](const SyncId&) {  // others with every commit
+              std::vector<std::uint32_t> shares;
+              for (int m = 0; m < members; ++m) {
+                shares.push_back(static_cast<std::uint32_t>(uniform() * 4));
+              }
+              shares[static_cast<std::size_t>(uniform() * members)] += 1;
+              return shares;
+            }};
   }
   /// Even while it lives: how often it was killed or revived.
   [[nodiscard]] int life(int member) const { return lives_[static_cast<std::size_t>(member)]; }
@@ -268,11 +267,11 @@ class EngineNet {
     away_.erase({member, hub_});
     Outbox of_hub;
     engine(hub_).welcome_back(Rank(member), now_, of_hub);
-    engine(hub_).stands(Rank(member), now_, of_hub);
+    engine(hub_).hub().stands(Rank(member), now_, of_hub);
     transmit(hub_, of_hub);
     Outbox of_member;
     engine(member).welcome_back(Rank(hub_), now_, of_member);
-    engine(member).tell_hub_again(now_, of_member);
+    engine(member).hub().tell_again(now_, of_member);
     transmit(member, of_member);
   }
   void meet(int member, int newcomer) {
@@ -287,7 +286,8 @@ class EngineNet {
 
   void transmit(int from, const Outbox& out) {
     if (from == hub_) {
-      for (HubRecord& record : engine(hub_).take_records()) hub_log_.push_back(std::move(record));
+      for (HubRecord& record : engine(hub_).hub().take_records())
+        hub_log_.push_back(std::move(record));
       if (hub_dies_at_ && hub_log_.size() >= *hub_dies_at_) {
         hub_dies_at_.reset();
         kill(hub_, 200ms);

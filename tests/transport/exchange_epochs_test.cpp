@@ -43,7 +43,7 @@ INSTANTIATE_TEST_SUITE_P(OneLevelAndTwo, ExchangeEpochSweep,
                          });
 
 TEST_P(ExchangeEpochSweep, ADeathCostsNoRoundAtWhateverMoment) {
-  for (const std::uint64_t seed : sweep_seeds(kSeeds)) {
+  for (const std::uint64_t seed : sweep_seeds(seeds_of_a_kind())) {
     const SweptSchedule schedule(seed);
     const Plan plan = ExchangeEpochSweep::plan(seed);
     EngineNet net = ExchangeEpochSweep::net(plan, seed);
@@ -65,7 +65,7 @@ TEST_P(ExchangeEpochSweep, ADeathCostsNoRoundAtWhateverMoment) {
 
 TEST_P(ExchangeEpochSweep, WhoComesBackTakesPartInLaterRounds) {
   int joined = 0;
-  for (const std::uint64_t seed : sweep_seeds(kSeeds)) {
+  for (const std::uint64_t seed : sweep_seeds(seeds_of_a_kind())) {
     const SweptSchedule schedule(seed);
     Plan plan = ExchangeEpochSweep::plan(seed);
     plan.rounds = 14;
@@ -90,13 +90,13 @@ TEST_P(ExchangeEpochSweep, WhoComesBackTakesPartInLaterRounds) {
     const std::vector<int> last = run.contributors_of(plan.rounds - 1);
     joined += back && std::ranges::find(last, victim) != last.end() ? 1 : 0;
   }
-  EXPECT_GT(joined, static_cast<int>(kSeeds / 2));  // the others were through before
+  EXPECT_GT(joined, static_cast<int>(seeds_of_a_kind() / 2));  // the others were through before
 }
 
 TEST_P(ExchangeEpochSweep, WhoLeavesEndsItsRoundsAndNobodyRepeatsAny) {
   int left = 0;
   int came_back = 0;
-  for (const std::uint64_t seed : sweep_seeds(kSeeds)) {
+  for (const std::uint64_t seed : sweep_seeds(seeds_of_a_kind())) {
     const SweptSchedule schedule(seed);
     Plan plan = ExchangeEpochSweep::plan(seed);
     plan.rounds = 14;
@@ -127,8 +127,9 @@ TEST_P(ExchangeEpochSweep, WhoLeavesEndsItsRoundsAndNobodyRepeatsAny) {
     left += goes ? 1 : 0;
     came_back += back ? 1 : 0;
   }
-  EXPECT_GT(left, static_cast<int>(kSeeds / 2));  // the others were at the last rounds before
-  EXPECT_GT(came_back, static_cast<int>(kSeeds / 10));
+  EXPECT_GT(left,
+            static_cast<int>(seeds_of_a_kind() / 2));  // the others were at the last rounds before
+  EXPECT_GT(came_back, static_cast<int>(seeds_of_a_kind() / 10));
 }
 
 TEST(ExchangeEpochs, NobodyLeavesTooFewBehind) {
@@ -257,7 +258,7 @@ TEST(ExchangeEpochs, WhoIsGivenUpForGoodGoesThoughItSpeaksFirst) {
 // it has joined, have come: nobody may take it for lost.
 TEST(ExchangeEpochs, ANextProcessMayBeFasterThanTheNewsOfTheFormerOne) {
   const auto engine = [](int self) {
-    return ExchangeEngine({.self = Rank(self), .members = 3, .elastic = true});
+    return ExchangeEngine({.self = Rank(self), .members = 3, .exchange = {.elastic = true}});
   };
   ExchangeEngine first = engine(0), member = engine(1);
   Outbox news, out;

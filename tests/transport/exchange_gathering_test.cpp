@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "transport/exchange_engine.h"
 #include "transport/naive_mean.h"
-#include "transport/peer_exchange_engine.h"
 
 namespace isthmus {
 namespace {
@@ -25,7 +25,8 @@ constexpr SyncId kRound{FragmentId(0), StepIndex(1)};
 constexpr std::size_t kValues = 3 * 4096;  // both own some
 
 ExchangeEngine engine(int self, bool gathers = true) {
-  return ExchangeEngine({.self = Rank(self), .members = 2, .elastic = true, .gathers = gathers});
+  return ExchangeEngine(
+      {.self = Rank(self), .members = 2, .exchange = {.elastic = true, .gathers = gathers}});
 }
 
 /// `scale`: what the member has instead of the test's values, times this.

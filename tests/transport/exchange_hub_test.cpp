@@ -42,7 +42,7 @@ INSTANTIATE_TEST_SUITE_P(Shares, ExchangeHubSweep, ::testing::Bool(),
 
 TEST_P(ExchangeHubSweep, AHubMayDieAtWhateverMoment) {
   std::size_t deaths = 0;
-  for (const std::uint64_t seed : sweep_seeds(kSeeds)) {
+  for (const std::uint64_t seed : sweep_seeds(seeds_of_a_kind())) {
     const SweptSchedule schedule(seed);
     Plan plan = GetParam() ? plan_in_moving_shares(seed) : plan_of(seed);
     plan.members = 2 + static_cast<int>(seed % 3);
@@ -74,17 +74,18 @@ TEST_P(ExchangeHubSweep, AHubMayDieAtWhateverMoment) {
     if (net.dead(net.hub())) net.revive_hub();
     const ExchangeEngine& hub = net.engine(net.hub());
     for (int m = 0; m < plan.members; ++m) {  // or it would be taken for an older copy
-      EXPECT_TRUE(net.dead(m) || hub.decided().includes(net.engine(m).decided()))
+      EXPECT_TRUE(net.dead(m) || hub.hub().decided().includes(net.engine(m).hub().decided()))
           << "seed " << seed << " member " << m;
     }
     if (schedule.failed()) continue;
   }
-  EXPECT_GT(deaths, kSeeds);
+  EXPECT_GT(deaths, seeds_of_a_kind());
 }
 
 // Sites that find each other may lose the hub and one another on the way.
 TEST(ExchangeHub, NobodyIsCutOffFromARunThatHasNotBegun) {
-  ExchangeEngine member({.self = Rank(0), .members = 2, .elastic = true, .hub = true});
+  ExchangeEngine member(
+      {.self = Rank(0), .members = 2, .exchange = {.elastic = true, .hub = true}});
   Outbox out;
   member.lose(Rank(1), "away", TimePoint{}, out);
   member.lose(Rank(2), "away", TimePoint{}, out);
@@ -94,7 +95,8 @@ TEST(ExchangeHub, NobodyIsCutOffFromARunThatHasNotBegun) {
 // News of who has left that did not reach a member, which goes on with what it knows: the others'
 // frames show that there is news, and the hub tells it again.
 TEST(ExchangeHub, WhoMissesTheNewsIsToldAgainOnceOthersSpeakOfIt) {
-  const EngineOptions options{.members = 3, .retry_interval = 1s, .elastic = true, .hub = true};
+  const EngineOptions options{.members = 3,
+                              .exchange = {.retry_interval = 1s, .elastic = true, .hub = true}};
   const auto engine = [&](int self) {
     EngineOptions own = options;
     own.self = Rank(self);
@@ -128,11 +130,11 @@ TEST(ExchangeHub, ALogIsAsNewAsWhatItsMembersKnow) {
   const auto at = [](int fragment, std::int64_t step) {
     return SyncId{FragmentId(fragment), StepIndex(step)};
   };
-  ExchangeEngine hub({.self = Rank(2), .members = 2, .elastic = true, .hub = true});
+  ExchangeEngine hub({.self = Rank(2), .members = 2, .exchange = {.elastic = true, .hub = true}});
   const std::vector<HubRecord> log = {commit_record(at(0, 10), {}), commit_record(at(1, 15), {}),
                                       commit_record(at(0, 20), {})};
-  hub.restore(log);
-  const Decided whole = hub.decided();
+  hub.hub().restore(log);
+  const Decided whole = hub.hub().decided();
   EXPECT_EQ(whole.epoch, 0u);
   EXPECT_EQ(whole.newest, (std::vector{at(0, 20), at(1, 15)}));
   EXPECT_TRUE(whole.includes({.newest = {at(0, 10)}}));
@@ -143,19 +145,19 @@ TEST(ExchangeHub, ALogIsAsNewAsWhatItsMembersKnow) {
   Outbox out;
   // Both say that they are through with everything before step 30, so no verdict is kept.
   for (const Rank member : {Rank(0), Rank(1)}) {
-    hub.stands(member, TimePoint{}, out);
+    hub.hub().stands(member, TimePoint{}, out);
     hub.receive(member, make_frame({.kind = FrameKind::kProbe, .closed_before = 30}), TimePoint{},
                 out);
   }
-  ExchangeEngine next({.self = Rank(2), .members = 2, .elastic = true, .hub = true});
-  next.restore(hub.history());
-  EXPECT_EQ(hub.history().size(), 2u);
-  EXPECT_TRUE(next.decided().includes(whole));
+  ExchangeEngine next({.self = Rank(2), .members = 2, .exchange = {.elastic = true, .hub = true}});
+  next.hub().restore(hub.hub().history());
+  EXPECT_EQ(hub.hub().history().size(), 2u);
+  EXPECT_TRUE(next.hub().decided().includes(whole));
 }
 
 // A run that all have lost is none that all have left.
 TEST(ExchangeHub, NobodyHasLeftWhereAllWereLost) {
-  ExchangeEngine hub({.self = Rank(2), .members = 2, .elastic = true, .hub = true});
+  ExchangeEngine hub({.self = Rank(2), .members = 2, .exchange = {.elastic = true, .hub = true}});
   Outbox out;
   for (const Rank member : {Rank(0), Rank(1)}) {
     EXPECT_FALSE(hub.all_left());

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One round at its members, without a protocol around it.
+#include "transport/exchange_round.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,7 +13,6 @@
 #include <memory>
 
 #include "transport/naive_mean.h"
-#include "transport/peer_exchange_round.h"
 
 namespace isthmus {
 namespace {

@@ -38,7 +38,7 @@ INSTANTIATE_TEST_SUITE_P(Coordinators, TakingBackSweep, ::testing::Bool(),
 TEST_P(TakingBackSweep, WhoIsLeftGoesBackToOneStepAtWhateverMomentAMemberDies) {
   int back = 0;
   std::int64_t furthest = 0;
-  for (const std::uint64_t seed : sweep_seeds(kSeeds)) {
+  for (const std::uint64_t seed : sweep_seeds(seeds_of_a_kind())) {
     const SweptSchedule schedule(seed);
     const SteppingPlan plan = stepping_plan(seed);
     EngineNet net = stepping_net(plan, seed, GetParam());
@@ -61,13 +61,13 @@ TEST_P(TakingBackSweep, WhoIsLeftGoesBackToOneStepAtWhateverMomentAMemberDies) {
     back += run.times_back();
     furthest = std::max(furthest, run.furthest_back());
   }
-  EXPECT_GT(back, static_cast<int>(kSeeds / 2));
+  EXPECT_GT(back, static_cast<int>(seeds_of_a_kind() / 2));
   EXPECT_GT(furthest, 4);
 }
 
 TEST_P(TakingBackSweep, WhoComesBackTakesPartAfterAStepThatAllCommit) {
   int joined = 0;
-  for (const std::uint64_t seed : sweep_seeds(kSeeds)) {
+  for (const std::uint64_t seed : sweep_seeds(seeds_of_a_kind())) {
     const SweptSchedule schedule(seed);
     SteppingPlan plan = stepping_plan(seed);
     plan.steps = 22;
@@ -91,12 +91,12 @@ TEST_P(TakingBackSweep, WhoComesBackTakesPartAfterAStepThatAllCommit) {
     EXPECT_EQ(run.evicted(), 0);
     joined += back ? 1 : 0;
   }
-  EXPECT_GT(joined, static_cast<int>(kSeeds / 2));
+  EXPECT_GT(joined, static_cast<int>(seeds_of_a_kind() / 2));
 }
 
 TEST(TakingBackHubSweep, AHubMayDieAtWhateverMoment) {
   int back = 0;
-  for (const std::uint64_t seed : sweep_seeds(kSeeds)) {
+  for (const std::uint64_t seed : sweep_seeds(seeds_of_a_kind())) {
     const SweptSchedule schedule(seed);
     const SteppingPlan plan = stepping_plan(seed);
     EngineNet net = stepping_net(plan, seed, true);
@@ -156,7 +156,7 @@ TEST(TakingBack, WhoDiffersIsLeftOutAndTheOthersTakeItsStepsAgain) {
 // failed one comes again. What has failed has failed: who waits for it ends, with its cause.
 TEST_P(TakingBackSweep, ARoundThatHasFailedFailsWhenItComesAgain) {
   int failed_again = 0;
-  for (const std::uint64_t seed : sweep_seeds(kSeeds)) {
+  for (const std::uint64_t seed : sweep_seeds(seeds_of_a_kind())) {
     const SweptSchedule schedule(seed);
     SteppingPlan plan = stepping_plan(seed);
     plan.buckets = 2;
@@ -203,13 +203,13 @@ TEST(TakingBack, NothingCountsUntilTheMemberHasGoneBack) {
     settle();
     for (int m = 0; m < 3; ++m) {
       ASSERT_TRUE(net.engine(m).take({FragmentId(0), StepIndex(t)}).has_value());
-      EXPECT_EQ(net.engine(m).uncommitted(), t == 2);
+      EXPECT_EQ(net.engine(m).rollback().uncommitted(), t == 2);
     }
   }
   net.kill(2);
   settle();
   for (const int m : {0, 1}) {
-    EXPECT_TRUE(net.engine(m).uncommitted());
+    EXPECT_TRUE(net.engine(m).rollback().uncommitted());
     begin(m, 3, true);
   }
   settle();
@@ -218,8 +218,8 @@ TEST(TakingBack, NothingCountsUntilTheMemberHasGoneBack) {
     ASSERT_FALSE(third.has_value());
     EXPECT_EQ(third.error().kind, ExchangeError::Kind::kTakenBack);
     EXPECT_THAT(third.error().what, ::testing::HasSubstr("since step 1"));
-    EXPECT_EQ(net.engine(m).go_back(), StepIndex(1));
-    EXPECT_FALSE(net.engine(m).uncommitted());
+    EXPECT_EQ(net.engine(m).rollback().go_back(), StepIndex(1));
+    EXPECT_FALSE(net.engine(m).rollback().uncommitted());
   }
   begin(0, 2, true);  // the other one has yet to
   settle();

@@ -10,9 +10,9 @@
 #include <deque>
 #include <optional>
 
+#include "transport/exchange_engine.h"
 #include "transport/frame.h"
 #include "transport/naive_mean.h"
-#include "transport/peer_exchange_engine.h"
 
 namespace isthmus {
 namespace {
@@ -132,8 +132,10 @@ class TickNet {
  public:
   TickNet(int members, bool in_arrival_order) : fifo_(in_arrival_order) {
     for (int m = 0; m < members; ++m) {
-      engines_.push_back(std::make_unique<ExchangeEngine>(EngineOptions{
-          .self = Rank(m), .members = members, .retry_interval = std::chrono::hours(1)}));
+      engines_.push_back(std::make_unique<ExchangeEngine>(
+          EngineOptions{.self = Rank(m),
+                        .members = members,
+                        .exchange = {.retry_interval = std::chrono::hours(1)}}));
       queues_.emplace_back(static_cast<std::size_t>(members));
       arrivals_.emplace_back(static_cast<std::size_t>(members));
     }

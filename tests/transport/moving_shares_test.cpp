@@ -123,7 +123,7 @@ std::vector<std::uint32_t> told_by(ExchangeEngine& hub, const SyncId& id) {
   payload.insert(payload.end(), rates.begin(), rates.end());
   Outbox out;
   for (int m = 0; m < 3; ++m) {
-    hub.stands(Rank(m), TimePoint{}, out);
+    hub.hub().stands(Rank(m), TimePoint{}, out);
     hub.receive(Rank(m), make_frame({.kind = FrameKind::kDone, .id = id}, payload), TimePoint{},
                 out);
   }
@@ -133,17 +133,18 @@ std::vector<std::uint32_t> told_by(ExchangeEngine& hub, const SyncId& id) {
 }
 
 TEST(MovingShares, AHubGoesOnWithThoseOfTheLastCommitAndForgetsThemWithTheRun) {
-  ExchangeEngine hub(
-      {.self = Rank(3), .members = 3, .elastic = true, .hub = true, .moves_shares = true});
+  ExchangeEngine hub({.self = Rank(3),
+                      .members = 3,
+                      .exchange = {.elastic = true, .hub = true, .moves_shares = true}});
   const auto record = [](int fragment, int sent, std::vector<std::uint32_t> shares) {
     return commit_record({FragmentId(fragment), StepIndex(sent)}, Digest128{},
                          write_shares(shares));
   };
   // By fragment, as `history` has them.
-  hub.restore(std::vector<HubRecord>{record(0, 5, {1, 2, 3}), record(0, 9, {7, 8, 9}),
-                                     record(1, 6, {4, 5, 6})});
+  hub.hub().restore(std::vector<HubRecord>{record(0, 5, {1, 2, 3}), record(0, 9, {7, 8, 9}),
+                                           record(1, 6, {4, 5, 6})});
   EXPECT_EQ(told_by(hub, {FragmentId(2), StepIndex(10)}), (std::vector<std::uint32_t>{7, 8, 9}));
-  hub.restore({});
+  hub.hub().restore({});
   EXPECT_EQ(told_by(hub, {FragmentId(2), StepIndex(10)}), (std::vector<std::uint32_t>{1, 1, 1}));
 }
 

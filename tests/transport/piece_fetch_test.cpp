@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "core/rng.h"
+#include "transport/donor_throttle.h"
 #include "transport/random_bytes.h"
-#include "transport/serving_pace.h"
 
 namespace isthmus {
 namespace {
@@ -318,8 +318,8 @@ TEST(PieceFetch, WhoeverDiesLiesOrFallsSilentTheBytesAreTheDonors) {
   }
 }
 
-TEST(ServingPace, IsFreeBetweenRoundsAndATenthWithin) {
-  ServingPace pace{std::nullopt};
+TEST(DonorThrottle, IsFreeBetweenRoundsAndATenthWithin) {
+  DonorThrottle pace{std::nullopt};
   const TimePoint begin{1h};
   Duration open{0};
   for (TimePoint now = begin; now < begin + 100s; now += 1ms) {
@@ -333,8 +333,8 @@ TEST(ServingPace, IsFreeBetweenRoundsAndATenthWithin) {
   EXPECT_FALSE(pace.open(begin + 202s, true)) << "the round comes first";
 }
 
-TEST(ServingPace, KeepsToARate) {
-  ServingPace pace{1e6};
+TEST(DonorThrottle, KeepsToARate) {
+  DonorThrottle pace{1e6};
   const TimePoint begin{1h};
   std::uint64_t bytes = 0;
   for (TimePoint now = begin; now < begin + 10s; now += 1ms) {

@@ -79,14 +79,14 @@ TEST_F(FourMembers, TheLateOneTakesPartWithoutItsWorkAndFindsTheResult) {
   for (const int m : {0, 1, 3}) {
     EXPECT_THAT(contributors(m, id(2)), ElementsAre(Rank(0), Rank(1), Rank(3)));
   }
-  EXPECT_EQ(net.engine(2).begun_ahead(), StepIndex(2));
-  const std::vector<StoodIn> told = net.engine(2).take_stood_in();
+  EXPECT_EQ(net.engine(2).proxies().begun_ahead(), StepIndex(2));
+  const std::vector<ProxyRound> told = net.engine(2).proxies().take();
   ASSERT_EQ(told.size(), 1u);
   EXPECT_EQ(told[0].id, id(2));
   EXPECT_EQ(told[0].others, 3);
   EXPECT_GE(told[0].late, 5s);
   begin(2, id(2));
-  EXPECT_EQ(net.engine(2).begun_ahead(), std::nullopt);
+  EXPECT_EQ(net.engine(2).proxies().begun_ahead(), std::nullopt);
   EXPECT_THAT(contributors(2, id(2)), ElementsAre(Rank(0), Rank(1), Rank(3)));
   all_take_part_in(id(3));
 }
@@ -101,7 +101,7 @@ TEST_F(FourMembers, WhoBeginsInTimeContributes) {
   settle();
   EXPECT_LT(net.now() - begun, 1s);
   EXPECT_THAT(contributors(2, id(2)), ElementsAre(Rank(0), Rank(1), Rank(2), Rank(3)));
-  EXPECT_TRUE(net.engine(2).take_stood_in().empty());
+  EXPECT_TRUE(net.engine(2).proxies().take().empty());
 }
 
 TEST_F(FourMembers, TwoOfFourAreWaitedFor) {
@@ -134,8 +134,8 @@ TEST_F(FourMembers, NobodyIsMoreThanTwoRoundsOfAFragmentAheadOfItsTraining) {
     }
   }
   EXPECT_FALSE(net.engine(0).ready(id(4))) << "its training is waited for";
-  EXPECT_EQ(net.engine(2).missed_in_a_row(), 2);
-  EXPECT_EQ(net.engine(2).begun_ahead(), StepIndex(3));
+  EXPECT_EQ(net.engine(2).proxies().missed_in_a_row(), 2);
+  EXPECT_EQ(net.engine(2).proxies().begun_ahead(), StepIndex(3));
   begin(2, id(2));
   EXPECT_EQ(contributors(2, id(2)).size(), 3u);
   settle();
@@ -144,9 +144,9 @@ TEST_F(FourMembers, NobodyIsMoreThanTwoRoundsOfAFragmentAheadOfItsTraining) {
   begin(2, id(4));
   EXPECT_EQ(contributors(2, id(3)).size(), 3u);
   EXPECT_EQ(contributors(2, id(4)).size(), 3u);
-  EXPECT_EQ(net.engine(2).missed_in_a_row(), 3);
+  EXPECT_EQ(net.engine(2).proxies().missed_in_a_row(), 3);
   all_take_part_in(id(5));
-  EXPECT_EQ(net.engine(2).missed_in_a_row(), 0);
+  EXPECT_EQ(net.engine(2).proxies().missed_in_a_row(), 0);
 }
 
 // What member 2 is told of the first of two rounds is lost: it must not begin the second before.
@@ -159,7 +159,7 @@ TEST_F(FourMembers, RoundsAreBegunInOrderWhateverIsLost) {
   };
   for (const int fragment : {0, 1}) begin({0, 1, 3}, id(2, fragment));
   settle();
-  EXPECT_TRUE(net.engine(2).take_stood_in().empty());
+  EXPECT_TRUE(net.engine(2).proxies().take().empty());
   begin(2, id(2, 0));
   settle();
   EXPECT_EQ(contributors(0, id(2, 0)).size(), 4u);
@@ -168,7 +168,7 @@ TEST_F(FourMembers, RoundsAreBegunInOrderWhateverIsLost) {
 
 TEST_F(FourMembers, NothingIsBegunWhereTrainingMightNotBeginIt) {
   bool may = false;
-  net.may_stand_in = [&](int member, StepIndex sent) {
+  net.may_proxy = [&](int member, StepIndex sent) {
     EXPECT_EQ(member, 2);
     EXPECT_EQ(sent, StepIndex(2));
     return may;
@@ -186,7 +186,7 @@ TEST_F(FourMembers, NothingIsBegunWhereTrainingMightNotBeginIt) {
 // Neither at each frame, nor as often as a deadline of a millisecond ends.
 TEST_F(ShortOfTime, WhoMustNotBeginIsAskedAFewTimesASecond) {
   int asked = 0;
-  net.may_stand_in = [&](int, StepIndex) {
+  net.may_proxy = [&](int, StepIndex) {
     ++asked;
     return false;
   };
@@ -204,7 +204,7 @@ TEST_F(ShortOfTime, WhoMustNotBeginIsAskedAFewTimesASecond) {
 TEST_F(FourMembers, ARoundThatWasBegunInItsNameBeginsAgainWithWhoIsLeft) {
   all_take_part_in(id(1));
   begin({0, 1, 3}, id(2));
-  while (!net.engine(2).begun_ahead()) ASSERT_TRUE(net.advance());
+  while (!net.engine(2).proxies().begun_ahead()) ASSERT_TRUE(net.advance());
   net.kill(3);
   settle();
   for (const int m : {0, 1}) {
@@ -265,7 +265,7 @@ TEST(StandingIn, NoSingleMemberDecidesWhichRoundComesNext) {
     if (liar == 5) begin({5}, id(2, 0));
     if (liar == 5) begin({5}, id(2, 1));
     settle();
-    const std::vector<StoodIn> told = net.engine(late).take_stood_in();
+    const std::vector<ProxyRound> told = net.engine(late).proxies().take();
     ASSERT_EQ(told.size(), 2u) << "liar " << liar;
     EXPECT_EQ(told[0].id, id(2, 0));
     EXPECT_EQ(told[1].id, id(2, 1));
@@ -296,7 +296,7 @@ TEST(StandingIn, OfTwoMembersTheOtherIsWaitedFor) {
   begin(0, 2);
   settle();
   EXPECT_FALSE(net.engine(0).ready({FragmentId(0), StepIndex(2)}));
-  EXPECT_TRUE(net.engine(1).take_stood_in().empty());
+  EXPECT_TRUE(net.engine(1).proxies().take().empty());
 }
 
 // ---- late members among deaths, returns and leaves
@@ -331,7 +331,7 @@ INSTANTIATE_TEST_SUITE_P(OneLevelAndTwo, LateSweep,
 
 TEST_P(LateSweep, EveryRoundIsAppliedOnceByAllWhoeverIsLateOrDiesOrComesBackOrGoes) {
   int without = 0, joined = 0, left = 0;
-  for (const std::uint64_t seed : sweep_seeds(kSeeds)) {
+  for (const std::uint64_t seed : sweep_seeds(seeds_of_a_kind())) {
     const SweptSchedule schedule(seed);
     const Plan plan = LateSweep::plan(seed);
     EngineNet net = LateSweep::net(plan, seed);
@@ -365,9 +365,9 @@ TEST_P(LateSweep, EveryRoundIsAppliedOnceByAllWhoeverIsLateOrDiesOrComesBackOrGo
     without += run.rounds_without_late();
   }
   if (sweeping()) return;
-  EXPECT_GT(without, static_cast<int>(kSeeds));  // the schedules are none of nothing
-  EXPECT_GT(joined, static_cast<int>(kSeeds / 8));
-  EXPECT_GT(left, static_cast<int>(kSeeds / 8));
+  EXPECT_GT(without, static_cast<int>(seeds_of_a_kind()));  // the schedules are none of nothing
+  EXPECT_GT(joined, static_cast<int>(seeds_of_a_kind() / 8));
+  EXPECT_GT(left, static_cast<int>(seeds_of_a_kind() / 8));
 }
 
 }  // namespace

@@ -221,7 +221,7 @@ class SteppingRun {
     self.begun = self.taken = 0;
     self.means.clear();
     const bool meets = meets_.contains(self.step) || self.step == plan_.steps;
-    if (!net_.engine(m).uncommitted()) {
+    if (!net_.engine(m).rollback().uncommitted()) {
       keep(m);
     } else if (meets) {
       net_.begin(
@@ -230,7 +230,7 @@ class SteppingRun {
     }
   }
   void keep(int m) {
-    EXPECT_FALSE(net_.engine(m).uncommitted()) << "member " << m;
+    EXPECT_FALSE(net_.engine(m).rollback().uncommitted()) << "member " << m;
     at(m).copy = {at(m).step, at(m).w, at(m).contributors};
   }
   /// RETURNS: nothing where it was taken back; the member has gone back then.
@@ -246,7 +246,7 @@ class SteppingRun {
       return std::nullopt;
     }
     Member& self = at(m);
-    const std::int64_t committed = net_.engine(m).go_back().value();
+    const std::int64_t committed = net_.engine(m).rollback().go_back().value();
     // Who has joined has nothing of before.
     EXPECT_TRUE(self.copy.step == committed || (m == joiner_ && self.copy.step == joined_after_))
         << "member " << m << ": " << self.copy.step << " and " << committed;

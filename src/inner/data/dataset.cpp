@@ -20,7 +20,7 @@ using Path = std::filesystem::path;
 constexpr std::string_view kText = "text:";
 constexpr std::string_view kTokens = "tokens:";
 constexpr std::string_view kSynth = "synth:";
-constexpr std::int64_t kChunk = 1 << 16;  // tokens read at a time by scans
+constexpr std::int64_t kScanned = 1 << 16;  // tokens read at a time by scans
 
 bool starts_with(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
@@ -159,9 +159,9 @@ void Dataset::read_checked(std::int64_t begin, std::span<std::int32_t> out,
 
 void Dataset::check_vocabulary(std::int64_t vocab) const {
   if (vocab >= vocab_bound_ || tokens_ > kScanTokens) return;
-  std::vector<std::int32_t> chunk(static_cast<std::size_t>(std::min(kChunk, tokens_)));
-  for (std::int64_t at = 0; at < tokens_; at += kChunk) {
-    const auto count = static_cast<std::size_t>(std::min(kChunk, tokens_ - at));
+  std::vector<std::int32_t> chunk(static_cast<std::size_t>(std::min(kScanned, tokens_)));
+  for (std::int64_t at = 0; at < tokens_; at += kScanned) {
+    const auto count = static_cast<std::size_t>(std::min(kScanned, tokens_ - at));
     read_checked(at, std::span(chunk).first(count), vocab);
   }
 }

@@ -11,19 +11,12 @@
 #include <string>
 #include <vector>
 
+#include "core/data_file.h"
 #include "core/storage.h"
 #include "inner/data/token_file.h"
 #include "isthmus/config.h"
 
 namespace isthmus {
-
-/// Identity of an input, for the manifest.
-struct DataFile {
-  std::string path;  // or the synthetic source's spelling
-  std::uint64_t bytes = 0;
-  std::string sha256;
-  bool operator==(const DataFile&) const = default;
-};
 
 class Dataset {
  public:

@@ -15,7 +15,7 @@ constexpr std::array kTokenizerFiles = {
     "tokenizer.json",  "tokenizer_config.json",   "vocab.json",          "merges.txt",
     "tokenizer.model", "special_tokens_map.json", "chat_template.jinja", "added_tokens.json"};
 
-constexpr std::int64_t kBytes = 256;
+constexpr std::int64_t kByteTokens = 256;
 
 using NamedTexts = std::vector<std::pair<std::string, std::string>>;
 
@@ -25,7 +25,7 @@ NamedTexts configuration(const ModelShape& shape, const HfTokens& tokens) {
 }
 
 void add_byte_tokenizer(NamedTexts& files, const ModelShape& shape) {
-  if (shape.vocab < kBytes) return;
+  if (shape.vocab < kByteTokens) return;
   files.emplace_back("tokenizer.json", byte_tokenizer_text(shape.vocab));
   files.emplace_back("tokenizer_config.json",
                      byte_tokenizer_config_text(shape.vocab, shape.positions));

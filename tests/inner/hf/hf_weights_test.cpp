@@ -11,6 +11,7 @@
 #include "core/temporary_directory.h"
 #include "inner/model_layout.h"
 #include "isthmus/errors.h"
+#include "test_paths.h"
 
 namespace isthmus {
 namespace {
@@ -46,7 +47,8 @@ struct Model {
   std::vector<Parameter> parameters;
 };
 
-const std::filesystem::path kGolden = ISTHMUS_HF_DATA;
+const std::filesystem::path kGolden =
+    std::filesystem::path(testing_support::kTestsFolder) / "inner/hf/data";
 
 class HfWeights : public testing::Test {
  protected:

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace isthmus::app {
+
+/// A checkpoint a site could go on from.
+struct HeldCheckpoint {
+  std::int64_t step = 0;
+  std::string run_id;
+  std::string model;  // SHA-256 of model.safetensors: the outer parameters
+  bool operator==(const HeldCheckpoint&) const = default;
+};
+
+}  // namespace isthmus::app

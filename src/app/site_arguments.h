@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace isthmus::app {
+
+/// `train --site NAME`: this process is one site of several.
+struct SiteArguments {
+  std::string name;                    // one of [[site]], or "auto": by the environment
+  std::string listen;                  // HOST:PORT to bind; empty: site.address's port, everywhere
+  std::filesystem::path key_file;      // secret key; empty: keys/NAME.key beside the configuration
+  std::vector<std::string> addresses;  // "NAME=HOST:PORT": other addresses than the file's
+  bool mpi = false;                    // the sites are the processes of an MPI job
+};
+
+}  // namespace isthmus::app

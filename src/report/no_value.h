@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <limits>
+
+namespace isthmus::report {
+
+/// In the place of a number that is absent, null or not finite.
+inline constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
+
+}  // namespace isthmus::report
