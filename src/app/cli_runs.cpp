@@ -10,10 +10,10 @@ constexpr std::string_view kMergeHelp =
     "  isthmus merge runs/a runs/b --out models/mean\n"
     "  isthmus merge runs/a/ckpt/step-900 runs/a/ckpt/step-1000 --weights 1,3 --out models/mean";
 
-using Command = int (*)(const RunsArguments&, Session&);
+using RunsCommand = int (*)(const RunsArguments&, Session&);
 
 CLI::App* runs_command(CLI::App& runs, Parsed& parsed, const std::string& name,
-                       const std::string& text, Command run) {
+                       const std::string& text, RunsCommand run) {
   CLI::App* command = subcommand(runs, name, text);
   command->callback([&parsed, run] {
     if (!parsed.run.empty()) parsed.runs.runs = {parsed.run};

@@ -30,8 +30,8 @@ namespace {
 
 constexpr double kFewestSeconds = 0.5, kMostSeconds = 600;
 constexpr int kMostStreams = 64;
-constexpr Duration kLookForSignals = std::chrono::milliseconds(200);
-constexpr Duration kBetweenWords = std::chrono::seconds(10);
+constexpr Duration kProbeSignalLook = std::chrono::milliseconds(200);
+constexpr Duration kBetweenProbeWords = std::chrono::seconds(10);
 
 /// One line that is redrawn, or lines below one another.
 class SurveyProgress {
@@ -164,14 +164,14 @@ MemberOptions one_of_two(const BenchLinkArguments& arguments, int self, const st
   return options;
 }
 
-bool is_loopback(const std::string& host) {
+bool is_loopback_host(const std::string& host) {
   return host == "localhost" || host == "::1" || host == "[::1]" || host.starts_with("127.");
 }
 
 /// Plain text must be wished for before anybody is called.
 void check_plaintext(const BenchLinkArguments& arguments, const std::string& flag,
                      const std::string& place, const std::string& host) {
-  if (!arguments.plaintext && !is_loopback(host)) {
+  if (!arguments.plaintext && !is_loopback_host(host)) {
     throw ConfigError(fmt::format(
         "{} {}: without a CONFIG that gives sites keys, links go unencrypted, and anyone who "
         "reaches the port may take part: give --plaintext if that may be",
@@ -183,11 +183,11 @@ void check_plaintext(const BenchLinkArguments& arguments, const std::string& fla
 void gather(NetworkTransport& transport, const LinkParty& party, Runtime& runtime,
             SurveyProgress& progress) {
   const TimePoint deadline = runtime.clock().now() + party.gather;
-  TimePoint next_word = runtime.clock().now() + kBetweenWords;
+  TimePoint next_word = runtime.clock().now() + kBetweenProbeWords;
   transport.join(party.endpoints);
   while (true) {
     const TimePoint now = runtime.clock().now();
-    const auto joined = transport.await_members(std::min(deadline, now + kLookForSignals));
+    const auto joined = transport.await_members(std::min(deadline, now + kProbeSignalLook));
     if (joined) return;
     stop_at_signal();
     if (joined.error().refused) {
@@ -199,7 +199,7 @@ void gather(NetworkTransport& transport, const LinkParty& party, Runtime& runtim
     }
     if (runtime.clock().now() >= next_word) {
       progress.say(joined.error().what);
-      next_word += kBetweenWords;
+      next_word += kBetweenProbeWords;
     }
   }
 }
@@ -228,7 +228,7 @@ std::unique_ptr<NetworkTransport> meet(const BenchLinkArguments& arguments, Runt
     check_plaintext(arguments, "--to", arguments.to, there.host);
     const std::string token = fresh_id().hex();
     party.options = one_of_two(arguments, 1, meeting.name, token);
-    party.options.bind = is_loopback(there.host) ? "tcp://127.0.0.1:*" : "tcp://*:*";
+    party.options.bind = is_loopback_host(there.host) ? "tcp://127.0.0.1:*" : "tcp://*:*";
     if (!arguments.site.listen.empty()) {
       const HostPort here = parse_host_port("--listen", arguments.site.listen);
       party.options.bind = endpoint_of(here.host, here.port);

@@ -58,9 +58,9 @@ Experiment experiment_of(const CompareArguments& arguments) {
 }
 
 /// One comparison, from its checks to its verdict.
-class Command {
+class CompareCommand {
  public:
-  Command(const CompareArguments& arguments, Session& session)
+  CompareCommand(const CompareArguments& arguments, Session& session)
       : arguments_(arguments),
         session_(session),
         experiment_(experiment_of(arguments)),
@@ -380,7 +380,7 @@ class Command {
 }  // namespace
 
 int command_compare(const CompareArguments& arguments, Session& session) {
-  return Command(arguments, session).run();
+  return CompareCommand(arguments, session).run();
 }
 
 }  // namespace isthmus::app

@@ -20,8 +20,8 @@ namespace isthmus::app {
 namespace {
 
 /// The file, and what its hub has written beside its log.
-struct Folder {
-  explicit Folder(const HubKeysArguments& arguments)
+struct KeyFolder {
+  explicit KeyFolder(const HubKeysArguments& arguments)
       : config(load_config(arguments.config, arguments.overrides, schema_context())),
         path(hub_folder(config, arguments.folder)) {
     if (config.hub.address.empty()) {
@@ -90,7 +90,7 @@ std::vector<Row> rows_of(const Config& config, const HubKeyBook& book, std::int6
 }  // namespace
 
 int command_hub_invite(const HubKeysArguments& arguments, Session& session) {
-  Folder folder(arguments);
+  KeyFolder folder(arguments);
   const std::string address =
       arguments.address.empty() ? folder.config.hub.address : arguments.address;
   static_cast<void>(parse_host_port("--address", address));
@@ -122,7 +122,7 @@ int command_hub_invite(const HubKeysArguments& arguments, Session& session) {
 }
 
 int command_hub_revoke(const HubKeysArguments& arguments, Session& session) {
-  Folder folder(arguments);
+  KeyFolder folder(arguments);
   const std::string key = folder.keys->revoke(arguments.site);
   if (session.json) {
     session.out.write(JsonLine().add("site", arguments.site).add("revoked", key).str() + "\n");
@@ -139,7 +139,7 @@ int command_hub_revoke(const HubKeysArguments& arguments, Session& session) {
 }
 
 int command_hub_keys(const HubKeysArguments& arguments, Session& session) {
-  Folder folder(arguments);
+  KeyFolder folder(arguments);
   const HubKeyBook book = folder.keys->book();
   const auto now = static_cast<std::int64_t>(std::floor(unix_now()));
   const std::vector<Row> rows = rows_of(folder.config, book, now);

@@ -15,13 +15,13 @@ namespace isthmus::app {
 namespace {
 
 /// One key of a template; a shown key is written as a comment.
-struct Line {
+struct StarterLine {
   std::string_view key;    // "outer.H"; "[[site]]" and "[[link]]" begin an element
   std::string_view value;  // empty for those
   bool shown = false;      // only shown, as a comment
 };
 
-constexpr Line kLaptop[] = {
+constexpr StarterLine kLaptop[] = {
     {"run.name", "\"laptop\""},
     {"run.workers", "2"},
     {"run.seed", "0", true},
@@ -49,7 +49,7 @@ constexpr Line kLaptop[] = {
     {"ckpt.keep", "3", true},
 };
 
-constexpr Line kWan2[] = {
+constexpr StarterLine kWan2[] = {
     {"run.name", "\"wan2\""},
     {"run.seed", "0", true},
     {"model.arch", "\"llama\""},
@@ -87,7 +87,7 @@ constexpr Line kWan2[] = {
     {"link.loss", "\"0.1%\"", true},
 };
 
-constexpr Line kCompare[] = {
+constexpr StarterLine kCompare[] = {
     {"run.name", "\"compare\""},
     {"model.arch", "\"gpt2\""},
     {"model.preset", "\"nano\""},
@@ -130,7 +130,7 @@ constexpr Line kCompare[] = {
 struct Template {
   std::string_view name;
   std::string_view text;
-  std::span<const Line> lines;
+  std::span<const StarterLine> lines;
   std::string_view next;  // what to run, with {} for the file
 };
 constexpr Template kTemplates[] = {
@@ -161,7 +161,7 @@ std::string render(const Template& chosen) {
       fmt::format("# {}\n# Any key: isthmus explain KEY\n\nschema = 1\n", chosen.text);
   std::string section;
   std::vector<std::string_view> explained;
-  for (const Line& line : chosen.lines) {
+  for (const StarterLine& line : chosen.lines) {
     if (line.value.empty()) {
       text += fmt::format("\n{}\n", line.key);
       continue;

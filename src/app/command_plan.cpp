@@ -21,7 +21,7 @@ namespace {
 constexpr double kGiga = 1e9;
 constexpr int kMostLayers = 10'000;
 constexpr double kMostParameters = 1e15;
-constexpr double kMostSeconds = 1e6;
+constexpr double kMostPlanSeconds = 1e6;
 constexpr double kMostRate = 1e18;
 
 /// What is asked: a model, rows, perhaps a rate.
@@ -39,8 +39,8 @@ struct Answer {
 };
 
 /// A flag's number with its unit, in (0, most].
-double quantity_of(std::string_view flag, const std::string& text, Dimension dimension,
-                   double most) {
+double flag_quantity(std::string_view flag, const std::string& text, Dimension dimension,
+                     double most) {
   const auto quantity = parse_quantity(text, dimension);
   if (!quantity) {
     throw UsageError(
@@ -199,15 +199,15 @@ Question question_of(const PlanUtilisationArguments& arguments, Session& session
       arguments.config.empty() ? flagged(arguments, session) : configured(arguments, session);
   if (!arguments.params.empty()) {
     question.model.parameters =
-        quantity_of("--params", arguments.params, Dimension::kParameters, kMostParameters);
+        flag_quantity("--params", arguments.params, Dimension::kParameters, kMostParameters);
   }
   if (!arguments.step_time.empty()) {
     question.model.step_s =
-        quantity_of("--step-time", arguments.step_time, Dimension::kTime, kMostSeconds);
+        flag_quantity("--step-time", arguments.step_time, Dimension::kTime, kMostPlanSeconds);
   }
   if (!arguments.bandwidth.empty()) {
     question.bits_per_s =
-        quantity_of("--bandwidth", arguments.bandwidth, Dimension::kRate, kMostRate);
+        flag_quantity("--bandwidth", arguments.bandwidth, Dimension::kRate, kMostRate);
   }
   return question;
 }

@@ -18,7 +18,7 @@ namespace {
 
 constexpr double kPatience = 5;  // seconds that a page may take
 constexpr auto kBetween = std::chrono::seconds(1);
-constexpr auto kLook = std::chrono::milliseconds(100);  // for signals
+constexpr auto kStatusLook = std::chrono::milliseconds(100);  // for signals
 
 struct Found {
   RunStatus status;
@@ -115,7 +115,7 @@ int watch(const StatusArguments& arguments, Session& session) {
                       found.status.state != "starting";
     const TimePoint next = runtime.clock().now() + kBetween;
     while (runtime.clock().now() < next && SignalScope::wish() == StopWish::kNone && !over) {
-      const TimePoint soon = runtime.clock().now() + kLook;
+      const TimePoint soon = runtime.clock().now() + kStatusLook;
       runtime.sleep_until(soon);
     }
     if (over || SignalScope::wish() != StopWish::kNone || session.out.error() != 0) {

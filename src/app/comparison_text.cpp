@@ -18,7 +18,7 @@ using report::Comparison;
 using report::ToTarget;
 
 constexpr std::size_t kNameColumns = 18;
-constexpr std::size_t kGap = 2;
+constexpr std::size_t kColumnGap = 2;
 
 /// Cells padded to their column's width; text in the last column is folded into the room left.
 class Columns {
@@ -54,7 +54,7 @@ class Columns {
       const bool last_text = i + 1 == cells.size() && headings_[i].second == Align::kLeft;
       const std::string spaces(last_text ? 0 : width(i) - display_width(cells[i]), ' ');
       text += headings_[i].second == Align::kRight ? spaces + cells[i] : cells[i] + spaces;
-      text += std::string(kGap, ' ');
+      text += std::string(kColumnGap, ' ');
     }
     text.erase(text.find_last_not_of(' ') + 1);
     return text;
@@ -65,7 +65,7 @@ class Columns {
     }
     std::size_t before = 0;
     for (std::size_t i = 0; i + 1 < row.size(); ++i) {
-      before += width(i) + kGap;
+      before += width(i) + kColumnGap;
     }
     std::string rest = wrapped(row.back(), before, kComparisonColumns);
     row.back() = rest.substr(before, rest.find('\n') - before);

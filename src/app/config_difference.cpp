@@ -8,7 +8,7 @@
 namespace isthmus::app {
 namespace {
 
-std::string_view trimmed(std::string_view text) {
+std::string_view without_blanks(std::string_view text) {
   const std::size_t first = text.find_first_not_of(" \t\r");
   if (first == std::string_view::npos) {
     return {};
@@ -18,7 +18,7 @@ std::string_view trimmed(std::string_view text) {
 
 /// Values end where their origin begins: "  # file:line:col".
 std::string_view without_origin(std::string_view value) {
-  return trimmed(value.substr(0, value.rfind("  # ")));
+  return without_blanks(value.substr(0, value.rfind("  # ")));
 }
 
 std::map<std::string, std::string> values_of(std::string_view text) {
@@ -27,7 +27,8 @@ std::map<std::string, std::string> values_of(std::string_view text) {
   int entry = 0;  // numbers [[site]] and [[link]], which repeat
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size() - 1);
-    const std::string_view line = trimmed(text.substr(0, end + 1 - (text[end] == '\n' ? 1 : 0)));
+    const std::string_view line =
+        without_blanks(text.substr(0, end + 1 - (text[end] == '\n' ? 1 : 0)));
     text.remove_prefix(end + 1);
     if (line.starts_with("[[")) {
       section = fmt::format("{}[{}]", line.substr(2, line.find(']') - 2), entry++);

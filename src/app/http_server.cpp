@@ -14,9 +14,9 @@
 namespace isthmus::app {
 namespace {
 
-constexpr Duration kWindow = std::chrono::seconds(1);
+constexpr Duration kRequestWindow = std::chrono::seconds(1);
 constexpr Duration kNoRoom = std::chrono::milliseconds(200);  // after the machine refused one
-constexpr double kLongestWait = 60;                           // seconds
+constexpr double kLongestRequestWait = 60;                    // seconds
 
 std::string_view reason(int status) {
   switch (status) {
@@ -91,8 +91,8 @@ void HttpServer::serve() {
 
 void HttpServer::turn() {
   TimePoint now = runtime_.clock().now();
-  TimePoint until =
-      now + std::chrono::duration_cast<Duration>(std::chrono::duration<double>(kLongestWait));
+  TimePoint until = now + std::chrono::duration_cast<Duration>(
+                              std::chrono::duration<double>(kLongestRequestWait));
   std::vector<Waited> all = {{.descriptor = stop_.descriptor(), .to_read = true}};
   const bool listens = now >= listen_again_;
   all.push_back({.descriptor = listener_.descriptor(), .to_read = listens});
@@ -114,13 +114,13 @@ void HttpServer::turn() {
 }
 
 void HttpServer::take_connections(TimePoint now) {
-  if (now - window_begin_ >= kWindow) {
+  if (now - window_begin_ >= kRequestWindow) {
     window_begin_ = now;
     answered_ = 0;
   }
   for (std::size_t taken = 0; taken < limits_.connections; ++taken) {
     if (answered_ >= limits_.requests_per_second) {
-      listen_again_ = window_begin_ + kWindow;
+      listen_again_ = window_begin_ + kRequestWindow;
       return;
     }
     bool failed = false;

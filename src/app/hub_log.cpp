@@ -15,8 +15,8 @@
 namespace isthmus::app {
 namespace {
 
-constexpr std::string_view kMagic = "ISTHHUB\n";
-constexpr std::uint32_t kVersion = 1;
+constexpr std::string_view kHubLogMagic = "ISTHHUB\n";
+constexpr std::uint32_t kHubLogVersion = 1;
 constexpr std::size_t kFileHead = 16, kRecordHead = 16;
 constexpr std::size_t kLongestBody = std::size_t{16} << 20;
 constexpr std::size_t kGrown = std::size_t{1} << 20;
@@ -54,8 +54,8 @@ void put_agreed(const AgreedNote& note, std::vector<std::byte>& out) {
 std::vector<std::byte> file_head() {
   std::vector<std::byte> head(kFileHead);
   FieldWriter writer(head);
-  writer.put_text(kMagic);
-  writer.put(kVersion);
+  writer.put_text(kHubLogMagic);
+  writer.put(kHubLogVersion);
   writer.put(std::uint32_t{0});
   return head;
 }

@@ -21,7 +21,7 @@
 namespace isthmus::app {
 namespace {
 
-constexpr Duration kLook = std::chrono::milliseconds(100);
+constexpr Duration kHubLook = std::chrono::milliseconds(100);
 constexpr Duration kBetweenWords = std::chrono::seconds(10);
 /// Beyond net.dead_after, for the sites of the log to find a hub's next process.
 constexpr Duration kFindBack = std::chrono::seconds(5);
@@ -125,7 +125,7 @@ HubRun::End HubRun::run() {
   TimePoint looked = all_.now();
   while (true) {
     std::deque<Event> events;
-    (void)queue_->wait([&] { return !events_.empty(); }, all_.now() + kLook);
+    (void)queue_->wait([&] { return !events_.empty(); }, all_.now() + kHubLook);
     queue_->update([&] { events = std::exchange(events_, {}); });
     if (all_.now() - looked > all_.config().net.dead_after / 2) {
       log_warning("this process stood still for {:.1f} s: beginning anew from the log",

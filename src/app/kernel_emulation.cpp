@@ -28,7 +28,7 @@
 namespace isthmus::app {
 namespace {
 
-constexpr std::size_t kMostSites = 200;
+constexpr std::size_t kMostEmulatedSites = 200;
 constexpr int kPort = 48200;  // each site has a machine's ports to itself
 constexpr const char* kNetwork = "10.83.0.0/24";
 constexpr double kLateShare = 0.05;
@@ -103,9 +103,9 @@ class KernelEmulation {
           "{}: --kernel starts a process for each [[site]]: add two at least, each with a name",
           arguments_.config.string()));
     }
-    if (config_.sites.size() > kMostSites) {
+    if (config_.sites.size() > kMostEmulatedSites) {
       refuse(fmt::format("{} sites", config_.sites.size()),
-             fmt::format("it takes {} at most", kMostSites));
+             fmt::format("it takes {} at most", kMostEmulatedSites));
     }
     if (config_.surrogate) {
       refuse("[surrogate]", "no real socket carries its bytes; leave it out");

@@ -20,7 +20,7 @@ constexpr double kPlainPeriod = 10;
 constexpr double kJsonPeriod = 1;
 
 constexpr std::size_t kMostWorkers = 8;
-constexpr std::size_t kBarColumns = 28;
+constexpr std::size_t kProgressBarColumns = 28;
 
 std::string loss_text(const ProgressUpdate& update) {
   if (update.loss == 0) {
@@ -194,7 +194,7 @@ void Progress::show_block(const ProgressUpdate& update) {
   std::vector<std::string> lines;
   std::string head = " " + count_text(update);
   if (update.total > 0) {
-    head += fmt::format("  {} {:3.0f}%", terminal_.bar(fraction_of(update), kBarColumns),
+    head += fmt::format("  {} {:3.0f}%", terminal_.bar(fraction_of(update), kProgressBarColumns),
                         fraction_of(update) * 100);
   }
   if (const std::string rate = eta(update); !rate.empty()) {
@@ -207,8 +207,8 @@ void Progress::show_block(const ProgressUpdate& update) {
   const std::size_t lane_columns = longest_name(update.lanes, update.lanes.size());
   for (const LaneProgress& lane : update.lanes) {
     lines.push_back(fmt::format("   {}  {} {:3.0f}%   {}", pad(lane.name, lane_columns),
-                                terminal_.bar(lane.fraction, kBarColumns), lane.fraction * 100,
-                                lane.text));
+                                terminal_.bar(lane.fraction, kProgressBarColumns),
+                                lane.fraction * 100, lane.text));
   }
   const std::size_t worker_columns = longest_name(update.workers, kMostWorkers);
   for (std::size_t i = 0; i < std::min(update.workers.size(), kMostWorkers); ++i) {

@@ -24,7 +24,7 @@
 namespace isthmus::app {
 namespace {
 
-constexpr std::int64_t kFloatBytes = 4;
+constexpr std::int64_t kEstimateFloatBytes = 4;
 
 /// Of the site whose first rank has most.
 std::optional<LaneEstimate> lane_estimate(const Config& config, const TrainingPlan& plan,
@@ -65,15 +65,15 @@ RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Ran
   }
   const std::int64_t outer_values =
       outer_state_values(config.method, config.outer) * layout.elements();
-  RunEstimate estimate{
-      .parameters = layout.elements(),
-      .steps = plan.total_steps,
-      .tokens = plan.total_steps * plan.tokens_per_step(config.train.context),
-      .step_flops = step_flops(run),
-      .memory_bytes =
-          static_cast<std::uint64_t>(inner_bytes + kFloatBytes * outer_values * plan.workers),
-      .outer_bytes_per_parameter = kFloatBytes * outer_state_values(config.method, config.outer),
-      .lanes = lane_estimate(config, plan, layout, only)};
+  RunEstimate estimate{.parameters = layout.elements(),
+                       .steps = plan.total_steps,
+                       .tokens = plan.total_steps * plan.tokens_per_step(config.train.context),
+                       .step_flops = step_flops(run),
+                       .memory_bytes = static_cast<std::uint64_t>(
+                           inner_bytes + kEstimateFloatBytes * outer_values * plan.workers),
+                       .outer_bytes_per_parameter =
+                           kEstimateFloatBytes * outer_state_values(config.method, config.outer),
+                       .lanes = lane_estimate(config, plan, layout, only)};
   check_offload(config, plan, layout, only);
   check_rank_communicators(config, plan);
   if (!config.train.offload.empty()) {
@@ -84,8 +84,9 @@ RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Ran
     const MemoryEstimate inner = loop_memory(layout, language_model_options(config, plan, *only));
     const bool feeds_back =
         make_codec(outer::codec_of(info_of(config.method), config.outer))->error_feedback();
-    estimate.copy_bytes = static_cast<std::uint64_t>(
-        inner.parameters + inner.moments + (feeds_back ? kFloatBytes * layout.elements() : 0));
+    estimate.copy_bytes =
+        static_cast<std::uint64_t>(inner.parameters + inner.moments +
+                                   (feeds_back ? kEstimateFloatBytes * layout.elements() : 0));
     estimate.memory_bytes += estimate.copy_bytes;
   }
   // Without a declared step time the bytes hold and the times do not: they are left out.

@@ -69,7 +69,8 @@ constexpr KeyRow<S> kExperimentRows[] = {
 };
 // clang-format on
 
-constexpr std::array<std::string_view, 4> kSections = {"compare", "target", "budget", "variant"};
+constexpr std::array<std::string_view, 4> kExperimentSections = {"compare", "target", "budget",
+                                                                 "variant"};
 
 }  // namespace
 
@@ -80,7 +81,7 @@ std::span<const KeyRow<ExperimentSettings>> experiment_rows() { return kExperime
 namespace isthmus {
 
 bool is_experiment_section(std::string_view name) {
-  for (const std::string_view section : config::kSections) {
+  for (const std::string_view section : config::kExperimentSections) {
     if (section == name) {
       return true;
     }

@@ -59,13 +59,13 @@ const DTypeRow& row(DType dtype) {
   return *found;
 }
 
-[[noreturn]] void bad(const std::string& label, const std::string& defect) {
+[[noreturn]] void bad_file(const std::string& label, const std::string& defect) {
   throw SystemError(label + ": not a usable safetensors file: " + defect);
 }
 
 std::uint64_t unsigned_at(const nlohmann::json& value, const std::string& label,
                           const std::string& what) {
-  if (!value.is_number_unsigned()) bad(label, what + " is not an unsigned integer");
+  if (!value.is_number_unsigned()) bad_file(label, what + " is not an unsigned integer");
   return value.get<std::uint64_t>();
 }
 
@@ -87,33 +87,33 @@ std::optional<std::uint64_t> byte_size(const SafetensorsEntry& entry) {
 SafetensorsEntry parse_entry(const std::string& name, const nlohmann::json& value,
                              const std::string& label) {
   const std::string what = "tensor \"" + name + "\"";
-  if (!value.is_object()) bad(label, what + " is not described by an object");
+  if (!value.is_object()) bad_file(label, what + " is not described by an object");
   for (const auto& item : value.items()) {
     if (item.key() != "dtype" && item.key() != "shape" && item.key() != "data_offsets") {
-      bad(label, what + " has an unknown key \"" + item.key() + "\"");
+      bad_file(label, what + " has an unknown key \"" + item.key() + "\"");
     }
   }
-  if (value.size() != 3) bad(label, what + " lacks one of dtype, shape, data_offsets");
+  if (value.size() != 3) bad_file(label, what + " lacks one of dtype, shape, data_offsets");
   SafetensorsEntry entry;
   entry.name = name;
   const auto& dtype = value.at("dtype");
   const auto* known = std::find_if(kDTypes.begin(), kDTypes.end(), [&](const DTypeRow& r) {
     return dtype.is_string() && r.name == dtype.get_ref<const std::string&>();
   });
-  if (known == kDTypes.end()) bad(label, what + " has the unknown dtype " + dtype.dump());
+  if (known == kDTypes.end()) bad_file(label, what + " has the unknown dtype " + dtype.dump());
   entry.dtype = known->dtype;
   const auto& shape = value.at("shape");
-  if (!shape.is_array()) bad(label, what + ": shape is not a list");
+  if (!shape.is_array()) bad_file(label, what + ": shape is not a list");
   for (const auto& extent : shape) {
     const std::uint64_t size = unsigned_at(extent, label, what + ": an extent of its shape");
     if (size > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
-      bad(label, what + ": an extent of its shape is too large");
+      bad_file(label, what + ": an extent of its shape is too large");
     }
     entry.shape.push_back(static_cast<std::int64_t>(size));
   }
   const auto& offsets = value.at("data_offsets");
   if (!offsets.is_array() || offsets.size() != 2) {
-    bad(label, what + ": data_offsets is not a pair [begin, end]");
+    bad_file(label, what + ": data_offsets is not a pair [begin, end]");
   }
   entry.begin = unsigned_at(offsets[0], label, what + ": data_offsets[0]");
   entry.end = unsigned_at(offsets[1], label, what + ": data_offsets[1]");
@@ -126,23 +126,25 @@ void check_layout(const std::vector<SafetensorsEntry>& entries, std::uint64_t da
   std::uint64_t at = 0;
   for (const SafetensorsEntry& entry : entries) {
     if (entry.end < entry.begin || entry.end > data_size) {
-      bad(label, fmt::format("tensor \"{}\" lies at bytes {} to {} of {} (truncated file?)",
-                             entry.name, entry.begin, entry.end, data_size));
+      bad_file(label, fmt::format("tensor \"{}\" lies at bytes {} to {} of {} (truncated file?)",
+                                  entry.name, entry.begin, entry.end, data_size));
     }
     const auto size = byte_size(entry);
     if (!size || *size != entry.end - entry.begin) {
-      bad(label, fmt::format("tensor \"{}\" has {} bytes, its shape and dtype need {}", entry.name,
-                             entry.end - entry.begin,
-                             size ? fmt::format("{}", *size) : std::string("more than fits")));
+      bad_file(label, fmt::format("tensor \"{}\" has {} bytes, its shape and dtype need {}",
+                                  entry.name, entry.end - entry.begin,
+                                  size ? fmt::format("{}", *size) : std::string("more than fits")));
     }
     if (entry.begin != at) {
-      bad(label, fmt::format("tensor \"{}\" begins at byte {}, the one before ends at {} ({})",
-                             entry.name, entry.begin, at, entry.begin < at ? "overlap" : "hole"));
+      bad_file(label,
+               fmt::format("tensor \"{}\" begins at byte {}, the one before ends at {} ({})",
+                           entry.name, entry.begin, at, entry.begin < at ? "overlap" : "hole"));
     }
     at = entry.end;
   }
   if (at != data_size) {
-    bad(label, fmt::format("its tensors end at byte {} of {} (trailing bytes)", at, data_size));
+    bad_file(label,
+             fmt::format("its tensors end at byte {} of {} (trailing bytes)", at, data_size));
   }
 }
 
@@ -188,19 +190,21 @@ Safetensors Safetensors::parse(std::span<const std::byte> bytes, std::string lab
   const std::string& where = result.label_;
   std::uint64_t header_bytes = 0;
   if (bytes.size() < sizeof header_bytes) {
-    bad(where, fmt::format("it has {} bytes, fewer than the 8 of its length field", bytes.size()));
+    bad_file(where,
+             fmt::format("it has {} bytes, fewer than the 8 of its length field", bytes.size()));
   }
   std::memcpy(&header_bytes, bytes.data(), sizeof header_bytes);
   if (header_bytes > kMaxHeaderBytes) {
-    bad(where, fmt::format("header of {} bytes is over the limit of {} (another kind of file?)",
-                           header_bytes, kMaxHeaderBytes));
+    bad_file(where,
+             fmt::format("header of {} bytes is over the limit of {} (another kind of file?)",
+                         header_bytes, kMaxHeaderBytes));
   }
   if (header_bytes > bytes.size() - sizeof header_bytes) {
-    bad(where, fmt::format("header of {} bytes does not fit in the file's {} (truncated?)",
-                           header_bytes, bytes.size()));
+    bad_file(where, fmt::format("header of {} bytes does not fit in the file's {} (truncated?)",
+                                header_bytes, bytes.size()));
   }
   const std::string text = as_text(bytes.subspan(sizeof header_bytes, header_bytes));
-  if (text.empty() || text.front() != '{') bad(where, "its header does not begin with {");
+  if (text.empty() || text.front() != '{') bad_file(where, "its header does not begin with {");
   const nlohmann::json header = parse_json(text, where);
   result.data_ = bytes.subspan(sizeof header_bytes + header_bytes);
   for (const auto& item : header.items()) {
@@ -208,10 +212,10 @@ Safetensors Safetensors::parse(std::span<const std::byte> bytes, std::string lab
       result.entries_.push_back(parse_entry(item.key(), item.value(), where));
       continue;
     }
-    if (!item.value().is_object()) bad(where, "__metadata__ is not an object");
+    if (!item.value().is_object()) bad_file(where, "__metadata__ is not an object");
     for (const auto& note : item.value().items()) {
       if (!note.value().is_string()) {
-        bad(where, "__metadata__ key \"" + note.key() + "\" is not a string");
+        bad_file(where, "__metadata__ key \"" + note.key() + "\" is not a string");
       }
       result.metadata_.emplace(note.key(), note.value().get<std::string>());
     }
@@ -243,8 +247,8 @@ void Safetensors::read_floats(const SafetensorsEntry& entry, std::span<float> ou
     return;
   }
   if (entry.dtype != DType::kF16 && entry.dtype != DType::kBF16) {
-    bad(label_, fmt::format("tensor \"{}\" has dtype {}; F32, F16 or BF16 is needed", entry.name,
-                            dtype_name(entry.dtype)));
+    bad_file(label_, fmt::format("tensor \"{}\" has dtype {}; F32, F16 or BF16 is needed",
+                                 entry.name, dtype_name(entry.dtype)));
   }
   for (std::size_t i = 0; i < out.size(); ++i) {
     std::uint16_t value = 0;

@@ -77,10 +77,10 @@ std::optional<FilePlace> place_of(std::span<const float> values, bool outward) {
   end = (outward || to_the_end ? end + page - 1 : end) / page * page;
   if (begin >= end) return std::nullopt;
   return FilePlace{.pager = at->second.pager,
-               .pages = {.file = at->second.file,
-                         .begin = const_cast<std::byte*>(at->first) + begin,
-                         .bytes = end - begin,
-                         .offset = static_cast<std::int64_t>(begin)}};
+                   .pages = {.file = at->second.file,
+                             .begin = const_cast<std::byte*>(at->first) + begin,
+                             .bytes = end - begin,
+                             .offset = static_cast<std::int64_t>(begin)}};
 }
 
 [[noreturn]] void fail_at(const std::filesystem::path& folder, const char* action, int error) {

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t kSmallest = 128, kLargest = 8192;  // rows and columns
 constexpr double kEnough = 2e-3;                          // seconds of one product
-constexpr int kRepetitions = 10;
+constexpr int kProductRepetitions = 10;
 
 /// Zeros would let a device run faster than it does on a model's values.
 template <typename T>
@@ -56,7 +56,7 @@ double measure(const Clock& clock) {
       return std::chrono::duration<double>(clock.now() - begin).count();
     };
     seconds = time();  // chooses the algorithm too
-    for (int i = 0; i < kRepetitions; ++i) seconds = std::min(seconds, time());
+    for (int i = 0; i < kProductRepetitions; ++i) seconds = std::min(seconds, time());
     const double edge = static_cast<double>(n);
     best = std::max(best, 2 * edge * edge * edge / seconds);
   }

@@ -15,9 +15,9 @@
 namespace isthmus {
 namespace {
 
-constexpr std::int64_t kFewestSteps = 3;
-constexpr std::int64_t kMostSteps = 400;
-constexpr int kWarmUpSteps = 3;  // the first chooses algorithms, the next may record a graph
+constexpr std::int64_t kFewestDeviceSteps = 3;
+constexpr std::int64_t kMostDeviceSteps = 400;
+constexpr int kDeviceWarmUpSteps = 3;  // the first chooses algorithms, the next may record a graph
 
 /// Dense products with sums in float, from NVIDIA's data sheets of the boards (without sparsity).
 struct Peak {
@@ -65,7 +65,7 @@ DeviceTiming time_model_on_device(const Workload& workload, const ModelTimingOpt
   loop_options.context = workload.context;
   loop_options.sequences = out.sequences;
   loop_options.micro_batches = options.micro_batches;
-  loop_options.total_steps = kMostSteps + kWarmUpSteps;
+  loop_options.total_steps = kMostDeviceSteps + kDeviceWarmUpSteps;
   loop_options.threads = options.threads;
   loop_options.bf16 = options.bf16;
   loop_options.cudnn_attention = options.cudnn_attention;
@@ -85,9 +85,9 @@ DeviceTiming time_model_on_device(const Workload& workload, const ModelTimingOpt
       return std::chrono::duration<double, std::milli>(clock.now() - begin).count();
     };
     double last_ms = 0;
-    while (t < kWarmUpSteps) last_ms = step_ms();
+    while (t < kDeviceWarmUpSteps) last_ms = step_ms();
     const auto steps = std::clamp(static_cast<std::int64_t>(options.seconds * 1e3 / last_ms),
-                                  kFewestSteps, kMostSteps);
+                                  kFewestDeviceSteps, kMostDeviceSteps);
     std::vector<double> times;
     for (out.steps = 0; out.steps < steps; ++out.steps) times.push_back(step_ms());
     out.device_mib =

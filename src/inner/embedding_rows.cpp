@@ -7,7 +7,7 @@
 
 namespace isthmus {
 namespace {
-constexpr std::int64_t kRowsAtOnce = 16;
+constexpr std::int64_t kEmbeddingRowsAtOnce = 16;
 }  // namespace
 
 template <typename Real>
@@ -66,9 +66,11 @@ void EmbeddingRows<Real>::add(const Pass& pass, const ModelLayout& layout,
   }
   Real* const values = static_cast<Real*>(memory_.data());
   const std::int64_t channels = size_.channels;
-  pass.team.for_blocks(count_ - before, kRowsAtOnce, [&](std::int64_t begin, std::int64_t end) {
-    std::fill(values + (before + begin) * channels, values + (before + end) * channels, Real{0});
-  });
+  pass.team.for_blocks(count_ - before, kEmbeddingRowsAtOnce,
+                       [&](std::int64_t begin, std::int64_t end) {
+                         std::fill(values + (before + begin) * channels,
+                                   values + (before + end) * channels, Real{0});
+                       });
   VocabularyShare kept = share;
   kept.first_row = 0;
   add_embedding_gradients(pass, layout, kept, d_stream, batch_.data(), values, positions);
@@ -83,7 +85,7 @@ template <typename Real>
 void add_rows(kernels::ThreadTeam& team, std::span<const std::int32_t> tokens, const Real* values,
               std::int64_t channels, Real* table) {
   const auto count = static_cast<std::int64_t>(tokens.size());
-  team.for_blocks(count, kRowsAtOnce, [&](std::int64_t begin, std::int64_t end) {
+  team.for_blocks(count, kEmbeddingRowsAtOnce, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t r = begin; r < end; ++r) {
       const std::int64_t token = tokens[static_cast<std::size_t>(r)];
       if (token < 0) continue;

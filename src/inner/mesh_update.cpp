@@ -11,7 +11,7 @@
 
 namespace isthmus {
 namespace {
-constexpr int kTableTag = 1000;  // of messages between first and last stage
+constexpr int kUpdateTableTag = 1000;  // of messages between first and last stage
 
 CanonicalRange moved(CanonicalRange range, std::int64_t by) {
   return {range.begin + by, range.end + by};
@@ -136,7 +136,7 @@ void MeshUpdate::give_table_slices() {
       const CanonicalRange both = common(table_slice(last_, own), table_slice(first_, dp));
       if (both.size() == 0) continue;
       world.send({weights.at(last_.table.begin + both.begin), both.size(), Dtype::kF32},
-                 rank_at(0, dp), kTableTag);
+                 rank_at(0, dp), kUpdateTableTag);
     }
   }
   if (!has_first_stage()) return;
@@ -146,7 +146,7 @@ void MeshUpdate::give_table_slices() {
     const CanonicalRange both = common(table_slice(last_, dp), table_slice(first_, own));
     if (both.size() == 0) continue;
     world.receive({weights.at(first_.table.begin + both.begin), both.size(), Dtype::kF32},
-                  rank_at(options_.mesh.pp - 1, dp), kTableTag);
+                  rank_at(options_.mesh.pp - 1, dp), kUpdateTableTag);
   }
   state.wrote_weights();
   state.forget_gathered();
@@ -159,11 +159,11 @@ void MeshUpdate::give_table() {
   if (has_last_stage()) {
     world.send({rank_.state(rank_.chunks() - 1).own_weights().at(last_.table.begin),
                 last_.table.size(), Dtype::kF32},
-               rank_at(0, dp), kTableTag);
+               rank_at(0, dp), kUpdateTableTag);
   } else if (has_first_stage()) {
     world.receive(
         {rank_.state(0).own_weights().at(first_.table.begin), first_.table.size(), Dtype::kF32},
-        rank_at(options_.mesh.pp - 1, dp), kTableTag);
+        rank_at(options_.mesh.pp - 1, dp), kUpdateTableTag);
   }
 }
 

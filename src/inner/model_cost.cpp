@@ -11,11 +11,11 @@
 
 namespace isthmus {
 namespace {
-constexpr auto kFloatBytes = static_cast<std::int64_t>(sizeof(float));
+constexpr auto kCostFloatBytes = static_cast<std::int64_t>(sizeof(float));
 
 std::int64_t logits_bytes(const ModelLayout& layout, std::int64_t rows) {
   const std::int64_t vocab = layout.shape().vocab;
-  return kernels::cross_entropy_chunk(rows, vocab) * vocab * kFloatBytes;
+  return kernels::cross_entropy_chunk(rows, vocab) * vocab * kCostFloatBytes;
 }
 }  // namespace
 
@@ -44,9 +44,9 @@ MemoryEstimate training_memory(const ModelLayout& layout, const InnerConfig& inn
                                std::int64_t rows, Recompute recompute, bool bf16,
                                std::int64_t micro_batches) {
   MemoryEstimate memory;
-  memory.parameters = layout.elements() * kFloatBytes;
+  memory.parameters = layout.elements() * kCostFloatBytes;
   memory.gradients = memory.parameters;
-  memory.moments = InnerOptimizer::moment_values(inner, layout) * kFloatBytes;
+  memory.moments = InnerOptimizer::moment_values(inner, layout) * kCostFloatBytes;
   if (inner.optimizer == "muon") {
     for (const TensorInfo& tensor : layout.tensors()) {
       if (!tensor.hidden_matrix()) continue;
@@ -75,7 +75,7 @@ MemoryEstimate mesh_memory(const ModelLayout& layout, const InnerConfig& inner,
   memory.update += memory.parameters;  // a copy of other weights, for evaluations
   const std::int64_t vocab = layout.shape().vocab;
   const std::int64_t share = (vocab + options.mesh.tp - 1) / options.mesh.tp;
-  memory.logits = kernels::cross_entropy_chunk(rows, share) * share * kFloatBytes;
+  memory.logits = kernels::cross_entropy_chunk(rows, share) * share * kCostFloatBytes;
   memory.activations = 0;
   for (int rank = 0; rank < (options.processes ? 1 : options.mesh.ranks()); ++rank) {
     const std::int64_t stored = MeshRank::stored_bytes(layout, options, rank, options.processes);
@@ -92,9 +92,9 @@ MemoryEstimate mesh_memory(const ModelLayout& layout, const InnerConfig& inner,
 
 MemoryEstimate inference_memory(const ModelLayout& layout, std::int64_t rows, bool bf16) {
   MemoryEstimate memory;
-  memory.parameters = layout.elements() * kFloatBytes;
+  memory.parameters = layout.elements() * kCostFloatBytes;
   for (std::int64_t l = 0; l < layout.shape().layers; ++l) {
-    memory.update = std::max(memory.update, layout.layer_elements(l).size() * kFloatBytes);
+    memory.update = std::max(memory.update, layout.layer_elements(l).size() * kCostFloatBytes);
   }
   memory.activations = LanguageModel<float>::arena_bytes(
       layout, rows, LanguageModel<float>::Purpose::kInference, bf16);

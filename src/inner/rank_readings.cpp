@@ -8,7 +8,7 @@
 namespace isthmus {
 namespace {
 
-constexpr int kFirst = 0;
+constexpr int kFirstReading = 0;
 // Readings go in messages of this many values, long enough to tell a thin link from a thick one.
 constexpr std::int64_t kValues = 1 << 13;  // 64 KiB
 // Passes last at least so many times as long as what their readings take.
@@ -39,7 +39,7 @@ void RankReadings::exchange() {
   const double computed = computed_s_ / static_cast<double>(std::max<std::int64_t>(passes_, 1));
   computed_s_ = 0;
   passes_ = 0;
-  if (counted_->rank() != kFirst) {
+  if (counted_->rank() != kFirstReading) {
     answer(computed);
     return;
   }
@@ -61,9 +61,9 @@ void RankReadings::exchange() {
 
 void RankReadings::answer(double computed_s) {
   std::vector<double> message(kValues);
-  counted_->receive({message.data(), kValues, Dtype::kF64}, kFirst, kTag);
+  counted_->receive({message.data(), kValues, Dtype::kF64}, kFirstReading, kTag);
   message.front() = computed_s;
-  counted_->send({message.data(), kValues, Dtype::kF64}, kFirst, kTag);
+  counted_->send({message.data(), kValues, Dtype::kF64}, kFirstReading, kTag);
 }
 
 }  // namespace isthmus

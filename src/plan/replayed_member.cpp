@@ -12,7 +12,7 @@ namespace {
 
 using FrameKind = ReplayedFrame::Kind;
 
-constexpr std::uint64_t kDoneBytes = kFrameOverheadBytes + sizeof(Digest128::bytes);
+constexpr std::uint64_t kReplayedDoneBytes = kFrameOverheadBytes + sizeof(Digest128::bytes);
 
 std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
@@ -135,7 +135,8 @@ void ReplayedMember::say_done_where_whole(Outbox& out) {
     if (self_ == 0) {
       take_done(number, out);
     } else {
-      out.push_back({.kind = FrameKind::kDone, .to = 0, .round = number, .bytes = kDoneBytes});
+      out.push_back(
+          {.kind = FrameKind::kDone, .to = 0, .round = number, .bytes = kReplayedDoneBytes});
     }
   }
 }

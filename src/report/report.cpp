@@ -112,7 +112,7 @@ std::string title_of(const std::vector<RunView>& runs, const ReportOptions& opti
   return base == labels || !shared ? labels : concat(base, ": ", labels);
 }
 
-constexpr PageEntry kSections[] = {
+constexpr PageEntry kReportSections[] = {
     {"loss", "Loss"},          {"utilisation", "Utilisation"},     {"timeline", "Timeline"},
     {"rounds", "Rounds"},      {"configuration", "Configuration"}, {"provenance", "Provenance"},
     {"downloads", "Downloads"}};
@@ -158,7 +158,7 @@ std::string render(const std::vector<RunView>& runs, const ReportOptions& option
     Page page{.runs = runs, .options = options, .limits = limits};
     page.html = page_opening({.title = title_of(runs, options),
                               .stamp = stamp_of(runs, options),
-                              .sections = kSections});
+                              .sections = kReportSections});
     section_verdict(page);
     section_loss(page);
     if (!options.other_links.variants.empty()) {

@@ -15,7 +15,7 @@ namespace {
 using std::chrono::microseconds;
 
 constexpr std::int64_t kSegmentBits = kSegmentBytes * 8;
-constexpr std::int64_t kSecond = 1'000'000'000;
+constexpr std::int64_t kSecondOfWindows = 1'000'000'000;
 // A lone stream meets its first loss early in slow start and never gets far above its steady
 // window. Calibrated on the two measured cells of one stream at 0.1 % loss; with a first loss after
 // half an interval the model would move 25 MB in 14.5 s where 25.9 s were measured.
@@ -50,8 +50,8 @@ Duration plateau_time(std::int64_t peak, std::int64_t floor) {
 Duration retransmission_timeout(Duration rtt) { return rtt + std::chrono::milliseconds(200); }
 
 WindowRamp::WindowRamp(std::int64_t target_bits_per_s, Duration rtt, int streams)
-    : target_round_bits_(
-          std::max<std::int64_t>(1, multiply_divide(target_bits_per_s, rtt.count(), kSecond))),
+    : target_round_bits_(std::max<std::int64_t>(
+          1, multiply_divide(target_bits_per_s, rtt.count(), kSecondOfWindows))),
       initial_bits_(streams * kInitialWindowPackets * kSegmentBits),
       window_bits_(initial_bits_) {}
 
@@ -77,9 +77,9 @@ void WindowRamp::regain() {
 
 CubicWindows::CubicWindows(const DirectedLink& link)
     : rtt_(link.rtt()),
-      line_packets_(std::max<std::int64_t>(
-          1,
-          multiply_divide(link.bits_per_s, rtt_.count() * kOnePacket, kSecond * kPacketBytes * 8))),
+      line_packets_(
+          std::max<std::int64_t>(1, multiply_divide(link.bits_per_s, rtt_.count() * kOnePacket,
+                                                    kSecondOfWindows * kPacketBytes * 8))),
       queue_packets_(2 * line_packets_),
       loss_interval_(std::llround(static_cast<double>(kOnePacket) / link.loss)),
       streams_(static_cast<std::size_t>(link.streams)) {

@@ -12,7 +12,6 @@
 namespace isthmus {
 namespace {
 
-
 std::shared_ptr<const RoundRoutes> routes_of(const Contribution& contribution,
                                              const RoundPlace& place) {
   const ReductionKind kind =

@@ -13,11 +13,11 @@
 namespace isthmus {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x46525349;  // "ISRF" as bytes in the file
+constexpr std::uint32_t kRecordMagic = 0x46525349;  // "ISRF" as bytes in the file
 constexpr std::uint16_t kVersion = 1;
-constexpr std::size_t kHeadBytes = 20;  // before the names
+constexpr std::size_t kRecordHeadBytes = 20;  // before the names
 constexpr std::size_t kChecksum = 4;
-constexpr std::size_t kLongestName = 255;
+constexpr std::size_t kLongestRecordName = 255;
 constexpr std::uint8_t kNoStream = 255;
 
 Unexpected<std::string> no(std::string why) { return Unexpected<std::string>(std::move(why)); }
@@ -105,17 +105,17 @@ std::vector<std::byte> write_head(const RecordingHead& head) {
   ISTHMUS_CHECK(head.names.size() <= kMostRecordedMembers, head.names.size());
   ISTHMUS_CHECK(head.self.value() >= 0, head.self.value());
   ISTHMUS_CHECK(static_cast<std::size_t>(head.self.value()) < head.names.size(), head.self.value());
-  std::size_t size = kHeadBytes + kChecksum;
-  for (const std::string& name : head.names) size += 1 + std::min(name.size(), kLongestName);
+  std::size_t size = kRecordHeadBytes + kChecksum;
+  for (const std::string& name : head.names) size += 1 + std::min(name.size(), kLongestRecordName);
   std::vector<std::byte> bytes(size);
   FieldWriter out(bytes);
-  out.put(kMagic);
+  out.put(kRecordMagic);
   out.put(kVersion);
   out.put(static_cast<std::uint16_t>(head.names.size()));
   out.put(static_cast<std::uint32_t>(head.self.value()));
   out.put(static_cast<std::uint64_t>(head.started_ms));
   for (const std::string& name : head.names) {
-    const std::string_view kept = std::string_view(name).substr(0, kLongestName);
+    const std::string_view kept = std::string_view(name).substr(0, kLongestRecordName);
     out.put(static_cast<std::uint8_t>(kept.size()));
     out.put_text(kept);
   }
@@ -124,12 +124,13 @@ std::vector<std::byte> write_head(const RecordingHead& head) {
 }
 
 bool begins_as_recording(std::span<const std::byte> bytes) {
-  return bytes.size() >= sizeof kMagic && FieldReader(bytes).get<std::uint32_t>() == kMagic;
+  return bytes.size() >= sizeof kRecordMagic &&
+         FieldReader(bytes).get<std::uint32_t>() == kRecordMagic;
 }
 
 Expected<Recording, std::string> read_recording(std::span<const std::byte> bytes) {
   if (!begins_as_recording(bytes)) return no("is no recording of frames");
-  if (bytes.size() < kHeadBytes) return no("ends within its head: nothing has been recorded");
+  if (bytes.size() < kRecordHeadBytes) return no("ends within its head: nothing has been recorded");
   FieldReader in(bytes);
   static_cast<void>(in.get<std::uint32_t>());
   if (const auto version = in.get<std::uint16_t>(); version != kVersion) {
@@ -139,7 +140,7 @@ Expected<Recording, std::string> read_recording(std::span<const std::byte> bytes
   const auto members = std::size_t{in.get<std::uint16_t>()};
   const auto self = in.get<std::uint32_t>();
   const auto started = in.get<std::uint64_t>();
-  std::size_t at = kHeadBytes;
+  std::size_t at = kRecordHeadBytes;
   for (std::size_t m = 0; m < members; ++m) {
     if (at >= bytes.size()) return no("ends within its head: nothing has been recorded");
     const auto length = std::to_integer<std::size_t>(bytes[at]);

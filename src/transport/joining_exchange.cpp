@@ -10,7 +10,7 @@
 namespace isthmus {
 namespace {
 
-TimePoint after(TimePoint now, Duration patience) {
+TimePoint deadline_after(TimePoint now, Duration patience) {
   return patience >= kNever - now ? kNever : now + patience;
 }
 
@@ -93,7 +93,7 @@ Expected<void, ExchangeError> JoiningExchange::await(const std::function<bool()>
         failure = here ? std::nullopt : failure_;
         return here || failure;
       },
-      after(runtime_.clock().now(), patience));
+      deadline_after(runtime_.clock().now(), patience));
   if (failure) return Unexpected<ExchangeError>(*failure);
   if (!over) {
     return Unexpected<ExchangeError>(

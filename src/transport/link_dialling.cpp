@@ -12,7 +12,7 @@ namespace isthmus {
 namespace {
 
 constexpr Duration kBetweenLooks = std::chrono::milliseconds(100);
-constexpr Duration kNoRoom = std::chrono::seconds(1);  // after there was no socket or file
+constexpr Duration kNoRoomToDial = std::chrono::seconds(1);  // after there was no socket or file
 
 }  // namespace
 
@@ -50,7 +50,7 @@ void LinkDialling::look(TimePoint now) {
       look_at(Rank(place), way, now);
     } catch (const SystemError& error) {  // those that are there do
       event_({LinkEvent::Kind::kRetried, Rank(place), -1, error.what()});
-      next_look_ = now + kNoRoom;
+      next_look_ = now + kNoRoomToDial;
     }
   }
 }

@@ -26,7 +26,7 @@ constexpr Duration kFrameTime = milliseconds(20);  // that a frame takes at most
 constexpr std::uint64_t kFramesInWindow = 4;       // at least
 constexpr int kWindowRoundTrips = 4;
 constexpr Duration kWindowTime = milliseconds(200);  // ... and this much on top
-constexpr Duration kBetweenLooks = milliseconds(50);
+constexpr Duration kBetweenProbeLooks = milliseconds(50);
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 36;  // of a transfer
 // A transfer lasts at least so many round trips, or it would be over before it has got going; and
 // on no link longer than if one took a second.
@@ -152,12 +152,12 @@ std::optional<double> LinkProbe::transfer(Rank peer, Duration time, Duration rtt
       sent += frame_bytes;
     }
     if (watch && now >= next_look) {
-      next_look = now + kBetweenLooks;
+      next_look = now + kBetweenProbeLooks;
       if (const auto counted = gauge_ == nullptr ? std::nullopt : gauge_->counters(peer)) {
         loaded_.push_back(counted->rtt);
       }
     }
-    if (const auto received = mailbox_.receive(peer, std::min(end, now + kBetweenLooks))) {
+    if (const auto received = mailbox_.receive(peer, std::min(end, now + kBetweenProbeLooks))) {
       take(*received);
     }
   }

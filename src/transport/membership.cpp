@@ -11,7 +11,7 @@
 namespace isthmus {
 namespace {
 
-constexpr std::size_t kHeadBytes = 36;
+constexpr std::size_t kMembershipHeadBytes = 36;
 constexpr std::size_t kChangeBytes = 12;
 constexpr std::size_t kMemberBytes = 24;
 constexpr std::size_t kIdBytes = 12;
@@ -103,7 +103,7 @@ Membership Membership::with(Rank member, std::int64_t after) const {
 
 std::vector<std::byte> EpochNews::write() const {
   const std::vector<bool>& live = membership.live_;
-  std::vector<std::byte> bytes(kHeadBytes + kChangeBytes * membership.changes_.size() +
+  std::vector<std::byte> bytes(kMembershipHeadBytes + kChangeBytes * membership.changes_.size() +
                                kMemberBytes * live.size() + kIdBytes * committed.size() +
                                epoch.why.size());
   FieldWriter out(bytes);
@@ -136,7 +136,7 @@ std::vector<std::byte> EpochNews::write() const {
 
 Expected<EpochNews, std::string> EpochNews::read(std::span<const std::byte> bytes, int members) {
   const auto no = [](std::string why) { return Unexpected<std::string>(std::move(why)); };
-  if (bytes.size() < kHeadBytes) {
+  if (bytes.size() < kMembershipHeadBytes) {
     return no(fmt::format("an epoch of {} bytes is too short", bytes.size()));
   }
   FieldReader in(bytes);
@@ -157,7 +157,7 @@ Expected<EpochNews, std::string> EpochNews::read(std::span<const std::byte> byte
     return no(
         fmt::format("an epoch of {} members about member {}; there are {}", count, who, members));
   }
-  const std::size_t fixed = kHeadBytes + kChangeBytes * changes + kMemberBytes * count;
+  const std::size_t fixed = kMembershipHeadBytes + kChangeBytes * changes + kMemberBytes * count;
   if (ids > bytes.size() / kIdBytes || changes > kMostChanges ||
       bytes.size() < fixed + kIdBytes * ids) {
     return no(fmt::format("an epoch of {} bytes names {} rounds and {} changes", bytes.size(), ids,

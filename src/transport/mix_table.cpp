@@ -40,9 +40,9 @@ std::string_view table_name(Operation operation) {
 }
 
 /// Reads the keys of one object: each exactly once, none that is not asked for.
-class Fields {
+class TableFields {
  public:
-  Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
+  TableFields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
     if (!object_.is_object()) fail("must be an object");
   }
   [[noreturn]] void fail(const std::string& why) const {
@@ -87,7 +87,7 @@ class Fields {
 /// ranks: of the largest group.
 MeasuredCall measured_of(const Json& json, const std::string& where, std::int64_t version,
                          int ranks) {
-  Fields fields(json, where);
+  TableFields fields(json, where);
   MeasuredCall call;
   call.ranks = version == 1 ? ranks : static_cast<int>(fields.integer("ranks", 1, ranks));
   const std::string name = fields.text("operation");
@@ -266,7 +266,7 @@ std::uint64_t MixTable::digest() const {
 
 MixTable parse_mix_table(std::string_view text, const std::string& label) {
   const Json json = parse_json(text, label);
-  Fields fields(json, label);
+  TableFields fields(json, label);
   if (fields.text("isthmus") != "collectives") {
     fields.fail("'isthmus' must be \"collectives\": this is no table of back ends");
   }

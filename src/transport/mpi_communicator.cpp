@@ -22,7 +22,7 @@ namespace isthmus {
 namespace {
 
 // Of one rank's share, on the way at once: while one piece is summed the next one arrives.
-constexpr std::int64_t kPieceBytes = 256 << 10;
+constexpr std::int64_t kMpiPieceBytes = 256 << 10;
 
 using value_bytes::at;
 using value_bytes::bytes_of;
@@ -213,7 +213,7 @@ class MpiBackend final : public CommunicatorBackend {
   /// one its share, piece by piece.
   void scatter_reduce(const Call& call, const void* input, std::span<const std::int64_t> counts,
                       void* output) {
-    const std::int64_t piece = kPieceBytes / static_cast<std::int64_t>(dtype_bytes(call.dtype));
+    const std::int64_t piece = kMpiPieceBytes / static_cast<std::int64_t>(dtype_bytes(call.dtype));
     const std::int64_t most = *std::max_element(counts.begin(), counts.end());
     const std::int64_t own = counts[static_cast<std::size_t>(rank())];
     const std::byte* mine = at(input, place_of(counts, rank()), call.dtype);

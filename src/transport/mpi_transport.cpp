@@ -51,8 +51,8 @@ MpiPlace place_in(MPI_Comm group) {
 // MPI keeps the order of one pair's messages, whatever their tags, for a receiver that takes any.
 enum Tag : int { kFrame = 1, kFarewell = 2 };
 
-constexpr Duration kShortestNap = std::chrono::microseconds(20);
-constexpr Duration kLongestNap = std::chrono::milliseconds(1);
+constexpr Duration kShortestMpiNap = std::chrono::microseconds(20);
+constexpr Duration kLongestMpiNap = std::chrono::milliseconds(1);
 
 class MpiTransport final : public NetworkTransport {
  public:
@@ -126,7 +126,7 @@ class MpiTransport final : public NetworkTransport {
 
   void serve() {
     try {
-      Duration nap = kShortestNap;
+      Duration nap = kShortestMpiNap;
       std::optional<TimePoint> end;
       while (!end || (!settled() && runtime_.clock().now() < *end)) {
         {
@@ -135,7 +135,7 @@ class MpiTransport final : public NetworkTransport {
             end = runtime_.clock().now() + linger_;
             for (int peer = 0; peer < size(); ++peer) post(Rank(peer), kFarewell, nullptr);
           }
-          nap = progress() ? kShortestNap : std::min(2 * nap, kLongestNap);
+          nap = progress() ? kShortestMpiNap : std::min(2 * nap, kLongestMpiNap);
         }
         (void)queue_->wait([&] { return !submitted_.empty() || (closing_ && !end); },
                            runtime_.clock().now() + nap);

@@ -9,9 +9,9 @@
 namespace isthmus {
 namespace {
 
-constexpr Duration kLook = std::chrono::microseconds(100);
-constexpr Duration kFinish = std::chrono::seconds(5);  // of an orderly end
-constexpr Duration kStop = std::chrono::seconds(1);    // of what NCCL has been told to abort
+constexpr Duration kNcclLook = std::chrono::microseconds(100);
+constexpr Duration kFinish = std::chrono::seconds(5);       // of an orderly end
+constexpr Duration kStopOfAbort = std::chrono::seconds(1);  // of what NCCL has been told to abort
 
 struct End {
   std::atomic<bool> abort = false;
@@ -26,7 +26,7 @@ bool finalized(const NcclCalls& calls, Runtime& runtime, ncclComm_t comm, Durati
   ncclResult_t state = ncclInProgress;
   while (calls.comm_get_async_error(comm, &state) == ncclSuccess && state == ncclInProgress) {
     if (end.abort || runtime.clock().now() >= last) return false;
-    runtime.sleep_until(runtime.clock().now() + kLook);
+    runtime.sleep_until(runtime.clock().now() + kNcclLook);
   }
   return state == ncclSuccess;
 }
@@ -49,13 +49,13 @@ bool end_nccl(const NcclCalls& calls, const std::shared_ptr<Runtime>& runtime, n
           }
           end->done = true;
         });
-    TimePoint last = runtime->clock().now() + kStop + (end->abort ? Duration{} : finish);
+    TimePoint last = runtime->clock().now() + kStopOfAbort + (end->abort ? Duration{} : finish);
     while (!end->done && runtime->clock().now() < last) {
       if (!end->abort && !orderly()) {
         end->abort = true;
-        last = runtime->clock().now() + kStop;
+        last = runtime->clock().now() + kStopOfAbort;
       }
-      runtime->sleep_until(runtime->clock().now() + kLook);
+      runtime->sleep_until(runtime->clock().now() + kNcclLook);
     }
     if (!end->done) {
       (void)task.release();  // its destructor would wait

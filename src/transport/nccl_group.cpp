@@ -17,10 +17,10 @@ namespace {
 static_assert(std::is_trivially_copyable_v<Call>);
 
 // Small operations take some ten microseconds, so a wait begins with looks.
-constexpr Duration kBusy = std::chrono::microseconds(200);
-constexpr Duration kShortestNap = std::chrono::microseconds(20);
-constexpr Duration kLongestNap = std::chrono::microseconds(100);
-constexpr Duration kStop = std::chrono::seconds(1);  // of what runs on the device
+constexpr Duration kBusyNccl = std::chrono::microseconds(200);
+constexpr Duration kShortestNcclNap = std::chrono::microseconds(20);
+constexpr Duration kLongestNcclNap = std::chrono::microseconds(100);
+constexpr Duration kStopOnDevice = std::chrono::seconds(1);  // of what runs on the device
 
 std::string name_of(const Call& call) {
   return call.operation == Operation::kNothing ? "joining the devices" : describe(call);
@@ -207,10 +207,10 @@ void NcclGroup::begin(Duration patience) {
 void NcclGroup::wait_until(const std::function<bool()>& done) {
   const Clock& clock = runtime_->clock();
   const TimePoint begin = clock.now();
-  Duration nap = kShortestNap;
+  Duration nap = kShortestNcclNap;
   while (!done()) {
     const TimePoint now = clock.now();
-    if (now - begin < kBusy) {
+    if (now - begin < kBusyNccl) {
       std::this_thread::yield();
       continue;
     }
@@ -222,7 +222,7 @@ void NcclGroup::wait_until(const std::function<bool()>& done) {
           std::chrono::duration_cast<std::chrono::milliseconds>(patience_).count(), ordinal_));
     }
     runtime_->sleep_until(now + nap);
-    nap = std::min(2 * nap, kLongestNap);
+    nap = std::min(2 * nap, kLongestNcclNap);
   }
 }
 
@@ -248,9 +248,9 @@ void NcclGroup::end(bool orderly) noexcept {
     return;
   }
   (void)device_->try_enter();
-  const TimePoint last = runtime_->clock().now() + kStop;
+  const TimePoint last = runtime_->clock().now() + kStopOnDevice;
   while (!device_->idle() && runtime_->clock().now() < last) {
-    runtime_->sleep_until(runtime_->clock().now() + kLongestNap);
+    runtime_->sleep_until(runtime_->clock().now() + kLongestNcclNap);
   }
 }
 

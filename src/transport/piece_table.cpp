@@ -14,8 +14,8 @@ namespace isthmus {
 namespace {
 
 constexpr std::uint32_t kTableMagic = 0x4c425453;  // "STBL"
-constexpr std::size_t kHeadBytes = 12;
-constexpr std::size_t kEntryBytes = 20;
+constexpr std::size_t kPieceHeadBytes = 12;
+constexpr std::size_t kPieceEntryBytes = 20;
 
 Unexpected<std::string> bad_table(const std::string& why) {
   return Unexpected<std::string>("a table of pieces: " + why);
@@ -44,7 +44,7 @@ PieceTable cut_pieces(std::span<const std::byte> state, std::span<const std::uin
 }
 
 std::vector<std::byte> write_table(const PieceTable& table) {
-  std::vector<std::byte> bytes(kHeadBytes + kEntryBytes * table.size());
+  std::vector<std::byte> bytes(kPieceHeadBytes + kPieceEntryBytes * table.size());
   FieldWriter out(bytes);
   out.put(kTableMagic);
   out.put(static_cast<std::uint64_t>(table.size()));
@@ -56,13 +56,13 @@ std::vector<std::byte> write_table(const PieceTable& table) {
 }
 
 Expected<PieceTable, std::string> read_table(std::span<const std::byte> bytes) {
-  if (bytes.size() < kHeadBytes)
+  if (bytes.size() < kPieceHeadBytes)
     return bad_table(fmt::format("{} bytes are too few", bytes.size()));
   FieldReader in(bytes);
   if (in.get<std::uint32_t>() != kTableMagic) return bad_table("it does not begin like one");
   const auto pieces = in.get<std::uint64_t>();
-  const std::size_t entries = bytes.size() - kHeadBytes;
-  if (entries % kEntryBytes != 0 || pieces != entries / kEntryBytes) {
+  const std::size_t entries = bytes.size() - kPieceHeadBytes;
+  if (entries % kPieceEntryBytes != 0 || pieces != entries / kPieceEntryBytes) {
     return bad_table(fmt::format("{} pieces in {} bytes", pieces, bytes.size()));
   }
   PieceTable table(static_cast<std::size_t>(pieces));

@@ -12,7 +12,7 @@
 namespace isthmus {
 namespace {
 
-constexpr Duration kLook = std::chrono::milliseconds(200);
+constexpr Duration kProbeLook = std::chrono::milliseconds(200);
 /// Members speak in turn, so what waits here is a hello, a question, and results of other pairs.
 std::size_t most_waiting(int members) { return 16 + 2 * static_cast<std::size_t>(members); }
 
@@ -82,7 +82,7 @@ std::optional<ProbeMailbox::Received> ProbeMailbox::receive(Rank from, TimePoint
     }
     const TimePoint now = runtime_.clock().now();
     if (now >= deadline) return std::nullopt;
-    const auto received = transport_.receive(std::min(deadline, now + kLook));
+    const auto received = transport_.receive(std::min(deadline, now + kProbeLook));
     if (received) {
       take(*received);
     } else if (received.error().kind == TransportError::Kind::kPeerLost) {

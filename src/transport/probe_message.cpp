@@ -21,7 +21,7 @@ namespace {
 
 constexpr std::size_t kHeaderBytes = 8;
 constexpr std::size_t kMostMessageBytes = 4096;  // but for loads
-constexpr std::size_t kMostScanned = 16;
+constexpr std::size_t kMostProbeScanned = 16;
 constexpr std::size_t kLongestWord = 16;
 
 /// Appends little-endian fields.
@@ -112,7 +112,7 @@ class Reader {
     get(direction.bits_per_s);
     get(direction.streams);
     get(scanned);
-    good_ = good_ && scanned <= kMostScanned;
+    good_ = good_ && scanned <= kMostProbeScanned;
     for (std::size_t i = 0; good_ && i < scanned; ++i) {
       StreamRate& rate = direction.scan.emplace_back();
       get(rate.streams);

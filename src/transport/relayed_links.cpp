@@ -35,7 +35,7 @@ constexpr Duration kLookUpEvery = std::chrono::minutes(1);
 constexpr Duration kLookUpFirst = std::chrono::seconds(10);
 constexpr Duration kFirstBackoff = std::chrono::milliseconds(100);
 constexpr Duration kLongestBackoff = std::chrono::seconds(2);
-constexpr Duration kLastWords = std::chrono::milliseconds(500);
+constexpr Duration kLastWordsOfRelays = std::chrono::milliseconds(500);
 constexpr std::uint64_t kWorthSaying = 16;
 constexpr double kLookAtRelayedS = 0.1;
 
@@ -107,7 +107,7 @@ void RelayedLinks::serve() {
   try {
     while (!stopping_) turn();
     // What the transport has said last.
-    const TimePoint end = runtime_.clock().now() + kLastWords;
+    const TimePoint end = runtime_.clock().now() + kLastWordsOfRelays;
     while (!(joined_.empty() && accepted_.empty()) && runtime_.clock().now() < end) turn();
   } catch (const std::exception& error) {
     log_warning("links by way of a relay are gone: {}", error.what());

@@ -20,7 +20,7 @@ namespace isthmus {
 namespace {
 
 // fragment, sent, values, contributors, contributions, encoded
-constexpr std::size_t kHeadBytes = 32;
+constexpr std::size_t kResultHeadBytes = 32;
 constexpr std::size_t kSizesBytes = 16;  // of a contribution: its values and bytes; of an encoded
                                          // share: its weight and bytes
 
@@ -49,7 +49,7 @@ Digest128 digest_of(const Reduced& result, int members) {
 }
 
 std::uint64_t written_bytes(const Reduced& result, std::span<const EncodedShare> encoded) {
-  std::uint64_t size = kHeadBytes + 4 * result.contributors.size();
+  std::uint64_t size = kResultHeadBytes + 4 * result.contributors.size();
   if (encoded.empty()) size += 4 * result.values.size();
   for (const Encoded& each : result.contributions) size += kSizesBytes + each.bytes.size();
   for (const EncodedShare& each : encoded) size += kSizesBytes + each.bytes.size();
@@ -61,7 +61,7 @@ void write_result(const SyncId& id, const Reduced& result, std::span<const Encod
   static_assert(std::endian::native == std::endian::little, "values are written as they lie");
   const std::span<const float> values =
       encoded.empty() ? std::span(result.values) : std::span<const float>();
-  std::vector<std::byte> head(kHeadBytes + 4 * result.contributors.size());
+  std::vector<std::byte> head(kResultHeadBytes + 4 * result.contributors.size());
   FieldWriter out(head);
   out.put(static_cast<std::uint32_t>(id.fragment.value()));
   out.put(static_cast<std::uint64_t>(id.sent.value()));
@@ -96,7 +96,8 @@ std::vector<std::byte> write_result(const SyncId& id, const Reduced& result,
 }
 
 Expected<RoundResult, std::string> read_result(std::span<const std::byte> bytes, int members) {
-  if (bytes.size() < kHeadBytes) return bad(fmt::format("{} bytes are too few", bytes.size()));
+  if (bytes.size() < kResultHeadBytes)
+    return bad(fmt::format("{} bytes are too few", bytes.size()));
   FieldReader in(bytes);
   const auto fragment = in.get<std::uint32_t>();
   const auto sent = in.get<std::uint64_t>();
@@ -118,7 +119,7 @@ Expected<RoundResult, std::string> read_result(std::span<const std::byte> bytes,
     return bad(fmt::format("{} encoded shares beside {} values and {} contributions", shares,
                            values, contributions));
   }
-  std::uint64_t left = bytes.size() - kHeadBytes;
+  std::uint64_t left = bytes.size() - kResultHeadBytes;
   const auto holds = [&left](std::uint64_t size) {
     const bool enough = size <= left;
     left -= enough ? size : 0;

@@ -8,7 +8,6 @@
 namespace isthmus {
 namespace {
 
-
 /// Owners' shares of so many values: nothing for members that do not take part.
 std::vector<std::uint32_t> shares_of(const RoundPlace& place, const Codec& codec,
                                      std::size_t values) {

@@ -18,8 +18,8 @@ namespace {
 // Processes cannot wake one another, so a wait looks often at first, soon giving its core away each
 // time; on a busy machine one of those may take milliseconds, so naps follow.
 constexpr Duration kBusyInSegment = std::chrono::microseconds(200);
-constexpr Duration kShortestNap = std::chrono::microseconds(20);
-constexpr Duration kLongestNap = std::chrono::milliseconds(1);
+constexpr Duration kShortestSharedNap = std::chrono::microseconds(20);
+constexpr Duration kLongestSharedNap = std::chrono::milliseconds(1);
 constexpr int kLooksForACause = 1000;
 
 /// What rank 0 tells of the segment that it has made; no name: it could not.
@@ -161,7 +161,7 @@ bool SharedGroup::await(std::uint32_t generation, const Call& call) {
     if (complete()) return true;
   }
   const TimePoint end = deadline_ < kNever - begin ? begin + deadline_ : kNever;
-  for (Duration nap = kShortestNap;; nap = std::min(2 * nap, kLongestNap)) {
+  for (Duration nap = kShortestSharedNap;; nap = std::min(2 * nap, kLongestSharedNap)) {
     std::string why = end_cause();
     const TimePoint now = clock.now();
     if (why.empty() && now >= end) {

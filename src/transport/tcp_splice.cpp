@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{64} << 10;
 constexpr int kReadsPerTurn = 4;  // of one end, before other connections have theirs
-constexpr Duration kLastWords = std::chrono::seconds(2);
+constexpr Duration kLastWordsOfSplice = std::chrono::seconds(2);
 
 }  // namespace
 
@@ -61,7 +61,7 @@ bool TcpSplice::advance(const std::vector<Waited>& all, TimePoint now) {
   if (to_[other].empty() && !told_) {
     ends_[other].finish_writing();
     told_ = true;
-    over_at_ = now + kLastWords;
+    over_at_ = now + kLastWordsOfSplice;
   }
   return now < over_at_ && !(told_ && other_ended_);
 }

@@ -22,7 +22,7 @@ using rendezvous::kLooks;
 
 // The others are mostly a few microseconds away; where ranks outnumber cores, giving the core away
 // is what brings them here, but on a busy machine each time may take milliseconds. Then a sleep.
-constexpr Duration kBusy = std::chrono::microseconds(50);
+constexpr Duration kBusyThreads = std::chrono::microseconds(50);
 
 std::int64_t milliseconds(Duration duration) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(duration).count();
@@ -34,7 +34,7 @@ bool Gate::await(const std::function<bool()>& ready, Duration patience) {
   for (int look = 0; look < kLooks; ++look) {
     if (ready()) return true;
   }
-  for (const TimePoint begin = clock_.now(); clock_.now() - begin < kBusy;) {
+  for (const TimePoint begin = clock_.now(); clock_.now() - begin < kBusyThreads;) {
     std::this_thread::yield();
     if (ready()) return true;
   }

@@ -17,7 +17,7 @@
 namespace isthmus {
 namespace {
 
-constexpr Duration kLook = std::chrono::milliseconds(200);
+constexpr Duration kEnrolmentLook = std::chrono::milliseconds(200);
 constexpr Duration kAskAgain = std::chrono::seconds(2);
 constexpr int kRefusals = 3;  // in a row: a running hub hears of a new invitation within seconds
 constexpr int kEnrolmentEvents = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
@@ -120,7 +120,7 @@ EnrolOutcome enrol(const Enrolment& enrolment, Runtime& runtime, TimePoint deadl
     bool refused = false;
     while (runtime.clock().now() < end) {
       check();
-      call.wait(std::min(kLook, end - runtime.clock().now()));
+      call.wait(std::min(kEnrolmentLook, end - runtime.clock().now()));
       call.take_news(trouble);
       if (call.refused() && !std::exchange(refused, true) && ++refusals == kRefusals) {
         return {.answer = {.why = "it does not know this invitation: it is of another hub's "
