@@ -5,11 +5,14 @@ T='src/transport'
 RULES = {
  'src/transport': [
   (T+'/wire', r'(byte_fields|frame|frame_bytes|frame_record|loss_cause|transport|mailbox|in_process_transport|plain_bytes|recording_transport|contributor_bits|mpi_calls|rank_names|note_stream|epoch)\.(h|cpp)|WIRE_FORMAT\.md|RECORDING_FORMAT\.md'),
-  (T+'/links/zmq', r'zmq_.*|link_dialling\..*|link_watch\..*'),
+  (T+'/links/zmq', r'tcp_counters.*|zmq_.*|link_dialling\..*|link_watch\..*'),
   (T+'/links/relay', r'relay.*|link_allowance.*'),
   (T+'/links/probe', r'probe_.*|link_(probe|survey|measurement)\..*'),
-  (T+'/links', r'link_.*|tcp_.*|stream_policy.*|send_budget.*|key_table.*|told_keys.*|announced_keys.*|name_lookup.*|network_transport.*|frame_queue.*|mpi_transport.*|greeting.*|liveness.*|congestion.*'),
+  (T+'/links/tcp', r'tcp_.*'),
+  (T+'/links', r'link_.*|stream_policy.*|send_budget.*|key_table.*|told_keys.*|announced_keys.*|name_lookup.*|network_transport.*|frame_queue.*|mpi_transport.*|greeting.*|liveness.*|congestion.*'),
   (T+'/collectives', r'communicator.*|.*_communicator.*|thread_.*|shared_.*|mpi_group.*|nccl_.*|mix_.*|collective_.*|rank_order.*|progress_queue.*|value_bytes.*|rendezvous_word.*'),
+  (T+'/exchange/joining', r'(joining_exchange|piece_|donor_throttle|retained_results).*'),
+  (T+'/exchange/tree', r'tree_.*'),
   (T+'/exchange', r'.*\.(h|cpp)$'),
  ],
  'src/inner/data': [('src/data', r'.*\.(h|cpp)$')],
@@ -22,7 +25,9 @@ RULES = {
  ],
  'src/core': [
   ('src/config/check', r'config_check.*'),
-  ('src/config', r'config.*|experiment.*|links_file.*|ways_file.*|link_trace.*|send_cap.*|device_request.*|recompute.*'),
+  ('src/config/load', r'config_load.*|ways_file.*|link_trace.*'),
+  ('src/config/schema', r'config_schema.*|send_cap.*|device_request.*|recompute.*|experiment\.h'),
+  ('src/config', r'config.*|experiment.*|links_file.*'),
   ('src/core/state', r'state_.*|checkpoint.*|safetensors.*|own_pages.*'),
   ('src/core/base', r'.*\.(h|cpp)$'),
  ],
@@ -39,7 +44,9 @@ RULES = {
   ('src/quant/cpu', r'.*(_avx2|_avx512|_portable|_x86)\.(h|cpp)|block_(kernels|lanes|loops|steps|statistics|coders).*|codec_isa.*|codec_kernels.*|select_top.*|lane_sums.*|ternary_loops.*'),
   ('src/quant/codecs', r'.*\.(h|cpp)$'),
  ],
+ 'src/plan': [('src/record', r'round_times\..*')],
  'src/report': [
+  ('src/record', r'tensorboard_.*|json_values.*'),
   ('src/report/data', r'cells.*|text\..*'),
   ('src/report/page', r'section_.*|page.*|assets\.h|axis.*|line_chart.*|figures.*|summary_table.*|comparison_(page|report|folder).*|report\..*|csv.*'),
   ('src/report/export', r'export_.*|tensorboard.*|trace_json.*'),
@@ -63,7 +70,7 @@ def g_rooms(path='layout/app_rooms.txt'):
     return out
 APP=g_rooms()
 for _b in list(APP):
-    if re.match(r"(cli|cli_.*|completion)\.(h|cpp)$",_b): APP[_b]="app/parse"
+    if re.match(r"(cli|cli_(?!errors).*|completion)\.(h|cpp)$",_b): APP[_b]="app/parse"
     if _b.startswith("main."): APP[_b]="app"
 def room(path):
     folder, base = os.path.split(path)

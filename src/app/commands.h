@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "app/progress.h"
+#include "app/progress_mode.h"
 #include "app/site_arguments.h"
 #include "app/terminal.h"
 #include "app/usage_error.h"

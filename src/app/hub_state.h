@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "app/commands.h"
+#include "app/site_arguments.h"
 #include "app/hub_board.h"
 #include "app/hub_keys.h"
 #include "app/hub_log.h"

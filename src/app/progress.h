@@ -9,12 +9,11 @@
 #include <string>
 #include <string_view>
 
+#include "app/progress_mode.h"
 #include "app/progress_update.h"
 #include "app/terminal.h"
 
 namespace isthmus::app {
-
-enum class ProgressMode { kAuto, kPlain, kNone, kJson };
 
 class Progress final : public ProgressView {
  public:
