@@ -2,7 +2,7 @@
 # ISTHMUS_CUDNN = AUTO: attention by cuDNN is built when CUDA's kernels are and its headers are found; ON:
 # configuring fails without them; OFF. Afterwards ISTHMUS_HAVE_CUDNN says which files a module takes.
 set_property(CACHE ISTHMUS_CUDNN PROPERTY STRINGS AUTO ON OFF)
-set(ISTHMUS_CUDNN_OLDEST 9.16)  # of cuDNN; kernels/cuda/cudnn_library.cpp says why
+set(ISTHMUS_CUDNN_OLDEST 9.16)  # of cuDNN; kernels/cuda/cudnn/cudnn_library.cpp says why
 set(ISTHMUS_CUDNN_FRONTEND_OLDEST 1.32)  # the oldest that it was compiled with; 1.14 asks for a device to check a graph
 set(ISTHMUS_HAVE_CUDNN OFF)
 set(ISTHMUS_CUDNN_STATE "off (ISTHMUS_CUDNN=OFF)")

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 
-#include "core/checkpoint.h"
-#include "core/hash.h"
-#include "core/json_input.h"
+#include "core/base/hash.h"
+#include "core/base/json_input.h"
+#include "core/state/checkpoint.h"
 #include "isthmus/errors.h"
 
 namespace {

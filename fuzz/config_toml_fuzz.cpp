@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/experiment.h"
+#include "config/schema/experiment.h"
 #include "isthmus/config.h"
 
 namespace {

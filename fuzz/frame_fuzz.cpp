@@ -10,9 +10,9 @@
 #include <memory>
 #include <vector>
 
-#include "core/hash.h"
-#include "transport/exchange_engine.h"
-#include "transport/frame.h"
+#include "core/base/hash.h"
+#include "transport/exchange/exchange_engine.h"
+#include "transport/wire/frame.h"
 
 namespace {
 

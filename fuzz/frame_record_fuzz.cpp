@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "core/hash.h"
-#include "transport/frame_record.h"
+#include "core/base/hash.h"
+#include "transport/wire/frame_record.h"
 
 namespace {
 

@@ -10,11 +10,11 @@
 #include <string>
 #include <string_view>
 
-#include "app/http_address.h"
-#include "app/http_message.h"
-#include "app/link_rendezvous.h"
-#include "app/usage_error.h"
+#include "app/observe/http_address.h"
+#include "app/observe/http_message.h"
 #include "isthmus/errors.h"
+#include "session/run/usage_error.h"
+#include "session/site/link_rendezvous.h"
 
 namespace {
 

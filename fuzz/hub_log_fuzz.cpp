@@ -8,9 +8,9 @@
 #include <span>
 #include <vector>
 
-#include "app/hub_log.h"
-#include "core/hash.h"
-#include "transport/byte_fields.h"
+#include "core/base/hash.h"
+#include "session/hub/hub_log.h"
+#include "transport/wire/byte_fields.h"
 
 namespace {
 

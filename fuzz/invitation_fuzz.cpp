@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "app/hub_keys.h"
-#include "app/invitation.h"
-#include "core/hash.h"
+#include "core/base/hash.h"
 #include "isthmus/errors.h"
-#include "transport/key_table.h"
+#include "session/hub/hub_keys.h"
+#include "session/site/invitation.h"
+#include "transport/links/key_table.h"
 
 namespace {
 

@@ -11,9 +11,9 @@
 #include <span>
 #include <vector>
 
-#include "transport/note_stream.h"
-#include "transport/piece_fetch.h"
-#include "transport/round_result.h"
+#include "transport/exchange/joining/piece_fetch.h"
+#include "transport/exchange/round_result.h"
+#include "transport/wire/note_stream.h"
 
 namespace {
 

@@ -14,7 +14,7 @@
 
 #include "choices.h"
 #include "link_peers.h"
-#include "transport/frame.h"
+#include "transport/wire/frame.h"
 
 namespace {
 

@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "transport/frame.h"
-#include "transport/link_message.h"
+#include "transport/links/link_message.h"
+#include "transport/wire/frame.h"
 
 namespace {
 

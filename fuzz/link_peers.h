@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "choices.h"
-#include "transport/link_engine.h"
+#include "transport/links/link_engine.h"
 
 namespace isthmus::fuzzing {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "core/link_trace.h"
+#include "config/load/link_trace.h"
 #include "isthmus/errors.h"
 
 namespace {

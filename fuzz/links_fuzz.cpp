@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/links_file.h"
+#include "config/links_file.h"
 
 namespace {
 

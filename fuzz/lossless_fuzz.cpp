@@ -6,7 +6,7 @@
 #include <cstring>
 #include <vector>
 
-#include "quant/lossless.h"
+#include "quant/codecs/lossless.h"
 
 namespace {
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "isthmus/errors.h"
-#include "transport/mix_table.h"
+#include "transport/collectives/mix_table.h"
 
 namespace {
 

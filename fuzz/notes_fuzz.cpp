@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <span>
 
-#include "app/site_notes.h"
+#include "session/site/site_notes.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace isthmus;

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "transport/probe_message.h"
+#include "transport/links/probe/probe_message.h"
 
 namespace {
 

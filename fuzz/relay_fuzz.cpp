@@ -7,7 +7,7 @@
 #include <cstring>
 #include <span>
 
-#include "transport/relay_message.h"
+#include "transport/links/relay/relay_message.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "core/safetensors.h"
+#include "core/state/safetensors.h"
 #include "isthmus/errors.h"
 
 namespace {

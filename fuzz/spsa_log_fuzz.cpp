@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "outer/spsa_log.h"
+#include "outer/parts/spsa_log.h"
 
 namespace {
 

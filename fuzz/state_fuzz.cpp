@@ -8,8 +8,8 @@
 #include <cstring>
 #include <vector>
 
-#include "core/hash.h"
-#include "core/state_bytes.h"
+#include "core/base/hash.h"
+#include "core/state/state_bytes.h"
 #include "isthmus/errors.h"
 
 namespace {

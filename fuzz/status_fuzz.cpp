@@ -5,10 +5,10 @@
 #include <cstdlib>
 #include <string>
 
-#include "app/run_status.h"
-#include "app/status_text.h"
-#include "app/terminal.h"
+#include "app/cli/terminal.h"
+#include "app/observe/status_text.h"
 #include "isthmus/errors.h"
+#include "record/run_status.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace isthmus;

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "inner/data/token_file.h"
+#include "data/token_file.h"
 #include "isthmus/errors.h"
 
 namespace {

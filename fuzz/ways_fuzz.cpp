@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/ways_file.h"
-#include "transport/reduction.h"
+#include "config/load/ways_file.h"
+#include "transport/exchange/reduction.h"
 
 namespace {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One element of Adam under moments that are given, and of the momentum that a worker of 1-bit Adam
-// sends (src/outer/one_bit_adam.h), for host and device. Each operation is rounded once.
+// sends (src/outer/methods/one_bit_adam.h), for host and device. Each operation is rounded once.
 #pragma once
 
 #include "kernels/host_device.h"

@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "kernels/fast_kernels.h"
 #include "kernels/gemm.h"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <type_traits>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "kernels/activation_math.h"
 #include "kernels/fast_kernels.h"
 

@@ -6,7 +6,7 @@
 #include <array>
 #include <string>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "isthmus/errors.h"
 #include "kernels/fast_kernels.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "kernels/gemm.h"
 #include "kernels/muon_math.h"
 #include "kernels/optimizer.h"

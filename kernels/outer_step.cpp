@@ -3,7 +3,7 @@
 // compiler's vectoriser; -ffp-contract=off keeps each operation's rounding.
 #include "kernels/outer_step.h"
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "kernels/outer_step_math.h"
 
 namespace isthmus::kernels {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <type_traits>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "kernels/fast_kernels.h"
 
 namespace isthmus::kernels {

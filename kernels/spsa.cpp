@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "kernels/fast_kernels.h"
 
 namespace isthmus::kernels {

@@ -6,7 +6,7 @@
 #include <bit>
 #include <cmath>
 
-#include "core/check.h"
+#include "core/base/check.h"
 
 namespace isthmus::kernels {
 namespace {

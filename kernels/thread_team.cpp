@@ -9,7 +9,7 @@
 #include <system_error>
 #include <utility>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "isthmus/errors.h"
 #include "kernels/thread_pinning.h"
 

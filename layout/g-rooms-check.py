@@ -22,7 +22,7 @@ for f in sorted(os.listdir(src)):
     if stem not in rooms: missing.append(f); continue
     out.append((f,rooms[stem]))
 print('missing',missing)
-outside=['src/plan/round_times.h record','src/plan/round_times.cpp record','src/report/tensorboard_event.h record','src/report/tensorboard_event.cpp record','src/report/tensorboard_scalars.h record','src/report/tensorboard_scalars.cpp record','src/report/json_values.h record','src/report/json_values.cpp record','src/report/no_value.h record']
+outside=['src/record/round_times.h record','src/record/round_times.cpp record','src/record/tensorboard_event.h record','src/record/tensorboard_event.cpp record','src/record/tensorboard_scalars.h record','src/record/tensorboard_scalars.cpp record','src/record/json_values.h record','src/record/json_values.cpp record','src/report/data/no_value.h record']
 allowed={o.split()[0][4:] for o in outside}
 open('layout/app_rooms.txt','w').write(''.join(f'{a} {b}\n' for a,b in out)+''.join(o+'\n' for o in outside))
 order=['record','session/run','session/site','session/hub','session','app/cli','app/observe','app/train','app/compare','app/commands','app/commands/bench','app/commands/plan']

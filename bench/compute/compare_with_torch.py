@@ -26,7 +26,7 @@ import subprocess
 import sys
 import time
 
-#                arch   L  d  heads kv  vocab  T  B  d_ff : as in src/inner/presets.cpp
+#                arch   L  d  heads kv  vocab  T  B  d_ff : as in src/inner/model/presets.cpp
 WORKLOADS = {
     "nano": ("gpt2", 4, 64, 4, 4, 256, 64, 32, 256),
     "tiny": ("gpt2", 4, 128, 4, 4, 256, 128, 16, 512),

@@ -27,14 +27,14 @@
 #include <utility>
 #include <vector>
 
-#include "core/hash.h"
-#include "core/system_runtime.h"
-#include "inner/gradient_shares.h"
-#include "inner/init.h"
-#include "inner/mesh_rank.h"
-#include "inner/presets.h"
-#include "transport/mpi_communicator.h"
-#include "transport/thread_communicator.h"
+#include "core/base/hash.h"
+#include "core/base/system_runtime.h"
+#include "inner/mesh/gradient_shares.h"
+#include "inner/mesh/mesh_rank.h"
+#include "inner/model/init.h"
+#include "inner/model/presets.h"
+#include "transport/collectives/mpi_communicator.h"
+#include "transport/collectives/thread_communicator.h"
 
 namespace isthmus {
 namespace {

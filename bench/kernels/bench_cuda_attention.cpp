@@ -21,7 +21,7 @@
 
 #include "isthmus/errors.h"
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/cudnn_attention.h"
+#include "kernels/cuda/cudnn/cudnn_attention.h"
 
 namespace isthmus::cuda {
 namespace {

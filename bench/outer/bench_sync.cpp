@@ -15,7 +15,7 @@
 
 #include "isthmus/codec.h"
 #include "isthmus/inner_loop.h"
-#include "outer/fragment_state.h"
+#include "outer/parts/fragment_state.h"
 
 namespace isthmus {
 namespace {

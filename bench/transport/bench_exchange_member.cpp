@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "core/freed_memory.h"
-#include "core/system_runtime.h"
+#include "core/base/freed_memory.h"
+#include "core/base/system_runtime.h"
 #include "exchange_trials.h"
-#include "transport/peer_exchange.h"
-#include "transport/tree_exchange.h"
-#include "transport/zmq_transport.h"
+#include "transport/exchange/peer_exchange.h"
+#include "transport/exchange/tree/tree_exchange.h"
+#include "transport/links/zmq/zmq_transport.h"
 
 namespace isthmus {
 namespace {

@@ -13,7 +13,7 @@
 #include "isthmus/config.h"
 #include "sim/run_simulated.h"
 #include "sim/topology.h"
-#include "transport/tree_exchange.h"
+#include "transport/exchange/tree/tree_exchange.h"
 
 namespace isthmus {
 namespace {

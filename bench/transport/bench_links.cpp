@@ -19,11 +19,11 @@
 #include <string_view>
 #include <vector>
 
-#include "core/freed_memory.h"
-#include "core/system_runtime.h"
-#include "transport/in_process_transport.h"
-#include "transport/run_in_process.h"
-#include "transport/zmq_transport.h"
+#include "core/base/freed_memory.h"
+#include "core/base/system_runtime.h"
+#include "transport/exchange/run_in_process.h"
+#include "transport/links/zmq/zmq_transport.h"
+#include "transport/wire/in_process_transport.h"
 
 namespace isthmus {
 

@@ -24,7 +24,7 @@
 #include "isthmus/errors.h"
 #include "isthmus/runtime.h"
 #include "isthmus/transport.h"
-#include "transport/tree_plan.h"
+#include "transport/exchange/tree/tree_plan.h"
 
 namespace isthmus {
 

@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "core/system_runtime.h"
+#include "core/base/system_runtime.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/system_runtime.h"
+#include "core/base/system_runtime.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {

@@ -66,7 +66,7 @@ struct TrainConfig {
   std::string kernels = "auto";            // instruction set, or "onednn"
   std::string attention = "own";           // on CUDA devices: own | cudnn
   std::string offload;  // folder of files that hold the training state; empty: it is in memory
-  std::string device = "auto";  // auto | cpu | cuda | cuda:N; core/device_request.h
+  std::string device = "auto";  // auto | cpu | cuda | cuda:N; config/schema/device_request.h
 };
 
 /// A count of steps given as "20 steps", 20, or "5%" of the run.

@@ -49,7 +49,8 @@ enum class LostContribution {
 enum class StalenessPenalty {
   kNone,      // 1
   kConstant,  // OuterOptions::staleness_constant
-  kGapAware,  // 1 + rate ratio * distance moved since / size of the excursion (src/outer/co2.h)
+  kGapAware,  // 1 + rate ratio * distance moved since / size of the excursion
+              // (src/outer/methods/co2.h)
 };
 struct OffsetsSpread {};  // offset of fragment p is floor(p * H / F)
 struct OffsetsZero {};    // all fragments together
@@ -135,9 +136,9 @@ struct RoundReport {
   std::uint64_t wire_bytes = 0;
   double delta_norm = 0;  // L2 norm of the reduced outer gradient (ddp: gradient)
   /// Of this worker's contribution, measured on a sample of its tiles that is the same on all
-  /// workers (src/outer/contribution_sample.h). Nothing where it was not counted, or where the
-  /// method does not measure it (ddp, the warm-up of the 1-bit methods, spsa).
-  /// |Dec(Enc(x)) - x| / |x| of what was encoded, x with the residual under error feedback.
+  /// workers (src/outer/parts/contribution_sample.h). Nothing where it was not counted, or where
+  /// the method does not measure it (ddp, the warm-up of the 1-bit methods, spsa). |Dec(Enc(x)) -
+  /// x| / |x| of what was encoded, x with the residual under error feedback.
   std::optional<double> codec_error = std::nullopt;
   /// Cosine of what it decodes to with the mean that came back: M orthogonal contributions of equal
   /// norm give 1 / sqrt(M) each, equal ones 1.

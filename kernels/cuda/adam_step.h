@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What 1-bit Adam does to flat arrays under its frozen variance (src/outer/one_bit_adam.h), on the
-// device and with the CPU's bits. Lanes with a variance are parts of the flat arrays of a model;
-// end to end they are the vector that is sent. All pointers are the device's, not overlapping.
+// What 1-bit Adam does to flat arrays under its frozen variance (src/outer/methods/one_bit_adam.h),
+// on the device and with the CPU's bits. Lanes with a variance are parts of the flat arrays of a
+// model; end to end they are the vector that is sent. All pointers are the device's, not
+// overlapping.
 #pragma once
 
 #include <cstdint>

@@ -12,7 +12,7 @@
 #include <string>
 #include <tuple>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "isthmus/errors.h"
 #include "kernels/cuda/cublas_calls.h"
 #include "kernels/cuda/matmul_finish.h"

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/muon_elements.h"

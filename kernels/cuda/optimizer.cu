@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each product and sum of an update is rounded on its own, in the order of
-// kernels/optimizer_fast.h. Every value is read and written once.
+// kernels/cpu/optimizer_fast.h. Every value is read and written once.
 #include <algorithm>
 
 #include "kernels/cuda/grid.h"

@@ -39,9 +39,9 @@ void divide(Stream& stream, std::size_t n, float by, float* sum);
 void delayed_nesterov_step(Stream& stream, const kernels::OuterStep& step, bool closes,
                            std::size_t n, float* x, const float* d, float* b, float* s);
 
-/// co2's step (src/outer/co2.h): d /= penalty; m = mu m + d; x -= eta clamp(m, -bound, bound), an
-/// infinite bound for none. m null: d takes its place. `moved` takes what x moved by, for its norm.
-/// 28 bytes with momentum.
+/// co2's step (src/outer/methods/co2.h): d /= penalty; m = mu m + d; x -= eta clamp(m, -bound,
+/// bound), an infinite bound for none. m null: d takes its place. `moved` takes what x moved by,
+/// for its norm. 28 bytes with momentum.
 void co2_step(Stream& stream, const kernels::OuterStep& step, float penalty, float bound,
               std::size_t n, float* x, float* d, float* m, float* moved);
 
@@ -52,8 +52,8 @@ void co2_step(Stream& stream, const kernels::OuterStep& step, float penalty, flo
 void gather_tiles(Stream& stream, std::size_t n, const float* x, const float* residual,
                   const std::uint32_t* tiles, std::size_t count, float* out);
 
-/// tile_sums[t] = sum of squares of tile t as outer/flat_view.h adds them up, (ceil(n / 4096),)
-/// double. 4 bytes.
+/// tile_sums[t] = sum of squares of tile t as outer/parts/flat_view.h adds them up, (ceil(n /
+/// 4096),) double. 4 bytes.
 void tile_squares(Stream& stream, std::size_t n, const float* x, double* tile_sums);
 /// The same, and *norm the root of their sum in order.
 void l2_norm(Stream& stream, std::size_t n, const float* x, double* tile_sums, double* norm);

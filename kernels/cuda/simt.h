@@ -11,7 +11,7 @@
 #ifdef __CUDACC__
 #include "kernels/cuda/simt_device.h"
 #else
-#include "kernels/cuda/emulated/simt.h"
+#include "cuda/emulated/simt.h"
 #endif
 
 namespace isthmus::cuda {

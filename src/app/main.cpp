@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "app/cli.h"
-#include "core/freed_memory.h"
-#include "core/open_files.h"
+#include "app/parse/cli.h"
+#include "core/base/freed_memory.h"
+#include "core/base/open_files.h"
 
 int main(int argc, char** argv) {
   isthmus::keep_freed_memory();

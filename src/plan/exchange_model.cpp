@@ -5,9 +5,9 @@
 #include <chrono>
 #include <cmath>
 
-#include "core/check.h"
-#include "core/hash.h"
-#include "transport/frame.h"
+#include "core/base/check.h"
+#include "core/base/hash.h"
+#include "transport/wire/frame.h"
 
 namespace isthmus::plan {
 namespace {

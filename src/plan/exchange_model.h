@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // When the data and the verdict of one round are where, as arithmetic on links (protocol:
-// src/transport/WIRE_FORMAT.md and peer_exchange.h). Rounds are laid on the links in the order in
-// which they begin; a protocol message waits for the data queued before it but takes no room
+// src/transport/wire/WIRE_FORMAT.md and peer_exchange.h). Rounds are laid on the links in the order
+// in which they begin; a protocol message waits for the data queued before it but takes no room
 // itself, being a hundred bytes.
 #pragma once
 
@@ -14,8 +14,8 @@
 #include "plan/critical_path.h"
 #include "plan/prediction.h"
 #include "sim/link_queue.h"
-#include "transport/reduction.h"
-#include "transport/tree_plan.h"
+#include "transport/exchange/reduction.h"
+#include "transport/exchange/tree/tree_plan.h"
 
 namespace isthmus::plan {
 
@@ -28,7 +28,8 @@ class ExchangeModel {
   /// RETURNS: by worker, when its result is whole.
   [[nodiscard]] std::vector<PathTime> exchange(std::int64_t elements,
                                                std::span<const PathTime> begin);
-  /// The same along a ring or a tree, as benchmarks play it (transport/tree_exchange.h).
+  /// The same along a ring or a tree, as benchmarks play it
+  /// (transport/exchange/tree/tree_exchange.h).
   [[nodiscard]] std::vector<PathTime> exchange_along(const TreePlan& plan,
                                                      std::span<const PathTime> begin);
   /// Everyone says DONE to worker 0 at whole[w]; it says COMMIT to all.

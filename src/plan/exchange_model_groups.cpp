@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A reduce in two levels on links (transport/reduction.h). A part goes four ways: to its group's
-// collector, as the group's mean to the owner, as the result back to the collectors and to their
-// groups. Frames get onto a link as they become ready, whichever way they go.
+// A reduce in two levels on links (transport/exchange/reduction.h). A part goes four ways: to its
+// group's collector, as the group's mean to the owner, as the result back to the collectors and to
+// their groups. Frames get onto a link as they become ready, whichever way they go.
 #include <cstdint>
 #include <map>
 #include <utility>
 
 #include "plan/exchange_model.h"
-#include "transport/frame.h"
+#include "transport/wire/frame.h"
 
 namespace isthmus::plan {
 

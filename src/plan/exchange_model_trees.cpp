@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// A mean along rings or trees on links (transport/tree_plan.h). A part goes up as sums and down as
-// the mean; frames get onto a link as they become ready, whichever way they go.
+// A mean along rings or trees on links (transport/exchange/tree/tree_plan.h). A part goes up as
+// sums and down as the mean; frames get onto a link as they become ready, whichever way they go.
 #include <algorithm>
 #include <map>
 #include <utility>
 
 #include "plan/exchange_model.h"
 #include "plan/exchange_ways.h"
-#include "transport/frame.h"
+#include "transport/wire/frame.h"
 
 namespace isthmus::plan {
 

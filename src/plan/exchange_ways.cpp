@@ -8,7 +8,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/check.h"
+#include "core/base/check.h"
 
 namespace isthmus {
 namespace {

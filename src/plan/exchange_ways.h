@@ -10,7 +10,7 @@
 #include "plan/prediction.h"
 #include "sim/link.h"
 #include "sim/link_shares.h"
-#include "transport/tree_plan.h"
+#include "transport/exchange/tree/tree_plan.h"
 
 namespace isthmus {
 

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "core/check.h"
-#include "inner/embedding_rows.h"
+#include "core/base/check.h"
+#include "inner/model/embedding_rows.h"
 #include "kernels/cross_entropy.h"
 #include "kernels/muon.h"
 #include "plan/mesh_passes.h"
@@ -30,7 +30,7 @@ struct State {
   std::int64_t buckets = 0;  // of the buffers in which buckets come and go
 };
 
-/// Values of a stage's buffers (inner/parameter_buckets.h).
+/// Values of a stage's buffers (inner/mesh/parameter_buckets.h).
 std::int64_t bucket_values(const ModelShape& shape, const StageShare& stage) {
   std::int64_t in_layers = 0, before = 0, after = 0;
   for (const TensorShare& tensor : stage.tensors) {

@@ -4,7 +4,7 @@
 //
 // Tensor parallelism is Megatron-LM's (arXiv:1909.08053 §3), with the sequence split between the
 // pairs on demand (Korthikanti et al. arXiv:2205.05198); ZeRO is arXiv:1910.02054 over the
-// data-parallel ranks; pipelines are inner/pipeline_schedule.h. Pure functions; any thread.
+// data-parallel ranks; pipelines are inner/mesh/pipeline_schedule.h. Pure functions; any thread.
 //
 // Values are held as this program holds them: weights, gradients and moments as fp32, the residual
 // stream as fp32 too, other activations as bf16 under `bf16`. So with AdamW and P values a rank has
@@ -17,10 +17,10 @@
 #include <string>
 #include <vector>
 
-#include "inner/model_layout.h"
-#include "inner/pipeline_schedule.h"
+#include "inner/mesh/pipeline_schedule.h"
+#include "inner/model/model_layout.h"
 #include "isthmus/config.h"
-#include "outer/lane_memory.h"
+#include "outer/place/lane_memory.h"
 
 namespace isthmus::plan {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/mesh_passes.h"
 
-#include "inner/rank_layout.h"
+#include "inner/mesh/rank_layout.h"
 
 namespace isthmus::plan {
 namespace {

@@ -3,8 +3,8 @@
 // arrays each gone through once, which memory bounds rather than arithmetic. Pure functions.
 //
 // Of a token and layer, d the stream's width, a queries, k keys, f feed-forward (a, k and f a
-// rank's own), stream fp32, the rest `wide`, as the blocks go through them (inner/llama.cpp,
-// inner/gpt2.cpp):
+// rank's own), stream fp32, the rest `wide`, as the blocks go through them (inner/model/llama.cpp,
+// inner/model/gpt2.cpp):
 //   a norm, forward    x read, y written; two a layer, one before the head
 //   a norm, backward   dy, x and the stream's gradient read, that written
 //   Llama              rotary 2 (a + k) each way; SwiGLU 3 f forward, 5 f backward

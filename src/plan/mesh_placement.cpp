@@ -5,8 +5,8 @@
 #include <array>
 #include <set>
 
-#include "core/check.h"
-#include "inner/mesh.h"
+#include "core/base/check.h"
+#include "inner/mesh/mesh.h"
 
 namespace isthmus::plan {
 

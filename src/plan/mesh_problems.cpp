@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "inner/mesh.h"
-#include "inner/mesh_rules.h"
+#include "inner/mesh/mesh.h"
+#include "inner/mesh/mesh_rules.h"
 #include "isthmus/errors.h"
 #include "plan/mesh_cost.h"
 

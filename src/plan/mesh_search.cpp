@@ -7,7 +7,7 @@
 #include <array>
 #include <iterator>
 
-#include "core/units.h"
+#include "core/base/units.h"
 
 namespace isthmus::plan {
 namespace {

@@ -5,8 +5,8 @@
 #include <array>
 #include <string_view>
 
-#include "inner/mesh_rules.h"
-#include "inner/rank_layout.h"
+#include "inner/mesh/mesh_rules.h"
+#include "inner/mesh/rank_layout.h"
 
 namespace isthmus::plan {
 namespace {

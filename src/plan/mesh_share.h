@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "inner/embedding_rows.h"
-#include "inner/model_layout.h"
+#include "inner/model/embedding_rows.h"
+#include "inner/model/model_layout.h"
 #include "plan/mesh_cost.h"
 
 namespace isthmus::plan {

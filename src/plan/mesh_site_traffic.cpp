@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What goes between the first process of a site, which has the canonical weights and gradients, and
-// the others (inner/canonical_exchange.h).
-#include "inner/canonical_exchange.h"
-#include "inner/gradient_buckets.h"
+// the others (inner/mesh/canonical_exchange.h).
+#include "inner/mesh/canonical_exchange.h"
+#include "inner/mesh/gradient_buckets.h"
 #include "plan/mesh_traffic.h"
 
 namespace isthmus::plan {

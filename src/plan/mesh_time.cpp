@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "core/check.h"
-#include "inner/pipeline_schedule_check.h"
+#include "core/base/check.h"
+#include "inner/mesh/pipeline_schedule_check.h"
 
 namespace isthmus::plan {
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "inner/gradient_buckets.h"
-#include "inner/local_values.h"
+#include "inner/mesh/gradient_buckets.h"
+#include "inner/model/local_values.h"
 #include "isthmus/codec.h"
 
 namespace isthmus::plan {
@@ -170,7 +170,7 @@ std::int64_t message_bytes(const MeshWorkload& workload, const MeshChoice& choic
 
 namespace {
 
-/// Values of the parts in which gradients and weights come and go (inner/parameter_buckets.h).
+/// Values of the parts in which gradients and weights come and go (inner/mesh/parameter_buckets.h).
 struct Parts {
   std::int64_t before = 0, layer = 0, after = 0;
   std::int64_t layers = 0;

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "inner/mesh_rules.h"
-#include "inner/rank_layout.h"
+#include "inner/mesh/mesh_rules.h"
+#include "inner/mesh/rank_layout.h"
 #include "plan/mesh_search.h"
 
 namespace isthmus::plan {

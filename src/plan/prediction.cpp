@@ -9,11 +9,11 @@
 #include <deque>
 #include <utility>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "plan/critical_path.h"
 #include "plan/exchange_model.h"
 #include "plan/prediction_terms.h"
-#include "plan/round_times.h"
+#include "record/round_times.h"
 
 namespace isthmus {
 namespace plan {

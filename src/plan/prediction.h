@@ -18,13 +18,13 @@
 #include <string_view>
 #include <vector>
 
-#include "core/step_shares.h"
+#include "core/base/step_shares.h"
 #include "isthmus/inner_loop.h"
 #include "isthmus/outer.h"
 #include "isthmus/transport.h"
 #include "isthmus/types.h"
 #include "sim/link.h"
-#include "transport/reduction.h"
+#include "transport/exchange/reduction.h"
 
 namespace isthmus {
 
@@ -35,7 +35,7 @@ struct PlannedFragment {
   double ready = 1;         // share of the inner step at which its values are final
 };
 
-class RoundTimes;  // plan/round_times.h
+class RoundTimes;  // record/round_times.h
 
 struct PredictionInput {
   int workers = 1;

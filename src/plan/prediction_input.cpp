@@ -4,10 +4,10 @@
 #include <map>
 
 #include "isthmus/errors.h"
-#include "outer/buckets.h"
-#include "outer/schedule.h"
-#include "outer/settings.h"
-#include "outer/zero_one_schedule.h"
+#include "outer/parts/buckets.h"
+#include "outer/parts/schedule.h"
+#include "outer/parts/settings.h"
+#include "outer/parts/zero_one_schedule.h"
 #include "plan/prediction.h"
 
 namespace isthmus {

@@ -9,7 +9,7 @@
 #include <iterator>
 #include <optional>
 
-#include "core/units.h"
+#include "core/base/units.h"
 #include "sim/link.h"
 
 namespace isthmus {

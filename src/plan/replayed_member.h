@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One member of the exchange, as far as its clock goes: which frames a frame that comes in lets out
-// (transport/exchange_round.cpp and commit_protocol.cpp without values and without loss).
+// (transport/exchange/exchange_round.cpp and commit_protocol.cpp without values and without loss).
 // Rounds are counted in the order in which they begin, which is the same on all members.
 #pragma once
 

@@ -10,7 +10,7 @@
 #include <numeric>
 #include <queue>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "plan/replayed_member.h"
 #include "sim/link_queue.h"
 

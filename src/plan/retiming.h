@@ -3,11 +3,11 @@
 //
 // The losses of a run at its steps do not depend on its links, as long as what it sends and when is
 // fixed by its configuration (plan/run_program.h says where it is not). So its clock can be played
-// again by itself: the workers' programs, the frames of the exchange (src/transport/WIRE_FORMAT.md)
-// and the links' own queues (sim/link_queue.h), in integers of nanoseconds and in the order in
-// which SimWorld would have them. The times are those that simulating the run anew would give, to
-// the nanosecond; tests/plan/retiming_test.cpp holds them against it. report/assets/retime.js is
-// the same in the page. Pure functions; any thread.
+// again by itself: the workers' programs, the frames of the exchange
+// (src/transport/wire/WIRE_FORMAT.md) and the links' own queues (sim/link_queue.h), in integers of
+// nanoseconds and in the order in which SimWorld would have them. The times are those that
+// simulating the run anew would give, to the nanosecond; tests/plan/retiming_test.cpp holds them
+// against it. report/assets/retime.js is the same in the page. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>

@@ -6,9 +6,9 @@
 #include <memory>
 #include <utility>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "plan/prediction.h"
-#include "transport/reduction.h"
+#include "transport/exchange/reduction.h"
 
 namespace isthmus {
 namespace {

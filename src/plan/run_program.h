@@ -18,7 +18,7 @@
 
 #include "isthmus/inner_loop.h"
 #include "isthmus/outer.h"
-#include "transport/reduction.h"
+#include "transport/exchange/reduction.h"
 
 namespace isthmus {
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/check.h"
+#include "core/base/check.h"
 
 namespace isthmus {
 namespace {

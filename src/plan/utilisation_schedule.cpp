@@ -9,12 +9,12 @@
 #include <cmath>
 #include <map>
 
-#include "core/suggest.h"
-#include "core/units.h"
+#include "core/base/suggest.h"
+#include "core/base/units.h"
 #include "isthmus/codec.h"
 #include "isthmus/errors.h"
-#include "outer/schedule.h"
-#include "outer/settings.h"
+#include "outer/parts/schedule.h"
+#include "outer/parts/settings.h"
 
 namespace isthmus {
 namespace {

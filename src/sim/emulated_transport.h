@@ -9,10 +9,10 @@
 #include <memory>
 #include <vector>
 
-#include "core/events.h"
+#include "core/base/events.h"
 #include "isthmus/runtime.h"
 #include "sim/link.h"
-#include "transport/transport.h"
+#include "transport/wire/transport.h"
 
 namespace isthmus {
 

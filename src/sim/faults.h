@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "isthmus/types.h"
 
 namespace isthmus {

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "isthmus/errors.h"
 #include "sim/wide.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "sim/wide.h"
 
 namespace isthmus {

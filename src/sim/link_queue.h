@@ -9,7 +9,7 @@
 #include <utility>
 #include <variant>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "isthmus/types.h"
 #include "sim/link.h"
 #include "sim/rate_profile.h"

@@ -6,8 +6,8 @@
 #include <cstddef>
 #include <limits>
 
-#include "core/check.h"
-#include "transport/measured_shares.h"
+#include "core/base/check.h"
+#include "transport/exchange/measured_shares.h"
 
 namespace isthmus {
 

@@ -20,8 +20,8 @@ namespace isthmus {
 [[nodiscard]] std::vector<double> lines_by_rates(const std::vector<double>& rates,
                                                  std::size_t members);
 
-/// Shares of the owners in a reduce by their lines (shares_by_lines, transport/measured_shares.h):
-/// a member's line is its best link, the worse of both ways.
+/// Shares of the owners in a reduce by their lines (shares_by_lines,
+/// transport/exchange/measured_shares.h): a member's line is its best link, the worse of both ways.
 /// links: members x members, row-major [from][to]; a rate of 0 is a free link. owners: by member, 0
 /// for who may own nothing; none: all may.
 [[nodiscard]] std::vector<std::uint32_t> shares_by_links(

@@ -6,10 +6,10 @@
 #include <deque>
 #include <utility>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "isthmus/errors.h"
 #include "sim/link_queue.h"
-#include "transport/mailbox.h"
+#include "transport/wire/mailbox.h"
 
 namespace isthmus {
 namespace {

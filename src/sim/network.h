@@ -10,12 +10,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/events.h"
+#include "core/base/events.h"
 #include "sim/faults.h"
 #include "sim/link.h"
 #include "sim/rate_profile.h"
 #include "sim/world.h"
-#include "transport/transport.h"
+#include "transport/wire/transport.h"
 
 namespace isthmus {
 

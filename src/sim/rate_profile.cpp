@@ -7,7 +7,7 @@
 #include <cmath>
 #include <utility>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {

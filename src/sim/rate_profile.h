@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/link_trace.h"
+#include "config/load/link_trace.h"
 #include "isthmus/types.h"
 
 namespace isthmus {

@@ -11,7 +11,7 @@
 
 #include "isthmus/errors.h"
 #include "sim/rank_runtime.h"
-#include "transport/frame.h"
+#include "transport/wire/frame.h"
 
 namespace isthmus {
 namespace {

@@ -12,7 +12,7 @@
 #include "isthmus/transport.h"
 #include "sim/network.h"
 #include "sim/world.h"
-#include "transport/peer_exchange.h"
+#include "transport/exchange/peer_exchange.h"
 
 namespace isthmus {
 

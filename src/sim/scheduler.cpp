@@ -10,7 +10,7 @@
 #include <string>
 #include <system_error>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "sim/wait_queue.h"
 
 namespace isthmus {

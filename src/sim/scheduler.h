@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "isthmus/runtime.h"
 #include "sim/trace_hash.h"
 #include "sim/world.h"

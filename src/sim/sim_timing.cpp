@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/system_runtime.h"
+#include "core/base/system_runtime.h"
 #include "sim/world.h"
 
 namespace isthmus {

@@ -12,7 +12,7 @@
 #include <limits>
 #include <utility>
 
-#include "core/check.h"
+#include "core/base/check.h"
 
 namespace isthmus {
 

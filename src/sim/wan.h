@@ -20,7 +20,7 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "isthmus/runtime.h"
 #include "sim/tun_device.h"
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "core/check.h"
+#include "core/base/check.h"
 
 namespace isthmus {
 

@@ -6,7 +6,7 @@
 #include <limits>
 #include <numeric>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "sim/wide.h"
 
 namespace isthmus {

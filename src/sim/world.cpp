@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "sim/scheduler.h"
 #include "sim/wait_queue.h"
 

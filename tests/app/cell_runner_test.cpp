@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cells side by side: what goes wrong between them ends the comparison with its cause.
-#include "app/cell_runner.h"
+#include "app/compare/cell_runner.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include "core/storage.h"
+#include "core/base/storage.h"
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // cells.jsonl survives whatever ends the program: what was added is there, what was torn is not.
-#include "app/cell_store.h"
+#include "app/compare/cell_store.h"
 
 #include <gtest/gtest.h>
 
-#include "core/storage_faults.h"
+#include "core/base/storage_faults.h"
 #include "core/temporary_directory.h"
 
 namespace isthmus::app {

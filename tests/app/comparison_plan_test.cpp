@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which cells a comparison takes, in which order, and that the order does not matter.
-#include "app/comparison_plan.h"
+#include "app/compare/comparison_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <cmath>
 #include <set>
 
-#include "app/cell_runner.h"
-#include "app/commands.h"
-#include "app/comparison_checks.h"
+#include "app/cli/commands.h"
+#include "app/compare/cell_runner.h"
+#include "app/compare/comparison_checks.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::app {

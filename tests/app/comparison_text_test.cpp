@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A comparison on the terminal: aligned, never wider than 100 columns, no bare "inf" or "nan".
-#include "app/comparison_text.h"
+#include "app/compare/comparison_text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "app/terminal.h"
+#include "app/cli/terminal.h"
 
 namespace isthmus::app {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "app/config_difference.h"
+#include "session/run/config_difference.h"
 
 #include <gmock/gmock.h>
 

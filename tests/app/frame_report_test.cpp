@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a recording says of rounds that took long: each cause made by hand, and told.
-#include "app/frame_report.h"
+#include "app/commands/bench/frame_report.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "app/http_server.h"
+#include "app/observe/http_server.h"
 
 #include <gmock/gmock.h>
 
 #include <array>
 
-#include "app/http_client.h"
-#include "app/wall_clock.h"
-#include "core/system_runtime.h"
+#include "app/observe/http_client.h"
+#include "core/base/system_runtime.h"
 #include "isthmus/errors.h"
+#include "record/wall_clock.h"
 
 namespace isthmus::app {
 namespace {

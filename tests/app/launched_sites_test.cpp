@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which sites are started again, with shells that stand in for them.
-#include "app/launched_sites.h"
+#include "app/commands/launched_sites.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

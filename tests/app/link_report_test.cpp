@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measured links as a table, JSON lines and a links file; the line by which two machines meet.
-#include "app/link_report.h"
+#include "app/commands/bench/link_report.h"
 
 #include <gmock/gmock.h>
 #include <unistd.h>
@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "app/link_rendezvous.h"
-#include "core/links_file.h"
+#include "config/links_file.h"
+#include "session/site/link_rendezvous.h"
 #include "sim/topology.h"
 
 namespace isthmus::app {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What runs are sure to need, and those that are sure not to fit.
-#include "app/memory_check.h"
+#include "app/train/memory_check.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,14 +13,14 @@
 #include <string>
 #include <vector>
 
-#include "app/commands.h"
-#include "app/run_parts.h"
-#include "app/site_lanes.h"
-#include "core/freed_memory.h"
-#include "core/system_runtime.h"
-#include "core/units.h"
+#include "app/cli/commands.h"
+#include "app/train/run_parts.h"
+#include "app/train/site_lanes.h"
+#include "core/base/freed_memory.h"
+#include "core/base/system_runtime.h"
+#include "core/base/units.h"
 #include "isthmus/errors.h"
-#include "transport/thread_communicator.h"
+#include "transport/collectives/thread_communicator.h"
 
 namespace isthmus::app {
 namespace {

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <string>
 
-#include "app/memory_check.h"
+#include "app/train/memory_check.h"
 #include "core/temporary_directory.h"
 
 namespace isthmus::app {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "app/progress.h"
+#include "app/observe/progress.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 
 #include <filesystem>
 
-#include "core/log.h"
+#include "core/base/log.h"
 #include "core/temporary_directory.h"
 
 namespace isthmus::app {

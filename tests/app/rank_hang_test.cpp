@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "app/rank_hang.h"
+#include "app/train/rank_hang.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

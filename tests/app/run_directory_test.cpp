@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "app/run_directory.h"
+#include "record/run_directory.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "app/model_json.h"
-#include "core/storage_faults.h"
+#include "app/train/model_json.h"
+#include "core/base/storage_faults.h"
 #include "core/temporary_directory.h"
 
 namespace isthmus::app {

@@ -7,13 +7,13 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "app/run_status.h"
-#include "app/run_watch.h"
-#include "app/status_folder.h"
-#include "app/status_metrics.h"
-#include "app/status_text.h"
+#include "app/observe/run_watch.h"
+#include "app/observe/status_folder.h"
+#include "app/observe/status_metrics.h"
+#include "app/observe/status_text.h"
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"
+#include "record/run_status.h"
 
 namespace isthmus::app {
 namespace {

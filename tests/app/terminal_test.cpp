@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "app/terminal.h"
+#include "app/cli/terminal.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "app/text_table.h"
+#include "app/cli/text_table.h"
 #include "core/temporary_directory.h"
 
 namespace isthmus::app {

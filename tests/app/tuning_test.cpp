@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where follow-up trials go, on made-up losses.
-#include "app/tuning.h"
+#include "app/compare/tuning.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

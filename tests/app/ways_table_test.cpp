@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tables of ways (net.shares = "table"): what is chosen for which size, that rounds take as long as
 // the table says, and that no bit depends on it in memory, in simulation or over sockets.
-#include "app/ways_table.h"
+#include "app/commands/bench/ways_table.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -11,16 +11,16 @@
 #include <map>
 #include <string>
 
-#include "app/commands.h"
-#include "app/owner_shares.h"
-#include "app/played_ways.h"
-#include "core/system_runtime.h"
+#include "app/cli/commands.h"
+#include "app/commands/bench/played_ways.h"
+#include "core/base/system_runtime.h"
 #include "isthmus/errors.h"
 #include "plan/prediction.h"
+#include "session/run/owner_shares.h"
 #include "sim/run_simulated.h"
 #include "sim/topology.h"
+#include "transport/exchange/run_in_process.h"
 #include "transport/naive_mean.h"
-#include "transport/run_in_process.h"
 #include "transport/zmq_members.h"
 
 namespace isthmus::app {

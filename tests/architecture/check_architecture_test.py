@@ -29,9 +29,9 @@ class RulesTest(unittest.TestCase):
 
     def test_layers(self):
         self.assert_clean("src/outer/a.cpp", '#include "transport/t.h"\n#include "outer/b.h"\n')
-        self.assert_breach("layers", "src/outer/a.cpp", '#include "inner/model.h"\n')
+        self.assert_breach("layers", "src/outer/a.cpp", '#include "inner/model/model.h"\n')
         self.assert_breach("layers", "src/sim/a.cpp", '#include "outer/strategy.h"\n')
-        self.assert_breach("layers", "kernels/a.cpp", '#include "quant/codec_math.h"\n')
+        self.assert_breach("layers", "kernels/a.cpp", '#include "quant/math/codec_math.h"\n')
         self.assert_breach("layers", "src/inner/a.h", '#include "isthmus/outer.h"\n')
         self.assert_breach("layers", "src/inner/a.h", '#include "model.h"\n')
 
@@ -43,7 +43,7 @@ class RulesTest(unittest.TestCase):
                            "isthmus_module(outer\n SOURCES a.cpp\n DEPENDS core inner\n LINKS x)", head)
 
     def test_owners(self):
-        self.assert_clean("src/core/rng.cpp", "#include <Random123/philox.h>\n#include <cmath>\n")
+        self.assert_clean("src/core/base/rng.cpp", "#include <Random123/philox.h>\n#include <cmath>\n")
         self.assert_breach("owners", "src/inner/a.cpp", "#include <Random123/philox.h>\n")
         self.assert_breach("owners", "src/outer/a.cpp", "#include <tl/expected.hpp>\n")
         self.assert_breach("owners", "src/core/a.cpp", "#include <boost/asio.hpp>\n")
@@ -54,7 +54,7 @@ class RulesTest(unittest.TestCase):
                      'auto e = std::getenv("HOME");']:
             self.assert_breach("seam", "src/outer/a.cpp", line + "\n")
         self.assert_clean("src/outer/a.cpp", "// std::thread is not used\nauto s = \"rand()\";\n")
-        self.assert_clean("src/core/system_runtime.cpp", "std::thread t(f);\n")
+        self.assert_clean("src/core/base/system_runtime.cpp", "std::thread t(f);\n")
 
     def test_order(self):
         self.assert_breach("order", "src/transport/a.h", "std::unordered_map<int, int> m;\n")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/checkpoint.h"
+#include "core/state/checkpoint.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "core/storage_faults.h"
+#include "core/base/storage_faults.h"
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"
 

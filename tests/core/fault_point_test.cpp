@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/fault_point.h"
+#include "core/base/fault_point.h"
 
 #include <gtest/gtest.h>
 

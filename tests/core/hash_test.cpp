@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/hash.h"
+#include "core/base/hash.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "core/rng.h"
-#include "core/storage.h"
+#include "core/base/rng.h"
+#include "core/base/storage.h"
 #include "core/temporary_directory.h"
 
 namespace isthmus {

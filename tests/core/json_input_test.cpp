@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole numbers in JSON and CBOR that anybody may have written.
-#include "core/json_input.h"
+#include "core/base/json_input.h"
 
 #include <gtest/gtest.h>
 

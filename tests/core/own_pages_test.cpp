@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/own_pages.h"
+#include "core/state/own_pages.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>

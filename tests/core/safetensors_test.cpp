@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/safetensors.h"
+#include "core/state/safetensors.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/state_bytes.h"
+#include "core/state/state_bytes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <cstring>
 #include <limits>
 
-#include "core/hash.h"
+#include "core/base/hash.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/state_memory.h"
+#include "core/state/state_memory.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/state_pager.h"
+#include "core/state/state_pager.h"
 #include "isthmus/errors.h"
 #include "temporary_directory.h"
 

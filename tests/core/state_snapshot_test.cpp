@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/state_snapshot.h"
+#include "core/state/state_snapshot.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/storage.h"
+#include "core/base/storage.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/storage_faults.h"
+#include "core/base/storage_faults.h"
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What only the real machine's runtime has: real time, and threads that really run at once. What
 // every runtime must do is in tests/transport/conformance_test.cpp.
-#include "core/system_runtime.h"
+#include "core/base/system_runtime.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/units.h"
+#include "core/base/units.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/suggest.h"
+#include "core/base/suggest.h"
 
 namespace isthmus {
 namespace {

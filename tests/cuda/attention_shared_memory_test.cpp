@@ -3,7 +3,7 @@
 // capability 8.6, 8.9 and 12.0.
 #include "cuda/training_case.h"
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/emulated/runtime.h"
+#include "tests/cuda/emulated/runtime.h"
 
 namespace isthmus::cuda {
 namespace {

@@ -3,8 +3,8 @@
 #include "cuda/device_test.h"
 #include "isthmus/errors.h"
 #include "quant/codec_values.h"
-#include "quant/cuda_codec.h"
-#include "quant/cuda_codec_timing.h"
+#include "quant/cuda/cuda_codec.h"
+#include "quant/cuda/cuda_codec_timing.h"
 
 namespace isthmus::cuda {
 namespace {

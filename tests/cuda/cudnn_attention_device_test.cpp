@@ -2,7 +2,7 @@
 // Attention by cuDNN against the plain loops in double on the same values: on a device, and on the
 // emulated one, which has loops in its place.
 #include "cuda/attention_device_case.h"
-#include "kernels/cuda/cudnn_attention.h"
+#include "kernels/cuda/cudnn/cudnn_attention.h"
 
 namespace isthmus::cuda {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What cuDNN is told of our layouts, and what it is not asked for. Needs neither cuDNN nor a
 // device.
-#include "kernels/cuda/cudnn_layout.h"
+#include "kernels/cuda/cudnn/cudnn_layout.h"
 
 #include <gmock/gmock.h>
 

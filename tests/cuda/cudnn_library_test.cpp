@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loading cuDNN, and what its frontend says to our graphs. No device is touched; without a cuDNN on
 // this machine the second part skips by name.
-#include "kernels/cuda/cudnn_library.h"
+#include "kernels/cuda/cudnn/cudnn_library.h"
 
 #include <gmock/gmock.h>
 
-#include "kernels/cuda/cudnn_attention.h"
+#include "kernels/cuda/cudnn/cudnn_attention.h"
 
 namespace isthmus::cuda {
 namespace {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "isthmus/errors.h"
-#include "kernels/cuda/cudnn_attention.h"
+#include "kernels/cuda/cudnn/cudnn_attention.h"
 
 namespace isthmus::cuda {
 namespace {

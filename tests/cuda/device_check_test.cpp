@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // A device that fails, or computes wrong things, is found out before a run is given to it.
-#include "inner/device_check.h"
+#include "inner/cuda/device_check.h"
 
 #include <gmock/gmock.h>
 
 #include "cuda/training_case.h"
-#include "kernels/cuda/emulated/runtime.h"
+#include "tests/cuda/emulated/runtime.h"
 
 namespace isthmus {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a run does about a device that fails its check.
-#include "app/device_choice.h"
+#include "app/train/device_choice.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "app/commands.h"
-#include "app/training_plan.h"
-#include "inner/model_layout.h"
+#include "app/cli/commands.h"
+#include "app/train/training_plan.h"
+#include "inner/model/model_layout.h"
 #include "isthmus/errors.h"
-#include "kernels/cuda/emulated/runtime.h"
+#include "tests/cuda/emulated/runtime.h"
 
 namespace isthmus::app {
 namespace {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "kernels/cuda/device.h"
 
 namespace isthmus::cuda {

@@ -5,8 +5,8 @@
 
 #include "cuda/device_test.h"
 #include "kernels/bf16.h"
-#include "kernels/cuda/emulated/runtime.h"
 #include "kernels/cuda/simt.h"
+#include "tests/cuda/emulated/runtime.h"
 
 namespace isthmus::cuda {
 namespace {

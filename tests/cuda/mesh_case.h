@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cuda/training_case.h"
-#include "inner/cuda_mesh.h"
+#include "inner/cuda/cuda_mesh.h"
 
 namespace isthmus {
 

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "cuda/mesh_case.h"
-#include "inner/samples.h"
+#include "inner/model/samples.h"
 #include "test_weight.h"
 
 namespace isthmus {

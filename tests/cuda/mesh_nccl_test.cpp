@@ -4,10 +4,10 @@
 #include <fmt/format.h>
 
 #include "cuda/mesh_case.h"
-#include "kernels/cuda/emulated/runtime.h"
+#include "tests/cuda/emulated/runtime.h"
+#include "transport/collectives/nccl_backend.h"
 #include "transport/fake_cuda.h"
 #include "transport/fake_nccl.h"
-#include "transport/nccl_backend.h"
 
 namespace isthmus {
 namespace {

@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "cuda/mesh_case.h"
-#include "inner/cuda_loop_memory.h"
+#include "inner/cuda/cuda_loop_memory.h"
 #include "test_weight.h"
 
 namespace isthmus {

@@ -12,9 +12,9 @@
 #include "cuda/device_test.h"
 #include "cuda/resident_adam_loop.h"
 #include "outer/adam_loop.h"
-#include "outer/idle_inner_loop.h"
-#include "outer/one_bit_adam.h"
-#include "outer/outer_placement.h"
+#include "outer/methods/one_bit_adam.h"
+#include "outer/parts/idle_inner_loop.h"
+#include "outer/place/outer_placement.h"
 #include "outer/toy_loops.h"
 
 namespace isthmus {

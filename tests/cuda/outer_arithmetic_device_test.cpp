@@ -7,8 +7,8 @@
 
 #include "cuda/device_test.h"
 #include "kernels/cuda/outer_arithmetic.h"
-#include "outer/co2.h"
-#include "outer/flat_view.h"
+#include "outer/methods/co2.h"
+#include "outer/parts/flat_view.h"
 
 namespace isthmus::cuda {
 namespace {

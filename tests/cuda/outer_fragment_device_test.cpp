@@ -8,9 +8,9 @@
 #include "cuda/device_test.h"
 #include "cuda/resident_loop.h"
 #include "isthmus/errors.h"
-#include "outer/device_fragment.h"
-#include "outer/fragment_state.h"
-#include "outer/settings.h"
+#include "outer/parts/fragment_state.h"
+#include "outer/parts/settings.h"
+#include "outer/place/device_fragment.h"
 #include "outer/toy_loops.h"
 
 namespace isthmus {

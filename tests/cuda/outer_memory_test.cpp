@@ -6,15 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "core/log.h"
+#include "core/base/log.h"
 #include "cuda/device_test.h"
 #include "cuda/resident_adam_loop.h"
 #include "cuda/resident_loop.h"
-#include "kernels/cuda/emulated/runtime.h"
 #include "outer/adam_loop.h"
 #include "outer/losing_exchange.h"
-#include "outer/outer_placement.h"
+#include "outer/place/outer_placement.h"
 #include "outer/toy_loops.h"
+#include "tests/cuda/emulated/runtime.h"
 
 namespace isthmus {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "cuda/device_test.h"
 #include "cuda/resident_loop.h"
-#include "outer/device_places.h"
-#include "outer/outer_placement.h"
+#include "outer/place/device_places.h"
+#include "outer/place/outer_placement.h"
 #include "outer/toy_loops.h"
 
 namespace isthmus {

@@ -8,16 +8,16 @@
 #include <memory>
 #include <set>
 
-#include "core/device_request.h"
+#include "config/schema/device_request.h"
 #include "cuda/device_test.h"
 #include "cuda/resident_loop.h"
 #include "isthmus/errors.h"
-#include "outer/late_rounds.h"
 #include "outer/losing_exchange.h"
-#include "outer/outer_placement.h"
+#include "outer/parts/late_rounds.h"
+#include "outer/place/outer_placement.h"
 #include "outer/toy_loops.h"
 #include "quant/codec_values.h"
-#include "quant/cuda_codec.h"
+#include "quant/cuda/cuda_codec.h"
 
 namespace isthmus {
 namespace {

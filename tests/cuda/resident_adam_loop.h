@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "core/all_elements.h"
+#include "core/base/all_elements.h"
 #include "isthmus/inner_loop.h"
 #include "kernels/cuda/resident_adam.h"
 

@@ -3,10 +3,10 @@
 // arithmetic is the CPU's, bit for bit.
 #include <memory>
 
-#include "core/all_elements.h"
+#include "core/base/all_elements.h"
 #include "cuda/resident_loop.h"
 #include "cuda/training_case.h"
-#include "outer/outer_placement.h"
+#include "outer/place/outer_placement.h"
 #include "outer/spsa_runs.h"
 
 namespace isthmus {

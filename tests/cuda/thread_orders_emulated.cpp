@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/thread_orders.h"
-#include "kernels/cuda/emulated/simt.h"
+#include "tests/cuda/emulated/simt.h"
 
 namespace isthmus::cuda {
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "cuda/device_test.h"
-#include "inner/cuda_loop.h"
+#include "inner/cuda/cuda_loop.h"
 #include "inner/inner_test.h"
-#include "inner/language_model_loop.h"
+#include "inner/loop/language_model_loop.h"
 
 namespace isthmus {
 

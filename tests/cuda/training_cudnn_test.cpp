@@ -2,8 +2,8 @@
 // Training with attention by cuDNN on the emulated device, which has plain loops in its place: that
 // the chosen attention is the one that runs, where its workspace lies, and what is refused.
 #include "cuda/training_case.h"
-#include "inner/device_check.h"
-#include "kernels/cuda/emulated/runtime.h"
+#include "inner/cuda/device_check.h"
+#include "tests/cuda/emulated/runtime.h"
 
 namespace isthmus {
 namespace {

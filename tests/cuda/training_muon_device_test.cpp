@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "cuda/mesh_case.h"
-#include "inner/cuda_optimizer.h"
-#include "inner/optimizer.h"
+#include "inner/cuda/cuda_optimizer.h"
+#include "inner/model/optimizer.h"
 #include "kernels/muon_case.h"
 #include "kernels/optimizer.h"
 #include "test_weight.h"

@@ -6,7 +6,7 @@
 #include <ostream>
 
 #include "cuda/mesh_case.h"
-#include "outer/outer_placement.h"
+#include "outer/place/outer_placement.h"
 #include "outer/toy_loops.h"
 
 namespace isthmus {

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "cuda/training_case.h"
-#include "outer/outer_placement.h"
+#include "outer/place/outer_placement.h"
 #include "outer/toy_loops.h"
 
 namespace isthmus {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 
 namespace isthmus {
 

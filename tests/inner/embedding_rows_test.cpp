@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The oracle of rows kept apart is a whole table of them.
-#include "inner/embedding_rows.h"
+#include "inner/model/embedding_rows.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

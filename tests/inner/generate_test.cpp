@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "inner/generate.h"
+#include "inner/loop/generate.h"
 
 #include <gtest/gtest.h>
 

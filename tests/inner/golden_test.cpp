@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "inner/golden/torch_losses.h"
-#include "inner/language_model_loop.h"
+#include "inner/loop/language_model_loop.h"
 
 namespace isthmus {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "inner/gradient_buckets.h"
+#include "inner/mesh/gradient_buckets.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "inner/local_values.h"
-#include "inner/model_layout.h"
+#include "inner/model/local_values.h"
+#include "inner/model/model_layout.h"
 
 namespace isthmus {
 namespace {

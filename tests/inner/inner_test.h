@@ -11,9 +11,9 @@
 #include <variant>
 #include <vector>
 
-#include "core/all_elements.h"
-#include "core/rng.h"
-#include "inner/language_model_loop.h"
+#include "core/base/all_elements.h"
+#include "core/base/rng.h"
+#include "inner/loop/language_model_loop.h"
 #include "isthmus/errors.h"
 #include "isthmus/inner_loop.h"
 #include "isthmus/state.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "inner/language_model_loop.h"
+#include "inner/loop/language_model_loop.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,9 +8,9 @@
 #include <cmath>
 #include <limits>
 
-#include "core/recompute.h"
+#include "config/schema/recompute.h"
 #include "inner/inner_test.h"
-#include "inner/model_cost.h"
+#include "inner/loop/model_cost.h"
 
 namespace isthmus {
 namespace {

@@ -9,8 +9,8 @@
 #include <tuple>
 #include <vector>
 
-#include "core/recompute.h"
-#include "core/state_memory.h"
+#include "config/schema/recompute.h"
+#include "core/state/state_memory.h"
 #include "core/temporary_directory.h"
 #include "inner/mesh_test.h"
 

@@ -6,9 +6,9 @@
 #include <tuple>
 #include <vector>
 
-#include "inner/canonical_exchange.h"
+#include "inner/loop/model_cost.h"
+#include "inner/mesh/canonical_exchange.h"
 #include "inner/mesh_test.h"
-#include "inner/model_cost.h"
 
 namespace isthmus {
 namespace {

@@ -10,8 +10,8 @@
 #include <cmath>
 #include <string>
 
-#include "core/recompute.h"
-#include "inner/rank_layout.h"
+#include "config/schema/recompute.h"
+#include "inner/mesh/rank_layout.h"
 
 namespace isthmus {
 namespace {

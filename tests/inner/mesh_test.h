@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "inner/inner_test.h"
-#include "inner/mesh.h"
+#include "inner/mesh/mesh.h"
 #include "inner/rank_threads.h"
 
 namespace isthmus {

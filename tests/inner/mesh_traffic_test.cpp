@@ -10,9 +10,9 @@
 #include <string>
 #include <utility>
 
-#include "core/events.h"
-#include "core/state_memory.h"
-#include "core/system_runtime.h"
+#include "core/base/events.h"
+#include "core/base/system_runtime.h"
+#include "core/state/state_memory.h"
 #include "core/temporary_directory.h"
 #include "inner/mesh_test.h"
 

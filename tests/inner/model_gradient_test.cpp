@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
-#include "inner/model.h"
-#include "inner/model_layout.h"
+#include "core/base/rng.h"
+#include "inner/model/model.h"
+#include "inner/model/model_layout.h"
 
 namespace isthmus {
 namespace {

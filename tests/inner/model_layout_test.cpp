@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "inner/model_layout.h"
+#include "inner/model/model_layout.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "inner/init.h"
-#include "inner/model.h"
-#include "inner/model_cost.h"
-#include "inner/presets.h"
+#include "inner/loop/model_cost.h"
+#include "inner/model/init.h"
+#include "inner/model/model.h"
+#include "inner/model/presets.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {

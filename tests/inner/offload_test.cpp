@@ -6,10 +6,10 @@
 #include <string>
 #include <vector>
 
-#include "core/state_memory.h"
+#include "core/state/state_memory.h"
 #include "core/temporary_directory.h"
 #include "inner/inner_test.h"
-#include "inner/language_model_loop.h"
+#include "inner/loop/language_model_loop.h"
 
 namespace isthmus {
 namespace {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Optimizers against the plainest program in double, straight from torch.optim's documentation.
-#include "inner/optimizer.h"
+#include "inner/model/optimizer.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "isthmus/errors.h"
 #include "kernels/muon.h"
 #include "kernels/optimizer.h"

@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
-#include "inner/gradient_shares.h"
-#include "inner/mesh_rank.h"
+#include "inner/mesh/gradient_shares.h"
+#include "inner/mesh/mesh_rank.h"
 #include "inner/mesh_test.h"
-#include "transport/thread_communicator.h"
+#include "transport/collectives/thread_communicator.h"
 
 namespace isthmus {
 namespace {

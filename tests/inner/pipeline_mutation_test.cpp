@@ -8,7 +8,7 @@
 #include <set>
 #include <tuple>
 
-#include "inner/pipeline_schedule_check.h"
+#include "inner/mesh/pipeline_schedule_check.h"
 
 namespace isthmus {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pipeline schedules against closed forms and counts made here.
-#include "inner/pipeline_schedule.h"
+#include "inner/mesh/pipeline_schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -10,9 +10,9 @@
 #include <string>
 #include <tuple>
 
-#include "inner/mesh_rules.h"
-#include "inner/pipeline_schedule_check.h"
-#include "inner/pipeline_schedule_text.h"
+#include "inner/mesh/mesh_rules.h"
+#include "inner/mesh/pipeline_schedule_check.h"
+#include "inner/mesh/pipeline_schedule_text.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {

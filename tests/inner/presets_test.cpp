@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "inner/presets.h"
+#include "inner/model/presets.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "inner/model_layout.h"
+#include "inner/model/model_layout.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Threads that are ranks: one that does not come back, one that fails.
-#include "inner/rank_team.h"
+#include "inner/mesh/rank_team.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

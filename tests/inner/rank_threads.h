@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include "core/system_runtime.h"
-#include "inner/rank_processes.h"
-#include "transport/thread_communicator.h"
+#include "core/base/system_runtime.h"
+#include "inner/mesh/rank_processes.h"
+#include "transport/collectives/thread_communicator.h"
 
 namespace isthmus {
 

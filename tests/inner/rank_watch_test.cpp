@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Oracle: made-up readings of meshes in which ranks are made slow at known steps. Whatever is found
 // is held against that; precision and recall are printed and bounded.
-#include "inner/rank_watch.h"
+#include "inner/mesh/rank_watch.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "inner/schedule.h"
+#include "inner/model/schedule.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

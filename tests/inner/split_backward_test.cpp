@@ -12,12 +12,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/recompute.h"
-#include "core/rng.h"
-#include "inner/mesh_rank.h"
+#include "config/schema/recompute.h"
+#include "core/base/rng.h"
+#include "inner/mesh/mesh_rank.h"
 #include "inner/mesh_test.h"
-#include "inner/model.h"
-#include "transport/thread_communicator.h"
+#include "inner/model/model.h"
+#include "transport/collectives/thread_communicator.h"
 
 namespace isthmus {
 namespace {

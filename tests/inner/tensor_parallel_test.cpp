@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tensor-parallel ranks in double, with and without a split sequence: what they find is one rank's
 // to the last few bits, so the algebra is right and float's rounding is all that is left.
-#include "inner/tensor_parallel.h"
+#include "inner/model/tensor_parallel.h"
 
 #include <gtest/gtest.h>
 
@@ -12,11 +12,11 @@
 #include <thread>
 #include <vector>
 
-#include "inner/init.h"
+#include "inner/mesh/rank_layout.h"
 #include "inner/mesh_test.h"
-#include "inner/model.h"
-#include "inner/rank_layout.h"
-#include "transport/thread_communicator.h"
+#include "inner/model/init.h"
+#include "inner/model/model.h"
+#include "transport/collectives/thread_communicator.h"
 
 namespace isthmus {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Weights that live at ranks which are processes: what travels to and from the canonical copy.
-#include "inner/weight_copies.h"
+#include "inner/model/weight_copies.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "inner/embedding_rows.h"
-#include "inner/model_cost.h"
+#include "inner/loop/model_cost.h"
+#include "inner/model/embedding_rows.h"
 #include "test_weight.h"
 
 namespace isthmus {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "kernels/bf16.h"
 #include "kernels/isa.h"
 #include "kernels/thread_team.h"

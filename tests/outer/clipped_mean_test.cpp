@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "outer/clipped_mean.h"
+#include "outer/parts/clipped_mean.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,8 @@
 #include <cmath>
 #include <limits>
 
-#include "core/rng.h"
-#include "outer/flat_view.h"
+#include "core/base/rng.h"
+#include "outer/parts/flat_view.h"
 
 namespace isthmus {
 namespace {

@@ -11,7 +11,7 @@
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"
 #include "outer/adam_loop.h"
-#include "transport/run_in_process.h"
+#include "transport/exchange/run_in_process.h"
 
 namespace isthmus {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Agreement and codec error of a round: closed forms, naive loops, what has none.
-#include "outer/contribution_sample.h"
+#include "outer/parts/contribution_sample.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 #include "outer/losing_exchange.h"
 #include "outer/toy_loops.h"
-#include "quant/error_feedback.h"
+#include "quant/codecs/error_feedback.h"
 
 namespace isthmus {
 namespace {

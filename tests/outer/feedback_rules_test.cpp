@@ -8,8 +8,8 @@
 
 #include "isthmus/errors.h"
 #include "outer/adam_loop.h"
-#include "outer/compressed_mean.h"
 #include "outer/losing_exchange.h"
+#include "outer/parts/compressed_mean.h"
 #include "outer/toy_loops.h"
 
 namespace isthmus {

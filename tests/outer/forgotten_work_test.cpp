@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "outer/idle_inner_loop.h"
+#include "outer/parts/idle_inner_loop.h"
 #include "outer/toy_loops.h"
 
 namespace isthmus {

@@ -8,15 +8,15 @@
 #include <map>
 #include <set>
 
-#include "core/state_bytes.h"
-#include "outer/idle_inner_loop.h"
+#include "core/state/state_bytes.h"
 #include "outer/late_exchange.h"
-#include "outer/late_rounds.h"
 #include "outer/method_cases.h"
+#include "outer/parts/idle_inner_loop.h"
+#include "outer/parts/late_rounds.h"
 #include "outer/toy_loops.h"
-#include "transport/joining_exchange.h"
-#include "transport/round_result.h"
-#include "transport/run_in_process.h"
+#include "transport/exchange/joining/joining_exchange.h"
+#include "transport/exchange/round_result.h"
+#include "transport/exchange/run_in_process.h"
 
 namespace isthmus {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What lanes are said to take for a moment, against what the machine counts. Not under sanitizers,
 // which add memory of their own.
-#include "outer/lane_memory.h"
+#include "outer/place/lane_memory.h"
 
 #include <gtest/gtest.h>
 
@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "core/freed_memory.h"
+#include "core/base/freed_memory.h"
 #include "outer/lane_ranks.h"
-#include "outer/settings.h"
+#include "outer/parts/settings.h"
 #include "outer/toy_loops.h"
 
 namespace isthmus {

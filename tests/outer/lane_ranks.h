@@ -9,8 +9,8 @@
 #include <thread>
 #include <vector>
 
-#include "outer/outer_placement.h"
-#include "transport/thread_communicator.h"
+#include "outer/place/outer_placement.h"
+#include "transport/collectives/thread_communicator.h"
 
 namespace isthmus::testing_support {
 

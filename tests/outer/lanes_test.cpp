@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Outer state that the ranks of a site share out: the bits of state that is whole at one process.
-#include "outer/lanes.h"
+#include "outer/parts/lanes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,13 +13,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/all_elements.h"
-#include "outer/fragment_state.h"
-#include "outer/lane_fragment.h"
+#include "core/base/all_elements.h"
 #include "outer/lane_ranks.h"
 #include "outer/losing_exchange.h"
 #include "outer/mirrored_loop.h"
-#include "outer/settings.h"
+#include "outer/parts/fragment_state.h"
+#include "outer/parts/settings.h"
+#include "outer/place/lane_fragment.h"
 #include "outer/toy_loops.h"
 
 namespace isthmus {

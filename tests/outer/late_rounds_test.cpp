@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // late = "slip": training goes on without a result that is due and not there.
-#include "outer/late_rounds.h"
+#include "outer/parts/late_rounds.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

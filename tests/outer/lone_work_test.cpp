@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker that was cut off trains on alone, and takes that along when it is found again.
-#include "outer/lone_work.h"
+#include "outer/parts/lone_work.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -7,7 +7,7 @@
 #include <set>
 
 #include "outer/losing_exchange.h"
-#include "outer/norm_guard.h"
+#include "outer/parts/norm_guard.h"
 #include "outer/toy_loops.h"
 
 namespace isthmus {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "inner/zero_test.h"
-#include "outer/outer_placement.h"
+#include "outer/place/outer_placement.h"
 #include "outer/toy_loops.h"
 
 namespace isthmus {

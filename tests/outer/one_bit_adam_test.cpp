@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "outer/one_bit_adam.h"
+#include "outer/methods/one_bit_adam.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker loses the others, comes back to another state and takes its own work along.
-#include "outer/own_work.h"
+#include "outer/parts/own_work.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "outer/co2.h"
+#include "outer/methods/co2.h"
 #include "outer/naive_round_behind.h"
 #include "outer/toy_loops.h"
 

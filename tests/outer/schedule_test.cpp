@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "outer/schedule.h"
+#include "outer/parts/schedule.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // sparseloco: bytes, mass, ties, what is lost, and what error feedback is for.
-#include "outer/sparseloco.h"
+#include "outer/methods/sparseloco.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The log's file form: what is written comes back, what was touched is refused, any bytes are
 // survived.
-#include "outer/spsa_log.h"
+#include "outer/parts/spsa_log.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 
 namespace isthmus::outer {
 namespace {

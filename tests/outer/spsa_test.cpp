@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The method against a naive re-enactment, its log's replay, resume, bytes and memory.
-#include "outer/spsa.h"
+#include "outer/methods/spsa.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@
 #include <limits>
 #include <memory>
 
-#include "inner/language_model_loop.h"
+#include "inner/loop/language_model_loop.h"
 #include "kernels/spsa_code.h"
-#include "outer/spsa_replay.h"
+#include "outer/parts/spsa_replay.h"
 #include "spsa_runs.h"
 
 namespace isthmus {

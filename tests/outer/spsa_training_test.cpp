@@ -8,10 +8,10 @@
 #include <limits>
 #include <vector>
 
-#include "inner/language_model_loop.h"
+#include "inner/loop/language_model_loop.h"
 #include "kernels/spsa_code.h"
-#include "outer/spsa.h"
-#include "outer/spsa_weights.h"
+#include "outer/methods/spsa.h"
+#include "outer/parts/spsa_weights.h"
 #include "spsa_runs.h"
 
 namespace isthmus {

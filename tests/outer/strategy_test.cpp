@@ -8,8 +8,8 @@
 #include <array>
 #include <mutex>
 
-#include "outer/buckets.h"
-#include "outer/ddp.h"
+#include "outer/methods/ddp.h"
+#include "outer/parts/buckets.h"
 #include "outer/toy_loops.h"
 
 namespace isthmus {

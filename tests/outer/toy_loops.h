@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "isthmus/errors.h"
 #include "isthmus/inner_loop.h"
 #include "isthmus/outer.h"

@@ -7,7 +7,7 @@
 #include <memory>
 #include <set>
 
-#include "core/all_elements.h"
+#include "core/base/all_elements.h"
 #include "outer/adam_loop.h"
 #include "outer/losing_exchange.h"
 #include "outer/mirrored_loop.h"

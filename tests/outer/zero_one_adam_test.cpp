@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // 01-adam: what it is without loss, what is sent, and what survives.
-#include "outer/zero_one_adam.h"
+#include "outer/methods/zero_one_adam.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

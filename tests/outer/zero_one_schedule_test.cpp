@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "outer/zero_one_schedule.h"
+#include "outer/parts/zero_one_schedule.h"
 
 #include <gtest/gtest.h>
 

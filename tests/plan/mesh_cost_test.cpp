@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
-#include "inner/model_cost.h"
-#include "inner/presets.h"
+#include "inner/loop/model_cost.h"
+#include "inner/model/presets.h"
 
 namespace isthmus::plan {
 namespace {

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "inner/mesh.h"
-#include "inner/pipeline_schedule.h"
+#include "inner/mesh/mesh.h"
+#include "inner/mesh/pipeline_schedule.h"
 #include "plan/mesh_search.h"
 #include "sim/network.h"
 #include "sim/world.h"

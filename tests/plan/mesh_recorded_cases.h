@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "inner/mesh_rank.h"
+#include "inner/mesh/mesh_rank.h"
 
 namespace isthmus::plan {
 

@@ -9,13 +9,13 @@
 #include <thread>
 #include <vector>
 
-#include "inner/canonical_exchange.h"
-#include "inner/mesh_rank.h"
-#include "inner/mesh_update.h"
+#include "inner/mesh/canonical_exchange.h"
+#include "inner/mesh/mesh_rank.h"
+#include "inner/mesh/mesh_update.h"
 #include "plan/mesh_cost.h"
 #include "plan/mesh_recorded_cases.h"
 #include "plan/mesh_traffic.h"
-#include "transport/thread_communicator.h"
+#include "transport/collectives/thread_communicator.h"
 
 namespace isthmus::plan {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/recompute.h"
-#include "inner/pipeline_schedule_check.h"
+#include "config/schema/recompute.h"
+#include "inner/mesh/pipeline_schedule_check.h"
 
 namespace isthmus::plan {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Single rounds, predicted and measured: which are kept, what is compared, what is said.
-#include "plan/round_times.h"
+#include "record/round_times.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,7 @@
 
 #include "isthmus/outer.h"
 #include "plan/prediction.h"
-#include "plan/round_times.h"
+#include "record/round_times.h"
 #include "sim/run_simulated.h"
 
 namespace isthmus {

@@ -11,9 +11,9 @@
 #include "plan/exchange_ways.h"
 #include "sim/network.h"
 #include "sim/run_simulated.h"
-#include "transport/frame.h"
+#include "transport/exchange/tree/tree_exchange.h"
 #include "transport/naive_mean.h"
-#include "transport/tree_exchange.h"
+#include "transport/wire/frame.h"
 
 namespace isthmus {
 namespace {

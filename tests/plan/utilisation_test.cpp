@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "isthmus/errors.h"
 #include "plan/utilisation_schedule.h"
 

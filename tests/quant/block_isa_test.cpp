@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "quant/codec_kernels.h"
 #include "quant/codec_values.h"
-#include "quant/scale_plane.h"
+#include "quant/codecs/scale_plane.h"
+#include "quant/cpu/codec_kernels.h"
 
 namespace isthmus {
 namespace {

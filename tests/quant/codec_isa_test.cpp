@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "isthmus/codec.h"
-#include "quant/codec_kernels.h"
 #include "quant/codec_values.h"
+#include "quant/cpu/codec_kernels.h"
 
 namespace isthmus {
 namespace {

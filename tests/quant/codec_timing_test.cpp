@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "quant/codec_timing.h"
+#include "quant/codecs/codec_timing.h"
 
 #include <gmock/gmock.h>
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "isthmus/codec.h"
 
 namespace isthmus::testing {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Error feedback loses no mass, takes in no NaN, and lets SGD reach the floor of plain SGD where
 // the same codec without it stalls.
-#include "quant/error_feedback.h"
+#include "quant/codecs/error_feedback.h"
 
 #include <gmock/gmock.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "quant/lossless.h"
+#include "quant/codecs/lossless.h"
 
 #include <gmock/gmock.h>
 

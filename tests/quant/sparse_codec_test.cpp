@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which values the sparse codecs keep, how indices travel, and the cosine transform against its
 // definition in double.
-#include "quant/sparse_codec.h"
+#include "quant/codecs/sparse_codec.h"
 
 #include <gtest/gtest.h>
 
@@ -12,10 +12,10 @@
 #include <set>
 
 #include "isthmus/codec.h"
-#include "quant/codec_kernels.h"
 #include "quant/codec_values.h"
-#include "quant/cosine_transform.h"
-#include "quant/index_coding.h"
+#include "quant/codecs/cosine_transform.h"
+#include "quant/codecs/index_coding.h"
+#include "quant/cpu/codec_kernels.h"
 
 namespace isthmus {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "core/hash.h"
+#include "core/base/hash.h"
 #include "isthmus/codec.h"
 #include "quant/codec_values.h"
 

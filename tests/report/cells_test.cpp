@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cells written and read back; what is torn or damaged is no cell.
-#include "report/cells.h"
+#include "report/data/cells.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The page of a comparison: what it says first, that it never calls little a result, and the
 // promises that every page keeps.
-#include "report/comparison_page.h"
+#include "report/page/comparison_page.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -11,8 +11,8 @@
 #include <set>
 
 #include "isthmus/errors.h"
-#include "report/comparison_report.h"
-#include "report/line_chart.h"
+#include "report/page/comparison_report.h"
+#include "report/page/line_chart.h"
 #include "report/run_fixture.h"
 
 namespace isthmus::report {

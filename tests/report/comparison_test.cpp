@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Comparisons of made-up cells: planted effects are found as often as stated, planted nulls called
 // effects no oftener than stated, and no sentence says more than the numbers.
-#include "report/comparison.h"
+#include "report/data/comparison.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -9,7 +9,7 @@
 
 #include <cmath>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 
 namespace isthmus::report {
 namespace {

@@ -7,9 +7,9 @@
 #include <set>
 
 #include "isthmus/errors.h"
-#include "report/report.h"
+#include "report/data/text.h"
+#include "report/page/report.h"
 #include "report/run_fixture.h"
-#include "report/text.h"
 
 namespace isthmus {
 namespace {

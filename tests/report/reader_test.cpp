@@ -2,8 +2,8 @@
 // Reading run directories and thinning series.
 #include <gtest/gtest.h>
 
-#include "report/figures.h"
-#include "report/run_data.h"
+#include "report/data/run_data.h"
+#include "report/page/figures.h"
 #include "report/run_fixture.h"
 
 namespace isthmus::report {

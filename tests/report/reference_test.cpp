@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reference curves on made-up cells: a planted shift is found, noise alone is not.
-#include "report/reference.h"
+#include "report/data/reference.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cmath>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 
 namespace isthmus::report {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The statistics against closed forms, published examples and their own promises: over many drawn
 // experiments errors are as rare, and finds as frequent, as the functions say.
-#include "report/statistics.h"
+#include "report/data/statistics.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <numbers>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 
 namespace isthmus::report {
 namespace {

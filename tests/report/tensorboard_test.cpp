@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "report/tensorboard_event.h"
-#include "report/tensorboard_scalars.h"
+#include "record/tensorboard_event.h"
+#include "record/tensorboard_scalars.h"
 
 namespace isthmus::report {
 namespace {

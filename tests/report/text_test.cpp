@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "report/text.h"
+#include "report/data/text.h"
 
 #include <gtest/gtest.h>
 
 #include <limits>
 
-#include "report/axis.h"
+#include "report/page/axis.h"
 
 namespace isthmus::report {
 namespace {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "report/trace_json.h"
+#include "report/export/trace_json.h"
 
 namespace isthmus::report {
 namespace {

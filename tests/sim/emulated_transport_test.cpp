@@ -10,7 +10,7 @@
 
 #include "isthmus/errors.h"
 #include "sim/world.h"
-#include "transport/in_process_transport.h"
+#include "transport/wire/in_process_transport.h"
 
 namespace isthmus {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <chrono>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "isthmus/errors.h"
 #include "sim/link_queue.h"
 

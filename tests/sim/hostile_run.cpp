@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <exception>
 
-#include "core/check.h"
-#include "transport/membership.h"
+#include "core/base/check.h"
+#include "transport/exchange/membership.h"
 
 namespace isthmus::testing_support {
 namespace {

@@ -31,13 +31,13 @@
 #include <utility>
 #include <vector>
 
-#include "app/hub_log.h"
-#include "core/hash.h"
+#include "core/base/hash.h"
 #include "hostile_schedule.h"
+#include "session/hub/hub_log.h"
 #include "sim/network.h"
 #include "sim/world.h"
 #include "torn_storage.h"
-#include "transport/peer_exchange.h"
+#include "transport/exchange/peer_exchange.h"
 #include "transport/skewed_clock.h"
 
 namespace isthmus::testing_support {

@@ -5,7 +5,7 @@
 #include <array>
 #include <cmath>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 
 namespace isthmus::testing_support {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "hostile_run.h"
 #include "sim/rank_runtime.h"
-#include "transport/membership.h"
+#include "transport/exchange/membership.h"
 #include "transport/naive_mean.h"
 
 namespace isthmus::testing_support {

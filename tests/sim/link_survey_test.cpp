@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Links of known rate and round trip are measured in virtual time, where what comes out must be
 // what was put in; peers that vanish, lie or flood end it by name.
-#include "transport/link_survey.h"
+#include "transport/links/probe/link_survey.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -19,8 +19,8 @@
 #include "isthmus/errors.h"
 #include "sim/emulated_transport.h"
 #include "sim/world.h"
-#include "transport/frame.h"
-#include "transport/in_process_transport.h"
+#include "transport/wire/frame.h"
+#include "transport/wire/in_process_transport.h"
 
 namespace isthmus {
 namespace {

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "inner/pipeline_schedule.h"
+#include "inner/mesh/pipeline_schedule.h"
 #include "sim/network.h"
 #include "sim/world.h"
 

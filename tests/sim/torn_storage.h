@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/storage.h"
+#include "core/base/storage.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::testing_support {

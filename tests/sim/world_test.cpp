@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 
 namespace isthmus {
 namespace {

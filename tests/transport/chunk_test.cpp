@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
-#include "transport/frame.h"
-#include "transport/reduction.h"
-#include "transport/run_in_process.h"
+#include "core/base/rng.h"
+#include "transport/exchange/reduction.h"
+#include "transport/exchange/run_in_process.h"
+#include "transport/wire/frame.h"
 
 namespace isthmus {
 namespace {

@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "link_net.h"
 #include "sim/run_simulated.h"
+#include "transport/exchange/peer_exchange.h"
 #include "transport/naive_mean.h"
-#include "transport/peer_exchange.h"
 #include "transport/skewed_clock.h"
 
 namespace isthmus {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/communicator.h"
+#include "transport/collectives/communicator.h"
 #include "transport/communicator_world.h"
 
 namespace isthmus {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every back end of the communicators inside a site promises: results, bits, order.
-#include "transport/communicator.h"
+#include "transport/collectives/communicator.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -4,8 +4,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "transport/collectives/shared_memory_communicator.h"
 #include "transport/communicator_world.h"
-#include "transport/shared_memory_communicator.h"
 
 namespace isthmus::testing_support {
 

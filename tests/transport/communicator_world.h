@@ -7,7 +7,7 @@
 #include <functional>
 #include <memory>
 
-#include "transport/communicator.h"
+#include "transport/collectives/communicator.h"
 
 namespace isthmus::testing_support {
 

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "isthmus/errors.h"
+#include "transport/collectives/nccl_calls.h"
+#include "transport/collectives/nccl_communicator.h"
+#include "transport/collectives/thread_communicator.h"
 #include "transport/communicator_world.h"
-#include "transport/nccl_calls.h"
-#include "transport/nccl_communicator.h"
-#include "transport/thread_communicator.h"
 
 namespace isthmus::testing_support {
 namespace {

@@ -3,9 +3,9 @@
 // of the job.
 #include <gtest/gtest.h>
 
+#include "transport/collectives/mpi_communicator.h"
 #include "transport/communicator_world.h"
-#include "transport/mpi_communicator.h"
-#include "transport/mpi_transport.h"
+#include "transport/links/mpi_transport.h"
 
 namespace isthmus::testing_support {
 namespace {

@@ -6,10 +6,10 @@
 #include <thread>
 #include <vector>
 
+#include "transport/collectives/nccl_backend.h"
+#include "transport/collectives/thread_communicator.h"
 #include "transport/communicator_world.h"
 #include "transport/fake_nccl.h"
-#include "transport/nccl_backend.h"
-#include "transport/thread_communicator.h"
 
 namespace isthmus::testing_support {
 

@@ -4,8 +4,8 @@
 #include <thread>
 #include <vector>
 
+#include "transport/collectives/thread_communicator.h"
 #include "transport/communicator_world.h"
-#include "transport/thread_communicator.h"
 
 namespace isthmus::testing_support {
 

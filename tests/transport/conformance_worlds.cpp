@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "conformance_worlds.h"
 
-#include "core/system_runtime.h"
+#include "core/base/system_runtime.h"
 #include "sim/network.h"
 #include "sim/world.h"
-#include "transport/in_process_transport.h"
-#include "transport/zmq_transport.h"
+#include "transport/links/zmq/zmq_transport.h"
+#include "transport/wire/in_process_transport.h"
 #include "zmq_members.h"
 
 namespace isthmus::testing {

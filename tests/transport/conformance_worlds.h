@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "isthmus/runtime.h"
-#include "transport/transport.h"
+#include "transport/wire/transport.h"
 
 namespace isthmus::testing {
 

@@ -16,8 +16,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/rng.h"
-#include "transport/exchange_engine.h"
+#include "core/base/rng.h"
+#include "transport/exchange/exchange_engine.h"
 
 namespace isthmus::testing_support {
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "transport/exchange_engine.h"
+#include "transport/exchange/exchange_engine.h"
 #include "transport/naive_mean.h"
 
 namespace isthmus {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "transport/elastic_run.h"
-#include "transport/membership.h"
+#include "transport/exchange/membership.h"
 
 namespace isthmus {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One round at its members, without a protocol around it.
-#include "transport/exchange_round.h"
+#include "transport/exchange/exchange_round.h"
 
 #include <gtest/gtest.h>
 

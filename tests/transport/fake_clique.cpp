@@ -7,7 +7,7 @@
 #include <cstring>
 #include <utility>
 
-#include "transport/rank_order.h"
+#include "transport/collectives/rank_order.h"
 
 namespace isthmus::testing_support {
 namespace {

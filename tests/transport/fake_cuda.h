@@ -6,7 +6,7 @@
 #include <functional>
 #include <mutex>
 
-#include "transport/nccl_calls.h"
+#include "transport/collectives/nccl_calls.h"
 
 namespace isthmus::testing_support {
 

@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <functional>
 
-#include "transport/communicator.h"
-#include "transport/nccl_calls.h"
+#include "transport/collectives/communicator.h"
+#include "transport/collectives/nccl_calls.h"
 
 namespace isthmus::testing_support {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The order in which frames go that wait for one link, and what it does for rounds.
-#include "transport/frame_queue.h"
+#include "transport/links/frame_queue.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 #include <deque>
 #include <optional>
 
-#include "transport/exchange_engine.h"
-#include "transport/frame.h"
+#include "transport/exchange/exchange_engine.h"
 #include "transport/naive_mean.h"
+#include "transport/wire/frame.h"
 
 namespace isthmus {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/frame.h"
+#include "transport/wire/frame.h"
 
 #include <gtest/gtest.h>
 

@@ -12,10 +12,10 @@
 
 #include "sweep_seeds.h"
 #include "transport/engine_net.h"
+#include "transport/exchange/peer_exchange.h"
+#include "transport/exchange/reduction.h"
+#include "transport/exchange/run_in_process.h"
 #include "transport/naive_mean.h"
-#include "transport/peer_exchange.h"
-#include "transport/reduction.h"
-#include "transport/run_in_process.h"
 
 namespace isthmus {
 namespace {

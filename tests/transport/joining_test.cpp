@@ -5,13 +5,13 @@
 
 #include <limits>
 
-#include "core/system_runtime.h"
-#include "transport/joining_exchange.h"
+#include "core/base/system_runtime.h"
+#include "transport/exchange/joining/joining_exchange.h"
+#include "transport/exchange/peer_exchange.h"
+#include "transport/exchange/round_result.h"
+#include "transport/exchange/run_in_process.h"
 #include "transport/naive_mean.h"
-#include "transport/note_stream.h"
-#include "transport/peer_exchange.h"
-#include "transport/round_result.h"
-#include "transport/run_in_process.h"
+#include "transport/wire/note_stream.h"
 
 namespace isthmus {
 namespace {

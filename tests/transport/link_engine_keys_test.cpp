@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "link_net.h"
-#include "transport/frame.h"
+#include "transport/wire/frame.h"
 
 namespace isthmus {
 namespace {

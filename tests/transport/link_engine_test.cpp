@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The links of members without sockets: connections that break, readers that are slow, peers that
 // are strangers, hostile, silent or leave. Time is a number here.
-#include "transport/link_engine.h"
+#include "transport/links/link_engine.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -10,9 +10,9 @@
 #include <algorithm>
 #include <memory>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "link_net.h"
-#include "transport/frame.h"
+#include "transport/wire/frame.h"
 
 namespace isthmus {
 namespace {

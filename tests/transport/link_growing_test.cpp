@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "link_net.h"
 
 namespace isthmus {

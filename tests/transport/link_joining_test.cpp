@@ -9,7 +9,7 @@
 #include <string>
 
 #include "link_net.h"
-#include "transport/frame.h"
+#include "transport/wire/frame.h"
 
 namespace isthmus {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Z85, key pairs and key files.
-#include "transport/link_keys.h"
+#include "transport/links/link_keys.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

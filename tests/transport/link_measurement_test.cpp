@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arithmetic of measurements against closed forms.
-#include "transport/link_measurement.h"
+#include "transport/links/probe/link_measurement.h"
 
 #include <gmock/gmock.h>
 
@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
-#include "transport/link_probe.h"
-#include "transport/link_survey.h"
+#include "core/base/rng.h"
+#include "transport/links/probe/link_probe.h"
+#include "transport/links/probe/link_survey.h"
 
 namespace isthmus {
 namespace {

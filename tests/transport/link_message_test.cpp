@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bytes around frames: their layout, and that nothing else is taken for them.
-#include "transport/link_message.h"
+#include "transport/links/link_message.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "core/rng.h"
-#include "transport/link_flow.h"
+#include "core/base/rng.h"
+#include "transport/links/link_flow.h"
 
 namespace isthmus {
 namespace {

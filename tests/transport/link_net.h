@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "transport/link_engine.h"
+#include "transport/links/link_engine.h"
 
 namespace isthmus::link_test {
 

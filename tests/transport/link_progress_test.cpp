@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What TCP's counts say of values on their way, and what a member makes of that: a way that passes
 // small packets alone, a process that hangs, and what must be taken for neither. Time is a number.
-#include "transport/link_progress.h"
+#include "transport/links/link_progress.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

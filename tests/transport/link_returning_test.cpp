@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "link_net.h"
-#include "transport/frame.h"
+#include "transport/wire/frame.h"
 
 namespace isthmus {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What TCP has counted, over connections that break and come back.
-#include "transport/link_tally.h"
+#include "transport/links/link_tally.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which of two ways connections take, from what was seen. dead_after is 10 s: the current way is
 // given 5 s, the direct one must be good for 30 s before it is taken again.
-#include "transport/link_way.h"
+#include "transport/links/link_way.h"
 
 #include <gtest/gtest.h>
 

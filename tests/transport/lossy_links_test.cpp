@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "link_net.h"
 
 namespace isthmus {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shares that follow what links carry: the form, what is measured, when they move; and the whole
 // exchange in virtual time, where links are slow, get slow or fast, and members die meanwhile.
-#include "transport/measured_shares.h"
+#include "transport/exchange/measured_shares.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,10 +16,10 @@
 #include <string>
 #include <vector>
 
-#include "core/hash.h"
+#include "core/base/hash.h"
 #include "sim/run_simulated.h"
+#include "transport/exchange/peer_exchange.h"
 #include "transport/naive_mean.h"
-#include "transport/peer_exchange.h"
 
 namespace isthmus {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of back ends and the communicator that goes by it.
-#include "transport/mixed_communicator.h"
+#include "transport/collectives/mixed_communicator.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -10,11 +10,11 @@
 #include <numeric>
 #include <thread>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "isthmus/errors.h"
-#include "transport/collective_timing.h"
+#include "transport/collectives/collective_timing.h"
+#include "transport/collectives/thread_communicator.h"
 #include "transport/rank_values.h"
-#include "transport/thread_communicator.h"
 
 namespace isthmus {
 namespace {

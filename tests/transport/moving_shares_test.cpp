@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "transport/engine_net.h"
-#include "transport/measured_shares.h"
+#include "transport/exchange/measured_shares.h"
 #include "transport/naive_mean.h"
 
 namespace isthmus {

@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
-#include "core/system_runtime.h"
-#include "transport/mpi_communicator.h"
-#include "transport/mpi_transport.h"
+#include "core/base/system_runtime.h"
+#include "transport/collectives/mpi_communicator.h"
+#include "transport/links/mpi_transport.h"
 
 namespace isthmus {
 namespace {

@@ -11,8 +11,8 @@
 #include <memory>
 #include <vector>
 
-#include "core/check.h"
-#include "core/rng.h"
+#include "core/base/check.h"
+#include "core/base/rng.h"
 #include "isthmus/transport.h"
 
 namespace isthmus::testing_support {

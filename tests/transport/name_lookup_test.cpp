@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names that are looked up by a task of their own.
-#include "transport/name_lookup.h"
+#include "transport/links/name_lookup.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/system_runtime.h"
+#include "core/base/system_runtime.h"
 
 namespace isthmus {
 namespace {

@@ -2,7 +2,7 @@
 // What is special about communicators between GPUs, over the fake NCCL: where values lie, NaN,
 // devices that stand still or fail, and mixing. What all back ends promise is in
 // communicator_test.cpp and communicator_faults_test.cpp.
-#include "transport/nccl_communicator.h"
+#include "transport/collectives/nccl_communicator.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -14,13 +14,13 @@
 #include <thread>
 
 #include "isthmus/errors.h"
+#include "transport/collectives/mixed_communicator.h"
+#include "transport/collectives/nccl_backend.h"
+#include "transport/collectives/thread_communicator.h"
 #include "transport/communicator_world.h"
 #include "transport/fake_cuda.h"
 #include "transport/fake_nccl.h"
-#include "transport/mixed_communicator.h"
-#include "transport/nccl_backend.h"
 #include "transport/rank_values.h"
-#include "transport/thread_communicator.h"
 
 namespace isthmus {
 namespace {

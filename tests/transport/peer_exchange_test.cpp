@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The exchange in one process: the mean's bits, bytes, commits, errors.
-#include "transport/peer_exchange.h"
+#include "transport/exchange/peer_exchange.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>
@@ -10,14 +10,14 @@
 #include <atomic>
 #include <stdexcept>
 
-#include "core/rng.h"
-#include "core/system_runtime.h"
+#include "core/base/rng.h"
+#include "core/base/system_runtime.h"
 #include "isthmus/errors.h"
+#include "transport/exchange/run_in_process.h"
 #include "transport/exchange_case.h"
-#include "transport/frame.h"
-#include "transport/in_process_transport.h"
 #include "transport/naive_mean.h"
-#include "transport/run_in_process.h"
+#include "transport/wire/frame.h"
+#include "transport/wire/in_process_transport.h"
 
 namespace isthmus {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages of a measurement: what is written is read, what is none is refused by name.
-#include "transport/probe_message.h"
+#include "transport/links/probe/probe_message.h"
 
 #include <gmock/gmock.h>
 
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "transport/frame.h"
+#include "transport/wire/frame.h"
 
 namespace isthmus {
 namespace {

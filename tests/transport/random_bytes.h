@@ -8,7 +8,7 @@
 #include <cstring>
 #include <vector>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 
 namespace isthmus {
 

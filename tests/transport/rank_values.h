@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kernels/bf16.h"
-#include "transport/communicator.h"
+#include "transport/collectives/communicator.h"
 
 namespace isthmus::testing_support {
 

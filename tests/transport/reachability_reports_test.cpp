@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who goes of members that cannot get values to one another. Time is a number.
-#include "transport/reachability_reports.h"
+#include "transport/exchange/reachability_reports.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

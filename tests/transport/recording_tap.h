@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "isthmus/runtime.h"
-#include "transport/tcp_socket.h"
+#include "transport/links/tcp/tcp_socket.h"
 
 namespace isthmus::testing {
 

@@ -10,15 +10,15 @@
 #include <utility>
 #include <vector>
 
-#include "core/storage_faults.h"
-#include "core/system_runtime.h"
+#include "core/base/storage_faults.h"
+#include "core/base/system_runtime.h"
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"
 #include "link_net.h"
-#include "transport/in_process_transport.h"
+#include "transport/exchange/peer_exchange.h"
 #include "transport/naive_mean.h"
-#include "transport/peer_exchange.h"
-#include "transport/recording_transport.h"
+#include "transport/wire/in_process_transport.h"
+#include "transport/wire/recording_transport.h"
 
 namespace isthmus {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/reduction.h"
+#include "transport/exchange/reduction.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <functional>
 #include <numeric>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 
 namespace isthmus {
 namespace {

@@ -10,7 +10,7 @@
 #include <string>
 
 #include "raw_peer.h"
-#include "transport/relay.h"
+#include "transport/links/relay/relay.h"
 
 namespace isthmus::testing {
 

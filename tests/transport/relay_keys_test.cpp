@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "core/system_runtime.h"
+#include "core/base/system_runtime.h"
 #include "relay_client.h"
-#include "transport/relayed_links.h"
+#include "transport/links/relay/relayed_links.h"
 
 namespace isthmus::testing {
 namespace {

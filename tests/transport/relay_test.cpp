@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A relay, spoken to by hand and by members that cannot be dialled.
-#include "transport/relay.h"
+#include "transport/links/relay/relay.h"
 
 #include <gmock/gmock.h>
 
@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
-#include "core/system_runtime.h"
+#include "core/base/system_runtime.h"
 #include "isthmus/errors.h"
 #include "relay_client.h"
-#include "transport/relayed_links.h"
+#include "transport/links/relay/relayed_links.h"
 #include "zmq_members.h"
 
 namespace isthmus::testing {

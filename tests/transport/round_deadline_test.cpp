@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How long the others wait for who is late.
-#include "transport/round_deadline.h"
+#include "transport/exchange/round_deadline.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A member's bound on what it sends in all.
-#include "transport/send_budget.h"
+#include "transport/links/send_budget.h"
 
 #include <gtest/gtest.h>
 

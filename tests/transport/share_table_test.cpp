@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "transport/engine_net.h"
+#include "transport/exchange/reduction.h"
+#include "transport/exchange/run_in_process.h"
 #include "transport/naive_mean.h"
-#include "transport/reduction.h"
-#include "transport/run_in_process.h"
 
 namespace isthmus {
 namespace {

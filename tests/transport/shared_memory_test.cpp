@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "isthmus/errors.h"
+#include "transport/collectives/shared_memory_communicator.h"
+#include "transport/collectives/shared_segment.h"
+#include "transport/collectives/thread_communicator.h"
 #include "transport/communicator_world.h"
 #include "transport/rank_values.h"
-#include "transport/shared_memory_communicator.h"
-#include "transport/shared_segment.h"
-#include "transport/thread_communicator.h"
 
 namespace isthmus {
 namespace {

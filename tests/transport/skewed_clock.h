@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "isthmus/runtime.h"
-#include "transport/transport.h"
+#include "transport/wire/transport.h"
 
 namespace isthmus::testing_support {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "transport/elastic_run.h"
-#include "transport/round_deadline.h"
+#include "transport/exchange/round_deadline.h"
 
 namespace isthmus {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The number of connections against lines that are made up: what one connection brings follows from
 // the loss (Mathis), and all together from the line.
-#include "transport/stream_policy.h"
+#include "transport/links/stream_policy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

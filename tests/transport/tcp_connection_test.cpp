@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which connections the kernel is told to take little for, and that it then does. Loopback is near;
 // a round trip that counts as far from 0 on makes it far.
-#include "transport/tcp_connection.h"
+#include "transport/links/tcp/tcp_connection.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "core/system_runtime.h"
+#include "core/base/system_runtime.h"
 #include "zmq_members.h"
 
 namespace isthmus::testing {

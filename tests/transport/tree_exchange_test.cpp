@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rings and trees, against the sum written out by hand, on every transport.
-#include "transport/tree_exchange.h"
+#include "transport/exchange/tree/tree_exchange.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

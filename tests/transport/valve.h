@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "isthmus/runtime.h"
-#include "transport/tcp_socket.h"
-#include "transport/tcp_splice.h"
+#include "transport/links/tcp/tcp_socket.h"
+#include "transport/links/tcp/tcp_splice.h"
 
 namespace isthmus::testing {
 

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "core/system_runtime.h"
+#include "core/base/system_runtime.h"
+#include "transport/exchange/run_in_process.h"
 #include "transport/naive_mean.h"
-#include "transport/run_in_process.h"
 #include "valve.h"
 #include "zmq_members.h"
 

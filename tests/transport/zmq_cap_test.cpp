@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <atomic>
 
-#include "core/send_cap.h"
-#include "core/system_runtime.h"
-#include "transport/frame.h"
+#include "config/schema/send_cap.h"
+#include "core/base/system_runtime.h"
+#include "transport/wire/frame.h"
 #include "zmq_members.h"
 
 namespace isthmus::testing {

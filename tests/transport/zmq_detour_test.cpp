@@ -3,9 +3,9 @@
 // shut nothing passes, and nobody is told.
 #include <gtest/gtest.h>
 
-#include "core/system_runtime.h"
-#include "transport/relay.h"
-#include "transport/relayed_links.h"
+#include "core/base/system_runtime.h"
+#include "transport/links/relay/relay.h"
+#include "transport/links/relay/relayed_links.h"
 #include "valve.h"
 #include "zmq_members.h"
 

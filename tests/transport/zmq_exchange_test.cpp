@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <atomic>
 
-#include "core/system_runtime.h"
+#include "core/base/system_runtime.h"
+#include "transport/exchange/run_in_process.h"
 #include "transport/exchange_case.h"
 #include "transport/naive_mean.h"
-#include "transport/run_in_process.h"
 #include "zmq_members.h"
 
 namespace isthmus {

@@ -12,12 +12,12 @@
 #include <cstdio>
 #include <fstream>
 
-#include "core/system_runtime.h"
+#include "core/base/system_runtime.h"
 #include "isthmus/errors.h"
 #include "raw_peer.h"
-#include "transport/frame.h"
+#include "transport/exchange/run_in_process.h"
 #include "transport/naive_mean.h"
-#include "transport/run_in_process.h"
+#include "transport/wire/frame.h"
 #include "zmq_members.h"
 
 namespace isthmus::testing {

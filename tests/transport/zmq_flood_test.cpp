@@ -18,7 +18,7 @@
 #include <system_error>
 #include <vector>
 
-#include "core/system_runtime.h"
+#include "core/base/system_runtime.h"
 #include "raw_peer.h"
 #include "zmq_members.h"
 

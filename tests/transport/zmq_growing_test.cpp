@@ -6,8 +6,8 @@
 #include <cstring>
 #include <map>
 
-#include "core/system_runtime.h"
-#include "transport/stream_policy.h"
+#include "core/base/system_runtime.h"
+#include "transport/links/stream_policy.h"
 #include "zmq_members.h"
 
 namespace isthmus::testing {

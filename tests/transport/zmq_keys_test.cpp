@@ -6,11 +6,11 @@
 
 #include <atomic>
 
-#include "core/system_runtime.h"
+#include "core/base/system_runtime.h"
 #include "isthmus/errors.h"
 #include "raw_peer.h"
+#include "transport/exchange/run_in_process.h"
 #include "transport/naive_mean.h"
-#include "transport/run_in_process.h"
 #include "zmq_members.h"
 
 namespace isthmus::testing {

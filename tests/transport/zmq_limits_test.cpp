@@ -8,11 +8,11 @@
 #include <stdexcept>
 #include <tuple>
 
-#include "core/system_runtime.h"
+#include "core/base/system_runtime.h"
 #include "isthmus/errors.h"
 #include "raw_peer.h"
-#include "transport/frame.h"
-#include "transport/link_allowance.h"
+#include "transport/links/relay/link_allowance.h"
+#include "transport/wire/frame.h"
 #include "zmq_members.h"
 
 namespace isthmus::testing {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "isthmus/runtime.h"
-#include "transport/zmq_transport.h"
+#include "transport/links/zmq/zmq_transport.h"
 
 namespace isthmus::testing {
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/system_runtime.h"
+#include "core/base/system_runtime.h"
 #include "raw_peer.h"
 #include "recording_tap.h"
 #include "zmq_members.h"

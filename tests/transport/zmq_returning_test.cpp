@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/system_runtime.h"
+#include "core/base/system_runtime.h"
 #include "zmq_members.h"
 
 namespace isthmus::testing {

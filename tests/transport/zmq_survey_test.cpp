@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/system_runtime.h"
-#include "transport/link_survey.h"
+#include "core/base/system_runtime.h"
+#include "transport/links/probe/link_survey.h"
 #include "zmq_members.h"
 
 namespace isthmus {

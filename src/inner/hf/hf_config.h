@@ -10,8 +10,8 @@
 #include <string>
 #include <string_view>
 
-#include "core/storage.h"
-#include "inner/model_shape.h"
+#include "core/base/storage.h"
+#include "inner/model/model_shape.h"
 #include "isthmus/config.h"
 
 namespace isthmus {

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "core/json_input.h"
+#include "core/base/json_input.h"
 #include "inner/hf/hf_config.h"
 #include "isthmus/errors.h"
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "core/safetensors.h"
+#include "core/state/safetensors.h"
 #include "inner/hf/byte_tokenizer.h"
 #include "inner/hf/hf_weights.h"
 #include "isthmus/errors.h"

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-#include "core/safetensors.h"
+#include "core/state/safetensors.h"
 #include "inner/hf/hf_weights.h"
 #include "isthmus/errors.h"
 

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/storage.h"
+#include "core/base/storage.h"
 #include "inner/hf/hf_config.h"
-#include "inner/model_shape.h"
+#include "inner/model/model_shape.h"
 #include "isthmus/inner_loop.h"
 
 namespace isthmus {

@@ -3,9 +3,9 @@
 // what a tile is to a block of threads.
 #pragma once
 
-#include "quant/block_code_math.h"
 #include "quant/cuda/tile.h"
-#include "quant/scale_math.h"
+#include "quant/math/block_code_math.h"
+#include "quant/math/scale_math.h"
 
 namespace isthmus::cuda {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// dct-topk's transform (quant/cosine_transform.h) of a tile in shared memory, to the CPU's bits: a
-// thread has 16 results, each a sum of 64 products in order of place from zero, every product and
-// sum rounded apart. 256 operations a value, so products bound it, not memory.
+// dct-topk's transform (quant/codecs/cosine_transform.h) of a tile in shared memory, to the CPU's
+// bits: a thread has 16 results, each a sum of 64 products in order of place from zero, every
+// product and sum rounded apart. 256 operations a value, so products bound it, not memory.
 #pragma once
 
-#include "quant/cosine_math.h"
 #include "quant/cuda/tile.h"
+#include "quant/math/cosine_math.h"
 
 namespace isthmus::cuda {
 

@@ -7,12 +7,12 @@
 #include <span>
 #include <vector>
 
-#include "core/check.h"
+#include "core/base/check.h"
 #include "isthmus/errors.h"
-#include "quant/cosine_transform.h"
-#include "quant/cuda_codec.h"
-#include "quant/scale_plane.h"
-#include "quant/stochastic.h"
+#include "quant/codecs/cosine_transform.h"
+#include "quant/codecs/scale_plane.h"
+#include "quant/codecs/stochastic.h"
+#include "quant/cuda/cuda_codec.h"
 
 namespace isthmus::cuda {
 namespace {

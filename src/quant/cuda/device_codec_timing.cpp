@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "core/check.h"
-#include "core/rng.h"
-#include "quant/cuda_codec.h"
-#include "quant/cuda_codec_timing.h"
+#include "core/base/check.h"
+#include "core/base/rng.h"
+#include "quant/cuda/cuda_codec.h"
+#include "quant/cuda/cuda_codec_timing.h"
 
 namespace isthmus::cuda {
 namespace {

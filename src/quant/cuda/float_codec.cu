@@ -2,7 +2,7 @@
 // fp32, bf16 and fp16. Bytes moved a value, b = 4 or 2: encode 4 + b (with feedback 12 + b), decode
 // b + 4, decode and add b + 8. Bound by memory.
 #include "quant/cuda/tile.h"
-#include "quant/scale_math.h"
+#include "quant/math/scale_math.h"
 
 namespace isthmus::cuda {
 namespace {

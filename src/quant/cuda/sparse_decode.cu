@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // topk, dct-topk and randk: bytes of a tile to values, checked before one is stored. decode writes
 // 4 bytes a value and reads the bytes; decode and add touches what was sent alone, 32 bytes each.
-#include "quant/block_code_math.h"
-#include "quant/bucket_math.h"
 #include "quant/cuda/sparse_tile.h"
+#include "quant/math/block_code_math.h"
+#include "quant/math/bucket_math.h"
 
 namespace isthmus::cuda {
 namespace {

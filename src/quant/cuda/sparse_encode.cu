@@ -2,9 +2,9 @@
 // topk, dct-topk and randk. 4 bytes moved a value, and a few for each value sent; 12 with error
 // feedback. The k largest are found by counting the digits of magnitudes in registers, eight bits a
 // pass.
-#include "quant/block_code_math.h"
-#include "quant/bucket_math.h"
 #include "quant/cuda/sparse_tile.h"
+#include "quant/math/block_code_math.h"
+#include "quant/math/bucket_math.h"
 
 namespace isthmus::cuda {
 namespace {

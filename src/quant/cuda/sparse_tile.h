@@ -3,10 +3,10 @@
 // are, ascending; tile.h says what a tile is to a block of threads.
 #pragma once
 
+#include "quant/codecs/index_coding.h"
+#include "quant/codecs/scale_plane.h"
 #include "quant/cuda/cosine_tile.h"
 #include "quant/cuda/tile.h"
-#include "quant/index_coding.h"
-#include "quant/scale_plane.h"
 
 namespace isthmus::cuda {
 

@@ -9,12 +9,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/rng.h"
+#include "core/base/rng.h"
 #include "isthmus/codec.h"
 #include "kernels/cuda/simt.h"
 #include "kernels/spsa_math.h"
 #include "quant/cuda/tile_kernels.h"
-#include "quant/scale_math.h"
+#include "quant/math/scale_math.h"
 
 namespace isthmus::cuda {
 

@@ -8,9 +8,9 @@
 
 #include "isthmus/codec.h"
 #include "kernels/cuda/device.h"
-#include "quant/block_codec.h"
-#include "quant/sparse_codec.h"
-#include "quant/stochastic_math.h"
+#include "quant/codecs/block_codec.h"
+#include "quant/codecs/sparse_codec.h"
+#include "quant/math/stochastic_math.h"
 
 namespace isthmus::cuda {
 
@@ -54,7 +54,7 @@ void encode_blocks(Stream& stream, const BlockCodecSpec& spec, float most_scale,
                    const StochasticLevels& levels, const EncodeWork& work);
 void decode_blocks(Stream& stream, const BlockCodecSpec& spec, const DecodeWork& work);
 
-/// cosine_matrices() (quant/cosine_transform.h) on the device.
+/// cosine_matrices() (quant/codecs/cosine_transform.h) on the device.
 struct CosineMatrices {
   const float* forward = nullptr;
   const float* backward = nullptr;  // its transpose

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "core/rng.h"
-#include "core/storage.h"
+#include "core/base/rng.h"
+#include "core/base/storage.h"
 #include "inner/hf/hf_weights.h"
-#include "inner/model_layout.h"
+#include "inner/model/model_layout.h"
 
 namespace isthmus {
 namespace {

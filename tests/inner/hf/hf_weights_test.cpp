@@ -6,10 +6,10 @@
 
 #include <numeric>
 
-#include "core/safetensors.h"
-#include "core/storage_faults.h"
+#include "core/base/storage_faults.h"
+#include "core/state/safetensors.h"
 #include "core/temporary_directory.h"
-#include "inner/model_layout.h"
+#include "inner/model/model_layout.h"
 #include "isthmus/errors.h"
 #include "test_paths.h"
 

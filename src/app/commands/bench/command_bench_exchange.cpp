@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/commands/bench/command_bench_exchange.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "app/cli/text_table.h"
+#include "app/commands/bench/played_ways.h"
+#include "app/commands/bench/ways_table.h"
+#include "config/links_file.h"
+#include "core/base/units.h"
+#include "record/json_line.h"
+#include "session/run/owner_shares.h"
+#include "session/run/run_settings.h"
+
+namespace isthmus::app {
+namespace {
+
+/// What a run of this file would do.
+const TimedWay& used_by(const std::vector<TimedWay>& ways, const Question& question,
+                        const Config& config) {
+  const ReductionKind kind =
+      resolve_reduction(question.round.exchange, *question.round.codec, config.workers());
+  const bool groups = config.net.reduction == "groups";
+  const std::vector<std::uint32_t> shares = shares_of_run(question, config);
+  return *std::ranges::find_if(ways, [&](const TimedWay& each) {
+    const bool as_they_go =
+        !each.way.along && each.way.shares == shares && each.way.groups.empty() != groups;
+    return each.way.kind == kind && (kind != ReductionKind::kReduce || as_they_go);
+  });
+}
+
+/// What makes a run that goes as `used` take another way, as --set reads it; none: no key does.
+std::vector<std::string> settings_of(const Way& way, const Way& used,
+                                     const BenchExchangeArguments& arguments,
+                                     const Config& config) {
+  if (&way == &used || way.along || way.of_table) return {};
+  std::vector<std::string> settings;
+  if (way.kind != used.kind) {
+    const bool gathers = way.kind == ReductionKind::kGather;
+    settings.push_back(fmt::format("outer.exchange={}", gathers ? "gather" : "reduce"));
+  }
+  const bool by_links = way.name.starts_with("shares by links");
+  if (by_links ? config.net.shares != "links" : config.net.shares != "auto") {
+    settings.push_back(fmt::format("net.shares={}", by_links ? "links" : "auto"));
+  }
+  const std::string reduction = way.groups.empty() ? "direct" : "groups";
+  if (config.net.reduction != reduction) settings.push_back("net.reduction=" + reduction);
+  std::vector<std::string> overrides = arguments.overrides;
+  overrides.insert(overrides.end(), settings.begin(), settings.end());
+  try {
+    Config changed = load_config(arguments.config, overrides, schema_context());
+    if (!arguments.links.empty()) use_links_file(changed, arguments.links);
+    static_cast<void>(owner_shares(changed));
+  } catch (const ConfigError&) {
+    return {};  // a run would be refused
+  }
+  return settings;
+}
+
+void print(const std::vector<TimedWay>& ways, const TimedWay& used, const Question& question,
+           const BenchExchangeArguments& arguments, const Config& config, Session& session) {
+  if (session.json) {
+    for (const TimedWay& each : ways) {
+      JsonLine line;
+      line.add("bench", "exchange").add("way", each.way.name).add("bits", each.way.bits);
+      line.add("sites", question.round.workers).add("values", question.values);
+      line.add("codec", question.round.codec->name());
+      line.add("predicted_s", each.predicted_s).add("simulated_s", each.simulated_s);
+      line.add("thinnest_link_bytes", each.thinnest_bytes);
+      line.add("shared_lines_s", each.shared_lines_s).add("used", &each == &used);
+      const std::vector<std::string> settings = settings_of(each.way, used.way, arguments, config);
+      if (!settings.empty()) line.add("set", fmt::format("{}", fmt::join(settings, " ")));
+      session.out.write(line.str() + "\n");
+    }
+    return;
+  }
+  TextTable table({"way", "bits", "predicted", "simulated", "slowest link", "on shared lines", ""});
+  for (const TimedWay& each : ways) {
+    table.add({each.way.name, each.way.bits, human_time(each.predicted_s),
+               human_time(each.simulated_s), human_bytes(static_cast<double>(each.thinnest_bytes)),
+               ">= " + human_time(each.shared_lines_s),
+               &each == &used ? "what this file does" : ""});
+  }
+  session.out.write(table.text(session.out));
+  const auto least = [&](bool same_bits) {
+    const TimedWay* best = &used;
+    for (const TimedWay& each : ways) {
+      const bool counts = !same_bits || each.way.bits == used.way.bits;
+      if (counts && each.simulated_s < best->simulated_s) best = &each;
+    }
+    return best;
+  };
+  const TimedWay& fastest = *least(false);
+  const TimedWay& alike = *least(true);
+  session.err.write(fmt::format(
+      "One round of {} values in {}. Fastest: {}; of those with the bits of what this file does: "
+      "{}.\n",
+      question.values, question.round.codec->name(), fastest.way.name, alike.way.name));
+  if (std::ranges::any_of(ways, [](const TimedWay& each) { return each.way.along.has_value(); })) {
+    session.err.write(
+        "Ring and tree pass sums on, which each hop rounds once more: for comparison, no run goes "
+        "so (docs/sites.md, Rings and trees).\n");
+  }
+  std::vector<const TimedWay*> better = {&fastest};
+  if (&alike != &fastest) better.push_back(&alike);
+  std::erase(better, &used);
+  const std::string links = arguments.links.empty() ? "" : " --links " + arguments.links.string();
+  for (const TimedWay* each : better) {
+    const std::vector<std::string> settings = settings_of(each->way, used.way, arguments, config);
+    std::string how = "no key makes a run of this file do so";
+    if (each->way.of_table) {
+      how = "a table of ways has it (--out FILE; docs/sites.md, A table of ways)";
+    } else if (!settings.empty()) {
+      how = fmt::format("train --set {}{}, at all sites, or these keys in the file",
+                        fmt::join(settings, " --set "), links);
+    } else if (!each->way.groups.empty() && named_groups(config).empty()) {
+      how = "groups are those that the [[site]]s name, where the method has them (docs/sites.md)";
+    }
+    session.err.write(fmt::format("{}: {}.\n", each->way.name, how));
+  }
+}
+
+}  // namespace
+
+int command_bench_exchange(const BenchExchangeArguments& arguments, Session& session) {
+  std::vector<std::string> overrides = arguments.overrides;
+  // A table that is to be written need not be there yet.
+  if (!arguments.out.empty()) overrides.push_back("net.shares=auto");
+  Config config = load_config(arguments.config, overrides, schema_context());
+  if (!arguments.links.empty()) use_links_file(config, arguments.links);
+  if (config.workers() < 2 || config.links.empty()) {
+    throw ConfigError(fmt::format(
+        "{}: bench collectives needs two sites at least and a [[link]] between them, or --links",
+        arguments.config.string()));
+  }
+  if (has_traces(config)) {
+    session.err.write("note: a [[link]] has a trace; its mean rate is taken here\n");
+  }
+  const std::vector<std::int64_t> sizes = sizes_exchanged(config);
+  const Question question = question_of(config, sizes.empty() ? 0 : sizes.back());
+  if (question.round.exchange == ReductionKind::kCollect) {
+    throw ConfigError(fmt::format(
+        "outer.method = \"{}\": all its bytes go to all, there is one way only", config.method));
+  }
+  if (!arguments.out.empty()) {
+    write_ways_table(config, sizes, arguments.out, session);
+    return 0;
+  }
+  std::vector<TimedWay> ways;
+  for (const Way& way : ways_of(question, config)) ways.push_back(timed(question, way));
+  print(ways, used_by(ways, question, config), question, arguments, config, session);
+  return 0;
+}
+
+}  // namespace isthmus::app

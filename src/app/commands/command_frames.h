@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// `frames`: plain arguments in, exit code out, as in commands.h.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+#include "app/cli/commands.h"
+
+namespace CLI {
+class App;
+}
+
+namespace isthmus::app {
+
+struct FramesArguments {
+  std::filesystem::path file;        // as `train --record` writes it
+  int rounds = 10;                   // to show: those that took longest
+  std::optional<std::int64_t> step;  // every frame of the rounds sent after it, instead
+};
+
+int command_frames(const FramesArguments& arguments, Session& session);
+
+struct Parsed;
+/// The command and its flags (cli_frames.cpp).
+void add_frames_command(CLI::App& app, Parsed& parsed);
+
+}  // namespace isthmus::app

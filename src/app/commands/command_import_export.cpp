@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// `import` and `export`: models between the folders of other tools and our runs. Both sides are the
+// Hugging Face layout, so each is a checked copy.
+#include <fmt/format.h>
+
+#include "app/cli/commands.h"
+#include "app/train/hf_model.h"
+#include "core/base/units.h"
+#include "core/state/checkpoint.h"
+#include "inner/hf/hf_config.h"
+#include "inner/hf/hf_weights.h"
+#include "inner/model/model_shape.h"
+#include "record/json_line.h"
+
+namespace isthmus::app {
+namespace {
+
+void refuse_same_folder(const std::filesystem::path& from, const std::filesystem::path& to) {
+  std::error_code error;
+  if (std::filesystem::equivalent(from, to, error)) {
+    throw UsageError(
+        fmt::format("'{}' is also where it comes from; name another folder", to.string()));
+  }
+}
+
+void tell(Session& session, const std::filesystem::path& folder, const HfModel& model,
+          std::string_view arch, const std::string& from) {
+  const std::int64_t parameters = model.layout.elements();
+  if (session.json) {
+    session.out.write(JsonLine()
+                          .add("folder", folder.string())
+                          .add("from", from)
+                          .add("arch", arch)
+                          .add("parameters", parameters)
+                          .str() +
+                      "\n");
+  } else {
+    session.out.write(fmt::format("wrote {}: {}, {} parameters, from {}\n", folder.string(), arch,
+                                  with_commas(parameters), from));
+  }
+}
+
+}  // namespace
+
+int command_import(const ImportArguments& arguments, Session& session) {
+  SystemStorage storage;
+  refuse_same_folder(arguments.from, arguments.to);
+  const HfConfig config = read_hf_config(storage, arguments.from);
+  HfModel model(model_shape(config.model, config.model.context));
+  load_hf_weights(storage, arguments.from, model.parameters());
+  model.write(storage, arguments.to, config.tokens, arguments.from);
+  tell(session, arguments.to, model, config.model.arch, arguments.from.string());
+  return 0;
+}
+
+int command_export(const ExportArguments& arguments, Session& session) {
+  SystemStorage storage;
+  const std::filesystem::path folder = find_checkpoint(storage, arguments.from);
+  refuse_same_folder(folder, arguments.to);
+  const Checkpoint checkpoint = Checkpoint::open(storage, folder);
+  const HfConfig config = read_hf_config(storage, folder);
+  HfModel model(model_shape(config.model, config.model.context));
+  for (const TensorInfo& info : model.layout.tensors()) {
+    checkpoint.read_model(info.name, info.shape, model.tensor(info));
+  }
+  model.write(storage, arguments.to, config.tokens, folder);
+  tell(session, arguments.to, model, config.model.arch,
+       fmt::format("{} (step {})", folder.string(), checkpoint.info().step));
+  return 0;
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// `merge`: one model that is the weighted mean of several, of sites, seeds or the last checkpoints.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "app/commands/command_runs.h"
+#include "app/train/hf_model.h"
+#include "app/train/run_parts.h"
+#include "core/base/units.h"
+#include "core/state/checkpoint.h"
+#include "inner/hf/hf_config.h"
+#include "inner/hf/hf_weights.h"
+#include "inner/model/model_shape.h"
+#include "record/json_line.h"
+
+namespace isthmus::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Their shares of the mean. THROWS: UsageError.
+std::vector<double> shares(const MergeArguments& arguments) {
+  std::vector<double> weights = arguments.weights;
+  if (weights.empty()) weights.assign(arguments.from.size(), 1.0);
+  if (weights.size() != arguments.from.size()) {
+    throw UsageError(
+        fmt::format("--weights: {} given for {} models", weights.size(), arguments.from.size()));
+  }
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  const bool sound = std::ranges::all_of(weights, [](double w) { return w >= 0; });
+  if (!sound || !(sum > 0) || !std::isfinite(sum)) {
+    throw UsageError("--weights: must be finite, none below 0, and not all 0");
+  }
+  for (double& weight : weights) weight /= sum;
+  return weights;
+}
+
+/// The folder with the weights: a run's or checkpoint's newest, or a model folder itself.
+fs::path weights_folder(const Storage& storage, const fs::path& from) {
+  return storage.kind(from / "config.json") == FileKind::kFile &&
+                 storage.kind(from / "state.json") != FileKind::kFile
+             ? from
+             : find_checkpoint(storage, from);
+}
+
+/// What two models of one layout compute differently, if anything.
+const char* unlike(const ModelShape& a, const ModelShape& b) {
+  if (a.heads != b.heads || a.kv_heads != b.kv_heads || a.head_dim != b.head_dim) return "heads";
+  if (a.tied != b.tied) return "heads' weights (one is tied)";
+  if (a.qk_norm != b.qk_norm) return "norms of queries and keys";
+  if (a.rope_theta != b.rope_theta) return "rope_theta";
+  if (a.norm_eps != b.norm_eps) return "norm_eps";
+  return nullptr;
+}
+
+}  // namespace
+
+int command_merge(const MergeArguments& arguments, Session& session) {
+  if (arguments.from.size() < 2) {
+    throw UsageError("merge: two models at least; `isthmus export` copies one");
+  }
+  const std::vector<double> weights = shares(arguments);
+  SystemStorage storage;
+  if (storage.kind(arguments.out) != FileKind::kAbsent) {
+    throw ConfigError(
+        fmt::format("--out {}: is there already; name a new folder", arguments.out.string()));
+  }
+  const fs::path first = weights_folder(storage, arguments.from.front());
+  const HfConfig config = read_hf_config(storage, first);
+  HfModel model(model_shape(config.model, config.model.context));
+  std::vector<double> mean(model.values.size(), 0.0);
+  for (std::size_t m = 0; m < arguments.from.size(); ++m) {
+    const fs::path folder = weights_folder(storage, arguments.from[m]);
+    const HfConfig its = read_hf_config(storage, folder);
+    const ModelShape shape = model_shape(its.model, its.model.context);
+    if (const HfModel other(shape); its.model.arch != config.model.arch ||
+                                    layout_digest(other.layout) != layout_digest(model.layout)) {
+      throw ConfigError(fmt::format(
+          "'{}' and '{}' are models of unlike shapes: {} of {} parameters "
+          "and {} of {}; only alike ones have a mean",
+          first.string(), folder.string(), config.model.arch, with_commas(model.layout.elements()),
+          its.model.arch, with_commas(other.layout.elements())));
+    }
+    if (const char* what = unlike(model.layout.shape(), shape)) {
+      throw ConfigError(
+          fmt::format("'{}' and '{}' are models of unlike {}: their mean would be none",
+                      first.string(), folder.string(), what));
+    }
+    if (storage.kind(folder / "state.json") == FileKind::kFile) {
+      (void)Checkpoint::open(storage, folder);  // every byte verified
+    }
+    load_hf_weights(storage, folder, model.parameters());
+    for (std::size_t i = 0; i < mean.size(); ++i) {
+      mean[i] += weights[m] * static_cast<double>(model.values[i]);
+    }
+  }
+  std::ranges::transform(mean, model.values.begin(),
+                         [](double v) { return static_cast<float>(v); });
+  model.write(storage, arguments.out, config.tokens, first);
+  if (session.json) {
+    session.out.write(JsonLine()
+                          .add("folder", arguments.out.string())
+                          .add("models", arguments.from.size())
+                          .add("arch", config.model.arch)
+                          .add("parameters", model.layout.elements())
+                          .str() +
+                      "\n");
+  } else {
+    session.out.write(fmt::format("wrote {}: the mean of {} models, {}, {} parameters\n",
+                                  arguments.out.string(), arguments.from.size(), config.model.arch,
+                                  with_commas(model.layout.elements())));
+  }
+  return 0;
+}
+
+}  // namespace isthmus::app

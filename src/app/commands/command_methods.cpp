@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// `methods`: the outer methods of this build, and the codecs they may use.
+#include <fmt/format.h>
+
+#include "app/cli/commands.h"
+#include "app/cli/text_table.h"
+#include "core/base/suggest.h"
+#include "isthmus/codec.h"
+#include "isthmus/outer.h"
+#include "record/json_line.h"
+
+namespace isthmus::app {
+
+std::string method_json(const MethodInfo& method) {
+  return JsonLine()
+      .add("kind", "method")
+      .add("name", method.name)
+      .add("text", method.summary)
+      .add("source", method.source)
+      .add("deviations", method.deviations)
+      .add("keys", std::span<const std::string>(method.keys))
+      .add("default_lr", method.default_lr)
+      .add("default_momentum", method.default_momentum)
+      .add("default_alpha", method.default_alpha)
+      .add("state_values", std::int64_t{method.state_values})
+      .str();
+}
+
+int command_methods(Session& session) {
+  if (session.json) {
+    std::vector<std::string> parts;
+    for (const MethodInfo& method : methods()) {
+      parts.push_back(method_json(method));
+    }
+    std::vector<std::string> codec_parts;
+    for (const CodecInfo& codec : codecs()) {
+      codec_parts.push_back(JsonLine()
+                                .add("name", codec.name)
+                                .add("text", codec.summary)
+                                .add("bits_per_value", codec.bits_per_value)
+                                .str());
+    }
+    session.out.write(JsonLine()
+                          .add_raw("methods", json_array(parts))
+                          .add_raw("codecs", json_array(codec_parts))
+                          .str() +
+                      "\n");
+    return 0;
+  }
+  TextTable table({"method", "what it does"});
+  for (const MethodInfo& method : methods()) {
+    table.add({method.name, method.summary});
+    table.add({"", "keys: " + (method.keys.empty() ? "none" : join(method.keys))});
+    table.add({"", method.source});
+  }
+  session.out.write(table.text(session.out) + "\n");
+  TextTable codec_table({"codec", "bits", "what it is"});
+  for (const CodecInfo& codec : codecs()) {
+    codec_table.add({codec.name, fmt::format("{:.4g}", codec.bits_per_value), codec.summary});
+  }
+  session.out.write(codec_table.text(session.out));
+  return 0;
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// `runs` and `merge`: plain arguments in, exit code out, as in commands.h.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "app/cli/commands.h"
+
+namespace isthmus::app {
+
+struct RunsArguments {
+  std::filesystem::path folder = "runs";    // ls: runs below it
+  std::vector<std::filesystem::path> runs;  // rm; tag and show: one
+  std::vector<std::string> tags;            // tag: to add; ls: only runs that have all of these
+  std::vector<std::string> unwanted;        // tag --remove
+  bool force = false;                       // rm: those that still go on, too
+};
+int command_runs_list(const RunsArguments& arguments, Session& session);
+int command_runs_show(const RunsArguments& arguments, Session& session);
+/// Removes what a run has written; files that are no run's stay, and so does their folder.
+int command_runs_remove(const RunsArguments& arguments, Session& session);
+int command_runs_tag(const RunsArguments& arguments, Session& session);
+
+struct MergeArguments {
+  std::vector<std::filesystem::path> from;  // runs, checkpoints or model folders of one shape
+  std::vector<double> weights;              // one each, in any unit; empty: equal
+  std::filesystem::path out;
+};
+/// Writes the weighted mean of models, tensor by tensor, as a model folder.
+int command_merge(const MergeArguments& arguments, Session& session);
+
+}  // namespace isthmus::app

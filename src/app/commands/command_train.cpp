@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+// `train` and `simulate`: one file, real threads or virtual time.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <optional>
+#include <utility>
+
+#include "app/cli/commands.h"
+#include "app/cli/launch_environment.h"
+#include "app/commands/bench/link_commands.h"
+#include "app/commands/links_flag.h"
+#include "app/train/mesh_job.h"
+#include "app/train/run_estimate.h"
+#include "app/train/run_summary.h"
+#include "app/train/training.h"
+#include "config/links_file.h"
+#include "core/base/fault_point.h"
+#include "core/base/log.h"
+#include "core/base/system_runtime.h"
+#include "core/base/units.h"
+#include "isthmus/errors.h"
+#include "session/hub/site_hub.h"
+#include "session/run/signals.h"
+#include "session/site/return_pace.h"
+#include "session/site/site_enrolment.h"
+#include "session/site/site_recording.h"
+#include "transport/collectives/mpi_communicator.h"
+#include "transport/links/mpi_transport.h"
+
+namespace isthmus::app {
+namespace {
+
+std::int64_t ranks_of(const SiteConfig& site) { return std::int64_t{site.tp} * site.pp * site.dp; }
+
+/// The worker whose mesh's ranks are the processes of this MPI job: the site that `--site` names,
+/// or the only one. Nothing: the processes are the workers.
+std::optional<Rank> mesh_of_job(const Config& config, const TrainArguments& arguments) {
+  std::size_t index = 0;
+  if (!arguments.site.name.empty()) {
+    const auto named = std::ranges::find(config.sites, arguments.site.name, &SiteConfig::name);
+    if (named == config.sites.end()) return std::nullopt;  // refused by name further on
+    index = static_cast<std::size_t>(named - config.sites.begin());
+  } else if (config.workers() > 1) {
+    return std::nullopt;
+  }
+  const std::int64_t ranks = ranks_of(config.sites[index]);
+  if (ranks == 1) return std::nullopt;
+  if (const int members = mpi_place().members; members != ranks) {
+    throw ConfigError(
+        fmt::format("{} processes in this MPI job and {} ranks in the mesh of site {}: start as "
+                    "many as tp x pp x dp (mpirun -n {}), or change [parallel]",
+                    members, ranks, config.sites[index].name, ranks));
+  }
+  return Rank(static_cast<int>(index));
+}
+
+/// All ranks of all sites' meshes.
+std::int64_t all_ranks(const Config& config) {
+  std::int64_t ranks = 0;
+  for (const SiteConfig& site : config.sites) ranks += ranks_of(site);
+  return ranks;
+}
+
+/// The worker that this process of an MPI job is, in rank order, or whose rank it is: sites one
+/// after another as in the file, each with as many processes as ranks.
+Rank worker_of_job(const Config& config, const std::filesystem::path& file) {
+  const MpiPlace place = mpi_place();
+  if (place.members == config.workers()) return place.self;
+  const std::int64_t ranks = all_ranks(config);
+  if (place.members != ranks) {
+    const std::string or_ranks =
+        ranks == config.workers()
+            ? ""
+            : fmt::format(", or as all their meshes have ranks (-n {})", ranks);
+    throw ConfigError(fmt::format(
+        "{} processes in this MPI job and {} workers in {}: start as many as there are workers "
+        "(mpirun -n {}){}, or set run.workers",
+        place.members, config.workers(), file.string(), config.workers(), or_ranks));
+  }
+  std::int64_t end = 0;
+  int worker = 0;
+  while ((end += ranks_of(config.sites[static_cast<std::size_t>(worker)])) <= place.self.value()) {
+    ++worker;
+  }
+  return Rank(worker);
+}
+
+/// This process is `worker` of an MPI job, or one of its ranks; each worker writes into a folder of
+/// its own.
+void join_mpi_job(const Config& config, Rank worker, TrainArguments& arguments) {
+  arguments.site.mpi = true;
+  arguments.site.name = config.sites[static_cast<std::size_t>(worker.value())].name;
+  const std::filesystem::path out = arguments.out.empty() ? config.run.out : arguments.out;
+  if (out.empty() && config.workers() > 1) {
+    throw ConfigError(
+        "under MPI every process writes into a folder below one that all know: give --out DIR or "
+        "run.out");
+  }
+  arguments.out = out / arguments.site.name;
+}
+
+/// `--site auto`: the site that the process's rank stands for; each then has a folder of its own.
+void find_own_site(const Config& config, TrainArguments& arguments) {
+  const bool is_a_name =
+      std::ranges::find(config.sites, "auto", &SiteConfig::name) != config.sites.end();
+  if (arguments.site.name != "auto" || is_a_name) {
+    return;
+  }
+  arguments.site.name = site_of_environment(config, environment());
+  const std::filesystem::path out = arguments.out.empty() ? config.run.out : arguments.out;
+  if (!out.empty()) arguments.out = out / arguments.site.name;
+}
+
+std::optional<SiteArguments> site_of(const TrainArguments& arguments) {
+  if (arguments.site.name.empty()) {
+    return std::nullopt;
+  }
+  if (arguments.resume != "never" && arguments.resume != "auto") {
+    throw UsageError(fmt::format(
+        "--resume {} together with --site: sites go on from the newest checkpoint that all of them "
+        "have; give --resume alone",
+        arguments.resume));
+  }
+  return arguments.site;
+}
+
+/// RETURNS: false when a signal came first.
+bool wait_before_return(Duration pause) {
+  constexpr Duration kBetweenLooks = std::chrono::milliseconds(200);
+  SystemRuntime runtime;
+  const TimePoint end = runtime.clock().now() + pause;
+  while (SignalScope::wish() == StopWish::kNone && !SignalScope::leaving()) {
+    const TimePoint now = runtime.clock().now();
+    if (now >= end) return true;
+    const TimePoint look = std::min(end, now + kBetweenLooks);
+    runtime.sleep_until(look);
+  }
+  return false;
+}
+
+/// For tests: core/base/fault_point.h.
+void arm_by_environment() {
+  const std::optional<std::string> fault = environment()("ISTHMUS_FAULT");
+  if (!fault || fault->empty()) return;
+  arm(parse_fault(*fault));
+  log_warning("ISTHMUS_FAULT = {}: this process will be killed there", *fault);
+}
+
+/// A site that the others have lost, or that has lost the first, comes back as often as it is let.
+TrainingOutcome train_and_come_back(const Config& config, TrainingRequest request,
+                                    Session& session) {
+  constexpr int kReturns = 100;  // each brings a whole state over the links
+  arm_by_environment();
+  InHand in_hand;
+  request.in_hand = &in_hand;
+  ReturnPace pace(config.net.gather);
+  for (int returns = 0;; ++returns) {
+    try {
+      return run_training(config, request, session);
+    } catch (const CutOffError& error) {
+      if (returns == kReturns || SignalScope::wish() != StopWish::kNone || SignalScope::leaving())
+        throw;
+      const Duration pause = pace.pause(SystemRuntime().clock().now());
+      session.err.write(
+          fmt::format("isthmus: {}: trying to come back{}, for net.gather = {}\n", error.what(),
+                      pause == Duration{0}
+                          ? ""
+                          : fmt::format(", cut off soon after the last time, in {}",
+                                        human_time(std::chrono::duration<double>(pause).count())),
+                      human_time(std::chrono::duration<double>(config.net.gather).count())));
+      if (!wait_before_return(pause)) throw;
+      if (in_hand.training) in_hand.training->begin();
+      request.out = error.directory();
+      request.resume = "auto";
+      request.force = false;
+    } catch (const TryAgainError& error) {
+      if (returns == kReturns || SignalScope::wish() != StopWish::kNone || SignalScope::leaving())
+        throw;
+      session.err.write(fmt::format("isthmus: {}: trying again\n", error.what()));
+    }
+  }
+}
+
+/// Whether this process is the file's hub beside its site.
+bool is_hub_too(const Config& config, const TrainArguments& arguments) {
+  return !config.hub.site.empty() && config.hub.site == arguments.site.name && !arguments.site.mpi;
+}
+
+/// What has ended the hub for good is why its site cannot go on.
+TrainingOutcome train_beside(SiteHub& hub, const std::function<TrainingOutcome()>& train) {
+  try {
+    return train();
+  } catch (const PeerError&) {
+    hub.check();
+    throw;
+  }
+}
+
+/// Of a process that is one site.
+struct OneSite {
+  RankProcesses* mesh = nullptr;      // those of its mesh
+  std::filesystem::path record = {};  // --record
+};
+
+int run(const Config& config, const TrainArguments& arguments, bool simulated, Session& session,
+        bool emulated = false, const OneSite& site_process = {}) {
+  if (arguments.dry_run) {
+    const std::optional<SiteArguments> site = site_of(arguments);
+    const RunEstimate estimate = estimate_run(
+        config, simulated, site ? std::optional(app::site_of(config, *site)) : std::nullopt);
+    session.out.write(session.json ? estimate_json(estimate) + "\n"
+                                   : render_estimate(config, estimate));
+    return 0;
+  }
+  std::optional<SiteHub> hub;  // of all the site's sessions, and what comes after them
+  if (is_hub_too(config, arguments)) {
+    const std::filesystem::path out = arguments.out.empty() ? config.run.out : arguments.out;
+    hub.emplace(config, site_hub_folder(config, out),
+                arguments.resume != "never" ? SiteHub::Former::kResumed
+                : arguments.force           ? SiteHub::Former::kForgotten
+                                            : SiteHub::Former::kRefused);
+  }
+  std::optional<SiteRecording> recording;  // of all its sessions
+  if (!site_process.record.empty()) recording.emplace(site_process.record);
+  const auto train = [&] {
+    return train_and_come_back(config,
+                               {.command = simulated || emulated ? "simulate" : "train",
+                                .out = arguments.out,
+                                .resume = arguments.resume,
+                                .force = arguments.force,
+                                .simulated = simulated,
+                                .emulated = emulated,
+                                .site = site_of(arguments),
+                                .recording = recording ? &*recording : nullptr,
+                                .mesh = site_process.mesh},
+                               session);
+  };
+  const TrainingOutcome outcome = hub ? train_beside(*hub, train) : train();
+  if (session.json) {
+    session.out.write(outcome_json(outcome) + "\n");
+  } else if (!session.quiet) {
+    session.out.write(render_outcome(config, outcome));
+    if (outcome.prediction && !arguments.site.name.empty()) {
+      session.out.write("\nover the links that the file declares:");
+    }
+    session.out.write(render_outcome_prediction(outcome));
+  }
+  if (outcome.exit_code != ExitCode::kOk) {
+    session.err.write(fmt::format(
+        "stopped after step {}, checkpoint written; go on with --out {} "
+        "--resume auto{}\n",
+        outcome.totals.steps,
+        (arguments.site.mpi ? outcome.directory.parent_path() : outcome.directory).string(),
+        arguments.site.name.empty() || arguments.site.mpi ? "" : " --site " + arguments.site.name));
+  }
+  ExitCode code = outcome.exit_code;
+  if (hub) {
+    const ExitCode hubs = hub->serve_to_the_end(arguments.site.name);
+    if (hubs != ExitCode::kOk) {
+      session.err.write(
+          "isthmus: the hub has been stopped before all sites had left; they wait for it: start "
+          "this site again with --resume auto\n");
+    }
+    if (code == ExitCode::kOk) code = hubs;
+  }
+  return static_cast<int>(code);
+}
+
+/// In a job of all ranks of all sites.
+int run_as_rank_of(const Config& config, Rank worker, const TrainArguments& arguments,
+                   Session& session) {
+  split_mpi_job(worker.value());
+  if (ranks_of(config.sites[static_cast<std::size_t>(worker.value())]) > 1) {
+    return run_mesh_job(config, worker, [&](RankProcesses& ranks) {
+      return run(config, arguments, false, session, false, {.mesh = &ranks});
+    });
+  }
+  const int code = run(config, arguments, false, session);
+  finish_mpi();
+  return code;
+}
+
+}  // namespace
+
+void set_addresses(Config& config, const std::vector<std::string>& addresses) {
+  for (const std::string& text : addresses) {
+    const std::size_t equals = text.find('=');
+    const std::string name = text.substr(0, equals);
+    if (name == "hub" && equals != std::string::npos && !config.hub.address.empty()) {
+      config.hub.address = text.substr(equals + 1);
+      continue;
+    }
+    const auto site = std::ranges::find(config.sites, name, &SiteConfig::name);
+    if (equals == std::string::npos || site == config.sites.end()) {
+      throw UsageError(
+          fmt::format("--address {}: must be NAME=HOST:PORT with the name of a [[site]]", text));
+    }
+    site->address = text.substr(equals + 1);
+  }
+}
+
+int command_train(const TrainArguments& given, const std::string& invitation,
+                  const std::filesystem::path& links, const std::filesystem::path& record,
+                  Session& session) {
+  TrainArguments arguments = given;
+  Config config = load_config(arguments.config, arguments.overrides, schema_context());
+  if (!links.empty()) use_links_file(config, links);
+  set_addresses(config, arguments.site.addresses);
+  find_own_site(config, arguments);
+  const bool mpi =
+      config.net.transport == "mpi" || (config.net.transport == "auto" && under_mpi(environment()));
+  if ((mpi || under_mpi(environment())) && !arguments.dry_run) {
+    if (const std::optional<Rank> worker = mesh_of_job(config, arguments)) {
+      return run_mesh_job(config, *worker, [&](RankProcesses& ranks) {
+        return run(config, arguments, false, session, false, {.mesh = &ranks, .record = record});
+      });
+    }
+    if (mpi && arguments.site.name.empty()) {
+      const Rank worker = worker_of_job(config, arguments.config);
+      join_mpi_job(config, worker, arguments);
+      if (mpi_place().members > config.workers()) {
+        return run_as_rank_of(config, worker, arguments, session);
+      }
+    }
+  }
+  if (!arguments.dry_run) use_invitation(config, arguments.site, invitation);
+  return run(config, arguments, false, session, false, {.record = record});
+}
+
+int command_simulate(const SimulateArguments& arguments, Session& session) {
+  return command_simulate(arguments, {}, session);
+}
+
+int command_simulate(const SimulateArguments& arguments, const std::filesystem::path& links,
+                     Session& session) {
+  Config config = load_config(arguments.config, arguments.overrides, schema_context());
+  if (!arguments.links.empty() && !links.empty()) {
+    throw UsageError("simulate: --link and --links say the same thing; give one of them");
+  }
+  if (!arguments.links.empty()) {
+    replace_links(config, arguments.links, "--link");
+  }
+  if (!links.empty()) {
+    use_links_file(config, links);
+  }
+  if (config.workers() > 1 && config.links.empty()) {
+    throw ConfigError(
+        fmt::format("{}: simulate needs a link between the {} workers: add [[link]] or give --link "
+                    "100Mbit/s,80ms",
+                    arguments.config.string(), config.workers()));
+  }
+  if (arguments.emulate && config.surrogate) {
+    throw ConfigError(fmt::format(
+        "{}: [surrogate] together with --emulate: real sockets carry the bytes of the model that "
+        "learns, not of a declared one; leave [surrogate] out",
+        arguments.config.string()));
+  }
+  return run(config, arguments, !arguments.emulate, session, arguments.emulate);
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// `simulate --emulate --kernel`: every site a process in a network namespace of its own, joined by
+// the kernel's TCP over a wide-area network in user space (sim/wan.h) with the declared links. The
+// namespaces have no names: they go with this process and those of the sites, which die with it.
+#pragma once
+
+#include <filesystem>
+
+#include "app/cli/commands.h"
+
+namespace isthmus::app {
+
+/// Blocks until the sites have ended. `links`: as of `command_simulate`, refused here.
+/// RETURNS: the exit code. THROWS: UsageError and ConfigError for what cannot be emulated so,
+/// SystemError without root, TUN devices, or the links' congestion control.
+[[nodiscard]] int command_simulate_kernel(const SimulateArguments& arguments,
+                                          const std::filesystem::path& links, Session& session);
+
+}  // namespace isthmus::app

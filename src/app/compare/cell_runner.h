@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the cells of a comparison on the cores of this machine, several at a time, each a training
+// run as `simulate` (with links) or `train` makes it, in this process: a kill ends all of them at
+// once and leaves no orphan behind that writes into a folder which the next start uses.
+//
+// No more threads compute than there are cores: a simulated cell takes one core's work at a time
+// and more only when fewer cells are left than cores; a cell on real threads takes one a worker.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <string>
+
+#include "app/cli/commands.h"
+#include "app/compare/cell_inputs.h"
+#include "app/compare/cell_store.h"
+#include "app/compare/comparison_plan.h"
+
+namespace isthmus::app {
+
+struct RunnerOptions {
+  std::filesystem::path folder;  // of the comparison
+  int cores = 1;
+  int jobs = 1;              // cells at a time
+  bool checkpoints = false;  // keep each run's last one
+};
+
+struct RunnerOutcome {
+  std::size_t run = 0;     // cells run now
+  std::size_t reused = 0;  // found in the store
+  bool stopped = false;    // by a signal, before the last cell
+};
+
+/// Blocks until every cell of `plan` is finished, or a signal came and those running have stopped.
+/// Each finished cell is in `store` before it counts. A run that diverges is a result; any other
+/// failure ends the comparison once the cells that are running have ended.
+/// THROWS: that failure.
+[[nodiscard]] RunnerOutcome run_cells(ComparisonPlan& plan, CellStore& store,
+                                      const Experiment& experiment, CellInputs& inputs,
+                                      const RunnerOptions& options, Session& session);
+
+/// How many cells run at a time, and what bounds that.
+struct JobLimit {
+  int jobs = 1;
+  std::string reason;
+};
+/// `widest`: threads of the cell with most; `memory_bytes`: of the largest cell; `asked`: --jobs, 0
+/// for as many as fit.
+[[nodiscard]] JobLimit job_limit(int cores, int widest, std::uint64_t memory_bytes,
+                                 std::uint64_t available_bytes, int asked);
+
+/// What one of `together` cells may take of the cores.
+struct CellThreads {
+  int threads = 1;  // of the whole cell (train.threads)
+  int slots = 1;    // simulated: compute regions at once
+};
+[[nodiscard]] CellThreads cell_threads(int cores, std::size_t together, int workers);
+
+}  // namespace isthmus::app

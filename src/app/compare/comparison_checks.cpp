@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/compare/comparison_checks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "isthmus/outer.h"
+#include "session/run/config_difference.h"
+
+namespace isthmus::app {
+namespace {
+
+constexpr std::int64_t kFewestRounds = 20;  // Nesterov's 0.9 remembers ten
+constexpr double kMostEpochs = 4;           // beyond, averaging methods win by regularising
+constexpr double kSlowestBeta2 = 0.999;     // a variance frozen with less freezes noise
+
+bool takes(const Config& config, std::string_view key) {
+  const std::vector<MethodInfo> known = methods();
+  return std::any_of(known.begin(), known.end(), [&](const MethodInfo& method) {
+    return method.name == config.method &&
+           std::find(method.keys.begin(), method.keys.end(), key) != method.keys.end();
+  });
+}
+
+class Weaknesses {
+ public:
+  void look_at(const std::string& name, const Config& config, const DataFacts& data) {
+    const std::int64_t steps = total_steps(config);
+    const std::int64_t H = config.outer.H;
+    if (takes(config, "H") && H > 0) {
+      if (steps / H < kFewestRounds) {
+        note(
+            fmt::format("{}: {} rounds (H = {}, {} steps), fewer than the {} an outer momentum "
+                        "needs to settle",
+                        name, steps / H, H, steps, kFewestRounds));
+      }
+      if (steps % H != 0) {
+        note(fmt::format("{}: {} steps are no multiple of H = {}", name, steps, H));
+      }
+    }
+    if (takes(config, "final_sync") && config.outer.final_sync != FinalSync::kFull) {
+      note(fmt::format(
+          "{}: without final_sync = \"full\" its last window's work is not in its loss", name));
+    }
+    const bool frozen = config.method == "1bit-adam" || config.method == "01-adam";
+    if (frozen && config.inner.beta2 < kSlowestBeta2) {
+      note(
+          fmt::format("{}: freezes the variance of beta2 = {}; 0.999, in the baseline too, is "
+                      "what the method is for",
+                      name, config.inner.beta2));
+    }
+    if (config.method == "spsa" && config.model.init.empty()) {
+      note(fmt::format("{}: spsa is a fine-tuning method; from random weights it shows nothing",
+                       name));
+    }
+    const double tokens =
+        static_cast<double>(steps) * static_cast<double>(config.train.global_batch_tokens);
+    const double epochs = tokens / static_cast<double>(data.train_tokens);
+    if (data.entropy == 0 && epochs > kMostEpochs) {
+      note(
+          fmt::format("{:.1f} epochs over the text: beyond {} averaging methods gain by "
+                      "regularising",
+                      epochs, kMostEpochs));
+    }
+  }
+  /// Times and bytes are compared as the methods', so what else moves them is told.
+  void look_at_clock(const std::string& name, const Config& config, const std::string& first,
+                     const Config& other) {
+    constexpr std::array<std::string_view, 6> kOfTheClock = {"run.workers", "site[",      "link[",
+                                                             "fault[",      "surrogate.", "sim."};
+    for (const std::string& each :
+         config_differences(resolved_toml(other), resolved_toml(config))) {
+      if (std::any_of(kOfTheClock.begin(), kOfTheClock.end(),
+                      [&](std::string_view start) { return each.starts_with(start); })) {
+        note(fmt::format("{}: its clock is not that of {} ({}): times and bytes differ by that too",
+                         name, first, each));
+        return;
+      }
+    }
+  }
+  [[nodiscard]] std::vector<std::string> take() { return std::move(notes_); }
+
+ private:
+  void note(std::string text) {
+    if (std::find(notes_.begin(), notes_.end(), text) == notes_.end()) {
+      notes_.push_back(std::move(text));
+    }
+  }
+  std::vector<std::string> notes_;
+};
+
+}  // namespace
+
+std::vector<std::string> weaknesses_of(const Experiment& experiment, const ComparisonPlan& plan,
+                                       const DataFactsOf& data) {
+  Weaknesses weaknesses;
+  const std::size_t first = plan.variants()[plan.baseline()];
+  const std::string& baseline = experiment.variants()[first].name;
+  const Config config_of_baseline = experiment.config(first, {});
+  for (const Cell& cell : plan.outline()) {
+    if (cell.stage == report::CellStage::kSeed && cell.number == 0) {
+      const std::string& name = experiment.variants()[cell.variant].name;
+      weaknesses.look_at(name, cell.config, data(cell.config));
+      weaknesses.look_at_clock(name, cell.config, baseline, config_of_baseline);
+    }
+  }
+  return weaknesses.take();
+}
+
+}  // namespace isthmus::app

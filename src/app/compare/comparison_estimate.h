@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a comparison would take, before it runs: its cells one by one, bytes, simulated and real
+// time.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "app/compare/cell_runner.h"
+#include "app/compare/comparison_plan.h"
+#include "app/train/run_estimate.h"
+
+namespace isthmus::app {
+
+struct ComparisonEstimate {
+  struct Variant {
+    std::string name;
+    RunEstimate run;  // of one of its runs
+  };
+  std::vector<Variant> variants;
+  std::vector<Cell> cells;  // those known beforehand: follow-ups depend on the grids
+  std::vector<bool> done;   // by cell: the folder has its result
+  std::size_t total = 0;    // cells, follow-ups included
+  double flops_per_s = 0;   // of one core, measured now
+  double cost = 0;          // of what is left, in floating-point operations
+  JobLimit jobs;
+  /// Real time that is left, cells side by side.
+  [[nodiscard]] double wall_s() const { return cost / flops_per_s / jobs.jobs; }
+};
+
+/// Estimates every variant and measures a training step. `known`: keys of cells that are done.
+/// THROWS: as estimate_run.
+[[nodiscard]] ComparisonEstimate estimate_comparison(const Experiment& experiment,
+                                                     const ComparisonPlan& plan,
+                                                     const std::set<std::string>& known,
+                                                     const JobLimit& jobs);
+
+[[nodiscard]] std::string render_estimate(const Experiment& experiment, const ComparisonPlan& plan,
+                                          const ComparisonEstimate& estimate,
+                                          const Terminal& terminal);
+[[nodiscard]] std::string estimate_json(const Experiment& experiment,
+                                        const ComparisonEstimate& estimate);
+
+}  // namespace isthmus::app

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/compare/comparison_files.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "record/build_info.h"
+
+namespace isthmus::app {
+namespace {
+
+using report::CellStatus;
+
+/// A number, or null for none.
+void add_number(JsonLine& line, std::string_view key, double value) {
+  if (std::isnan(value)) {
+    line.add_null(key);
+  } else {
+    line.add(key, value);
+  }
+}
+
+std::string tuned_json(const report::ComparedVariant& variant) {
+  JsonLine line;
+  for (const auto& [key, value] : variant.tuned) {
+    line.add(key, value);
+  }
+  return line.str();
+}
+
+std::string edges_json(const report::ComparedVariant& variant) {
+  std::vector<std::string> edges;
+  for (const report::TuningEdge& edge : variant.edges) {
+    edges.push_back(JsonLine()
+                        .add("key", edge.key)
+                        .add("value", edge.value)
+                        .add("side", edge.largest ? "largest" : "smallest")
+                        .str());
+  }
+  return json_array(edges);
+}
+
+std::string run_json(const report::CellResult& run, const report::Comparison& comparison) {
+  JsonLine line;
+  line.add("seed", run.seed).add("status", run.status == CellStatus::kOk ? "ok" : "failed");
+  line.add("final_eval_loss", run.final_loss()).add("key", run.key);
+  run.directory.empty() ? line.add_null("directory") : line.add("directory", run.directory);
+  const auto there = comparison.target ? report::reaching(run, *comparison.target, comparison.rules)
+                                       : std::nullopt;
+  if (there) {
+    JsonLine way;
+    way.add("step", there->step).add("bytes_payload", there->payload_bytes);
+    way.add("bytes_wire", there->wire_bytes);
+    add_number(way, "simulated_s", there->clock_s);
+    line.add_raw("to_target", way.str());
+  } else {
+    line.add_null("to_target");
+  }
+  return line.str();
+}
+
+std::string spread_json(const report::Spread& spread, const report::Interval& interval) {
+  return JsonLine()
+      .add("n", spread.n)
+      .add("mean", spread.mean)
+      .add("sd", spread.deviation)
+      .add("low", interval.low)
+      .add("high", interval.high)
+      .str();
+}
+
+std::string against_json(const report::AgainstBaseline& against) {
+  return JsonLine()
+      .add("n", against.difference.n)
+      .add("mean", against.difference.mean)
+      .add("sd", against.difference.deviation)
+      .add("low", against.interval.low)
+      .add("high", against.interval.high)
+      .add("p", against.p)
+      .add("equivalence_p", against.equivalence_p)
+      .add("detectable", against.detectable)
+      .add("different", against.apart)
+      .add("equivalent", against.within_margin)
+      .str();
+}
+
+std::string way_json(const report::ToTarget& way) {
+  JsonLine line;
+  line.add("reached", way.reached).add("runs", way.runs).add("steps", way.steps);
+  line.add("bytes_payload", way.payload_bytes).add("bytes_wire", way.wire_bytes);
+  add_number(line, "simulated_s", way.clock_s);
+  return line.str();
+}
+
+/// {"1Gbit/s,30ms": seconds, ...}; null where the variant needs simulating again
+std::string links_json(const report::OtherLinks& other, std::size_t variant) {
+  JsonLine line;
+  for (std::size_t i = 0; i < other.links.size(); ++i) {
+    add_number(line, other.links[i], other.seconds[variant][i]);
+  }
+  return line.str();
+}
+
+std::string variant_json(const report::Comparison& comparison, std::size_t v) {
+  const report::ComparedVariant& variant = comparison.variants[v];
+  const report::VariantResult& result = comparison.results[v];
+  JsonLine line;
+  line.add("name", variant.name).add("method", variant.method);
+  line.add("baseline", v == comparison.rules.baseline);
+  line.add_raw("tuned", variant.tuned.empty() ? "null" : tuned_json(variant));
+  line.add("trials", variant.trials);
+  line.add_raw("edges", edges_json(variant));
+  std::vector<std::string> runs;
+  for (const report::CellResult& run : variant.runs) {
+    runs.push_back(run_json(run, comparison));
+  }
+  line.add_raw("runs", json_array(runs));
+  line.add("finished", result.finished).add("failed", result.failed);
+  line.add_raw("final_eval_loss",
+               result.finished > 0 ? spread_json(result.final_loss, result.interval) : "null");
+  line.add_raw("difference", result.against ? against_json(*result.against) : "null");
+  line.add_raw("to_target", comparison.target ? way_json(result.to_target) : "null");
+  const report::OtherLinks& other = comparison.other_links;
+  line.add_raw("to_target_on_links_s", other.links.empty() ? "null" : links_json(other, v));
+  line.add("needs_simulating", other.variants.empty() ? "" : other.variants[v].obstacle);
+  line.add("verdict", result.verdict);
+  line.add("claim", v != comparison.rules.baseline && result.no_claim.empty());
+  line.add("no_claim", result.no_claim);
+  return line.str();
+}
+
+std::string target_json(const report::Comparison& comparison) {
+  const report::ComparisonRules& rules = comparison.rules;
+  JsonLine line;
+  line.add("metric", "val_loss").add("value", *comparison.target);
+  if (rules.target) {
+    line.add_null("relative_to").add_null("factor");
+  } else {
+    line.add("relative_to", comparison.variants[rules.target_relative_to].name);
+    line.add("factor", rules.target_factor);
+  }
+  line.add("budget_steps", rules.budget_steps).add("budget_s", rules.budget_s);
+  return line.str();
+}
+
+bool is_cell_folder(const Storage& storage, const std::filesystem::path& folder) {
+  const std::string name = folder.filename().string();
+  return (name.starts_with("seed-") || name.starts_with("tune-")) &&
+         storage.kind(folder) == FileKind::kDirectory && command_of(storage, folder) == "compare";
+}
+
+}  // namespace
+
+std::string command_of(const Storage& storage, const std::filesystem::path& folder) {
+  const std::filesystem::path file = folder / "manifest.json";
+  if (storage.kind(file) != FileKind::kFile) {
+    return "";
+  }
+  const auto json = nlohmann::json::parse(read_text(storage, file), nullptr, false);
+  const auto command = json.is_object() ? json.find("command") : json.end();
+  return json.is_object() && command != json.end() && command->is_string()
+             ? command->get<std::string>()
+             : "";
+}
+
+void remove_cells(Storage& storage, const std::filesystem::path& folder) {
+  if (storage.kind(folder) != FileKind::kDirectory) {
+    return;
+  }
+  for (const std::string& name : storage.list(folder)) {
+    const std::filesystem::path variant = folder / name;
+    if (storage.kind(variant) != FileKind::kDirectory) {
+      continue;
+    }
+    bool removed = false;
+    for (const std::string& cell : storage.list(variant)) {
+      if (is_cell_folder(storage, variant / cell)) {
+        storage.remove_all(variant / cell);
+        removed = true;
+      }
+    }
+    if (removed && storage.list(variant).empty()) {
+      storage.remove(variant);
+    }
+  }
+}
+
+void write_comparison_manifest(RunDirectory& directory, const Experiment& experiment,
+                               const ComparisonPlan& plan, const ComparisonFacts& facts) {
+  const BuildInfo build = build_info();
+  const MachineInfo machine = machine_info();
+  const Config baseline = experiment.config(plan.variants()[plan.baseline()], {});
+  JsonLine line;
+  line.add("schema", 1).add("run_id", facts.run_id).add("name", baseline.run.name);
+  line.add("command", "compare").add("argv", std::span<const std::string>(facts.argv));
+  line.add("started", facts.started);
+  facts.ended.empty() ? line.add_null("ended") : line.add("ended", facts.ended);
+  line.add("status", facts.status).add("version", build.version).add("git", build.git);
+  line.add("compiler", build.compiler).add("flags", build.flags);
+  line.add("cpu", machine.cpu).add("cores", machine.cores).add("os", machine.os);
+  std::vector<std::string> data;
+  for (const DataFile& file : facts.data) {
+    data.push_back(JsonLine()
+                       .add("path", file.path)
+                       .add("bytes", file.bytes)
+                       .add("sha256", file.sha256)
+                       .str());
+  }
+  line.add_raw("data", json_array(data)).add("quick", facts.quick);
+  std::vector<std::string> names;
+  for (const std::size_t v : plan.variants()) {
+    names.push_back(experiment.variants()[v].name);
+  }
+  line.add("variants", std::span<const std::string>(names));
+  line.add("baseline", names[plan.baseline()]);
+  line.add("cells", facts.cells);
+  directory.write_json("manifest.json", nlohmann::ordered_json::parse(line.str()).dump(2));
+}
+
+std::string comparison_json(const report::Comparison& comparison, const ComparisonFacts& facts,
+                            const std::filesystem::path& folder) {
+  const report::ComparisonRules& rules = comparison.rules;
+  JsonLine line;
+  line.add("kind", "comparison").add("name", rules.name).add("status", facts.status);
+  line.add("result", !rules.quick).add("quick", rules.quick);
+  line.add("baseline", comparison.variants[rules.baseline].name);
+  std::vector<std::string> seeds;
+  for (const report::CellResult& run : comparison.variants.front().runs) {
+    seeds.push_back(fmt::format("{}", run.seed));
+  }
+  line.add_raw("seeds", json_array(seeds)).add("confidence", rules.confidence);
+  line.add("comparisons", comparison.variants.size() - 1);
+  line.add("margin_share", rules.margin).add("margin", comparison.margin);
+  line.add("floor", rules.floor);
+  line.add_raw("target", comparison.target ? target_json(comparison) : "null");
+  line.add("eval_every", comparison.eval_every);
+  std::vector<std::string> variants;
+  for (std::size_t v = 0; v < comparison.variants.size(); ++v) {
+    variants.push_back(variant_json(comparison, v));
+  }
+  line.add_raw("variants", json_array(variants));
+  line.add("notes", std::span<const std::string>(comparison.notes));
+  line.add("cells", facts.cells).add("cells_run", facts.run).add("cells_reused", facts.reused);
+  line.add("directory", folder.string());
+  return line.str();
+}
+
+}  // namespace isthmus::app

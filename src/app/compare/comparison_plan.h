@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which cells a comparison consists of and when each may run: of every variant its grid, then its
+// follow-up trials one after another, then its runs that are compared, on the rates found. Variants
+// do not wait for one another. What a cell finds does not depend on the order in which cells run.
+// One thread at a time; nothing here trains or touches a disk.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/compare/tuning.h"
+#include "config/schema/experiment.h"
+#include "report/data/comparison.h"
+
+namespace isthmus::app {
+
+/// One training run of a comparison.
+struct Cell {
+  std::size_t variant = 0;
+  report::CellStage stage = report::CellStage::kSeed;
+  std::int64_t seed = 0;
+  std::size_t number = 0;  // of its stage
+  Point point;             // tuned values; empty when nothing is tuned
+  Config config;
+  bool simulated = false;
+  std::string configuration;  // digest of its configuration
+  std::string key;            // digest of everything that can change its result
+  double cost = 0;            // floating-point operations, about
+  std::string directory;      // from the comparison's folder: "ddp/seed-1", "ddp/tune-03"
+};
+
+struct PlanOptions {
+  bool quick = false;             // three seeds, a quarter of the length
+  std::vector<std::string> only;  // variants beside the baseline; empty: all
+  /// The digest of a cell's data, weights and kernels, beside that of its configuration.
+  std::function<std::string(const Config&)> inputs;
+};
+
+/// Whether a run of this configuration has a simulated clock.
+[[nodiscard]] bool runs_simulated(const Config& config);
+
+class ComparisonPlan {
+ public:
+  /// `experiment` is borrowed. THROWS: ConfigError when variants cannot be compared (some with a
+  /// clock, some without; --only names none).
+  ComparisonPlan(const Experiment& experiment, PlanOptions options);
+
+  /// Indices of the variants that take part, in the experiment; the baseline among them.
+  [[nodiscard]] const std::vector<std::size_t>& variants() const { return members_; }
+  [[nodiscard]] std::size_t baseline() const { return baseline_; }  // place in `variants()`
+  [[nodiscard]] const std::vector<std::int64_t>& seeds() const { return seeds_; }
+  [[nodiscard]] bool tuned() const { return trials_ > 0; }
+  /// Of each variant: points of the grid, and follow-ups at most.
+  [[nodiscard]] std::size_t trials() const { return trials_; }
+  [[nodiscard]] std::size_t follow_ups() const { return follow_ups_; }
+
+  /// Every cell that is known before any has run: grids, and runs at the first point of each. For
+  /// estimates; the runs' rates are not those they will have.
+  [[nodiscard]] std::vector<Cell> outline() const;
+  /// Cells in all, follow-ups counted as if all took place.
+  [[nodiscard]] std::size_t total() const;
+
+  /// A cell that may run now; nothing while there is none.
+  [[nodiscard]] std::optional<Cell> next();
+  /// What a cell from `next` found.
+  void finish(const Cell& cell, report::CellResult result);
+  /// Nothing is left to hand out or to wait for.
+  [[nodiscard]] bool done() const;
+  /// Cells not yet finished, and their cost.
+  [[nodiscard]] std::size_t remaining() const { return remaining_; }
+  [[nodiscard]] double remaining_cost() const;
+  [[nodiscard]] double total_cost() const;
+
+  /// REQUIRES: done(). Every variant with its runs, in the order of `variants()`.
+  [[nodiscard]] std::vector<report::ComparedVariant> results() const;
+  /// REQUIRES: done(). The configuration of a variant's first run, at the rates found.
+  [[nodiscard]] Config config_of_run(std::size_t member) const;
+
+ private:
+  struct State {
+    std::vector<Point> grid;
+    std::vector<std::optional<Trial>> trials;  // by number, grid first
+    std::size_t begun = 0;                     // trials handed out
+    std::size_t ended = 0;
+    std::size_t follow_ups_left = 0;
+    bool rates_known = false;
+    Point chosen;
+    double tuning_loss = 0;
+    std::vector<GridEdge> edges;
+    std::vector<std::optional<report::CellResult>> runs;  // by seed
+    std::size_t runs_begun = 0;
+    double cost_of_trial = 0, cost_of_run = 0;
+  };
+  [[nodiscard]] Cell make_trial(std::size_t member, const Point& point, std::size_t number) const;
+  [[nodiscard]] Cell make_run(std::size_t member, const Point& point, std::size_t number) const;
+  [[nodiscard]] Cell make_cell(Cell cell, const Point& point) const;
+  [[noreturn]] void refuse_only(const std::vector<std::string>& unknown) const;
+  [[nodiscard]] std::optional<Cell> next_trial(std::size_t member);
+  void settle_tuning(std::size_t member);
+  [[nodiscard]] bool allowed(std::size_t member, const Point& point) const;
+  [[nodiscard]] std::vector<Trial> trials_of(const State& state) const;
+
+  const Experiment& experiment_;
+  PlanOptions options_;
+  std::vector<std::size_t> members_;
+  std::size_t baseline_ = 0;
+  std::vector<std::int64_t> seeds_;
+  std::size_t trials_ = 0;
+  std::size_t follow_ups_ = 0;
+  std::vector<State> states_;  // by member
+  std::size_t remaining_ = 0;
+};
+
+}  // namespace isthmus::app

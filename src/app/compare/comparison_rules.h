@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the statistics of a comparison are told: baseline, margin, confidence, target, budgets.
+#pragma once
+
+#include "app/compare/comparison_plan.h"
+#include "report/data/comparison.h"
+
+namespace isthmus::app {
+
+/// `baseline`: the run file of the baseline's first seed. `entropy`: nats a token, where the data's
+/// is known; else 0.
+[[nodiscard]] report::ComparisonRules rules_of(const Experiment& experiment,
+                                               const ComparisonPlan& plan, const Config& baseline,
+                                               double entropy, bool quick);
+
+}  // namespace isthmus::app

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string_view>
+
+#include "app/observe/http_server.h"
+#include "session/hub/hub_board.h"
+
+namespace isthmus::app {
+
+/// The pages: "/", "/metrics", "/healthz"; 404 for any other.
+[[nodiscard]] HttpReply hub_page(std::string_view path, const HubStatus& status);
+
+}  // namespace isthmus::app

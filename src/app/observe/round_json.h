@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rounds predicted and measured as JSON: in summary.json, in what a command answers, and back.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "record/round_times.h"
+
+namespace isthmus::app {
+
+/// {"at":WHOSE,"all":{...},"fragments":[{"frag","rounds","predicted_median_s","predicted_p95_s",
+/// "measured_median_s","measured_p95_s","error"},...]}, and with `pairs`
+/// "pairs":[[frag,step_send,predicted_s,measured_s],...].
+[[nodiscard]] std::string rounds_json(const RoundComparison& comparison, const std::string& whose,
+                                      bool pairs);
+
+/// Reads what rounds_json wrote, without the pairs. THROWS: std::exception where it is anything
+/// else.
+[[nodiscard]] RoundComparison read_rounds(std::string_view json);
+
+}  // namespace isthmus::app

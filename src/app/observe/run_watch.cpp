@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/observe/run_watch.h"
+
+#include <fmt/format.h>
+
+#include <exception>
+#include <utility>
+
+#include "app/observe/live_page.h"
+#include "app/observe/status_metrics.h"
+#include "core/base/log.h"
+#include "record/json_line.h"
+
+namespace isthmus::app {
+
+RunWatch::RunWatch(Storage& storage, const HttpAddress& address, StatusBoard::Options options)
+    : storage_(storage),
+      board_(std::move(options)),
+      pages_([this] { return board_.snapshot(); }),
+      server_(runtime_, address, [this](std::string_view path) { return pages_.page(path); }) {
+  log_info("watch the run at {}", url());
+  if (!address.loopback()) {
+    log_warning(
+        "log.http: {}:{} is open to everyone who reaches it, without a password: they can read "
+        "how the run goes, its names and its links' addresses",
+        address.host, server_.address().port);
+  }
+}
+
+RunWatch::~RunWatch() {
+  if (announced_.empty()) {
+    return;
+  }
+  try {
+    storage_.remove_all(announced_);
+  } catch (const std::exception& error) {
+    log_warning("{} stays though its run has ended: {}", announced_.string(), error.what());
+  }
+}
+
+void RunWatch::announce(const std::filesystem::path& directory, const std::string& run_id) {
+  announced_ = directory / kLiveFile;
+  write_atomically(storage_, announced_,
+                   JsonLine().add("url", url()).add("run_id", run_id).str() + "\n");
+}
+
+StatusPages::StatusPages(std::function<RunStatus()> look, std::function<double()> now)
+    : look_(std::move(look)), now_(std::move(now)) {}
+
+HttpReply StatusPages::page(std::string_view path) {
+  const double now = now_();
+  if (status_ && now - looked_ >= kFresh) {
+    status_.reset();
+    made_.clear();
+  }
+  if (const auto found = made_.find(path); found != made_.end()) {
+    return found->second;
+  }
+  HttpReply reply = status_page(path, [&] {
+    if (!status_) {
+      status_ = look_();
+      looked_ = now;
+    }
+    return *status_;
+  });
+  if (path == "/status.json" || path == "/metrics") made_.emplace(path, reply);
+  return reply;
+}
+
+HttpReply status_page(std::string_view path, const std::function<RunStatus()>& look) {
+  HttpReply reply;
+  if (path == "/") {
+    reply.type = "text/html; charset=utf-8";
+    reply.body = kLivePage;
+  } else if (path == "/status.json") {
+    reply.type = "application/json";
+    reply.body = status_json(look()) + "\n";
+  } else if (path == "/metrics") {
+    reply.type = "text/plain; version=0.0.4; charset=utf-8";
+    reply.body = status_metrics(look());
+  } else if (path == "/healthz") {
+    const RunStatus status = look();
+    reply.status = status.healthy ? 200 : 503;
+    reply.body = status.word + "\n";
+  } else {
+    reply.status = 404;
+    reply.body = "there are /, /status.json, /metrics and /healthz\n";
+  }
+  return reply;
+}
+
+}  // namespace isthmus::app

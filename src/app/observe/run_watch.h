@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run that can be watched (log.http): its StatusBoard and the server of its pages, with a thread
+// of its own. While a run folder belongs to it, live.json there says where the pages are.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "app/observe/http_server.h"
+#include "core/base/storage.h"
+#include "core/base/system_runtime.h"
+#include "record/status_board.h"
+#include "record/wall_clock.h"
+
+namespace isthmus::app {
+
+/// The pages: "/", "/status.json", "/metrics", "/healthz"; 404 for any other.
+[[nodiscard]] HttpReply status_page(std::string_view path, const std::function<RunStatus()>& look);
+
+/// The same pages however often they are asked for: the run is looked at a few times a second at
+/// most, and what is made of a look is kept until the next. One thread at a time.
+class StatusPages {
+ public:
+  static constexpr double kFresh = 0.25;  // seconds for which a look is good
+  explicit StatusPages(std::function<RunStatus()> look,
+                       std::function<double()> now = monotonic_now);
+  [[nodiscard]] HttpReply page(std::string_view path);
+
+ private:
+  const std::function<RunStatus()> look_;
+  const std::function<double()> now_;
+  double looked_ = 0;
+  std::optional<RunStatus> status_;  // of that moment, so all pages tell of the same one
+  std::map<std::string, HttpReply, std::less<>> made_;
+};
+
+class RunWatch {
+ public:
+  /// Listens and says where, on the log. THROWS: SystemError for an address that cannot be used.
+  RunWatch(Storage& storage, const HttpAddress& address, StatusBoard::Options options);
+  /// Takes live.json away and closes the pages, whatever clients are doing.
+  ~RunWatch();
+  RunWatch(const RunWatch&) = delete;
+  RunWatch& operator=(const RunWatch&) = delete;
+
+  [[nodiscard]] StatusBoard& board() { return board_; }
+  [[nodiscard]] std::string url() const { return url_of(server_.address()); }
+  /// Writes live.json into the run's folder.
+  void announce(const std::filesystem::path& directory, const std::string& run_id);
+
+ private:
+  Storage& storage_;
+  SystemRuntime runtime_;
+  StatusBoard board_;
+  StatusPages pages_;  // the server's task's alone
+  HttpServer server_;
+  std::filesystem::path announced_;
+};
+
+/// Name of the file in a run's folder that says where its pages are.
+inline constexpr const char* kLiveFile = "live.json";
+
+}  // namespace isthmus::app

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/train/device_choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "app/train/run_parts.h"
+#include "app/train/training_plan.h"
+#include "config/schema/device_request.h"
+#include "core/base/suggest.h"
+#include "core/base/units.h"
+#include "inner/cuda/cuda_loop.h"
+#include "inner/cuda/cuda_mesh.h"
+#include "inner/cuda/device_check.h"
+#include "inner/cuda/device_product.h"
+#include "isthmus/errors.h"
+#include "outer/place/outer_placement.h"
+#include "transport/collectives/nccl_communicator.h"
+
+namespace isthmus::app {
+namespace {
+
+constexpr int kOldest = 8;  // compute capability that kernels are compiled for
+
+std::string name_of(const cuda::DeviceInfo& device) {
+  return fmt::format("cuda:{}", device.ordinal);
+}
+
+/// The devices that `request` means. THROWS: ConfigError where there is none.
+std::vector<cuda::DeviceInfo> devices_of(const Config& config, const DeviceRequest& request) {
+  const auto refuse = [&](const std::string& why) {
+    return ConfigError(fmt::format("train.device = \"{}\": {}; set it to \"cpu\" or \"auto\"",
+                                   config.train.device, why));
+  };
+  if (const std::string why_not = no_device_here(); !why_not.empty()) throw refuse(why_not);
+  std::vector<cuda::DeviceInfo> devices = cuda::devices();
+  if (request.ordinal) {
+    std::erase_if(devices, [&](const auto& each) { return each.ordinal != *request.ordinal; });
+    if (devices.empty()) {
+      throw refuse(fmt::format("this process may use devices 0 to {}", cuda::devices().size() - 1));
+    }
+  }
+  return devices;
+}
+
+/// A rank of a worker in this process, which is the whole worker where there is no mesh.
+struct RankHere {
+  Rank worker;
+  int rank;
+};
+std::vector<RankHere> ranks_here(const TrainingPlan& plan) {
+  std::vector<RankHere> all;
+  for (const Rank worker : plan.workers_here()) {
+    for (int i = 0; i < plan.mesh(worker).shape.ranks(); ++i) all.push_back({worker, i});
+  }
+  return all;
+}
+
+/// THROWS: ConfigError where a mesh has more ranks than there are devices. One that is asked for
+/// alone has all ranks.
+void check_ranks(const Config& config, const TrainingPlan& plan, const DeviceRequest& request,
+                 const DeviceChoice& choice) {
+  for (const Rank worker : plan.workers_here()) {
+    const MeshShape& shape = plan.mesh(worker).shape;
+    const int ranks = shape.ranks();
+    const std::string mesh = fmt::format(
+        "train.device = \"{}\" with a mesh of {} x {} x {} ranks at site {}", config.train.device,
+        shape.tp, shape.pp, shape.dp, config.sites[static_cast<std::size_t>(worker.value())].name);
+    if (ranks > 1 && plan.processes != nullptr) {
+      throw ConfigError(mesh +
+                        ": ranks on devices are threads of one process; start it without mpirun, "
+                        "or set train.device = \"cpu\"");
+    }
+    if (request.ordinal || ranks <= static_cast<int>(choice.devices.size())) continue;
+    throw ConfigError(
+        fmt::format("{}: each rank takes a device of its own, and this process may use {}; make "
+                    "tp, pp or dp smaller, or set train.device = \"cpu\"",
+                    mesh, choice.devices.size()));
+  }
+}
+
+/// THROWS: ConfigError where ranks of a mesh would part, each on another kind of device.
+void check_kinds(const Config& config, const TrainingPlan& plan, const DeviceChoice& choice) {
+  if (config.inner.optimizer != "muon") return;
+  for (const auto& [worker, i] : ranks_here(plan)) {
+    const cuda::DeviceInfo &device = choice.of(worker, i), &first = choice.of(worker, 0);
+    if (device.name == first.name) continue;
+    throw ConfigError(
+        fmt::format("train.device = \"{}\" with inner.optimizer = \"muon\": rank {} of a mesh is "
+                    "on {}, rank 0 on {}, and the products of the update have the same bits on "
+                    "devices of one kind only; hide the others with CUDA_VISIBLE_DEVICES, set "
+                    "dp = 1 or optimizer = \"adamw\"",
+                    config.train.device, i, device_text(device), device_text(first)));
+  }
+}
+
+/// What keeps the sums of this process's meshes from NCCL: empty where nothing does.
+std::string nccl_obstacle(const TrainingPlan& plan, const DeviceChoice& choice) {
+  std::set<int> taken;
+  for (const auto& [worker, i] : ranks_here(plan)) {
+    const cuda::DeviceInfo& device = choice.of(worker, i);
+    if (!taken.insert(device.ordinal).second) {
+      return fmt::format("several ranks of this process are on {}", name_of(device));
+    }
+  }
+  try {
+    static_cast<void>(nccl_devices());
+    return "";
+  } catch (const SystemError& error) {
+    return error.what();
+  }
+}
+
+/// What sums between ranks go over. THROWS: ConfigError where that is NCCL by name and cannot be.
+void choose_sums(const Config& config, const TrainingPlan& plan, DeviceChoice& choice) {
+  const std::vector<RankHere> ranks = ranks_here(plan);
+  if (std::ranges::none_of(ranks, [](const RankHere& each) { return each.rank > 0; })) return;
+  choice.note = "sums over ranks by way of host memory";
+  if (config.rank_communicators == "threads") return;
+  const std::string why_not = nccl_obstacle(plan, choice);
+  if (why_not.empty()) {
+    choice.nccl = true;
+    choice.note = "sums over ranks over NCCL";
+  } else if (config.rank_communicators == "nccl") {
+    throw ConfigError(fmt::format(
+        "parallel.communicators = \"nccl\": {}; set it to \"threads\", for sums by way of host "
+        "memory",
+        why_not));
+  } else {
+    choice.note += fmt::format(" (NCCL: {})", why_not);
+  }
+}
+
+/// THROWS: OutOfDeviceMemory where the workers of this process do not fit.
+void check_memory(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
+                  const DeviceChoice& choice) {
+  const bool with_outer = outer_is_on_device(config);
+  const std::int64_t outer_bytes =
+      with_outer ? outer::outer_device_bytes(config.method, config.outer,
+                                             parameters_without_values(layout))
+                 : 0;
+  std::map<int, std::int64_t> needed;  // by ordinal
+  for (const auto& [worker, i] : ranks_here(plan)) {
+    const int ordinal = choice.of(worker, i).ordinal;
+    cuda::use_device(ordinal);  // whose kernels must take the heads
+    needed[ordinal] +=
+        cuda_loop_memory(layout, language_model_options(config, plan, worker), {}, i).total() +
+        (i == 0 ? outer_bytes : 0);
+  }
+  for (const auto& [ordinal, bytes] : needed) {
+    cuda::use_device(ordinal);
+    const auto free = static_cast<double>(cuda::device_memory().free_bytes);
+    if (static_cast<double>(bytes) <= free) continue;
+    throw cuda::OutOfDeviceMemory(fmt::format(
+        "cuda:{}: the inner loops{} take {}, {} are free: lower train.global_batch or "
+        "train.context, raise parallel.micro_batches, tp or pp, or set train.recompute = true{}{}",
+        ordinal, with_outer ? " and their outer state" : "",
+        human_bytes(static_cast<double>(bytes)), human_bytes(free),
+        with_outer ? ", or outer.placement = \"host\"" : "",
+        config.train.attention == "cudnn" ? ", or train.attention = \"own\"" : ""));
+  }
+}
+
+/// THROWS: SystemError where a device of this process's workers computes other things than the CPU.
+void check_results(const Config& config, const TrainingPlan& plan, const DeviceChoice& choice) {
+  std::set<int> checked;
+  for (const auto& [worker, i] : ranks_here(plan)) {
+    const cuda::DeviceInfo& device = choice.of(worker, i);
+    if (!checked.insert(device.ordinal).second) continue;
+    cuda::use_device(device.ordinal);
+    const std::string why_not = device_self_check(language_model_options(config, plan, worker));
+    if (why_not.empty()) continue;
+    throw SystemError(
+        fmt::format("{}, compute capability {}.{}, fails the check that comes before a run: {}; {}",
+                    device_text(device), device.compute_major, device.compute_minor, why_not,
+                    config.train.attention == "cudnn" ? "set train.attention = \"own\""
+                                                      : "train with --device cpu"));
+  }
+}
+
+/// Of those whose workers are in this process.
+std::vector<SiteConfig> sites_here(const Config& config, const TrainingPlan& plan) {
+  std::vector<SiteConfig> sites;
+  for (const Rank rank : plan.workers_here()) {
+    sites.push_back(config.sites[static_cast<std::size_t>(rank.value())]);
+  }
+  return sites;
+}
+
+/// As train.device asks for it.
+DeviceChoice choose(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
+                    bool simulated) {
+  const DeviceRequest request = parse_device(config.train.device).value_or(DeviceRequest{});
+  const bool asked_for = asks_for_cuda(config);
+  if (request.kind == DeviceRequest::Kind::kCpu) return {};
+  if (simulated) {
+    return {.devices = {}, .note = asked_for ? "virtual time runs on the CPU" : ""};
+  }
+  if (!asked_for && cuda::devices().empty()) return {};
+  try {
+    if (const auto obstacle = device_obstacle(config, sites_here(config, plan))) {
+      throw ConfigError(fmt::format("train.device = \"{}\" with {}: {}; {}", config.train.device,
+                                    obstacle->setting, obstacle->why, obstacle->remedy));
+    }
+    DeviceChoice choice{.devices = devices_of(config, request), .note = {}};
+    for (int ranks = 0; const SiteMesh& mesh : plan.meshes) {
+      choice.ranks_before.push_back(ranks);
+      ranks += mesh.shape.ranks();
+    }
+    check_ranks(config, plan, request, choice);
+    check_kinds(config, plan, choice);
+    choose_sums(config, plan, choice);
+    check_memory(config, plan, layout, choice);
+    check_results(config, plan, choice);
+    return choice;
+  } catch (const Error& error) {
+    if (asked_for) throw;
+    return {.devices = {}, .note = error.what()};
+  }
+}
+
+}  // namespace
+
+std::string no_device_here() {
+  if (std::string why_not = cuda::unavailable(); !why_not.empty()) return why_not;
+  for (const cuda::DeviceInfo& device : cuda::devices()) {
+    if (device.compute_major >= kOldest) continue;
+    return fmt::format(
+        "{} has compute capability {}.{}, and kernels are built for {}.0 and later; leave it out "
+        "with CUDA_VISIBLE_DEVICES",
+        device_text(device), device.compute_major, device.compute_minor, kOldest);
+  }
+  return device_products_missing();
+}
+
+bool asks_for_cuda(const Config& config) {
+  const std::optional<DeviceRequest> request = parse_device(config.train.device);
+  return request && request->kind == DeviceRequest::Kind::kCuda;
+}
+
+DeviceChoice choose_device(const Config& config, const TrainingPlan& plan,
+                           const ModelLayout& layout, bool simulated) {
+  DeviceChoice choice = choose(config, plan, layout, simulated);
+  if (outer_is_on_device(config) && !choice.on_cuda() && !simulated) {
+    throw ConfigError(fmt::format(
+        "outer.placement = \"device\": the inner loops are on the CPU ({}); set it to \"host\"",
+        choice.note.empty() ? no_device_here() : choice.note));
+  }
+  if (config.train.attention == "cudnn" && !choice.on_cuda() && !simulated) {
+    throw ConfigError(fmt::format(
+        "train.attention = \"cudnn\": the inner loops are on the CPU ({}); set it to \"own\"",
+        choice.note.empty() ? no_device_here() : choice.note));
+  }
+  if (names_device_sums(config) && !choice.on_cuda() && !simulated) {
+    throw ConfigError(fmt::format(
+        "parallel.communicators = \"{}\": a name is for ranks on CUDA devices, and the inner loops "
+        "are on the CPU{}; leave it out",
+        config.rank_communicators.string(), choice.note.empty() ? "" : " (" + choice.note + ")"));
+  }
+  return choice;
+}
+
+std::string device_text(const cuda::DeviceInfo& device) {
+  return fmt::format("{} {} ({})", name_of(device), device.name,
+                     human_bytes(static_cast<double>(device.memory_bytes)));
+}
+
+std::string device_text(const DeviceChoice& choice, const TrainingPlan& plan) {
+  if (!choice.on_cuda()) return "cpu";
+  std::map<int, std::string> texts;
+  for (const auto& [worker, i] : ranks_here(plan)) {
+    const cuda::DeviceInfo& device = choice.of(worker, i);
+    texts[device.ordinal] = device_text(device);
+  }
+  std::vector<std::string> words;
+  for (const auto& [ordinal, text] : texts) words.push_back(text);
+  return join(words);
+}
+
+std::unique_ptr<InnerLoop> make_inner_loop(const DeviceChoice& choice, Rank rank,
+                                           const LanguageModelOptions& options,
+                                           BatchProvider batches) {
+  if (!choice.on_cuda()) return std::make_unique<LanguageModelLoop>(options, std::move(batches));
+  cuda::use_device(choice.of(rank).ordinal);
+  if (options.mesh.ranks() == 1) return make_cuda_loop(options, std::move(batches));
+  CudaMeshOptions mesh;
+  for (int i = 0; i < options.mesh.ranks(); ++i) mesh.devices.push_back(choice.of(rank, i).ordinal);
+  if (choice.nccl) {
+    mesh.sums = [deadline = options.patience.wait](std::unique_ptr<Communicator> ranks,
+                                                   int device) {
+      return make_nccl_communicator(std::move(ranks), device, deadline);
+    };
+  }
+  return make_cuda_mesh(options, std::move(batches), mesh);
+}
+
+}  // namespace isthmus::app

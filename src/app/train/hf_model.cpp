@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/train/hf_model.h"
+
+#include "inner/hf/hf_weights.h"
+
+namespace isthmus::app {
+
+HfModel::HfModel(const ModelShape& shape)
+    : layout(shape), values(static_cast<std::size_t>(layout.elements())) {}
+
+std::span<float> HfModel::tensor(const TensorInfo& info) {
+  return std::span(values).subspan(static_cast<std::size_t>(info.elements.begin),
+                                   static_cast<std::size_t>(info.elements.size()));
+}
+
+std::vector<Parameter> HfModel::parameters() {
+  std::vector<Parameter> parameters;
+  for (const TensorInfo& info : layout.tensors()) {
+    parameters.push_back(
+        {info.name, info.layer, info.shape, info.elements, tensor(info), info.decay()});
+  }
+  return parameters;
+}
+
+void HfModel::write(Storage& storage, const std::filesystem::path& folder, const HfTokens& tokens,
+                    const std::filesystem::path& tokenizer_from) {
+  HfExport out;
+  out.shape = layout.shape();
+  out.tokens = tokens;
+  out.tokenizer_from = tokenizer_from;
+  for (const TensorInfo& info : layout.tensors()) {
+    out.tensors.push_back({info.name, info.shape, tensor(info)});
+  }
+  write_hf_folder(storage, folder, out);
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/train/language_model_trainer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "app/train/device_choice.h"
+#include "app/train/offload.h"
+#include "app/train/run_parts.h"
+#include "config/schema/device_request.h"
+#include "core/base/check.h"
+#include "core/base/log.h"
+#include "core/base/units.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/resident_values.h"
+#include "outer/place/outer_placement.h"
+
+namespace isthmus::app {
+namespace {
+
+/// Evaluation windows taken together. A constant, so that the sums do not depend on the workers.
+constexpr std::int64_t kEvalBatch = 8;
+
+/// Virtual time knows nothing of a disk.
+std::unique_ptr<StateMemory> files_of(const LanguageModelTrainer::Setup& setup, Rank rank,
+                                      const Runtime& runtime) {
+  const bool real = !runtime.simulated();
+  return make_state_memory(setup.config, rank, real ? setup.events : nullptr,
+                           real ? &runtime.clock() : nullptr);
+}
+
+}  // namespace
+
+LanguageModelTrainer::LanguageModelTrainer(const Setup& setup, Rank rank, const Runtime& runtime)
+    : config_(setup.config),
+      plan_(setup.plan),
+      rank_(rank),
+      simulated_(runtime.simulated()),
+      storage_(&setup.storage),
+      eval_tokens_(setup.eval_tokens),
+      on_batch_(setup.on_batch),
+      data_(&setup.data),
+      files_(files_of(setup, rank, runtime)),
+      scope_(files_.get()),
+      source_(std::make_unique<BatchSource>(*data_, batch_plan(config_, plan_), rank.value())),
+      model_(make_inner_loop(plan_.device, rank, language_model_options(config_, plan_, rank),
+                             [this](StepIndex t) {
+                               if (on_batch_) on_batch_(t);
+                               return source_->at(t.value() - 1);
+                             })) {
+  load_initial_weights();
+}
+
+LanguageModelTrainer::~LanguageModelTrainer() = default;
+
+void LanguageModelTrainer::load_initial_weights() {
+  app::load_initial_weights(*storage_, config_, *model_);
+}
+
+void LanguageModelTrainer::restart() {
+  load_initial_weights();
+  model_->reset_optimizer();
+}
+
+ValidationSource LanguageModelTrainer::windows() const {
+  return {*data_, config_.train.context, eval_tokens_, config_.model.vocab,
+          parse_validation_part(config_.eval.part)};
+}
+
+std::optional<std::int64_t> LanguageModelTrainer::evaluation_parts() const {
+  if (eval_tokens_ < 0) return std::nullopt;
+  return (windows().windows() + kEvalBatch - 1) / kEvalBatch;
+}
+
+std::vector<EvalPart> LanguageModelTrainer::evaluate(InnerLoop& through,
+                                                     const ParameterSource& source,
+                                                     std::span<const std::int64_t> parts) {
+  ValidationSource windows = this->windows();
+  std::vector<EvalPart> evaluated;
+  for (const std::int64_t k : parts) {
+    const std::int64_t begin = k * kEvalBatch;
+    const TokenBatch batch = windows.at(begin, std::min(kEvalBatch, windows.windows() - begin));
+    const auto tokens = static_cast<std::int64_t>(batch.targets.size());
+    const double mean = through.loss(batch, source);
+    evaluated.push_back(
+        {.batch = k, .loss_sum = mean * static_cast<double>(tokens), .tokens = tokens});
+  }
+  return evaluated;
+}
+
+std::unique_ptr<OuterStrategy> LanguageModelTrainer::make_strategy(const std::string& method,
+                                                                   const OuterOptions& options,
+                                                                   InnerLoop& through,
+                                                                   Exchange& exchange) {
+  OuterOptions own = options;
+  own.spsa.threads = plan_.threads_per_worker;
+  auto* const values = dynamic_cast<cuda::ResidentValues*>(model_.get());
+  if (outer_is_on_device(config_) && !simulated_) {
+    ISTHMUS_CHECK(values != nullptr, config_.outer_placement);
+    return outer::make_outer_strategy_on_device(method, own, through, exchange, *values);
+  }
+  if (values != nullptr && !simulated_) {
+    return outer::make_outer_strategy_beside_device(method, own, through, exchange, *values);
+  }
+  if (outer_is_on_ranks(config_) && plan_.processes != nullptr) {
+    auto* const loop = dynamic_cast<LanguageModelLoop*>(model_.get());
+    ISTHMUS_CHECK(loop != nullptr, config_.outer_placement);
+    return outer::make_outer_strategy_on_ranks(
+        method, own, through, exchange,
+        [loop](const RankService& part) { loop->call_ranks(part); });
+  }
+  return make_outer_strategy(method, own, through, exchange);
+}
+
+bool LanguageModelTrainer::works_ahead() const {
+  return dynamic_cast<const cuda::ResidentValues*>(model_.get()) != nullptr;
+}
+
+void LanguageModelTrainer::finish() {
+  if (!files_) return;
+  const StateTraffic traffic = files_->traffic();
+  log_info("worker {}: {} read from the files of train.offload, {} written, {} waited for them",
+           rank_.value(), human_bytes(static_cast<double>(traffic.read_bytes)),
+           human_bytes(static_cast<double>(traffic.written_bytes)), human_time(traffic.wait_s));
+}
+
+void LanguageModelTrainer::train_alone() {
+  if (plan_.device.on_cuda()) cuda::use_device(plan_.device.of(rank_).ordinal);
+  const SystemStorage storage;
+  own_data_.emplace(Dataset::open(storage, config_.data, config_.file.parent_path()));
+  data_ = &*own_data_;
+  source_ = std::make_unique<BatchSource>(*data_, batch_plan(config_, plan_), rank_.value());
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/train/run_estimate.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "app/train/offload.h"
+#include "app/train/rank_communicators.h"
+#include "app/train/run_parts.h"
+#include "app/train/run_prediction.h"
+#include "app/train/site_lanes.h"
+#include "core/base/units.h"
+#include "inner/loop/model_cost.h"
+#include "inner/model/schedule.h"
+#include "isthmus/codec.h"
+#include "isthmus/errors.h"
+#include "outer/parts/settings.h"
+#include "record/build_info.h"
+#include "record/json_line.h"
+#include "session/run/owner_shares.h"
+#include "session/site/site_links.h"
+
+namespace isthmus::app {
+namespace {
+
+constexpr std::int64_t kEstimateFloatBytes = 4;
+
+/// Of the site whose first rank has most.
+std::optional<LaneEstimate> lane_estimate(const Config& config, const TrainingPlan& plan,
+                                          const ModelLayout& layout, std::optional<Rank> only) {
+  std::optional<LaneEstimate> most;
+  const std::optional<outer::LaneDemand> demand = lanes_of(config, layout);
+  for (int m = 0; m < plan.workers && demand; ++m) {
+    const int ranks = plan.mesh(Rank(m)).shape.ranks();
+    if (ranks == 1 || only.value_or(Rank(m)) != Rank(m)) continue;
+    const LaneEstimate here{.first = outer::lane_memory(*demand, ranks, 0),
+                            .last = outer::lane_memory(*demand, ranks, ranks - 1)};
+    if (!most || here.first.most() > most->first.most()) most = here;
+  }
+  return most;
+}
+
+}  // namespace
+
+RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Rank> only) {
+  const SystemStorage storage;
+  const Dataset data = Dataset::open(storage, config.data, config.file.parent_path());
+  const TrainingPlan plan = make_training_plan(config, kernels::usable_cores());
+  const ModelLayout layout(model_shape(config.model, config.train.context));
+  data.check_vocabulary(config.model.vocab);
+  const BatchSource source(data, batch_plan(config, plan), 0);
+  (void)LearningRateSchedule(config.inner, plan.total_steps);
+  (void)owner_shares(config);  // checks
+  check_measuring_links(config, false, only && is_elastic(config, {}));
+
+  const RunWorld world{.config = config,
+                       .plan = plan,
+                       .simulated = simulated,
+                       .byte_scale = simulated ? surrogate_byte_scale(config, layout) : 1.0};
+  const ModelRun run{.world = world, .plan = plan, .layout = layout, .data = data};
+  std::int64_t inner_bytes = 0;
+  for (int m = 0; m < plan.workers; ++m) {
+    inner_bytes += loop_memory(layout, language_model_options(config, plan, Rank(m))).total();
+  }
+  const std::int64_t outer_values =
+      outer_state_values(config.method, config.outer) * layout.elements();
+  RunEstimate estimate{.parameters = layout.elements(),
+                       .steps = plan.total_steps,
+                       .tokens = plan.total_steps * plan.tokens_per_step(config.train.context),
+                       .step_flops = step_flops(run),
+                       .memory_bytes = static_cast<std::uint64_t>(
+                           inner_bytes + kEstimateFloatBytes * outer_values * plan.workers),
+                       .outer_bytes_per_parameter =
+                           kEstimateFloatBytes * outer_state_values(config.method, config.outer),
+                       .lanes = lane_estimate(config, plan, layout, only)};
+  check_offload(config, plan, layout, only);
+  check_rank_communicators(config, plan);
+  if (!config.train.offload.empty()) {
+    estimate.offload_bytes = offload_bytes(config, plan, layout, only);
+    estimate.memory_bytes = memory_beside_offload(config, plan, layout, only);
+  }
+  if (only && takes_steps_back(config, {})) {
+    const MemoryEstimate inner = loop_memory(layout, language_model_options(config, plan, *only));
+    const bool feeds_back =
+        make_codec(outer::codec_of(info_of(config.method), config.outer))->error_feedback();
+    estimate.copy_bytes =
+        static_cast<std::uint64_t>(inner.parameters + inner.moments +
+                                   (feeds_back ? kEstimateFloatBytes * layout.elements() : 0));
+    estimate.memory_bytes += estimate.copy_bytes;
+  }
+  // Without a declared step time the bytes hold and the times do not: they are left out.
+  const bool timed = simulated && declares_step_time(config);
+  const Prediction prediction = predict_run(run, {Duration{1}});
+  estimate.payload_bytes = prediction.payload_bytes;
+  estimate.wire_bytes = prediction.wire_bytes;
+  if (timed) {
+    estimate.prediction = prediction;
+  }
+  return estimate;
+}
+
+double measured_speed(Config config) {
+  config.train.threads = 1;
+  const SystemStorage storage;
+  const Dataset data = Dataset::open(storage, config.data, config.file.parent_path());
+  const TrainingPlan plan = make_training_plan(config, kernels::usable_cores());
+  const ModelLayout layout(model_shape(config.model, config.train.context));
+  const RunWorld world{.config = config, .plan = plan};
+  const ModelRun run{.world = world, .plan = plan, .layout = layout, .data = data};
+  return step_flops(run) / std::chrono::duration<double>(time_step(run)).count();
+}
+
+std::string render_estimate(const Config& config, const RunEstimate& estimate) {
+  std::string text = fmt::format("{}: would train, nothing was written\n", config.run.name);
+  const auto row = [&text](std::string_view name, const std::string& value) {
+    text += fmt::format("  {:<14}{}\n", name, value);
+  };
+  row("model",
+      fmt::format("{} parameters, {}", human_count(static_cast<double>(estimate.parameters)),
+                  config.model.arch));
+  row("method", fmt::format("{}, {} worker(s)", config.method, config.workers()));
+  row("steps", fmt::format("{}, {} tokens", estimate.steps,
+                           human_count(static_cast<double>(estimate.tokens))));
+  row("compute", fmt::format("{}FLOP a step and worker", human_count(estimate.step_flops)));
+  row("memory",
+      fmt::format("{} in this process", human_bytes(static_cast<double>(estimate.memory_bytes))));
+  if (estimate.copy_bytes > 0) {
+    row("kept copy", fmt::format("{} of that: the last committed step (outer.commit)",
+                                 human_bytes(static_cast<double>(estimate.copy_bytes))));
+  }
+  if (estimate.offload_bytes > 0) {
+    row("files", fmt::format("{} in train.offload = \"{}\"",
+                             human_bytes(static_cast<double>(estimate.offload_bytes)),
+                             config.train.offload));
+  }
+  row("outer state", fmt::format("{} bytes a parameter and worker (`isthmus explain {}`)",
+                                 estimate.outer_bytes_per_parameter, config.method));
+  if (estimate.lanes) {
+    const auto bytes = [](std::int64_t n) { return human_bytes(static_cast<double>(n)); };
+    const outer::LaneMemory& first = estimate.lanes->first;
+    const outer::LaneMemory& last = estimate.lanes->last;
+    row("in lanes", fmt::format("of ranks that are processes: {} at a site's first, {} of that for "
+                                "a moment; {} and {} at each other (outer.placement)",
+                                bytes(first.most()), bytes(first.scratch()), bytes(last.most()),
+                                bytes(last.scratch())));
+  }
+  row("sent", fmt::format("{} by one worker ({} of values)",
+                          human_bytes(static_cast<double>(estimate.wire_bytes)),
+                          human_bytes(static_cast<double>(estimate.payload_bytes))));
+  if (!config.faults.empty()) {
+    row("faults", fmt::format("{} in the file, not in this estimate: `simulate` plays them",
+                              config.faults.size()));
+  }
+  if (has_traces(config)) {
+    row("traces", "this estimate takes the mean rate of each trace: `simulate` plays them");
+  }
+  if (config.outer.late == LateRound::kSlip) {
+    row("late", "this estimate waits for late results: `simulate` lets them slip");
+  }
+  if (estimate.prediction) {
+    text += "\n" + render_prediction(*estimate.prediction, 0);
+  }
+  return text;
+}
+
+std::string estimate_json(const RunEstimate& estimate) {
+  JsonLine line;
+  line.add("parameters", estimate.parameters)
+      .add("steps", estimate.steps)
+      .add("tokens", estimate.tokens)
+      .add("step_flops", estimate.step_flops)
+      .add("memory_bytes", estimate.memory_bytes)
+      .add("offload_bytes", estimate.offload_bytes)
+      .add("outer_bytes_per_parameter", estimate.outer_bytes_per_parameter);
+  if (estimate.lanes) {
+    line.add("lane_bytes_of_first", estimate.lanes->first.most())
+        .add("lane_bytes_of_others", estimate.lanes->last.most());
+  }
+  line.add("bytes_payload", estimate.payload_bytes).add("bytes_wire", estimate.wire_bytes);
+  if (estimate.prediction) {
+    line.add("predicted_s", estimate.prediction->predicted_s)
+        .add("predicted_utilisation", estimate.prediction->utilisation);
+  } else {
+    line.add_null("predicted_s");
+  }
+  return line.str();
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run would need, before it runs: parameters, memory, bytes, and (simulated) time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "isthmus/config.h"
+#include "outer/place/lane_memory.h"
+#include "plan/prediction.h"
+
+namespace isthmus::app {
+
+/// Outer state of a site's ranks, where these are processes.
+struct LaneEstimate {
+  outer::LaneMemory first;
+  outer::LaneMemory last;  // where lanes are unlike the last is the largest
+};
+
+struct RunEstimate {
+  std::int64_t parameters = 0;
+  std::int64_t steps = 0;
+  std::int64_t tokens = 0;
+  double step_flops = 0;            // of one worker
+  std::uint64_t memory_bytes = 0;   // of all workers in this process
+  std::uint64_t copy_bytes = 0;     // of those: of the last committed step (outer.commit)
+  std::uint64_t offload_bytes = 0;  // in files (train.offload), of all of them
+  std::int64_t outer_bytes_per_parameter = 0;  // of one worker: anchors, momentum
+  std::optional<LaneEstimate> lanes;           // outer.placement = "ranks"
+  std::uint64_t payload_bytes = 0;             // sent by one worker over the run
+  std::uint64_t wire_bytes = 0;
+  std::optional<Prediction> prediction;  // simulated runs whose step time is declared
+};
+
+/// Checks the configuration, opens the data, trains nothing. only: the one worker whose files
+/// (train.offload) are here; else all are. THROWS: as run_training's checks.
+[[nodiscard]] RunEstimate estimate_run(const Config& config, bool simulated,
+                                       std::optional<Rank> only = std::nullopt);
+
+/// Floating-point operations a second of one core, from a few training steps of one worker taken
+/// now. THROWS: as above.
+[[nodiscard]] double measured_speed(Config config);
+
+[[nodiscard]] std::string render_estimate(const Config& config, const RunEstimate& estimate);
+[[nodiscard]] std::string estimate_json(const RunEstimate& estimate);
+
+}  // namespace isthmus::app

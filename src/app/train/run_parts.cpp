@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/train/run_parts.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "app/train/rank_hang.h"
+#include "core/base/all_elements.h"
+#include "inner/hf/hf_weights.h"
+
+namespace isthmus::app {
+
+BatchPlan batch_plan(const Config& config, const TrainingPlan& plan) {
+  return {.context = config.train.context,
+          .samples = plan.samples,
+          .workers = plan.workers,
+          .order = parse_data_order(config.data.order),
+          .partition = parse_data_partition(config.data.partition),
+          .seed = config.run.seed,
+          .vocab = config.model.vocab};
+}
+
+namespace {
+/// Only where it is asked for: a process that is stopped for as long looks as if its ranks hung.
+RankPatience patience_of_threads(const Config& config, bool json) {
+  if (!config.rank_patience) return {};
+  return {.wait = std::chrono::ceil<std::chrono::milliseconds>(*config.rank_patience),
+          .on_hang = [json](const std::string& error) { end_hanging_process(error, json); }};
+}
+}  // namespace
+
+LanguageModelOptions language_model_options(const Config& config, const TrainingPlan& plan,
+                                            Rank rank) {
+  return {.model = config.model,
+          .inner = config.inner,
+          .context = config.train.context,
+          .sequences = plan.worker_samples,
+          .micro_batches = plan.mesh(rank).micro_batches,
+          .total_steps = plan.total_steps,
+          .threads = plan.threads_per_worker,
+          .cores = cores_of(plan, rank),
+          .bf16 = config.train.precision == "bf16",
+          .cudnn_attention = config.train.attention == "cudnn",
+          .forward_only = forward_only(config),
+          .recompute = config.train.recompute,
+          .seed = config.run.seed,
+          .mesh = plan.mesh(rank).shape,
+          .schedule = plan.mesh(rank).shape.pp > 1 ? parse_pipeline_kind(config.pipeline_schedule)
+                                                   : PipelineKind::k1F1B,
+          .virtual_stages = plan.mesh(rank).shape.pp > 1 ? config.virtual_stages : 1,
+          .rank_codecs = config.rank_codecs,
+          .processes = plan.processes,
+          .zero = config.zero,
+          .whole_gradients = takes_gradients(config),
+          .patience = patience_of_threads(config, plan.json)};
+}
+
+std::vector<Parameter> parameters_without_values(const ModelLayout& layout) {
+  std::vector<Parameter> parameters;
+  for (const TensorInfo& tensor : layout.tensors()) {
+    parameters.push_back({.name = tensor.name,
+                          .layer = tensor.layer,
+                          .shape = tensor.shape,
+                          .elements = tensor.elements,
+                          .decay = tensor.decay()});
+  }
+  return parameters;
+}
+
+Digest128 layout_digest(const ModelLayout& layout) {
+  std::string text;
+  for (const TensorInfo& tensor : layout.tensors()) {
+    text += fmt::format("{} {}\n", tensor.name, fmt::join(tensor.shape, "x"));
+  }
+  return xxh3_128(as_bytes(text));
+}
+
+double surrogate_byte_scale(const Config& config, const ModelLayout& layout) {
+  return config.surrogate && !forward_only(config)
+             ? config.surrogate->params / static_cast<double>(layout.elements())
+             : 1.0;
+}
+
+std::int64_t eval_tokens(const Config& config, const Dataset& data) {
+  const std::int64_t context = config.train.context;
+  const std::int64_t windows =
+      validation_windows(data, context, parse_validation_part(config.eval.part));
+  if (by_default(config, "eval.tokens") && !config.eval.all) {
+    return windows < 1 ? -1 : std::min(config.eval.tokens, windows * context);
+  }
+  return config.eval.all ? 0 : config.eval.tokens;
+}
+
+void load_initial_weights(const Storage& storage, const Config& config, InnerLoop& inner) {
+  if (!config.model.init.empty()) {
+    load_hf_weights(storage, config.locate(config.model.init), inner.parameters());
+    inner.wrote_values(all_elements(inner));
+  }
+}
+
+}  // namespace isthmus::app

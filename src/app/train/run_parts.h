@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// A configuration as the options of the language model's parts. Pure, but for reading initial
+// weights.
+#pragma once
+
+#include <vector>
+
+#include "app/train/training_plan.h"
+#include "core/base/hash.h"
+#include "core/base/storage.h"
+#include "data/batch_source.h"
+#include "inner/loop/language_model_loop.h"
+#include "inner/model/model_layout.h"
+#include "isthmus/config.h"
+#include "session/run/run_settings.h"
+
+namespace isthmus::app {
+
+[[nodiscard]] BatchPlan batch_plan(const Config& config, const TrainingPlan& plan);
+[[nodiscard]] LanguageModelOptions language_model_options(const Config& config,
+                                                          const TrainingPlan& plan, Rank rank);
+
+/// The model's tensors with names, shapes and element ids but no storage: what fragments and
+/// predictions need.
+[[nodiscard]] std::vector<Parameter> parameters_without_values(const ModelLayout& layout);
+
+/// Of names, shapes and order: equal layouts, equal digests.
+[[nodiscard]] Digest128 layout_digest(const ModelLayout& layout);
+
+/// Bytes on the clock for each byte of the model that learns: those of a declared surrogate, whose
+/// gradients are as many times larger. 1 for spsa: its entries are as many whatever the model.
+[[nodiscard]] double surrogate_byte_scale(const Config& config, const ModelLayout& layout);
+
+/// Tokens to evaluate on: what is asked for, or by default what there is of it; 0: the whole
+/// validation part; -1: there is not one window.
+[[nodiscard]] std::int64_t eval_tokens(const Config& config, const Dataset& data);
+
+/// Fills the loop's parameters from `model.init`; nothing where it is not given.
+/// THROWS: Error naming the file or tensor that does not fit.
+void load_initial_weights(const Storage& storage, const Config& config, InnerLoop& inner);
+
+}  // namespace isthmus::app

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// A whole run: from a configuration to a run directory with metrics, checkpoints and a summary.
+// `train` runs it on real threads, `simulate` in virtual time; the parameters are the same bit for
+// bit.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "app/cli/commands.h"
+#include "app/train/fault_cost.h"
+#include "data/dataset.h"
+#include "inner/mesh/rank_processes.h"
+#include "isthmus/config.h"
+#include "isthmus/errors.h"
+#include "plan/prediction.h"
+#include "record/round_times.h"
+#include "record/run_log.h"
+#include "session/run/lone_training.h"
+#include "session/site/site_session.h"
+
+namespace isthmus::app {
+
+/// A run's data, opened and hashed.
+struct OpenData {
+  Dataset data;
+  std::vector<DataFile> fingerprint;
+};
+
+/// A run that is one of several which a command makes at the same time. Signals, progress and the
+/// instruction set of the kernels are then the command's; a signal still stops the run.
+struct SideBySide {
+  const OpenData* data = nullptr;  // of its configuration, shared; null: the run opens its own
+  int slots = 0;            // simulated: compute regions whose real work runs at once; 0: all cores
+  bool checkpoint = false;  // write one at the end
+  bool events = false;      // write events.jsonl
+  std::function<void(std::int64_t step)> on_step;  // all workers have taken it; may be empty
+};
+
+struct TrainingRequest {
+  std::string command;  // "train", "simulate", "demo": for the manifest
+  std::filesystem::path out;
+  /// never | auto (the newest checkpoint of `out`, if any) | PATH of a checkpoint or run. A PATH
+  /// within `out` goes on with the run there, any other starts a new run from that state.
+  std::string resume = "never";
+  bool force = false;
+  bool simulated = false;
+  bool emulated = false;               // `simulate --emulate`
+  std::optional<SiteArguments> site;   // this process is one site; the others are elsewhere
+  SiteRecording* recording = nullptr;  // of that site's frames; borrowed, may be null
+  /// The processes of this site's mesh, this one the first (app/train/mesh_job.h); borrowed, may be
+  /// null.
+  RankProcesses* mesh = nullptr;
+  std::string lane;                          // demo: name of this run in the status block, or empty
+  std::vector<LaneProgress> finished_lanes;  // demo: the runs before this one
+  std::optional<SideBySide> side_by_side;
+  /// What this site's worker keeps of its work where it is cut off; borrowed, may be null.
+  InHand* in_hand = nullptr;
+};
+
+struct TrainingOutcome {
+  ExitCode exit_code = ExitCode::kOk;
+  std::string status;  // as in manifest.json
+  std::filesystem::path directory;
+  std::int64_t parameters = 0;
+  bool simulated = false;
+  bool resumed = false;  // an earlier session took some of the steps
+  RunTotals totals;
+  std::vector<EvalRecord> evals;  // of this session; of a run alone the last one
+  /// Runs over declared links: what the closed form said.
+  std::optional<Prediction> prediction;
+  RoundComparison rounds;  // single rounds of it, beside measured ones; may be empty
+  std::string rounds_at;   // at which worker
+  /// Simulated runs with [[fault]]: what those cost.
+  std::optional<FaultCost> faults;
+  std::optional<LateStatus> late;  // of this site, where rounds have a deadline
+};
+
+/// The other sites go on without this one, or wait for the first: it can come back with
+/// `resume = "auto"`.
+class CutOffError : public PeerError {
+ public:
+  CutOffError(const std::string& text, std::filesystem::path directory)
+      : PeerError(text), directory_(std::move(directory)) {}
+  [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
+
+ private:
+  std::filesystem::path directory_;
+};
+
+/// Runs to the end, or to a checkpoint after a signal. Prints progress and notes on session.err.
+/// THROWS: Error as the parts do, after writing the manifest's status and the "end" line;
+/// CutOffError for a site that is one process.
+[[nodiscard]] TrainingOutcome run_training(const Config& config, const TrainingRequest& request,
+                                           Session& session);
+
+/// Everything that run_training checks before it writes. THROWS: ConfigError, SystemError.
+void check_training(const Config& config, const TrainingRequest& request, Session& session);
+
+}  // namespace isthmus::app

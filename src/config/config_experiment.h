@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a loaded comparison is made of; internal to config_experiment*.cpp.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "config/load/config_load_draft.h"
+#include "config/schema/experiment.h"
+
+namespace isthmus {
+
+struct Experiment::Parts {
+  std::filesystem::path file;
+  std::string text;
+  std::vector<std::string> overrides;
+  SchemaContext context;
+  ExperimentSettings settings;
+  std::vector<ExperimentVariant> variants;
+  std::size_t baseline = 0;
+  /// By variant: the base with the variant's own keys laid over it.
+  std::vector<config::SourceTable> laid;
+  /// By variant: which overrides apply to it, and what they say to its run file.
+  struct Override {
+    std::size_t index;  // in `overrides`
+    std::string text;   // "outer.H=50"
+  };
+  std::vector<std::vector<Override>> overrides_of;
+
+  /// The load of one cell's run file, complete and checked; its diagnostics may hold errors.
+  [[nodiscard]] config::Draft load(std::size_t variant, std::span<const Setting> cell) const;
+};
+
+namespace config {
+
+/// `base` with `overlay` laid over it: section by section, key by key.
+[[nodiscard]] SourceTable laid_over(const SourceTable& base, const SourceTable& overlay);
+
+/// Values of a grid as settings; what cannot be tuned is noted.
+[[nodiscard]] std::vector<TuneAxis> read_space(const SourceValue& space, Diagnostics& diagnostics);
+
+}  // namespace config
+}  // namespace isthmus

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Defaults of the InnerLoop interface: what an implementation leaves out is refused by name.
+#include "isthmus/inner_loop.h"
+
+#include <stdexcept>
+
+#include "core/base/all_elements.h"
+
+namespace isthmus {
+namespace {
+
+[[noreturn]] void not_offered(const char* what, const char* needed_by) {
+  throw std::logic_error(std::string("InnerLoop::") + what +
+                         " is not implemented by this inner loop; it is needed by " + needed_by);
+}
+
+}  // namespace
+
+std::span<const float> ParameterSource::rows(std::size_t parameter, std::int64_t columns,
+                                             std::int64_t first, std::int64_t count) const {
+  return values(parameter).subspan(static_cast<std::size_t>(first * columns),
+                                   static_cast<std::size_t>(count * columns));
+}
+
+void InnerLoop::read_values(CanonicalRange) {}
+void InnerLoop::wrote_values(CanonicalRange) {}
+void InnerLoop::read_moments(CanonicalRange) {}
+void InnerLoop::wrote_moments(CanonicalRange) {}
+InnerStep InnerLoop::gradients(StepIndex, const GradientReady&) {
+  not_offered("gradients", "method ddp");
+}
+std::span<float> InnerLoop::gradient(std::size_t) { not_offered("gradient", "method ddp"); }
+double InnerLoop::apply_gradients(StepIndex) { not_offered("apply_gradients", "method ddp"); }
+double InnerLoop::loss(const TokenBatch&, const ParameterSource&) {
+  not_offered("loss", "evaluation");
+}
+InnerStep InnerLoop::train_loss(StepIndex, SampleShare, const ParameterSource&) {
+  not_offered("train_loss", "method spsa");
+}
+AdamSettings InnerLoop::adam_settings() const { not_offered("adam_settings", "method 1bit-adam"); }
+AdamMoments InnerLoop::adam_moments(std::size_t) {
+  not_offered("adam_moments", "method 1bit-adam");
+}
+void InnerLoop::reset_optimizer() { not_offered("reset_optimizer", "optimizer resets"); }
+void InnerLoop::save(StateWriter&) const {}
+void InnerLoop::load(StateReader&) {}
+
+CanonicalRange all_elements(const InnerLoop& inner) {
+  const std::span<const Parameter> parameters = inner.parameters();
+  return parameters.empty()
+             ? CanonicalRange{}
+             : CanonicalRange{parameters.front().elements.begin, parameters.back().elements.end};
+}
+
+}  // namespace isthmus

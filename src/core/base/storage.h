@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// The disk, as the program asks for it: whole files, mapped files, atomic replacement, directories.
+// SystemStorage is the real one; core/base/storage_faults.h counts, fails and "crashes" for tests.
+//
+// Every failure THROWS: SystemError naming the path, the cause and the remedy. Implementations take
+// calls from any thread; a WritableFile belongs to one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace isthmus {
+
+/// Read-only view of a file's bytes; the bytes stay valid for the object's life. The file must not
+/// be shortened meanwhile (the kernel would end the process): writers here replace by rename.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  /// Takes over a mapping made by mmap; `data` may be null for no bytes.
+  MappedFile(const std::byte* data, std::size_t size) : data_(data), size_(size) {}
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  [[nodiscard]] std::span<const std::byte> bytes() const { return {data_, size_}; }
+
+ private:
+  const std::byte* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// A file being written. The destructor closes it without a sync.
+class WritableFile {
+ public:
+  virtual ~WritableFile() = default;
+  virtual void append(std::span<const std::byte> bytes) = 0;
+  /// Blocks until the bytes are on the disk.
+  virtual void sync() = 0;
+};
+
+enum class FileKind { kAbsent, kFile, kDirectory, kLink, kOther };
+
+class Storage {
+ public:
+  using Path = std::filesystem::path;
+  virtual ~Storage() = default;
+
+  /// What stands at `path`; links are not followed.
+  [[nodiscard]] virtual FileKind kind(const Path& path) const = 0;
+  [[nodiscard]] virtual MappedFile map(const Path& path) const = 0;
+  [[nodiscard]] virtual std::vector<std::byte> read(const Path& path) const = 0;
+  /// Names in a directory, sorted, without "." and "..".
+  [[nodiscard]] virtual std::vector<std::string> list(const Path& directory) const = 0;
+  /// Where a symbolic link points.
+  [[nodiscard]] virtual Path read_link(const Path& link) const = 0;
+
+  /// Opens for writing from the start; what was there is gone.
+  [[nodiscard]] virtual std::unique_ptr<WritableFile> create(const Path& path) = 0;
+  /// Opens for writing at the end.
+  [[nodiscard]] virtual std::unique_ptr<WritableFile> append(const Path& path) = 0;
+  /// Replaces `to` atomically when it is a file or link.
+  virtual void rename(const Path& from, const Path& to) = 0;
+  /// Removes a file, a link (not its target) or an empty directory.
+  virtual void remove(const Path& path) = 0;
+  /// `path` and all under it; nothing there is no error. Not atomic.
+  virtual void remove_all(const Path& path) = 0;
+  virtual void create_directories(const Path& directory) = 0;
+  virtual void create_link(const Path& target, const Path& link) = 0;
+  /// Blocks until the directory's entries (creations, renames) are on the disk.
+  virtual void sync_directory(const Path& directory) = 0;
+};
+
+/// The machine's file system (POSIX).
+class SystemStorage final : public Storage {
+ public:
+  [[nodiscard]] FileKind kind(const Path& path) const override;
+  [[nodiscard]] MappedFile map(const Path& path) const override;
+  [[nodiscard]] std::vector<std::byte> read(const Path& path) const override;
+  [[nodiscard]] std::vector<std::string> list(const Path& directory) const override;
+  [[nodiscard]] Path read_link(const Path& link) const override;
+  [[nodiscard]] std::unique_ptr<WritableFile> create(const Path& path) override;
+  [[nodiscard]] std::unique_ptr<WritableFile> append(const Path& path) override;
+  void rename(const Path& from, const Path& to) override;
+  void remove(const Path& path) override;
+  void remove_all(const Path& path) override;
+  void create_directories(const Path& directory) override;
+  void create_link(const Path& target, const Path& link) override;
+  void sync_directory(const Path& directory) override;
+};
+
+/// The bytes of a text, and back.
+[[nodiscard]] inline std::span<const std::byte> as_bytes(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+[[nodiscard]] std::string as_text(std::span<const std::byte> bytes);
+
+/// The whole file as text.
+[[nodiscard]] std::string read_text(const Storage& storage, const std::filesystem::path& path);
+
+/// Name of the temporary that `write_atomically` uses beside `path`: ".NAME.tmp".
+[[nodiscard]] std::filesystem::path temporary_beside(const std::filesystem::path& path);
+
+/// Writes through a temporary in the same directory, syncs it, renames it over `path`, syncs the
+/// directory: after any interruption `path` holds the old bytes or the new ones. On an exception of
+/// `write` or the disk the temporary is removed and `path` is as before.
+void write_atomically(Storage& storage, const std::filesystem::path& path,
+                      const std::function<void(WritableFile&)>& write);
+void write_atomically(Storage& storage, const std::filesystem::path& path,
+                      std::span<const std::byte> bytes);
+void write_atomically(Storage& storage, const std::filesystem::path& path, std::string_view text);
+
+/// Files for their owner alone, as secrets want it; on the machine's file system.
+/// Writes a file that only its owner may read (0600), never over one that is there; after any
+/// interruption it is whole or absent. THROWS: SystemError, also when `path` exists.
+void write_private_file(const std::filesystem::path& path, std::string_view text);
+/// THROWS: SystemError when others than the owner may read or change it, naming the remedy.
+[[nodiscard]] std::vector<std::byte> read_private_file(const std::filesystem::path& path);
+/// Makes the folder, for its owner alone (0700); one that is there stays as it is.
+void create_private_directory(const std::filesystem::path& directory);
+
+/// Points `link` at `target` (relative to the link's directory), atomically.
+void replace_link(Storage& storage, const std::filesystem::path& target,
+                  const std::filesystem::path& link);
+
+/// Paths matching `pattern`, sorted; `*`, `?` and `[...]` match within one path component, and
+/// names that begin with a dot only when the pattern's component does. A pattern without wildcards
+/// gives itself, whether the file is there or not. A relative pattern starts at `base`, which is
+/// taken as it is, wildcard characters and all.
+[[nodiscard]] std::vector<std::filesystem::path> expand_pattern(
+    const Storage& storage, const std::filesystem::path& pattern,
+    const std::filesystem::path& base = {});
+
+}  // namespace isthmus

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/dataset.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/hash.h"
+#include "data/synth.h"
+#include "isthmus/errors.h"
+
+namespace isthmus {
+namespace {
+
+using Path = std::filesystem::path;
+
+constexpr std::string_view kText = "text:";
+constexpr std::string_view kTokens = "tokens:";
+constexpr std::string_view kSynth = "synth:";
+constexpr std::int64_t kScanned = 1 << 16;  // tokens read at a time by scans
+
+bool starts_with(std::string_view text, std::string_view prefix) {
+  return text.substr(0, prefix.size()) == prefix;
+}
+
+[[noreturn]] void bad_source(const std::string& source, const std::string& cause) {
+  throw ConfigError(fmt::format("data.source = \"{}\": {}", source, cause));
+}
+
+// The files a source names. A name that exists is taken as it is, wildcard characters and all.
+std::vector<Path> files_of(const Storage& storage, const std::string& source, const Path& folder,
+                           std::string_view name) {
+  if (name.empty()) bad_source(source, "names no file after the colon");
+  const Path pattern = folder / Path(name);
+  if (storage.kind(pattern) != FileKind::kAbsent) return {pattern};
+  std::vector<Path> paths = expand_pattern(storage, Path(name), folder);
+  // A pattern gathers files; folders that happen to match are not meant.
+  std::erase_if(paths, [&](const Path& path) {
+    return storage.kind(path) == FileKind::kAbsent ||
+           storage.kind(path / ".") == FileKind::kDirectory;
+  });
+  if (paths.empty()) {
+    throw SystemError(
+        fmt::format("data.source = \"{}\": no file matches {}; relative names start "
+                    "at the folder of the TOML file",
+                    source, pattern.string()));
+  }
+  return paths;
+}
+
+}  // namespace
+
+Dataset Dataset::open(const Storage& storage, const DataConfig& config, const Path& folder) {
+  Dataset data;
+  data.source_ = config.source;
+  if (starts_with(config.source, kSynth)) {
+    data.open_synth();
+  } else {
+    data.open_files(storage, folder);
+  }
+  if (data.tokens_ == 0) {
+    throw SystemError(fmt::format("data.source = \"{}\": holds no tokens (empty file{})",
+                                  data.source_, data.segments_.size() == 1 ? "" : "s"));
+  }
+  if (!(config.val_fraction >= 0 && config.val_fraction < 1)) {
+    throw ConfigError(
+        fmt::format("data.val_fraction = {}: must be at least 0 and below 1", config.val_fraction));
+  }
+  const auto validation = static_cast<std::int64_t>(
+      std::floor(static_cast<double>(data.tokens_) * config.val_fraction));
+  data.train_tokens_ = data.tokens_ - validation;
+  return data;
+}
+
+void Dataset::open_synth() {
+  const SynthSpec spec = parse_synth(source_);
+  format_ = "synth";
+  entropy_rate_ = entropy_rate_nats(spec);
+  vocab_bound_ = spec.vocab;
+  generated_ = generate(spec);
+  tokens_ = spec.tokens;
+  const TokenSpan span{std::as_bytes(std::span(generated_)).data(), TokenType::kU16, tokens_};
+  segments_.push_back({0, TokenFile{source_, format_, {}, span}});
+}
+
+void Dataset::open_files(const Storage& storage, const Path& folder) {
+  const bool text = starts_with(source_, kText);
+  if (!text && !starts_with(source_, kTokens)) {
+    bad_source(source_, "must begin with \"text:\", \"tokens:\" or \"synth:\"");
+  }
+  const auto name = std::string_view(source_).substr(text ? kText.size() : kTokens.size());
+  for (const Path& path : files_of(storage, source_, folder, name)) {
+    // Of a Megatron pair that a pattern matched whole, the .bin stands for both.
+    const Path bin = Path(path).replace_extension(".bin");
+    if (!text && path.extension() == ".idx" && !segments_.empty() &&
+        segments_.back().file.path == bin) {
+      continue;
+    }
+    TokenFile file = text ? open_text_file(storage, path) : open_token_file(storage, path);
+    if (format_.find(file.format) == std::string::npos) {
+      if (!format_.empty()) format_ += '+';
+      format_ += file.format;
+    }
+    vocab_bound_ = std::max(vocab_bound_, largest_id(file.tokens.type) + 1);
+    const std::int64_t begin = tokens_;
+    tokens_ += file.tokens.count;
+    segments_.push_back({begin, std::move(file)});
+  }
+}
+
+const Dataset::Segment& Dataset::segment_of(std::int64_t token) const {
+  const auto after = std::upper_bound(
+      segments_.begin(), segments_.end(), token,
+      [](std::int64_t value, const Segment& segment) { return value < segment.begin; });
+  return *(after - 1);
+}
+
+std::string Dataset::place(std::int64_t token) const {
+  const Segment& segment = segment_of(token);
+  return fmt::format("at position {} of {}", token - segment.begin, segment.file.path.string());
+}
+
+void Dataset::read(std::int64_t begin, std::span<std::int32_t> out) const {
+  ISTHMUS_CHECK(begin >= 0, begin);
+  ISTHMUS_CHECK(static_cast<std::int64_t>(out.size()) <= tokens_ - begin, begin, out.size(),
+                tokens_);
+  while (!out.empty()) {
+    const Segment& segment = segment_of(begin);
+    const std::int64_t from = begin - segment.begin;
+    const std::int64_t count =
+        std::min(static_cast<std::int64_t>(out.size()), segment.file.tokens.count - from);
+    const std::int64_t wrong =
+        segment.file.tokens.read(from, out.first(static_cast<std::size_t>(count)));
+    if (wrong >= 0) {
+      throw SystemError(fmt::format("data.source = \"{}\": token id {} {} is no id (0 to 2^31 - 1)",
+                                    source_, segment.file.tokens.at(from + wrong),
+                                    place(begin + wrong)));
+    }
+    out = out.subspan(static_cast<std::size_t>(count));
+    begin += count;
+  }
+}
+
+void Dataset::read_checked(std::int64_t begin, std::span<std::int32_t> out,
+                           std::int64_t vocab) const {
+  read(begin, out);
+  if (vocab >= vocab_bound_) return;
+  const auto wrong =
+      std::find_if(out.begin(), out.end(), [&](std::int32_t id) { return id >= vocab; });
+  if (wrong == out.end()) return;
+  throw ConfigError(
+      fmt::format("model.vocab = {}: token id {} {} is not below it; set model.vocab "
+                  "to at least {} or use other data",
+                  vocab, *wrong, place(begin + (wrong - out.begin())), *wrong + 1));
+}
+
+void Dataset::check_vocabulary(std::int64_t vocab) const {
+  if (vocab >= vocab_bound_ || tokens_ > kScanTokens) return;
+  std::vector<std::int32_t> chunk(static_cast<std::size_t>(std::min(kScanned, tokens_)));
+  for (std::int64_t at = 0; at < tokens_; at += kScanned) {
+    const auto count = static_cast<std::size_t>(std::min(kScanned, tokens_ - at));
+    read_checked(at, std::span(chunk).first(count), vocab);
+  }
+}
+
+std::vector<DataFile> Dataset::fingerprint() const {
+  std::vector<DataFile> files;
+  for (const Segment& segment : segments_) {
+    const auto bytes =
+        entropy_rate_ ? std::as_bytes(std::span(generated_)) : segment.file.file.bytes();
+    files.push_back({segment.file.path.string(), bytes.size(), sha256_hex(bytes)});
+  }
+  return files;
+}
+
+}  // namespace isthmus

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tokens of one `[data] source`: mapped files one after another, or a generated text. The last
+// floor(N * val_fraction) tokens are for validation, the first n = N - that for training.
+// Immutable; any thread may read. Nothing is copied until a window is read.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/data_file.h"
+#include "core/base/storage.h"
+#include "data/token_file.h"
+#include "isthmus/config.h"
+
+namespace isthmus {
+
+class Dataset {
+ public:
+  /// Opens `config.source`; relative paths start at `folder` (where the TOML file is). Several
+  /// files are joined in sorted order. THROWS: ConfigError naming data.source or data.val_fraction
+  /// and what is wrong; SystemError naming a file.
+  [[nodiscard]] static Dataset open(const Storage& storage, const DataConfig& config,
+                                    const std::filesystem::path& folder);
+
+  [[nodiscard]] const std::string& source() const { return source_; }
+  /// "text", "llm.c", "nanoGPT", "Megatron", "synth", or several joined by "+".
+  [[nodiscard]] const std::string& format() const { return format_; }
+  [[nodiscard]] std::int64_t tokens() const { return tokens_; }
+  [[nodiscard]] std::int64_t train_tokens() const { return train_tokens_; }
+  [[nodiscard]] std::int64_t validation_tokens() const { return tokens_ - train_tokens_; }
+  /// Smallest vocabulary sure to hold every id, from the form alone: 256 for text, V for synth, and
+  /// for token files what their integers can hold.
+  [[nodiscard]] std::int64_t vocab_bound() const { return vocab_bound_; }
+  /// Entropy rate of a synthetic source, in nats per token.
+  [[nodiscard]] std::optional<double> entropy_rate() const { return entropy_rate_; }
+
+  /// Tokens [begin, begin + out.size()) of the whole source. REQUIRES: in range.
+  /// THROWS: SystemError naming file and position of an id that is negative or above 2^31 - 1.
+  void read(std::int64_t begin, std::span<std::int32_t> out) const;
+  /// The same, and every id must be below `vocab`. THROWS: ConfigError naming id, position and
+  /// file.
+  void read_checked(std::int64_t begin, std::span<std::int32_t> out, std::int64_t vocab) const;
+  /// Reads everything once when `vocab` is below `vocab_bound()` and the source has at most
+  /// `kScanTokens` tokens; larger ones are checked batch by batch. THROWS: as read_checked.
+  void check_vocabulary(std::int64_t vocab) const;
+  static constexpr std::int64_t kScanTokens = std::int64_t{1} << 28;
+
+  /// Reads and hashes every input.
+  [[nodiscard]] std::vector<DataFile> fingerprint() const;
+
+ private:
+  struct Segment {
+    std::int64_t begin = 0;  // its first token's place in the source
+    TokenFile file;
+  };
+  [[nodiscard]] const Segment& segment_of(std::int64_t token) const;
+  [[nodiscard]] std::string place(std::int64_t token) const;
+  void open_files(const Storage& storage, const std::filesystem::path& folder);
+  void open_synth();
+
+  std::string source_;
+  std::string format_;
+  std::vector<Segment> segments_;
+  std::vector<std::uint16_t> generated_;
+  std::int64_t tokens_ = 0;
+  std::int64_t train_tokens_ = 0;
+  std::int64_t vocab_bound_ = 0;
+  std::optional<double> entropy_rate_;
+};
+
+}  // namespace isthmus

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inner/loop/generate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "core/base/check.h"
+#include "core/base/rng.h"
+#include "core/state/checkpoint.h"
+#include "inner/model/model.h"
+#include "inner/model/model_source.h"
+#include "isthmus/errors.h"
+#include "kernels/thread_team.h"
+
+namespace isthmus {
+namespace {
+
+/// Ids from the most likely down, `count` of them.
+std::vector<std::int32_t> most_likely(std::span<const float> logits, std::size_t count) {
+  std::vector<std::int32_t> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  const auto likelier = [&](std::int32_t a, std::int32_t b) {
+    const float x = logits[static_cast<std::size_t>(a)];
+    const float y = logits[static_cast<std::size_t>(b)];
+    return x != y ? x > y : a < b;
+  };
+  std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count), ids.end(),
+                    likelier);
+  ids.resize(count);
+  return ids;
+}
+
+/// Parameters of a checkpoint, whole.
+class CheckpointParameters final : public ParameterSource {
+ public:
+  CheckpointParameters(const ModelLayout& layout, const Checkpoint& checkpoint)
+      : layout_(layout), values_(static_cast<std::size_t>(layout.elements())) {
+    for (std::size_t i = 0; i < layout.tensors().size(); ++i) {
+      const TensorInfo& tensor = layout.tensors()[i];
+      checkpoint.read_model(tensor.name, tensor.shape,
+                            std::span(values_).subspan(begin(i), size(i)));
+    }
+  }
+  [[nodiscard]] std::span<const float> values(std::size_t parameter) const override {
+    return std::span(values_).subspan(begin(parameter), size(parameter));
+  }
+
+ private:
+  [[nodiscard]] std::size_t begin(std::size_t i) const {
+    return static_cast<std::size_t>(layout_.tensors()[i].elements.begin);
+  }
+  [[nodiscard]] std::size_t size(std::size_t i) const {
+    return static_cast<std::size_t>(layout_.tensors()[i].elements.size());
+  }
+  const ModelLayout& layout_;
+  std::vector<float> values_;
+};
+
+}  // namespace
+
+std::int32_t draw_token(std::span<const float> logits, double temperature, std::int64_t top_k,
+                        double uniform) {
+  ISTHMUS_CHECK(!logits.empty());
+  const auto all = static_cast<std::int64_t>(logits.size());
+  const std::int64_t kept = temperature <= 0 ? 1 : top_k <= 0 ? all : std::min(top_k, all);
+  const std::vector<std::int32_t> ids = most_likely(logits, static_cast<std::size_t>(kept));
+  if (kept == 1) return ids.front();
+  const double top = static_cast<double>(logits[static_cast<std::size_t>(ids.front())]);
+  std::vector<double> until(ids.size());  // running sum of weights
+  double total = 0;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const double logit = static_cast<double>(logits[static_cast<std::size_t>(ids[i])]);
+    total += std::exp((logit - top) / temperature);
+    until[i] = total;
+  }
+  const auto at = std::upper_bound(until.begin(), until.end() - 1, uniform * total);
+  return ids[static_cast<std::size_t>(at - until.begin())];
+}
+
+std::vector<std::int32_t> generate(const ModelShape& shape, const ParameterSource& parameters,
+                                   std::span<const std::int32_t> prompt,
+                                   const GenerateOptions& options) {
+  std::vector<std::int32_t> tokens(prompt.begin(), prompt.end());
+  for (const std::int32_t token : tokens) {
+    if (token < 0 || token >= shape.vocab) {
+      throw ConfigError(fmt::format("prompt token {}: the model's vocabulary is 0 to {}", token,
+                                    shape.vocab - 1));
+    }
+  }
+  const std::size_t given = tokens.size();
+  if (tokens.empty()) tokens.push_back(0);
+  const auto seen_at_most = static_cast<std::size_t>(shape.positions);
+  const ModelLayout layout(shape);
+  kernels::ThreadTeam team(options.threads);
+  LanguageModel<float> model(layout, shape.positions, LanguageModel<float>::Purpose::kInference);
+  SourceWeights weights(layout, parameters);
+  std::vector<float> logits(static_cast<std::size_t>(shape.vocab));
+  const Rng rng{options.seed, Stream::kSample};
+  for (std::int64_t added = 0; added < options.tokens; ++added) {
+    const std::size_t seen = std::min(tokens.size(), seen_at_most);
+    model.next_token_logits(team, weights, std::span(tokens).last(seen), logits.data());
+    if (!std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); })) {
+      throw RunError(fmt::format("sampling token {}: the model's logits are not finite", added));
+    }
+    tokens.push_back(draw_token(logits, options.temperature, options.top_k,
+                                rng.uniform(static_cast<std::uint64_t>(added))));
+  }
+  const std::size_t skipped = std::max<std::size_t>(given, 1);
+  return {tokens.begin() + static_cast<std::ptrdiff_t>(skipped), tokens.end()};
+}
+
+std::vector<std::int32_t> generate_text(const Config& config, const Checkpoint& checkpoint,
+                                        std::string_view prompt, std::int64_t tokens,
+                                        std::uint64_t seed) {
+  const ModelShape shape = model_shape(config.model, config.train.context);
+  const ModelLayout layout(shape);
+  const CheckpointParameters parameters(layout, checkpoint);
+  std::vector<std::int32_t> ids;
+  for (const char c : prompt) ids.push_back(static_cast<unsigned char>(c));
+  return generate(shape, parameters, ids, {.tokens = tokens, .seed = seed});
+}
+
+}  // namespace isthmus

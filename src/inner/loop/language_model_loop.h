@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// The built-in trainer of one site: a GPT-2 or Llama model on one rank or a mesh of ranks, its
+// batches, gradient accumulation, clipping and optimizer, as the outer loop's InnerLoop.
+// Owns parameters, gradients, moments, activations and its threads. One thread drives it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "core/state/state_memory.h"
+#include "inner/loop/model_cost.h"
+#include "inner/mesh/gradient_buckets.h"
+#include "inner/mesh/mesh_model.h"
+#include "inner/mesh/sharded_optimizer.h"
+#include "inner/model/model.h"
+#include "inner/model/model_layout.h"
+#include "inner/model/optimizer.h"
+#include "inner/model/schedule.h"
+#include "isthmus/config.h"
+#include "isthmus/inner_loop.h"
+#include "kernels/thread_team.h"
+
+namespace isthmus {
+
+/// This worker's samples of inner step t >= 1; valid until the next call.
+using BatchProvider = std::function<TokenBatch(StepIndex t)>;
+
+struct LanguageModelOptions {
+  ModelConfig model;
+  InnerConfig inner;
+  std::int64_t context = 128;      // T, longest sequence of a batch
+  std::int64_t sequences = 1;      // samples of this worker in one inner step
+  std::int64_t micro_batches = 1;  // parts that a step's samples are cut into; divides sequences
+  std::int64_t total_steps = 1;    // of the run, for the schedule
+  int threads = 1;
+  std::vector<int> cores = {};   // one for each thread, which then runs there alone; empty: any
+  bool bf16 = false;             // matrix products in bfloat16, all else in float
+  bool cudnn_attention = false;  // on a device attention is cuDNN's (inner/cuda/cuda_model.h)
+  bool forward_only =
+      false;  // no gradients, moments or kept activations: loss and train_loss alone
+  Recompute recompute = Recompute::kNone;  // the same bits in less memory, for more time
+  std::uint64_t seed = 0;                  // of the initial weights
+  // Ranks inside the site; micro_batches is then of each data-parallel rank.
+  MeshShape mesh = {};
+  PipelineKind schedule = PipelineKind::k1F1B;
+  int virtual_stages = 1;
+  CodecByDimension rank_codecs = {};
+  /// The processes that are the mesh's ranks, this one the first, each with `threads`; borrowed.
+  /// Null: the ranks are threads of this process that share `threads`.
+  RankProcesses* processes = nullptr;
+  int zero = 0;  // what the data-parallel ranks of a mesh share out; without such ranks nothing
+  bool whole_gradients = false;  // `gradients` will be called: its room is foreseen
+  RankPatience patience = {};    // of ranks that are threads
+  std::int64_t bucket_values = kGradientBucketValues;  // most gradients that they sum at a time
+};
+
+/// RETURNS: `options`. THROWS: ConfigError when sizes do not fit together.
+[[nodiscard]] const LanguageModelOptions& checked_options(const LanguageModelOptions& options);
+
+/// Bytes that a loop with these options holds (inner/loop/model_cost.h).
+[[nodiscard]] MemoryEstimate loop_memory(const ModelLayout& layout,
+                                         const LanguageModelOptions& options);
+
+/// The mesh of such a loop, for its ranks that are processes of their own (serve_mesh).
+[[nodiscard]] MeshOptions mesh_options(const LanguageModelOptions& options);
+
+/// Makes a mesh whose ranks have weights, gradients and moments of their own and update them, as
+/// with ZeRO: `weights` (elements,) are the mesh's own canonical ones. It may borrow both.
+using MeshMaker =
+    std::function<std::unique_ptr<MeshModel>(const ModelLayout& layout, float* weights)>;
+
+class LanguageModelLoop final : public InnerLoop {
+ public:
+  /// THROWS: ConfigError when sizes do not fit together, SystemError when memory does not suffice.
+  LanguageModelLoop(const LanguageModelOptions& options, BatchProvider batches);
+  /// Over ranks that are elsewhere, on devices say. THROWS: what `make_mesh` throws, besides.
+  LanguageModelLoop(const LanguageModelOptions& options, BatchProvider batches,
+                    const MeshMaker& make_mesh);
+
+  [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
+  /// Where ranks update weights of their own (processes with zero, devices), these have the master
+  /// values.
+  void read_values(CanonicalRange elements) override;
+  void wrote_values(CanonicalRange elements) override;
+  /// The loss it tells of is the cross-entropy without the z-loss. THROWS: RunError naming the step
+  /// when loss or gradient norm is not finite; parameters and moments are then those before it.
+  InnerStep train_step(StepIndex t) override;
+  /// DETERMINISM: micro-batches are added in order; nothing depends on the number of threads.
+  InnerStep gradients(StepIndex t, const GradientReady& on_ready) override;
+  [[nodiscard]] std::span<float> gradient(std::size_t parameter) override;
+  double apply_gradients(StepIndex t) override;
+  /// Any number of sequences of at most `context` tokens; they pass through in parts.
+  [[nodiscard]] double loss(const TokenBatch& batch, const ParameterSource& source) override;
+  /// The share is whole samples, neighbours of one another. What it tells of is what training
+  /// minimises: z-loss included.
+  [[nodiscard]] InnerStep train_loss(StepIndex t, SampleShare share,
+                                     const ParameterSource& source) override;
+  [[nodiscard]] double learning_rate(StepIndex t) const override;
+  [[nodiscard]] AdamSettings adam_settings() const override;
+  [[nodiscard]] AdamMoments adam_moments(std::size_t parameter) override;
+  void reset_optimizer() override;
+  void save(StateWriter& writer) const override;
+  void load(StateReader& reader) override;
+
+  [[nodiscard]] const ModelLayout& layout() const { return layout_; }
+  /// Bytes of weights, gradients, moments and activations that this loop holds.
+  [[nodiscard]] std::size_t held_bytes() const;
+  /// All ranks do something for the caller (MeshModel::call_ranks). REQUIRES: options.processes.
+  void call_ranks(const RankService& own_part) { mesh_->call_ranks(own_part); }
+  /// Called as parts of a training pass begin, for timing; empty to stop.
+  void watch_parts(std::function<void(PassPart)> on_part) { on_part_ = std::move(on_part); }
+
+ private:
+  [[nodiscard]] std::span<float> values() const;
+  [[nodiscard]] std::span<float> all_gradients() const;
+  void clear_gradients();
+  [[nodiscard]] double squared_norm(std::size_t parameter);
+  /// Update with the gradients as they stand; `squares_` holds the squared norm of each.
+  /// RETURNS: the norm of all.
+  double update(StepIndex t);
+  [[nodiscard]] LossSum gradient_pass(const TokenBatch& batch, std::int64_t targets,
+                                      const GradientReady& on_ready);
+  /// With `slices` the ranks of a mesh keep the sums.
+  [[nodiscard]] InnerStep run_pass(StepIndex t, const GradientReady& on_ready, bool slices);
+  /// Room for whole gradients, where ranks otherwise keep slices.
+  void need_gradients();
+  [[nodiscard]] LossSum mesh_gradient_pass(const TokenBatch& batch, std::int64_t targets,
+                                           const GradientReady& on_ready, bool slices);
+  [[nodiscard]] LossSum sum_losses(const TokenBatch& batch, const ParameterSource& source);
+  /// All values of `source` in canonical order, for ranks that read side by side.
+  [[nodiscard]] const float* flat_values(const ParameterSource& source);
+
+  LanguageModelOptions options_;
+  ModelLayout layout_;
+  BatchProvider batches_;
+  LearningRateSchedule schedule_;
+  kernels::ThreadTeam team_;
+  StateArray values_;
+  StateArray gradients_;                       // with sharded_: from the first `gradients` on
+  std::optional<InnerOptimizer> optimizer_;    // none when forward only, or
+  std::optional<LanguageModel<float>> model_;  // one rank
+  std::optional<EmbeddingRows<float>> embedding_rows_;  // of its tied table
+  std::unique_ptr<MeshModel> mesh_;                     // several
+  std::optional<ShardedOptimizer> sharded_;             // in place of optimizer_: the ranks' own
+  bool ranks_have_weights_;                             // that they update, of their own
+  StateArray source_values_;                            // what a mesh reads for a ParameterSource
+  std::vector<Parameter> parameters_;
+  std::vector<double> squares_;  // of each parameter's gradient
+  std::function<void(PassPart)> on_part_;
+};
+
+}  // namespace isthmus

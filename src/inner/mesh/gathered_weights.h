@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// ZeRO 3: a rank keeps its slice of the weights and gathers a bucket from the data-parallel ranks
+// when a pass comes to it; the next one is on its way while this one is used.
+//
+// Gathers are collective: data-parallel ranks run the same passes in the same order, and one that
+// has no samples left calls `walk` instead of a forward pass. One thread, that of the rank.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+
+#include "inner/mesh/parameter_buckets.h"
+#include "inner/model/local_values.h"
+#include "inner/model/model_weights.h"
+#include "kernels/aligned_buffer.h"
+#include "transport/collectives/communicator.h"
+
+namespace isthmus {
+
+class GatheredWeights final : public Weights<float> {
+ public:
+  /// All are borrowed; `slice` is this rank's of `data`.
+  GatheredWeights(const ParameterBuckets& buckets, Communicator& data, LocalValues slice);
+
+  /// The order in which layers will be asked for from now on. What lies in a buffer still is not
+  /// gathered again, whichever pass it came for.
+  void forward() {
+    step_ = 1;
+    before_layers_ = true;
+    start(0);  // first of all everywhere, as in `walk`: a tied head's table too
+  }
+  void backward() { step_ = -1; }
+  /// The slices have changed.
+  void forget();
+  /// The gathers of a forward pass.
+  void walk();
+
+  /// Valid until the next pass; final norm and head together.
+  [[nodiscard]] const float* tensor(std::size_t index) override;
+  [[nodiscard]] const float* layer(std::int64_t layer) override;
+
+  [[nodiscard]] std::size_t held_bytes() const {
+    return static_cast<std::size_t>(buckets_.memory_values()) * sizeof(float);
+  }
+
+ private:
+  struct Buffer {
+    std::optional<std::size_t> bucket;
+    std::unique_ptr<Work> gathering;
+  };
+  /// Gathers a bucket unless it is there or on its way.
+  void start(std::size_t bucket);
+  [[nodiscard]] const float* get(std::size_t bucket);
+
+  const ParameterBuckets& buckets_;
+  Communicator& data_;
+  LocalValues slice_;
+  int step_ = 1;
+  bool before_layers_ = true;  // a forward pass has asked for no layer yet
+  kernels::AlignedBuffer memory_;
+  std::array<Buffer, ParameterBuckets::kBuffers> buffers_;
+};
+
+}  // namespace isthmus

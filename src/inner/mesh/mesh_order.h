@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the first process of a mesh asks all its ranks for, and how it travels. Plain data.
+#pragma once
+
+#include <array>
+#include <bit>
+#include <cstdint>
+#include <functional>
+#include <span>
+
+#include "inner/model/weight_copies.h"
+#include "isthmus/inner_loop.h"
+#include "transport/collectives/communicator.h"
+
+namespace isthmus {
+
+enum class Ask : std::int64_t {
+  kEnd,
+  kLoss,
+  kTrain,
+  kSlices,
+  kCollect,
+  kHandOut,
+  kSpread,
+  kUpdate,
+  kReset,
+  kServe
+};
+
+/// What the first rank asks all for.
+struct Order {
+  Ask ask = Ask::kEnd;
+  std::int64_t sequences = 0, length = 0;
+  double gradient_scale = 0;
+  double lr = 0;
+  std::int64_t what = 0;  // RankValues, or the updates after a reset
+  bool readings = false;  // are wanted after the pass
+  TensorRange tensors;    // that are collected or handed out
+};
+
+constexpr std::int64_t kWords = 9;
+using Words = std::array<std::int64_t, kWords>;
+
+[[nodiscard]] inline Words words_of(const Order& order) {
+  return {static_cast<std::int64_t>(order.ask),
+          order.sequences,
+          order.length,
+          std::bit_cast<std::int64_t>(order.gradient_scale),
+          std::bit_cast<std::int64_t>(order.lr),
+          order.what,
+          order.readings ? 1 : 0,
+          static_cast<std::int64_t>(order.tensors.begin),
+          static_cast<std::int64_t>(order.tensors.end)};
+}
+
+[[nodiscard]] inline Order order_of(const Words& words) {
+  return {static_cast<Ask>(words[0]),
+          words[1],
+          words[2],
+          std::bit_cast<double>(words[3]),
+          std::bit_cast<double>(words[4]),
+          words[5],
+          words[6] != 0,
+          {static_cast<std::size_t>(words[7]), static_cast<std::size_t>(words[8])}};
+}
+
+/// Something that all ranks do together for a caller of the mesh, which it knows nothing of.
+using RankService = std::function<void(Communicator& ranks)>;
+
+/// What the first rank has of an order's data; nothing on the others.
+struct Canonical {
+  const float* weights = nullptr;  // of a pass without ZeRO: with it, ranks have theirs
+  const float* handed_out = nullptr;
+  float* collected = nullptr;
+  TokenBatch batch = {};
+  std::span<double> squares = {};
+  const RankService* service = nullptr;  // the first rank's part
+};
+
+}  // namespace isthmus

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inner/model/model_layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "core/base/check.h"
+#include "inner/model/gpt2.h"
+#include "inner/model/llama.h"
+#include "isthmus/inner_loop.h"
+
+namespace isthmus {
+
+bool opens_upper_half(std::string_view name) {
+  return name.ends_with("ln_2.weight") || name.ends_with("post_attention_layernorm.weight");
+}
+
+ModelLayout::ModelLayout(const ModelShape& shape, const ModelPart& part)
+    : shape_(shape), part_(part) {
+  const bool gpt2 = shape.architecture == Architecture::kGpt2;
+  const std::string embedding = gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight";
+  const std::vector<std::int64_t> table = {shape.vocab, shape.d_model};
+  if (part.embedding || (part.head && shape.tied)) {
+    append(embedding, kNoLayer, table, TensorInit::kNormal);
+  }
+  if (part.embedding && gpt2) {
+    append("transformer.wpe.weight", kNoLayer, {shape.positions, shape.d_model},
+           TensorInit::kNormal);
+  }
+  first_in_layers_ = tensors_.size();
+  const std::vector<LayerTensor> in_layer =
+      gpt2 ? gpt2_layer_tensors(shape) : llama_layer_tensors(shape);
+  tensors_per_layer_ = in_layer.size();
+  upper_half_ = static_cast<std::size_t>(
+      std::ranges::find_if(in_layer, opens_upper_half, &LayerTensor::name) - in_layer.begin());
+  ISTHMUS_CHECK(upper_half_ < tensors_per_layer_, tensors_per_layer_);
+  const auto first_layer = static_cast<int>(part.first_layer);
+  for (int layer = first_layer; layer < first_layer + shape.layers; ++layer) {
+    const std::string prefix =
+        fmt::format("{}.{}.", gpt2 ? "transformer.h" : "model.layers", layer);
+    for (const LayerTensor& tensor : in_layer) {
+      append(prefix + tensor.name, layer, tensor.shape, tensor.init);
+    }
+  }
+  first_after_layers_ = tensors_.size();
+  if (!part.head) return;
+  if (gpt2) {
+    append("transformer.ln_f.weight", kNoLayer, {shape.d_model}, TensorInit::kOne);
+    append("transformer.ln_f.bias", kNoLayer, {shape.d_model}, TensorInit::kZero);
+  } else {
+    append("model.norm.weight", kNoLayer, {shape.d_model}, TensorInit::kOne);
+  }
+  if (!shape.tied) append("lm_head.weight", kNoLayer, table, TensorInit::kNormal);
+}
+
+std::size_t ModelLayout::first_tensor(std::int64_t layer) const {
+  return first_in_layers_ + static_cast<std::size_t>(layer) * tensors_per_layer_;
+}
+
+CanonicalRange ModelLayout::layer_elements(std::int64_t layer) const {
+  const std::size_t first = first_tensor(layer);
+  return {tensors_[first].elements.begin, tensors_[first + tensors_per_layer_ - 1].elements.end};
+}
+
+std::size_t ModelLayout::positions() const {
+  ISTHMUS_CHECK(shape_.architecture == Architecture::kGpt2);
+  ISTHMUS_CHECK(part_.embedding);
+  return 1;
+}
+
+std::size_t ModelLayout::final_norm_bias() const {
+  ISTHMUS_CHECK(shape_.architecture == Architecture::kGpt2);
+  return first_after_layers_ + 1;
+}
+
+std::size_t ModelLayout::head() const { return shape_.tied ? 0 : tensors_.size() - 1; }
+
+void ModelLayout::append(std::string name, int layer, std::vector<std::int64_t> shape,
+                         TensorInit init) {
+  std::int64_t size = 1;
+  for (const std::int64_t extent : shape) size *= extent;
+  const std::int64_t begin = tensors_.empty() ? 0 : tensors_.back().elements.end;
+  tensors_.push_back({std::move(name), layer, std::move(shape), {begin, begin + size}, init});
+}
+
+}  // namespace isthmus

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inner/model/model_shape.h"
+
+#include <fmt/format.h>
+
+#include "isthmus/errors.h"
+
+namespace isthmus {
+namespace {
+// Bounds that keep every product of sizes far from the end of int64.
+constexpr std::int64_t kMostLayers = 10'000;
+constexpr std::int64_t kWidest = std::int64_t{1} << 20;
+constexpr std::int64_t kWidestFeedForward = std::int64_t{1} << 24;
+constexpr std::int64_t kLongest = std::int64_t{1} << 24;
+constexpr std::int64_t kLargestVocabulary = std::int64_t{1} << 31;  // ids are int32
+constexpr std::int64_t kFeedForwardStep = 32;
+
+void check_range(const char* key, std::int64_t value, std::int64_t most) {
+  if (value < 1 || value > most) {
+    throw ConfigError(fmt::format("{} = {}: must be between 1 and {}", key, value, most));
+  }
+}
+
+Architecture parse_architecture(const std::string& name) {
+  if (name == "gpt2") return Architecture::kGpt2;
+  if (name == "llama") return Architecture::kLlama;
+  throw ConfigError(fmt::format("model.arch = \"{}\": must be gpt2 or llama", name));
+}
+
+std::int64_t default_feed_forward(Architecture architecture, std::int64_t d_model) {
+  if (architecture == Architecture::kGpt2) return 4 * d_model;
+  const std::int64_t wanted = (8 * d_model + 2) / 3;
+  return (wanted + kFeedForwardStep - 1) / kFeedForwardStep * kFeedForwardStep;
+}
+
+void check_heads(const ModelShape& s, std::int64_t given_head_dim) {
+  if (given_head_dim == 0 && s.d_model % s.heads != 0) {
+    throw ConfigError(fmt::format(
+        "model.n_heads = {}: must divide model.d_model = {}{}", s.heads, s.d_model,
+        s.architecture == Architecture::kLlama ? ", or model.head_dim must be given" : ""));
+  }
+  if (s.heads % s.kv_heads != 0) {
+    throw ConfigError(
+        fmt::format("model.n_kv_heads = {}: must divide model.n_heads = {}", s.kv_heads, s.heads));
+  }
+  if (s.architecture == Architecture::kGpt2) {
+    if (s.kv_heads != s.heads) {
+      throw ConfigError(fmt::format(
+          "model.n_kv_heads = {}: gpt2 has as many key heads as query heads ({}); use llama",
+          s.kv_heads, s.heads));
+    }
+    if (s.query_width() != s.d_model) {
+      throw ConfigError(fmt::format(
+          "model.head_dim = {}: gpt2 needs n_heads * head_dim = d_model = {}; leave it out",
+          s.head_dim, s.d_model));
+    }
+  } else if (s.head_dim % 2 != 0) {
+    throw ConfigError(fmt::format(
+        "model.head_dim = {}: must be even (rotary embedding turns pairs)", s.head_dim));
+  }
+}
+}  // namespace
+
+ModelShape model_shape(const ModelConfig& config, std::int64_t train_context) {
+  ModelShape s;
+  s.architecture = parse_architecture(config.arch);
+  check_range("model.n_layers", config.layers, kMostLayers);
+  check_range("model.d_model", config.d_model, kWidest);
+  check_range("model.n_heads", config.heads, kWidest);
+  s.layers = config.layers;
+  s.d_model = config.d_model;
+  s.heads = config.heads;
+  s.kv_heads = config.kv_heads == 0 ? config.heads : config.kv_heads;
+  check_range("model.n_kv_heads", s.kv_heads, kWidest);
+  s.head_dim = config.head_dim == 0 ? config.d_model / config.heads : config.head_dim;
+  check_heads(s, config.head_dim);
+  check_range("model.head_dim", s.head_dim, kWidest);
+  check_range("model.n_heads * model.head_dim", s.query_width(), kWidest);
+  s.d_ff = config.d_ff == 0 ? default_feed_forward(s.architecture, config.d_model) : config.d_ff;
+  check_range("model.d_ff", s.d_ff, kWidestFeedForward);
+  check_range("model.vocab", config.vocab, kLargestVocabulary);
+  s.vocab = config.vocab;
+  s.positions = config.context == 0 ? train_context : config.context;
+  check_range("model.context", s.positions, kLongest);
+  if (train_context > s.positions) {
+    throw ConfigError(
+        fmt::format("train.context = {}: the model has only model.context = {} positions",
+                    train_context, s.positions));
+  }
+  s.tied = config.tied;
+  s.qk_norm = config.qk_norm;
+  if (s.qk_norm && s.architecture == Architecture::kGpt2) {
+    throw ConfigError("model.qk_norm = true: gpt2 has no query and key norms; use llama");
+  }
+  s.z_loss = config.z_loss;
+  s.rope_theta = config.rope_theta;
+  s.norm_eps = config.norm_eps;
+  return s;
+}
+
+}  // namespace isthmus

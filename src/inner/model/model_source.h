@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// Weights of a pass read from a ParameterSource, one layer at a time: straight from it where a
+// layer's tensors happen to lie together, through a copy of that layer otherwise.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "inner/model/model.h"
+
+namespace isthmus {
+
+class SourceWeights final : public Weights<float> {
+ public:
+  /// Both are borrowed.
+  SourceWeights(const ModelLayout& layout, const ParameterSource& source)
+      : layout_(layout), source_(source) {}
+
+  [[nodiscard]] const float* tensor(std::size_t index) override;
+  [[nodiscard]] const float* rows(std::size_t index, std::int64_t first,
+                                  std::int64_t count) override;
+  [[nodiscard]] bool by_rows() const override { return source_.by_rows(); }
+  [[nodiscard]] const float* layer(std::int64_t layer) override;
+
+ private:
+  const ModelLayout& layout_;
+  const ParameterSource& source_;
+  std::vector<float> copy_;  // of one layer, once one is needed
+};
+
+}  // namespace isthmus

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shared-randomness zeroth-order training, one byte a sample. MeZO: arXiv:2305.17333 Alg. 1; many
+// machines over few bytes: Zelikman et al. 2023, "Just One Byte". Each worker measures, for each of
+// its samples, the slope g of the loss along a direction z that everyone can draw; the bytes of all
+// slopes go to all; everyone, their owner too, moves the weights by the decoded ones. The log of
+// these bytes (spsa_log.h) is the truth: with a base checkpoint it gives the weights bit for bit.
+//
+// Ours, beyond the papers: Rademacher directions from counters, a logarithmic code that is one
+// whole byte with a zero, integer sums, no perturbation ever undone by arithmetic (docs/spsa.md).
+// Sealing a step's record is its commit, so every round commits; every 64 steps the members compare
+// the hash chain, which covers the weights. One thread.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "isthmus/outer.h"
+#include "outer/parts/settings.h"
+#include "outer/parts/spsa_log.h"
+#include "outer/parts/spsa_weights.h"
+
+namespace isthmus::outer {
+
+class Spsa final : public OuterStrategy {
+ public:
+  /// `weights`: of `inner`.
+  Spsa(const MethodInfo& method, const OuterOptions& options, InnerLoop& inner, Exchange& exchange,
+       std::unique_ptr<SpsaWeights> weights);
+
+  StepReport step() override;
+  std::vector<RoundReport> finish() override { return {}; }
+  [[nodiscard]] StepIndex steps() const override { return steps_; }
+  [[nodiscard]] std::span<const float> values(std::size_t parameter) const override;
+  void save(StateWriter& writer) const override;
+  /// With another number of workers a new log begins at the checkpoint; its chain goes on.
+  void load(StateReader& reader) override;
+  void forget_own_work() override {}  // there is none: the weights are everyone's
+  [[nodiscard]] std::span<const std::byte> log() const override { return log_.bytes(); }
+
+  /// Bytes of perturbed copies in use.
+  [[nodiscard]] std::size_t scratch_bytes() const { return weights_->scratch_bytes(); }
+
+ private:
+  [[nodiscard]] std::vector<std::byte> measure(StepIndex t, InnerStep& inner);
+  [[nodiscard]] std::uint8_t encode(double slope, double limit) const;
+  [[nodiscard]] double slope_limit() const;
+  [[nodiscard]] SpsaRecord exchange_entries(StepIndex t, std::vector<std::byte> mine,
+                                            StepReport& report);
+  void seal(SpsaRecord record, StepReport& report);
+  void compare_chains(StepIndex t, StepReport& report);
+  [[nodiscard]] Reduced collect(SyncId id, std::vector<std::byte> bytes);
+  [[nodiscard]] SpsaLogHeader header_at(StepIndex step) const;
+  [[nodiscard]] Identity identity() const;
+
+  std::string method_;
+  SpsaOptions options_;
+  InnerLoop& inner_;
+  Exchange& exchange_;
+  Duration patience_;
+  std::unique_ptr<SpsaWeights> weights_;
+  SpsaLog log_;
+  StepIndex steps_;
+};
+
+}  // namespace isthmus::outer

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mean of one vector over the workers with error feedback at both ends: the compressed all-reduce
+// of 1-bit Adam (Tang et al. 2021, arXiv:2102.02888). Worker i sends Enc(u_i + e_i) and keeps what
+// that lost in e_i; the owner of a chunk sends Enc(mean + s) and keeps what that lost in s. A
+// gather has no second encoding, so no s. Feedback is there where the codec asks for it (`:ef`).
+// Memory: e_i one fp32 a value and worker, s one fp32 a value over all workers. One thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "isthmus/outer.h"
+#include "outer/parts/contribution_sample.h"
+#include "quant/codecs/error_feedback.h"
+
+namespace isthmus::outer {
+
+/// A worker's end: what it contributes of each bucket and, with feedback, what encoding that has
+/// lost.
+class WorkerEnd {
+ public:
+  virtual ~WorkerEnd() = default;
+  struct Sent {
+    Encoded encoded;
+    ContributionSample sample;
+  };
+  /// Not `fit`: zeros, and what was lost stays as it is.
+  [[nodiscard]] virtual Sent encode(std::size_t bucket, const EncodeKey& key, bool fit) = 0;
+  /// Nothing has been lost.
+  virtual void forget(std::size_t bucket) = 0;
+  /// What was lost: a value for each of the bucket, or none without feedback. Good until the next
+  /// call.
+  [[nodiscard]] virtual std::span<const float> residual(std::size_t bucket) const = 0;
+  /// REQUIRES: feedback; as many finite values as the bucket has.
+  virtual void restore(std::size_t bucket, std::span<const float> residual) = 0;
+};
+
+/// Writes values [begin, begin + tile.size()) of a bucket.
+using FillBucket =
+    std::function<void(std::size_t bucket, std::size_t begin, std::span<float> tile)>;
+
+/// The end of values on the host.
+class HostWorkerEnd final : public WorkerEnd {
+ public:
+  HostWorkerEnd(std::vector<std::size_t> buckets, std::shared_ptr<const Codec> codec);
+  /// What `encode` reads from now on.
+  void set_fill(FillBucket fill) { fill_ = std::move(fill); }
+
+  [[nodiscard]] Sent encode(std::size_t bucket, const EncodeKey& key, bool fit) override;
+  void forget(std::size_t bucket) override;
+  [[nodiscard]] std::span<const float> residual(std::size_t bucket) const override;
+  void restore(std::size_t bucket, std::span<const float> residual) override;
+
+ private:
+  std::vector<std::size_t> buckets_;
+  std::shared_ptr<const Codec> codec_;   // co-owned by the rounds in flight
+  std::vector<ErrorFeedback> residual_;  // by bucket; none without feedback
+  FillBucket fill_;
+};
+
+class CompressedMean {
+ public:
+  struct Options {
+    std::shared_ptr<const Codec> codec;  // co-owned by the rounds in flight
+    ReductionKind kind = ReductionKind::kAuto;
+    Duration patience{0};
+  };
+  /// The vector comes in buckets of so many values, one round each. Borrows the exchange and the
+  /// worker's end.
+  CompressedMean(std::vector<std::size_t> buckets, Options options, Exchange& exchange,
+                 WorkerEnd& worker);
+
+  /// Takes a bucket's mean.
+  using Take = std::function<void(std::size_t bucket, std::span<const float> mean)>;
+  /// The mean after step t. A worker that is not `fit` gives nothing, keeps its residual and takes
+  /// the others' mean. Where nobody gives, and where a bucket's mean is not finite, `take` is not
+  /// called for it, on any worker, and what its encodings have lost is forgotten. `commit`: the
+  /// last round commits. THROWS: PeerError when a round fails.
+  std::vector<RoundReport> run(StepIndex t, bool fit, bool commit, const Take& take);
+
+  /// Residuals at both ends start from zero.
+  void forget();
+  void save(StateWriter& writer) const;
+  /// With another number of workers the owners' residuals start from zero: their chunks have moved.
+  void load(StateReader& reader);
+
+  /// This worker's residual of a bucket; empty without feedback.
+  [[nodiscard]] std::span<const float> residual(std::size_t bucket) const {
+    return worker_.residual(bucket);
+  }
+  [[nodiscard]] std::span<const float> owner_residual(std::size_t bucket) const;
+
+ private:
+  std::vector<std::size_t> buckets_;
+  Options options_;
+  Exchange& exchange_;
+  WorkerEnd& worker_;
+  std::vector<std::shared_ptr<OwnerResidual>> owner_;  // co-owned by the rounds in flight
+};
+
+}  // namespace isthmus::outer

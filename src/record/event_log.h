@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// events.jsonl: what happened when, one line a span, for the report's timeline.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+
+#include "core/base/events.h"
+#include "record/run_directory.h"
+
+namespace isthmus::app {
+
+class EventLog final : public EventSink {
+ public:
+  /// `offset`: clock of the run spent before a resume.
+  EventLog(JsonLinesFile file, Duration offset);
+  /// Any thread. After kMaxEvents lines a last one says that the rest is left out.
+  void record(const Event& event) override;
+
+  static constexpr std::int64_t kMaxEvents = 200'000;
+  /// Of these, reads and writes of files (train.offload), which may be many a step; those beyond
+  /// are left out without a word, and the computing that they go beside goes on being told.
+  static constexpr std::int64_t kMaxFileEvents = 50'000;
+
+ private:
+  JsonLinesFile file_;
+  Duration offset_;
+  std::mutex mutex_;
+  std::int64_t written_ = 0;
+  std::int64_t of_files_ = 0;
+};
+
+}  // namespace isthmus::app

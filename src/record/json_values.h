@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tolerant reading of single JSON values: a field of another type than expected counts as absent.
+// It pulls in nlohmann/json.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "report/data/no_value.h"
+
+namespace isthmus::report {
+
+using Json = nlohmann::json;
+
+/// The number under `key`; "NaN", "Infinity", "-inf" as strings too. kNothing when there is none.
+[[nodiscard]] double number_of(const Json& value);
+[[nodiscard]] double number_at(const Json& object, const char* key, double absent = kNothing);
+[[nodiscard]] std::int64_t integer_at(const Json& object, const char* key, std::int64_t absent);
+[[nodiscard]] std::string text_at(const Json& object, const char* key);
+/// A scalar as text ("null" for null), for tables of everything a file says.
+[[nodiscard]] std::string scalar_text(const Json& value);
+
+}  // namespace isthmus::report

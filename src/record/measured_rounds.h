@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// The length of every round at one worker, as its exchange tells of them (PeerExchangeOptions::
+// on_round), to be laid beside the predicted ones. Any task.
+#pragma once
+
+#include <chrono>
+#include <mutex>
+
+#include "isthmus/transport.h"
+#include "record/round_times.h"
+
+namespace isthmus::app {
+
+class MeasuredRounds {
+ public:
+  void took(const SyncId& id, Duration time) {
+    const std::scoped_lock lock(mutex_);
+    times_.add(id.fragment, id.sent, std::chrono::duration<double>(time).count());
+  }
+  [[nodiscard]] RoundTimes so_far() const {
+    const std::scoped_lock lock(mutex_);
+    return times_;
+  }
+
+ private:
+  mutable std::mutex mutex_;  // two tasks may tell at once, and a third one asks
+  RoundTimes times_;
+};
+
+}  // namespace isthmus::app

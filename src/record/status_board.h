@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run tells of itself while it goes on. MetricsLog writes here what it writes into
+// metrics.jsonl, the links what happens to them; anybody takes a snapshot. One lock, held for a few
+// microseconds; nothing waits for whoever looks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/rank_finding.h"
+#include "isthmus/config.h"
+#include "isthmus/outer.h"
+#include "record/run_status.h"
+#include "record/wall_clock.h"
+#include "transport/links/network_transport.h"
+
+namespace isthmus::app {
+
+struct EvalRecord;
+struct Manifest;
+struct RunTotals;
+
+class StatusBoard {
+ public:
+  struct Options {
+    std::int64_t total_steps = 0;
+    bool simulated = false;
+    Duration stalled_after = std::chrono::minutes(5);
+    std::vector<std::string> sites;  // names of the workers, in order
+    std::optional<Rank> self;        // this process is one of them; the others are peers
+    bool hub = false;                // one stands behind the workers, and is a peer too
+    bool links_tell = true;          // else a peer is connected once something has come from it
+    std::function<double()> now = monotonic_now;
+  };
+  explicit StatusBoard(Options options);
+
+  /// The other sites are not here yet.
+  void waiting(const std::string& for_what);
+  /// Too few sites are there, and who is wait; empty: they go on.
+  void stands_still(const std::string& why);
+  void begin(const Manifest& manifest, const RunTotals& totals, const std::string& directory);
+
+  struct Step {
+    std::int64_t step = 0;
+    double learning_rate = 0;
+    double gradient_norm = 0;
+    double tokens_per_s = 0;  // of this step alone
+  };
+  void step(const Step& step, const RunTotals& totals);
+  /// Seen together with the step that applied it, which comes next. `payload_bytes`, `wire_bytes`:
+  /// as metrics.jsonl has them.
+  void round(const RoundReport& round, std::uint64_t payload_bytes, std::uint64_t wire_bytes);
+  void eval(const EvalRecord& eval);
+  /// A worker has gone, and the others go on, or has come back.
+  void membership(Rank worker, bool joined);
+  void checkpoint(std::int64_t step, std::uint64_t bytes, double seconds);
+  void rank(const RankFinding& finding);
+  /// How late this process's site has been so far. Any task.
+  void late(const LateStatus& late);
+
+  /// What became of a link of `self`. Any task.
+  void link(Rank self, const LinkEvent& event);
+  void reading(Rank peer, const LinkReading& reading);
+  void sent(Rank to, std::size_t bytes);
+  void received(Rank from, std::size_t bytes);
+  /// Nothing more comes from it: for links that do not tell of themselves.
+  void gone(Rank peer, const std::string& why);
+
+  /// Any thread.
+  [[nodiscard]] RunStatus snapshot() const;
+
+  static constexpr std::size_t kMostDrops = 50;
+
+ private:
+  struct Peer {
+    PeerStatus status;
+    std::vector<bool> streams;  // that stand
+    double heard = -1;
+  };
+  struct Drop {
+    double at = 0;
+    LinkDrop drop;
+  };
+  /// Steps that came in one burst.
+  struct Mark {
+    double first = 0, last = 0;  // when they came
+    std::int64_t tokens = 0;     // after them
+  };
+  /// All that is known, as it was told.
+  struct State {
+    RunStatus status;  // what does not depend on the moment
+    std::string waiting_for;
+    ThinCurve loss, eval, speed, wait;
+    std::map<int, Peer> peers;  // by rank
+    std::set<int> gone;         // ranks that the others go on without
+    std::deque<Drop> drops;
+    std::deque<Mark> marks;  // of the last seconds
+    double step_speed = 0;
+    double begun = 0;  // when status.elapsed_s was
+    double advanced = 0;
+    double checkpoint_at = 0;
+    std::optional<std::pair<double, std::int64_t>> first_step;  // (when, step) of this session
+  };
+  void advance() { state_.advanced = options_.now(); }
+  void take(const RunTotals& totals);
+  void note_drop(const std::string& peer, LinkTrouble trouble, const std::string& text);
+  [[nodiscard]] const std::string& name(Rank site) const;
+  [[nodiscard]] static std::optional<double> speed(const State& state, double now);
+  static void judge(const State& state, RunStatus& status);
+
+  const Options options_;
+  mutable std::mutex mutex_;
+  // Guarded by mutex_; whoever looks copies it and thinks about the copy:
+  State state_;
+  std::map<std::int64_t, FragmentStatus> fragments_;  // with the rounds of the step to come
+};
+
+}  // namespace isthmus::app

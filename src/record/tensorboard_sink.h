@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sink "tensorboard" of `[log] sinks`: event files in the run's tb/, written line by line
+// beside metrics.jsonl. One thread at a time, as for the metrics.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "core/base/storage.h"
+#include "isthmus/config.h"
+#include "record/tensorboard_scalars.h"
+
+namespace isthmus::app {
+
+class TensorBoardSink {
+ public:
+  struct Options {
+    std::filesystem::path folder;  // the run's
+    bool simulated = false;
+    std::int64_t resumed_after = 0;
+    std::string config;  // TOML for the text panel
+  };
+  /// Begins a file of its own, named to come after those that are there. When there are some, it
+  /// begins by withdrawing what they say of steps after `resumed_after`: those come again.
+  /// THROWS: SystemError, as every call, when the disk refuses.
+  TensorBoardSink(Storage& storage, const Options& options);
+
+  /// A line of metrics.jsonl.
+  void take(std::string_view line);
+  /// Blocks until everything is on the disk, rounds of the last step too.
+  void finish();
+
+ private:
+  report::TensorBoardScalars scalars_;
+  std::unique_ptr<WritableFile> file_;
+};
+
+/// The sink when `config` asks for it, else null.
+[[nodiscard]] std::unique_ptr<TensorBoardSink> tensorboard_sink(Storage& storage,
+                                                                const Config& config,
+                                                                const std::filesystem::path& folder,
+                                                                bool simulated,
+                                                                std::int64_t resumed_after);
+
+}  // namespace isthmus::app

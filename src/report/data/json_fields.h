@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tolerant reading of JSON that may be damaged: a field of another type than expected counts as
+// absent. Included by the files that parse run directories only; it pulls in nlohmann/json.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "record/json_values.h"
+#include "report/data/run_data.h"
+
+namespace isthmus::report {
+
+/// The kind of that name, or nothing.
+[[nodiscard]] std::optional<SpanKind> span_kind(const std::string& name);
+/// The span that a line of events.jsonl tells of; nothing where it is of another kind, or has no
+/// worker, or no times in order.
+[[nodiscard]] std::optional<Span> span_of(const Json& line);
+/// The whole file parsed; discarded, with a warning in `run`, when it is absent or damaged.
+[[nodiscard]] Json parse_file(const std::filesystem::path& file, RunData& run);
+
+}  // namespace isthmus::report

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sections on other links, shared by pages of runs and of comparisons.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "report/data/retimed.h"
+#include "report/page/line_chart.h"
+#include "report/page/page.h"
+
+namespace isthmus::report {
+
+/// A run, or the runs of a variant, which share their clock.
+struct LinkCurve {
+  std::string label;
+  int colour = 0;
+  std::vector<std::int64_t> steps;          // of the evaluations
+  std::vector<double> clock_s;              // at them, on the own links
+  std::vector<double> mean_loss;            // over the runs
+  std::vector<std::vector<double>> losses;  // of each run
+  double to_target_s = 0;                   // on the own links
+  double utilisation = kNothing;
+};
+
+struct LinkSection {
+  const OtherLinks& other;  // a variant for each curve
+  std::vector<LinkCurve> curves;
+  std::optional<double> target;   // a loss
+  std::int64_t budget_steps = 0;  // reached later is missed; 0: no bound
+  std::string own_link;           // "100 Mbit/s, 80 ms round trip"
+  std::string clock;              // what simulated seconds rest on; plain text
+  std::string badge;              // HTML
+};
+
+void section_links(Page& page, const LinkSection& section);
+/// Left out where nothing could be re-timed.
+void section_bandwidth(Page& page, const LinkSection& section);
+
+}  // namespace isthmus::report

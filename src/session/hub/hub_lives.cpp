@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/hub/hub_lives.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "core/base/log.h"
+#include "isthmus/errors.h"
+
+namespace isthmus::app {
+
+HubLives::HubLives(Options options) : options_(std::move(options)) {
+  storage_.create_directories(options_.folder);
+  lock_.emplace(options_.folder / "hub.lock",
+                "another hub holds this folder; end it first, or give another --out");
+  if (!options_.config.hub.key.empty()) {
+    keys_.emplace(storage_, runtime_, options_.config, options_.folder);
+  }
+  begin();
+}
+
+void HubLives::begin() {
+  life_.reset();
+  log_.emplace(storage_, options_.folder);
+  if (log_->contents().session && std::exchange(options_.forgets, false)) {
+    log_->end();
+    log_.emplace(storage_, options_.folder);
+  }
+  if (log_->contents().session && !options_.resumes) {
+    throw ConfigError(fmt::format(
+        "{} holds the log of run {}: go on with it by --resume auto, or give another --out",
+        (options_.folder / "hub.log").string(), log_->contents().session->run_id));
+  }
+  const Config& config = options_.config;
+  log_info("hub of {} sites at {}, log in {}", config.workers(), config.hub.address,
+           options_.folder.string());
+  life_.emplace(HubRun::Options{.config = config,
+                                .links = options_.links,
+                                .keys = keys_ ? &*keys_ : nullptr,
+                                .board = options_.board,
+                                .stopped = options_.stopped,
+                                .runtime = runtime_,
+                                .relay = std::move(relay_)},
+                *log_);
+  options_.resumes = true;
+}
+
+bool HubLives::serve() {
+  while (true) {
+    if (!life_) begin();
+    std::optional<HubRun::End> end;
+    try {
+      end = life_->run();
+    } catch (...) {
+      life_.reset();
+      throw;
+    }
+    if (*end == HubRun::End::kAnew) relay_ = life_->take_relay();
+    if (relay_ != nullptr && relay_->gone()) relay_.reset();  // the next life has another
+    life_.reset();
+    if (*end == HubRun::End::kAllLeft) log_info("all sites have left in order");
+    if (*end != HubRun::End::kAnew) return *end == HubRun::End::kAllLeft;
+  }
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state that the parts of a HubRun share: the session of the run, the sites and which of them
+// are there, the exchange and the log. HubRun owns the state; the parts borrow it. All of it
+// belongs to the task that runs the hub.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "isthmus/config.h"
+#include "isthmus/runtime.h"
+#include "session/hub/hub_board.h"
+#include "session/hub/hub_keys.h"
+#include "session/hub/hub_log.h"
+#include "session/run/site_arguments.h"
+#include "session/site/site_notes.h"
+#include "transport/exchange/peer_exchange.h"
+#include "transport/links/relay/relay.h"
+
+namespace isthmus::app {
+
+struct HubOptions {
+  const Config& config;
+  const SiteArguments& links;  // listen, key_file
+  HubKeys* keys = nullptr;     // where sites have keys
+  HubBoard* board = nullptr;   // is told how it goes
+  std::function<bool()> stopped;
+  Runtime& runtime;
+  std::unique_ptr<Relay> relay = nullptr;  // of the life before
+};
+
+struct HubState {
+  struct Site {
+    std::optional<HelloNote> hello;  // of a process that is not in the run
+    bool standing = false;           // in the run, and heard
+    std::optional<std::pair<TimePoint, std::string>> lost;
+  };
+
+  /// Borrows all that the options refer to, and the log. THROWS: ConfigError for a log of a run
+  /// that this configuration does not fit.
+  HubState(HubOptions options, HubLog& log);
+
+  [[nodiscard]] const Config& config() const { return options.config; }
+  [[nodiscard]] bool anybody_stands() const;
+  /// The sites of the run, but for this one.
+  [[nodiscard]] std::vector<int> live_sites(Rank except) const;
+  [[nodiscard]] TimePoint now() const { return options.runtime.clock().now(); }
+  [[nodiscard]] Site& site(Rank rank) { return sites[static_cast<std::size_t>(rank.value())]; }
+  [[nodiscard]] const std::string& name(Rank rank) const {
+    return options.config.sites[static_cast<std::size_t>(rank.value())].name;
+  }
+  void send(Rank to, const Note& note) { exchange->note(to, write_note(note)); }
+
+  HubOptions options;
+  HubLog& log;
+  const HelloNote own;  // what this hub's file has in common with those of all sites
+  std::optional<HubLogContents::Session> session;
+  std::vector<Site> sites;
+  std::vector<bool> live;    // by site: in the run
+  bool nobody_left = false;  // all were lost or started anew, one after another
+  std::optional<TimePoint> first_stands;
+  PeerExchange* exchange = nullptr;  // from when the links are open
+};
+
+}  // namespace isthmus::app

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The hub inside a site's process ([hub] site): a task of its own, with links and a log of its own,
+// so that it decides for this site as for the others. It dies with the process, and comes back with
+// its next one; the others wait for it, as for any hub.
+#pragma once
+
+#include <atomic>
+#include <exception>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "core/base/system_runtime.h"
+#include "isthmus/config.h"
+#include "isthmus/errors.h"
+#include "session/hub/hub_lives.h"
+
+namespace isthmus::app {
+
+/// Where the hub inside a site's process keeps its log: beside the site's run folder.
+[[nodiscard]] std::filesystem::path site_hub_folder(const Config& config,
+                                                    const std::filesystem::path& out);
+
+class SiteHub {
+ public:
+  /// A run in the log: is none to go on with, is gone on with, is forgotten.
+  enum class Former { kRefused, kResumed, kForgotten };
+  /// Listens, and serves from now on. Borrows `config`. THROWS: as HubLives.
+  SiteHub(const Config& config, std::filesystem::path folder, Former former);
+  /// Ends it where it stands: the sites wait for its next process.
+  ~SiteHub();
+  SiteHub(const SiteHub&) = delete;
+  SiteHub& operator=(const SiteHub&) = delete;
+
+  /// THROWS: what has ended the hub for good, if something has.
+  void check() const;
+  /// This site has ended its part. Blocks until all sites have, or a signal comes. RETURNS: kOk
+  /// when they have, else the signal's code. THROWS: as check.
+  [[nodiscard]] ExitCode serve_to_the_end(const std::string& site);
+
+ private:
+  void serve();
+
+  std::atomic<bool> stopped_{false};
+  SystemRuntime runtime_;
+  HubLives lives_;
+  std::unique_ptr<WaitQueue> queue_;
+  // Under queue_'s lock:
+  bool over_ = false;           // all have left, it has failed, or was stopped
+  std::exception_ptr failure_;  // ended it for good
+  std::unique_ptr<Task> task_;
+};
+
+}  // namespace isthmus::app

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/run/resume.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "core/base/log.h"
+#include "data/data_report.h"
+#include "isthmus/errors.h"
+#include "record/run_directory.h"
+#include "session/run/checkpointing.h"
+#include "session/run/config_difference.h"
+
+namespace isthmus::app {
+namespace {
+
+/// The keys that differ, where the checkpoint stands in its run's folder; else a word about
+/// digests.
+std::string what_differs(const Storage& storage, const Checkpoint& checkpoint,
+                         const Config& config) {
+  const std::filesystem::path file =
+      std::filesystem::weakly_canonical(checkpoint.folder()).parent_path().parent_path() /
+      "config.resolved.toml";
+  if (storage.kind(file) != FileKind::kFile) {
+    return "the digests differ";
+  }
+  std::string text;
+  for (const std::string& line : config_differences(
+           read_text(storage, file), resolved_as_kept(config, file_copies(storage, config)))) {
+    text += (text.empty() ? "" : "; ") + line;
+  }
+  return text;
+}
+
+/// Sites are numbered in the order of the file, and only numbers are kept.
+void check_same_worker(const Checkpoint& checkpoint, const Config& config, Rank rank) {
+  const CheckpointInfo& info = checkpoint.info();
+  const int of = info.only_worker.value_or(rank.value());
+  if (of == rank.value()) return;
+  const auto place = [&](int worker) {
+    const auto index = static_cast<std::size_t>(worker);
+    const bool known = info.workers == config.workers() && index < config.sites.size();
+    return fmt::format("site {} of {}{}", worker + 1, info.workers,
+                       known ? fmt::format(", {}", config.sites[index].name) : "");
+  };
+  throw ConfigError(fmt::format(
+      "checkpoint {} holds the state of {}, and this is {}: give the folder of this site's own run "
+      "(--out), and the sites in the order that they had",
+      checkpoint.folder().string(), place(of),
+      info.workers == config.workers()
+          ? place(rank.value())
+          : fmt::format("site {} of {}", rank.value() + 1, config.workers())));
+}
+
+}  // namespace
+
+bool lies_within(const std::filesystem::path& path, const std::filesystem::path& folder) {
+  const auto inner = std::filesystem::weakly_canonical(path);
+  const auto outer = std::filesystem::weakly_canonical(folder);
+  return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
+}
+
+bool is_same_place(const std::filesystem::path& a, const std::filesystem::path& b) {
+  return std::filesystem::weakly_canonical(a) == std::filesystem::weakly_canonical(b);
+}
+
+std::optional<Checkpoint> find_resume(const Storage& storage, const std::filesystem::path& out,
+                                      const std::string& resume) {
+  if (resume == "never") {
+    return std::nullopt;
+  }
+  if (resume != "auto") {
+    return Checkpoint::open(storage, find_checkpoint(storage, resume));
+  }
+  if (out.empty()) {
+    throw ConfigError("--resume auto: which run? give its folder with --out or run.out");
+  }
+  if (list_checkpoints(storage, out / "ckpt").empty()) {
+    return std::nullopt;
+  }
+  std::vector<std::string> refused;
+  Checkpoint newest = open_newest_checkpoint(storage, out / "ckpt", refused);
+  for (const std::string& line : refused) {
+    log_warning("{}", line);
+  }
+  return newest;
+}
+
+HeldCheckpoints held_checkpoints(const Storage& storage, const std::filesystem::path& out,
+                                 const Config& config, const std::string& digest, Rank rank) {
+  if (out.empty()) {
+    throw ConfigError("--resume auto: which run? give its folder with --out or run.out");
+  }
+  HeldCheckpoints all;
+  for (const std::filesystem::path& folder : list_checkpoints(storage, out / "ckpt")) {
+    try {
+      const Checkpoint checkpoint = Checkpoint::open(storage, folder);
+      const CheckpointInfo& info = checkpoint.info();
+      check_same_configuration(storage, checkpoint, config, digest);
+      check_same_worker(checkpoint, config, rank);
+      const auto has_its_step = [&](const HeldCheckpoint& each) { return each.step == info.step; };
+      if (std::ranges::any_of(all.held, has_its_step)) continue;  // one that has been replaced
+      all.held.push_back(
+          {.step = info.step, .run_id = info.run_id, .model = checkpoint.model_digest()});
+    } catch (const SystemError& error) {
+      log_warning("{}", error.what());
+      all.unreadable = true;
+    }
+  }
+  return all;
+}
+
+void check_same_configuration(const Storage& storage, const Checkpoint& checkpoint,
+                              const Config& config, const std::string& digest) {
+  if (checkpoint.info().config_hash != digest) {
+    throw ConfigError(
+        fmt::format("checkpoint {} was made with another configuration ({}): resume with its own "
+                    "config.resolved.toml, or start a new run from its model with model.init",
+                    checkpoint.folder().string(), what_differs(storage, checkpoint, config)));
+  }
+}
+
+void check_same_data(const Checkpoint& checkpoint, std::span<const DataFile> data) {
+  // The same bytes in the same order are the same data, wherever they lie.
+  const auto by_name = [](std::span<const DataFile> files) {
+    std::vector<DataFile> named(files.begin(), files.end());
+    for (DataFile& file : named) {
+      file.path = std::filesystem::path(file.path).filename().string();
+    }
+    return named;
+  };
+  const std::vector<DataFile> before = data_of(checkpoint);
+  const auto same_bytes = [](const DataFile& a, const DataFile& b) {
+    return a.bytes == b.bytes && a.sha256 == b.sha256;
+  };
+  if (!before.empty() && !std::ranges::equal(before, data, same_bytes)) {
+    std::vector<std::string> changes = data_changes(by_name(before), by_name(data));
+    if (changes.empty()) {
+      changes.emplace_back("its files come in another order");
+    }
+    throw ConfigError(fmt::format(
+        "checkpoint {} was made with other data ({}): bring the data back, or start a new run from "
+        "its model with model.init",
+        checkpoint.folder().string(), fmt::join(changes, "; ")));
+  }
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where a run goes on from, and whether it may: found before anything is written.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/data_file.h"
+#include "core/base/storage.h"
+#include "core/state/checkpoint.h"
+#include "isthmus/config.h"
+#include "session/run/held_checkpoint.h"
+
+namespace isthmus::app {
+
+/// Whether `path` is `folder` or below it, links followed; whether both name one place.
+[[nodiscard]] bool lies_within(const std::filesystem::path& path,
+                               const std::filesystem::path& folder);
+[[nodiscard]] bool is_same_place(const std::filesystem::path& a, const std::filesystem::path& b);
+
+/// `resume`: never | auto (the newest intact checkpoint of the run in `out`, if any) | PATH of a
+/// checkpoint or run. THROWS: ConfigError, SystemError naming what is missing or damaged.
+[[nodiscard]] std::optional<Checkpoint> find_resume(const Storage& storage,
+                                                    const std::filesystem::path& out,
+                                                    const std::string& resume);
+
+struct HeldCheckpoints {
+  std::vector<HeldCheckpoint> held;  // a step once
+  bool unreadable = false;           // there are others
+};
+/// Those in `out` that worker `rank` could go on from; damaged ones are left out with a warning.
+/// THROWS: ConfigError when `out` is empty or has another worker's, or as
+/// check_same_configuration.
+[[nodiscard]] HeldCheckpoints held_checkpoints(const Storage& storage,
+                                               const std::filesystem::path& out,
+                                               const Config& config, const std::string& digest,
+                                               Rank rank);
+
+/// THROWS: ConfigError naming the keys that differ from those the checkpoint was made with.
+/// `digest`: config_digest of `config`.
+void check_same_configuration(const Storage& storage, const Checkpoint& checkpoint,
+                              const Config& config, const std::string& digest);
+
+/// A sample is a place in the data, so other data would repeat or skip some in silence.
+/// THROWS: ConfigError naming the files that differ.
+void check_same_data(const Checkpoint& checkpoint, std::span<const DataFile> data);
+
+}  // namespace isthmus::app

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a configuration says about any trainer's run: its method, its exchange, its links. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "core/base/rng.h"
+#include "isthmus/config.h"
+#include "isthmus/outer.h"
+
+namespace isthmus::app {
+
+/// Of a method that there is, as configurations are loaded with.
+[[nodiscard]] MethodInfo info_of(const std::string& method);
+/// How many bytes of results a site that is a process of its own retains at most, so that it can be
+/// healed (net.heal); 0: none.
+[[nodiscard]] std::uint64_t retained_bytes(const Config& config);
+[[nodiscard]] inline bool retains_results(const Config& config) {
+  return retained_bytes(config) > 0;
+}
+
+/// Whether the run's method takes forward passes alone (MethodInfo::forward_only).
+[[nodiscard]] bool forward_only(const Config& config);
+/// Whether it exchanges the gradients of every step, which a mesh then collects whole.
+[[nodiscard]] bool takes_gradients(const Config& config);
+/// Whether it reads and writes the inner optimizer's moments.
+[[nodiscard]] bool takes_adam_moments(const Config& config);
+/// Whether neither file nor --set gives this key.
+[[nodiscard]] bool by_default(const Config& config, const std::string& key);
+/// What a part of the run draws its random bits from besides its own counters.
+[[nodiscard]] std::uint64_t run_key(std::uint64_t seed, Stream stream);
+
+/// `net.patience`; without end in a simulation that does not set it, since a simulated link is slow
+/// but loses nothing.
+[[nodiscard]] Duration round_patience(const Config& config, bool simulated);
+
+/// PeerExchangeOptions::chunk_bytes: net.chunk, which may say more than a frame ever holds.
+[[nodiscard]] std::size_t chunk_bytes(const Config& config);
+
+/// PeerExchangeOptions::groups by each site.group, whatever net.reduction is; none: no site has
+/// one.
+[[nodiscard]] std::vector<std::uint32_t> named_groups(const Config& config);
+/// ... of a run: by net.reduction too.
+[[nodiscard]] std::vector<std::uint32_t> site_groups(const Config& config);
+
+/// The length of a simulated step follows from the configuration: [surrogate], sim.step_time, or
+/// site.compute of every site.
+[[nodiscard]] bool declares_step_time(const Config& config);
+
+/// Whether rates of links change over time (link.trace).
+[[nodiscard]] bool has_traces(const Config& config);
+/// THROWS: ConfigError when two sites have no link.
+void check_links(const Config& config);
+
+/// A word on a codec of few bits a value that brings nothing back of what it loses; empty
+/// where there is nothing to say.
+[[nodiscard]] std::string codec_warning(const Config& config);
+
+/// Names of the sites, in order.
+[[nodiscard]] std::vector<std::string> site_names(const Config& config);
+
+}  // namespace isthmus::app

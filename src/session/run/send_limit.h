@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+
+#include "config/schema/send_cap.h"
+#include "isthmus/config.h"
+#include "record/wall_clock.h"
+
+namespace isthmus::app {
+
+/// What a site may send at now, for MemberOptions::send_bits_per_s: by its cap and the hour.
+[[nodiscard]] inline std::function<double()> send_limit(const Config& config,
+                                                        const SiteConfig& site) {
+  return [cap = SendCap(config, site)] { return cap.at(local_minute_of_day()); };
+}
+
+}  // namespace isthmus::app

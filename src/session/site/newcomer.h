@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// A site that comes to a run that goes on, as it sees the join (session/site/join_host.h has the
+// whole).
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "isthmus/runtime.h"
+#include "isthmus/state.h"
+#include "session/run/saved_pieces.h"
+#include "session/site/site_notes.h"
+#include "transport/exchange/joining/joining_exchange.h"
+#include "transport/exchange/joining/piece_fetch.h"
+#include "transport/wire/note_stream.h"
+
+namespace isthmus::app {
+
+class Newcomer {
+ public:
+  /// Borrows `real` and `runtime`. `sites`: names, in member order. `send`: any task. `saved`:
+  /// where pieces are kept for its next process, until the state is whole; null: nowhere. A disk
+  /// that fails is warned of once, and done without. `awaits_end`: it trains only once the donor
+  /// has ended the last step it replays, since until then that may be taken back.
+  Newcomer(Exchange& real, Runtime& runtime, Rank donor, std::vector<std::string> sites,
+           std::function<void(Rank to, const Note&)> send,
+           std::unique_ptr<SavedPieces> saved = nullptr, bool awaits_end = false);
+  /// Blocks until its task has ended.
+  ~Newcomer();
+  Newcomer(const Newcomer&) = delete;
+  Newcomer& operator=(const Newcomer&) = delete;
+
+  /// What it says to the donor once its links to these sites stand.
+  [[nodiscard]] JoinNote join(std::vector<int> linked) const {
+    return {.linked = std::move(linked), .table = has_.table, .saved = has_.bytes};
+  }
+
+  // From the links' task.
+  /// An OfferNote, TableNote, ResultNote or ReachedNote of the donor, a HoldsNote or PieceNote of
+  /// any site; others are none of its business.
+  void receive(Rank from, const Note& note);
+  /// A site other than the donor is gone.
+  void lost(Rank site);
+  /// A member for rounds sent after this step.
+  void admitted(std::int64_t after);
+  void fail(Rank who, const std::string& why);
+
+  /// Fetches the state. RETURNS: true once it is here, false at the deadline: call again, a few
+  /// times a second, since it also looks after sources that are silent.
+  /// THROWS: PeerError when it cannot be had.
+  [[nodiscard]] bool fetch(TimePoint deadline);
+  /// How far that is, for people.
+  [[nodiscard]] std::string progress() const;
+  /// After `fetch`: the step after which the state was taken, and the state, once.
+  [[nodiscard]] const OfferNote& offer() const { return *state_.offer; }
+  [[nodiscard]] std::unique_ptr<StateReader> take_state();
+
+  /// After `fetch`. The worker's exchange.
+  [[nodiscard]] JoiningExchange& exchange() { return *exchange_; }
+  /// The worker is about to replay step t; blocks until it can. RETURNS: false when t is the first
+  /// step to be trained on. THROWS: PeerError when the donor is gone.
+  [[nodiscard]] bool may_replay(StepIndex t, Duration patience);
+
+ private:
+  /// The state that the donor offers, on its way here in pieces.
+  struct FetchedState {
+    std::optional<OfferNote> offer;
+    std::optional<PieceFetch> fetch;          // once the table is here
+    std::map<Rank, std::vector<bool>> early;  // pieces that sites announced before the table came
+    TimePoint fetching_since;
+    bool said_enough = false;
+    bool reads_disk = false;      // no piece is asked for meanwhile
+    std::uint64_t from_disk = 0;  // bytes
+  };
+
+  void take_table(const TableNote& note);
+  void take_holds(Rank from, const HoldsNote& note);
+  void ask();
+  void keep_pieces();
+  void deliver(const ResultNote& note);
+  void replayed(const SyncId& id);
+  [[nodiscard]] const std::string& name(Rank site) const {
+    return sites_[static_cast<std::size_t>(site.value())];
+  }
+
+  Exchange& real_;
+  Runtime& runtime_;
+  const Rank donor_;
+  const std::vector<std::string> sites_;
+  const std::function<void(Rank to, const Note&)> send_;
+  const bool awaits_end_;
+  std::unique_ptr<WaitQueue> queue_;
+  // Under queue_'s lock:
+  FetchedState state_;
+  bool ends_ = false;
+  std::optional<std::string> failure_;
+  std::optional<StepIndex> reached_;
+  std::map<SyncId, std::uint64_t> unplayed_;  // bytes of results that wait for the worker
+  std::uint64_t taken_ = 0;                   // bytes of those that do not
+  // The links' task's alone:
+  NoteStreamAssembler results_;
+  NoteStreamAssembler tables_;
+  // Made by the links' task with the offer; used by the worker after `fetch`.
+  std::unique_ptr<JoiningExchange> exchange_;
+  // The worker's alone:
+  bool said_caught_up_ = false;
+  // Its own task's, from the table on:
+  const std::unique_ptr<SavedPieces> saved_;
+  const SavedPieces::Summary has_;
+  std::unique_ptr<Task> keeper_;
+};
+
+}  // namespace isthmus::app

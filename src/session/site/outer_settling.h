@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a site's board does about the digests of outer states: they are compared where sites start
+// and join, and where all lay down a checkpoint. At a checkpoint all sites wait for one another's
+// digests, which arrive with the lines up to that step, so that a difference is settled before
+// anybody writes the checkpoint. Part of SiteBoard; the worker calls it.
+#pragma once
+
+#include <functional>
+
+#include "core/base/hash.h"
+#include "session/run/outer_verdict.h"
+#include "session/site/site_board_state.h"
+
+namespace isthmus::app {
+
+class OuterSettling {
+ public:
+  explicit OuterSettling(SiteBoardState& all) : all_(all) {}
+
+  /// This site's outer state after step t. Any task.
+  void tell(StepIndex t, const Digest128& digest);
+  /// As Board::outer_agrees, once this site has told its digest.
+  [[nodiscard]] bool agrees(StepIndex t);
+  /// As Board::settle_outer.
+  void settle(StepIndex t, const OuterReplay& replay);
+
+ private:
+  /// Blocks until `ready`, under the lock. THROWS: as explain; PeerError where that takes too long.
+  void await(StepIndex t, const std::function<bool()>& ready);
+
+  SiteBoardState& all_;
+};
+
+}  // namespace isthmus::app

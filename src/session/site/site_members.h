@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a site's board hears from the links: the others' notes, and which sites go and come. Part of
+// SiteBoard; the links' task alone calls it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "session/site/site_board_state.h"
+#include "transport/wire/epoch.h"
+
+namespace isthmus::app {
+
+class SiteMembers {
+ public:
+  explicit SiteMembers(SiteBoardState& all);
+
+  /// THROWS: PeerError for a note that cannot be.
+  void receive(Rank from, const Note& note);
+  void lost(Rank site, const std::string& why);
+  /// As SiteBoard::epoch.
+  void epoch(const Epoch& epoch);
+
+ private:
+  void take(Rank from, const Note& note);
+  void take_posts(Rank from, const PostsNote& note);
+  void take_eval(Rank from, const EvalNote& note);
+  /// `epoch.who` is gone.
+  void leave(const Epoch& epoch);
+  /// `epoch.who` takes part up to step `epoch.after`.
+  void take_leave(const Epoch& epoch);
+  /// ... and has ended that step.
+  void part_with(const Epoch& epoch);
+  void join(const Epoch& epoch);
+  /// `site` takes part in the steps after `after`.
+  void admit(Rank site, StepIndex after);
+
+  SiteBoardState& all_;
+  // By site:
+  std::vector<std::vector<Note>> early_;  // of steps before the site is known to take part
+  std::vector<std::optional<std::int64_t>> until_;  // it has taken leave, and tells up to this step
+  std::vector<std::int64_t> told_;                  // the last step that the site has told
+  std::vector<std::int64_t> evaluated_;             // the step of the last evaluation that it told
+};
+
+}  // namespace isthmus::app

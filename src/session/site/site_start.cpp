@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/site/site_start.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "isthmus/errors.h"
+#include "isthmus/outer.h"
+#include "session/site/site_links.h"
+#include "session/site/site_routes.h"
+#include "session/site/site_session.h"
+
+namespace isthmus::app {
+std::string differences(const std::string& mine, const HelloNote& a, const std::string& theirs,
+                        const HelloNote& b) {
+  const std::map<std::string, std::string> left(a.common.begin(), a.common.end());
+  const std::map<std::string, std::string> right(b.common.begin(), b.common.end());
+  std::vector<std::string> found;
+  for (const auto& [what, value] : left) {
+    const auto other = right.find(what);
+    if (other == right.end() || other->second != value) {
+      found.push_back(fmt::format("{} is {} at {} and {} at {}", what, value, mine,
+                                  other == right.end() ? "absent" : other->second, theirs));
+    }
+  }
+  for (const auto& [what, value] : right) {
+    if (!left.contains(what)) {
+      found.push_back(fmt::format("{} is absent at {} and {} at {}", what, mine, value, theirs));
+    }
+  }
+  return fmt::format("{}", fmt::join(found, "; "));
+}
+
+namespace {
+
+std::string steps_of(const std::vector<HeldCheckpoint>& held) {
+  std::vector<std::int64_t> steps;
+  for (const HeldCheckpoint& each : held) steps.push_back(each.step);
+  std::ranges::sort(steps);
+  return steps.empty() ? "none" : fmt::format("steps {}", fmt::join(steps, ", "));
+}
+
+/// RETURNS: the run's first checkpoint, an interval from the start, where it is all that anybody
+/// has: sites that lack it were cut off before, and no place but the start is known to all. A stop
+/// or a run's end lays down one too, elsewhere. Else null.
+const HeldCheckpoint* first_alone(const std::vector<HelloNote>& facts, std::int64_t interval) {
+  const HeldCheckpoint* first = nullptr;
+  for (const HelloNote& site : facts) {
+    if (site.unreadable) return nullptr;  // perhaps later ones
+    for (const HeldCheckpoint& held : site.held) {
+      if (held.step != interval || (first != nullptr && held != *first)) return nullptr;
+      first = &held;
+    }
+  }
+  return first;
+}
+
+}  // namespace
+
+Rank site_of(const Config& config, const SiteArguments& arguments) {
+  std::vector<std::string> names;
+  std::optional<Rank> self;
+  for (std::size_t i = 0; i < config.sites.size(); ++i) {
+    names.push_back(config.sites[i].name);
+    if (names.back() == arguments.name) self = Rank(static_cast<int>(i));
+  }
+  if (!arguments.mpi && !config.origins.contains("site[0].name")) {
+    throw ConfigError(fmt::format(
+        "--site {}: {} has no [[site]]: add one for each cluster, with name and address",
+        arguments.name, config.file.string()));
+  }
+  if (!self) {
+    throw ConfigError(
+        fmt::format("--site {}: no such site; sites: {}", arguments.name, fmt::join(names, ", ")));
+  }
+  if (!arguments.mpi && (config.net.transport == "inproc" || config.net.transport == "mpi")) {
+    throw ConfigError(fmt::format(
+        "net.transport = \"{}\" together with --site: sites that are processes of their own need "
+        "\"zmq\" (or leave the key out)",
+        config.net.transport));
+  }
+  for (const MethodInfo& method : methods()) {
+    if (method.name == config.method && !method.shared_anchors) {
+      throw ConfigError(fmt::format(
+          "outer.method = \"{}\" with sites that are processes of their own: its workers have "
+          "anchors of their own, "
+          "whose "
+          "mean an evaluation would have to gather from all sites; run it in one process",
+          config.method));
+    }
+  }
+  if (!arguments.mpi) {
+    check_addresses(config);
+  }
+  return *self;
+}
+
+void append_data(std::span<const DataFile> files,
+                 std::vector<std::pair<std::string, std::string>>& common) {
+  constexpr std::size_t kFewFiles = 32;
+  std::string all;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    const std::string value =
+        fmt::format("{} bytes of SHA-256 {}", files[i].bytes, files[i].sha256);
+    all += value + "\n";
+    if (files.size() <= kFewFiles) {
+      common.emplace_back(
+          fmt::format("data[{}] {}", i, std::filesystem::path(files[i].path).filename().string()),
+          value);
+    }
+  }
+  common.emplace_back(
+      "data", fmt::format("{} files of SHA-256 {}", files.size(), sha256_hex(as_bytes(all))));
+}
+
+void check_alike(const std::vector<std::string>& sites, const std::vector<HelloNote>& facts) {
+  for (std::size_t m = 1; m < facts.size(); ++m) {
+    if (const std::string text = differences(sites[0], facts[0], sites[m], facts[m]);
+        !text.empty()) {
+      throw ConfigError(fmt::format("the sites' configurations differ: {}", text));
+    }
+  }
+}
+
+SiteStart agree_on_start(const std::vector<std::string>& sites, const std::vector<HelloNote>& facts,
+                         std::optional<std::size_t> enough, std::int64_t interval) {
+  check_alike(sites, facts);
+  // One that was started again before the run had begun has nothing to go on from.
+  const auto has_some = [](const HelloNote& f) { return !f.held.empty(); };
+  const bool any = std::ranges::any_of(facts, has_some);
+  std::vector<std::size_t> without;
+  for (std::size_t m = 0; m < facts.size(); ++m) {
+    if (!has_some(facts[m])) without.push_back(m);
+  }
+  // The first one says who is there, and gives its state.
+  if (!enough || !has_some(facts[0]) || facts.size() - without.size() < *enough) without.clear();
+  const auto begins = [&](std::size_t m) { return std::ranges::find(without, m) == without.end(); };
+  for (std::size_t m = 1; m < facts.size(); ++m) {
+    if (any && begins(m) && facts[m].resumes != facts[0].resumes) {
+      throw ConfigError(
+          fmt::format("{} goes on with --resume and {} starts anew: give it to all "
+                      "sites or to none",
+                      sites[facts[m].resumes ? m : 0], sites[facts[m].resumes ? 0 : m]));
+    }
+  }
+  if (!any) {
+    return {.run_id = facts[0].run_id, .resume_after = std::nullopt};
+  }
+  std::optional<HeldCheckpoint> newest;
+  for (const HeldCheckpoint& candidate : facts[0].held) {
+    bool everywhere = true;
+    for (std::size_t m = 0; m < facts.size(); ++m) {
+      const std::vector<HeldCheckpoint>& held = facts[m].held;
+      const bool has_it = std::ranges::find(held, candidate) != held.end();
+      everywhere = everywhere && (has_it || !begins(m));
+    }
+    if (everywhere && (!newest || candidate.step > newest->step)) newest = candidate;
+  }
+  std::string what;
+  for (std::size_t m = 0; m < facts.size(); ++m) {
+    what += fmt::format("{}{}: {}", m == 0 ? "" : "; ", sites[m], steps_of(facts[m].held));
+    if (facts[m].unreadable) what += " and some that cannot be read";
+  }
+  if (const HeldCheckpoint* const first = first_alone(facts, interval); first && !newest) {
+    return {.run_id = first->run_id, .resume_after = std::nullopt, .given_up = first->step};
+  }
+  if (!newest) {
+    throw ConfigError(
+        fmt::format("--resume: no checkpoint that all sites have with the same outer parameters "
+                    "({}): bring the missing ones back; or give the sites that lack them empty "
+                    "folders, where net.min_sites others have one in common and there is no hub; "
+                    "or start anew with --force",
+                    what));
+  }
+  return {.run_id = newest->run_id, .resume_after = newest->step, .without = std::move(without)};
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/site/state_server.h"
+
+#include <algorithm>
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include "core/base/log.h"
+
+namespace isthmus::app {
+namespace {
+
+/// Nobody tells of a round's end: while parts wait for it, it is looked for.
+constexpr Duration kLookForEnd = std::chrono::milliseconds(5);
+
+}  // namespace
+
+StateServer::StateServer(Runtime& runtime, StateSource& source,
+                         std::function<void(Rank to, const Note&)> send,
+                         std::function<bool()> round_open)
+    : runtime_(runtime),
+      source_(source),
+      send_(std::move(send)),
+      round_open_(std::move(round_open)),
+      queue_(runtime.make_wait_queue()),
+      task_(runtime.spawn("state server", [this] { run(); })) {}
+
+StateServer::~StateServer() {
+  queue_->update([&] { ends_ = true; });
+  task_.reset();
+}
+
+void StateServer::wake() {
+  queue_->update([&] { woken_ = true; });
+}
+
+void StateServer::run() {
+  while (true) {
+    try {
+      while (const auto part = source_.next(runtime_.clock().now(), round_open_())) {
+        send_(part->first, part->second);
+      }
+    } catch (const std::exception& error) {  // who joins asks others, or again
+      log_warning("who joins is not given what it has asked for: {}", error.what());
+      source_.forget_asked();
+    }
+    const std::optional<TimePoint> due = source_.due();
+    const TimePoint now = runtime_.clock().now();
+    // A rate opens by itself; the end of a round, or a slot within one, is looked for.
+    const TimePoint until = due ? std::min(std::max(*due, now), now + kLookForEnd) : kNever;
+    bool ends = false;
+    (void)queue_->wait(
+        [&] {
+          ends = ends_;
+          return ends_ || std::exchange(woken_, false);
+        },
+        until);
+    if (ends) return;
+  }
+}
+
+}  // namespace isthmus::app

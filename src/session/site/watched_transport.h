@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// A transport whose frames a StatusBoard counts, by peer; fault points are reached by them.
+#pragma once
+
+#include <utility>
+
+#include "record/status_board.h"
+#include "session/site/frame_points.h"
+#include "transport/wire/transport.h"
+
+namespace isthmus::app {
+
+class WatchedTransport final : public Transport {
+ public:
+  /// Borrows both; `board` may be null.
+  WatchedTransport(Transport& below, StatusBoard* board) : below_(below), board_(board) {}
+
+  [[nodiscard]] Rank self() const override { return below_.self(); }
+  [[nodiscard]] int size() const override { return below_.size(); }
+  void send(Rank to, FrameBytes frame) override {
+    const std::size_t bytes = frame->size();
+    if (is_armed()) points_.before(*frame);
+    below_.send(to, std::move(frame));
+    if (board_ != nullptr) board_->sent(to, bytes);
+  }
+  [[nodiscard]] Expected<ReceivedFrame, TransportError> receive(TimePoint deadline) override {
+    Expected<ReceivedFrame, TransportError> received = below_.receive(deadline);
+    if (received && is_armed()) points_.come(*received->bytes);
+    if (board_ == nullptr) {
+      return received;
+    }
+    if (received) {
+      board_->received(received->from, received->bytes->size());
+    } else if (received.error().kind == TransportError::Kind::kPeerLost) {
+      board_->gone(received.error().peer, received.error().what);
+    }
+    return received;
+  }
+  void close() override { below_.close(); }
+
+ private:
+  Transport& below_;
+  StatusBoard* board_;
+  FramePoints points_;
+};
+
+}  // namespace isthmus::app

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's end of a group of MPI processes: waiting with a deadline, meeting before a collective,
+// messages, and the control messages by which an abort reaches the others.
+//
+// meet() is where a call can end with an error: it sends 4 KiB at most, from memory of the group.
+// After it all ranks are in the same call and move the callers' memory, which nothing interrupts
+// but the deadline. So no request of MPI is left behind that knows memory of a call that has ended.
+#pragma once
+
+#include <mpi.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "isthmus/runtime.h"
+#include "transport/collectives/communicator_call.h"
+#include "transport/wire/rank_names.h"
+
+namespace isthmus {
+
+class MpiGroup {
+ public:
+  static constexpr std::size_t kInlineBytes = 4096;
+
+  /// Takes `comm` over.
+  MpiGroup(std::shared_ptr<Runtime> runtime, std::shared_ptr<MpiGroup> parent, MPI_Comm comm,
+           Duration deadline, RankNames names);
+  ~MpiGroup();
+  MpiGroup(const MpiGroup&) = delete;
+  MpiGroup& operator=(const MpiGroup&) = delete;
+
+  [[nodiscard]] int rank() const { return rank_; }
+  [[nodiscard]] int size() const { return names_.size(); }
+  [[nodiscard]] std::string name_of(int rank) const { return names_.of(rank); }
+  [[nodiscard]] const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
+  [[nodiscard]] Duration deadline() const { return deadline_; }
+  [[nodiscard]] MPI_Comm comm() const { return comm_; }
+  [[nodiscard]] const RankNames& names() const { return names_; }
+
+  /// Returns once all ranks have come with the same call. `copied`: at most kInlineBytes that the
+  /// others find in inlined() until the next meeting. THROWS: CommunicatorError.
+  void meet(const Call& call, std::span<const std::byte> copied = {});
+  [[nodiscard]] const std::byte* inlined(int peer) const;
+
+  /// Requests of the collective that was met for; the memory is the caller's until wait_all().
+  void post_send(const void* data, std::size_t bytes, int to);
+  void post_receive(void* data, std::size_t bytes, int from);
+  /// Waits for the first `count` requests posted since the last wait, or for all.
+  /// THROWS: CommunicatorError when the deadline passes, after what is left was called back.
+  void wait_all(const Call& call) { wait_first(call, requests_.size()); }
+  void wait_first(const Call& call, std::size_t count);
+  [[nodiscard]] std::size_t posted() const { return requests_.size(); }
+
+  /// THROWS: CommunicatorError.
+  void send(const Call& call, const void* data);
+  void receive(const Call& call, void* data);
+
+  void abort(const std::string& cause) noexcept;
+  /// Empty while the group lives.
+  [[nodiscard]] std::string end_cause();
+  [[noreturn]] void fail(const Call& call, const std::string& cause);
+
+ private:
+  // One communicator of MPI a group; what is what is told by the tag.
+  enum Tag : int { kControl = 1, kMeeting = 2, kValues = 3, kFirstMessage = 16 };
+  static constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // a request: MPI counts in int
+  static constexpr Duration kShortestNap = std::chrono::microseconds(20);
+  static constexpr Duration kLongestNap = std::chrono::milliseconds(1);
+
+  struct Packet {  // a meeting's message, or the head of one rank's message to another
+    Call call;
+    std::byte bytes[kInlineBytes];
+  };
+  struct Outgoing {  // a message whose values were copied
+    std::vector<std::byte> bytes;
+    MPI_Request request = MPI_REQUEST_NULL;
+  };
+
+  /// Asks `done` (under mpi_mutex) until it is true. RETURNS: kEnded where control messages are
+  /// heard and the group has ended, kLate when the deadline has passed.
+  enum class Waited { kDone, kLate, kEnded };
+  Waited wait_until(const std::function<bool()>& done, bool hear);
+  void hear_control();  // under mpi_mutex
+  [[nodiscard]] std::string cause();
+  void throw_if_ended(const Call& call);
+  void post_out(std::vector<std::byte> bytes, int to, int tag);
+  [[nodiscard]] bool all_out();  // under mpi_mutex
+  void keep_moving();
+  void call_back(std::vector<MPI_Request>& requests);
+  void check_agreement(const Call& call);
+  [[nodiscard]] std::string waited_text(const Call& call) const;
+  void bury();
+
+  const std::shared_ptr<Runtime> runtime_;  // shared with all groups of the process
+  const std::shared_ptr<MpiGroup> parent_;  // its end is the end of this group too
+  const MPI_Comm comm_;
+  const Duration deadline_;
+  const RankNames names_;
+  int rank_ = 0;
+  bool left_behind_ = false;  // requests that have not ended know memory of this group
+  std::vector<MPI_Request> requests_;
+  // Of each rank, the last meeting's (its own is what is sent); then the head of the message being
+  // received.
+  std::vector<Packet> packets_;
+  std::vector<MPI_Request> meeting_;  // receives, then sends, without the rank itself
+  std::mutex mutex_;
+  std::string cause_;             // under mutex_
+  std::list<Outgoing> outgoing_;  // under mpi_mutex
+  std::list<Outgoing> control_;   // under mpi_mutex
+  std::unique_ptr<WaitQueue> moving_;
+  bool closing_ = false;  // under moving_'s lock
+  bool sending_ = false;  // under moving_'s lock
+  std::unique_ptr<Task> mover_;
+};
+
+}  // namespace isthmus

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// The communicator between GPUs over any table of NCCL's and CUDA's functions.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "transport/collectives/communicator.h"
+#include "transport/collectives/nccl_calls.h"
+
+namespace isthmus {
+
+/// As make_nccl_communicator(). `calls` is borrowed for the life of the process.
+[[nodiscard]] std::unique_ptr<Communicator> make_nccl_communicator_over(
+    const NcclCalls& calls, std::unique_ptr<Communicator> ranks, int device,
+    std::chrono::milliseconds deadline);
+
+}  // namespace isthmus

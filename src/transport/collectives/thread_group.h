@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where ranks that are threads of one process meet: a seat for each rank, a rendezvous for
+// collectives, an inbox for messages, and one word that decides whether a collective takes place.
+//
+// A collective: every rank writes what it calls into its seat and enters; when all have, everybody
+// may read everybody's seat and the memory it names; leave() ends that, also for a group that has
+// been aborted meanwhile. So no rank returns while another still touches its memory.
+// Small values travel in the seats themselves and need no leave(): each seat has two, used in turn,
+// and nobody is two calls ahead of another.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "isthmus/runtime.h"
+#include "transport/collectives/communicator_call.h"
+#include "transport/wire/rank_names.h"
+
+namespace isthmus {
+
+/// A place to wait for a change of atomics: looks a few times, then sleeps.
+class Gate {
+ public:
+  explicit Gate(Runtime& runtime) : clock_(runtime.clock()), queue_(runtime.make_wait_queue()) {}
+  /// Blocks until `ready()` or for `patience`. `ready` may lock; it is called many times.
+  /// RETURNS: the last value of `ready()`.
+  bool await(const std::function<bool()>& ready, Duration patience);
+  /// After each change that somebody may wait for.
+  void wake();
+
+ private:
+  const Clock& clock_;
+  std::unique_ptr<WaitQueue> queue_;
+  std::atomic<int> sleepers_{0};
+};
+
+/// What a rank shows the others in a collective.
+struct Posted {
+  Call call;
+  const void* input = nullptr;
+  void* output = nullptr;
+  std::span<const std::int64_t> send_counts;
+  std::span<const std::int64_t> receive_counts;
+};
+
+class ThreadGroup {
+ public:
+  static constexpr std::size_t kInlineBytes = 4096;
+
+  ThreadGroup(std::shared_ptr<Runtime> runtime, Duration deadline, RankNames names);
+
+  [[nodiscard]] int size() const { return names_.size(); }
+  [[nodiscard]] std::string name_of(int rank) const { return names_.of(rank); }
+  [[nodiscard]] const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
+
+  /// Returns once all ranks have come in with the same call. `copied`: at most kInlineBytes that
+  /// the others find in inlined(). THROWS: CommunicatorError.
+  void enter(int rank, const Posted& posted, std::span<const std::byte> copied = {});
+  /// What `peer` posted for the collective that `rank` is in.
+  [[nodiscard]] const Posted& posted(int rank, int peer) const;
+  [[nodiscard]] const std::byte* inlined(int rank, int peer) const;
+  /// Returns once nobody reads or writes the memory of the collective any more.
+  void leave();
+
+  /// THROWS: CommunicatorError.
+  void send(int rank, const Call& call, const void* data);
+  void receive(int rank, const Call& call, void* data);
+
+  /// The group split from this one that `rank`, of `world_ranks` (places in this group), is in.
+  /// Each of its ranks asks once.
+  [[nodiscard]] std::shared_ptr<ThreadGroup> child(int rank, int color,
+                                                   const std::vector<int>& places);
+
+  void abort(const std::string& cause) noexcept;
+  /// Empty while the group lives.
+  [[nodiscard]] std::string end_cause();
+  /// Ends the group, and this call of `rank`.
+  [[noreturn]] void fail(int rank, const Call& call, const std::string& cause);
+  /// Nobody drives this rank any more.
+  void go(int rank) { seat(rank).doing.store(Operation::kGone, std::memory_order_relaxed); }
+
+ private:
+  /// A message that came before its receiver.
+  struct Parcel {
+    int from;
+    Call call;
+    std::vector<std::byte> bytes;
+  };
+  /// A receiver that came before its message; on its stack.
+  struct Wanted {
+    const Call* call;
+    void* data;
+    std::atomic<bool> filled{false};
+  };
+  struct alignas(64) Seat {
+    std::array<Posted, 2> posted;
+    alignas(64) std::array<std::array<std::byte, kInlineBytes>, 2> inlined;
+    alignas(64) std::uint64_t entered = 0;      // collectives; the rank's own
+    std::atomic<std::uint64_t> collectives{0};  // the same, for the others' error messages
+    std::atomic<Operation> doing{Operation::kNothing};
+    std::unique_ptr<Gate> gate;  // for messages
+    std::mutex mutex;
+    std::deque<Parcel> parcels;  // under mutex
+    Wanted* wanted = nullptr;    // under mutex
+  };
+  struct Child {
+    std::shared_ptr<ThreadGroup> group;  // until all its ranks have it
+    int missing;
+  };
+
+  [[nodiscard]] Seat& seat(int rank) { return seats_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] const Seat& seat(int rank) const { return seats_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] bool ended() const;
+  [[noreturn]] void throw_cause(int rank, const Call& call);
+  void check_agreement(int rank);
+  [[nodiscard]] std::string missing_ranks(std::uint64_t entered) const;
+  /// Ends the group when a message and its receiver do not agree.
+  void check_message(int rank, const Call& call, const Call& sent, int from, const Call& wanted,
+                     int to);
+  /// RETURNS: whether the message was there.
+  [[nodiscard]] bool take_parcel(int rank, const Call& call, void* data);
+
+  const std::shared_ptr<Runtime> runtime_;  // shared with all groups split from this one
+  const Duration deadline_;
+  const RankNames names_;
+  std::vector<Seat> seats_;
+  Gate gate_;                                             // for collectives
+  alignas(64) std::atomic<std::uint32_t> arrivals_{0};    // generation | ended | ranks inside
+  alignas(64) std::atomic<std::uint32_t> departures_{0};  // generation | ranks that are through
+  std::mutex mutex_;
+  std::string cause_;                                        // under mutex_
+  std::vector<std::weak_ptr<ThreadGroup>> children_;         // under mutex_
+  std::map<std::pair<std::uint64_t, int>, Child> expected_;  // under mutex_, by split and color
+};
+
+}  // namespace isthmus

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// The data path of one round at one member: which parts it sends, reduces, answers and still
+// misses. A pure state machine: frames in, frames out. It does not know threads, time or the commit
+// protocol (exchange_engine.h). Everything is idempotent, so a frame may come twice, late or in any
+// order. Routes of the parts: round_routes.h. Frames sent: round_sending.h. The result:
+// result_builder.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/hash.h"
+#include "isthmus/transport.h"
+#include "transport/exchange/encoded_result.h"
+#include "transport/exchange/outbox.h"
+#include "transport/exchange/result_builder.h"
+#include "transport/exchange/round_routes.h"
+#include "transport/exchange/round_sending.h"
+#include "transport/wire/frame.h"
+
+namespace isthmus {
+
+class Round {
+ public:
+  /// Cuts and frames the own contribution. REQUIRES: a valid contribution (peer_exchange.cpp
+  /// checks).
+  Round(Contribution contribution, const RoundPlace& place);
+
+  /// Queues the own contribution's frames; reduces what needs nobody else.
+  /// RETURNS: kCorrupt when the own bytes do not decode.
+  [[nodiscard]] Expected<void, ExchangeError> launch(Outbox& out);
+  /// Takes a kContribution or kResult frame that `parse_frame` accepted. Sets `fresh` when it was
+  /// not known before. RETURNS: kDiverged when the sender's layout differs, kCorrupt when its bytes
+  /// do not decode or contradict its other frames.
+  [[nodiscard]] Expected<void, ExchangeError> receive(Rank from, const Frame& frame,
+                                                      FrameBytes bytes, bool& fresh, Outbox& out);
+  /// As RoundSending.
+  void send_again(Rank to, std::span<const RequestEntry> entries, std::uint32_t echo, Outbox& out) {
+    sending_.send_again(to, entries, echo, out);
+  }
+  void send_anew(Rank to, Outbox& out) { sending_.send_anew(to, out); }
+
+  /// True when all values of the result are here.
+  [[nodiscard]] bool complete() const { return result_.complete(); }
+  /// What this member still needs from `peer`; empty when nothing. At most kMaxRequestEntries.
+  [[nodiscard]] std::vector<RequestEntry> missing_from(Rank peer) const;
+  [[nodiscard]] bool owes(Rank peer) const { return !missing_from(peer).empty(); }
+  /// This member adds up contributions, and has got none of `peer`'s: it has not begun the round.
+  [[nodiscard]] bool nothing_from(Rank peer) const;
+  /// This member adds up groups' partials, and has got none that `peer` of another group is to
+  /// send: it has not begun the round, or waits for one of its group who has not.
+  [[nodiscard]] bool no_partial_from(Rank peer) const;
+  /// As ResultBuilder. REQUIRES: complete().
+  [[nodiscard]] Digest128 digest() const { return result_.digest(); }
+  /// Frees the frames kept for peers that may ask again: all of them have the whole result.
+  void drop_frames();
+  /// The result, moved out. REQUIRES: complete(), called once.
+  [[nodiscard]] Reduced take();
+  /// What it was decoded from, where the place keeps it. REQUIRES: as take.
+  [[nodiscard]] EncodedResult take_encoded() { return result_.take_encoded(); }
+
+  [[nodiscard]] const SyncId& id() const { return id_; }
+  [[nodiscard]] std::uint32_t epoch() const { return epoch_; }
+  [[nodiscard]] std::uint64_t wire_bytes() const { return sending_.wire_bytes(); }
+  /// Adds a protocol message to the round's wire bytes.
+  void count_wire(std::size_t bytes) { sending_.count_wire(bytes); }
+
+ private:
+  /// What has come of one part.
+  struct PartInputs {
+    std::vector<FrameBytes> inputs;    // by member, where this member gathers the part
+    std::vector<FrameBytes> partials;  // of two levels: by group, where this member owns the part
+  };
+
+  void frame_contribution(Contribution contribution);
+  [[nodiscard]] FrameHeader header(FrameKind kind) const;
+  [[nodiscard]] FrameHeader header_of_part(FrameKind kind, std::size_t part) const;
+  [[nodiscard]] Expected<void, ExchangeError> take_contribution(Rank from, const Frame& frame,
+                                                                FrameBytes bytes, bool& fresh,
+                                                                Outbox& out);
+  [[nodiscard]] Expected<void, ExchangeError> take_result(Rank from, const Frame& frame,
+                                                          FrameBytes bytes, bool& fresh,
+                                                          Outbox& out);
+  [[nodiscard]] Expected<void, ExchangeError> take_partial(Rank from, const Frame& frame,
+                                                           FrameBytes bytes, bool& fresh,
+                                                           Outbox& out);
+  [[nodiscard]] Expected<void, ExchangeError> reduce_if_ready(std::size_t part, Outbox& out);
+  [[nodiscard]] Expected<void, ExchangeError> reduce_part(std::size_t part);
+  [[nodiscard]] Expected<void, ExchangeError> close_group(std::size_t part, Outbox& out);
+  [[nodiscard]] Expected<void, ExchangeError> mean_of_groups(std::size_t part, Outbox& out);
+  [[nodiscard]] Expected<void, ExchangeError> answer(std::size_t part, Outbox& out);
+  [[nodiscard]] bool misses_partial(std::size_t part, Rank peer) const;
+  [[nodiscard]] Unexpected<ExchangeError> fault(ExchangeError::Kind kind, Rank peer,
+                                                const std::string& what) const;
+
+  SyncId id_;
+  std::uint32_t epoch_;
+  std::int64_t closed_before_;
+  std::shared_ptr<const RoundRoutes> routes_;  // shared with sending_ and result_
+  RoundSending sending_;
+  ResultBuilder result_;
+  std::vector<PartInputs> parts_;
+  std::vector<std::optional<double>> weights_;        // by member, once known
+  std::vector<std::optional<double>> group_weights_;  // of two levels: by group, once known
+};
+
+}  // namespace isthmus

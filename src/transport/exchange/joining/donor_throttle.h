@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// When a member may send a part of its state to one that joins, so that the others' rounds hardly
+// notice: at a rate that was asked for, or else freely while no round is open here, and for a tenth
+// of the time while one is. A member that has nothing but rounds still gives something. Pure; one
+// task.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <optional>
+
+#include "isthmus/types.h"
+#include "transport/links/send_budget.h"
+
+namespace isthmus {
+
+class DonorThrottle {
+ public:
+  /// `bits_per_s`: goes before the rule for rounds.
+  explicit DonorThrottle(std::optional<double> bits_per_s)
+      : asked_for_(bits_per_s.has_value()), budget_(bits_per_s.value_or(0)) {}
+
+  /// Whether a part may go.
+  [[nodiscard]] bool open(TimePoint now, bool round_open) {
+    if (asked_for_) return budget_.open(now);
+    if (round_open && now >= slot_end_ && now < last_ + kYield) return false;
+    if (round_open && now >= slot_end_) slot_end_ = now + kSlot;
+    last_ = now;
+    return true;
+  }
+  /// When it is worth to ask again, if no round ends before.
+  [[nodiscard]] TimePoint opens() const { return asked_for_ ? budget_.opens() : last_ + kYield; }
+  void spend(TimePoint now, std::size_t bytes) { budget_.spend(now, bytes); }
+
+  static constexpr Duration kYield = std::chrono::milliseconds(2000);
+  static constexpr Duration kSlot = std::chrono::milliseconds(200);
+
+ private:
+  bool asked_for_;
+  SendBudget budget_;
+  TimePoint last_ = TimePoint::min();      // it was open
+  TimePoint slot_end_ = TimePoint::min();  // of the last one within a round
+};
+
+}  // namespace isthmus

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// The members of a run as one of them sees them: the membership that counts now, the coordinator,
+// and the state of each peer's process and link. Member 0 coordinates, or a hub, which stands
+// behind the members (Rank(members)) and takes part in no round. Data and questions only: the
+// decisions are made in membership_protocol.h and peer_losses.h. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "isthmus/transport.h"
+#include "transport/exchange/membership.h"
+#include "transport/exchange/peer_exchange_options.h"
+#include "transport/wire/loss_cause.h"
+
+namespace isthmus {
+
+/// The state of one peer, as far as it is known here.
+struct Peer {
+  bool lost = false;
+  bool left = false;
+  bool fresh = false;    // its present process came after its membership had ended
+  bool unheard = false;  // at a hub: may be of another run, or not there
+  std::string why;       // it is lost
+  LossCause cause = LossCause::kGone;
+  std::optional<TimePoint> told;  // of the epoch, since it was last behind
+  std::int64_t closed_before = 0;
+  TimePoint probe_at;    // not before
+  Duration patience{0};  // between probes; doubles while they bring nothing
+};
+
+class MemberView {
+ public:
+  /// Borrows `options`, as all parts of an engine do.
+  explicit MemberView(const EngineOptions& options);
+
+  [[nodiscard]] Rank self() const { return options_.self; }
+  [[nodiscard]] Rank coordinator() const {
+    return Rank(options_.exchange.hub ? options_.members : 0);
+  }
+  [[nodiscard]] bool coordinates() const { return self() == coordinator(); }
+  [[nodiscard]] bool is_hub() const { return options_.exchange.hub && coordinates(); }
+
+  [[nodiscard]] const Membership& membership() const { return membership_; }
+  /// Whether this process takes part: a hub always does.
+  [[nodiscard]] bool is_member() const { return is_member_; }
+  /// A member now; never a hub.
+  [[nodiscard]] bool live(Rank rank) const {
+    return rank.value() < options_.members && membership_.live(rank);
+  }
+  /// The membership becomes `next`. RETURNS: whether this process was a member before.
+  bool enter(const Membership& next);
+  /// All are members, as at the start of a run.
+  void restart() { membership_ = Membership(options_.members, options_.exchange.epoch, true); }
+  /// Nobody is a member, as a joiner sees the run before it is admitted.
+  void stand_aside();
+
+  [[nodiscard]] Peer& peer(Rank rank) { return peer_[static_cast<std::size_t>(rank.value())]; }
+  [[nodiscard]] const Peer& peer(Rank rank) const {
+    return peer_[static_cast<std::size_t>(rank.value())];
+  }
+  [[nodiscard]] std::size_t processes() const { return peer_.size(); }
+  /// All members' places but the own one, without the hub.
+  [[nodiscard]] std::vector<Rank> everyone_else() const;
+  /// The other members of now.
+  [[nodiscard]] std::vector<Rank> peers() const;
+  /// Whether the run goes on without this member. A member that is only slow is worth waiting for
+  /// otherwise.
+  [[nodiscard]] bool can_spare(Rank peer) const;
+  /// Whether all peers are known to be through with the rounds sent at that step.
+  [[nodiscard]] bool all_closed(StepIndex sent) const;
+  /// The peers have to say anew which rounds they are through with.
+  void forget_closed();
+
+  /// This process has said goodbye.
+  [[nodiscard]] bool leaving() const { return leaving_; }
+  void set_leaving() { leaving_ = true; }
+
+  /// Echoes sent to each process so far.
+  [[nodiscard]] const std::vector<std::uint32_t>& echoes() const { return echoes_; }
+  [[nodiscard]] std::uint32_t count_echo(Rank to) {
+    return ++echoes_[static_cast<std::size_t>(to.value())];
+  }
+
+ private:
+  const EngineOptions& options_;
+  Membership membership_;
+  bool is_member_ = true;
+  std::vector<Peer> peer_;  // by process; the own entry is idle
+  std::vector<std::uint32_t> echoes_;
+  bool leaving_ = false;
+};
+
+}  // namespace isthmus

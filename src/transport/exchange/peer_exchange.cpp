@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/exchange/peer_exchange.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <type_traits>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/fault_point.h"
+#include "isthmus/errors.h"
+
+namespace isthmus {
+namespace {
+
+TimePoint after(TimePoint now, Duration patience) {
+  return patience >= kNever - now ? kNever : now + patience;
+}
+
+void check(const Contribution& contribution) {
+  ISTHMUS_CHECK(contribution.codec != nullptr);
+  ISTHMUS_CHECK(contribution.encoded.bytes.size() ==
+                    encoded_bytes(*contribution.codec, contribution.encoded.values),
+                contribution.encoded.bytes.size(), contribution.encoded.values);
+  ISTHMUS_CHECK(is_weight(contribution.weight), contribution.weight);
+  ISTHMUS_CHECK(contribution.id.sent.value() >= 0, contribution.id.sent.value());
+  ISTHMUS_CHECK(contribution.id.fragment.value() >= 0, contribution.id.fragment.value());
+}
+
+}  // namespace
+
+PeerExchange::PeerExchange(Transport& transport, Runtime& runtime, PeerExchangeOptions options)
+    : transport_(transport),
+      runtime_(runtime),
+      options_(std::move(options)),
+      queue_(runtime.make_wait_queue()),
+      engine_({.self = transport.self(),
+               .members = transport.size() - (options_.hub ? 1 : 0),
+               .exchange = options_}) {
+  ISTHMUS_CHECK(options_.retry_interval > Duration{0}, options_.retry_interval.count());
+  if (options_.history) engine_.hub().restore(*options_.history);
+  if (members() > 1) {
+    task_ =
+        runtime_.spawn(fmt::format("exchange {}", self().value()), [this] { take_in_frames(); });
+  }
+}
+
+PeerExchange::~PeerExchange() {
+  transport_.close();
+  task_.reset();
+}
+
+template <typename Read>
+auto PeerExchange::locked(const Read& read) const {
+  std::invoke_result_t<Read, const ExchangeEngine&> value;
+  // Nobody is woken, as `update` would.
+  (void)queue_->wait(
+      [&] {
+        value = read(std::as_const(engine_));
+        return true;
+      },
+      kNever);
+  return value;
+}
+
+template <typename Step>
+TimePoint PeerExchange::drive(const Step& step) {
+  Outbox out;
+  TimePoint next = kNever;
+  TimePoint now;
+  EngineNews news;
+  std::unique_lock decisions(decisions_, std::defer_lock);
+  if (options_.on_records) {
+    decisions.lock();
+    if (mute_) return kNever;
+  }
+  queue_->update([&] {
+    now = runtime_.clock().now();
+    step(engine_, now, out);
+    news = engine_.take_news();
+    for (const Outgoing& outgoing : out) {
+      bytes_.payload += outgoing.payload_bytes;
+      bytes_.wire += outgoing.frame->size();
+    }
+    next = engine_.next_tick();
+  });
+  if (!news.records.empty()) {
+    mute_ = true;
+    options_.on_records(news.records);
+    mute_ = false;
+  }
+  for (Outgoing& outgoing : out) {
+    transport_.send(outgoing.to, std::move(outgoing.frame));
+  }
+  for (const ThroughRound& round : news.through) {
+    if (options_.on_round) options_.on_round(self(), round.id, now - round.begun);
+  }
+  if (news.move && options_.on_shares) options_.on_shares(*news.move);
+  for (const ProxyRound& round : news.proxies) {
+    if (options_.on_proxy_round) options_.on_proxy_round(round);
+  }
+  for (const Epoch& epoch : news.epochs) {  // where decisions are written down, in their order
+    if (options_.on_epoch) options_.on_epoch(epoch);
+  }
+  return next;
+}
+
+void PeerExchange::take_in_frames() {
+  TimePoint deadline = kNever;
+  try {
+    while (true) {
+      Expected<ReceivedFrame, TransportError> received = transport_.receive(deadline);
+      if (!received && received.error().kind == TransportError::Kind::kClosed) {
+        give_up_quietly(fmt::format("worker {}: its transport was closed", self().value()));
+        return;
+      }
+      std::vector<std::pair<Rank, std::vector<std::byte>>> notes;
+      deadline = drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
+        if (received) {
+          engine.receive(received->from, std::move(received->bytes), now, out);
+          notes = engine.take_notes();
+        } else if (received.error().kind == TransportError::Kind::kPeerLost) {
+          engine.lose(received.error().peer, received.error().what, now, out,
+                      received.error().cause);
+        } else if (received.error().kind == TransportError::Kind::kPeerBack) {
+          engine.welcome_back(received.error().peer, now, out);
+        }
+        engine.tick(now, out);
+      });
+      for (const auto& [from, bytes] : notes) {
+        if (options_.on_note) options_.on_note(from, bytes);
+      }
+      if (!received && received.error().kind == TransportError::Kind::kPeerLost &&
+          options_.on_lost) {
+        options_.on_lost(received.error().peer, received.error().what);
+      } else if (!received && received.error().kind == TransportError::Kind::kPeerBack &&
+                 options_.on_back) {
+        options_.on_back(received.error().peer);
+      }
+    }
+  } catch (const std::exception& error) {
+    const std::string why = fmt::format("worker {}: {}", self().value(), error.what());
+    drive([&](ExchangeEngine& engine, TimePoint, Outbox& out) { engine.give_up(why, out); });
+    if (options_.on_failure) options_.on_failure(std::current_exception());
+  }
+}
+
+// The others have been told by the transport; rounds still open here must not wait for them.
+void PeerExchange::give_up_quietly(const std::string& why) {
+  queue_->update([&] {
+    Outbox untold;
+    engine_.give_up(why, untold);
+  });
+}
+
+// Framing copies and checksums the whole contribution, so it is done outside the lock.
+Ticket PeerExchange::begin(Contribution contribution) {
+  check(contribution);
+  const Ticket ticket{contribution.id};
+  const bool commit = contribution.commit || (options_.elastic && !options_.takes_back);
+  if (options_.deadline) {
+    bool late = false;
+    queue_->update([&] { late = engine_.meet(ticket.id, runtime_.clock().now()); });
+    if (late) {  // the others may be waiting for a round that can be begun in its name now
+      drive([](ExchangeEngine& engine, TimePoint now, Outbox& out) { engine.tick(now, out); });
+      return ticket;
+    }
+  }
+  std::optional<Contribution> retained;
+  if (options_.elastic) retained = contribution;
+  const RoundPlace place =
+      locked([&](const ExchangeEngine& engine) { return engine.place(contribution.id); });
+  Round round(std::move(contribution), place);
+  drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
+    engine.begin(std::move(round), commit, std::move(retained), now, out);
+  });
+  return ticket;
+}
+
+bool PeerExchange::uncommitted() const {
+  return locked([](const ExchangeEngine& engine) { return engine.rollback().uncommitted(); });
+}
+
+StepIndex PeerExchange::go_back() {
+  StepIndex step;
+  queue_->update([&] { step = engine_.rollback().go_back(); });
+  return step;
+}
+
+bool PeerExchange::round_open() const {
+  return locked([](const ExchangeEngine& engine) { return engine.rounds().any_pending(); });
+}
+
+std::optional<StepIndex> PeerExchange::begun_ahead() const {
+  return locked([](const ExchangeEngine& engine) { return engine.proxies().begun_ahead(); });
+}
+
+int PeerExchange::missed_in_a_row() const {
+  return locked([](const ExchangeEngine& engine) { return engine.proxies().missed_in_a_row(); });
+}
+
+bool PeerExchange::poll(const Ticket& ticket) {
+  return locked([&](const ExchangeEngine& engine) { return engine.ready(ticket.id); });
+}
+
+Expected<Reduced, ExchangeError> PeerExchange::wait(const Ticket& ticket, Duration patience) {
+  const TimePoint begin = runtime_.clock().now();
+  TimePoint deadline = after(begin, patience);
+  const auto ready = [&] { return engine_.ready(ticket.id); };
+  std::uint32_t epoch = locked([](const ExchangeEngine& engine) { return engine.epoch(); });
+  TimePoint now = begin;
+  TimePoint straggles_at = after(begin, options_.straggler);  // later where the membership changes
+  bool groups = false;                                        // have been waited for as well
+  TimePoint asks_at = after(begin, options_.asks_after);
+  while (!queue_->wait(
+      ready, std::min({deadline, after(now, options_.retry_interval), straggles_at, asks_at}))) {
+    now = runtime_.clock().now();
+    bool came_meanwhile = false;
+    std::string missing;
+    drive([&](ExchangeEngine& engine, TimePoint at, Outbox& out) {
+      engine.tick(at, out);
+      if (at >= asks_at) {
+        engine.ask(ticket.id, out);
+        asks_at = after(at, options_.asks_after);
+      }
+      if (engine.epoch() == epoch && at >= straggles_at) {
+        engine.leave_behind(ticket.id, groups, at, out);
+        // Who is in the same group as a straggler names it first.
+        straggles_at = after(at, groups ? options_.straggler : options_.straggler / 14);
+        groups = !groups;
+      }
+      if (engine.epoch() != epoch) {  // somebody has come or gone: all have as long again
+        epoch = engine.epoch();
+        straggles_at = after(at, options_.straggler);
+        groups = false;
+        deadline = std::max(deadline, after(at, patience));
+      }
+      came_meanwhile = engine.ready(ticket.id);
+      missing = engine.describe(ticket.id);
+    });
+    if (now >= deadline && !came_meanwhile) {
+      record_wait(begin, ticket.id);
+      return Unexpected<ExchangeError>(
+          ExchangeError{ExchangeError::Kind::kDeadlineExceeded, self(),
+                        fmt::format("no result within {:.1f} s: {}",
+                                    std::chrono::duration<double>(patience).count(), missing)});
+    }
+  }
+  record_wait(begin, ticket.id);
+  Expected<Reduced, ExchangeError> result = Unexpected<ExchangeError>(ExchangeError{});
+  (void)queue_->wait(
+      [&] {
+        result = engine_.take(ticket.id);
+        return true;
+      },
+      kNever);
+  if (result) {
+    reach(FaultPoint::kApplies);
+    result->waited = runtime_.clock().now() - begin;
+  }
+  return result;
+}
+
+ResultOrigin PeerExchange::origin_of(const SyncId& id) const {
+  std::optional<std::pair<Digest128, EncodedResult>> origin;
+  queue_->update([&] { origin = engine_.rounds().origin_of(id); });
+  if (!origin) return {};
+  return {.digest = origin->first, .encoded = origin->second.shares()};
+}
+
+void PeerExchange::record_wait(TimePoint begin, const SyncId& id) {
+  const TimePoint end = runtime_.clock().now();
+  if (options_.events != nullptr && end > begin) {
+    options_.events->record({.kind = EventKind::kWait,
+                             .worker = self(),
+                             .begin = begin,
+                             .end = end,
+                             .fragment = id.fragment.value(),
+                             .step = id.sent.value()});
+  }
+}
+
+ByteCounts PeerExchange::bytes() const {
+  return locked([&](const ExchangeEngine&) { return bytes_; });
+}
+
+void PeerExchange::note(Rank to, std::span<const std::byte> bytes) {
+  if (bytes.size() > kMaxFramePayload) {
+    throw RunError(fmt::format("a note of {} bytes to worker {}: at most {} fit a frame",
+                               bytes.size(), to.value(), kMaxFramePayload));
+  }
+  drive([&](ExchangeEngine& engine, TimePoint, Outbox& out) { engine.note(to, bytes, out); });
+}
+
+bool PeerExchange::admit(Rank joiner, std::int64_t after) {
+  bool admitted = false;
+  drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
+    admitted = engine.admit(joiner, after, now, out);
+  });
+  return admitted;
+}
+
+bool PeerExchange::release(Rank member, std::int64_t after) {
+  bool released = false;
+  drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
+    released = engine.release(member, after, now, out);
+  });
+  return released;
+}
+
+void PeerExchange::stands(Rank member) {
+  drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
+    engine.hub().stands(member, now, out);
+  });
+}
+
+void PeerExchange::exclude(Rank member, const std::string& why) {
+  drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
+    engine.exclude(member, why, now, out);
+  });
+}
+
+void PeerExchange::begin_anew() {
+  queue_->update([&] { engine_.hub().restore({}); });
+}
+
+bool PeerExchange::has_left(Rank member) const {
+  return locked([&](const ExchangeEngine& engine) { return engine.members().peer(member).left; });
+}
+
+bool PeerExchange::all_left() const {
+  return locked([](const ExchangeEngine& engine) { return engine.all_left(); });
+}
+
+Decided PeerExchange::decided() const {
+  return locked([](const ExchangeEngine& engine) { return engine.hub().decided(); });
+}
+
+void PeerExchange::with_history(const std::function<void(std::span<const HubRecord>)>& take) {
+  const std::scoped_lock decisions(decisions_);
+  std::vector<HubRecord> history;
+  queue_->update([&] { history = engine_.hub().history(); });
+  take(history);
+}
+
+void PeerExchange::tell_hub_again() {
+  drive([](ExchangeEngine& engine, TimePoint now, Outbox& out) {
+    engine.hub().tell_again(now, out);
+  });
+}
+
+void PeerExchange::start(std::span<const std::uint64_t> met) {
+  drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) { engine.start(met, now, out); });
+}
+
+void PeerExchange::stand_aside() {
+  queue_->update([&] { engine_.stand_aside(); });
+}
+
+void PeerExchange::leave(Duration patience) {
+  if (members() == 1) {
+    return;
+  }
+  const TimePoint deadline = after(runtime_.clock().now(), patience);
+  (void)queue_->wait([&] { return engine_.may_leave(); }, deadline);
+  drive([](ExchangeEngine& engine, TimePoint, Outbox& out) { engine.leave(out); });
+  (void)queue_->wait([&] { return engine_.all_left(); }, deadline);
+}
+
+}  // namespace isthmus

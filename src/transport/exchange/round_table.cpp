@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/exchange/round_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/check.h"
+
+namespace isthmus {
+
+OpenRound* RoundTable::find(const SyncId& id) {
+  const auto found = rounds_.find(id);
+  return found == rounds_.end() ? nullptr : &found->second;
+}
+
+const OpenRound* RoundTable::find(const SyncId& id) const {
+  const auto found = rounds_.find(id);
+  return found == rounds_.end() ? nullptr : &found->second;
+}
+
+bool RoundTable::any_pending() const {
+  return std::ranges::any_of(rounds_, [](const auto& entry) { return entry.second.pending(); });
+}
+
+RoundPlace RoundTable::place(const SyncId& id) const {
+  const std::span<const std::uint32_t> shares = shares_.of(id);
+  const PeerExchangeOptions& exchange = options_.exchange;
+  return {.self = options_.self,
+          .members = options_.members,
+          .epoch = members_.membership().epoch_of(id.sent),
+          .closed_before = closed_before(),
+          .shares = {shares.begin(), shares.end()},
+          .table = exchange.table,
+          .groups = exchange.groups,
+          .chunk_bytes = exchange.chunk_bytes,
+          .live = members_.membership().members_of(id.sent),
+          .run_key = exchange.run_key,
+          .keeps_encoded = exchange.keeps_encoded,
+          .echoes = &members_.echoes()};
+}
+
+bool RoundTable::knows_shares(const SyncId& id) const {
+  return !options_.exchange.moves_shares || std::ranges::none_of(rounds_, [&](const auto& entry) {
+    return entry.first.fragment == id.fragment && entry.second.pending();
+  });
+}
+
+OpenRound& RoundTable::open(OpenRound round) {
+  const SyncId id = round.round.id();
+  ISTHMUS_CHECK(!rounds_.contains(id), id.fragment.value(), id.sent.value());
+  ISTHMUS_CHECK(!over(id), id.fragment.value(), id.sent.value());
+  ISTHMUS_CHECK(knows_shares(id), id.fragment.value(), id.sent.value());
+  if (id.sent > last_begun_) {
+    last_begun_ = id.sent;
+    finished_.clear();
+  }
+  return rounds_.emplace(id, std::move(round)).first->second;
+}
+
+bool RoundTable::over(const SyncId& id) const {
+  return id.sent < last_begun_ || finished_.contains(id) || (back_to_ && id.sent <= *back_to_);
+}
+
+std::int64_t RoundTable::closed_before() const {
+  std::int64_t step = last_begun_.value();
+  for (const auto& [id, open] : rounds_) {
+    if (!open.closed) {
+      step = std::min(step, id.sent.value());
+    }
+  }
+  return step;
+}
+
+void RoundTable::keep_early(const SyncId& id, Rank from, FrameBytes bytes) {
+  early_[id].emplace_back(from, std::move(bytes));
+}
+
+RoundTable::Early RoundTable::take_early(const SyncId& id) {
+  auto early = early_.extract(id);
+  return early ? std::move(early.mapped()) : Early();
+}
+
+std::vector<SyncId> RoundTable::drop_outdated_early() {
+  std::vector<SyncId> dropped;
+  std::erase_if(early_, [&](const auto& entry) {
+    const bool before = parse_frame(*entry.second.front().second)->header.epoch <
+                        members_.membership().epoch_of(entry.first.sent);
+    if (before) dropped.push_back(entry.first);
+    return before;
+  });
+  return dropped;
+}
+
+Expected<Reduced, ExchangeError> RoundTable::take(const SyncId& id) {
+  OpenRound& open = rounds_.at(id);
+  ISTHMUS_CHECK(!open.taken, id.fragment.value(), id.sent.value());
+  if (open.failure) {
+    return Unexpected<ExchangeError>(*open.failure);
+  }
+  ISTHMUS_CHECK(open.closed, id.fragment.value(), id.sent.value());
+  open.taken = true;
+  taken_last_ = id;
+  origin_ = {open.round.digest(), open.round.take_encoded()};
+  return open.round.take();
+}
+
+std::optional<std::pair<Digest128, EncodedResult>> RoundTable::origin_of(const SyncId& id) const {
+  return taken_last_ == id ? std::optional(origin_) : std::nullopt;
+}
+
+void RoundTable::forget_taken() {
+  std::erase_if(rounds_, [&](const auto& entry) {
+    const auto& [id, open] = entry;
+    const bool unneeded = open.commit || open.covered || members_.all_closed(id.sent);
+    if (!open.taken || !open.closed || !unneeded) {
+      return false;
+    }
+    if (id.sent == last_begun_) {
+      finished_.insert(id);
+    }
+    return true;
+  });
+}
+
+void RoundTable::roll_back_to(StepIndex step) {
+  finished_.clear();
+  last_begun_ = step;
+  back_to_ = step;
+}
+
+void RoundTable::end_all(const ExchangeError& error) {
+  ended_ = error;
+  for (auto& [id, open] : rounds_) {
+    if (open.pending()) open.failure = error;
+  }
+}
+
+}  // namespace isthmus

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// `run_in_process` of isthmus/transport.h with the exchange's options (an event sink, for example),
+// or over endpoints of any kind.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "isthmus/transport.h"
+#include "transport/exchange/peer_exchange.h"
+#include "transport/wire/transport.h"
+
+namespace isthmus {
+
+void run_in_process(int workers, const PeerExchangeOptions& options,
+                    const std::function<void(WorkerContext&)>& body);
+
+/// The same for all members of a group whose endpoints are here, each on a task of its own.
+/// Blocks until all have returned; the endpoints are closed then. THROWS: the first failure.
+void run_over(Runtime& runtime, const std::vector<std::unique_ptr<Transport>>& transports,
+              const PeerExchangeOptions& options, const std::function<void(WorkerContext&)>& body);
+
+}  // namespace isthmus

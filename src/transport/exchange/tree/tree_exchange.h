@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exchange along a ring or a tree (transport/exchange/tree/tree_plan.h), for benchmarks: the rounds
+// of runs go through PeerExchange, which has all that is left out here. Nothing is repeated, nobody
+// may come or go, one round is open at a time, and bytes move only inside `begin`, `poll` and
+// `wait`. What is alike: the cut into parts, which are passed on one by one, frames and their
+// checks, DONE with a digest to member 0, COMMIT to all.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/hash.h"
+#include "isthmus/runtime.h"
+#include "isthmus/transport.h"
+#include "transport/exchange/tree/tree_plan.h"
+#include "transport/wire/frame.h"
+#include "transport/wire/transport.h"
+
+namespace isthmus {
+
+class TreeExchange final : public Exchange {
+ public:
+  /// Borrows both for its life; closes the transport at its end. `shape` is equal on all members.
+  TreeExchange(Transport& transport, const Runtime& runtime, TreeShape shape);
+  ~TreeExchange() override;
+
+  [[nodiscard]] Rank self() const override { return transport_.self(); }
+  [[nodiscard]] int members() const override { return transport_.size(); }
+  [[nodiscard]] EncodeKey key(const SyncId& id) const override;
+  /// REQUIRES besides: no round is open; a weight of 1; a codec that is not sparse; no owner
+  /// residual. The contribution's kind is not looked at.
+  Ticket begin(Contribution contribution) override;
+  [[nodiscard]] bool poll(const Ticket& ticket) override;
+  /// RETURNS: kDeadlineExceeded, after which `wait` may be called again; kPeerLost for a member
+  /// whose frames are missing; kCorrupt for a frame that does not belong here; kDiverged.
+  [[nodiscard]] Expected<Reduced, ExchangeError> wait(const Ticket& ticket,
+                                                      Duration patience) override;
+  [[nodiscard]] ByteCounts bytes() const override { return sent_; }
+
+ private:
+  struct Round;
+
+  void send(Rank to, FrameBytes frame);
+  /// Takes in frames until the round is complete or `deadline`.
+  void take_frames(TimePoint deadline);
+  void take(const ReceivedFrame& received);
+  void take_sum(std::size_t part, const ReceivedFrame& received);
+  void take_mean(std::size_t part, const ReceivedFrame& received);
+  void take_done(Rank from, const Digest128& digest);
+  void take_loss(Rank peer);
+  /// All sums that `part` waits for are here.
+  void pass_on(std::size_t part);
+  void finish_part();
+  [[nodiscard]] FrameBytes frame_of(FrameKind kind, std::size_t part,
+                                    std::span<const std::byte> payload) const;
+  void fail(ExchangeError::Kind kind, Rank peer, std::string what);
+
+  Transport& transport_;
+  const Clock& clock_;
+  const TreeShape shape_;
+  std::unique_ptr<Round> round_;
+  /// Of the next round, from members who are through with this one. Nobody gets further: a result
+  /// needs everyone's contribution.
+  std::vector<ReceivedFrame> early_;
+  std::vector<Rank> lost_;
+  ByteCounts sent_;
+};
+
+}  // namespace isthmus

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The connections that this member dials: each one greets with HELLO and carries frames after
+// WELCOME. Refusals and handshakes that fail say why a peer cannot join. Part of LinkEngine.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "transport/links/link_member_keys.h"
+#include "transport/links/link_peers.h"
+#include "transport/links/link_presence.h"
+#include "transport/links/link_sending.h"
+#include "transport/links/link_strangers.h"
+
+namespace isthmus {
+
+class LinkGreeting {
+ public:
+  LinkGreeting(LinkPeers& all, const LinkStrangers& strangers, const LinkMemberKeys& keys,
+               LinkSending& sending, LinkPresence& presence)
+      : all_(all), strangers_(strangers), keys_(keys), sending_(sending), presence_(presence) {}
+
+  // What happens to dialled connections, as LinkEngine has it.
+  void stream_up(Rank rank, int stream, TimePoint now);
+  void stream_down(Rank rank, int stream, TimePoint now, const std::string& why);
+  void stream_trouble(Rank rank, int stream, LinkEvent::Kind kind, const std::string& what);
+  void handshake_failed(Rank rank, int stream, HandshakeFault fault);
+  void writable(Rank rank, int stream);
+
+  void greet(Rank rank, int stream, TimePoint now);
+  /// The connection counts as down, and what it carried goes again.
+  void drop(Rank rank, int stream, TimePoint now);
+  void drop_all(Rank rank, TimePoint now);
+  /// Heartbeat of the peer's connections: those that stand say what they carried, the others greet.
+  void beat(Rank rank, TimePoint now);
+  /// The peer has accepted the greeting.
+  void welcomed(Rank rank, const LinkHeader& header, std::span<const std::byte> body,
+                TimePoint now);
+  /// The peer has refused the greeting.
+  void refused(Rank rank, int stream, std::span<const std::byte> body);
+  /// The peer cannot join once a key mismatch has lasted long enough to be treated as permanent.
+  void settle_misfit(Rank rank, TimePoint now);
+
+ private:
+  /// Whether the process that answered is the one that this link is with.
+  bool answers_for(Rank rank, int stream, std::span<const std::byte> body, TimePoint now);
+  [[nodiscard]] std::string handshake_words(Rank rank, HandshakeFault fault) const;
+
+  LinkPeers& all_;
+  const LinkStrangers& strangers_;
+  const LinkMemberKeys& keys_;
+  LinkSending& sending_;
+  LinkPresence& presence_;
+};
+
+}  // namespace isthmus

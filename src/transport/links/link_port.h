@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a LinkEngine acts through: the connections of one member, its queue of frames, its log.
+// ZmqTransport implements the port over sockets; tests implement it without any.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "transport/links/link_message.h"
+#include "transport/links/network_transport.h"
+#include "transport/wire/loss_cause.h"
+
+namespace isthmus {
+
+/// Names an accepted connection. An id is unique while the process lives.
+using ConnectionId = std::string;
+
+/// Why a connection was not established, as far as this end of it can tell.
+enum class HandshakeFault {
+  kHungUp,        // no reason given: a dialler also sees this when the listener has the wrong key
+  kMechanism,     // one end has keys, the other has none
+  kKeyRefused,    // the listener does not know the dialler's key
+  kWrongAddress,  // the dialler expects another key than the listener's
+  kOther,
+};
+
+class LinkPort {
+ public:
+  virtual ~LinkPort() = default;
+  /// Sends over a dialled connection. RETURNS: false when the connection takes nothing now.
+  virtual bool to_stream(Rank peer, int stream, const LinkHeader& header, FrameBytes body) = 0;
+  /// Sends over an accepted connection. The message may be dropped.
+  virtual void to_connection(const ConnectionId& id, const LinkHeader& header, FrameBytes body) = 0;
+  /// Appends to the member's own queue.
+  virtual void deliver(Rank from, FrameBytes frame) = 0;
+  /// News for the member: the peer is gone, or stands as a new process. The two calls alternate.
+  virtual void lost(Rank peer, LossCause cause, const std::string& why) = 0;
+  virtual void back(Rank peer) = 0;
+  /// Ends the connections dialled to the peer; `dial_again` begins new ones in their place. Both
+  /// may happen later: until then the old connections may bring and take messages.
+  virtual void hang_up(Rank peer) = 0;
+  virtual void dial_again(Rank peer) = 0;
+  /// Dials more connections to the peer, until there are `streams`.
+  virtual void dial_more(Rank peer, int streams) = 0;
+  /// Whose keys count from now on, by member.
+  virtual void keys_changed(const std::vector<std::string>& /*members*/) {}
+  virtual void event(const LinkEvent& event) = 0;
+};
+
+}  // namespace isthmus

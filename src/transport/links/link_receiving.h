@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames that arrive: they are put in order, handed to the owner, and acknowledged when the owner
+// has taken them. Part of LinkEngine.
+#pragma once
+
+#include "transport/links/link_connections.h"
+#include "transport/links/link_peers.h"
+
+namespace isthmus {
+
+class LinkReceiving {
+ public:
+  LinkReceiving(LinkPeers& all, LinkConnections& connections)
+      : all_(all), connections_(connections) {}
+
+  /// Takes frame `number` of the link. RETURNS: false when the frame exceeds the window.
+  [[nodiscard]] bool take_frame(Rank from, std::uint64_t number, FrameBytes frame);
+  /// Hands out the frames that came before the peer had joined.
+  void hand_out_early(Rank from);
+  /// The owner has taken a frame of so many bytes.
+  void count_taken(Rank from, std::size_t frame_bytes);
+
+ private:
+  void hand_out(Rank from, FrameBytes frame);
+
+  LinkPeers& all_;
+  LinkConnections& connections_;
+};
+
+}  // namespace isthmus

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/links/tcp/tcp_connection.h"
+
+#include <linux/tcp.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace isthmus {
+
+std::optional<Duration> round_trip(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  constexpr std::size_t kNeeded = offsetof(tcp_info, tcpi_min_rtt) + sizeof info.tcpi_min_rtt;
+  if (fd < 0 || ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || size < kNeeded) {
+    return std::nullopt;
+  }
+  // The kernel says 0 or all ones as long as nothing was acknowledged.
+  if (info.tcpi_rtt == 0 || info.tcpi_min_rtt == ~__u32{0}) return std::nullopt;
+  return std::chrono::microseconds(info.tcpi_min_rtt);
+}
+
+bool pace_connection(int fd, Duration far) {
+  const std::optional<Duration> trip = round_trip(fd);
+  if (!trip || *trip <= far) return false;
+  const auto set = [fd](int level, int option, const auto& value) {
+    return ::setsockopt(fd, level, option, &value, sizeof value) == 0;
+  };
+  // Any bound on the rate has the kernel space packets, by 1.2 windows a round trip; this one is
+  // beyond what a connection reaches.
+  constexpr std::uint64_t kNoBound = std::uint64_t{1} << 40;
+  const bool paced = set(SOL_SOCKET, SO_MAX_PACING_RATE, kNoBound);
+  return set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsentBytes) && paced;
+}
+
+void receive_little(int fd) {
+  constexpr int kBytes = 64 << 10;
+  (void)::setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &kBytes, sizeof kBytes);
+}
+
+void watch_connection(int fd, Duration dead_after) {
+  const auto set = [fd](int level, int option, int value) {
+    (void)::setsockopt(fd, level, option, &value, sizeof value);
+  };
+  const auto ms = std::chrono::ceil<std::chrono::milliseconds>(dead_after).count();
+  const auto s = std::chrono::ceil<std::chrono::seconds>(dead_after).count();
+  constexpr int kProbes = 3;
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(ms));
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, static_cast<int>(std::max<std::int64_t>(s / kProbes, 1)));
+  set(IPPROTO_TCP, TCP_KEEPINTVL, static_cast<int>(std::max<std::int64_t>(s / kProbes, 1)));
+  set(IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+}
+
+}  // namespace isthmus

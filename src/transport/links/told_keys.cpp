@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/links/told_keys.h"
+
+#include <utility>
+
+namespace isthmus {
+
+ToldKeys::ToldKeys(Runtime& runtime) : queue_(runtime.make_wait_queue()) {}
+
+void ToldKeys::set(std::vector<std::string> members) {
+  queue_->update([&] {
+    ++told_.version;
+    told_.members = std::move(members);
+  });
+}
+
+ToldKeys::Told ToldKeys::told() const {
+  Told now;
+  queue_->update([&] { now = told_; });
+  return now;
+}
+
+std::uint64_t ToldKeys::version() const {
+  std::uint64_t now = 0;
+  queue_->update([&] { now = told_.version; });
+  return now;
+}
+
+std::vector<Rank> with_keys(const std::vector<std::string>& keys) {
+  std::vector<Rank> these;
+  for (std::size_t member = 0; member < keys.size(); ++member) {
+    if (!keys[member].empty()) these.emplace_back(static_cast<int>(member));
+  }
+  return these;
+}
+
+std::shared_ptr<const ToldKeys> told_keys_of(const NetworkTransport& transport) {
+  const auto* hears = dynamic_cast<const HearsKeys*>(&transport);
+  return hears == nullptr ? nullptr : hears->told_keys();
+}
+
+std::string key_now(const ToldKeys* told, const MemberOptions& options, Rank member) {
+  const auto place = static_cast<std::size_t>(member.value());
+  if (told != nullptr) {
+    if (const ToldKeys::Told now = told->told(); now.version > 0) return now.members.at(place);
+  }
+  return options.member_keys.at(place);
+}
+
+}  // namespace isthmus

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whose keys count now, where a hub says so (MemberOptions::keys_from): written by a member's
+// transport, read by the relay and the relayed links of the same process, which share it. Any
+// thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "isthmus/runtime.h"
+#include "transport/links/network_transport.h"
+
+namespace isthmus {
+
+class ToldKeys {
+ public:
+  explicit ToldKeys(Runtime& runtime);
+
+  /// By member; empty: nobody is let in there.
+  void set(std::vector<std::string> members);
+  struct Told {
+    std::uint64_t version = 0;  // grows with every `set`; 0: nothing has been said
+    std::vector<std::string> members;
+  };
+  [[nodiscard]] Told told() const;
+  [[nodiscard]] std::uint64_t version() const;
+
+ private:
+  std::unique_ptr<WaitQueue> queue_;
+  Told told_;  // under queue_'s lock
+};
+
+/// Members that have a key in `keys`, by member.
+[[nodiscard]] std::vector<Rank> with_keys(const std::vector<std::string>& keys);
+
+/// A transport that is told keys.
+class HearsKeys {
+ public:
+  virtual ~HearsKeys() = default;
+  [[nodiscard]] virtual std::shared_ptr<const ToldKeys> told_keys() const = 0;
+};
+/// Of `transport`; null where it is told none.
+[[nodiscard]] std::shared_ptr<const ToldKeys> told_keys_of(const NetworkTransport& transport);
+
+/// The key by which a relay and who calls it know a member now: as told, or else by the options;
+/// empty: it is to be told yet. `told` may be null.
+[[nodiscard]] std::string key_now(const ToldKeys* told, const MemberOptions& options, Rank member);
+
+}  // namespace isthmus

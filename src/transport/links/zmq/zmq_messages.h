@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// ZeroMQ's messages as the links use them: frames lent and kept without a copy, whole multipart
+// messages, news of a monitor. For the files that know ZeroMQ.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+#include <zmq.hpp>
+
+#include "transport/wire/transport.h"
+
+namespace isthmus {
+
+[[nodiscard]] std::span<const std::byte> message_bytes(const zmq::message_t& message);
+
+/// A big frame in a row is lent to ZeroMQ, another one copied. Null: an empty message.
+[[nodiscard]] zmq::message_t message_of(const FrameBytes& body);
+
+/// A frame whose bytes stay where ZeroMQ has put them. Null, and `message` as it was, where it is
+/// so small that a copy is cheaper.
+[[nodiscard]] FrameBytes kept_message(zmq::message_t& message);
+
+/// All parts of the next message, or nothing. Parts beyond the third are dropped.
+[[nodiscard]] std::optional<std::vector<zmq::message_t>> next_message(zmq::socket_t& socket);
+
+struct News {
+  std::uint16_t kind = 0;  // ZMQ_EVENT_...
+  std::uint32_t value = 0;
+};
+[[nodiscard]] std::optional<News> next_event(zmq::socket_t& monitor);
+
+}  // namespace isthmus

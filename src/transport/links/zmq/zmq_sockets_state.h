@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// What ZmqSockets holds. For its own files.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+#include <zmq.hpp>
+
+#include "transport/links/relay/link_allowance.h"
+#include "transport/links/zmq/zmq_admission.h"
+#include "transport/links/zmq/zmq_sockets.h"
+#include "transport/links/zmq/zmq_watched.h"
+
+namespace isthmus {
+
+/// Of a handshake, as news.
+inline constexpr int kHandshakeFailed = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                                        ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+                                        ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+inline constexpr Duration kRedialAfter = std::chrono::seconds(1);
+
+struct ZmqSockets::State {
+  explicit State(const MemberOptions& given) : options(given) {}
+
+  /// One that tries a way (`tries`) finds out by itself whether that is still there.
+  std::unique_ptr<Watched> dial(Rank peer, const std::string& address, bool tries = false);
+  /// In the place of one that has ended; for want of a file or socket it is tried again later.
+  void redial(std::unique_ptr<Watched>& link, Rank peer, const std::string& address, bool tries,
+              TimePoint now);
+  void dial_ended_again(TimePoint now);
+  std::unique_ptr<Watched> watch(zmq::socket_t socket) {
+    return std::make_unique<Watched>(context, std::move(socket),
+                                     fmt::format("inproc://monitor-{}", monitors++));
+  }
+  /// What came of a connection that was dialled.
+  void take_news(LinkEngine& engine, Rank peer, int stream, Watched& link,
+                 const std::function<TimePoint()>& now);
+  /// What came of connections that try another way.
+  void take_news_beside(TimePoint now);
+  [[nodiscard]] Duration far_of(Rank peer) const {
+    const bool passed_on = around[static_cast<std::size_t>(peer.value())];
+    return passed_on || is_relayed(options, peer) ? Duration{0} : options.far;
+  }
+  template <typename Visit>
+  void for_each_dialled(const Visit& visit) {
+    for (std::size_t peer = 0; peer < dialled.size(); ++peer) {
+      for (std::size_t k = 0; k < dialled[peer].size(); ++k) {
+        visit(Rank(static_cast<int>(peer)), static_cast<int>(k), *dialled[peer][k]);
+      }
+    }
+  }
+
+  /// Where somebody says whose keys count: of the connection that this came on.
+  void note_key(const std::string& key, zmq::message_t& message);
+  /// Those with keys that count no more. ZeroMQ ends none by itself.
+  void end_uncounted();
+  [[nodiscard]] bool may_dial(Rank peer) const {
+    return !options.keys || !keys[static_cast<std::size_t>(peer.value())].empty();
+  }
+  /// Takes a guest's question, unless it says something else, or too much.
+  void hear_guest(const std::string& guest, const std::vector<zmq::message_t>& parts,
+                  TimePoint now);
+
+  const MemberOptions options;
+  const LinkAllowance allowance = link_allowance(options);
+  zmq::context_t context{1, allowance.sockets};  // destroyed after all sockets
+  std::optional<ZmqAdmission> admission;         // with keys
+  int monitors = 0;
+  zmq::socket_t wake_in{context, zmq::socket_type::pair};
+  zmq::socket_t wake_out{context, zmq::socket_type::pair};
+  std::unique_ptr<Watched> router;
+  std::vector<std::vector<std::unique_ptr<Watched>>> dialled;  // by peer
+  std::vector<std::string> addresses;                          // of those, by peer
+  std::vector<bool> around;                                    // ... by way of a relay
+  std::vector<std::string> keys;                               // of those that have one, by peer
+  std::map<int, std::string> opened;  // by file of a connection, the key it came with
+  /// Of who holds an invitation, by its key: one question each, however many ask with it.
+  struct Guest {
+    std::string connection;
+    std::vector<std::byte> request;  // not answered yet
+    TimePoint next{};                // question: not before
+  };
+  std::map<std::string, Guest> guests;
+  struct Beside {
+    std::string address;
+    std::unique_ptr<Watched> link;
+    std::optional<TimePoint> stands_since;
+  };
+  std::map<int, Beside> beside;  // by peer
+  std::string endpoint;
+};
+
+}  // namespace isthmus

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// One member's queue of incoming frames and of news about peers that are lost or come back, in the
+// order of arrival.
+// Shared by the transports that live in one process. Any task may call it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "isthmus/runtime.h"
+#include "transport/wire/transport.h"
+
+namespace isthmus {
+
+class Mailbox {
+ public:
+  /// `runtime` is borrowed and outlives the box; `peers`: members of the group, owner included.
+  Mailbox(Runtime& runtime, int peers);
+
+  /// Appends a frame. Dropped when the box is closed or `from` has been marked lost.
+  void deliver(Rank from, FrameBytes frame);
+  /// Tells the owner, once and after the frames delivered before, that `peer` is gone.
+  void mark_lost(Rank peer);
+  /// ... that `peer` stands again: what is delivered from now on comes after this news.
+  void mark_back(Rank peer);
+  /// `peer` is not there yet: nothing of it counts before `mark_back`. No news for the owner.
+  void expect(Rank peer);
+  /// From now on `receive` returns kClosed.
+  void close();
+  /// As Transport::receive.
+  [[nodiscard]] Expected<ReceivedFrame, TransportError> receive(TimePoint deadline);
+  [[nodiscard]] WaitQueue& queue() { return *queue_; }
+
+ private:
+  std::unique_ptr<WaitQueue> queue_;
+  // All below belong to `queue_`'s lock.
+  struct Item {
+    ReceivedFrame frame;  // no bytes: news of `from`
+    bool back = false;    // it stands again; otherwise it is lost
+  };
+  std::deque<Item> items_;
+  std::vector<bool> lost_;
+  std::vector<std::uint64_t> returns_;  // by peer
+  bool closed_ = false;
+};
+
+}  // namespace isthmus

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Frames of one member, written down as they come and go (frame_record.h), for whoever wants to
+// know afterwards why a round took long. A task of its own writes, so nothing else waits for the
+// disk, and no bit of a run depends on it: what a slow disk leaves waiting beyond some megabytes is
+// left out and counted, what cannot be written ends the recording with a warning, never the run.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/storage.h"
+#include "isthmus/runtime.h"
+#include "transport/wire/frame_record.h"
+#include "transport/wire/transport.h"
+
+namespace isthmus {
+
+/// What the file and the one before it may have together. When FILE has half of it, it becomes
+/// FILE.old and a new one begins, so what is kept are the last 1.4 million records at least.
+inline constexpr std::uint64_t kRecordingBytes = std::uint64_t{128} << 20;
+
+/// Bytes of records that wait for the disk; the one write under way has as many at most.
+inline constexpr std::size_t kMostWaitingRecords = std::size_t{4} << 20;
+
+/// FILE.old
+[[nodiscard]] std::filesystem::path older_recording(const std::filesystem::path& file);
+
+class FrameRecorder {
+ public:
+  struct Options {
+    std::filesystem::path file;
+    RecordingHead head;
+    std::uint64_t limit = kRecordingBytes;
+    std::size_t most_waiting = kMostWaitingRecords;
+  };
+  /// Borrows both. A recording that is there becomes FILE.old. THROWS: ConfigError where FILE or
+  /// FILE.old is there and is no recording; SystemError when the disk refuses.
+  FrameRecorder(Storage& storage, Runtime& runtime, Options options);
+  /// Writes what is left; blocks until it is written.
+  ~FrameRecorder();
+  FrameRecorder(const FrameRecorder&) = delete;
+  FrameRecorder& operator=(const FrameRecorder&) = delete;
+
+  /// Any task; never waits for the disk. What is no frame of this version is passed over.
+  void record(FrameEvent event, Rank peer, int stream, std::span<const std::byte> frame);
+
+ private:
+  void begin_file();
+  void write_what_waits();
+  void write(std::span<const std::byte> records);
+
+  Storage& storage_;
+  Runtime& runtime_;
+  const Options options_;
+  const TimePoint begin_;
+  // Of the task that writes, and before it begins:
+  std::unique_ptr<WritableFile> file_;
+  std::uint64_t written_ = 0;  // to this file
+
+  std::unique_ptr<WaitQueue> queue_;
+  // Under queue_'s lock:
+  std::vector<std::byte> waiting_;
+  std::uint32_t left_out_ = 0;  // since what waits last
+  bool told_ = false;           // that some are left out
+  bool refused_ = false;        // by the disk: nothing is recorded any more
+  bool ends_ = false;
+
+  std::unique_ptr<Task> task_;
+};
+
+/// In front of any transport: what is handed to it and taken from it.
+class RecordingTransport final : public Transport {
+ public:
+  /// Borrows both.
+  RecordingTransport(Transport& below, FrameRecorder& recorder)
+      : below_(below), recorder_(recorder) {}
+
+  [[nodiscard]] Rank self() const override { return below_.self(); }
+  [[nodiscard]] int size() const override { return below_.size(); }
+  void send(Rank to, FrameBytes frame) override {
+    recorder_.record(FrameEvent::kQueued, to, -1, *frame);
+    below_.send(to, std::move(frame));
+  }
+  [[nodiscard]] Expected<ReceivedFrame, TransportError> receive(TimePoint deadline) override {
+    Expected<ReceivedFrame, TransportError> received = below_.receive(deadline);
+    if (received) recorder_.record(FrameEvent::kTaken, received->from, -1, *received->bytes);
+    return received;
+  }
+  void close() override { below_.close(); }
+
+ private:
+  Transport& below_;
+  FrameRecorder& recorder_;
+};
+
+}  // namespace isthmus

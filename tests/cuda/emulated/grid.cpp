@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a grid: blocks in order, a block's threads as fibers that change at barriers and exchanges.
+#include <ucontext.h>
+
+#include <csetjmp>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "tests/cuda/emulated/simt.h"
+
+namespace isthmus::cuda::emulated {
+namespace {
+
+constexpr std::size_t kStackBytes = 128 << 10;
+constexpr unsigned kMostThreads = 1024;
+constexpr unsigned kLanes = 32;
+
+struct Warp {
+  std::uint64_t generation = 0;
+  unsigned arrived = 0, live = 0;
+  alignas(kSlotBytes) Slot slots[2][kLanes];
+};
+
+struct Copy {
+  void* to;
+  const void* from;
+  bool inside;
+};
+
+struct Fiber {
+  std::unique_ptr<std::byte[]> stack;
+  ucontext_t start;
+  jmp_buf place;
+  bool begun = false;
+  bool done = true;
+  dim3 index;
+  const std::uint64_t* waits_for = nullptr;  // runs again once this is no longer `while_it_is`
+  std::uint64_t while_it_is = 0;
+  std::deque<std::vector<Copy>> copies;  // groups, the last one open
+};
+
+struct Machine {
+  std::vector<Fiber> fibers = std::vector<Fiber>(kMostThreads);
+  Warp warps[kMostThreads / kLanes];
+  std::vector<std::byte> shared;
+  const std::function<void()>* kernel = nullptr;
+  unsigned threads = 0, live = 0, arrived = 0, current = 0;
+  std::uint64_t barrier = 0;
+  std::uint64_t seed = 0;
+  bool progress = false;
+  jmp_buf scheduler;
+  ucontext_t scheduler_start;
+};
+
+Machine& machine() {
+  static Machine* const m = new Machine;  // fibers may outlive static destructors
+  return *m;
+}
+
+[[noreturn]] void fail(const char* what) {
+  const dim3 b = blockIdx, t = threadIdx;
+  std::fprintf(stderr, "emulated kernel: %s, at block (%u, %u, %u), thread (%u, %u, %u)\n", what,
+               b.x, b.y, b.z, t.x, t.y, t.z);
+  std::abort();
+}
+
+void yield() {
+  Machine& m = machine();
+  Fiber& self = m.fibers[m.current];
+  if (_setjmp(self.place) == 0) _longjmp(m.scheduler, 1);
+}
+
+void wait_while(const std::uint64_t& generation, std::uint64_t value) {
+  Fiber& self = machine().fibers[machine().current];
+  self.waits_for = &generation;
+  self.while_it_is = value;
+  yield();
+}
+
+void fiber_main() {
+  for (;;) {
+    Machine& m = machine();
+    try {
+      (*m.kernel)();
+    } catch (...) {
+      fail("an exception");
+    }
+    m.fibers[m.current].done = true;
+    --m.live;
+    --m.warps[m.current / kLanes].live;
+    m.progress = true;
+    yield();
+  }
+}
+
+void enter(Fiber& fiber) {
+  Machine& m = machine();
+  if (_setjmp(m.scheduler) != 0) return;
+  if (fiber.begun) _longjmp(fiber.place, 1);
+  fiber.begun = true;
+  fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
+  getcontext(&fiber.start);
+  fiber.start.uc_stack.ss_sp = fiber.stack.get();
+  fiber.start.uc_stack.ss_size = kStackBytes;
+  fiber.start.uc_link = nullptr;
+  makecontext(&fiber.start, fiber_main, 0);
+  setcontext(&fiber.start);
+}
+
+std::uint64_t mixed(std::uint64_t x) {  // splitmix64
+  x += 0x9E3779B97F4A7C15;
+  x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9;
+  x = (x ^ x >> 27) * 0x94D049BB133111EB;
+  return x ^ x >> 31;
+}
+
+void run_block(std::vector<unsigned>& order) {
+  Machine& m = machine();
+  for (unsigned i = 0; m.seed != 0 && i + 1 < m.threads; ++i) {
+    m.seed = mixed(m.seed);
+    std::swap(order[i], order[i + m.seed % (m.threads - i)]);
+  }
+  std::memset(m.shared.data(), 0xFF, m.shared.size());
+  m.live = m.threads;
+  m.arrived = 0;
+  for (unsigned w = 0; w < m.threads / kLanes; ++w) {
+    m.warps[w].arrived = 0;
+    m.warps[w].live = kLanes;
+  }
+  for (unsigned t = 0; t < m.threads; ++t) {
+    Fiber& fiber = m.fibers[t];
+    fiber.done = false;
+    fiber.waits_for = nullptr;
+    fiber.copies.assign(1, {});
+    fiber.index = dim3(t % blockDim.x, t / blockDim.x % blockDim.y, t / (blockDim.x * blockDim.y));
+  }
+  while (m.live > 0) {
+    m.progress = false;
+    for (const unsigned t : order) {
+      Fiber& fiber = m.fibers[t];
+      if (fiber.done || (fiber.waits_for != nullptr && *fiber.waits_for == fiber.while_it_is)) {
+        continue;
+      }
+      fiber.waits_for = nullptr;
+      m.current = t;
+      threadIdx = fiber.index;
+      m.progress = true;
+      enter(fiber);
+    }
+    if (!m.progress) fail("threads wait for a barrier or exchange that others never reach");
+  }
+}
+
+}  // namespace
+
+void set_thread_order(std::uint64_t seed) { machine().seed = seed; }
+
+void run_grid(const LaunchShape& shape, const std::function<void()>& kernel) {
+  Machine& m = machine();
+  gridDim = shape.blocks;
+  blockDim = shape.threads;
+  m.kernel = &kernel;
+  m.threads = blockDim.x * blockDim.y * blockDim.z;
+  threadIdx = {};
+  if (m.threads == 0 || m.threads % kLanes != 0 || m.threads > kMostThreads) {
+    fail("a block must have 32 to 1024 threads, in full warps");
+  }
+  if (gridDim.x == 0 || gridDim.y == 0 || gridDim.z == 0 || gridDim.y > 65535 ||
+      gridDim.z > 65535) {
+    fail("a grid must have 1 to 65535 blocks in y and z, and one in x at least");
+  }
+  m.shared.resize(shape.shared_bytes + 128);
+  std::vector<unsigned> order(m.threads);
+  std::iota(order.begin(), order.end(), 0u);
+  for (unsigned z = 0; z < gridDim.z; ++z) {
+    for (unsigned y = 0; y < gridDim.y; ++y) {
+      for (unsigned x = 0; x < gridDim.x; ++x) {
+        blockIdx.x = x, blockIdx.y = y, blockIdx.z = z;
+        run_block(order);
+      }
+    }
+  }
+}
+
+void* dynamic_shared() {
+  std::vector<std::byte>& shared = machine().shared;
+  void* start = shared.data();
+  std::size_t space = shared.size();
+  return std::align(128, 0, start, space);
+}
+
+void sync_threads() {
+  Machine& m = machine();
+  if (m.live != m.threads) fail("__syncthreads after a thread has returned");
+  if (++m.arrived == m.threads) {
+    m.arrived = 0;
+    ++m.barrier;
+    return;
+  }
+  wait_while(m.barrier, m.barrier);
+}
+
+int lane() { return static_cast<int>(machine().current % kLanes); }
+
+const Slot* exchange(const void* value, std::size_t bytes) {
+  Machine& m = machine();
+  Warp& warp = m.warps[m.current / kLanes];
+  if (warp.live != kLanes) fail("an exchange in a warp of which lanes have returned");
+  const std::uint64_t generation = warp.generation;
+  const Slot* const slots = warp.slots[generation % 2];
+  std::memcpy(warp.slots[generation % 2][m.current % kLanes], value, bytes);
+  if (++warp.arrived == kLanes) {
+    warp.arrived = 0;
+    ++warp.generation;
+  } else {
+    wait_while(warp.generation, generation);
+  }
+  return slots;
+}
+
+void queue_copy(void* shared, const void* from, bool inside) {
+  std::memset(shared, 0xFF, 16);
+  machine().fibers[machine().current].copies.back().push_back({shared, from, inside});
+}
+
+void commit_copies() { machine().fibers[machine().current].copies.emplace_back(); }
+
+void wait_copies(int pending) {
+  std::deque<std::vector<Copy>>& groups = machine().fibers[machine().current].copies;
+  while (groups.size() > static_cast<std::size_t>(pending) + 1) {
+    for (const Copy& copy : groups.front()) {
+      if (copy.inside) {
+        std::memcpy(copy.to, copy.from, 16);
+      } else {
+        std::memset(copy.to, 0, 16);
+      }
+    }
+    groups.pop_front();
+  }
+}
+
+}  // namespace isthmus::cuda::emulated
+
+namespace isthmus::cuda {
+namespace {
+float low(std::uint32_t pair) { return __uint_as_float(pair << 16); }
+float high(std::uint32_t pair) { return __uint_as_float(pair & 0xFFFF0000u); }
+
+void matrices(std::uint32_t (&r)[4], const void* row, bool transposed) {
+  const emulated::Slot* const rows = emulated::give(row);
+  const int lane = emulated::lane();
+  const int i = lane / 4, j = lane % 4 * 2;  // a lane holds (i, j) and (i, j + 1) of each matrix
+  for (int matrix = 0; matrix < 4; ++matrix) {
+    const auto value = [&](int at_row, int at_column) -> std::uint32_t {
+      const auto* line = emulated::given<const std::uint16_t*>(rows, 8 * matrix + at_row);
+      return line[at_column];
+    };
+    r[matrix] =
+        transposed ? value(j, i) | value(j + 1, i) << 16 : value(i, j) | value(i, j + 1) << 16;
+  }
+}
+}  // namespace
+
+void mma_16x8x16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  struct Operands {
+    std::uint32_t a[4], b[2];
+  };
+  Operands own;
+  std::memcpy(own.a, a, sizeof a);
+  std::memcpy(own.b, b, sizeof b);
+  const emulated::Slot* const all = emulated::give(own);
+  const int lane = emulated::lane();
+  // a[0]: row g, columns 2t, 2t+1; a[1]: row g+8; a[2], a[3]: the same rows, columns + 8, where a
+  // lane is 4 g + t. b[0]: rows 2t, 2t+1 of column g; b[1]: rows + 8.
+  const auto of_a = [&](int row, int k) {
+    const auto& from = emulated::given<Operands>(all, row % 8 * 4 + k % 8 / 2);
+    const std::uint32_t pair = from.a[row / 8 + k / 8 * 2];
+    return k % 2 == 0 ? low(pair) : high(pair);
+  };
+  const auto of_b = [&](int k, int column) {
+    const auto& from = emulated::given<Operands>(all, column * 4 + k % 8 / 2);
+    const std::uint32_t pair = from.b[k / 8];
+    return k % 2 == 0 ? low(pair) : high(pair);
+  };
+  for (int e = 0; e < 4; ++e) {
+    const int row = lane / 4 + e / 2 * 8;
+    const int column = lane % 4 * 2 + e % 2;
+    float sum = d[e];
+    for (int k = 0; k < 16; ++k) sum += of_a(row, k) * of_b(k, column);
+    d[e] = sum;
+  }
+}
+
+void check_aligned(const void* at, std::size_t bytes) {
+  if (reinterpret_cast<std::uintptr_t>(at) % bytes != 0) {
+    emulated::fail("a vector access that is not aligned to its size");
+  }
+}
+
+void load_matrices(std::uint32_t (&r)[4], const void* row) { matrices(r, row, false); }
+void load_matrices_transposed(std::uint32_t (&r)[4], const void* row) { matrices(r, row, true); }
+
+}  // namespace isthmus::cuda
