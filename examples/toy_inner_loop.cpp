@@ -274,7 +274,7 @@ void run(const Arguments& arguments, WorkerContext& context, std::mutex& termina
     const std::scoped_lock lock(terminal);
     if (arguments.json) {
       print_values(context.rank.value(), step, inner, *strategy);
-    } else if (context.rank == Rank(0) && is_sine &&
+    } else if (context.rank == WorkerId(0) && is_sine &&
                step % std::max(arguments.steps / 10, 1) == 0) {
       std::printf("%6d  %12.6f  %16.6f  %12llu\n", step, loss, sine.error_of(*strategy),
                   static_cast<unsigned long long>(context.exchange.bytes().payload));

@@ -63,7 +63,7 @@ void talk(std::span<const std::byte> input, bool elastic, bool moves_shares) {
   const std::shared_ptr<const Codec> codec = make_codec("int8:256");
   // Member 0 decides who is there, member 1 is told; frames come from the other two.
   const int self = elastic ? 1 : 0;
-  ExchangeEngine engine({.self = Rank(self),
+  ExchangeEngine engine({.self = WorkerId(self),
                          .members = 3,
                          .exchange = {.elastic = elastic, .moves_shares = moves_shares}});
   const SyncId ids[] = {
@@ -84,7 +84,7 @@ void talk(std::span<const std::byte> input, bool elastic, bool moves_shares) {
   }
   TimePoint now{};
   while (input.size() >= 3) {
-    const Rank from((self + 1 + std::to_integer<int>(input[0]) % 2) % 3);
+    const WorkerId from((self + 1 + std::to_integer<int>(input[0]) % 2) % 3);
     const std::size_t length =
         std::min(input.size() - 3, std::to_integer<std::size_t>(input[1]) +
                                        256 * std::to_integer<std::size_t>(input[2]));

@@ -47,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::span<const std::byte> bytes = std::as_bytes(std::span(data, size));
   read(bytes);
   std::vector<std::byte> file =
-      write_head({.self = Rank(0), .started_ms = 1, .names = {"east", "west"}});
+      write_head({.self = WorkerId(0), .started_ms = 1, .names = {"east", "west"}});
   const std::size_t head = file.size();
   file.insert(file.end(), bytes.begin(), bytes.end());
   for (std::size_t at = head; at + kFrameRecordBytes <= file.size(); at += kFrameRecordBytes) {

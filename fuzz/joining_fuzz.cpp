@@ -34,10 +34,10 @@ void fetch_state(std::span<const std::byte> state) {
   }
   std::ranges::sort(borders);
   const PieceTable table = cut_pieces(state, borders);
-  PieceFetch fetch(table, Rank(0), {.part_bytes = 16});
+  PieceFetch fetch(table, WorkerId(0), {.part_bytes = 16});
   std::vector<bool> some(table.size());
   for (std::size_t k = 0; k < some.size(); ++k) some[k] = k % 3 != 0;
-  fetch.add(Rank(1), some);
+  fetch.add(WorkerId(1), some);
   std::deque<PieceFetch::Ask> asked;
   TimePoint now;
   for (std::size_t k = 0; !fetch.complete(); ++k) {
@@ -71,7 +71,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (!std::ranges::equal(write_table(*table), bytes)) std::abort();
     if (table_bytes(*table) <= 1 << 20) {  // a state of zeros, of which no piece is likely to hold
       const std::vector<std::byte> zeros(1 << 20);
-      PieceFetch fetch(*table, Rank(0));
+      PieceFetch fetch(*table, WorkerId(0));
       for (int k = 0; k < 100; ++k) {
         for (const PieceFetch::Ask& ask : fetch.ask(TimePoint())) {
           check_asked(*table, ask);

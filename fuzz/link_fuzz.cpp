@@ -49,12 +49,12 @@ class Talk {
   }
 
  private:
-  Rank peer() {
+  WorkerId peer() {
     const int other = in_.below(options_.members - 1);
-    return Rank(other < options_.self.value() ? other : other + 1);
+    return WorkerId(other < options_.self.value() ? other : other + 1);
   }
-  int stream_of(Rank peer) { return in_.below(engine_->streams_dialled(peer)); }
-  [[nodiscard]] bool has_key(Rank rank) const { return port_.has_key(rank); }
+  int stream_of(WorkerId peer) { return in_.below(engine_->streams_dialled(peer)); }
+  [[nodiscard]] bool has_key(WorkerId rank) const { return port_.has_key(rank); }
 
   void step() {
     switch (in_.below(20)) {
@@ -80,13 +80,13 @@ class Talk {
       case 11:
         return engine_->use_streams(peer(), 1 + in_.below(most_streams(options_)));
       case 12: {
-        const Rank to = peer();
+        const WorkerId to = peer();
         const int stream = stream_of(to);
         port_.at(to, stream).full = false;
         return engine_->writable(to, stream);
       }
       case 13: {
-        const Rank to = peer();
+        const WorkerId to = peer();
         port_.at(to, stream_of(to)).full = true;
         return;
       }
@@ -114,7 +114,7 @@ class Talk {
   }
 
   /// A peer's process greets on all its connections and welcomes all that it was greeted on.
-  void meet(Rank from, int life) {
+  void meet(WorkerId from, int life) {
     for (int k = 0; k < options_.streams; ++k) {
       const auto body = write_hello(hello_of(from, life));
       say(connection_of(from, k),
@@ -134,10 +134,10 @@ class Talk {
              write_incarnation(process_of(from.value(), life)));
     }
   }
-  static ConnectionId connection_of(Rank from, int stream) {
+  static ConnectionId connection_of(WorkerId from, int stream) {
     return fmt::format("{} {}", from.value(), stream);
   }
-  [[nodiscard]] Hello hello_of(Rank from, int life) const {
+  [[nodiscard]] Hello hello_of(WorkerId from, int life) const {
     return {.protocol = kFrameVersion,
             .members = options_.members,
             .from = from,
@@ -151,7 +151,7 @@ class Talk {
             .name = "peer"};
   }
 
-  std::vector<std::byte> hello_body(Rank from, int life) {
+  std::vector<std::byte> hello_body(WorkerId from, int life) {
     Hello hello = hello_of(from, life);
     switch (in_.below(24)) {
       case 1:
@@ -161,10 +161,10 @@ class Talk {
         hello.members = in_.byte();
         break;
       case 3:
-        hello.from = Rank(in_.byte());
+        hello.from = WorkerId(in_.byte());
         break;
       case 4:
-        hello.to = Rank(in_.byte());
+        hello.to = WorkerId(in_.byte());
         break;
       case 5:
         hello.streams = in_.byte();
@@ -196,14 +196,14 @@ class Talk {
     KeyTable table{.version = in_.number(), .members = {}, .guests = {}};
     for (int member = 0; member < options_.members; ++member) {
       const int which = in_.below(4);
-      const bool sure = own && Rank(member) == options_.self;
+      const bool sure = own && WorkerId(member) == options_.self;
       table.members.push_back(
           which == 1 && !sure ? "" : key_of(which == 2 && !sure ? member + 50 : member));
     }
     return table;
   }
 
-  std::vector<std::byte> body_of(LinkKind kind, Rank from, int life, std::uint64_t number) {
+  std::vector<std::byte> body_of(LinkKind kind, WorkerId from, int life, std::uint64_t number) {
     if (kind == LinkKind::kData) {  // frames of a link are what the links are asked about
       return numbered_frame(number, std::size_t{in_.byte()} * (in_.one_in(4) ? 8 : 0));
     }
@@ -230,7 +230,7 @@ class Talk {
   }
 
   void from_connection() {
-    const Rank from = peer();
+    const WorkerId from = peer();
     const int life = in_.below(3), stream = in_.below(kMostStreamsHere + 1);
     LinkHeader header{.kind = static_cast<LinkKind>(1 + in_.below(11)),
                       .stream = static_cast<std::uint32_t>(stream)};
@@ -258,13 +258,13 @@ class Talk {
     }
     const auto body = body_of(header.kind, from, life, header.number);
     // A connection that another one has opened, now and then.
-    const Rank owner = in_.one_in(16) ? peer() : from;
+    const WorkerId owner = in_.one_in(16) ? peer() : from;
     say(connection_of(from, stream), header, body,
         has_key(owner) ? std::optional(owner) : std::nullopt);
   }
 
   void say(const ConnectionId& id, const LinkHeader& header, std::span<const std::byte> body,
-           std::optional<Rank> owner) {
+           std::optional<WorkerId> owner) {
     if (owner && !has_key(*owner)) owner.reset();
     const LinkHeaderBytes bytes = header_of(header, body);
     port_.comes_from_connection(id, bytes, body, owner);
@@ -273,7 +273,7 @@ class Talk {
   }
 
   void from_stream() {
-    const Rank from = peer();
+    const WorkerId from = peer();
     if (!has_key(from)) return;
     const int stream = in_.below(kMostStreamsHere + 1);
     LinkHeader header{.kind = static_cast<LinkKind>(1 + in_.below(11)),
@@ -287,14 +287,14 @@ class Talk {
     answer(from, header, body);
   }
 
-  void answer(Rank from, const LinkHeader& header, std::span<const std::byte> body) {
+  void answer(WorkerId from, const LinkHeader& header, std::span<const std::byte> body) {
     const LinkHeaderBytes bytes = header_of(header, body);
     port_.comes_from_stream(from, bytes, body);
     engine_->from_stream(from, bytes, body, now_);
   }
 
   void connection_news() {
-    const Rank to = peer();
+    const WorkerId to = peer();
     if (!has_key(to)) return;
     const int stream = stream_of(to), what = in_.below(8);
     const auto fault = static_cast<HandshakeFault>(in_.below(5));
@@ -317,7 +317,7 @@ class Talk {
   }
 
   void take() {
-    const Rank from = peer();
+    const WorkerId from = peer();
     CheckedPort::Link& link = port_.at(from);
     for (int n = in_.below(8); n >= 0 && !link.held.empty() && !port_.closed; --n) {
       const CheckedPort::Delivered next = link.held.front();
@@ -327,7 +327,7 @@ class Talk {
   }
 
   void submit() {
-    const Rank to = peer();
+    const WorkerId to = peer();
     if (port_.closed || frames_ >= kMostFrames) return;
     const CheckedPort::Link& link = port_.at(to);
     const bool late = link.returns > 0 && in_.one_in(4);  // of the time before it came back
@@ -338,12 +338,12 @@ class Talk {
 
   /// What whoever waits for the members asks and does.
   void absent() {
-    const std::vector<Rank> these = {peer()};
+    const std::vector<WorkerId> these = {peer()};
     const std::vector<std::string> endpoints(static_cast<std::size_t>(options_.members), "x");
     (void)engine_->describe_missing(these, endpoints);
     (void)engine_->join_error(these);
     if (!options_.readmits || port_.closed) return;
-    for (const Rank rank : engine_->begin_without_absent()) port_.at(rank).away = true;
+    for (const WorkerId rank : engine_->begin_without_absent()) port_.at(rank).away = true;
   }
 
   void strangers() {

@@ -59,7 +59,7 @@ inline Digest128 process_of(int who, int life) {
 inline MemberOptions options_of(Choices& in) {
   MemberOptions options;
   options.members = 2 + in.below(kMostMembers - 1);
-  options.self = Rank(in.below(options.members));
+  options.self = WorkerId(in.below(options.members));
   options.streams = 1 + in.below(2);
   options.most_streams = in.one_in(3) ? kMostStreamsHere : 0;
   options.window_bytes = 4096;
@@ -72,11 +72,11 @@ inline MemberOptions options_of(Choices& in) {
     options.member_keys.push_back(key_of(member));
   }
   if (kind >= 4) {
-    options.keys_from = Rank(in.below(options.members));
+    options.keys_from = WorkerId(in.below(options.members));
     options.keys_come = kind == 5;
     if (options.keys_come && options.members > 2) {  // one who comes with an invitation
       const int invited = (options.keys_from->value() + 1) % options.members;
-      if (Rank(invited) != options.self)
+      if (WorkerId(invited) != options.self)
         options.member_keys[static_cast<std::size_t>(invited)] = "";
     }
   }
@@ -108,21 +108,21 @@ class CheckedPort final : public LinkPort {
     std::map<std::uint32_t, std::uint64_t> greeted;  // by stream: the next number
   };
 
-  Link& at(Rank peer) { return links[static_cast<std::size_t>(peer.value())]; }
-  Way& at(Rank peer, int stream) { return at(peer).ways[static_cast<std::size_t>(stream)]; }
+  Link& at(WorkerId peer) { return links[static_cast<std::size_t>(peer.value())]; }
+  Way& at(WorkerId peer, int stream) { return at(peer).ways[static_cast<std::size_t>(stream)]; }
 
   /// Those who have no key are neither dialled nor let in.
-  [[nodiscard]] bool has_key(Rank rank) const {
+  [[nodiscard]] bool has_key(WorkerId rank) const {
     const auto& keys = engine->keys();
     return keys.empty() || !keys[static_cast<std::size_t>(rank.value())].empty();
   }
   /// A connection that was dialled is another one from now on, or none.
-  void broke(Rank peer, int stream) {
+  void broke(WorkerId peer, int stream) {
     at(peer, stream).greeting = at(peer, stream).welcomed = false;
   }
 
   // What is said to the member, before it hears it.
-  void comes_from_stream(Rank peer, std::span<const std::byte> header,
+  void comes_from_stream(WorkerId peer, std::span<const std::byte> header,
                          std::span<const std::byte> body) {
     const auto parsed = parse_link_message(header, body);
     if (!parsed || parsed->kind != LinkKind::kWelcome || parsed->stream >= kMostStreamsHere) return;
@@ -133,7 +133,7 @@ class CheckedPort final : public LinkPort {
     }
   }
   void comes_from_connection(const ConnectionId& id, std::span<const std::byte> header,
-                             std::span<const std::byte> body, std::optional<Rank> owner) {
+                             std::span<const std::byte> body, std::optional<WorkerId> owner) {
     speaking = id;
     const auto parsed = parse_link_message(header, body);
     if (!parsed || parsed->kind != LinkKind::kHello) return;
@@ -154,7 +154,7 @@ class CheckedPort final : public LinkPort {
     fitting.reset();
   }
 
-  bool to_stream(Rank peer, int stream, const LinkHeader& header, FrameBytes body) override {
+  bool to_stream(WorkerId peer, int stream, const LinkHeader& header, FrameBytes body) override {
     require(peer != options.self && stream >= 0 && stream < most_streams(options));
     require(header.stream == static_cast<std::uint32_t>(stream));
     require(!engine->is_lost(peer));
@@ -208,7 +208,7 @@ class CheckedPort final : public LinkPort {
     next = fitting->number + 1;
   }
 
-  void deliver(Rank from, FrameBytes frame) override {
+  void deliver(WorkerId from, FrameBytes frame) override {
     Link& link = at(from);
     require(!closed && !link.away && !engine->is_lost(from));
     if (speaking && said.contains(*speaking)) {
@@ -221,19 +221,19 @@ class CheckedPort final : public LinkPort {
     require(number_in(*frame) == link.came++);
     link.held.push_back({frame->size(), link.returns});
   }
-  void lost(Rank peer, LossCause /*cause*/, const std::string& why) override {
+  void lost(WorkerId peer, LossCause /*cause*/, const std::string& why) override {
     Link& link = at(peer);
     require(!link.away && !why.empty());
     link.away = link.ever_lost = true;
   }
-  void back(Rank peer) override {
+  void back(WorkerId peer) override {
     Link& link = at(peer);
     require(options.readmits && link.away);
     link.away = false;
     ++link.returns;
   }
-  void hang_up(Rank peer) override { require(peer != options.self); }
-  void dial_again(Rank peer) override {
+  void hang_up(WorkerId peer) override { require(peer != options.self); }
+  void dial_again(WorkerId peer) override {
     require(options.readmits);
     // What went to the process before counts no more; of a greeting the number goes on.
     Link& link = at(peer);
@@ -242,7 +242,7 @@ class CheckedPort final : public LinkPort {
     link.came = 0;
     link.greeted.clear();
   }
-  void dial_more(Rank peer, int streams) override {
+  void dial_more(WorkerId peer, int streams) override {
     require(peer != options.self && streams <= most_streams(options));
   }
   void keys_changed(const std::vector<std::string>& members) override {
@@ -253,7 +253,7 @@ class CheckedPort final : public LinkPort {
   /// After every step: what the windows allow.
   void check_bounds() {
     for (int member = 0; member < options.members; ++member) {
-      const Rank rank(member);
+      const WorkerId rank(member);
       if (rank == options.self) continue;
       require(engine->bytes_held(rank) <= options.window_bytes);
       require(engine->bytes_in_flight(rank) <= at(rank).widest);
@@ -265,10 +265,10 @@ class CheckedPort final : public LinkPort {
   MemberOptions options;
   Digest128 incarnation;
   std::array<Link, kMostMembers> links;
-  std::map<ConnectionId, std::set<Rank>> said;  // who each says to be, where that could be
+  std::map<ConnectionId, std::set<WorkerId>> said;  // who each says to be, where that could be
   std::optional<ConnectionId> speaking;
   struct Greeting {
-    Rank from;
+    WorkerId from;
     Digest128 process;
     std::uint32_t stream = 0;
     std::uint64_t number = 0;

@@ -33,7 +33,7 @@ void run(TrialOptions& bench, const std::vector<std::string>& endpoints) {
   }
   SystemRuntime runtime;
   MemberOptions options;
-  options.self = Rank(bench.member);
+  options.self = WorkerId(bench.member);
   options.members = bench.members;
   options.bind = endpoints[static_cast<std::size_t>(bench.member)];
   set_streams(options, bench.streams);

@@ -50,7 +50,7 @@ std::vector<std::unique_ptr<Transport>> joined(Runtime& runtime, int members, in
   }
   for (int rank = 0; rank < members; ++rank) {
     MemberOptions options;
-    options.self = Rank(rank);
+    options.self = WorkerId(rank);
     options.members = members;
     options.streams = streams;
     if (curve) {
@@ -81,7 +81,7 @@ void bulk(std::size_t frame_bytes, int streams, int repetitions, std::size_t tot
   std::vector<double> gb_s;
   for (int repetition = 0; repetition <= repetitions; ++repetition) {  // the first one warms up
     const TimePoint begin = runtime.clock().now();
-    for (std::size_t i = 0; i < frames; ++i) ends[0]->send(Rank(1), frame);
+    for (std::size_t i = 0; i < frames; ++i) ends[0]->send(WorkerId(1), frame);
     for (std::size_t i = 0; i < frames; ++i) {
       if (const auto got = ends[1]->receive(kNever); !got) {
         fmt::print(stderr, "{}\n", got.error().what);
@@ -128,7 +128,7 @@ void all_reduce(int members, const std::string& spelling, bool zmq, int repetiti
     for (int repetition = 0; repetition <= repetitions; ++repetition) {
       round({}, ReductionKind::kGather);  // all begin together
       const double took = round(values, ReductionKind::kReduce);
-      if (context.rank == Rank(0) && repetition > 0) seconds.push_back(took);
+      if (context.rank == WorkerId(0) && repetition > 0) seconds.push_back(took);
     }
   };
   const auto ends =

@@ -83,8 +83,8 @@ struct Contribution {
 };
 
 struct Reduced {
-  std::vector<float> values;       // weighted mean over the contributors; the same bits everywhere
-  std::vector<Rank> contributors;  // in member order
+  std::vector<float> values;  // weighted mean over the contributors; the same bits everywhere
+  std::vector<WorkerId> contributors;  // in member order
   /// kCollect only, which leaves `values` empty: what each contributor encoded, in the order of
   /// `contributors`, the own one included; the same bytes everywhere. Not looked into: what does
   /// not decode shows at whoever decodes it, at every member alike.
@@ -104,7 +104,7 @@ struct ExchangeError {
     kTakenBack,  // what is not committed does not count: see Exchange::go_back
   };
   Kind kind = Kind::kDeadlineExceeded;
-  Rank peer;         // whom it is about; meaningless for kDeadlineExceeded with several missing
+  WorkerId peer;     // whom it is about; meaningless for kDeadlineExceeded with several missing
   std::string what;  // one line for people: round, fragment, bytes, peer
 };
 
@@ -123,7 +123,7 @@ struct ByteCounts {
 class Exchange {
  public:
   virtual ~Exchange() = default;
-  [[nodiscard]] virtual Rank self() const = 0;
+  [[nodiscard]] virtual WorkerId self() const = 0;
   [[nodiscard]] virtual int members() const = 0;
   /// Under which this member encodes its vector of a round.
   [[nodiscard]] virtual EncodeKey key(const SyncId& id) const = 0;
@@ -147,7 +147,7 @@ class Exchange {
 
 /// What a worker of an in-process or simulated run is given; valid inside the body only.
 struct WorkerContext {
-  Rank rank;
+  WorkerId rank;
   int workers = 1;
   Exchange& exchange;
   Runtime& runtime;

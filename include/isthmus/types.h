@@ -32,7 +32,7 @@ class Index {
 /// Inner step on the shared step clock; the first step of a run is 1, 0 means "before any".
 using StepIndex = Index<struct StepTag, std::int64_t>;
 /// Member of an exchange: worker m of M, counted from 0.
-using Rank = Index<struct RankTag, int>;
+using WorkerId = Index<struct WorkerIdTag, int>;
 /// Fragment of the model, counted from 0 in the fragment table's order.
 using FragmentId = Index<struct FragmentTag, int>;
 

@@ -50,7 +50,7 @@ class ExchangeModel::GroupedReduce {
     PathTime ready;
   };
 
-  static std::size_t number(Rank rank) { return static_cast<std::size_t>(rank.value()); }
+  static std::size_t number(WorkerId rank) { return static_cast<std::size_t>(rank.value()); }
   std::size_t collector(std::size_t k, std::size_t g) const {
     return number(plan_.collector(k, g));
   }
@@ -63,7 +63,7 @@ class ExchangeModel::GroupedReduce {
   void contribute(std::size_t k, std::size_t g) {
     const std::size_t to = collector(k, g);
     of_group_[k * plan_.groups.size() + g] = {plan_.groups[g].size(), begin_[to]};
-    for (const Rank member : plan_.groups[g]) {
+    for (const WorkerId member : plan_.groups[g]) {
       if (number(member) != to) {
         queue({Way::kToCollector, k, g, number(member), to, begin_[number(member)]});
       }
@@ -101,7 +101,7 @@ class ExchangeModel::GroupedReduce {
   void give_to_group(std::size_t k, std::size_t g, const PathTime& at) {
     const std::size_t from = collector(k, g);
     whole_[from] = later(whole_[from], at);
-    for (const Rank member : plan_.groups[g]) {
+    for (const WorkerId member : plan_.groups[g]) {
       if (number(member) != from) queue({Way::kToMember, k, g, from, number(member), at});
     }
   }

@@ -23,7 +23,7 @@ namespace {
 class RunModel {
  public:
   explicit RunModel(const PredictionInput& input, RoundTimes* times = nullptr,
-                    Rank observer = Rank(0))
+                    WorkerId observer = WorkerId(0))
       : input_(input),
         times_(times),
         observer_(static_cast<std::size_t>(observer.value())),
@@ -56,7 +56,7 @@ class RunModel {
     const std::vector<PathTime> before = now_;
     std::vector<double> length(now_.size());
     for (std::size_t w = 0; w < now_.size(); ++w) {
-      length[w] = in_seconds(input_.step_time(Rank(static_cast<int>(w)), StepIndex(t)));
+      length[w] = in_seconds(input_.step_time(WorkerId(static_cast<int>(w)), StepIndex(t)));
       now_[w].compute(length[w]);
       computed_[w] += length[w];
     }
@@ -231,7 +231,7 @@ Prediction predict(const PredictionInput& input) {
   return prediction;
 }
 
-RoundTimes predict_rounds(const PredictionInput& input, Rank observer) {
+RoundTimes predict_rounds(const PredictionInput& input, WorkerId observer) {
   plan::check(input);
   ISTHMUS_CHECK(observer.value() >= 0, observer.value());
   ISTHMUS_CHECK(observer.value() < input.workers, observer.value(), input.workers);

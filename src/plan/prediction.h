@@ -60,7 +60,7 @@ struct PredictionInput {
   bool ends_the_run = true;       // false: a stretch that another one follows
   FinalSync final_sync = FinalSync::kDrain;
   /// Duration of inner step t (from 1) of one worker.
-  std::function<Duration(Rank worker, StepIndex t)> step_time;
+  std::function<Duration(WorkerId worker, StepIndex t)> step_time;
   std::vector<DirectedLink> links;  // workers x workers, row-major [from][to]; diagonal unused
   LinkOptions link;                 // how they behave; byte_scale: declared / trained parameters
 };
@@ -102,7 +102,7 @@ struct Prediction {
 
 /// Of each round of the run as it is predicted, at one worker. REQUIRES: as predict; one of the
 /// workers.
-[[nodiscard]] RoundTimes predict_rounds(const PredictionInput& input, Rank observer);
+[[nodiscard]] RoundTimes predict_rounds(const PredictionInput& input, WorkerId observer);
 
 /// Two stretches of a run, one after the other: times and bytes add up.
 [[nodiscard]] Prediction one_after_another(const Prediction& first, const Prediction& second);

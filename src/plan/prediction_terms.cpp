@@ -40,10 +40,10 @@ std::optional<DirectedLink> common_link(const PredictionInput& input) {
 
 /// Step time when it is the same for all workers at the first and the last step, else nothing.
 std::optional<Duration> common_step(const PredictionInput& input) {
-  const Duration first = input.step_time(Rank(0), StepIndex(1));
+  const Duration first = input.step_time(WorkerId(0), StepIndex(1));
   for (int w = 0; w < input.workers; ++w) {
     for (const std::int64_t t : {std::int64_t{1}, (input.steps + 1) / 2, input.steps}) {
-      if (input.step_time(Rank(w), StepIndex(std::max<std::int64_t>(t, 1))) != first) {
+      if (input.step_time(WorkerId(w), StepIndex(std::max<std::int64_t>(t, 1))) != first) {
         return std::nullopt;
       }
     }

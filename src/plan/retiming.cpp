@@ -112,7 +112,7 @@ class Replay {
     if (worker.step == run_.steps.size()) return;
     worker.act = 0;
     worker.step_begin = now_;
-    worker.length = input_.step_time(Rank(static_cast<int>(w)),
+    worker.length = input_.step_time(WorkerId(static_cast<int>(w)),
                                      StepIndex(static_cast<std::int64_t>(worker.step) + 1));
   }
 

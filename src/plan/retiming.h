@@ -28,7 +28,7 @@ struct RetimingInput {
   LinkOptions link;                 // how they behave
   std::uint64_t seed = 0;           // of jittered links
   /// Duration of inner step t (from 1) of one worker; nothing where it is idle.
-  std::function<std::optional<Duration>(Rank worker, StepIndex t)> step_time;
+  std::function<std::optional<Duration>(WorkerId worker, StepIndex t)> step_time;
 };
 
 /// How far a run has come after one of its steps, final sync included after the last.

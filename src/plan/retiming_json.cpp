@@ -69,7 +69,7 @@ std::string retiming_json(const RetimingInput& input) {
   for (int m = 0; m < input.program.workers; ++m) {
     lengths += m == 0 ? "" : ",";
     lengths += runs_json(input.program.steps.size(), [&](std::size_t t) {
-      const auto length = input.step_time(Rank(m), StepIndex(static_cast<std::int64_t>(t)));
+      const auto length = input.step_time(WorkerId(m), StepIndex(static_cast<std::int64_t>(t)));
       return length ? fmt::format("{}", length->count()) : std::string{"null"};
     });
   }

@@ -125,7 +125,9 @@ class RecordedExchange final : public Exchange {
         chunk_bytes_(input.chunk_bytes),
         table_(input.table),
         recorder_(recorder) {}
-  [[nodiscard]] Rank self() const override { return Rank(members_ - 1); }  // 0 also writes logs
+  [[nodiscard]] WorkerId self() const override {
+    return WorkerId(members_ - 1);
+  }  // 0 also writes logs
   [[nodiscard]] int members() const override { return members_; }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override { return encode_key(id, 0); }
 

@@ -14,7 +14,7 @@ namespace isthmus::app {
 
 /// One worker's word about one step.
 struct StepPost {
-  Rank rank;  // whose word; the board sets it
+  WorkerId rank;  // whose word; the board sets it
   StepReport report;
   double learning_rate = 0;
   TimePoint now;         // on the run's clock, after the step
@@ -56,7 +56,7 @@ struct RunEvent {
   enum class Kind { kLeft, kJoined, kEvalIncomplete, kCameBack, kHealed };
   Kind kind = Kind::kLeft;
   StepIndex step;            // it holds after this one
-  Rank who;                  // has left, joined or been healed
+  WorkerId who;              // has left, joined or been healed
   int present = 0;           // workers there are now
   std::int64_t of = 0;       // of an evaluation: its batches
   std::int64_t missing = 0;  // and how many of them nobody has evaluated

@@ -54,10 +54,10 @@ StatusBoard::StatusBoard(Options options) : options_(std::move(options)) {
   state_.status.stalled_after_s = std::chrono::duration<double>(options_.stalled_after).count();
   const int peers = state_.status.workers + (options_.hub ? 1 : 0);
   for (int m = 0; m < peers; ++m) {
-    if (m < state_.status.workers) state_.status.sites.push_back({.name = name(Rank(m))});
-    if (options_.self && Rank(m) != *options_.self) {
+    if (m < state_.status.workers) state_.status.sites.push_back({.name = name(WorkerId(m))});
+    if (options_.self && WorkerId(m) != *options_.self) {
       Peer peer;
-      peer.status.name = name(Rank(m));
+      peer.status.name = name(WorkerId(m));
       peer.status.cause = "not here yet";
       for (std::size_t i = 0; i < kLinkTroubles; ++i) {
         peer.status.troubles[std::string(trouble_name(static_cast<LinkTrouble>(i)))] = 0;
@@ -67,7 +67,7 @@ StatusBoard::StatusBoard(Options options) : options_(std::move(options)) {
   }
 }
 
-const std::string& StatusBoard::name(Rank site) const {
+const std::string& StatusBoard::name(WorkerId site) const {
   static const std::string kHub = "hub";
   if (options_.hub && site.value() == static_cast<int>(options_.sites.size())) return kHub;
   return options_.sites[static_cast<std::size_t>(site.value())];
@@ -163,7 +163,7 @@ void StatusBoard::eval(const EvalRecord& eval) {
   state_.eval.add(eval.step, eval.loss);
 }
 
-void StatusBoard::membership(Rank worker, bool joined) {
+void StatusBoard::membership(WorkerId worker, bool joined) {
   const std::lock_guard lock(mutex_);
   if (joined) {
     state_.gone.erase(worker.value());
@@ -207,7 +207,7 @@ void StatusBoard::note_drop(const std::string& peer, LinkTrouble trouble, const 
   if (state_.drops.size() > kMostDrops) state_.drops.pop_front();
 }
 
-void StatusBoard::link(Rank self, const LinkEvent& event) {
+void StatusBoard::link(WorkerId self, const LinkEvent& event) {
   const std::lock_guard lock(mutex_);
   if (event.kind == LinkEvent::Kind::kAdapted || event.kind == LinkEvent::Kind::kRerouted) {
     return;  // what stands is as before, or is told of
@@ -248,7 +248,7 @@ void StatusBoard::link(Rank self, const LinkEvent& event) {
   if (trouble) ++peer.status.troubles[std::string(trouble_name(*trouble))];
 }
 
-void StatusBoard::reading(Rank peer, const LinkReading& reading) {
+void StatusBoard::reading(WorkerId peer, const LinkReading& reading) {
   const std::lock_guard lock(mutex_);
   const auto found = state_.peers.find(peer.value());
   if (found == state_.peers.end()) return;
@@ -261,14 +261,14 @@ void StatusBoard::reading(Rank peer, const LinkReading& reading) {
   health.around = reading.around;
 }
 
-void StatusBoard::sent(Rank to, std::size_t bytes) {
+void StatusBoard::sent(WorkerId to, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   if (const auto peer = state_.peers.find(to.value()); peer != state_.peers.end()) {
     peer->second.status.sent_bytes += bytes;
   }
 }
 
-void StatusBoard::received(Rank from, std::size_t bytes) {
+void StatusBoard::received(WorkerId from, std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   if (const auto peer = state_.peers.find(from.value()); peer != state_.peers.end()) {
     peer->second.status.received_bytes += bytes;
@@ -280,7 +280,7 @@ void StatusBoard::received(Rank from, std::size_t bytes) {
   }
 }
 
-void StatusBoard::gone(Rank peer, const std::string& why) {
+void StatusBoard::gone(WorkerId peer, const std::string& why) {
   const std::lock_guard lock(mutex_);
   const auto found = state_.peers.find(peer.value());
   if (options_.links_tell || found == state_.peers.end()) {

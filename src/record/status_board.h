@@ -36,7 +36,7 @@ class StatusBoard {
     bool simulated = false;
     Duration stalled_after = std::chrono::minutes(5);
     std::vector<std::string> sites;  // names of the workers, in order
-    std::optional<Rank> self;        // this process is one of them; the others are peers
+    std::optional<WorkerId> self;    // this process is one of them; the others are peers
     bool hub = false;                // one stands behind the workers, and is a peer too
     bool links_tell = true;          // else a peer is connected once something has come from it
     std::function<double()> now = monotonic_now;
@@ -61,19 +61,19 @@ class StatusBoard {
   void round(const RoundReport& round, std::uint64_t payload_bytes, std::uint64_t wire_bytes);
   void eval(const EvalRecord& eval);
   /// A worker has gone, and the others go on, or has come back.
-  void membership(Rank worker, bool joined);
+  void membership(WorkerId worker, bool joined);
   void checkpoint(std::int64_t step, std::uint64_t bytes, double seconds);
   void rank(const RankFinding& finding);
   /// How late this process's site has been so far. Any task.
   void late(const LateStatus& late);
 
   /// What became of a link of `self`. Any task.
-  void link(Rank self, const LinkEvent& event);
-  void reading(Rank peer, const LinkReading& reading);
-  void sent(Rank to, std::size_t bytes);
-  void received(Rank from, std::size_t bytes);
+  void link(WorkerId self, const LinkEvent& event);
+  void reading(WorkerId peer, const LinkReading& reading);
+  void sent(WorkerId to, std::size_t bytes);
+  void received(WorkerId from, std::size_t bytes);
   /// Nothing more comes from it: for links that do not tell of themselves.
-  void gone(Rank peer, const std::string& why);
+  void gone(WorkerId peer, const std::string& why);
 
   /// Any thread.
   [[nodiscard]] RunStatus snapshot() const;
@@ -113,7 +113,7 @@ class StatusBoard {
   void advance() { state_.advanced = options_.now(); }
   void take(const RunTotals& totals);
   void note_drop(const std::string& peer, LinkTrouble trouble, const std::string& text);
-  [[nodiscard]] const std::string& name(Rank site) const;
+  [[nodiscard]] const std::string& name(WorkerId site) const;
   [[nodiscard]] static std::optional<double> speed(const State& state, double now);
   static void judge(const State& state, RunStatus& status);
 

@@ -27,7 +27,7 @@ class EmulatedTransport final : public Transport {
         held_(static_cast<std::size_t>(below_->size())) {
     for (int to = 0; to < size(); ++to) {
       const DirectedLink link =
-          Rank(to) == self() ? DirectedLink{} : options.links.at(static_cast<std::size_t>(to));
+          WorkerId(to) == self() ? DirectedLink{} : options.links.at(static_cast<std::size_t>(to));
       check_link(link, fmt::format("link {} -> {}", self().value(), to));
       const auto number = static_cast<std::uint32_t>(self().value() * size() + to);
       links_.push_back(std::make_unique<LinkQueue>(link, options.link, options.seed, number));
@@ -39,10 +39,10 @@ class EmulatedTransport final : public Transport {
     task_.reset();
   }
 
-  [[nodiscard]] Rank self() const override { return below_->self(); }
+  [[nodiscard]] WorkerId self() const override { return below_->self(); }
   [[nodiscard]] int size() const override { return below_->size(); }
 
-  void send(Rank to, FrameBytes frame) override {
+  void send(WorkerId to, FrameBytes frame) override {
     queue_->update([&] {
       if (end_) return;
       const auto place = static_cast<std::size_t>(to.value());
@@ -70,7 +70,7 @@ class EmulatedTransport final : public Transport {
  private:
   void serve() {
     while (true) {
-      std::vector<std::pair<Rank, FrameBytes>> due;
+      std::vector<std::pair<WorkerId, FrameBytes>> due;
       TimePoint next = kNever;
       TimePoint last = kNever;
       bool over = false;
@@ -78,7 +78,7 @@ class EmulatedTransport final : public Transport {
         const TimePoint now = runtime_.clock().now();
         for (std::size_t to = 0; to < held_.size(); ++to) {
           for (; !held_[to].empty() && held_[to].front().first <= now; held_[to].pop_front()) {
-            due.emplace_back(Rank(static_cast<int>(to)), std::move(held_[to].front().second));
+            due.emplace_back(WorkerId(static_cast<int>(to)), std::move(held_[to].front().second));
           }
           if (!held_[to].empty()) next = std::min(next, held_[to].front().first);
         }

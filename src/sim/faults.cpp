@@ -24,7 +24,7 @@ enum Draw : std::uint32_t {
 
 constexpr std::uint32_t sub_of(std::uint32_t link, std::uint32_t draw) { return draw << 24 | link; }
 
-void require_rank(Rank rank, int members, const char* field) {
+void require_rank(WorkerId rank, int members, const char* field) {
   if (rank.value() >= 0 && rank.value() < members) return;
   throw ConfigError(fmt::format("faults.{}: rank {} does not exist; there are ranks 0..{}", field,
                                 rank.value(), members - 1));
@@ -66,7 +66,7 @@ void check_faults(const FaultPlan& plan, int members) {
 }
 
 FrameFate decide_fate(const FaultPlan& plan, const Rng& rng, std::uint32_t link,
-                      std::uint64_t frame, Rank from, Rank to, TimePoint now) {
+                      std::uint64_t frame, WorkerId from, WorkerId to, TimePoint now) {
   FrameFate fate;
   for (const FaultPlan::Partition& cut : plan.partitions) {
     const bool there = cut.a == from && cut.b == to;

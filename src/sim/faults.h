@@ -30,7 +30,7 @@ struct FaultPlan {
   /// Frames between `a` and `b` sent within [begin, end) do not arrive: either way, or `one_way`
   /// from `a` to `b` alone.
   struct Partition {
-    Rank a, b;
+    WorkerId a, b;
     TimePoint begin, end;
     bool one_way = false;
   };
@@ -39,14 +39,14 @@ struct FaultPlan {
   /// The rank stops at `time`: what it has queued is not sent, its tasks end, the others learn of
   /// it after the link's delay.
   struct Crash {
-    Rank rank;
+    WorkerId rank;
     TimePoint time;
   };
   std::vector<Crash> crashes;
 
   /// The rank's compute regions last `factor` times as long.
   struct Slowdown {
-    Rank rank;
+    WorkerId rank;
     double factor = 1;
   };
   std::vector<Slowdown> slowdowns;
@@ -58,7 +58,7 @@ void check_faults(const FaultPlan& plan, int members);
 /// What a crashed rank's tasks unwind with. Not a std::exception: nothing that handles errors may
 /// take it for one.
 struct RankCrashed {
-  Rank rank;
+  WorkerId rank;
 };
 
 /// What becomes of one frame.
@@ -73,7 +73,7 @@ struct FrameFate {
 
 /// The fate of frame number `frame` of link `link`, sent at `now` from `from` to `to`.
 [[nodiscard]] FrameFate decide_fate(const FaultPlan& plan, const Rng& rng, std::uint32_t link,
-                                    std::uint64_t frame, Rank from, Rank to, TimePoint now);
+                                    std::uint64_t frame, WorkerId from, WorkerId to, TimePoint now);
 
 /// Frames each fault has met.
 struct FaultCounts {

@@ -55,9 +55,9 @@ class SimNetwork::State : public std::enable_shared_from_this<SimNetwork::State>
                  std::vector<std::uint64_t>(static_cast<std::size_t>(members), 0)) {
     for (int from = 0; from < members; ++from) {
       processes_[static_cast<std::size_t>(from)].group = from;
-      add_box(Rank(from));
+      add_box(WorkerId(from));
       for (int to = 0; to < members; ++to) {
-        const std::uint32_t number = link_number(Rank(from), Rank(to));
+        const std::uint32_t number = link_number(WorkerId(from), WorkerId(to));
         const DirectedLink link = from == to ? DirectedLink{} : links[number];
         check_link(link, fmt::format("link {} -> {}", from, to));
         links_.push_back(std::make_unique<LinkQueue>(link, options_.link, world.seed(), number));
@@ -80,13 +80,15 @@ class SimNetwork::State : public std::enable_shared_from_this<SimNetwork::State>
   }
 
   [[nodiscard]] int members() const { return members_; }
-  [[nodiscard]] Mailbox& box(Rank rank) { return *process(rank).boxes.back(); }
+  [[nodiscard]] Mailbox& box(WorkerId rank) { return *process(rank).boxes.back(); }
   /// Grows with every restart.
-  [[nodiscard]] std::size_t life(Rank rank) const { return processes_[index(rank)].boxes.size(); }
+  [[nodiscard]] std::size_t life(WorkerId rank) const {
+    return processes_[index(rank)].boxes.size();
+  }
   [[nodiscard]] const std::vector<std::vector<std::uint64_t>>& traffic() const { return traffic_; }
   [[nodiscard]] const FaultCounts& counts() const { return counts_; }
 
-  void send(Rank from, Rank to, const FrameBytes& frame) {
+  void send(WorkerId from, WorkerId to, const FrameBytes& frame) {
     ISTHMUS_CHECK(from != to, to.value());
     if (process(from).gone) return;
     const std::uint32_t number = link_number(from, to);
@@ -121,34 +123,34 @@ class SimNetwork::State : public std::enable_shared_from_this<SimNetwork::State>
     }
   }
 
-  void close(Rank rank) {
+  void close(WorkerId rank) {
     box(rank).close();
     if (process(rank).gone) return;
     process(rank).gone = true;
     for (int peer = 0; peer < members_; ++peer) {
-      if (Rank(peer) == rank) continue;
+      if (WorkerId(peer) == rank) continue;
       // The news queues behind the frames sent before.
-      const std::uint32_t number = link_number(rank, Rank(peer));
-      tell_lost(rank, Rank(peer), links_.at(number)->send(world_.clock().now(), 0).arrival);
+      const std::uint32_t number = link_number(rank, WorkerId(peer));
+      tell_lost(rank, WorkerId(peer), links_.at(number)->send(world_.clock().now(), 0).arrival);
     }
   }
 
-  void crash(Rank rank) {
+  void crash(WorkerId rank) {
     if (process(rank).gone) return;  // It has closed before.
     process(rank).gone = true;
     const TimePoint now = world_.clock().now();
     process(rank).crashed_at = now;
     box(rank).close();
     for (int peer = 0; peer < members_; ++peer) {
-      if (Rank(peer) == rank) continue;
-      const DirectedLink& link = links_.at(link_number(rank, Rank(peer)))->link();
+      if (WorkerId(peer) == rank) continue;
+      const DirectedLink& link = links_.at(link_number(rank, WorkerId(peer)))->link();
       // Later than any frame that has left.
-      tell_lost(rank, Rank(peer), now + link.one_way + link.jitter);
+      tell_lost(rank, WorkerId(peer), now + link.one_way + link.jitter);
     }
     world_.stop_group(process(rank).group, std::make_exception_ptr(RankCrashed{rank}));
   }
 
-  void restart(Rank rank, int group) {
+  void restart(WorkerId rank, int group) {
     ISTHMUS_CHECK(process(rank).gone, rank.value());
     Process& next = process(rank);
     add_box(rank);
@@ -156,7 +158,7 @@ class SimNetwork::State : public std::enable_shared_from_this<SimNetwork::State>
     next.crashed_at = kNever;
     next.group = group;
     for (int m = 0; m < members_; ++m) {
-      const Rank peer(m);
+      const WorkerId peer(m);
       if (peer == rank) continue;
       met_[link_number(rank, peer)] = met_[link_number(peer, rank)] = false;
       coming_[link_number(rank, peer)].clear();
@@ -166,9 +168,9 @@ class SimNetwork::State : public std::enable_shared_from_this<SimNetwork::State>
   }
 
   /// What `receive` has brought `self` counts from then on.
-  void took(Rank self, const Expected<ReceivedFrame, TransportError>& received) {
+  void took(WorkerId self, const Expected<ReceivedFrame, TransportError>& received) {
     if (received || received.error().kind != TransportError::Kind::kPeerBack) return;
-    const Rank peer = received.error().peer;
+    const WorkerId peer = received.error().peer;
     std::deque<std::size_t>& coming = coming_[link_number(self, peer)];
     ISTHMUS_CHECK(!coming.empty(), self.value(), peer.value());
     met_[link_number(self, peer)] = coming.front() == life(peer);
@@ -182,17 +184,17 @@ class SimNetwork::State : public std::enable_shared_from_this<SimNetwork::State>
     TimePoint crashed_at = kNever;
     int group = 0;  // of the world's tasks
   };
-  [[nodiscard]] Process& process(Rank rank) { return processes_.at(index(rank)); }
-  void add_box(Rank rank) {
+  [[nodiscard]] Process& process(WorkerId rank) { return processes_.at(index(rank)); }
+  void add_box(WorkerId rank) {
     process(rank).boxes.push_back(std::make_unique<Mailbox>(world_, members_));
     world_.name_queue(box(rank).queue(), fmt::format("inbox of rank {}", rank.value()));
   }
-  static std::size_t index(Rank rank) { return static_cast<std::size_t>(rank.value()); }
-  [[nodiscard]] std::uint32_t link_number(Rank from, Rank to) const {
+  static std::size_t index(WorkerId rank) { return static_cast<std::size_t>(rank.value()); }
+  [[nodiscard]] std::uint32_t link_number(WorkerId from, WorkerId to) const {
     return static_cast<std::uint32_t>(from.value() * members_ + to.value());
   }
 
-  void record(EventKind kind, Rank worker, Rank peer, TimePoint begin, TimePoint end,
+  void record(EventKind kind, WorkerId worker, WorkerId peer, TimePoint begin, TimePoint end,
               std::uint64_t bytes, const FrameBytes& frame) {
     if (options_.events == nullptr) return;
     const FrameLabel label = options_.label ? options_.label(frame) : FrameLabel{};
@@ -206,7 +208,7 @@ class SimNetwork::State : public std::enable_shared_from_this<SimNetwork::State>
                              .step = label.step});
   }
 
-  void deliver(Rank from, Rank to, const FrameBytes& frame, const Passage& passage) {
+  void deliver(WorkerId from, WorkerId to, const FrameBytes& frame, const Passage& passage) {
     world_.at(passage.arrival, trace_word(kFrameArrives, link_number(from, to), frame->size()),
               [self = shared_from_this(), from, to, frame, passage, of_from = life(from),
                of_to = life(to)] {
@@ -215,7 +217,7 @@ class SimNetwork::State : public std::enable_shared_from_this<SimNetwork::State>
               });
   }
 
-  void arrive(Rank from, Rank to, const FrameBytes& frame, const Passage& passage) {
+  void arrive(WorkerId from, WorkerId to, const FrameBytes& frame, const Passage& passage) {
     // What a crashed rank had not got rid of has never left.
     if (passage.departure > process(from).crashed_at) return;
     const LinkQueue& link = *links_.at(link_number(from, to));
@@ -224,7 +226,7 @@ class SimNetwork::State : public std::enable_shared_from_this<SimNetwork::State>
     box(to).deliver(from, frame);
   }
 
-  void tell_lost(Rank rank, Rank peer, TimePoint time) {
+  void tell_lost(WorkerId rank, WorkerId peer, TimePoint time) {
     world_.at(time, trace_word(kNewsArrives, link_number(rank, peer), 0),
               [self = shared_from_this(), rank, peer, of_rank = life(rank), of_peer = life(peer)] {
                 const bool same = self->life(rank) == of_rank && self->life(peer) == of_peer;
@@ -233,7 +235,7 @@ class SimNetwork::State : public std::enable_shared_from_this<SimNetwork::State>
   }
 
   /// A partition begins between two that stand: in time each counts the other as lost.
-  void part(Rank a, Rank b) {
+  void part(WorkerId a, WorkerId b) {
     if (process(a).gone || process(b).gone) return;
     world_.at(world_.clock().now() + options_.faults.dead_after,
               trace_word(kPartitionShows, link_number(a, b), 0),
@@ -244,7 +246,7 @@ class SimNetwork::State : public std::enable_shared_from_this<SimNetwork::State>
               });
   }
 
-  void meet_later(Rank a, Rank b) {
+  void meet_later(WorkerId a, WorkerId b) {
     const Duration round_trip =
         links_[link_number(a, b)]->link().one_way + links_[link_number(b, a)]->link().one_way;
     TimePoint time = world_.clock().now() + round_trip;
@@ -281,16 +283,16 @@ namespace {
 
 class SimTransport final : public Transport {
  public:
-  SimTransport(Rank self, std::shared_ptr<SimNetwork::State> network)
+  SimTransport(WorkerId self, std::shared_ptr<SimNetwork::State> network)
       : self_(self),
         network_(std::move(network)),
         box_(network_->box(self)),
         life_(network_->life(self)) {}
   ~SimTransport() override { close_own(); }
 
-  [[nodiscard]] Rank self() const override { return self_; }
+  [[nodiscard]] WorkerId self() const override { return self_; }
   [[nodiscard]] int size() const override { return network_->members(); }
-  void send(Rank to, FrameBytes frame) override {
+  void send(WorkerId to, FrameBytes frame) override {
     if (stands()) network_->send(self_, to, frame);
   }
   [[nodiscard]] Expected<ReceivedFrame, TransportError> receive(TimePoint deadline) override {
@@ -307,7 +309,7 @@ class SimTransport final : public Transport {
     if (stands()) network_->close(self_);
   }
 
-  Rank self_;
+  WorkerId self_;
   std::shared_ptr<SimNetwork::State> network_;  // co-owned by the network and frames in flight
   Mailbox& box_;
   const std::size_t life_;
@@ -331,14 +333,14 @@ std::vector<std::unique_ptr<Transport>> SimNetwork::endpoints() {
   std::vector<std::unique_ptr<Transport>> endpoints;
   endpoints.reserve(static_cast<std::size_t>(state_->members()));
   for (int rank = 0; rank < state_->members(); ++rank) {
-    endpoints.push_back(std::make_unique<SimTransport>(Rank(rank), state_));
+    endpoints.push_back(std::make_unique<SimTransport>(WorkerId(rank), state_));
   }
   return endpoints;
 }
 
-void SimNetwork::crash(Rank rank) { state_->crash(rank); }
+void SimNetwork::crash(WorkerId rank) { state_->crash(rank); }
 
-std::unique_ptr<Transport> SimNetwork::restart(Rank rank, int group) {
+std::unique_ptr<Transport> SimNetwork::restart(WorkerId rank, int group) {
   state_->restart(rank, group);
   return std::make_unique<SimTransport>(rank, state_);
 }

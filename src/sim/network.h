@@ -50,12 +50,12 @@ class SimNetwork {
   [[nodiscard]] std::vector<std::unique_ptr<Transport>> endpoints();
 
   /// The process of `rank` ends now, as by a crash of the plan. Nothing where it has ended.
-  void crash(Rank rank);
+  void crash(WorkerId rank);
   /// A new process takes the place of that of `rank`, which has ended; its tasks are the world's
   /// group `group`. RETURNS: its endpoint. It and each other that stands are told of one another
   /// (kPeerBack) a round trip later, or when the partitions between them are over: until then
   /// nothing goes between them.
-  [[nodiscard]] std::unique_ptr<Transport> restart(Rank rank, int group);
+  [[nodiscard]] std::unique_ptr<Transport> restart(WorkerId rank, int group);
 
   /// Bytes sent so far, [from][to], as the modelled link counts them.
   [[nodiscard]] const std::vector<std::vector<std::uint64_t>>& traffic() const;

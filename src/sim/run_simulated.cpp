@@ -25,7 +25,7 @@ FrameLabel label_of_exchange_frame(const FrameBytes& frame) {
   return {parsed->header.id.fragment.value(), parsed->header.id.sent.value()};
 }
 
-double slowdown_of(const FaultPlan& faults, Rank rank) {
+double slowdown_of(const FaultPlan& faults, WorkerId rank) {
   double factor = 1;
   for (const FaultPlan::Slowdown& slowdown : faults.slowdowns) {
     if (slowdown.rank == rank) factor *= slowdown.factor;
@@ -63,12 +63,12 @@ class Simulation {
     tasks.reserve(static_cast<std::size_t>(options_.workers));
     for (int rank = 0; rank < options_.workers; ++rank) {
       tasks.push_back(world_.spawn_in_group(rank, fmt::format("worker {}", rank),
-                                            [this, rank] { work(Rank(rank)); }));
+                                            [this, rank] { work(WorkerId(rank)); }));
     }
     for (const std::unique_ptr<Task>& task : tasks) task->join();
   }
 
-  void work(Rank rank) {
+  void work(WorkerId rank) {
     RankRuntime runtime(world_, slowdown_of(options_.network.faults, rank));
     PeerExchangeOptions exchange_options = options_.exchange;
     if (exchange_options.events == nullptr) exchange_options.events = options_.network.events;

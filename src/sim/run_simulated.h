@@ -36,7 +36,7 @@ struct SimulationResult {
   std::uint64_t switches = 0;                       // of the baton between threads
   std::vector<std::vector<std::uint64_t>> traffic;  // bytes [from][to] on the modelled links
   FaultCounts faults;
-  std::vector<Rank> crashed;  // ranks that a crash of the plan has ended, in order
+  std::vector<WorkerId> crashed;  // ranks that a crash of the plan has ended, in order
 };
 
 /// Runs `body` once for each worker, each a task of one SimWorld. Blocks until all have returned.

@@ -27,7 +27,7 @@ class Records {
     all.push_back({.time_ns = time_,
                    .event = event,
                    .stream = stream,
-                   .peer = Rank(peer),
+                   .peer = WorkerId(peer),
                    .kind = kind,
                    .epoch = epoch,
                    .id = id,

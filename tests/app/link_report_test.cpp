@@ -27,8 +27,8 @@ Survey some_survey() {
   Survey survey;
   survey.names = {"east", "west"};
   PairMeasurement pair;
-  pair.a = Rank(0);
-  pair.b = Rank(1);
+  pair.a = WorkerId(0);
+  pair.b = WorkerId(1);
   pair.echo = {.samples = 20,
                .least = milliseconds(50),
                .p50 = microseconds(50'400),

@@ -46,7 +46,7 @@ context = 32
 
 struct Job {
   explicit Job(const std::string& more, const std::vector<std::string>& overrides = {},
-               std::optional<Rank> only = std::nullopt)
+               std::optional<WorkerId> only = std::nullopt)
       : config(
             load_config_text(std::string(kFile) + more, "run.toml", overrides, schema_context())),
         layout(model_shape(config.model, config.train.context)),
@@ -97,7 +97,7 @@ TEST(CertainMemory, GrowsByWhatALayerHas) {
 
 TEST(CertainMemory, IsOfTheWorkersInThisProcess) {
   const std::string sites = "[[site]]\nname = \"a\"\n[[site]]\nname = \"b\"\n";
-  const Job both(sites), second(sites, {}, Rank(1));
+  const Job both(sites), second(sites, {}, WorkerId(1));
   EXPECT_EQ(both.certain().state, 32 * both.layout.elements());
   EXPECT_EQ(second.certain().state, 16 * both.layout.elements());
 }
@@ -109,7 +109,7 @@ TEST(CertainMemory, IsNoMoreThanALoopHolds) {
        {"", "[parallel]\ntp = 2\ndp = 2\n", "[parallel]\ndp = 2\nzero = 3\n",
         "[parallel]\npp = 2\nmicro_batches = 4\n", "[parallel]\ndp = 2\nzero = 1\n"}) {
     const Job run(more + "[outer]\nmethod = \"localsgd\"\n");
-    const LanguageModelOptions options = language_model_options(run.config, run.plan, Rank(0));
+    const LanguageModelOptions options = language_model_options(run.config, run.plan, WorkerId(0));
     LanguageModelLoop loop(options, [](StepIndex) { return TokenBatch{}; });
     const auto held = static_cast<std::int64_t>(loop.held_bytes()) +
                       loop_memory(run.layout, options).logits + 4 * run.layout.elements();
@@ -136,7 +136,7 @@ class WrittenMemory : public testing::TestWithParam<const char*> {};
 TEST_P(WrittenMemory, OfOneStepAndAnchorsIsNoLess) {
   const Job run(GetParam() + std::string("[outer]\nmethod = \"localsgd\"\n"),
                 {"model.d_model=384", "model.layers=4", "model.heads=6"});
-  const LanguageModelOptions options = language_model_options(run.config, run.plan, Rank(0));
+  const LanguageModelOptions options = language_model_options(run.config, run.plan, WorkerId(0));
   const std::vector<std::int32_t> tokens(
       static_cast<std::size_t>(options.sequences * options.context), 3);
   const TokenBatch batch{tokens, tokens, options.sequences, options.context};
@@ -204,7 +204,8 @@ TEST(MemoryCheck, OffersWhatWorksAtEverySite) {
            {a_and_b + "pp = 2\n[parallel]\nschedule = \"zb-h1\"\n",
             {offload, "parallel.micro_batches = 8"}},
        }) {
-    for (const std::optional<Rank> only : {std::optional<Rank>(), std::optional(Rank(0))}) {
+    for (const std::optional<WorkerId> only :
+         {std::optional<WorkerId>(), std::optional(WorkerId(0))}) {
       const Job run(file, {}, only);
       const auto found = remedies_of(run.refusal(1));
       if (!only) {
@@ -219,7 +220,7 @@ TEST(MemoryCheck, OffersWhatWorksAtEverySite) {
         const Job better(file, {setting}, only);
         EXPECT_EQ(human_bytes(static_cast<double>(better.certain().total())), then) << file << key;
         EXPECT_LT(better.certain().total(), run.certain().total()) << file << key;
-        for (const Rank rank : better.plan.workers_here()) {
+        for (const WorkerId rank : better.plan.workers_here()) {
           (void)checked_options(language_model_options(better.config, better.plan, rank));
         }
       }
@@ -274,7 +275,7 @@ TEST(MemoryCheck, EveryRankThatIsAProcessIsChecked) {
       .passes = *self, .orders = *self, .roll_call = *self, .clock = runtime.clock()};
   const auto certain = [&](Job& job, int rank) {
     job.plan.processes = &ranks;
-    return certain_memory_of_rank(job.config, job.plan, job.layout, Rank(0), rank);
+    return certain_memory_of_rank(job.config, job.plan, job.layout, WorkerId(0), rank);
   };
   Job plain("[parallel]\ndp = 2\n"), shared("[parallel]\ndp = 2\nzero = 3\n");
   const std::int64_t values = plain.layout.elements();
@@ -307,7 +308,7 @@ TEST(MemoryCheck, EveryRankThatIsAProcessIsChecked) {
   const std::uint64_t needed = certain(wide, 1).total();
   const auto refusal = [&](int rank, std::uint64_t bytes) -> std::string {
     try {
-      check_rank_memory(wide.config, wide.plan, wide.layout, Rank(0), rank,
+      check_rank_memory(wide.config, wide.plan, wide.layout, WorkerId(0), rank,
                         {.bytes = bytes, .what = "this machine has"});
     } catch (const SystemError& error) {
       return error.what();
@@ -324,7 +325,7 @@ TEST(MemoryCheck, EveryRankThatIsAProcessIsChecked) {
 
 TEST(MemoryCheck, OffersMoreMachinesWhereSitesCanHaveThem) {
   const std::string sites = "[[site]]\nname = \"a\"\n[[site]]\nname = \"b\"\ntp = 2\n";
-  const Job both(sites), second(sites, {}, Rank(1));
+  const Job both(sites), second(sites, {}, WorkerId(1));
   const std::string most = human_bytes(static_cast<double>(second.certain().total()));
   EXPECT_THAT(both.refusal(1), HasSubstr("(mpirun, or train --site) (then " + most + ")"));
   EXPECT_THAT(both.refusal(1, false), Not(HasSubstr("machine for each")));

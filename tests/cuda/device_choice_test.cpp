@@ -91,7 +91,7 @@ TEST(DeviceChoice, RanksThatShareTheLayersHaveADeviceEach) {
   const DeviceChoice choice = chosen("cuda", {"run.workers=1", "parallel.tp=2"});
   ASSERT_TRUE(choice.on_cuda());
   EXPECT_THAT(choice.note, HasSubstr("sums over ranks"));
-  EXPECT_NE(choice.of(Rank(0), 0).ordinal, choice.of(Rank(0), 1).ordinal);
+  EXPECT_NE(choice.of(WorkerId(0), 0).ordinal, choice.of(WorkerId(0), 1).ordinal);
   try {
     static_cast<void>(chosen("cuda", {"run.workers=1", "parallel.tp=2", "parallel.pp=2"}));
     ADD_FAILURE() << "four ranks on two devices";

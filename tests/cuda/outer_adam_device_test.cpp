@@ -148,7 +148,7 @@ TEST_F(OneBitOnDevice, GoesOnFromTheOthersCheckpoint) {
 class CutExchange final : public Exchange {
  public:
   CutExchange(Exchange& real, int cut_at) : real_(real), cut_at_(cut_at) {}
-  [[nodiscard]] Rank self() const override { return real_.self(); }
+  [[nodiscard]] WorkerId self() const override { return real_.self(); }
   [[nodiscard]] int members() const override { return real_.members(); }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override { return real_.key(id); }
   Ticket begin(Contribution contribution) override { return real_.begin(std::move(contribution)); }
@@ -157,7 +157,7 @@ class CutExchange final : public Exchange {
                                                       Duration patience) override {
     Expected<Reduced, ExchangeError> mean = real_.wait(ticket, patience);
     if (ticket.id.sent.value() != cut_at_ || ticket.id.fragment.value() != 1) return mean;
-    return Unexpected<ExchangeError>(ExchangeError{.peer = Rank(1), .what = "cut"});
+    return Unexpected<ExchangeError>(ExchangeError{.peer = WorkerId(1), .what = "cut"});
   }
   [[nodiscard]] ByteCounts bytes() const override { return real_.bytes(); }
 

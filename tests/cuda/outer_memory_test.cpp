@@ -223,7 +223,7 @@ TEST_F(OuterMemory, SufficesForALostRoundOnceItIsHeld) {
   run_in_process(kWorkers, [&](WorkerContext& context) {
     QuadraticLoop real({.tensors = {{0, 3 * kTileValues}, {1, 5}}});
     ResidentLoop inner(real);
-    const bool loses = context.rank == Rank(1);
+    const bool loses = context.rank == WorkerId(1);
     LosingExchange exchange(context.exchange, {loses ? 4 : 0});
     const auto strategy = outer::make_outer_strategy_on_device(
         "diloco", {.H = 2, .codec = "int8:ef"}, inner, exchange, inner);

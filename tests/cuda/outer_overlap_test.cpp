@@ -24,7 +24,7 @@ using Log = std::vector<std::string>;
 class LoggingExchange final : public Exchange {
  public:
   LoggingExchange(Exchange& real, Log& log) : real_(real), log_(log) {}
-  [[nodiscard]] Rank self() const override { return real_.self(); }
+  [[nodiscard]] WorkerId self() const override { return real_.self(); }
   [[nodiscard]] int members() const override { return real_.members(); }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override { return real_.key(id); }
   Ticket begin(Contribution contribution) override {

@@ -51,7 +51,7 @@ std::unique_ptr<OuterStrategy> make_strategy(Place place, const std::string& met
 class RecordingExchange final : public Exchange {
  public:
   explicit RecordingExchange(Exchange& real) : real_(real) {}
-  [[nodiscard]] Rank self() const override { return real_.self(); }
+  [[nodiscard]] WorkerId self() const override { return real_.self(); }
   [[nodiscard]] int members() const override { return real_.members(); }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override { return real_.key(id); }
   Ticket begin(Contribution contribution) override {

@@ -92,7 +92,7 @@ Outcome train_with(bool on_device) {
       losses.push_back(strategy->step().inner.loss);
       if (t == 2) losses.push_back(loop.loss(fixed.at(StepIndex(999)), *strategy));
     }
-    if (context.rank != Rank(0)) return;
+    if (context.rank != WorkerId(0)) return;
     outcome = {losses, values_now(loop), {strategy->log().begin(), strategy->log().end()}};
   });
   return outcome;

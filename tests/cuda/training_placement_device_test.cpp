@@ -45,7 +45,7 @@ Outcome train_placed(Place place) {
       if (t == 3) losses.push_back(loop.loss(fixed.at(StepIndex(999)), *strategy));
     }
     static_cast<void>(strategy->finish());
-    if (context.rank != Rank(0)) return;
+    if (context.rank != WorkerId(0)) return;
     outcome = {testing_support::anchors_of(*strategy, loop), values_now(loop), losses};
   });
   return outcome;

@@ -25,7 +25,7 @@ constexpr std::int64_t kSteps = 22;
 class CountingExchange final : public Exchange {
  public:
   explicit CountingExchange(Exchange& real) : real_(real) {}
-  [[nodiscard]] Rank self() const override { return real_.self(); }
+  [[nodiscard]] WorkerId self() const override { return real_.self(); }
   [[nodiscard]] int members() const override { return real_.members(); }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override { return real_.key(id); }
   Ticket begin(Contribution contribution) override {

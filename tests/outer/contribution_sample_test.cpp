@@ -285,7 +285,7 @@ TEST(CodecErrorOfRounds, IsThatOfTheNaiveLoopWithItsResidual) {
 
 TEST(Agreement, IsNotSaidWhereNothingWasCountedOrMeasured) {
   run_in_process(2, [&](WorkerContext& context) {
-    const bool loses = context.rank == Rank(0);
+    const bool loses = context.rank == WorkerId(0);
     LosingExchange exchange(context.exchange,
                             loses ? std::set<std::int64_t>{2} : std::set<std::int64_t>{});
     Drift inner(loses ? 1.0f : 2.0f);

@@ -85,7 +85,7 @@ INSTANTIATE_TEST_SUITE_P(Rules, FeedbackAndLoss,
 TEST(FeedbackAndLoss, OfOneAmongSeveralIsCarriedOverAMovedAnchor) {
   for (const std::int64_t overlap : {0, 2}) {
     run_in_process(2, [&](WorkerContext& context) {
-      const bool loses = context.rank == Rank(1);
+      const bool loses = context.rank == WorkerId(1);
       Drift inner(rates());
       LosingExchange exchange(context.exchange,
                               loses ? std::set<std::int64_t>{8} : std::set<std::int64_t>{});

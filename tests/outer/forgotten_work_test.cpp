@@ -56,7 +56,7 @@ std::vector<float> forgetful(LostContribution carry, bool resumed) {
     auto strategy = make_outer_strategy("diloco", outer, inner, context.exchange);
     for (int t = 1; t <= 12; ++t) {
       (void)strategy->step();
-      if (t == 6 && context.rank == Rank(1)) {
+      if (t == 6 && context.rank == WorkerId(1)) {
         strategy->forget_own_work();
         EXPECT_EQ(inner.value(), strategy->values(0)[0]);
         if (resumed) {
@@ -66,7 +66,7 @@ std::vector<float> forgetful(LostContribution carry, bool resumed) {
           strategy->load(state);
         }
       }
-      if (t % 4 == 0 && t > 4 && context.rank == Rank(0)) {
+      if (t % 4 == 0 && t > 4 && context.rank == WorkerId(0)) {
         anchors.push_back(strategy->values(0)[0]);
       }
     }

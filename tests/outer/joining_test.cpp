@@ -28,8 +28,8 @@ using testing_support::make_method_loop;
 using testing_support::MethodCase;
 using testing_support::shared_method_cases;
 
-constexpr Rank kDonor(0);
-constexpr Rank kJoiner(2);
+constexpr WorkerId kDonor(0);
+constexpr WorkerId kJoiner(2);
 constexpr int kMembers = 3;
 
 /// As a member would be that takes all rounds sent by some step and gives nothing; keeps what the
@@ -38,7 +38,7 @@ class SilentExchange final : public Exchange {
  public:
   SilentExchange(Exchange& real, std::int64_t silent_until)
       : real_(real), silent_until_(silent_until) {}
-  [[nodiscard]] Rank self() const override { return real_.self(); }
+  [[nodiscard]] WorkerId self() const override { return real_.self(); }
   [[nodiscard]] int members() const override { return real_.members(); }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override { return real_.key(id); }
   Ticket begin(Contribution contribution) override {
@@ -100,7 +100,7 @@ struct Joining {
     run_in_process(kMembers, {.keeps_encoded = true}, [&](WorkerContext& context) {
       const std::unique_ptr<InnerLoop> inner = make_method_loop(setting, context.rank.value());
       if (context.rank == kDonor) donate(context, *inner);
-      if (context.rank == Rank(1)) train(context, *inner);
+      if (context.rank == WorkerId(1)) train(context, *inner);
       if (context.rank == kJoiner) join(context, *inner);
     });
   }

@@ -15,7 +15,7 @@ class LateExchange final : public Exchange {
  public:
   LateExchange(Exchange& real, std::function<bool(const SyncId&)> ready)
       : real_(real), ready_(std::move(ready)) {}
-  [[nodiscard]] Rank self() const override { return real_.self(); }
+  [[nodiscard]] WorkerId self() const override { return real_.self(); }
   [[nodiscard]] int members() const override { return real_.members(); }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override { return real_.key(id); }
   Ticket begin(Contribution contribution) override { return real_.begin(std::move(contribution)); }

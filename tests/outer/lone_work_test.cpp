@@ -29,7 +29,7 @@ constexpr double kOtherWeight = 20;
 /// `fails_after` ends.
 class OneOther final : public Exchange {
  public:
-  [[nodiscard]] Rank self() const override { return Rank(0); }
+  [[nodiscard]] WorkerId self() const override { return WorkerId(0); }
   [[nodiscard]] int members() const override { return 2; }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override { return encode_key(id, 0); }
   Ticket begin(Contribution contribution) override {
@@ -43,7 +43,7 @@ class OneOther final : public Exchange {
   [[nodiscard]] Expected<Reduced, ExchangeError> wait(const Ticket& ticket, Duration) override {
     if (ticket.id.sent.value() > fails_after) {
       return Unexpected<ExchangeError>(
-          ExchangeError{ExchangeError::Kind::kPeerLost, Rank(1), "the link is cut"});
+          ExchangeError{ExchangeError::Kind::kPeerLost, WorkerId(1), "the link is cut"});
     }
     const auto& [delta, weight] = given_.at(ticket.id);
     Reduced result;
@@ -51,8 +51,8 @@ class OneOther final : public Exchange {
       result.values.push_back(static_cast<float>(
           (static_cast<double>(own) * weight + kOther * kOtherWeight) / (weight + kOtherWeight)));
     }
-    if (weight > 0) result.contributors.push_back(Rank(0));
-    result.contributors.push_back(Rank(1));
+    if (weight > 0) result.contributors.push_back(WorkerId(0));
+    result.contributors.push_back(WorkerId(1));
     return result;
   }
   [[nodiscard]] ByteCounts bytes() const override { return {}; }

@@ -18,7 +18,7 @@ class LosingExchange final : public Exchange {
  public:
   LosingExchange(Exchange& real, std::set<std::int64_t> lost)
       : real_(real), lost_(std::move(lost)) {}
-  [[nodiscard]] Rank self() const override { return real_.self(); }
+  [[nodiscard]] WorkerId self() const override { return real_.self(); }
   [[nodiscard]] int members() const override { return real_.members(); }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override { return real_.key(id); }
   Ticket begin(Contribution contribution) override {

@@ -213,11 +213,11 @@ TEST(Weights, AreTokensAndEqualWindowsGiveThePlainMean) {
   // Workers of unlike batches: (300 * 4 + 100 * 8) / 400 = 5.
   std::vector<float> anchors;
   run_in_process(2, [&](WorkerContext& context) {
-    Drift inner(context.rank == Rank(0) ? 1.0f : 2.0f, context.rank == Rank(0) ? 75 : 25);
+    Drift inner(context.rank == WorkerId(0) ? 1.0f : 2.0f, context.rank == WorkerId(0) ? 75 : 25);
     const auto strategy = make_outer_strategy("diloco", plain_average(LostContribution::kCarry),
                                               inner, context.exchange);
     for (int t = 1; t <= 4; ++t) (void)strategy->step();
-    if (context.rank == Rank(0)) anchors.push_back(strategy->values(0)[0]);
+    if (context.rank == WorkerId(0)) anchors.push_back(strategy->values(0)[0]);
   });
   EXPECT_EQ(anchors, std::vector<float>{-5.0f});
 }
@@ -274,7 +274,7 @@ TEST(Poison, NothingNotFiniteReachesAnchorsOrMomentum) {
         options.tensors = {{kNoLayer, 40}, {0, 30}, {1, 20}};
         options.noise = 0.5f;
         options.worker = context.rank.value();
-        if (context.rank == Rank(1)) {
+        if (context.rank == WorkerId(1)) {
           options.poisoned_step = 7;
           options.poison = [bad](std::span<float> values) { values[3] = bad; };
         }
@@ -294,7 +294,7 @@ TEST(Poison, NothingNotFiniteReachesAnchorsOrMomentum) {
         (void)strategy->finish();
         for (const float anchor : anchors_of(*strategy, inner)) ASSERT_TRUE(std::isfinite(anchor));
         for (const float value : inner.all()) ASSERT_TRUE(std::isfinite(value)) << method;
-        if (context.rank == Rank(1)) resets = inner.resets();
+        if (context.rank == WorkerId(1)) resets = inner.resets();
       });
       EXPECT_EQ(resets, 1) << method;
     }
@@ -311,7 +311,7 @@ TEST(Poison, AnOutlierIsWithheldOnceThereIsAPast) {
         QuadraticLoop::Options options;
         options.tensors = {{0, 8}};
         options.lr = 0.01f;
-        if (context.rank == Rank(1)) {
+        if (context.rank == WorkerId(1)) {
           options.poisoned_step = 38;
           options.poison = [](std::span<float> values) { values[0] += 1e6f; };
         }
@@ -321,7 +321,7 @@ TEST(Poison, AnOutlierIsWithheldOnceThereIsAPast) {
                                 inner, context.exchange);
         for (int t = 1; t <= 48; ++t) (void)strategy->step();
         (void)strategy->finish();
-        if (context.rank == Rank(0)) anchors = anchors_of(*strategy, inner);
+        if (context.rank == WorkerId(0)) anchors = anchors_of(*strategy, inner);
       });
       return anchors;
     };

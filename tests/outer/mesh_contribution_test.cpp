@@ -24,7 +24,7 @@ using Bytes = std::vector<std::byte>;
 class RecordingExchange final : public Exchange {
  public:
   RecordingExchange(Exchange& real, std::vector<Bytes>& sent) : real_(real), sent_(sent) {}
-  [[nodiscard]] Rank self() const override { return real_.self(); }
+  [[nodiscard]] WorkerId self() const override { return real_.self(); }
   [[nodiscard]] int members() const override { return real_.members(); }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override { return real_.key(id); }
   Ticket begin(Contribution contribution) override {

@@ -314,7 +314,7 @@ TEST(OneBitAdam, FreezesWhenTheVarianceHasSettled) {
     const auto strategy = make_outer_strategy("1bit-adam", {}, inner, context.exchange);
     for (int t = 0; t < 300; ++t) strategy->step();
     static_cast<void>(strategy->finish());
-    if (context.rank == Rank(0)) {
+    if (context.rank == WorkerId(0)) {
       frozen = dynamic_cast<const outer::OneBitAdam&>(*strategy).frozen_at();
     }
   });
@@ -366,7 +366,7 @@ TEST(CompressedMean, LosesNoMass) {
         });
         static_cast<void>(
             mean.run(StepIndex(t), true, true, [&](std::size_t, std::span<const float> values) {
-              if (context.rank != Rank(0)) return;
+              if (context.rank != WorkerId(0)) return;
               for (std::size_t i = 0; i < kValues; ++i) sent[i] += static_cast<double>(values[i]);
             }));
         const std::lock_guard lock(mutex);

@@ -116,7 +116,8 @@ TEST(Simulated, FaultyLinksChangeNothingButTime) {
                                 .reorder = 0.1,
                                 .corrupt = 0.1,
                                 .longest_delay = 400ms};
-      options.network.faults.partitions = {{Rank(0), Rank(1), TimePoint(300ms), TimePoint(3s)}};
+      options.network.faults.partitions = {
+          {WorkerId(0), WorkerId(1), TimePoint(300ms), TimePoint(3s)}};
       const Outcome run = simulate(method, options);
       EXPECT_EQ(run.anchors, expected) << method.name << " seed " << seed;
       EXPECT_EQ(run.payload, payload) << method.name << " seed " << seed;
@@ -134,7 +135,7 @@ TEST(Simulated, ACrashAtAnyMomentEndsTheRunWithWhoIsGone) {
           continue;  // after step 12 it waits for nobody
         }
         SimulationOptions options = slow_links(3);
-        options.network.faults.crashes = {{Rank(victim), TimePoint(moment)}};
+        options.network.faults.crashes = {{WorkerId(victim), TimePoint(moment)}};
         try {
           (void)simulate(method, options);
           ADD_FAILURE() << method.name << " victim " << victim << " went on without it";

@@ -233,11 +233,12 @@ std::vector<float> end_of(const std::string& method, const OuterOptions& outer) 
   std::vector<float> anchors;
   run_in_process(2, [&](WorkerContext& context) {
     std::vector<float> center = normal(4096, 11);
-    for (std::size_t i = 0; i < 256; ++i) center[16 * i] = context.rank == Rank(0) ? 0.2f : -0.2f;
+    for (std::size_t i = 0; i < 256; ++i)
+      center[16 * i] = context.rank == WorkerId(0) ? 0.2f : -0.2f;
     Pulled inner(center);
     const auto strategy = make_outer_strategy(method, outer, inner, context.exchange);
     for (int t = 0; t < 10000; ++t) (void)strategy->step();
-    if (context.rank == Rank(0)) anchors = anchors_of(*strategy, inner);
+    if (context.rank == WorkerId(0)) anchors = anchors_of(*strategy, inner);
   });
   return anchors;
 }

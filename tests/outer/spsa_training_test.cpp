@@ -77,7 +77,7 @@ double last_loss(const OuterOptions& options, int steps = 400) {
       const double now = strategy->step().inner.loss;
       tail += t > steps - 20 ? now / 20 : 0;
     }
-    if (context.rank == Rank(0)) loss = tail;
+    if (context.rank == WorkerId(0)) loss = tail;
   });
   return loss;
 }

@@ -245,7 +245,7 @@ TEST(Ddp, BucketsAndAnnouncementsDoNotChangeTheResult) {
         (void)strategy.step();
       }
       (void)strategy.finish();
-      if (context.rank == Rank(0)) {
+      if (context.rank == WorkerId(0)) {
         result = inner.all();
       }
     });

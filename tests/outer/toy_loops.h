@@ -285,7 +285,7 @@ inline std::vector<float> run_family(const FamilyRun& run) {
     if (run.finish) {
       (void)strategy->finish();
     }
-    if (context.rank == Rank(0)) {
+    if (context.rank == WorkerId(0)) {
       result = anchors_of(*strategy, inner);
     }
   });

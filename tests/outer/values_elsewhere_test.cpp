@@ -175,13 +175,13 @@ TEST(ValuesElsewhere, AFragmentAsksForItsElementsAlone) {
     QuadraticLoop real(small_model(context.rank.value()));
     MirroredLoop inner(real);
     const auto strategy = make_outer_strategy("streaming-diloco", outer, inner, context.exchange);
-    if (context.rank == Rank(0)) {
+    if (context.rank == WorkerId(0)) {
       fragments = make_fragments(inner.parameters(), 2, outer.pattern, outer.embeddings_own);
       read.push_back(inner.elements_read());
     }
     for (int t = 1; t <= 13; ++t) {
       (void)strategy->step();
-      if (context.rank == Rank(0)) read.push_back(inner.elements_read());
+      if (context.rank == WorkerId(0)) read.push_back(inner.elements_read());
     }
   });
   std::int64_t whole = 0;

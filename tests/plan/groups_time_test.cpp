@@ -54,7 +54,7 @@ Timed simulated(const std::vector<std::uint32_t>& groups) {
                               codec, context.rank, kValues, id, ReductionKind::kReduce)),
                           std::chrono::hours(1));
                       ASSERT_TRUE(mean) << mean.error().what;
-                      if (context.rank == Rank(0)) timed.mean = mean->values;
+                      if (context.rank == WorkerId(0)) timed.mean = mean->values;
                     });
   timed.seconds = std::chrono::duration<double>(result.duration).count();
   timed.traffic = result.traffic;
@@ -67,7 +67,7 @@ double predicted(const std::vector<std::uint32_t>& groups) {
                         .fragments = {{.elements = kValues}},
                         .groups = groups,
                         .codec = make_codec("fp32"),
-                        .step_time = [](Rank, StepIndex) { return Duration(0); }};
+                        .step_time = [](WorkerId, StepIndex) { return Duration(0); }};
   input.links = two_pairs();
   return predict(input).predicted_s;
 }
@@ -93,7 +93,8 @@ TEST(GroupsInTime, ThinLinksBetweenPairsCarryHalfAsMuch) {
   }
   EXPECT_EQ(groups.mean,
             testing_support::naive_mean_in_groups(
-                *make_codec("fp32"), {Rank(0), Rank(1), Rank(2), Rank(3)}, {0, 0, 1, 1}, kValues));
+                *make_codec("fp32"), {WorkerId(0), WorkerId(1), WorkerId(2), WorkerId(3)},
+                {0, 0, 1, 1}, kValues));
 }
 
 TEST(GroupsInTime, ThePredictionIsWhatTheProtocolTakes) {

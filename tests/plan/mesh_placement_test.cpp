@@ -80,8 +80,8 @@ class Step {
   [[nodiscard]] MeshShape shape() const {
     return {.tp = choice_.tp, .pp = choice_.pp, .dp = choice_.dp};
   }
-  [[nodiscard]] Rank slot(const MeshPosition& at) const {
-    return Rank(slot_of_rank_[static_cast<std::size_t>(mesh_rank(shape(), at))]);
+  [[nodiscard]] WorkerId slot(const MeshPosition& at) const {
+    return WorkerId(slot_of_rank_[static_cast<std::size_t>(mesh_rank(shape(), at))]);
   }
 
   /// Between all slots; by what both ends' places in the machine say, nobody else.
@@ -106,7 +106,7 @@ class Step {
 
   /// Collectives of a rank as rings: what it sends goes to `next` in as many equal parts as there
   /// are hops, each after the one before has come from the other side.
-  static void ring(Transport& end, const Volume& volume, Rank next) {
+  static void ring(Transport& end, const Volume& volume, WorkerId next) {
     if (volume.hops == 0) return;
     const auto part = std::make_shared<const std::vector<std::byte>>(
         static_cast<std::size_t>(volume.sent_bytes / static_cast<double>(volume.hops) + 0.5));
@@ -119,8 +119,8 @@ class Step {
   void run_rank(int rank, Transport& tensor, Transport& pipeline, Transport& data) {
     const MeshPosition at = mesh_position(shape(), rank);
     const RankCost& cost = costs_[static_cast<std::size_t>(at.pp)];
-    const Rank tensor_next = slot({(at.tp + 1) % choice_.tp, at.pp, at.dp});
-    const Rank data_next = slot({at.tp, at.pp, (at.dp + 1) % choice_.dp});
+    const WorkerId tensor_next = slot({(at.tp + 1) % choice_.tp, at.pp, at.dp});
+    const WorkerId data_next = slot({at.tp, at.pp, (at.dp + 1) % choice_.dp});
     std::unique_ptr<Task> reduction;
     std::map<int, int> early;
     for (const PipelineOp& op : schedule_.operations[static_cast<std::size_t>(at.pp)]) {

@@ -35,7 +35,7 @@ PredictionInput uniform(int workers, std::int64_t elements, std::int64_t H, std:
                         .H = H,
                         .fragments = {{.elements = elements}},
                         .codec = make_codec("fp32"),
-                        .step_time = [](Rank, StepIndex) { return milliseconds(250); }};
+                        .step_time = [](WorkerId, StepIndex) { return milliseconds(250); }};
   const auto pairs = static_cast<std::size_t>(workers) * static_cast<std::size_t>(workers);
   input.links.assign(pairs, {.bits_per_s = 100'000'000, .one_way = milliseconds(40)});
   return input;
@@ -171,8 +171,8 @@ TEST(Prediction, TheSlowestPairOfLinksDecides) {
 
 TEST(Prediction, ASlowWorkerIsNamed) {
   PredictionInput input = uniform(2, 100'000, 10, 10);
-  input.step_time = [](Rank worker, StepIndex) {
-    return milliseconds(worker == Rank(0) ? 500 : 250);
+  input.step_time = [](WorkerId worker, StepIndex) {
+    return milliseconds(worker == WorkerId(0) ? 500 : 250);
   };
   const Prediction prediction = predict(input);
   EXPECT_NEAR(sum_of_terms(prediction), prediction.predicted_s, kRounding);

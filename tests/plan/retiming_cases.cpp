@@ -39,7 +39,7 @@ void print_cases(const Scenario& scenario) {
         retiming_of(scenario, program,
                     {.bits_per_s = link.bits_per_s, .one_way = nanoseconds(link.rtt_ns / 2)});
     const std::string run = retiming_json(input);
-    input.step_time = [&](Rank worker, StepIndex t) -> std::optional<Duration> {
+    input.step_time = [&](WorkerId worker, StepIndex t) -> std::optional<Duration> {
       const auto length = step_of(scenario, worker, t);
       if (!length || link.speed == 1) return length;
       return Duration(std::llround(static_cast<double>(length->count()) / link.speed));

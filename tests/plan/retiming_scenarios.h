@@ -37,7 +37,7 @@ struct Scenario {
   friend void PrintTo(const Scenario& scenario, std::ostream* out) { *out << scenario.name; }
 };
 
-inline std::optional<Duration> step_of(const Scenario& scenario, Rank worker, StepIndex t) {
+inline std::optional<Duration> step_of(const Scenario& scenario, WorkerId worker, StepIndex t) {
   if (worker.value() == scenario.idle_worker && t.value() % 2 == 1) return std::nullopt;
   const Duration step = scenario.step + (scenario.even ? 0 : t.value() % 3) * nanoseconds(1);
   return worker.value() == scenario.slow_worker ? step * 3 / 2 : step;
@@ -65,7 +65,7 @@ inline RetimingInput retiming_of(const Scenario& scenario, const RunProgram& pro
   return {.program = program,
           .links = uniform_links(scenario.workers, link),
           .link = {.model = scenario.model, .byte_scale = scenario.byte_scale},
-          .step_time = [&](Rank worker, StepIndex t) { return step_of(scenario, worker, t); }};
+          .step_time = [&](WorkerId worker, StepIndex t) { return step_of(scenario, worker, t); }};
 }
 
 inline OuterOptions every(std::int64_t H, FinalSync sync = FinalSync::kDrain) {

@@ -87,7 +87,7 @@ class ClockedLoop final : public InnerLoop {
  private:
   const Scenario& scenario_;
   Runtime& runtime_;
-  Rank rank_;
+  WorkerId rank_;
   std::vector<std::vector<float>> values_, gradients_, first_, second_;
   std::vector<Parameter> parameters_;
   std::int64_t total_ = 0;

@@ -45,7 +45,7 @@ struct Scenario {
   friend void PrintTo(const Scenario& scenario, std::ostream* out) { *out << scenario.name; }
 };
 
-Duration step_of(const Scenario& scenario, Rank worker) {
+Duration step_of(const Scenario& scenario, WorkerId worker) {
   return worker.value() == scenario.slow_worker ? scenario.step * 3 / 2 : scenario.step;
 }
 
@@ -106,12 +106,12 @@ struct Measured {
   RoundTimes rounds;  // at the observer
 };
 
-Measured simulate(const Scenario& scenario, Rank observer = Rank(0)) {
+Measured simulate(const Scenario& scenario, WorkerId observer = WorkerId(0)) {
   Measured measured;
   SimulationOptions options{.workers = scenario.workers,
                             .links = uniform_links(scenario.workers, scenario.link)};
   options.network.link = scenario.behaviour;
-  options.exchange.on_round = [&](Rank self, const SyncId& id, Duration took) {
+  options.exchange.on_round = [&](WorkerId self, const SyncId& id, Duration took) {
     if (self != observer) return;
     measured.rounds.add(id.fragment, id.sent, std::chrono::duration<double>(took).count());
   };
@@ -146,7 +146,7 @@ PredictionInput input_of(const Scenario& scenario) {
                                            scenario.workers, scenario.steps);
   input.link = scenario.behaviour;
   input.links = uniform_links(scenario.workers, scenario.link);
-  input.step_time = [&](Rank worker, StepIndex) { return step_of(scenario, worker); };
+  input.step_time = [&](WorkerId worker, StepIndex) { return step_of(scenario, worker); };
   return input;
 }
 
@@ -172,7 +172,7 @@ TEST_P(PredictedRun, TakesAsLongAsTheSimulationAndSendsTheSameBytes) {
 // At the coordinator and at another worker, who knows half a round trip later.
 TEST_P(PredictedRun, EachRoundTakesAsLongAsInTheSimulation) {
   const Scenario& scenario = GetParam();
-  for (const Rank observer : {Rank(0), Rank(scenario.workers - 1)}) {
+  for (const WorkerId observer : {WorkerId(0), WorkerId(scenario.workers - 1)}) {
     const Measured measured = simulate(scenario, observer);
     const Prediction prediction = predicted(scenario);
     const RoundComparison comparison =

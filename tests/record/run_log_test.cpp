@@ -34,7 +34,7 @@ Json round_line(const std::vector<std::pair<Number, Number>>& error_and_cosine,
     posts.push_back({.report = {.step = StepIndex(1),
                                 .inner = {.loss = 1, .grad_norm = 1, .tokens = 1},
                                 .rounds = {{.codec_error = error, .cosine = cosine}}}});
-    posts.back().rank = Rank(static_cast<int>(posts.size()) - 1);
+    posts.back().rank = WorkerId(static_cast<int>(posts.size()) - 1);
     RoundReport& round = posts.back().report.rounds.front();
     round.payload_bytes = posts.size();
     round.waited = std::chrono::seconds(posts.size());
@@ -80,7 +80,7 @@ class MembershipLogTest : public testing::Test {
     return totals;
   }
   static StepPost post(int rank, double loss, std::uint64_t wire_bytes) {
-    return {.rank = Rank(rank),
+    return {.rank = WorkerId(rank),
             .report = {.inner = {.loss = loss, .grad_norm = 1, .tokens = 10}, .rounds = {{}}},
             .sent = {.payload = 0, .wire = wire_bytes}};
   }
@@ -118,9 +118,11 @@ TEST_F(MembershipLogTest, AWorkerLeftAloneStillHasItsOwnLine) {
 
 TEST_F(MembershipLogTest, AProcessThatComesBackCountsOnFromWhatTheOneBeforeHadSent) {
   log_.step(StepIndex(1), {post(0, 1, 100), post(1, 1, 100), post(2, 1, 100)});
-  log_.event({.kind = RunEvent::Kind::kLeft, .step = StepIndex(1), .who = Rank(1), .present = 2});
+  log_.event(
+      {.kind = RunEvent::Kind::kLeft, .step = StepIndex(1), .who = WorkerId(1), .present = 2});
   log_.step(StepIndex(2), {post(0, 1, 200), post(2, 1, 200)});
-  log_.event({.kind = RunEvent::Kind::kJoined, .step = StepIndex(2), .who = Rank(1), .present = 3});
+  log_.event(
+      {.kind = RunEvent::Kind::kJoined, .step = StepIndex(2), .who = WorkerId(1), .present = 3});
   log_.step(StepIndex(3), {post(0, 1, 300), post(1, 1, 30), post(2, 1, 300)});
   EXPECT_THAT(totals_.wire_bytes, testing::ElementsAre(300, 130, 300));
 }
@@ -129,7 +131,7 @@ TEST_F(MembershipLogTest, WhatASiteBringsBackHasALine) {
   log_.event(
       {.kind = RunEvent::Kind::kCameBack,
        .step = StepIndex(7),
-       .who = Rank(1),
+       .who = WorkerId(1),
        .present = 3,
        .work = {.kept_tokens = 640, .lost_tokens = 128, .alone_steps = 4, .alone_tokens = 320}});
   const Json line = lines("event").at(0);
@@ -142,7 +144,7 @@ TEST_F(MembershipLogTest, WhatASiteBringsBackHasALine) {
 }
 
 TEST_F(MembershipLogTest, EventsHaveLines) {
-  log_.event({.step = StepIndex(4), .who = Rank(1), .present = 2, .why = "silent for 4 s"});
+  log_.event({.step = StepIndex(4), .who = WorkerId(1), .present = 2, .why = "silent for 4 s"});
   log_.event({.kind = RunEvent::Kind::kEvalIncomplete,
               .step = StepIndex(5),
               .present = 2,

@@ -25,7 +25,7 @@ class StatusBoardTest : public testing::Test {
     options.total_steps = 100;
     options.stalled_after = std::chrono::seconds(60);
     options.sites = {"east", "west"};
-    options.self = Rank(0);
+    options.self = WorkerId(0);
     options.now = [this] { return now; };
     return options;
   }
@@ -45,10 +45,10 @@ class StatusBoardTest : public testing::Test {
   void link(LinkEvent::Kind kind, int stream, const std::string& text = "") {
     LinkEvent event;
     event.kind = kind;
-    event.peer = Rank(1);
+    event.peer = WorkerId(1);
     event.stream = stream;
     event.text = text;
-    board.link(Rank(0), event);
+    board.link(WorkerId(0), event);
   }
   [[nodiscard]] PeerStatus west() const { return board.snapshot().peers.at(0); }
 
@@ -217,13 +217,13 @@ TEST_F(StatusBoardTest, OverLinksThatDoNotTellAPeerIsConnectedOnceHeard) {
   silent.links_tell = false;
   StatusBoard mpi(silent);
   EXPECT_FALSE(mpi.snapshot().peers.at(0).connected);
-  mpi.received(Rank(1), 7);
+  mpi.received(WorkerId(1), 7);
   EXPECT_TRUE(mpi.snapshot().peers.at(0).connected);
   EXPECT_EQ(mpi.snapshot().peers.at(0).cause, "");
-  mpi.gone(Rank(1), "west has left");
+  mpi.gone(WorkerId(1), "west has left");
   EXPECT_FALSE(mpi.snapshot().peers.at(0).connected);
   EXPECT_EQ(mpi.snapshot().peers.at(0).cause, "west has left");
-  board.received(Rank(1), 7);
+  board.received(WorkerId(1), 7);
   EXPECT_FALSE(west().connected) << "these links tell";
 }
 
@@ -236,9 +236,9 @@ TEST_F(StatusBoardTest, AHubIsAPeerAndNoSite) {
   EXPECT_EQ(hubs.snapshot().peers[1].name, "hub");
   LinkEvent event;
   event.kind = LinkEvent::Kind::kLost;
-  event.peer = Rank(2);
+  event.peer = WorkerId(2);
   event.text = "silent for 5 s";
-  hubs.link(Rank(0), event);
+  hubs.link(WorkerId(0), event);
   const RunStatus status = hubs.snapshot();
   EXPECT_TRUE(status.peers[1].lost);
   EXPECT_EQ(status.peers[1].cause, "silent for 5 s");
@@ -283,14 +283,14 @@ TEST_F(StatusBoardTest, ASiteThatTheOthersGoOnWithoutIsNoTrouble) {
   begin();
   EXPECT_EQ(board.snapshot().members, board.snapshot().workers);
   link(LinkEvent::Kind::kLost, -1, "west: it has been silent for 10 s");
-  board.membership(Rank(1), false);
+  board.membership(WorkerId(1), false);
   step(1, 1);
   RunStatus status = board.snapshot();
   EXPECT_TRUE(status.healthy);
   EXPECT_EQ(status.members, status.workers - 1);
   EXPECT_TRUE(west().lost);
   link(LinkEvent::Kind::kWelcomed, 0);  // a new process of it
-  board.membership(Rank(1), true);
+  board.membership(WorkerId(1), true);
   status = board.snapshot();
   EXPECT_EQ(status.members, status.workers);
   EXPECT_TRUE(west().connected);
@@ -301,7 +301,7 @@ TEST_F(StatusBoardTest, StrangersAreNobodysTrouble) {
   LinkEvent event;
   event.kind = LinkEvent::Kind::kStranger;
   event.text = "someone without a key";
-  board.link(Rank(0), event);
+  board.link(WorkerId(0), event);
   const RunStatus status = board.snapshot();
   EXPECT_EQ(status.strangers, 1);
   EXPECT_EQ(status.drops.at(0).peer, "");
@@ -309,10 +309,10 @@ TEST_F(StatusBoardTest, StrangersAreNobodysTrouble) {
 }
 
 TEST_F(StatusBoardTest, CountsWhatGoesToAPeerAndComesFromIt) {
-  board.sent(Rank(1), 100);
-  board.sent(Rank(1), 10);
+  board.sent(WorkerId(1), 100);
+  board.sent(WorkerId(1), 10);
   EXPECT_LT(west().heard_s, 0);
-  board.received(Rank(1), 7);
+  board.received(WorkerId(1), 7);
   now += 3;
   EXPECT_EQ(west().sent_bytes, 110U);
   EXPECT_EQ(west().received_bytes, 7U);
@@ -321,11 +321,11 @@ TEST_F(StatusBoardTest, CountsWhatGoesToAPeerAndComesFromIt) {
 
 TEST_F(StatusBoardTest, TellsWhatTcpTellsOfAPeer) {
   EXPECT_FALSE(west().tcp);
-  board.reading(Rank(1), {.connections = 3,
-                          .rtt = std::chrono::milliseconds(80),
-                          .segments = 50,
-                          .retransmits = 2,
-                          .around = true});
+  board.reading(WorkerId(1), {.connections = 3,
+                              .rtt = std::chrono::milliseconds(80),
+                              .segments = 50,
+                              .retransmits = 2,
+                              .around = true});
   ASSERT_TRUE(west().tcp);
   EXPECT_EQ(west().tcp->connections, 3);
   EXPECT_EQ(west().tcp->rtt_s, 0.08);

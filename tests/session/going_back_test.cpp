@@ -57,7 +57,7 @@ Played play(const Case& of, std::int64_t every, std::optional<Duration> death,
   SimulationOptions options{.workers = kWorkers, .seed = 5};
   options.links = uniform_links(kWorkers, {.bits_per_s = 100'000'000, .one_way = 25ms});
   options.exchange = {.elastic = true, .takes_back = takes_back};
-  if (death) options.network.faults.crashes = {{.rank = Rank(2), .time = TimePoint{} + *death}};
+  if (death) options.network.faults.crashes = {{.rank = WorkerId(2), .time = TimePoint{} + *death}};
   const SimulationResult result = run_simulated(options, [&](WorkerContext& context) {
     const auto w = static_cast<std::size_t>(context.rank.value());
     AdamLoop inner = loop_of(context.rank.value());
@@ -114,7 +114,7 @@ std::vector<float> oracle(const Case& of, std::int64_t every, std::int64_t alone
     app::restore_worker_state(**state, inner, *strategy);
     while (strategy->steps().value() < kSteps) (void)strategy->step();
     (void)strategy->finish();
-    if (context.rank == Rank(0)) x = inner.all();
+    if (context.rank == WorkerId(0)) x = inner.all();
   });
   return x;
 }

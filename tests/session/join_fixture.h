@@ -30,8 +30,8 @@ using namespace std::chrono_literals;
 /// Of a member whose rounds end as the test says; begins nothing itself.
 class FakeExchange final : public Exchange {
  public:
-  explicit FakeExchange(Rank self) : self_(self) {}
-  [[nodiscard]] Rank self() const override { return self_; }
+  explicit FakeExchange(WorkerId self) : self_(self) {}
+  [[nodiscard]] WorkerId self() const override { return self_; }
   [[nodiscard]] int members() const override { return 3; }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override { return encode_key(id, 0); }
   Ticket begin(Contribution contribution) override { return {contribution.id}; }
@@ -39,13 +39,13 @@ class FakeExchange final : public Exchange {
   [[nodiscard]] Expected<Reduced, ExchangeError> wait(const Ticket& ticket, Duration) override {
     Reduced result;
     result.values.assign(200000, static_cast<float>(ticket.id.sent.value()));
-    result.contributors = {Rank(0), Rank(1)};
+    result.contributors = {WorkerId(0), WorkerId(1)};
     return result;
   }
   [[nodiscard]] ByteCounts bytes() const override { return {}; }
 
  private:
-  Rank self_;
+  WorkerId self_;
 };
 
 /// One tensor of values that a test can tell again.
@@ -79,17 +79,17 @@ class Join : public ::testing::Test {
         strategy_(make_outer_strategy("localsgd", {}, loop_, forwarding_)),
         source_({.sites = {"east", "west", "north"},
                  .bits_per_s = {},
-                 .send = [this](Rank to, const Note& note) { sent_.emplace_back(to, note); }}),
+                 .send = [this](WorkerId to, const Note& note) { sent_.emplace_back(to, note); }}),
         west_({.sites = {"east", "west", "north"},
                .bits_per_s = {},
-               .send = [this](Rank, const Note& note) { from_west_.push_back(note); }}),
+               .send = [this](WorkerId, const Note& note) { from_west_.push_back(note); }}),
         host_({.sites = {"east", "west", "north"},
                .run_id = "run",
                .own = own(),
-               .send = [this](Rank to, const Note& note) { sent_.emplace_back(to, note); },
+               .send = [this](WorkerId to, const Note& note) { sent_.emplace_back(to, note); },
                .wish = [this](const WishNote&) { ++wishes_; },
                .admit =
-                   [this](Rank joiner, std::int64_t after) {
+                   [this](WorkerId joiner, std::int64_t after) {
                      admitted_.push_back(fmt::format("{} after {}", joiner.value(), after));
                      return true;
                    },
@@ -110,8 +110,8 @@ class Join : public ::testing::Test {
     while (!answers_.empty()) {
       const auto [to, note] = answers_.front();
       answers_.pop_front();
-      (to == Rank(0) ? source_ : west_).receive(Rank(2), note);
-      if (to == Rank(0)) host_.receive(Rank(2), note);
+      (to == WorkerId(0) ? source_ : west_).receive(WorkerId(2), note);
+      if (to == WorkerId(0)) host_.receive(WorkerId(2), note);
     }
   }
   /// All notes reach whom they are for, until nothing is under way.
@@ -122,30 +122,30 @@ class Join : public ::testing::Test {
       if (const auto part = source_.next(now, false)) sent_.emplace_back(part->first, part->second);
       if (const auto part = west_.next(now, false)) from_west_.emplace_back(part->second);
       if (!from_west_.empty()) {
-        newcomer.receive(Rank(1), from_west_.front());
+        newcomer.receive(WorkerId(1), from_west_.front());
         from_west_.pop_front();
       } else if (!sent_.empty()) {
         const auto [to, note] = sent_.front();
         sent_.pop_front();
-        if (to == Rank(1)) west_.receive(Rank(0), note);
-        if (to == Rank(2)) newcomer.receive(Rank(0), note);
+        if (to == WorkerId(1)) west_.receive(WorkerId(0), note);
+        if (to == WorkerId(2)) newcomer.receive(WorkerId(0), note);
       } else {
         return;
       }
     }
   }
-  std::unique_ptr<Newcomer> newcomer(Rank self) {
+  std::unique_ptr<Newcomer> newcomer(WorkerId self) {
     real_ = std::make_unique<FakeExchange>(self);
     return std::make_unique<Newcomer>(
-        *real_, runtime_, Rank(0), std::vector<std::string>{"east", "west", "north"},
-        [this](Rank to, const Note& note) { answers_.emplace_back(to, note); });
+        *real_, runtime_, WorkerId(0), std::vector<std::string>{"east", "west", "north"},
+        [this](WorkerId to, const Note& note) { answers_.emplace_back(to, note); });
   }
   /// One whose pieces go to a file.
   std::unique_ptr<Newcomer> saving_newcomer() {
-    real_ = std::make_unique<FakeExchange>(Rank(2));
+    real_ = std::make_unique<FakeExchange>(WorkerId(2));
     return std::make_unique<Newcomer>(
-        *real_, runtime_, Rank(0), std::vector<std::string>{"east", "west", "north"},
-        [this](Rank to, const Note& note) { answers_.emplace_back(to, note); },
+        *real_, runtime_, WorkerId(0), std::vector<std::string>{"east", "west", "north"},
+        [this](WorkerId to, const Note& note) { answers_.emplace_back(to, note); },
         std::make_unique<SavedPieces>(storage_, file_));
   }
   /// Until `condition`, which some task brings about.
@@ -168,13 +168,13 @@ class Join : public ::testing::Test {
   }
 
   SystemRuntime runtime_;
-  FakeExchange donor_{Rank(0)};
+  FakeExchange donor_{WorkerId(0)};
   ForwardingExchange forwarding_;
   Loop loop_;
   std::unique_ptr<OuterStrategy> strategy_;
-  std::deque<std::pair<Rank, Note>> sent_;
+  std::deque<std::pair<WorkerId, Note>> sent_;
   std::deque<Note> from_west_;
-  std::deque<std::pair<Rank, Note>> answers_;
+  std::deque<std::pair<WorkerId, Note>> answers_;
   std::unique_ptr<FakeExchange> real_;
   int wishes_ = 0;
   std::vector<bool> live_ = {true, true, false};

@@ -19,16 +19,16 @@ TEST_F(Join, OneThatDiesGoesOnWithTheStateOfBefore) {
   std::filesystem::remove(file_);
   auto north = saving_newcomer();
   live_ = {true, true, false};
-  host_.receive(Rank(2), north->join({0, 1}));
+  host_.receive(WorkerId(2), north->join({0, 1}));
   after_step(6);
-  west_.receive(Rank(0), sent_.front().second);
+  west_.receive(WorkerId(0), sent_.front().second);
   sent_.pop_front();
   west_.after_step(StepIndex(7), loop_, *strategy_);
   after_step(7);
   ASSERT_TRUE(offered(7));
   const auto deliver = [&] {
     for (const auto& [to, note] : std::exchange(sent_, {})) {
-      (to == Rank(1) ? west_.receive(Rank(0), note) : north->receive(Rank(0), note));
+      (to == WorkerId(1) ? west_.receive(WorkerId(0), note) : north->receive(WorkerId(0), note));
     }
   };
   deliver();
@@ -44,36 +44,36 @@ TEST_F(Join, OneThatDiesGoesOnWithTheStateOfBefore) {
     answer();
     const auto given = source_.next(runtime_.clock().now(), false);
     ASSERT_TRUE(given);
-    north->receive(Rank(0), given->second);
+    north->receive(WorkerId(0), given->second);
   }
   until(piece_is_saved);
   north.reset();
   answers_.clear();
   from_west_.clear();
-  host_.lost(Rank(2));
-  source_.lost(Rank(2), runtime_.clock().now());
-  west_.lost(Rank(2), runtime_.clock().now());
+  host_.lost(WorkerId(2));
+  source_.lost(WorkerId(2), runtime_.clock().now());
+  west_.lost(WorkerId(2), runtime_.clock().now());
   ASSERT_TRUE(forwarding_.wait({{FragmentId(0), StepIndex(8)}}, 1s));
   after_step(8);
   EXPECT_TRUE(sent_.empty());
 
   north = saving_newcomer();
   loop_.values()[5] = 0;  // the state goes on meanwhile
-  host_.receive(Rank(2), north->join({0, 1}));
+  host_.receive(WorkerId(2), north->join({0, 1}));
   after_step(9);
   ASSERT_TRUE(offered(7));
   for (const auto& [to, note] : sent_) {
-    if (to == Rank(1)) west_.receive(Rank(0), note);
+    if (to == WorkerId(1)) west_.receive(WorkerId(0), note);
   }
   EXPECT_EQ(from_west_.size(), 1u) << "it has the same pieces still";
-  std::erase_if(sent_, [](const auto& each) { return each.first == Rank(1); });
+  std::erase_if(sent_, [](const auto& each) { return each.first == WorkerId(1); });
   until([&] {
     settle(*north);
     return north->fetch(runtime_.clock().now());
   });
-  EXPECT_FALSE(source_.serves(Rank(2)) && answers_.empty()) << "it says that it has enough";
+  EXPECT_FALSE(source_.serves(WorkerId(2)) && answers_.empty()) << "it says that it has enough";
   answer();
-  EXPECT_FALSE(source_.serves(Rank(2)));
+  EXPECT_FALSE(source_.serves(WorkerId(2)));
   const std::unique_ptr<StateReader> state = north->take_state();
   std::vector<float> values(300000);
   state->tensor("local/w", values);
@@ -103,8 +103,8 @@ TEST_F(Join, OneThatDiesGoesOnWithTheStateOfBefore) {
 
 TEST_F(Join, UntilTheDonorHasSaidHowFarItIsNobodyHasCaughtUp) {
   live_ = {true, false, false};
-  const auto north = newcomer(Rank(2));
-  host_.receive(Rank(2), JoinNote{{0}});
+  const auto north = newcomer(WorkerId(2));
+  host_.receive(WorkerId(2), JoinNote{{0}});
   after_step(7);
   settle(*north);
   ASSERT_TRUE(north->fetch(runtime_.clock().now()));
@@ -121,15 +121,15 @@ TEST_F(Join, AStateIsKeptWhileItSparesSomething) {
   live_ = {true, false, false};
   Digest128 digest;  // of the last table
   const auto dies = [&] {
-    host_.lost(Rank(2));
-    source_.lost(Rank(2), TimePoint(1h));
+    host_.lost(WorkerId(2));
+    source_.lost(WorkerId(2), TimePoint(1h));
     sent_.clear();
   };
   const auto take_digest = [&] {
     NoteStreamAssembler tables(1 << 20);
     for (const auto& [to, note] : sent_) {
       const auto* piece = std::get_if<TableNote>(&note);
-      if (piece == nullptr || to != Rank(2)) continue;
+      if (piece == nullptr || to != WorkerId(2)) continue;
       auto whole = tables.take(piece->piece);
       ASSERT_TRUE(whole);
       if (*whole) digest = xxh3_128((*whole)->bytes);
@@ -137,7 +137,7 @@ TEST_F(Join, AStateIsKeptWhileItSparesSomething) {
   };
   std::int64_t t = 7;
   const auto begin = [&] {
-    host_.receive(Rank(2), JoinNote{{0}});
+    host_.receive(WorkerId(2), JoinNote{{0}});
     after_step(++t);
     const auto* offer = std::get_if<OfferNote>(&sent_.front().second);
     ASSERT_TRUE(offer != nullptr);
@@ -145,7 +145,7 @@ TEST_F(Join, AStateIsKeptWhileItSparesSomething) {
     take_digest();
   };
   const auto returns_with = [&](std::uint64_t saved) {
-    host_.receive(Rank(2), JoinNote{.linked = {0}, .table = digest, .saved = saved});
+    host_.receive(WorkerId(2), JoinNote{.linked = {0}, .table = digest, .saved = saved});
   };
   const auto round = [&] {
     ASSERT_TRUE(forwarding_.wait({{FragmentId(0), StepIndex(++t)}}, 1s));
@@ -164,26 +164,26 @@ TEST_F(Join, AStateIsKeptWhileItSparesSomething) {
                   [](const auto& each) { return std::holds_alternative<ResultNote>(each.second); }),
               enough ? 2 : 0);  // of 800,000 bytes
     dies();
-    source_.forget(Rank(2));
+    source_.forget(WorkerId(2));
     after_step(++t);
   }
   // Two results are more than half of the state; nor is it kept where they came before it died.
   begin();
   for (int k = 0; k < 2; ++k) round();
-  EXPECT_TRUE(source_.serves(Rank(2)));
+  EXPECT_TRUE(source_.serves(WorkerId(2)));
   dies();
-  EXPECT_FALSE(source_.serves(Rank(2)));
+  EXPECT_FALSE(source_.serves(WorkerId(2)));
   begin();
   dies();
   for (int k = 0; k < 2; ++k) round();
-  EXPECT_FALSE(source_.serves(Rank(2)));
+  EXPECT_FALSE(source_.serves(WorkerId(2)));
   returns_with(std::uint64_t{1} << 40);
   after_step(++t);
   EXPECT_TRUE(offered(t));
   dies();
   // Who was told of it and is gone meanwhile is not told again.
   live_ = {true, true, false};
-  host_.receive(Rank(2), JoinNote{{0, 1}});
+  host_.receive(WorkerId(2), JoinNote{{0, 1}});
   for (int k = 0; k < 100 && !offered(t); ++k) after_step(++t);
   ASSERT_TRUE(offered(t));
   take_digest();
@@ -193,15 +193,16 @@ TEST_F(Join, AStateIsKeptWhileItSparesSomething) {
   const std::int64_t first = t;
   after_step(++t);
   EXPECT_TRUE(offered(first));
-  EXPECT_TRUE(std::ranges::all_of(sent_, [](const auto& each) { return each.first == Rank(2); }));
+  EXPECT_TRUE(
+      std::ranges::all_of(sent_, [](const auto& each) { return each.first == WorkerId(2); }));
   dies();
   // Too late.
   begin();
   dies();
   source_.expire(TimePoint(1h) + kMostKeeps - 1ns);
-  EXPECT_TRUE(source_.serves(Rank(2)));
+  EXPECT_TRUE(source_.serves(WorkerId(2)));
   source_.expire(TimePoint(1h) + kMostKeeps);
-  EXPECT_FALSE(source_.serves(Rank(2)));
+  EXPECT_FALSE(source_.serves(WorkerId(2)));
   returns_with(std::uint64_t{1} << 40);
   after_step(++t);
   EXPECT_TRUE(offered(t));

@@ -13,12 +13,12 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST_F(Join, GivesAStateThenResultsUntilAllHaveAgreed) {
-  host_.hello(Rank(2), own());
+  host_.hello(WorkerId(2), own());
   ASSERT_EQ(sent_.size(), 1u);
   EXPECT_THAT(std::get<RunningNote>(sent_.front().second).live, ElementsAre(0, 1));
   sent_.clear();
-  const auto north = newcomer(Rank(2));
-  host_.receive(Rank(2), JoinNote{{0, 1}});
+  const auto north = newcomer(WorkerId(2));
+  host_.receive(WorkerId(2), JoinNote{{0, 1}});
   after_step(6);
   after_step(7);
   settle(*north);
@@ -67,13 +67,13 @@ TEST_F(Join, GivesAStateThenResultsUntilAllHaveAgreed) {
 
 // Nobody goes beyond step 6, so no later one can be waited for; the others stand there too.
 TEST_F(Join, WhoStandsStillGivesTheStateOfThere) {
-  const auto north = newcomer(Rank(2));
+  const auto north = newcomer(WorkerId(2));
   const auto stand = [&] {
     host_.after_step(StepIndex(6), loop_, *strategy_, forwarding_, true);
     west_.after_step(StepIndex(6), loop_, *strategy_);
     settle(*north);
   };
-  host_.receive(Rank(2), JoinNote{{0, 1}});
+  host_.receive(WorkerId(2), JoinNote{{0, 1}});
   for (int k = 0; k < 3; ++k) stand();
   ASSERT_TRUE(north->fetch(runtime_.clock().now()));
   EXPECT_EQ(north->offer().step, StepIndex(6));
@@ -84,8 +84,8 @@ TEST_F(Join, WhoStandsStillGivesTheStateOfThere) {
 
 // Step 7, which it was promised the state of, does not come.
 TEST_F(Join, WhoHasAskedBeforeAllStoodIsGivenTheStateOfThere) {
-  const auto north = newcomer(Rank(2));
-  host_.receive(Rank(2), JoinNote{{0, 1}});
+  const auto north = newcomer(WorkerId(2));
+  host_.receive(WorkerId(2), JoinNote{{0, 1}});
   after_step(6);
   settle(*north);
   ASSERT_FALSE(north->fetch(runtime_.clock().now()));
@@ -101,9 +101,9 @@ TEST_F(Join, WhoHasAskedBeforeAllStoodIsGivenTheStateOfThere) {
 
 // The model has 1.2 MB, so eleven results of 0.8 MB may wait for it.
 TEST_F(Join, TurnsAwayWhoTakesInLessThanTheRunMakes) {
-  const auto north = newcomer(Rank(2));
+  const auto north = newcomer(WorkerId(2));
   live_ = {true, false, false};
-  host_.receive(Rank(2), JoinNote{{0}});
+  host_.receive(WorkerId(2), JoinNote{{0}});
   after_step(7);
   std::int64_t t = 7;
   const auto results = [&](int count) {
@@ -144,7 +144,7 @@ TEST_F(Join, TurnsAwayWhoTakesInLessThanTheRunMakes) {
   // It starts over, with a state of now; the third time is the last.
   for (const bool again : {true, false}) {
     sent_.clear();
-    host_.receive(Rank(2), JoinNote{{0}});
+    host_.receive(WorkerId(2), JoinNote{{0}});
     after_step(++t);
     EXPECT_EQ(std::get<OfferNote>(sent_.front().second).step, StepIndex(t));
     results(13);
@@ -156,7 +156,7 @@ TEST_F(Join, TurnsAwayWhoTakesInLessThanTheRunMakes) {
 // Whoever has been given results of steps that do not count starts over, also once it is admitted,
 // unless it was only given what is committed.
 TEST_F(Join, WhoWasGivenStepsThatAreTakenBackStartsOver) {
-  const auto north = newcomer(Rank(2));
+  const auto north = newcomer(WorkerId(2));
   live_ = {true, false, false};
   const auto turned_away = [&] {
     for (const auto& [to, note] : std::exchange(sent_, {})) {
@@ -170,11 +170,11 @@ TEST_F(Join, WhoWasGivenStepsThatAreTakenBackStartsOver) {
   };
   for (const bool admitted : {false, true}) {
     for (const std::int64_t back_to : {8, 12}) {
-      host_.receive(Rank(2), JoinNote{{0}});
+      host_.receive(WorkerId(2), JoinNote{{0}});
       after_step(7);
       ASSERT_TRUE(forwarding_.wait({{FragmentId(0), StepIndex(8)}}, 1s));
       if (admitted) {
-        host_.receive(Rank(2), CaughtUpNote{});
+        host_.receive(WorkerId(2), CaughtUpNote{});
         ASSERT_TRUE(host_.agreed(11));
       }
       sent_.clear();
@@ -191,25 +191,25 @@ TEST_F(Join, WhoWasGivenStepsThatAreTakenBackStartsOver) {
 // The last step it replays may be taken back until the donor has ended it.
 TEST_F(Join, TrainsOnceTheDonorHasEndedTheLastStepItReplays) {
   for (const bool awaits_end : {false, true}) {
-    real_ = std::make_unique<FakeExchange>(Rank(2));
+    real_ = std::make_unique<FakeExchange>(WorkerId(2));
     Newcomer north(
-        *real_, runtime_, Rank(0), {"east", "west", "north"},
-        [this](Rank to, const Note& note) { answers_.emplace_back(to, note); }, nullptr,
+        *real_, runtime_, WorkerId(0), {"east", "west", "north"},
+        [this](WorkerId to, const Note& note) { answers_.emplace_back(to, note); }, nullptr,
         awaits_end);
     live_ = {true, false, false};
-    host_.receive(Rank(2), JoinNote{{0}});
+    host_.receive(WorkerId(2), JoinNote{{0}});
     after_step(7);
     settle(north);
     ASSERT_TRUE(north.fetch(runtime_.clock().now()));
     north.admitted(9);
     EXPECT_TRUE(north.may_replay(StepIndex(9), 0s));
     if (awaits_end) {
-      north.receive(Rank(0), ReachedNote{StepIndex(8)});
+      north.receive(WorkerId(0), ReachedNote{StepIndex(8)});
       EXPECT_THROW((void)north.may_replay(StepIndex(10), 0s), PeerError);
-      north.receive(Rank(0), ReachedNote{StepIndex(9)});
+      north.receive(WorkerId(0), ReachedNote{StepIndex(9)});
     }
     EXPECT_FALSE(north.may_replay(StepIndex(10), 0s));
-    host_.lost(Rank(2));
+    host_.lost(WorkerId(2));
     sent_.clear();
     answers_.clear();
   }
@@ -220,24 +220,24 @@ TEST_F(Join, TakesWhatIsAlikeFromTheOthers) {
   Loop own;
   own.values()[5] = 0;  // its parameters are other ones, its anchors the same
   loop_.values()[7] = 0;
-  const auto north = newcomer(Rank(2));
-  host_.receive(Rank(2), JoinNote{{0, 1}});
+  const auto north = newcomer(WorkerId(2));
+  host_.receive(WorkerId(2), JoinNote{{0, 1}});
   after_step(6);
   ASSERT_EQ(sent_.size(), 1u);
-  EXPECT_EQ(sent_.front().first, Rank(1));
+  EXPECT_EQ(sent_.front().first, WorkerId(1));
   EXPECT_EQ(std::get<PrepareNote>(sent_.front().second).step, StepIndex(7));
   settle(*north);
   west_.after_step(StepIndex(6), own, *strategy_);
   after_step(7);
   for (const auto& [to, note] : std::deque(sent_)) {  // the table is there, the state is not
-    if (to == Rank(1)) west_.receive(Rank(0), note);
+    if (to == WorkerId(1)) west_.receive(WorkerId(0), note);
   }
   EXPECT_TRUE(from_west_.empty());
   west_.after_step(StepIndex(7), own, *strategy_);
   const auto& holds = std::get<HoldsNote>(from_west_.at(0)).pieces;
   EXPECT_GT(std::ranges::count(holds, true), 0);
   EXPECT_GT(std::ranges::count(holds, false), 0);
-  std::erase_if(sent_, [](const auto& each) { return each.first == Rank(1); });
+  std::erase_if(sent_, [](const auto& each) { return each.first == WorkerId(1); });
   settle(*north);
   ASSERT_TRUE(north->fetch(runtime_.clock().now()));
   EXPECT_THAT(north->progress(), HasSubstr("west 12007"));
@@ -248,22 +248,23 @@ TEST_F(Join, TakesWhatIsAlikeFromTheOthers) {
 }
 
 TEST_F(Join, ASourceThatGoesCostsItsPiecesOnly) {
-  const auto north = newcomer(Rank(2));
-  host_.receive(Rank(2), JoinNote{{0, 1}});
+  const auto north = newcomer(WorkerId(2));
+  host_.receive(WorkerId(2), JoinNote{{0, 1}});
   after_step(6);
-  west_.receive(Rank(0), sent_.front().second);
+  west_.receive(WorkerId(0), sent_.front().second);
   sent_.pop_front();
   west_.after_step(StepIndex(7), loop_, *strategy_);
   after_step(7);
   for (const auto& [to, note] : std::exchange(sent_, {})) {
-    if (to == Rank(1)) west_.receive(Rank(0), note);
-    if (to == Rank(2)) north->receive(Rank(0), note);
+    if (to == WorkerId(1)) west_.receive(WorkerId(0), note);
+    if (to == WorkerId(2)) north->receive(WorkerId(0), note);
   }
   EXPECT_FALSE(west_.next(runtime_.clock().now(), false)) << "it says what it has";
-  north->receive(Rank(1), from_west_.at(0));
+  north->receive(WorkerId(1), from_west_.at(0));
   from_west_.clear();
-  EXPECT_GT(std::erase_if(answers_, [](const auto& each) { return each.first == Rank(1); }), 0u);
-  north->lost(Rank(1));
+  EXPECT_GT(std::erase_if(answers_, [](const auto& each) { return each.first == WorkerId(1); }),
+            0u);
+  north->lost(WorkerId(1));
   settle(*north);
   ASSERT_TRUE(north->fetch(runtime_.clock().now()));
   EXPECT_EQ(north->take_state()->integer("inner/steps"), 41);
@@ -271,31 +272,31 @@ TEST_F(Join, ASourceThatGoesCostsItsPiecesOnly) {
 
 TEST_F(Join, IsOneAtATimeAndEndsWithALoss) {
   live_ = {true, false, false};
-  host_.receive(Rank(1), JoinNote{{0}});
-  host_.receive(Rank(2), JoinNote{{0, 1}});
+  host_.receive(WorkerId(1), JoinNote{{0}});
+  host_.receive(WorkerId(2), JoinNote{{0, 1}});
   after_step(3);
-  EXPECT_EQ(sent_.front().first, Rank(1));
+  EXPECT_EQ(sent_.front().first, WorkerId(1));
   EXPECT_EQ(sent_.size(), 2u);  // an offer, and its table
   sent_.clear();
-  host_.receive(Rank(1), CaughtUpNote{});
+  host_.receive(WorkerId(1), CaughtUpNote{});
   EXPECT_EQ(wishes_, 1);
-  host_.lost(Rank(1));
+  host_.lost(WorkerId(1));
   EXPECT_FALSE(host_.agreed(5)) << "whoever it was about is gone";
   EXPECT_TRUE(admitted_.empty());
   after_step(4);
   ASSERT_EQ(sent_.size(), 2u);
-  EXPECT_EQ(sent_.front().first, Rank(2));
+  EXPECT_EQ(sent_.front().first, WorkerId(2));
   EXPECT_EQ(std::get<OfferNote>(sent_.front().second).step, StepIndex(4));
 }
 
 TEST_F(Join, WhoIsInTheRunDoesNotJoin) {
-  host_.receive(Rank(1), JoinNote{{0}});
+  host_.receive(WorkerId(1), JoinNote{{0}});
   after_step(3);
   EXPECT_TRUE(sent_.empty());
 }
 
 TEST_F(Join, AsksAgainWhoDoesNotKnowAll) {
-  host_.receive(Rank(2), JoinNote{{0}});
+  host_.receive(WorkerId(2), JoinNote{{0}});
   EXPECT_THAT(std::get<RunningNote>(sent_.front().second).live, ElementsAre(0, 1));
   sent_.clear();
   after_step(3);
@@ -303,14 +304,14 @@ TEST_F(Join, AsksAgainWhoDoesNotKnowAll) {
 }
 
 TEST_F(Join, EndsWithTheRun) {
-  host_.receive(Rank(2), JoinNote{{0, 1}});
+  host_.receive(WorkerId(2), JoinNote{{0, 1}});
   after_step(2);
   after_step(3);
-  host_.receive(Rank(2), CaughtUpNote{});
+  host_.receive(WorkerId(2), CaughtUpNote{});
   sent_.clear();
   EXPECT_FALSE(host_.agreed(100)) << "there is no step left";
   EXPECT_THAT(std::get<TurnedAwayNote>(sent_.front().second).why, HasSubstr("last step"));
-  host_.receive(Rank(2), JoinNote{{0, 1}});
+  host_.receive(WorkerId(2), JoinNote{{0, 1}});
   sent_.clear();
   host_.close();
   EXPECT_THAT(std::get<TurnedAwayNote>(sent_.front().second).why, HasSubstr("has ended"));
@@ -319,7 +320,7 @@ TEST_F(Join, EndsWithTheRun) {
 TEST_F(Join, TurnsAwayAnotherConfiguration) {
   HelloNote other;
   other.common = {{"train.steps", "200"}};
-  host_.hello(Rank(2), other);
+  host_.hello(WorkerId(2), other);
   const auto& note = std::get<TurnedAwayNote>(sent_.front().second);
   EXPECT_TRUE(note.configuration);
   EXPECT_THAT(note.why, HasSubstr("train.steps is 100 at east and 200 at north"));
@@ -328,20 +329,20 @@ TEST_F(Join, TurnsAwayAnotherConfiguration) {
 TEST_F(Join, RefusesWhatItDidNotAskFor) {
   const std::vector<std::byte> zeros(1000);
   const auto offer = [&](Newcomer& to, std::uint64_t bytes) {
-    to.receive(Rank(0), OfferNote{.step = StepIndex(3), .bytes = bytes, .clock_s = 0});
+    to.receive(WorkerId(0), OfferNote{.step = StepIndex(3), .bytes = bytes, .clock_s = 0});
     const std::vector<std::byte> table = write_table(cut_pieces(zeros, {}));
-    to.receive(Rank(0), TableNote{NoteStreamCutter(0, 0, table).next()});
+    to.receive(WorkerId(0), TableNote{NoteStreamCutter(0, 0, table).next()});
   };
-  const auto other = newcomer(Rank(2));
+  const auto other = newcomer(WorkerId(2));
   offer(*other, 999);
   EXPECT_THROW((void)other->fetch(runtime_.clock().now()), PeerError);
 
-  const auto north = newcomer(Rank(2));
+  const auto north = newcomer(WorkerId(2));
   offer(*north, 1000);
-  north->receive(Rank(0), PieceNote{.offset = 10, .bytes = std::vector<std::byte>(10)});
-  north->receive(Rank(1), PieceNote{.offset = 0, .bytes = zeros});
+  north->receive(WorkerId(0), PieceNote{.offset = 10, .bytes = std::vector<std::byte>(10)});
+  north->receive(WorkerId(1), PieceNote{.offset = 0, .bytes = zeros});
   EXPECT_FALSE(north->fetch(runtime_.clock().now()));
-  north->receive(Rank(0), PieceNote{.offset = 0, .bytes = zeros});
+  north->receive(WorkerId(0), PieceNote{.offset = 0, .bytes = zeros});
   ASSERT_TRUE(north->fetch(runtime_.clock().now()));
   EXPECT_THROW((void)north->take_state(), PeerError) << "a thousand zeros are no state";
 }

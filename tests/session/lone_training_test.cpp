@@ -48,7 +48,7 @@ name = "west"
 )";
 constexpr std::int64_t kTokensOfAStep = 32;  // of each of the two sites
 constexpr StepIndex kCutOffAfter(7);
-constexpr Rank kSelf(1);
+constexpr WorkerId kSelf(1);
 
 /// The model of the second site, as it was when it was cut off, and on its own data.
 struct Site {

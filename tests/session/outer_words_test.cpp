@@ -44,7 +44,7 @@ class Sites {
       : rng_(seed, Stream::kTestData), last_words_(last_words) {
     for (int m = 0; m < members; ++m) {
       sites_.push_back(
-          std::make_unique<Site>(OuterWords({.self = Rank(m),
+          std::make_unique<Site>(OuterWords({.self = WorkerId(m),
                                              .sites = {kNames.begin(), kNames.begin() + members},
                                              .about = "here"})));
       for (const std::int64_t t : kSteps) sites_.back()->holds[t] = draw_held(t);
@@ -154,7 +154,7 @@ class Sites {
     } else {
       const Note note = links_[{from, to}].front();
       links_[{from, to}].pop_front();
-      EXPECT_TRUE(site(to).words.receive(Rank(from), note));
+      EXPECT_TRUE(site(to).words.receive(WorkerId(from), note));
     }
     return true;
   }
@@ -174,7 +174,7 @@ class Sites {
   void detect(int m) {
     site(m).detected = true;
     live_[static_cast<std::size_t>(m)] = false;
-    const Epoch epoch{.number = ++epoch_, .live = live_, .who = Rank(m), .why = "silent"};
+    const Epoch epoch{.number = ++epoch_, .live = live_, .who = WorkerId(m), .why = "silent"};
     for (int to = 0; to < static_cast<int>(sites_.size()); ++to) {
       if (live_[static_cast<std::size_t>(to)]) news_[static_cast<std::size_t>(to)].push_back(epoch);
     }

@@ -239,7 +239,7 @@ double predicted(const Config& config) {
                         .fragments = {{.elements = kValues}},
                         .shares = owner_shares(config),
                         .codec = make_codec("fp32"),
-                        .step_time = [](Rank, StepIndex) { return Duration(0); }};
+                        .step_time = [](WorkerId, StepIndex) { return Duration(0); }};
   input.links = links_of(config);
   return predict(input).predicted_s;
 }

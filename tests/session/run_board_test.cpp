@@ -60,36 +60,36 @@ class RunBoardTest : public testing::Test {
 };
 
 TEST_F(RunBoardTest, HandsOnAStepOnceAllWorkersHavePostedInRankOrder) {
-  board_.post_step(Rank(1), StepIndex(1), post_with_loss(11));
-  board_.post_step(Rank(1), StepIndex(2), post_with_loss(12));
+  board_.post_step(WorkerId(1), StepIndex(1), post_with_loss(11));
+  board_.post_step(WorkerId(1), StepIndex(2), post_with_loss(12));
   EXPECT_THAT(log_.steps, ElementsAre());
-  board_.post_step(Rank(0), StepIndex(1), post_with_loss(1));
+  board_.post_step(WorkerId(0), StepIndex(1), post_with_loss(1));
   EXPECT_THAT(log_.steps, ElementsAre(1));
   EXPECT_THAT(log_.losses, ElementsAre(1, 11));
-  board_.post_step(Rank(0), StepIndex(2), post_with_loss(2));
+  board_.post_step(WorkerId(0), StepIndex(2), post_with_loss(2));
   EXPECT_THAT(log_.steps, ElementsAre(1, 2));
 }
 
 TEST_F(RunBoardTest, WeighsEvaluationBatchesByTheirTargets) {
-  board_.post_eval(Rank(1), StepIndex(5),
+  board_.post_eval(WorkerId(1), StepIndex(5),
                    {.parts = {{.batch = 1, .loss_sum = 30, .tokens = 10}}, .batches = 2});
   EXPECT_THAT(log_.evals, ElementsAre());
-  board_.post_eval(Rank(0), StepIndex(5),
+  board_.post_eval(WorkerId(0), StepIndex(5),
                    {.parts = {{.batch = 0, .loss_sum = 30, .tokens = 30}}, .batches = 2});
   EXPECT_THAT(log_.evals, ElementsAre(1.5));
 }
 
 TEST_F(RunBoardTest, AgreesOnACheckpointStepThatNobodyHasFinished) {
-  EXPECT_TRUE(board_.begin_step(Rank(0), StepIndex(1), false));
-  EXPECT_TRUE(board_.begin_step(Rank(1), StepIndex(1), false));
-  EXPECT_TRUE(board_.begin_step(Rank(1), StepIndex(2), false));
-  EXPECT_TRUE(board_.begin_step(Rank(1), StepIndex(3), false));
-  EXPECT_TRUE(
-      board_.begin_step(Rank(0), StepIndex(2), true));  // worker 1 may have finished step 3 already
+  EXPECT_TRUE(board_.begin_step(WorkerId(0), StepIndex(1), false));
+  EXPECT_TRUE(board_.begin_step(WorkerId(1), StepIndex(1), false));
+  EXPECT_TRUE(board_.begin_step(WorkerId(1), StepIndex(2), false));
+  EXPECT_TRUE(board_.begin_step(WorkerId(1), StepIndex(3), false));
+  EXPECT_TRUE(board_.begin_step(WorkerId(0), StepIndex(2),
+                                true));  // worker 1 may have finished step 3 already
   EXPECT_FALSE(board_.checkpoint_after(StepIndex(2)));
   EXPECT_FALSE(board_.checkpoint_after(StepIndex(3)));
   EXPECT_TRUE(board_.checkpoint_after(StepIndex(4)));
-  EXPECT_TRUE(board_.begin_step(Rank(0), StepIndex(5), true));
+  EXPECT_TRUE(board_.begin_step(WorkerId(0), StepIndex(5), true));
   EXPECT_TRUE(board_.checkpoint_after(StepIndex(4))) << "worker 1 may still be at step 4";
   EXPECT_TRUE(board_.checkpoint_after(StepIndex(5)));
   EXPECT_EQ(board_.stop_after(StepIndex(4)), StopWish::kNone);
@@ -100,11 +100,11 @@ class ElasticBoardTest : public testing::Test {
  protected:
   ElasticBoardTest() { board_.attach(runtime_); }
   void post(int m, std::int64_t t) {
-    board_.post_step(Rank(m), StepIndex(t), post_with_loss(10.0 * m + static_cast<double>(t)));
+    board_.post_step(WorkerId(m), StepIndex(t), post_with_loss(10.0 * m + static_cast<double>(t)));
   }
   /// Of four batches; each has the loss of its place.
   void evaluate(int m, std::int64_t t, std::initializer_list<int> batches) {
-    board_.post_eval(Rank(m), StepIndex(t), {.parts = parts(batches), .batches = 4});
+    board_.post_eval(WorkerId(m), StepIndex(t), {.parts = parts(batches), .batches = 4});
   }
   static std::vector<EvalPart> parts(const std::vector<int>& batches) {
     std::vector<EvalPart> parts;
@@ -133,12 +133,12 @@ TEST_F(ElasticBoardTest, WhoIsGoneIsNotWaitedForAndWhatItPostedCounts) {
   EXPECT_THAT(log_.losses, ElementsAre(2, 12, 22));
   post(2, 3);
   EXPECT_THAT(log_.steps, ElementsAre(1, 2));
-  board_.leave(Rank(1), "silent");
+  board_.leave(WorkerId(1), "silent");
   EXPECT_THAT(log_.steps, ElementsAre(1, 2, 3));
   EXPECT_THAT(log_.losses, ElementsAre(3, 23));
   EXPECT_THAT(log_.ranks, ElementsAre(0, 2));
   ASSERT_EQ(log_.events.size(), 1U);
-  EXPECT_EQ(log_.events[0].who, Rank(1));
+  EXPECT_EQ(log_.events[0].who, WorkerId(1));
   EXPECT_EQ(log_.events[0].step, StepIndex(2));
   EXPECT_EQ(log_.events[0].present, 2);
   EXPECT_EQ(log_.events[0].why, "silent");
@@ -150,10 +150,10 @@ TEST_F(ElasticBoardTest, WhoIsGoneIsNotWaitedForAndWhatItPostedCounts) {
 }
 
 TEST_F(ElasticBoardTest, OneThatJoinsIsWaitedForFromItsStepOn) {
-  board_.leave(Rank(2), "gone");
+  board_.leave(WorkerId(2), "gone");
   post(0, 1);
   post(1, 1);
-  board_.join(Rank(2), StepIndex(2));
+  board_.join(WorkerId(2), StepIndex(2));
   EXPECT_THAT(board_.present(StepIndex(2)), ElementsAre(true, true, false));
   EXPECT_THAT(board_.present(StepIndex(3)), ElementsAre(true, true, true));
   post(2, 2);  // too early: not of the run
@@ -170,7 +170,7 @@ TEST_F(ElasticBoardTest, OneThatJoinsIsWaitedForFromItsStepOn) {
 }
 
 TEST_F(ElasticBoardTest, OneThatLeavesIsWaitedForUpToItsStep) {
-  board_.leave_after(Rank(2), StepIndex(2), "asked to");
+  board_.leave_after(WorkerId(2), StepIndex(2), "asked to");
   EXPECT_THAT(board_.present(StepIndex(2)), ElementsAre(true, true, true));
   EXPECT_THAT(board_.present(StepIndex(3)), ElementsAre(true, true, false));
   for (const int rank : {0, 1}) {
@@ -182,18 +182,18 @@ TEST_F(ElasticBoardTest, OneThatLeavesIsWaitedForUpToItsStep) {
   EXPECT_THAT(log_.told, ElementsAre("step 1", "step 2", "event 2", "step 3"));
   EXPECT_EQ(log_.events.back().kind, RunEvent::Kind::kLeft);
   EXPECT_EQ(log_.events.back().present, 2);
-  board_.leave(Rank(2), "its process has ended");
+  board_.leave(WorkerId(2), "its process has ended");
   EXPECT_EQ(log_.events.size(), 1U) << "that it has left is known";
-  board_.join(Rank(2), StepIndex(4));
+  board_.join(WorkerId(2), StepIndex(4));
   EXPECT_THAT(board_.present(StepIndex(5)), ElementsAre(true, true, true));
 }
 
 TEST_F(ElasticBoardTest, OneThatDiesBeforeItsLastStepHasLeftThen) {
-  board_.leave_after(Rank(2), StepIndex(2), "asked to");
+  board_.leave_after(WorkerId(2), StepIndex(2), "asked to");
   for (int m = 0; m < 3; ++m) post(m, 1);
   post(0, 2);
   post(1, 2);
-  board_.leave(Rank(2), "gone");
+  board_.leave(WorkerId(2), "gone");
   EXPECT_THAT(log_.told, ElementsAre("step 1", "event 1", "step 2"));
 }
 
@@ -213,7 +213,7 @@ TEST_F(ElasticBoardTest, TheJoinersOwnLinesBeginWhereItJoins) {
   board_.stand_by();
   post(2, 4);
   EXPECT_THAT(board_.present(StepIndex(4)), ElementsAre(false, false, false));
-  board_.start(Rank(2), {true, false, true}, StepIndex(6));
+  board_.start(WorkerId(2), {true, false, true}, StepIndex(6));
   EXPECT_THAT(log_.told, ElementsAre("event 6"));
   post(0, 6);
   post(0, 7);
@@ -227,7 +227,7 @@ TEST_F(ElasticBoardTest, AnEvaluationThatLacksBatchesHasNoLoss) {
   for (int m = 0; m < 3; ++m) post(m, 5);
   evaluate(0, 5, {0, 3});
   evaluate(1, 5, {1});
-  board_.leave(Rank(2), "gone");
+  board_.leave(WorkerId(2), "gone");
   ASSERT_EQ(log_.events.size(), 2U);
   EXPECT_EQ(log_.events[1].kind, RunEvent::Kind::kEvalIncomplete);
   EXPECT_EQ(log_.events[1].step, StepIndex(5));
@@ -241,7 +241,7 @@ TEST_F(ElasticBoardTest, AnEvaluationThatLacksBatchesHasNoLoss) {
 TEST_F(ElasticBoardTest, AShareSentBeforeDyingCompletesTheEvaluation) {
   for (int m = 0; m < 3; ++m) post(m, 5);
   evaluate(2, 5, {2});
-  board_.leave(Rank(2), "gone");
+  board_.leave(WorkerId(2), "gone");
   evaluate(1, 5, {1, 3});
   EXPECT_THAT(log_.evals, ElementsAre());
   evaluate(0, 5, {0, 2});  // it knew already: batch 2 twice counts once
@@ -258,7 +258,7 @@ TEST_F(ElasticBoardTest, TheLastEvaluationIsMadeWhole) {
     EXPECT_THAT(*missing, ElementsAre(2));
     board_.complete_eval(StepIndex(10), parts({2}));
   });
-  board_.leave(Rank(2), "gone");
+  board_.leave(WorkerId(2), "gone");
   waiting->join();
   EXPECT_TRUE(board_.await_lines(StepIndex(10)));
   EXPECT_THAT(log_.evals, ElementsAre(kWholeLoss));

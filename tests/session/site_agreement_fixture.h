@@ -36,7 +36,7 @@ class Sites {
       : rng_(seed, Stream::kTestData), min_sites_(min_sites) {
     for (int m = 0; m < members; ++m) {
       agreements_.push_back(
-          std::make_unique<SiteAgreement>(Rank(m), members, kSteps, 0, min_sites));
+          std::make_unique<SiteAgreement>(WorkerId(m), members, kSteps, 0, min_sites));
       agreements_.back()->set_window(kWindow);
       agreements_.back()->look_ahead(1 + static_cast<std::int64_t>(draw(5)));
     }
@@ -141,11 +141,11 @@ class Sites {
     const auto place = static_cast<std::size_t>(to);
     NotesOut out;
     if (message.note) {
-      agreements_[place]->receive(Rank(from), *message.note, out);
+      agreements_[place]->receive(WorkerId(from), *message.note, out);
     } else if (message.joined_after) {
       join(to, message.who, *message.joined_after, out);
     } else {
-      agreements_[place]->leave(Rank(message.who), out);
+      agreements_[place]->leave(WorkerId(message.who), out);
       if (to == 0) {
         gone_[static_cast<std::size_t>(message.who)] = true;
         tell_others(message);
@@ -169,7 +169,7 @@ class Sites {
     if (agreed) {
       const auto place = static_cast<std::size_t>(coming_);
       joined_after_ = agreed->value();
-      agreements_[place] = std::make_unique<SiteAgreement>(Rank(coming_), members(), kSteps,
+      agreements_[place] = std::make_unique<SiteAgreement>(WorkerId(coming_), members(), kSteps,
                                                            agreed->value(), min_sites_);
       agreements_[place]->set_window(kWindow);
       gone_[place] = false;
@@ -188,9 +188,9 @@ class Sites {
     const auto place = static_cast<std::size_t>(at);
     knows_of_join_[place] = true;
     for (int m = 0; m < members() && at == who; ++m) {  // as its board does
-      if (gone_[static_cast<std::size_t>(m)]) agreements_[place]->leave(Rank(m), out);
+      if (gone_[static_cast<std::size_t>(m)]) agreements_[place]->leave(WorkerId(m), out);
     }
-    agreements_[place]->join(Rank(who), after, out);
+    agreements_[place]->join(WorkerId(who), after, out);
     if (at == who) over_[place] = after.value() == kSteps;
   }
   void tell_others(const Message& message) {
@@ -198,7 +198,7 @@ class Sites {
       if (!dead(to)) links_[{0, to}].push_back(message);
     }
   }
-  void send(int from, Rank to, const Note& note) {
+  void send(int from, WorkerId to, const Note& note) {
     links_[{from, to.value()}].push_back({.note = note, .who = -1, .joined_after = {}});
   }
 

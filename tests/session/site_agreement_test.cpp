@@ -181,7 +181,7 @@ TEST(SiteAgreement, WhoeverWantsToLeaveDoesSoAfterAStepThatAllKnow) {
 }
 
 TEST(SiteAgreement, AStepForAJoinerMayBeAgreedOnAgain) {
-  SiteAgreement alone(Rank(0), 1, kSteps);
+  SiteAgreement alone(WorkerId(0), 1, kSteps);
   for (const std::int64_t begun : {7, 20}) {
     ASSERT_TRUE(alone.begin(StepIndex(begun)));
     NotesOut out;
@@ -194,7 +194,7 @@ TEST(SiteAgreement, AStepForAJoinerMayBeAgreedOnAgain) {
 }
 
 TEST(SiteAgreement, OneSiteAgreesAtOnce) {
-  SiteAgreement alone(Rank(0), 1, kSteps);
+  SiteAgreement alone(WorkerId(0), 1, kSteps);
   ASSERT_TRUE(alone.begin(StepIndex(7)));
   NotesOut out;
   alone.wish(Purpose::kRequeue, out);
@@ -205,7 +205,7 @@ TEST(SiteAgreement, OneSiteAgreesAtOnce) {
 }
 
 TEST(SiteAgreement, AWishBeforeTheFirstStepAfterAResumeIsForThatStep) {
-  SiteAgreement alone(Rank(0), 1, kSteps, 30);
+  SiteAgreement alone(WorkerId(0), 1, kSteps, 30);
   NotesOut out;
   alone.wish(Purpose::kRequeue, out);
   ASSERT_TRUE(alone.stop().has_value());
@@ -214,7 +214,7 @@ TEST(SiteAgreement, AWishBeforeTheFirstStepAfterAResumeIsForThatStep) {
 }
 
 TEST(SiteAgreement, AWishInTheLastStepsLetsTheRunEndByItself) {
-  SiteAgreement alone(Rank(0), 1, kSteps);
+  SiteAgreement alone(WorkerId(0), 1, kSteps);
   ASSERT_TRUE(alone.begin(StepIndex(kSteps)));
   NotesOut out;
   alone.wish(Purpose::kInterrupt, out);

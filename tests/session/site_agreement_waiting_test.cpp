@@ -50,22 +50,22 @@ TEST(SiteAgreement, TooFewWaitAfterOneStepUntilEnoughAreBack) {
 }
 
 TEST(SiteAgreement, ARunThatIsToEndDoesNotStand) {
-  SiteAgreement first(Rank(0), 2, kSteps, 0, 2);
+  SiteAgreement first(WorkerId(0), 2, kSteps, 0, 2);
   first.look_ahead(5);
   ASSERT_TRUE(first.begin(StepIndex(7)));
   NotesOut out;
   first.wish(Purpose::kRequeue, out);
-  first.receive(Rank(1), HoldNote{1, StepIndex(9)}, out);
-  first.leave(Rank(1), out);
+  first.receive(WorkerId(1), HoldNote{1, StepIndex(9)}, out);
+  first.leave(WorkerId(1), out);
   for (std::int64_t t = 8; t <= 12; ++t) EXPECT_TRUE(first.begin(StepIndex(t))) << t;
   EXPECT_FALSE(first.begin(StepIndex(13)));
 }
 
 TEST(SiteAgreement, ARunThatStandsEndsWhereItStands) {
-  SiteAgreement first(Rank(0), 2, kSteps, 0, 2);
+  SiteAgreement first(WorkerId(0), 2, kSteps, 0, 2);
   ASSERT_TRUE(first.begin(StepIndex(7)));
   NotesOut out;
-  first.leave(Rank(1), out);
+  first.leave(WorkerId(1), out);
   ASSERT_TRUE(first.begin(StepIndex(8)));
   EXPECT_TRUE(first.checkpoint_after(StepIndex(8)));
   EXPECT_FALSE(first.begin(StepIndex(9)));
@@ -78,12 +78,12 @@ TEST(SiteAgreement, ARunThatStandsEndsWhereItStands) {
 
 // With as many steps ahead as are left, the answer would be the last step, where a stop is none.
 TEST(SiteAgreement, ARunThatIsToStandIsStoppedThere) {
-  SiteAgreement first(Rank(0), 2, kSteps, 0, 2);
+  SiteAgreement first(WorkerId(0), 2, kSteps, 0, 2);
   first.look_ahead(5);
   const std::int64_t stands = kSteps - 2;
   ASSERT_TRUE(first.begin(StepIndex(stands - 5)));
   NotesOut out;
-  first.leave(Rank(1), out);
+  first.leave(WorkerId(1), out);
   for (std::int64_t t = stands - 4; t < stands; ++t) ASSERT_TRUE(first.begin(StepIndex(t))) << t;
   first.wish(Purpose::kInterrupt, out);
   ASSERT_TRUE(first.stop().has_value());

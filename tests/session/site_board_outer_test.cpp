@@ -59,14 +59,14 @@ class OuterSettlingTest : public testing::Test {
     for (int m = 0; m < 3; ++m) start(m, {});
   }
   void start(int m, SiteBoard::Options options) {
-    options.self = Rank(m);
+    options.self = WorkerId(m);
     options.sites = kNames;
     options.total_steps = 100;
     options.elastic = true;
     options.about = fmt::format("build {} on processor {}", m, m);
-    options.send = [this, m](Rank to, const Note& note) {
+    options.send = [this, m](WorkerId to, const Note& note) {
       const std::lock_guard lock(links_);
-      if (!alone_) board(to.value()).receive(Rank(m), note);
+      if (!alone_) board(to.value()).receive(WorkerId(m), note);
     };
     logs_[m] = std::make_unique<Events>();
     boards_[m] = std::make_unique<SiteBoard>(std::move(options), runtime_, *logs_[m]);
@@ -117,7 +117,7 @@ class OuterSettlingTest : public testing::Test {
     for (int m = 0; m < 3; ++m) {
       if (m == who) continue;
       const std::lock_guard lock(links_);
-      board(m).epoch({.number = 1, .live = live, .who = Rank(who), .why = "silent"});
+      board(m).epoch({.number = 1, .live = live, .who = WorkerId(who), .why = "silent"});
     }
   }
 
@@ -206,7 +206,7 @@ TEST_F(OuterSettlingTest, WhatOneHasHeardOfALostSiteAllWhoAreLeftJudgeBy) {
   alone_ = true;
   board(1).tell_outer(kStep, digest(7));
   alone_ = false;
-  board(0).receive(Rank(1), OuterNote{.step = kStep, .digest = digest(7).hex(), .about = "it"});
+  board(0).receive(WorkerId(1), OuterNote{.step = kStep, .digest = digest(7).hex(), .about = "it"});
   settle_without_west({8, 8}, {8, 7});
   EXPECT_THAT(settled_, Not(testing::Contains("alike")));
   for (const int m : {0, 2}) EXPECT_THAT(settled_[m], HasSubstr("so do the replays")) << m;
@@ -214,7 +214,7 @@ TEST_F(OuterSettlingTest, WhatOneHasHeardOfALostSiteAllWhoAreLeftJudgeBy) {
 
 TEST_F(OuterSettlingTest, AWordOfASiteThatThereIsNotIsRefused) {
   GoneNote note{.epoch = 1, .words = {{.epoch = 1, .site = 3, .note = {}}}};
-  EXPECT_THROW(board(0).receive(Rank(1), note), PeerError);
+  EXPECT_THROW(board(0).receive(WorkerId(1), note), PeerError);
 }
 
 TEST_F(OuterSettlingTest, WhatSitesStartFromIsNotSettled) {

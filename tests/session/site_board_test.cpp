@@ -47,12 +47,12 @@ class SiteBoardTest : public testing::Test {
   }
   /// A process of site m, instead of the one before.
   void start(int m, SiteBoard::Options options) {
-    options.self = Rank(m);
+    options.self = WorkerId(m);
     options.sites = kNames;
     options.total_steps = kSteps;
     options.elastic = true;
     options.about = fmt::format("program {}", m);
-    options.send = [this, m](Rank to, const Note& note) {
+    options.send = [this, m](WorkerId to, const Note& note) {
       links_.push_back({m, to.value(), note});
     };
     const auto place = static_cast<std::size_t>(m);
@@ -65,14 +65,14 @@ class SiteBoardTest : public testing::Test {
   }
   /// Site m takes step t and tells the others.
   void step(int m, std::int64_t t) {
-    ASSERT_TRUE(board(m).begin_step(Rank(m), StepIndex(t), false));
+    ASSERT_TRUE(board(m).begin_step(WorkerId(m), StepIndex(t), false));
     StepPost post;
     post.report.inner = {.loss = 1, .grad_norm = 1, .tokens = 1};
-    board(m).post_step(Rank(m), StepIndex(t), post);
+    board(m).post_step(WorkerId(m), StepIndex(t), post);
     board(m).flush();
   }
   void evaluate(int m, std::int64_t t, const std::vector<int>& batches) {
-    board(m).post_eval(Rank(m), StepIndex(t), {.parts = parts(batches), .batches = 3});
+    board(m).post_eval(WorkerId(m), StepIndex(t), {.parts = parts(batches), .batches = 3});
   }
   static std::vector<EvalPart> parts(const std::vector<int>& batches) {
     std::vector<EvalPart> parts;
@@ -86,15 +86,15 @@ class SiteBoardTest : public testing::Test {
     while (!links_.empty()) {
       const auto [from, to, note] = links_.front();
       links_.pop_front();
-      board(to).receive(Rank(from), note);
+      board(to).receive(WorkerId(from), note);
     }
   }
   void lose(int who, const std::vector<int>& at) {
     std::vector<bool> live(3, true);
     live[static_cast<std::size_t>(who)] = false;
     for (const int m : at) {
-      board(m).lost(Rank(who), "silent");
-      board(m).epoch({.number = 1, .live = live, .who = Rank(who), .why = "silent"});
+      board(m).lost(WorkerId(who), "silent");
+      board(m).epoch({.number = 1, .live = live, .who = WorkerId(who), .why = "silent"});
     }
   }
   /// What keeps site m's run from going on, for people.
@@ -110,7 +110,7 @@ class SiteBoardTest : public testing::Test {
   static Epoch joins(int who, std::int64_t after) {
     return {.number = 2,
             .live = {true, true, true},
-            .who = Rank(who),
+            .who = WorkerId(who),
             .joins = true,
             .after = after,
             .why = {}};
@@ -157,7 +157,7 @@ TEST_F(SiteBoardTest, TooFewStandAfterOneStepUntilEnoughAreBack) {
     EXPECT_TRUE(board(m).checkpoint_after(StepIndex(3))) << m;
     EXPECT_FALSE(board(m).may_begin(StepIndex(4))) << m;
     for (int k = 0; k < 2; ++k)
-      EXPECT_FALSE(board(m).begin_step(Rank(m), StepIndex(4), false)) << m;
+      EXPECT_FALSE(board(m).begin_step(WorkerId(m), StepIndex(4), false)) << m;
   }
   const std::string why = "2 of 3 sites are fewer than net.min_sites = 3 (west is gone)";
   EXPECT_THAT(words, ElementsAre(why));
@@ -177,7 +177,7 @@ TEST_F(SiteBoardTest, TooFewGiveUpAfterAWhileAndDoNotComeBack) {
   lose(1, {0, 2});
   deliver();
   step(0, 1);
-  const auto begin = [&] { (void)board(0).begin_step(Rank(0), StepIndex(2), false); };
+  const auto begin = [&] { (void)board(0).begin_step(WorkerId(0), StepIndex(2), false); };
   for (int k = 0; k < 2; ++k) EXPECT_NO_THROW(begin()) << "somebody comes back";
   gives = false;
   try {
@@ -201,15 +201,15 @@ TEST_F(SiteBoardTest, TooFewCountTheTimeFromWhenTheyStand) {
     (void)nothing->wait([] { return false; }, runtime_.clock().now() + 2 * kGather);
   };
   const auto stands = [&](std::int64_t t) {
-    EXPECT_FALSE(board(0).begin_step(Rank(0), StepIndex(t), false)) << t;
+    EXPECT_FALSE(board(0).begin_step(WorkerId(0), StepIndex(t), false)) << t;
   };
   lose(1, {0, 2});
   deliver();
   pass();
   step(0, 1);
   stands(2);
-  board(0).lost(Rank(2), "silent");
-  board(0).epoch({.number = 2, .live = {true, false, false}, .who = Rank(2), .why = "silent"});
+  board(0).lost(WorkerId(2), "silent");
+  board(0).epoch({.number = 2, .live = {true, false, false}, .who = WorkerId(2), .why = "silent"});
   Epoch back = joins(1, 1);
   back.live = {true, true, false};
   board(0).epoch(back);
@@ -253,9 +253,9 @@ TEST_F(SiteBoardTest, NobodyIsToldWhoIsGone) {
 }
 
 TEST_F(SiteBoardTest, WithoutTheFirstSiteNobodyGoesOn) {
-  board(2).lost(Rank(0), "silent");
+  board(2).lost(WorkerId(0), "silent");
   try {
-    (void)board(2).begin_step(Rank(2), StepIndex(1), false);
+    (void)board(2).begin_step(WorkerId(2), StepIndex(1), false);
     FAIL() << "it goes on";
   } catch (const PeerError& error) {
     EXPECT_THAT(error.what(), HasSubstr("site east is gone (silent)"));
@@ -297,12 +297,12 @@ TEST_F(SiteBoardTest, AProcessThatWasLostAgainLeavesNothingBehind) {
   lose(1, {0, 2});
   step(1, 1);
   deliver();  // kept: it might come back
-  board(0).lost(Rank(1), "silent again");
+  board(0).lost(WorkerId(1), "silent again");
   start(1, {.joining = true});
   for (const int m : {0, 1, 2}) board(m).epoch(joins(1, 0));
   deliver();
   step(1, 1);
-  EXPECT_NO_THROW(board(0).receive(Rank(1), links_.front().note));
+  EXPECT_NO_THROW(board(0).receive(WorkerId(1), links_.front().note));
 }
 
 TEST_F(SiteBoardTest, TheFirstSiteActsOnAJoinersStepBeforeAnybodyMayPassIt) {
@@ -333,7 +333,7 @@ TEST_F(SiteBoardTest, OneThatLeavesEndsAfterItsStepAndItsLastWordCounts) {
   deliver();
   Epoch leaves{.number = 1,
                .live = {true, true, true},
-               .who = Rank(2),
+               .who = WorkerId(2),
                .leaves = true,
                .after = 2,
                .why = "it takes leave"};
@@ -344,7 +344,7 @@ TEST_F(SiteBoardTest, OneThatLeavesEndsAfterItsStepAndItsLastWordCounts) {
   for (int m = 0; m < 3; ++m) step(m, 2);
   const Epoch has_left{.number = 2,
                        .live = {true, true, false},
-                       .who = Rank(2),
+                       .who = WorkerId(2),
                        .after = 2,
                        .why = "it has taken leave"};
   for (int m = 0; m < 3; ++m) board(m).epoch(has_left);
@@ -393,7 +393,7 @@ TEST_F(SiteBoardTest, ANoteOutOfTurnIsRefused) {
   PostsNote note;
   note.posts.resize(1);
   note.posts[0].report.step = StepIndex(2);
-  EXPECT_THROW(board(0).receive(Rank(1), note), PeerError);
+  EXPECT_THROW(board(0).receive(WorkerId(1), note), PeerError);
 }
 
 }  // namespace

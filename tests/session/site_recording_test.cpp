@@ -24,13 +24,13 @@ TEST(SiteRecording, WhoComesBackGoesOnInTheSameFile) {
   const std::filesystem::path older = older_recording(file);
   {
     SiteRecording earlier(file);
-    (void)earlier.open(Rank(1), {"east", "west"}, false);
+    (void)earlier.open(WorkerId(1), {"east", "west"}, false);
   }
   {
     SiteRecording recording(file);
     for (int session = 0; session < 3; ++session) {
-      FrameRecorder& recorder = recording.open(Rank(0), {"east", "west"}, true);
-      recorder.record(FrameEvent::kQueued, Rank(1), -1, *some_frame());
+      FrameRecorder& recorder = recording.open(WorkerId(0), {"east", "west"}, true);
+      recorder.record(FrameEvent::kQueued, WorkerId(1), -1, *some_frame());
     }
   }
   const auto now = read_recording(storage.read(file));
@@ -39,7 +39,7 @@ TEST(SiteRecording, WhoComesBackGoesOnInTheSameFile) {
   EXPECT_EQ(now->head.names, (std::vector<std::string>{"east", "west", "hub"}));
   const auto before = read_recording(storage.read(older));
   ASSERT_TRUE(before.has_value());
-  EXPECT_EQ(before->head.self, Rank(1));
+  EXPECT_EQ(before->head.self, WorkerId(1));
 }
 
 TEST(SiteRecording, OnlyTheFirstOpeningMayFail) {
@@ -48,11 +48,11 @@ TEST(SiteRecording, OnlyTheFirstOpeningMayFail) {
   const std::filesystem::path older = older_recording(file);
   SiteRecording recording(file);
   std::ofstream(older) << "notes";
-  EXPECT_THROW((void)recording.open(Rank(0), {"east", "west"}, false), ConfigError);
+  EXPECT_THROW((void)recording.open(WorkerId(0), {"east", "west"}, false), ConfigError);
   std::filesystem::remove(older);
-  FrameRecorder& first = recording.open(Rank(0), {"east", "west"}, false);
+  FrameRecorder& first = recording.open(WorkerId(0), {"east", "west"}, false);
   std::ofstream(older) << "notes";
-  EXPECT_EQ(&recording.open(Rank(0), {"east", "west"}, false), &first);
+  EXPECT_EQ(&recording.open(WorkerId(0), {"east", "west"}, false), &first);
 }
 
 }  // namespace

@@ -71,16 +71,16 @@ TEST(SiteRoutes, WhereTheHubRelaysNobodyNeedsAnAddress) {
 TEST(SiteRoutes, TheHubRelaysForSitesWithoutAddresses) {
   SystemRuntime runtime;
   const std::vector<SiteConfig> sites = {site("home", ""), site("den", "")};
-  MemberOptions options{.self = Rank(1), .members = 3};
-  options.relayed = {Rank(0), Rank(1)};
+  MemberOptions options{.self = WorkerId(1), .members = 3};
+  options.relayed = {WorkerId(0), WorkerId(1)};
   const std::string relay = "127.0.0.1:9";
   const SiteRoutes routes(runtime, sites, options, "tcp://127.0.0.1:4444", nullptr,
                           {.place = relay});
   EXPECT_THAT(routes.endpoints(),
               ElementsAre(StartsWith("tcp://127.0.0.1:"), "tcp://127.0.0.1:4444"));
-  EXPECT_EQ(routes.way(Rank(0)), "by way of 127.0.0.1:9");
+  EXPECT_EQ(routes.way(WorkerId(0)), "by way of 127.0.0.1:9");
   // The hub itself holds that port.
-  options.self = Rank(2);
+  options.self = WorkerId(2);
   const TcpSocket taken = TcpSocket::listen_at("127.0.0.1", 0);
   EXPECT_THROW(SiteRoutes(runtime, sites, options, "tcp://127.0.0.1:4444", nullptr,
                           {.place = "127.0.0.1:" + std::to_string(taken.port())}),
@@ -90,7 +90,7 @@ TEST(SiteRoutes, TheHubRelaysForSitesWithoutAddresses) {
 TEST(SiteRoutes, ASiteThatRelaysMayLeaveWhereTheHubRelaysToo) {
   Config config;
   config.sites = {site("east", "e:1", "e:2"), site("home", "")};
-  EXPECT_THAT(needed_relays(config), ElementsAre(Rank(0)));
+  EXPECT_THAT(needed_relays(config), ElementsAre(WorkerId(0)));
   config.hub = {.address = "h:1", .relay = "h:2"};
   EXPECT_THAT(needed_relays(config), ElementsAre());
 }
@@ -99,14 +99,14 @@ TEST(SiteRoutes, OnlyThePairsThatNeedARelayTakeOne) {
   SystemRuntime runtime;
   const std::vector<SiteConfig> sites = {site("east", "127.0.0.1:1", "127.0.0.1:9"),
                                          site("home", ""), site("den", "")};
-  EXPECT_THAT(hidden_sites(sites), ElementsAre(Rank(1), Rank(2)));
-  const MemberOptions options{.self = Rank(1), .members = 3};
+  EXPECT_THAT(hidden_sites(sites), ElementsAre(WorkerId(1), WorkerId(2)));
+  const MemberOptions options{.self = WorkerId(1), .members = 3};
   const SiteRoutes routes(runtime, sites, options, "tcp://127.0.0.1:4444");
   EXPECT_EQ(routes.endpoints()[0], "tcp://127.0.0.1:1");
   EXPECT_EQ(routes.endpoints()[1], "tcp://127.0.0.1:4444");
   EXPECT_THAT(routes.endpoints()[2], StartsWith("tcp://127.0.0.1:"));
-  EXPECT_EQ(routes.way(Rank(0)), "");
-  EXPECT_EQ(routes.way(Rank(2)), "by way of 127.0.0.1:9");
+  EXPECT_EQ(routes.way(WorkerId(0)), "");
+  EXPECT_EQ(routes.way(WorkerId(2)), "by way of 127.0.0.1:9");
 }
 
 TEST(SiteRoutes, WhereAThirdRelaysThereIsADetour) {
@@ -115,9 +115,9 @@ TEST(SiteRoutes, WhereAThirdRelaysThereIsADetour) {
                                          site("west", "127.0.0.1:2"), site("home", ""),
                                          site("north", "127.0.0.1:3")};
   MemberOptions options;
-  options.self = Rank(1);
+  options.self = WorkerId(1);
   options.members = 5;
-  options.relayed = {Rank(2)};
+  options.relayed = {WorkerId(2)};
   options.detours = true;
   const SiteRoutes routes(runtime, sites, options, "tcp://0.0.0.0:4444");
   // Not to the relay itself, nor to who has no address; to the hub, which has the last place.
@@ -153,7 +153,7 @@ TEST(SiteRoutes, ARelayBeyondThisMachineNeedsKeysAsLinksDo) {
   SystemRuntime runtime;
   const std::vector<SiteConfig> sites = {site("east", "127.0.0.1:1", "203.0.113.9:9"),
                                          site("home", "")};
-  const MemberOptions options{.self = Rank(1), .members = 2};
+  const MemberOptions options{.self = WorkerId(1), .members = 2};
   EXPECT_THROW(SiteRoutes(runtime, sites, options, "tcp://127.0.0.1:4444"), ConfigError);
 }
 
@@ -161,10 +161,10 @@ TEST(SiteRoutes, ASiteWithoutAnAddressListensNowhere) {
   Config config;
   config.sites = {site("east", "127.0.0.1:1", "127.0.0.1:9"), site("home", "")};
   SiteArguments arguments;
-  EXPECT_NO_THROW((void)link_options(config, arguments, Rank(1), nullptr));
+  EXPECT_NO_THROW((void)link_options(config, arguments, WorkerId(1), nullptr));
   arguments.listen = "0.0.0.0:7";
-  EXPECT_NO_THROW((void)link_options(config, arguments, Rank(0), nullptr));
-  EXPECT_THROW((void)link_options(config, arguments, Rank(1), nullptr), ConfigError);
+  EXPECT_NO_THROW((void)link_options(config, arguments, WorkerId(0), nullptr));
+  EXPECT_THROW((void)link_options(config, arguments, WorkerId(1), nullptr), ConfigError);
 }
 
 }  // namespace

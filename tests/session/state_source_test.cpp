@@ -26,12 +26,12 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Rank kEast(0);
-constexpr Rank kNorth(2);
+constexpr WorkerId kEast(0);
+constexpr WorkerId kNorth(2);
 
 class NoExchange final : public Exchange {
  public:
-  [[nodiscard]] Rank self() const override { return Rank(1); }
+  [[nodiscard]] WorkerId self() const override { return WorkerId(1); }
   [[nodiscard]] int members() const override { return 3; }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override { return encode_key(id, 0); }
   Ticket begin(Contribution contribution) override { return {contribution.id}; }
@@ -74,7 +74,7 @@ class Source : public ::testing::Test {
       : strategy_(make_outer_strategy("localsgd", {}, loop_, exchange_)),
         source_({.sites = {"east", "west", "north"},
                  .bits_per_s = {},
-                 .send = [this](Rank, const Note& note) { sent_.push_back(note); }}) {}
+                 .send = [this](WorkerId, const Note& note) { sent_.push_back(note); }}) {}
 
   void table(const PieceTable& table) {
     const std::vector<std::byte> bytes = write_table(table);
@@ -177,7 +177,8 @@ TEST_F(Source, WhoFallsBehindIsGivenItWhileRoundsAreOpen) {
 // Every site of the run is told of the pieces that the next one is given.
 TEST_F(Source, WhoHasJoinedLeavesTheNextOnesTableAside) {
   SystemRuntime runtime;
-  Newcomer north(exchange_, runtime, kEast, {"east", "west", "north"}, [](Rank, const Note&) {});
+  Newcomer north(exchange_, runtime, kEast, {"east", "west", "north"},
+                 [](WorkerId, const Note&) {});
   const auto take_table = [&](const PieceTable& table) {
     const std::vector<std::byte> bytes = write_table(table);
     north.receive(kEast, TableNote{NoteStreamCutter(0, 0, bytes).next()});
@@ -198,7 +199,7 @@ TEST_F(Source, AServerThatCannotSendGoesOn) {
   static_cast<void>(source_.hold(kNorth, state()));
   StateServer server(
       runtime, source_,
-      [&](Rank, const Note&) {
+      [&](WorkerId, const Note&) {
         queue->update([&] { ++sent; });
         throw std::runtime_error("no memory");
       },

@@ -43,13 +43,13 @@ TEST(EmulatedTransport, FramesComeWhenTheLinkLetsThem) {
         const auto received = members[1]->receive(kNever);
         ASSERT_TRUE(received.has_value());
         EXPECT_EQ(std::to_integer<int>((*received->bytes)[0]), i);
-        EXPECT_EQ(received->from, Rank(0));
+        EXPECT_EQ(received->from, WorkerId(0));
         came.push_back(world.clock().now().time_since_epoch());
       }
     });
-    for (std::uint8_t tag = 0; tag < 3; ++tag) members[0]->send(Rank(1), frame_of(tag));
+    for (std::uint8_t tag = 0; tag < 3; ++tag) members[0]->send(WorkerId(1), frame_of(tag));
     world.sleep_until(TimePoint(milliseconds(50)));
-    members[0]->send(Rank(1), frame_of(3));  // the link has been idle
+    members[0]->send(WorkerId(1), frame_of(3));  // the link has been idle
     receiver->join();
     EXPECT_THAT(came, testing::ElementsAre(milliseconds(11), milliseconds(12), milliseconds(13),
                                            milliseconds(61)));
@@ -60,9 +60,9 @@ TEST(EmulatedTransport, ACloseLetsHeldFramesOutAndThenTells) {
   SimWorld world(1);
   world.run([&] {
     auto members = pair_of(world, kLink);
-    members[0]->send(Rank(1), frame_of(7));
+    members[0]->send(WorkerId(1), frame_of(7));
     members[0]->close();
-    members[0]->send(Rank(1), frame_of(8));  // too late
+    members[0]->send(WorkerId(1), frame_of(8));  // too late
     const auto frame = members[1]->receive(kNever);
     ASSERT_TRUE(frame.has_value());
     EXPECT_EQ(std::to_integer<int>((*frame->bytes)[0]), 7);
@@ -76,7 +76,7 @@ TEST(EmulatedTransport, ACloseDoesNotWaitForASlowLinkForEver) {
   SimWorld world(1);
   world.run([&] {
     auto members = pair_of(world, {.bits_per_s = 1, .one_way = milliseconds(1)});
-    members[0]->send(Rank(1), frame_of(1));  // 8,000 s
+    members[0]->send(WorkerId(1), frame_of(1));  // 8,000 s
     members[0].reset();
     EXPECT_LE(world.clock().now(), TimePoint(std::chrono::seconds(6)));
   });

@@ -13,9 +13,9 @@
 namespace isthmus::testing_support {
 namespace {
 
-std::vector<int> numbers(const std::vector<Rank>& ranks) {
+std::vector<int> numbers(const std::vector<WorkerId>& ranks) {
   std::vector<int> result;
-  for (const Rank rank : ranks) result.push_back(rank.value());
+  for (const WorkerId rank : ranks) result.push_back(rank.value());
   return result;
 }
 
@@ -38,7 +38,7 @@ void HostileRun::take_result(int m, int round, Reduced reduced) {
   for (std::size_t i = 1; i < reduced.contributors.size(); ++i) {
     if (reduced.contributors[i - 1] >= reduced.contributors[i]) wrong("counted twice");
   }
-  const bool counted = std::ranges::count(reduced.contributors, Rank(m)) > 0;
+  const bool counted = std::ranges::count(reduced.contributors, WorkerId(m)) > 0;
   if (counted == may_be_without(m, round)) {
     wrong(counted ? "it was late, and is counted" : "its own contribution is lost");
   }

@@ -139,10 +139,10 @@ bool HostileRun::may_be_without(int m, int round) const {
   return stood_in_.contains({round, m}) || (schedule_.has_deadline() && nothing);
 }
 
-std::vector<double> HostileRun::weights_of(int round, const std::vector<Rank>& contributors) {
+std::vector<double> HostileRun::weights_of(int round, const std::vector<WorkerId>& contributors) {
   std::vector<double> weights;
   if (!schedule_.has_deadline()) return weights;
-  for (const Rank rank : contributors) {
+  for (const WorkerId rank : contributors) {
     const auto given = given_.find({round, rank.value()});
     if (given == given_.end()) {
       blame(fmt::format("round {} counts site {}, which gave nothing", round, rank.value()));
@@ -158,8 +158,9 @@ void HostileRun::check_masses() {
   std::map<std::pair<int, int>, int> counted;  // by member and life
   for (const auto& [place, given] : given_) {
     const auto& [round, m] = place;
-    const std::vector<Rank>& contributors = results_.at(round).contributors;
-    if (std::ranges::count(contributors, Rank(m)) > 0) counted[{m, given.life}] += given.windows;
+    const std::vector<WorkerId>& contributors = results_.at(round).contributors;
+    if (std::ranges::count(contributors, WorkerId(m)) > 0)
+      counted[{m, given.life}] += given.windows;
   }
   for (int m = 0; m < schedule_.members; ++m) {
     for (const auto& [life, mass] : of(m).masses) {
@@ -184,8 +185,8 @@ void HostileRun::check_last_contributions() {
     std::array<int, 2> without{};
     for (int round = last_round_ - kLastLateRounds; round < last_round_; ++round) {
       int& in_a_row = without[static_cast<std::size_t>(round % 2)];
-      const std::vector<Rank>& contributors = results_.at(round).contributors;
-      in_a_row = std::ranges::count(contributors, Rank(m)) > 0 ? 0 : in_a_row + 1;
+      const std::vector<WorkerId>& contributors = results_.at(round).contributors;
+      in_a_row = std::ranges::count(contributors, WorkerId(m)) > 0 ? 0 : in_a_row + 1;
       tally_.without_in_a_row = std::max(tally_.without_in_a_row, in_a_row);
       if (in_a_row > kMostWithout) {
         blame(fmt::format("site {} was late for {} rounds of a fragment in a row, up to {}", m,

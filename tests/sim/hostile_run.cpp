@@ -91,7 +91,7 @@ void HostileRun::direct() {
   }
   if (over_) changed_->update([] {});
   if (!over_) {
-    for (int p = 0; p < schedule_.processes(); ++p) network_->crash(Rank(p));
+    for (int p = 0; p < schedule_.processes(); ++p) network_->crash(WorkerId(p));
   }
   for (const std::unique_ptr<Task>& task : tasks_) task->join();
 }
@@ -124,7 +124,7 @@ void HostileRun::happen(const HostileSchedule::Event& event) {
         crash_hub();
         hub_.back_at = now() + away;
         if (!directed) world_.sleep_until(now());  // its task ends here
-        throw RankCrashed{Rank(schedule_.members)};
+        throw RankCrashed{WorkerId(schedule_.members)};
       });
       return;
   }
@@ -133,7 +133,7 @@ void HostileRun::happen(const HostileSchedule::Event& event) {
 void HostileRun::crash_site(int m) {
   of(m).alive = false;
   of(m).exchange = nullptr;
-  network_->crash(Rank(m));
+  network_->crash(WorkerId(m));
 }
 
 void HostileRun::crash_hub() {
@@ -141,7 +141,7 @@ void HostileRun::crash_hub() {
   hub_.exchange = nullptr;
   ++tally_.hub_crashes;
   disk_.mend();
-  network_->crash(Rank(schedule_.members));
+  network_->crash(WorkerId(schedule_.members));
 }
 
 void HostileRun::bring_back() {
@@ -157,7 +157,7 @@ void HostileRun::bring_back() {
     site.back_at.reset();
     ++site.life;
     for (Site& other : sites_) other.met_by.erase(m);
-    site.endpoint = network_->restart(Rank(m), group_of(m, site.life));
+    site.endpoint = network_->restart(WorkerId(m), group_of(m, site.life));
     start_site(m, true);
   }
   if (schedule_.hub && !hub_.alive && hub_.back_at && *hub_.back_at <= now()) {
@@ -165,7 +165,7 @@ void HostileRun::bring_back() {
     ++hub_.life;
     for (Site& site : sites_) site.met_by.erase(schedule_.members);
     hub_.endpoint =
-        network_->restart(Rank(schedule_.members), group_of(schedule_.members, hub_.life));
+        network_->restart(WorkerId(schedule_.members), group_of(schedule_.members, hub_.life));
     for (int m = 0; m < schedule_.members; ++m) hub_.gone_at[m] = now() + kHubGathers;
     start_hub();
   }
@@ -180,7 +180,7 @@ void HostileRun::look_after_hub() {
       continue;
     }
     it = hub_.gone_at.erase(it);
-    coordinate([m = m](PeerExchange& hub) { hub.exclude(Rank(m), "its link has broken"); });
+    coordinate([m = m](PeerExchange& hub) { hub.exclude(WorkerId(m), "its link has broken"); });
     if (!hub_.exchange) return;
   }
 }
@@ -287,7 +287,7 @@ void HostileRun::admit_and_release() {
     site.last = kNoEnd;
     site.asked = site.life;
     site.entered = false;
-    coordinate([&](PeerExchange& exchange) { (void)exchange.admit(Rank(m), *held_); });
+    coordinate([&](PeerExchange& exchange) { (void)exchange.admit(WorkerId(m), *held_); });
     return;
   }
   if (leavers_.empty() || held_up() || absent() + 2 >= schedule_.members) return;
@@ -297,7 +297,7 @@ void HostileRun::admit_and_release() {
   hold();
   joiner_ = -1;
   leaver_ = m;
-  coordinate([&](PeerExchange& exchange) { (void)exchange.release(Rank(m), *held_); });
+  coordinate([&](PeerExchange& exchange) { (void)exchange.release(WorkerId(m), *held_); });
 }
 
 int HostileRun::absent() const {

@@ -117,7 +117,7 @@ class HostileRun {
     std::vector<HubRecord> written;    // by all its processes, where they did not die over it
   };
   struct Result {
-    std::vector<Rank> contributors;
+    std::vector<WorkerId> contributors;
     Digest128 digest;
     std::map<int, std::uint64_t> payload;  // by member
     std::map<int, int> lives;              // the same: which process took it
@@ -133,9 +133,9 @@ class HostileRun {
   void start_hub();
   void run_hub(int life);
   void read_history(std::span<const HubRecord> history);
-  void on_back(int self, Rank peer);
+  void on_back(int self, WorkerId peer);
   void greet(int m);
-  void on_lost(int self, Rank peer);
+  void on_lost(int self, WorkerId peer);
   void on_epoch(int self, const Epoch& epoch);
 
   // The director (hostile_run.cpp).
@@ -170,7 +170,8 @@ class HostileRun {
   void hand_over(int m);
   void take_stood_in(int m, int life, const ProxyRound& told);
   [[nodiscard]] bool may_be_without(int m, int round) const;
-  [[nodiscard]] std::vector<double> weights_of(int round, const std::vector<Rank>& contributors);
+  [[nodiscard]] std::vector<double> weights_of(int round,
+                                               const std::vector<WorkerId>& contributors);
   void check_masses();
   void check_last_contributions();
 
@@ -219,7 +220,7 @@ class HostileRun {
   bool over_ = false;
   bool in_director_ = false;
   std::map<int, Result> results_;
-  std::map<std::tuple<std::vector<Rank>, std::size_t, std::vector<double>>, Digest128> means_;
+  std::map<std::tuple<std::vector<WorkerId>, std::size_t, std::vector<double>>, Digest128> means_;
   struct Given {
     int life = 0;
     int windows = 0;

@@ -48,8 +48,8 @@ void draw_partitions(HostileSchedule& schedule, Draws& draws) {
   const auto add = [&](Duration begin, Duration lasts) {
     const int a = draws.below(schedule.processes());
     const int b = (a + 1 + draws.below(schedule.processes() - 1)) % schedule.processes();
-    faults.partitions.push_back({.a = Rank(a),
-                                 .b = Rank(b),
+    faults.partitions.push_back({.a = WorkerId(a),
+                                 .b = WorkerId(b),
                                  .begin = TimePoint(begin),
                                  .end = TimePoint(begin + lasts),
                                  .one_way = draws.chance(0.5)});

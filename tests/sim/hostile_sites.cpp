@@ -31,8 +31,8 @@ PeerExchangeOptions HostileRun::options_of(int self) {
       .run_key = 0,
       .elastic = true,
       .hub = schedule_.hub,
-      .on_lost = [this, self](Rank peer, const std::string&) { on_lost(self, peer); },
-      .on_back = [this, self](Rank peer) { on_back(self, peer); },
+      .on_lost = [this, self](WorkerId peer, const std::string&) { on_lost(self, peer); },
+      .on_back = [this, self](WorkerId peer) { on_back(self, peer); },
       .on_epoch = [this, self](const Epoch& epoch) { on_epoch(self, epoch); },
       .on_failure =
           [this, self](const std::exception_ptr& failure) {
@@ -122,7 +122,7 @@ void HostileRun::train(int m, PeerExchange& exchange, Runtime& runtime) {
     } else if (may_begin()) {
       const int round = site.begun++;
       Contribution own =
-          contribution_of(codec_, Rank(m), size_of(round), id_of(round), schedule_.kind);
+          contribution_of(codec_, WorkerId(m), size_of(round), id_of(round), schedule_.kind);
       own.weight = give(m, round);
       (void)exchange.begin(std::move(own));
     } else if (site.taken < site.begun) {
@@ -137,7 +137,8 @@ void HostileRun::train(int m, PeerExchange& exchange, Runtime& runtime) {
 bool HostileRun::wait_for_word(int m, const std::function<bool()>& ready) {
   if (changed_->wait(ready, now() + kAsks)) return true;
   const int coordinator = schedule_.hub ? schedule_.members : 0;
-  if (of(m).exchange != nullptr && m != coordinator) of(m).exchange->note(Rank(coordinator), {});
+  if (of(m).exchange != nullptr && m != coordinator)
+    of(m).exchange->note(WorkerId(coordinator), {});
   return false;
 }
 
@@ -159,7 +160,7 @@ bool HostileRun::wait_for_oldest(int m, PeerExchange& exchange, Runtime& runtime
   }
   const ExchangeError& error = reduced.error();
   const bool cut_off =
-      error.kind == ExchangeError::Kind::kPeerLost && error.peer == Rank(0) && !schedule_.hub;
+      error.kind == ExchangeError::Kind::kPeerLost && error.peer == WorkerId(0) && !schedule_.hub;
   if (error.kind == ExchangeError::Kind::kEvicted || cut_off) {
     site.out = true;
     site.why = error.what;
@@ -251,7 +252,7 @@ void HostileRun::read_history(std::span<const HubRecord> history) {
     live = news->membership.live();
     hub_.leaving.clear();
     for (int m = 0; m < schedule_.members; ++m) {
-      if (news->membership.leaves(Rank(m))) hub_.leaving.insert(m);
+      if (news->membership.leaves(WorkerId(m))) hub_.leaving.insert(m);
     }
   }
   see_members(std::move(live));
@@ -260,7 +261,7 @@ void HostileRun::read_history(std::span<const HubRecord> history) {
 
 // ---- what the exchanges tell
 
-void HostileRun::on_back(int self, Rank peer) {
+void HostileRun::on_back(int self, WorkerId peer) {
   const int coordinator = schedule_.hub ? schedule_.members : 0;
   if (peer.value() < schedule_.members) of(peer.value()).met_by.insert(self);
   if (self == coordinator && peer.value() < schedule_.members) {
@@ -279,19 +280,19 @@ void HostileRun::greet(int m) {
   if (hub_.exchange == nullptr) return;
   const bool of_before = !of(m).aside || (counts_as_member(m) && of(m).asked == of(m).life);
   if (of_before) {
-    hub_.exchange->stands(Rank(m));
+    hub_.exchange->stands(WorkerId(m));
     if (of(m).exchange != nullptr && !of(m).aside) of(m).exchange->tell_hub_again();
   } else {
-    hub_.exchange->exclude(Rank(m), "its process has been started anew");
+    hub_.exchange->exclude(WorkerId(m), "its process has been started anew");
   }
 }
 
-void HostileRun::on_lost(int self, Rank peer) {
+void HostileRun::on_lost(int self, WorkerId peer) {
   if (schedule_.hub && self == schedule_.members) {
     hub_.gone_at[peer.value()] = now() + kHubWaits;
   } else if (schedule_.hub && peer.value() == schedule_.members) {
     of(self).lost_hub = now();
-  } else if (!schedule_.hub && peer == Rank(0)) {
+  } else if (!schedule_.hub && peer == WorkerId(0)) {
     of(self).out = true;  // its rounds fail by themselves
     of(self).why = "it has lost the first";
     changed_->update([] {});
@@ -312,7 +313,7 @@ void HostileRun::on_epoch(int self, const Epoch& epoch) {
     Site& site = of(self);
     const auto own = schedule_.clocks[static_cast<std::size_t>(self)];
     site.epoch_at = SkewedRuntime(world_, own.ahead, own.ppm).clock().now();
-    const bool about_it = epoch.who == Rank(self);
+    const bool about_it = epoch.who == WorkerId(self);
     if (epoch.joins || epoch.leaves) site.entered = true;
     if (about_it && epoch.joins) site.aside = false;
     if (about_it && epoch.leaves) site.last = first_after(epoch.after);

@@ -165,7 +165,7 @@ TEST(LinkSurvey, EveryMemberOfFourHearsOfEveryPairAndOnlyOneMeasures) {
   for (std::size_t i = 0; i < order.size(); ++i) {
     const PairMeasurement& pair = outcome.surveys[0].pairs[i];
     EXPECT_EQ(std::pair(pair.a, pair.b), order[i]);
-    const bool slow = pair.a == Rank(1) && pair.b == Rank(3);
+    const bool slow = pair.a == WorkerId(1) && pair.b == WorkerId(3);
     EXPECT_NEAR(pair.up.bits_per_s, slow ? 2e6 : 1e7, kRateTolerance * (slow ? 2e6 : 1e7));
     EXPECT_NEAR(pair.down.bits_per_s, 1e7, kRateTolerance * 1e7);
   }
@@ -178,7 +178,7 @@ TEST(LinkSurvey, WhoeverHearsTheLastResultLateMissesNobodyWhoHasLeft) {
   const DirectedLink near{.bits_per_s = 10'000'000, .one_way = milliseconds(10)};
   Links links(3, std::vector<DirectedLink>(3, near));
   links[0][2].one_way = links[2][0].one_way = milliseconds(150);
-  ASSERT_EQ(survey_pairs(3).back(), std::pair(Rank(0), Rank(1)));
+  ASSERT_EQ(survey_pairs(3).back(), std::pair(WorkerId(0), WorkerId(1)));
   const Outcome outcome = survey(links);
   EXPECT_THAT(outcome.errors, ElementsAre("", "", ""));
   for (const Survey& each : outcome.surveys) {
@@ -211,8 +211,8 @@ TEST(LinkSurvey, APeerThatVanishesIsNamedAtBothEndsOfWhatIsLeft) {
   const Outcome outcome = survey(
       links, {{2, [](Runtime& runtime, Transport& end) {
                  for (int to = 0; to < 2; ++to) {
-                   end.send(Rank(to), probe_frame(ProbeHello{
-                                          .budget = seconds(3), .streams = 16, .name = "c"}));
+                   end.send(WorkerId(to), probe_frame(ProbeHello{
+                                              .budget = seconds(3), .streams = 16, .name = "c"}));
                  }
                  runtime.sleep_until(TimePoint(milliseconds(100)));
                }}});
@@ -226,8 +226,8 @@ std::string error_about(const std::function<void(Runtime&, Transport&)>& body) {
   return survey(between_two(kLink, kLink),
                 {{1,
                   [&](Runtime& runtime, Transport& end) {
-                    end.send(Rank(0), probe_frame(ProbeHello{
-                                          .budget = seconds(3), .streams = 16, .name = "b"}));
+                    end.send(WorkerId(0), probe_frame(ProbeHello{
+                                              .budget = seconds(3), .streams = 16, .name = "b"}));
                     body(runtime, end);
                   }}})
       .errors[0];
@@ -242,7 +242,7 @@ void answer_with(Transport& end, const std::function<ProbeMessage(const ProbeMes
     const auto message = read_probe(frame->payload);
     if (std::holds_alternative<ProbeStop>(*message)) return;
     if (std::holds_alternative<ProbeHello>(*message)) continue;
-    end.send(Rank(0), probe_frame(answer(*message)));
+    end.send(WorkerId(0), probe_frame(answer(*message)));
   }
 }
 
@@ -314,7 +314,7 @@ TEST(LinkSurvey, NoFrameOfATransferIsSentTwice) {
       const auto frame = parse_frame(*received->bytes);
       const auto message = read_probe(frame->payload);
       if (const auto* ping = std::get_if<ProbePing>(&*message)) {
-        end.send(Rank(0), probe_frame(ProbePong{.pair = 0, .number = ping->number}));
+        end.send(WorkerId(0), probe_frame(ProbePong{.pair = 0, .number = ping->number}));
       } else if (std::holds_alternative<ProbeLoad>(*message)) {
         ++loads;
         const auto filler = frame->payload.subspan(kSmallestLoad);
@@ -331,7 +331,7 @@ TEST(LinkSurvey, NoFrameOfATransferIsSentTwice) {
 TEST(LinkSurvey, AFloodOfPingsEndsByName) {
   EXPECT_THAT(error_about([](Runtime&, Transport& end) {
                 for (std::uint64_t i = 0; i < 1000; ++i) {
-                  end.send(Rank(0), probe_frame(ProbePing{.pair = 0, .number = i}));
+                  end.send(WorkerId(0), probe_frame(ProbePing{.pair = 0, .number = i}));
                 }
               }),
               HasSubstr("site b sends a ping for an answer to a ping"));
@@ -341,28 +341,29 @@ TEST(LinkSurvey, AFloodOutOfTurnEndsByName) {
   Links links(3, std::vector<DirectedLink>(3, kLink));
   const auto pairs = survey_pairs(3);
   const auto [a, b] = pairs[0];
-  const Rank third(3 - a.value() - b.value());
-  const Outcome outcome = survey(
-      links, {{third.value(), [&, a = a](Runtime& runtime, Transport& end) {
-                 for (int to = 0; to < 3; ++to) {
-                   if (to == third.value()) continue;
-                   end.send(Rank(to), probe_frame(ProbeHello{.budget = seconds(3), .streams = 16}));
-                 }
-                 for (std::uint64_t i = 0; i < 1000; ++i)
-                   end.send(a, probe_frame(ProbePing{.pair = 0, .number = i}));
-                 runtime.sleep_until(TimePoint(std::chrono::minutes(5)));
-               }}});
+  const WorkerId third(3 - a.value() - b.value());
+  const Outcome outcome =
+      survey(links, {{third.value(), [&, a = a](Runtime& runtime, Transport& end) {
+                        for (int to = 0; to < 3; ++to) {
+                          if (to == third.value()) continue;
+                          end.send(WorkerId(to),
+                                   probe_frame(ProbeHello{.budget = seconds(3), .streams = 16}));
+                        }
+                        for (std::uint64_t i = 0; i < 1000; ++i)
+                          end.send(a, probe_frame(ProbePing{.pair = 0, .number = i}));
+                        runtime.sleep_until(TimePoint(std::chrono::minutes(5)));
+                      }}});
   EXPECT_THAT(outcome.errors[static_cast<std::size_t>(a.value())],
               HasSubstr("messages out of turn"));
 }
 
 TEST(LinkSurvey, BytesThatAreNoMessageAreNamed) {
   EXPECT_THAT(error_about([](Runtime&, Transport& end) {
-                end.send(Rank(0), std::make_shared<std::vector<std::byte>>(77));
+                end.send(WorkerId(0), std::make_shared<std::vector<std::byte>>(77));
               }),
               HasSubstr("site b sends frame starts with"));
   EXPECT_THAT(error_about([](Runtime&, Transport& end) {
-                end.send(Rank(0), make_frame({.kind = FrameKind::kProbe}));
+                end.send(WorkerId(0), make_frame({.kind = FrameKind::kProbe}));
               }),
               HasSubstr("frames of a training run"));
 }

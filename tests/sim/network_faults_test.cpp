@@ -69,7 +69,7 @@ TEST(Faults, CorruptFlipsOneBitOfTheCopyThatArrives) {
   options.faults = {.corrupt = 1};
   const FrameBytes sent = frame_of(0);
   run(2, std::move(options), [&](auto& ends, SimWorld&) {
-    ends[0]->send(Rank(1), sent);
+    ends[0]->send(WorkerId(1), sent);
     const auto received = ends[1]->receive(kNever);
     ASSERT_TRUE(received);
     int flipped = 0;
@@ -97,12 +97,12 @@ TEST(Faults, AreAFunctionOfTheSeed) {
 TEST(Faults, APartitionSeparatesTwoRanksForItsIntervalOnly) {
   NetworkOptions options;
   options.faults.partitions = {
-      {Rank(1), Rank(0), TimePoint(milliseconds(10)), TimePoint(milliseconds(20))}};
+      {WorkerId(1), WorkerId(0), TimePoint(milliseconds(10)), TimePoint(milliseconds(20))}};
   run(3, std::move(options), [](auto& ends, SimWorld& world) {
     for (int ms = 0; ms < 30; ms += 5) {
       world.sleep_until(TimePoint(milliseconds(ms)));
-      ends[0]->send(Rank(1), frame_of(static_cast<std::uint8_t>(ms)));
-      ends[0]->send(Rank(2), frame_of(static_cast<std::uint8_t>(ms)));
+      ends[0]->send(WorkerId(1), frame_of(static_cast<std::uint8_t>(ms)));
+      ends[0]->send(WorkerId(2), frame_of(static_cast<std::uint8_t>(ms)));
     }
     const TimePoint end(seconds(1));
     EXPECT_EQ(what_of(receive_until(*ends[1], world, end)), (std::vector<int>{0, 5, 20, 25}));
@@ -113,14 +113,14 @@ TEST(Faults, APartitionSeparatesTwoRanksForItsIntervalOnly) {
 
 TEST(Faults, APartitionOneWayLeavesTheOtherOpen) {
   NetworkOptions options;
-  options.faults.partitions = {{.a = Rank(0),
-                                .b = Rank(1),
+  options.faults.partitions = {{.a = WorkerId(0),
+                                .b = WorkerId(1),
                                 .begin = TimePoint{},
                                 .end = TimePoint(milliseconds(20)),
                                 .one_way = true}};
   run(2, std::move(options), [](auto& ends, SimWorld& world) {
-    ends[0]->send(Rank(1), frame_of(1));
-    ends[1]->send(Rank(0), frame_of(2));
+    ends[0]->send(WorkerId(1), frame_of(1));
+    ends[1]->send(WorkerId(0), frame_of(2));
     const TimePoint end(seconds(1));
     EXPECT_EQ(what_of(receive_until(*ends[0], world, end)), (std::vector<int>{2}));
     EXPECT_EQ(what_of(receive_until(*ends[1], world, end)), (std::vector<int>{}));
@@ -132,8 +132,8 @@ TEST(Faults, TwoBetweenWhichNothingPassesForLongLoseEachOther) {
   NetworkOptions options;
   options.faults.dead_after = seconds(1);
   options.faults.partitions = {
-      {Rank(0), Rank(1), TimePoint(seconds(1)), TimePoint(seconds(3)), true},
-      {Rank(0), Rank(2), TimePoint(seconds(1)), TimePoint(seconds(2))}};
+      {WorkerId(0), WorkerId(1), TimePoint(seconds(1)), TimePoint(seconds(3)), true},
+      {WorkerId(0), WorkerId(2), TimePoint(seconds(1)), TimePoint(seconds(2))}};
   run(3, std::move(options), [](auto& ends, SimWorld& world) {
     const TimePoint end(seconds(5));
     for (const int m : {0, 1}) {
@@ -144,7 +144,7 @@ TEST(Faults, TwoBetweenWhichNothingPassesForLongLoseEachOther) {
       }
     }
     EXPECT_EQ(what_of(receive_until(*ends[2], world, end)), (std::vector<int>{}));
-    ends[0]->send(Rank(1), frame_of(1));
+    ends[0]->send(WorkerId(1), frame_of(1));
     EXPECT_EQ(what_of(receive_until(*ends[1], world, TimePoint(seconds(6)))), (std::vector<int>{}))
         << "until one of them is restarted";
   });
@@ -159,7 +159,7 @@ TEST(Faults, ANewProcessMeetsTheOthersBeforeAnythingPasses) {
   options.faults.longest_delay = milliseconds(200);
   options.faults.until = TimePoint(milliseconds(1));
   options.faults.partitions = {
-      {Rank(0), Rank(1), TimePoint(milliseconds(90)), TimePoint(milliseconds(150))}};
+      {WorkerId(0), WorkerId(1), TimePoint(milliseconds(90)), TimePoint(milliseconds(150))}};
   SimNetwork network(world, 2, uniform_links(2, kLink), std::move(options));
   world.run([&] {
     std::vector<std::unique_ptr<Transport>> ends = network.endpoints();
@@ -170,40 +170,40 @@ TEST(Faults, ANewProcessMeetsTheOthersBeforeAnythingPasses) {
     };
     constexpr int kLost = -1 - static_cast<int>(TransportError::Kind::kPeerLost);
     constexpr int kBack = -1 - static_cast<int>(TransportError::Kind::kPeerBack);
-    ends[0]->send(Rank(1), frame_of(1));
-    ends[1]->send(Rank(0), frame_of(2));
-    network.crash(Rank(1));
+    ends[0]->send(WorkerId(1), frame_of(1));
+    ends[1]->send(WorkerId(0), frame_of(2));
+    network.crash(WorkerId(1));
     EXPECT_EQ(next_of(*ends[0]), kLost);
     world.sleep_until(TimePoint(milliseconds(100)));
-    const std::unique_ptr<Transport> next = network.restart(Rank(1), 7);
-    ends[0]->send(Rank(1), frame_of(3));
-    next->send(Rank(0), frame_of(4));
+    const std::unique_ptr<Transport> next = network.restart(WorkerId(1), 7);
+    ends[0]->send(WorkerId(1), frame_of(3));
+    next->send(WorkerId(0), frame_of(4));
     EXPECT_EQ(next_of(*ends[0]), kBack);
     EXPECT_EQ(world.clock().now(), TimePoint(milliseconds(170))) << "a round trip after the cut";
-    next->send(Rank(0), frame_of(5));  // it has not been told yet: lost
+    next->send(WorkerId(0), frame_of(5));  // it has not been told yet: lost
     EXPECT_EQ(next_of(*next), kBack);
-    ends[0]->send(Rank(1), frame_of(6));
-    next->send(Rank(0), frame_of(7));
+    ends[0]->send(WorkerId(1), frame_of(6));
+    next->send(WorkerId(0), frame_of(7));
     EXPECT_EQ(next_of(*next), 6);
     EXPECT_EQ(next_of(*ends[0]), 7);
-    ends[1]->send(Rank(0), frame_of(8));  // of the former process
+    ends[1]->send(WorkerId(0), frame_of(8));  // of the former process
     ends[1].reset();
-    next->send(Rank(0), frame_of(9));
+    next->send(WorkerId(0), frame_of(9));
     EXPECT_EQ(next_of(*ends[0]), 9);
   });
 }
 
 TEST(Faults, ACrashLosesWhatHadNotLeftAndTheOthersLearnOfItLater) {
   NetworkOptions options;
-  options.faults.crashes = {{Rank(0), TimePoint(nanoseconds(2'500'000))}};
+  options.faults.crashes = {{WorkerId(0), TimePoint(nanoseconds(2'500'000))}};
   bool unwound = false;
   run(2, std::move(options), [&](auto& ends, SimWorld& world) {
     const auto victim = world.spawn_in_group(0, "victim", [&] {
       try {
-        for (std::uint8_t i = 0; i < 5; ++i) ends[0]->send(Rank(1), frame_of(i));
+        for (std::uint8_t i = 0; i < 5; ++i) ends[0]->send(WorkerId(1), frame_of(i));
         world.compute(seconds(100), [] {});
       } catch (const RankCrashed& crash) {
-        EXPECT_EQ(crash.rank, Rank(0));
+        EXPECT_EQ(crash.rank, WorkerId(0));
         unwound = true;
         throw;
       }
@@ -227,9 +227,10 @@ TEST(Faults, PlansOutOfRangeAreRefusedByName) {
   };
   EXPECT_EQ(message({}), "accepted");
   EXPECT_EQ(message({.drop = 1.5}), "faults.drop = 1.5: must be in [0, 1], a probability");
-  EXPECT_EQ(message({.crashes = {{Rank(4), TimePoint{}}}}),
+  EXPECT_EQ(message({.crashes = {{WorkerId(4), TimePoint{}}}}),
             "faults.crash: rank 4 does not exist; there are ranks 0..3");
-  EXPECT_THAT(message({.slowdowns = {{Rank(1), 0}}}), ::testing::HasSubstr("slowdown of rank 1"));
+  EXPECT_THAT(message({.slowdowns = {{WorkerId(1), 0}}}),
+              ::testing::HasSubstr("slowdown of rank 1"));
   EXPECT_THAT(message({.longest_delay = Duration::zero()}),
               ::testing::HasSubstr("faults.longest_delay"));
   EXPECT_THAT(message({.dead_after = Duration::zero()}), ::testing::HasSubstr("faults.dead_after"));

@@ -84,7 +84,7 @@ inline std::vector<Seen> send_burst(int frames, const FaultPlan& faults,
       2, std::move(options),
       [&](auto& ends, SimWorld& world) {
         for (int i = 0; i < frames; ++i) {
-          ends[0]->send(Rank(1), frame_of(static_cast<std::uint8_t>(i % 251)));
+          ends[0]->send(WorkerId(1), frame_of(static_cast<std::uint8_t>(i % 251)));
         }
         seen = receive_until(*ends[1], world, TimePoint(seconds(100)));
       },

@@ -33,8 +33,8 @@ TEST(SimNetwork, EachPairHasALinkOfItsOwn) {
   // Three senders to one, and one sender to three: nobody waits for another pair's frames.
   run(4, {}, [](auto& ends, SimWorld& world) {
     for (int peer = 1; peer < 4; ++peer) {
-      ends[0]->send(Rank(peer), frame_of(0));
-      ends[static_cast<std::size_t>(peer)]->send(Rank(0), frame_of(0));
+      ends[0]->send(WorkerId(peer), frame_of(0));
+      ends[static_cast<std::size_t>(peer)]->send(WorkerId(0), frame_of(0));
     }
     for (int i = 0; i < 3; ++i) {
       ASSERT_TRUE(ends[0]->receive(kNever));
@@ -48,7 +48,7 @@ TEST(SimNetwork, ManySendersShareTheReceiverFairly) {
   run(5, {}, [](auto& ends, SimWorld&) {
     for (int sender = 1; sender < 5; ++sender) {
       for (int i = 0; i < 50; ++i) {
-        ends[static_cast<std::size_t>(sender)]->send(Rank(0), frame_of(0));
+        ends[static_cast<std::size_t>(sender)]->send(WorkerId(0), frame_of(0));
       }
     }
     std::vector<int> count(5, 0);
@@ -67,9 +67,9 @@ TEST(SimNetwork, CountsTheBytesOfEachDirection) {
   SimNetwork network(world, 2, uniform_links(2, kLink), {.link = {.byte_scale = 3}});
   world.run([&] {
     auto ends = network.endpoints();
-    ends[0]->send(Rank(1), frame_of(1));
-    ends[0]->send(Rank(1), frame_of(2));
-    ends[1]->send(Rank(0), frame_of(3));
+    ends[0]->send(WorkerId(1), frame_of(1));
+    ends[0]->send(WorkerId(1), frame_of(2));
+    ends[1]->send(WorkerId(0), frame_of(3));
   });
   const std::vector<std::vector<std::uint64_t>> expected = {{0, 6000}, {3000, 0}};
   EXPECT_EQ(network.traffic(), expected);
@@ -84,16 +84,16 @@ TEST(SimNetwork, ReportsASendAndAReceiveSpanForEachFrame) {
              return FrameLabel{4, 17};
            }},
       [](auto& ends, SimWorld&) {
-        ends[0]->send(Rank(1), frame_of(1));
-        ends[0]->send(Rank(1), frame_of(2));
+        ends[0]->send(WorkerId(1), frame_of(1));
+        ends[0]->send(WorkerId(1), frame_of(2));
         ASSERT_TRUE(ends[1]->receive(kNever));
         ASSERT_TRUE(ends[1]->receive(kNever));
       });
   ASSERT_EQ(sink.events.size(), 4U);
   const Event& send = sink.events[1];
   EXPECT_EQ(send.kind, EventKind::kSend);
-  EXPECT_EQ(send.worker, Rank(0));
-  EXPECT_EQ(send.peer, Rank(1));
+  EXPECT_EQ(send.worker, WorkerId(0));
+  EXPECT_EQ(send.peer, WorkerId(1));
   EXPECT_EQ(send.begin, TimePoint(milliseconds(1)));
   EXPECT_EQ(send.end, TimePoint(milliseconds(2)));
   EXPECT_EQ(send.bytes, kFrameBytes);
@@ -101,17 +101,17 @@ TEST(SimNetwork, ReportsASendAndAReceiveSpanForEachFrame) {
   EXPECT_EQ(send.step, 17);
   const Event& receive = sink.events[3];
   EXPECT_EQ(receive.kind, EventKind::kReceive);
-  EXPECT_EQ(receive.worker, Rank(1));
-  EXPECT_EQ(receive.peer, Rank(0));
+  EXPECT_EQ(receive.worker, WorkerId(1));
+  EXPECT_EQ(receive.peer, WorkerId(0));
   EXPECT_EQ(receive.begin, TimePoint(milliseconds(11)));
   EXPECT_EQ(receive.end, TimePoint(kSecondFrameArrives));
 }
 
 TEST(SimNetwork, CloseArrivesBehindTheFramesSentBefore) {
   run(2, {}, [](auto& ends, SimWorld& world) {
-    ends[0]->send(Rank(1), frame_of(5));
+    ends[0]->send(WorkerId(1), frame_of(5));
     ends[0]->close();
-    ends[0]->send(Rank(1), frame_of(6));
+    ends[0]->send(WorkerId(1), frame_of(6));
     const auto seen = receive_until(*ends[1], world, TimePoint(seconds(1)));
     EXPECT_EQ(what_of(seen), (std::vector<int>{5, -1}));
     EXPECT_EQ(seen[1].when, TimePoint(milliseconds(11)));

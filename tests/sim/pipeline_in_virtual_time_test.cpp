@@ -59,8 +59,8 @@ class PipelineRank {
       const bool forward = op.kind == Op::kSendForward || op.kind == Op::kReceiveForward;
       const int message = 2 * pipeline_message(schedule_, self, op) + (forward ? 0 : 1);
       if (op.kind == Op::kSendForward || op.kind == Op::kSendBackward) {
-        end_.send(Rank(op.peer), std::make_shared<const std::vector<std::byte>>(
-                                     kFrameBytes, static_cast<std::byte>(message)));
+        end_.send(WorkerId(op.peer), std::make_shared<const std::vector<std::byte>>(
+                                         kFrameBytes, static_cast<std::byte>(message)));
       } else {
         take(op.peer, message);
       }

@@ -116,7 +116,7 @@ TEST(RunSimulated, TheValuesAreThoseOfARunInProcess) {
       const Ticket ticket = context.exchange.begin(contribution(1, values, ReductionKind::kReduce));
       const auto reduced = context.exchange.wait(ticket, std::chrono::hours(1));
       ASSERT_TRUE(reduced) << reduced.error().what;
-      if (context.rank == Rank(0)) out = reduced->values;
+      if (context.rank == WorkerId(0)) out = reduced->values;
     };
   };
   std::vector<float> real;
@@ -146,7 +146,7 @@ TEST(RunSimulated, TrafficIsWhatTheExchangesSaySent) {
 TEST(RunSimulated, TheFirstFailureOfAWorkerIsThrown) {
   try {
     run_simulated(options_for(3), [](WorkerContext& context) {
-      if (context.rank == Rank(1)) {
+      if (context.rank == WorkerId(1)) {
         context.runtime.compute(seconds(1), [] {});
         throw std::runtime_error("worker 1 has no data");
       }
@@ -165,10 +165,11 @@ TEST(RunSimulated, TheFirstFailureOfAWorkerIsThrown) {
 
 TEST(RunSimulated, ASlowRankTakesItsFactorLonger) {
   SimulationOptions options = options_for(2);
-  options.network.faults.slowdowns = {{Rank(1), 2.5}};
+  options.network.faults.slowdowns = {{WorkerId(1), 2.5}};
   const SimulationResult result = run_simulated(options, [](WorkerContext& context) {
     context.runtime.compute(seconds(2), [] {});
-    const Duration expected = context.rank == Rank(1) ? Duration(seconds(5)) : Duration(seconds(2));
+    const Duration expected =
+        context.rank == WorkerId(1) ? Duration(seconds(5)) : Duration(seconds(2));
     EXPECT_EQ(context.runtime.clock().now(), TimePoint(expected));
   });
   EXPECT_EQ(result.duration, Duration(seconds(5)));
@@ -176,7 +177,7 @@ TEST(RunSimulated, ASlowRankTakesItsFactorLonger) {
 
 TEST(RunSimulated, ACrashEndsTheRankAndTheOthersSeeItLost) {
   SimulationOptions options = options_for(3);
-  options.network.faults.crashes = {{Rank(2), TimePoint(milliseconds(250))}};
+  options.network.faults.crashes = {{WorkerId(2), TimePoint(milliseconds(250))}};
   int lost = 0;
   const SimulationResult result = run_simulated(options, [&](WorkerContext& context) {
     for (int round = 1;; ++round) {
@@ -186,19 +187,19 @@ TEST(RunSimulated, ACrashEndsTheRankAndTheOthersSeeItLost) {
       const auto reduced = context.exchange.wait(ticket, std::chrono::hours(1));
       if (reduced) continue;
       EXPECT_EQ(reduced.error().kind, ExchangeError::Kind::kPeerLost);
-      EXPECT_EQ(reduced.error().peer, Rank(2));
+      EXPECT_EQ(reduced.error().peer, WorkerId(2));
       ++lost;
       return;
     }
   });
-  EXPECT_EQ(result.crashed, (std::vector<Rank>{Rank(2)}));
+  EXPECT_EQ(result.crashed, (std::vector<WorkerId>{WorkerId(2)}));
   EXPECT_EQ(lost, 2);
 }
 
 TEST(RunSimulated, WaitingForEverIsADeadlockThatNamesTheWorkers) {
   try {
     run_simulated(options_for(2), [](WorkerContext& context) {
-      if (context.rank == Rank(0)) {
+      if (context.rank == WorkerId(0)) {
         const auto queue = context.runtime.make_wait_queue();
         queue->wait([] { return false; }, kNever);
       }
@@ -236,7 +237,7 @@ TEST(FaultSweep, EveryRoundCommitsTheRightResultInSpiteOfTheFaults) {
 TEST(FaultSweep, APartitionOnlyDelaysARound) {
   SimulationOptions options = options_for(2);
   options.network.faults.partitions = {
-      {Rank(0), Rank(1), TimePoint(milliseconds(50)), TimePoint(seconds(20))}};
+      {WorkerId(0), WorkerId(1), TimePoint(milliseconds(50)), TimePoint(seconds(20))}};
   const SimulationResult result = run_simulated(
       options, [](WorkerContext& context) { train(context, 2, 1000, ReductionKind::kGather); });
   EXPECT_GE(result.duration, Duration(seconds(20)));

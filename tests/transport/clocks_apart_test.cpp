@@ -71,7 +71,7 @@ std::vector<std::string> life_of_links(const std::map<int, Duration>& ahead, std
     if (second == 80) net.kill(1);
     if (second == 81) net.start(1);  // before anybody counts it as gone
     if (net.lives(from) && net.lives(to)) {
-      net.node(from).send(Rank(to), link_test::frame_of(sent++, words[2] % 100000));
+      net.node(from).send(WorkerId(to), link_test::frame_of(sent++, words[2] % 100000));
       if (words[3] % 4 == 0) {
         const int stream = static_cast<int>(words[3] / 4 % 3);
         net.set_up(from, to, stream, false);
@@ -103,7 +103,7 @@ class AheadExchange final : public Exchange {
       : runtime_(world, ahead), transport_(below, runtime_) {
     exchange_.emplace(transport_, runtime_, options);
   }
-  [[nodiscard]] Rank self() const override { return exchange_->self(); }
+  [[nodiscard]] WorkerId self() const override { return exchange_->self(); }
   [[nodiscard]] int members() const override { return exchange_->members(); }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override { return exchange_->key(id); }
   Ticket begin(Contribution contribution) override {
@@ -127,7 +127,7 @@ struct Rounds {
   std::uint64_t trace = 0;
   Duration took{0};
   std::vector<std::vector<float>> values;  // of member 0, by round
-  std::vector<std::vector<Rank>> contributors;
+  std::vector<std::vector<WorkerId>> contributors;
   bool operator==(const Rounds&) const = default;
 };
 
@@ -138,7 +138,7 @@ Rounds rounds_with(const std::vector<Duration>& ahead, std::uint64_t seed) {
       .workers = kMembers, .links = uniform_links(kMembers, link), .seed = seed};
   options.network.faults = {
       .drop = 0.03, .delay = 0.05, .duplicate = 0.03, .reorder = 0.05, .corrupt = 0.02};
-  options.network.faults.crashes = {{Rank(2), TimePoint{3s}}};
+  options.network.faults.crashes = {{WorkerId(2), TimePoint{3s}}};
   options.make_exchange = [&](Transport& transport, Runtime& runtime) {
     const auto own = static_cast<std::size_t>(transport.self().value());
     return std::make_unique<AheadExchange>(
@@ -155,7 +155,7 @@ Rounds rounds_with(const std::vector<Duration>& ahead, std::uint64_t seed) {
           contribution_of(codec, context.rank, 40000, id, ReductionKind::kReduce));
       auto reduced = context.exchange.wait(ticket, 1h);
       ASSERT_TRUE(reduced.has_value()) << reduced.error().what;
-      if (context.rank == Rank(0)) {
+      if (context.rank == WorkerId(0)) {
         rounds.values.push_back(std::move(reduced->values));
         rounds.contributors.push_back(reduced->contributors);
       }
@@ -170,7 +170,8 @@ Rounds rounds_with(const std::vector<Duration>& ahead, std::uint64_t seed) {
 TEST(ClocksApart, RoundsGoAsWithEqualOnesToTheNanosecond) {
   for (std::uint64_t seed = 1; seed <= 3; ++seed) {
     const Rounds equal = rounds_with({0s, 0s, 0s, 0s}, seed);
-    ASSERT_EQ(equal.contributors.back(), (std::vector<Rank>{Rank(0), Rank(1), Rank(3)}));
+    ASSERT_EQ(equal.contributors.back(),
+              (std::vector<WorkerId>{WorkerId(0), WorkerId(1), WorkerId(3)}));
     const Rounds apart = rounds_with({kDay, 0s, -kDay, 2 * kDay}, seed);
     EXPECT_EQ(apart.values, equal.values);
     EXPECT_EQ(apart.contributors, equal.contributors);

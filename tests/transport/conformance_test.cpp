@@ -50,7 +50,7 @@ TEST_P(TransportConformance, EndpointsKnowThemselves) {
   run(3, [](Endpoints& ends, Runtime&) {
     ASSERT_EQ(ends.size(), 3U);
     for (int rank = 0; rank < 3; ++rank) {
-      EXPECT_EQ(ends[static_cast<std::size_t>(rank)]->self(), Rank(rank));
+      EXPECT_EQ(ends[static_cast<std::size_t>(rank)]->self(), WorkerId(rank));
       EXPECT_EQ(ends[static_cast<std::size_t>(rank)]->size(), 3);
     }
   });
@@ -58,10 +58,10 @@ TEST_P(TransportConformance, EndpointsKnowThemselves) {
 
 TEST_P(TransportConformance, AFrameArrivesWithItsBytesAndItsSender) {
   run(2, [](Endpoints& ends, Runtime&) {
-    ends[1]->send(Rank(0), frame_of("delta"));
+    ends[1]->send(WorkerId(0), frame_of("delta"));
     const auto received = ends[0]->receive(kNever);
     ASSERT_TRUE(received);
-    EXPECT_EQ(received->from, Rank(1));
+    EXPECT_EQ(received->from, WorkerId(1));
     EXPECT_EQ(text_of(*received), "delta");
   });
 }
@@ -70,7 +70,7 @@ TEST_P(TransportConformance, OrderBetweenAPairIsKeptAndNothingIsLost) {
   constexpr int kFrames = 500;
   run(2, [](Endpoints& ends, Runtime& runtime) {
     const auto sender = runtime.spawn("sender", [&] {
-      for (int i = 0; i < kFrames; ++i) ends[0]->send(Rank(1), numbered(i));
+      for (int i = 0; i < kFrames; ++i) ends[0]->send(WorkerId(1), numbered(i));
     });
     for (int i = 0; i < kFrames; ++i) {
       const auto received = ends[1]->receive(kNever);
@@ -84,8 +84,8 @@ TEST_P(TransportConformance, AnEmptyFrameAndTheBiggestOneArrive) {
   run(2, [](Endpoints& ends, Runtime&) {
     std::vector<std::byte> big(kMaxFramePayload + 64);
     for (std::size_t i = 0; i < big.size(); ++i) big[i] = static_cast<std::byte>(i * 31 % 251);
-    ends[0]->send(Rank(1), frame_of(""));
-    ends[0]->send(Rank(1), std::make_shared<std::vector<std::byte>>(big));
+    ends[0]->send(WorkerId(1), frame_of(""));
+    ends[0]->send(WorkerId(1), std::make_shared<std::vector<std::byte>>(big));
     const auto empty = ends[1]->receive(kNever);
     ASSERT_TRUE(empty);
     EXPECT_TRUE(empty->bytes->empty());
@@ -121,7 +121,7 @@ TEST_P(TransportConformance, CloseWakesTheOwnReceiver) {
 
 TEST_P(TransportConformance, PeersSeeACloseOnceAndAfterTheFramesSentBefore) {
   run(3, [](Endpoints& ends, Runtime& runtime) {
-    ends[2]->send(Rank(0), frame_of("last words"));
+    ends[2]->send(WorkerId(0), frame_of("last words"));
     ends[2]->close();
     ends[2]->close();
     const auto words = ends[0]->receive(kNever);
@@ -131,7 +131,7 @@ TEST_P(TransportConformance, PeersSeeACloseOnceAndAfterTheFramesSentBefore) {
       const auto news = ends[rank]->receive(kNever);
       ASSERT_FALSE(news);
       EXPECT_EQ(news.error().kind, TransportError::Kind::kPeerLost);
-      EXPECT_EQ(news.error().peer, Rank(2));
+      EXPECT_EQ(news.error().peer, WorkerId(2));
       const auto after = ends[rank]->receive(runtime.clock().now() + milliseconds(200));
       ASSERT_FALSE(after);
       EXPECT_EQ(after.error().kind, TransportError::Kind::kDeadlineExceeded);
@@ -151,8 +151,8 @@ TEST_P(TransportConformance, DestroyingAnEndpointClosesIt) {
 TEST_P(TransportConformance, FramesToALostPeerAreDropped) {
   run(3, [](Endpoints& ends, Runtime&) {
     ends[2]->close();
-    ends[0]->send(Rank(2), frame_of("too late"));
-    ends[0]->send(Rank(1), frame_of("still here"));
+    ends[0]->send(WorkerId(2), frame_of("too late"));
+    ends[0]->send(WorkerId(1), frame_of("still here"));
     bool lost = false;
     bool arrived = false;
     while (!lost || !arrived) {
@@ -171,7 +171,7 @@ TEST_P(TransportConformance, ManySendersToOneKeepTheirOrdersAndLoseNothing) {
     for (int s = 1; s <= kSenders; ++s) {
       senders.push_back(runtime.spawn("sender", [&, s] {
         for (int i = 0; i < kFrames; ++i) {
-          ends[static_cast<std::size_t>(s)]->send(Rank(0), numbered(i));
+          ends[static_cast<std::size_t>(s)]->send(WorkerId(0), numbered(i));
         }
       }));
     }
@@ -198,7 +198,7 @@ TEST_P(TransportConformance, EveryoneToEveryoneAtOnce) {
         Transport& self = *ends[static_cast<std::size_t>(rank)];
         for (int i = 0; i < kFrames; ++i) {
           for (int peer = 0; peer < kMembers; ++peer) {
-            if (peer != rank) self.send(Rank(peer), numbered(i));
+            if (peer != rank) self.send(WorkerId(peer), numbered(i));
           }
         }
         std::vector<int> next(kMembers, 0);

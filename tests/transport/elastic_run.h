@@ -67,7 +67,7 @@ class ElasticRun {
       const int rounds = m == leaver_ ? rounds_left_ : plan_.rounds;
       const bool late = happened_ < late_until_[m];
       if (b < rounds && b < t + 3 && !held && !late && net_.uniform() < 0.2) {
-        net_.begin(m, contribution_of(codec_, Rank(m), size_of(b), id_of(b), plan_.kind));
+        net_.begin(m, contribution_of(codec_, WorkerId(m), size_of(b), id_of(b), plan_.kind));
         ++b;
       }
       if (t < b && net_.engine(m).ready(id_of(t))) {
@@ -83,7 +83,7 @@ class ElasticRun {
       for (const Epoch& epoch : net_.engine(m).take_epochs()) {
         epochs_[m] = epoch;
         // Who has missed that one leaves may hear only that it is gone.
-        const bool about_leaver = left_ >= 0 && epoch.who == Rank(left_);
+        const bool about_leaver = left_ >= 0 && epoch.who == WorkerId(left_);
         if (epoch.joins || epoch.leaves || about_leaver) entered_[m] = true;
       }
       if (m == leaver_ && t == rounds && entered_[m]) go();
@@ -123,7 +123,7 @@ class ElasticRun {
            taken_[static_cast<std::size_t>(member)] == rounds_left_;
   }
   void check(const std::string& where) {
-    std::map<std::pair<std::vector<Rank>, std::size_t>, std::vector<std::vector<float>>> means;
+    std::map<std::pair<std::vector<WorkerId>, std::size_t>, std::vector<std::vector<float>>> means;
     for (const auto& [round, by_member] : results_) {
       const Reduced& first = by_member.begin()->second;
       std::vector<std::vector<float>>& mean = means[{first.contributors, size_of(round)}];
@@ -138,13 +138,13 @@ class ElasticRun {
       for (int m = 0; m < plan_.members; ++m) {
         const bool away = is_away(m, round);
         if (away && m == left_) {
-          ASSERT_THAT(first.contributors, ::testing::Not(::testing::Contains(Rank(m))))
+          ASSERT_THAT(first.contributors, ::testing::Not(::testing::Contains(WorkerId(m))))
               << where << " round " << round;
         }
         const bool was_there = m == left_ && round < rounds_left_;
         if ((!net_.dead(m) && !away) || was_there) {
           const bool gave =
-              std::ranges::find(first.contributors, Rank(m)) != first.contributors.end();
+              std::ranges::find(first.contributors, WorkerId(m)) != first.contributors.end();
           ASSERT_TRUE(gave || plan_.may_be_late)
               << where << " round " << round << " is without member " << m;
           without_late_ += gave ? 0 : 1;
@@ -166,7 +166,7 @@ class ElasticRun {
   void joined(int member) { joiner_ = member; }
   [[nodiscard]] std::vector<int> contributors_of(int round) const {
     std::vector<int> ranks;
-    for (const Rank rank : results_.at(round).begin()->second.contributors) {
+    for (const WorkerId rank : results_.at(round).begin()->second.contributors) {
       ranks.push_back(rank.value());
     }
     return ranks;
@@ -175,18 +175,18 @@ class ElasticRun {
  private:
   /// What a round's result may be. In groups it depends on who takes part without contributing,
   /// too, which no result tells: then one of several.
-  [[nodiscard]] std::vector<std::vector<float>> means_of(const std::vector<Rank>& contributors,
+  [[nodiscard]] std::vector<std::vector<float>> means_of(const std::vector<WorkerId>& contributors,
                                                          std::size_t n) const {
     if (plan_.groups.empty()) return {naive_mean(*codec_, contributors, n, plan_.kind)};
     std::vector<std::vector<float>> means;
     for (unsigned set = 0; set < 1u << plan_.members; ++set) {
-      std::vector<Rank> present;
+      std::vector<WorkerId> present;
       for (int m = 0; m < plan_.members; ++m) {
-        const bool gives = std::ranges::count(contributors, Rank(m)) > 0;
+        const bool gives = std::ranges::count(contributors, WorkerId(m)) > 0;
         const bool is_there = (set >> m & 1u) != 0;
         if (gives && !is_there) present.clear();
         if (gives && !is_there) break;
-        if (is_there) present.push_back(Rank(m));
+        if (is_there) present.push_back(WorkerId(m));
       }
       const bool all_give = present.size() == contributors.size();
       if (present.empty() || (!all_give && !plan_.may_be_late)) continue;

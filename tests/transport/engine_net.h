@@ -52,7 +52,7 @@ class EngineNet {
         table_(std::move(table)),
         takes_back_(takes_back) {
     for (int m = 0; m < members + (hub ? 1 : 0); ++m) {
-      engines_.push_back(std::make_unique<ExchangeEngine>(options(Rank(m), members)));
+      engines_.push_back(std::make_unique<ExchangeEngine>(options(WorkerId(m), members)));
     }
     lives_.resize(engines_.size());
   }
@@ -115,7 +115,7 @@ class EngineNet {
   }
   void deliver(int from, int to, const FrameBytes& frame) {
     Outbox out;
-    engine(to).receive(Rank(from), frame, now_, out);
+    engine(to).receive(WorkerId(from), frame, now_, out);
     transmit(to, out);
   }
   /// `member` sees `gone` as lost, whatever is true.
@@ -128,7 +128,7 @@ class EngineNet {
       if (dead(member) || dead(other)) continue;
       away_.insert({member, other});
       Outbox out;
-      engine(member).lose(Rank(other), "it gave up", now_, out, why);
+      engine(member).lose(WorkerId(other), "it gave up", now_, out, why);
       transmit(member, out);
     }
   }
@@ -153,7 +153,7 @@ class EngineNet {
   void revive(int member) {
     ++lives_[static_cast<std::size_t>(member)];
     engines_[static_cast<std::size_t>(member)] =
-        std::make_unique<ExchangeEngine>(options(Rank(member), members() - (hub_ < 0 ? 0 : 1)));
+        std::make_unique<ExchangeEngine>(options(WorkerId(member), members() - (hub_ < 0 ? 0 : 1)));
     engine(member).stand_aside();
     for (int m = 0; m < members(); ++m) {
       if (m == member || dead(m)) continue;
@@ -168,7 +168,7 @@ class EngineNet {
   void admit(int member, std::int64_t after) {
     const int coordinator = std::max(0, hub_);
     Outbox out;
-    EXPECT_TRUE(engine(coordinator).admit(Rank(member), after, now_, out));
+    EXPECT_TRUE(engine(coordinator).admit(WorkerId(member), after, now_, out));
     transmit(coordinator, out);
   }
   [[nodiscard]] int hub() const { return hub_; }
@@ -180,7 +180,7 @@ class EngineNet {
   void revive_hub() {
     ++lives_[static_cast<std::size_t>(hub_)];
     engines_[static_cast<std::size_t>(hub_)] =
-        std::make_unique<ExchangeEngine>(options(Rank(hub_), members() - 1));
+        std::make_unique<ExchangeEngine>(options(WorkerId(hub_), members() - 1));
     engine(hub_).hub().restore(hub_log_);
     for (int m = 0; m < hub_; ++m) {
       if (dead(m)) {
@@ -193,7 +193,7 @@ class EngineNet {
   }
   void release(int member, std::int64_t after) {
     Outbox out;
-    EXPECT_TRUE(engine(0).release(Rank(member), after, now_, out));
+    EXPECT_TRUE(engine(0).release(WorkerId(member), after, now_, out));
     transmit(0, out);
   }
   /// It says goodbye.
@@ -228,7 +228,7 @@ class EngineNet {
     int from_life = 0, to_life = 0;
   };
 
-  [[nodiscard]] EngineOptions options(Rank self, int members) {
+  [[nodiscard]] EngineOptions options(WorkerId self, int members) {
     return {.self = self,
             .members = members,
             .exchange = {.retry_interval = retry_interval_,
@@ -259,25 +259,25 @@ class EngineNet {
   void notice(int member, int gone, int member_life) {
     if (life(member) != member_life || dead(member)) return;
     Outbox out;
-    engine(member).lose(Rank(gone), "killed", now_, out);
-    if (member == hub_) engine(member).exclude(Rank(gone), "killed", now_, out);
+    engine(member).lose(WorkerId(gone), "killed", now_, out);
+    if (member == hub_) engine(member).exclude(WorkerId(gone), "killed", now_, out);
     transmit(member, out);
   }
   void meet_hub(int member) {
     away_.erase({member, hub_});
     Outbox of_hub;
-    engine(hub_).welcome_back(Rank(member), now_, of_hub);
-    engine(hub_).hub().stands(Rank(member), now_, of_hub);
+    engine(hub_).welcome_back(WorkerId(member), now_, of_hub);
+    engine(hub_).hub().stands(WorkerId(member), now_, of_hub);
     transmit(hub_, of_hub);
     Outbox of_member;
-    engine(member).welcome_back(Rank(hub_), now_, of_member);
+    engine(member).welcome_back(WorkerId(hub_), now_, of_member);
     engine(member).hub().tell_again(now_, of_member);
     transmit(member, of_member);
   }
   void meet(int member, int newcomer) {
     away_.erase({member, newcomer});
     Outbox out;
-    engine(member).welcome_back(Rank(newcomer), now_, out);
+    engine(member).welcome_back(WorkerId(newcomer), now_, out);
     transmit(member, out);
   }
   Duration part_of(Duration whole) {

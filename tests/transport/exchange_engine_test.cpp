@@ -59,7 +59,7 @@ void run_rounds(EngineNet& net, const Plan& plan, std::uint64_t seed) {
       int& b = begun[static_cast<std::size_t>(m)];
       int& t = taken[static_cast<std::size_t>(m)];
       if (b < plan.rounds && b < t + 3 && net.uniform() < 0.2) {
-        Contribution mine = contribution_of(codec, Rank(m), size_of(b), id_of(b), plan.kind);
+        Contribution mine = contribution_of(codec, WorkerId(m), size_of(b), id_of(b), plan.kind);
         mine.commit = !plan.every_step || b + 1 == plan.rounds;
         net.begin(m, std::move(mine));
         ++b;
@@ -132,8 +132,8 @@ TEST(ExchangeEngine, ASlowLinkCausesNoRepetition) {
 TEST(ExchangeEngine, AClaimedEchoCausesNoRepetition) {
   EngineNet net(2, 1, {.delay = 10s});
   const SyncId id{FragmentId(0), StepIndex(1)};
-  net.begin(0, contribution_of(std::shared_ptr<const Codec>(make_codec("fp32")), Rank(0), 20000, id,
-                               ReductionKind::kGather));
+  net.begin(0, contribution_of(std::shared_ptr<const Codec>(make_codec("fp32")), WorkerId(0), 20000,
+                               id, ReductionKind::kGather));
   net.deliver(1, 0,
               make_frame({.kind = FrameKind::kRequest, .id = id, .part = 0xffffffff},
                          write_request(std::array{RequestEntry{FrameKind::kContribution, 0, 1}})));
@@ -147,7 +147,7 @@ TEST(ExchangeEngine, FramesOfRoundsNotYetBegunAreKept) {
     EngineNet net(3, 1, {});
     const SyncId id{FragmentId(0), StepIndex(1)};
     for (int m = 0; m < 3; ++m) {
-      net.begin(m, contribution_of(codec, Rank(m), 20000, id, kind));
+      net.begin(m, contribution_of(codec, WorkerId(m), 20000, id, kind));
       for (int k = 0; k < 30 && !net.engine(m).ready(id); ++k) {
         (void)net.advance();
       }
@@ -160,7 +160,7 @@ TEST(ExchangeEngine, FramesOfRoundsNotYetBegunAreKept) {
 }
 
 /// What `from` would send to `to` if it contributed `rank`'s vector in `codec`.
-std::vector<FrameBytes> forged_frames(EngineNet& net, Rank from, Rank to, Rank rank,
+std::vector<FrameBytes> forged_frames(EngineNet& net, WorkerId from, WorkerId to, WorkerId rank,
                                       const std::shared_ptr<const Codec>& codec, SyncId id,
                                       ReductionKind kind) {
   Round forgery(contribution_of(codec, rank, 100, id, kind), net.engine(from.value()).place(id));
@@ -181,13 +181,13 @@ void expect_everyone_gets(const std::shared_ptr<const Codec>& forged_codec,
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
   const SyncId id{FragmentId(0), StepIndex(1)};
   EngineNet net(3, 1, {});
-  net.begin(2, contribution_of(codec, Rank(2), 100, id, kind));
+  net.begin(2, contribution_of(codec, WorkerId(2), 100, id, kind));
   for (const FrameBytes& frame :
-       forged_frames(net, Rank(1), Rank(2), Rank(0), forged_codec, id, kind)) {
+       forged_frames(net, WorkerId(1), WorkerId(2), WorkerId(0), forged_codec, id, kind)) {
     net.deliver(1, 2, frame);
   }
   for (int m = 0; m < 2; ++m) {
-    net.begin(m, contribution_of(codec, Rank(m), 100, id, kind));
+    net.begin(m, contribution_of(codec, WorkerId(m), 100, id, kind));
   }
   for (int k = 0; k < 1000 && net.advance(); ++k) {
   }
@@ -223,7 +223,7 @@ TEST(ExchangeEngine, ADeathAtAnyMomentEndsEveryWait) {
     for (int moment = 0; moment < 30; ++moment) {
       EngineNet net(3, static_cast<std::uint64_t>(moment), {.jitter = 3ms});
       for (int m = 0; m < 3; ++m) {
-        net.begin(m, contribution_of(codec, Rank(m), 20000, id, kKinds[moment % 3]));
+        net.begin(m, contribution_of(codec, WorkerId(m), 20000, id, kKinds[moment % 3]));
       }
       for (int k = 0; k < moment; ++k) {
         (void)net.advance();
@@ -241,7 +241,7 @@ TEST(ExchangeEngine, ADeathAtAnyMomentEndsEveryWait) {
         results += result.has_value() ? 1 : 0;
         if (!result) {
           EXPECT_EQ(result.error().kind, ExchangeError::Kind::kPeerLost);
-          EXPECT_EQ(result.error().peer, Rank(victim));
+          EXPECT_EQ(result.error().peer, WorkerId(victim));
         }
       }
       // Only the death of member 0, who holds the verdict, can split the others.
@@ -256,13 +256,13 @@ TEST(ExchangeEngine, ForeignEpochsAndRubbishAreIgnored) {
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
   EngineNet net(2, 1, {});
   const SyncId id{FragmentId(0), StepIndex(1)};
-  net.begin(0, contribution_of(codec, Rank(0), 100, id, ReductionKind::kGather));
+  net.begin(0, contribution_of(codec, WorkerId(0), 100, id, ReductionKind::kGather));
   Outbox out;
   const FrameBytes foreign = make_frame({.kind = FrameKind::kCommit, .epoch = 9, .id = id});
-  net.engine(0).receive(Rank(1), foreign, net.now(), out);
-  net.engine(0).receive(Rank(1), std::make_shared<const std::vector<std::byte>>(300), net.now(),
+  net.engine(0).receive(WorkerId(1), foreign, net.now(), out);
+  net.engine(0).receive(WorkerId(1), std::make_shared<const std::vector<std::byte>>(300), net.now(),
                         out);
-  net.engine(0).receive(Rank(1), make_frame({.kind = FrameKind::kCommit, .id = id}), net.now(),
+  net.engine(0).receive(WorkerId(1), make_frame({.kind = FrameKind::kCommit, .id = id}), net.now(),
                         out);
   EXPECT_FALSE(net.engine(0).ready(id));
   EXPECT_TRUE(out.empty());

@@ -136,8 +136,8 @@ TEST(ExchangeEpochs, NobodyLeavesTooFewBehind) {
   EngineNet net(3, 1, {}, true, 2);
   net.release(2, 5);
   Outbox out;
-  EXPECT_FALSE(net.engine(0).release(Rank(2), 6, net.now(), out)) << "it leaves already";
-  EXPECT_FALSE(net.engine(0).release(Rank(1), 6, net.now(), out)) << "one would be left";
+  EXPECT_FALSE(net.engine(0).release(WorkerId(2), 6, net.now(), out)) << "it leaves already";
+  EXPECT_FALSE(net.engine(0).release(WorkerId(1), 6, net.now(), out)) << "one would be left";
 }
 
 // That too few are there to go on is the program's affair: what was begun ends, however few.
@@ -145,8 +145,8 @@ TEST(ExchangeEpochs, WithTooFewLeftWhatIsOpenEnds) {
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
   EngineNet net(3, 1, {}, true, 3);
   const SyncId id{FragmentId(0), StepIndex(1)};
-  net.begin(0, contribution_of(codec, Rank(0), 100, id, ReductionKind::kReduce));
-  net.begin(1, contribution_of(codec, Rank(1), 100, id, ReductionKind::kReduce));
+  net.begin(0, contribution_of(codec, WorkerId(0), 100, id, ReductionKind::kReduce));
+  net.begin(1, contribution_of(codec, WorkerId(1), 100, id, ReductionKind::kReduce));
   net.kill(2);
   while (net.advance()) {
   }
@@ -154,7 +154,7 @@ TEST(ExchangeEpochs, WithTooFewLeftWhatIsOpenEnds) {
     ASSERT_TRUE(net.engine(m).ready(id));
     const auto result = net.engine(m).take(id);
     ASSERT_TRUE(result.has_value()) << result.error().what;
-    EXPECT_THAT(result->contributors, ::testing::ElementsAre(Rank(0), Rank(1)));
+    EXPECT_THAT(result->contributors, ::testing::ElementsAre(WorkerId(0), WorkerId(1)));
   }
 }
 
@@ -164,21 +164,22 @@ TEST(ExchangeEpochs, WhoIsLeftOutIsTold) {
   EngineNet net(3, 1, {}, true);
   const SyncId id{FragmentId(0), StepIndex(1)};
   for (int m = 0; m < 3; ++m) {
-    net.begin(m, contribution_of(codec, Rank(m), 100, id, ReductionKind::kReduce));
+    net.begin(m, contribution_of(codec, WorkerId(m), 100, id, ReductionKind::kReduce));
   }
   net.lose(1, 2);
   while (net.advance()) {
   }
   for (int m = 0; m < 2; ++m) {
     ASSERT_TRUE(net.engine(m).ready(id));
-    EXPECT_THAT(net.engine(m).take(id)->contributors, ::testing::ElementsAre(Rank(0), Rank(1)));
+    EXPECT_THAT(net.engine(m).take(id)->contributors,
+                ::testing::ElementsAre(WorkerId(0), WorkerId(1)));
   }
   ASSERT_TRUE(net.engine(2).ready(id));
   EXPECT_EQ(net.engine(2).take(id).error().kind, ExchangeError::Kind::kEvicted);
   // What it begins without having heard, or nevertheless, is none of the others' business.
   const SyncId next{FragmentId(0), StepIndex(2)};
   for (int m = 2; m >= 0; --m) {
-    net.begin(m, contribution_of(codec, Rank(m), 100, next, ReductionKind::kReduce));
+    net.begin(m, contribution_of(codec, WorkerId(m), 100, next, ReductionKind::kReduce));
   }
   while (net.advance()) {
   }
@@ -195,7 +196,7 @@ class GivingUp {
   GivingUp(int members, bool hub) : net_(members, 1, {}, true, 1, 100ms, hub), members_(members) {
     const std::shared_ptr<const Codec> codec = make_codec("fp32");
     for (int m = 0; m < members; ++m) {
-      net_.begin(m, contribution_of(codec, Rank(m), kValues, kId, ReductionKind::kReduce));
+      net_.begin(m, contribution_of(codec, WorkerId(m), kValues, kId, ReductionKind::kReduce));
     }
   }
   /// RETURNS: who has no result of it.
@@ -258,24 +259,24 @@ TEST(ExchangeEpochs, WhoIsGivenUpForGoodGoesThoughItSpeaksFirst) {
 // it has joined, have come: nobody may take it for lost.
 TEST(ExchangeEpochs, ANextProcessMayBeFasterThanTheNewsOfTheFormerOne) {
   const auto engine = [](int self) {
-    return ExchangeEngine({.self = Rank(self), .members = 3, .exchange = {.elastic = true}});
+    return ExchangeEngine({.self = WorkerId(self), .members = 3, .exchange = {.elastic = true}});
   };
   ExchangeEngine first = engine(0), member = engine(1);
   Outbox news, out;
-  first.lose(Rank(2), "killed", TimePoint{}, news);
-  first.exclude(Rank(2), "killed", TimePoint{}, news);
-  first.welcome_back(Rank(2), TimePoint{}, news);
-  ASSERT_TRUE(first.admit(Rank(2), 5, TimePoint{}, news));
-  member.lose(Rank(2), "killed", TimePoint{}, out);
-  member.welcome_back(Rank(2), TimePoint{}, out);
+  first.lose(WorkerId(2), "killed", TimePoint{}, news);
+  first.exclude(WorkerId(2), "killed", TimePoint{}, news);
+  first.welcome_back(WorkerId(2), TimePoint{}, news);
+  ASSERT_TRUE(first.admit(WorkerId(2), 5, TimePoint{}, news));
+  member.lose(WorkerId(2), "killed", TimePoint{}, out);
+  member.welcome_back(WorkerId(2), TimePoint{}, out);
   for (const Outgoing& each : news) {
-    if (each.to == Rank(1)) member.receive(Rank(0), each.frame, TimePoint{}, out);
+    if (each.to == WorkerId(1)) member.receive(WorkerId(0), each.frame, TimePoint{}, out);
   }
   ASSERT_EQ(member.epoch(), 2u);
   const SyncId id{FragmentId(0), StepIndex(6)};
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
   const Contribution contribution =
-      contribution_of(codec, Rank(1), 100, id, ReductionKind::kReduce);
+      contribution_of(codec, WorkerId(1), 100, id, ReductionKind::kReduce);
   member.begin(Round(contribution, member.place(id)), true, contribution, TimePoint{}, out);
   for (const Outgoing& each : out) {
     EXPECT_NE(parse_frame(*each.frame)->header.kind, FrameKind::kGone);
@@ -284,11 +285,11 @@ TEST(ExchangeEpochs, ANextProcessMayBeFasterThanTheNewsOfTheFormerOne) {
 
 TEST(ExchangeEpochs, NewsSurviveTheWireAndRubbishIsRefused) {
   EpochNews news(Membership(3, 4, true)
-                     .without(Rank(1))
-                     .leaving(Rank(2), 60)
-                     .parted(Rank(2))
-                     .with(Rank(1), 77));
-  news.epoch.who = Rank(1);
+                     .without(WorkerId(1))
+                     .leaving(WorkerId(2), 60)
+                     .parted(WorkerId(2))
+                     .with(WorkerId(1), 77));
+  news.epoch.who = WorkerId(1);
   news.epoch.joins = true;
   news.epoch.after = 77;
   news.epoch.why = "back";
@@ -302,10 +303,10 @@ TEST(ExchangeEpochs, NewsSurviveTheWireAndRubbishIsRefused) {
   EXPECT_EQ(read->membership.epoch_of(StepIndex(61)), 6u);
   EXPECT_EQ(read->membership.epoch_of(StepIndex(77)), 6u);
   EXPECT_EQ(read->membership.epoch_of(StepIndex(78)), 8u);
-  EXPECT_TRUE(read->membership.takes_part(Rank(2), StepIndex(60)));
-  EXPECT_FALSE(read->membership.takes_part(Rank(2), StepIndex(61)));
-  EXPECT_TRUE(read->membership.has_left(Rank(2)));
-  EXPECT_FALSE(read->membership.takes_part(Rank(1), StepIndex(77)));
+  EXPECT_TRUE(read->membership.takes_part(WorkerId(2), StepIndex(60)));
+  EXPECT_FALSE(read->membership.takes_part(WorkerId(2), StepIndex(61)));
+  EXPECT_TRUE(read->membership.has_left(WorkerId(2)));
+  EXPECT_FALSE(read->membership.takes_part(WorkerId(1), StepIndex(77)));
   EXPECT_FALSE(EpochNews::read(bytes, 4).has_value());
   for (std::size_t n = 0; n < bytes.size() - news.epoch.why.size(); ++n) {
     EXPECT_FALSE(EpochNews::read(std::span(bytes).first(n), 3).has_value()) << n;

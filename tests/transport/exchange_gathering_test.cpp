@@ -26,16 +26,16 @@ constexpr std::size_t kValues = 3 * 4096;  // both own some
 
 ExchangeEngine engine(int self, bool gathers = true) {
   return ExchangeEngine(
-      {.self = Rank(self), .members = 2, .exchange = {.elastic = true, .gathers = gathers}});
+      {.self = WorkerId(self), .members = 2, .exchange = {.elastic = true, .gathers = gathers}});
 }
 
 /// `scale`: what the member has instead of the test's values, times this.
 Outbox begin(ExchangeEngine& engine, int self, float scale = 1) {
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
   Contribution contribution =
-      contribution_of(codec, Rank(self), kValues, kRound, ReductionKind::kReduce);
+      contribution_of(codec, WorkerId(self), kValues, kRound, ReductionKind::kReduce);
   if (scale != 1) {
-    std::vector<float> values = test_vector(Rank(self), kValues);
+    std::vector<float> values = test_vector(WorkerId(self), kValues);
     for (float& value : values) value *= scale;
     contribution.encoded =
         encode(*codec, values, encode_key(kRound, static_cast<std::uint32_t>(self)));
@@ -54,7 +54,7 @@ void start(ExchangeEngine& engine, std::array<std::uint64_t, 2> met, Outbox& out
 /// What `out` of member `from` has for the other one.
 void carry(int from, const Outbox& out, ExchangeEngine& to, Outbox& answer) {
   for (const Outgoing& each : out) {
-    if (each.to != Rank(from)) to.receive(Rank(from), each.frame, TimePoint{}, answer);
+    if (each.to != WorkerId(from)) to.receive(WorkerId(from), each.frame, TimePoint{}, answer);
   }
 }
 
@@ -72,8 +72,8 @@ void carry_all(std::array<ExchangeEngine*, 2> engines, std::array<Outbox, 2> out
 TEST(ExchangeGathering, WhoComesAndGoesBeforeTheStartIsLeftOutOfNothing) {
   ExchangeEngine first = engine(0), second = engine(1);
   std::array<Outbox, 2> out;
-  first.lose(Rank(1), "has left", TimePoint{}, out[0]);
-  first.welcome_back(Rank(1), TimePoint{}, out[0]);
+  first.lose(WorkerId(1), "has left", TimePoint{}, out[0]);
+  first.welcome_back(WorkerId(1), TimePoint{}, out[0]);
   start(first, {0, 1}, out[0]);
   start(second, {0, 0}, out[1]);
   EXPECT_THAT(first.take_epochs(), IsEmpty());
@@ -86,14 +86,14 @@ TEST(ExchangeGathering, WhoComesAndGoesBeforeTheStartIsLeftOutOfNothing) {
   carry_all({&first, &second}, out);
   for (ExchangeEngine* each : {&first, &second}) {
     ASSERT_TRUE(each->ready(kRound));
-    EXPECT_THAT(each->take(kRound)->contributors, ElementsAre(Rank(0), Rank(1)));
+    EXPECT_THAT(each->take(kRound)->contributors, ElementsAre(WorkerId(0), WorkerId(1)));
   }
 }
 
 TEST(ExchangeGathering, WhoHasGoneSinceItWasMetIsLeftOutOfTheRun) {
   ExchangeEngine first = engine(0);
   Outbox out;
-  first.lose(Rank(1), "killed", TimePoint{}, out);
+  first.lose(WorkerId(1), "killed", TimePoint{}, out);
   EXPECT_THAT(first.take_epochs(), IsEmpty());
   start(first, {0, 0}, out);
   const std::vector<Epoch> epochs = first.take_epochs();
@@ -102,20 +102,20 @@ TEST(ExchangeGathering, WhoHasGoneSinceItWasMetIsLeftOutOfTheRun) {
   EXPECT_EQ(epochs[0].why, "killed");
   (void)begin(first, 0);
   ASSERT_TRUE(first.ready(kRound));
-  EXPECT_THAT(first.take(kRound)->contributors, ElementsAre(Rank(0)));
+  EXPECT_THAT(first.take(kRound)->contributors, ElementsAre(WorkerId(0)));
 }
 
 // Its next process is no member: it may join.
 TEST(ExchangeGathering, WhoWasStartedAnewSinceItWasMetIsLeftOutAndMayJoin) {
   ExchangeEngine first = engine(0);
   Outbox out;
-  first.lose(Rank(1), "killed", TimePoint{}, out);
-  first.welcome_back(Rank(1), TimePoint{}, out);
+  first.lose(WorkerId(1), "killed", TimePoint{}, out);
+  first.welcome_back(WorkerId(1), TimePoint{}, out);
   start(first, {0, 0}, out);
   const std::vector<Epoch> epochs = first.take_epochs();
   ASSERT_THAT(epochs, SizeIs(1));
   EXPECT_THAT(epochs[0].live, ElementsAre(true, false));
-  EXPECT_TRUE(first.admit(Rank(1), 0, TimePoint{}, out));
+  EXPECT_TRUE(first.admit(WorkerId(1), 0, TimePoint{}, out));
 }
 
 // Member 1 starts as soon as it is told to, perhaps before member 0 has done so itself.
@@ -124,8 +124,8 @@ TEST(ExchangeGathering, WhatIsSentBeforeTheStartCountsButNotThatOfALifeBefore) {
   std::array<Outbox, 2> out;
   start(former, {0, 0}, out[1]);
   carry(1, begin(former, 1, 3), first, out[0]);
-  first.lose(Rank(1), "killed", TimePoint{}, out[0]);
-  first.welcome_back(Rank(1), TimePoint{}, out[0]);
+  first.lose(WorkerId(1), "killed", TimePoint{}, out[0]);
+  first.welcome_back(WorkerId(1), TimePoint{}, out[0]);
   start(second, {0, 0}, out[1]);
   const Outbox sent = begin(second, 1);
   carry(1, sent, first, out[0]);
@@ -137,7 +137,7 @@ TEST(ExchangeGathering, WhatIsSentBeforeTheStartCountsButNotThatOfALifeBefore) {
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
   ASSERT_TRUE(first.ready(kRound));
   const auto result = first.take(kRound);
-  EXPECT_THAT(result->contributors, ElementsAre(Rank(0), Rank(1)));
+  EXPECT_THAT(result->contributors, ElementsAre(WorkerId(0), WorkerId(1)));
   EXPECT_EQ(result->values,
             naive_mean(*codec, result->contributors, kValues, ReductionKind::kReduce));
 }
@@ -148,8 +148,8 @@ TEST(ExchangeGathering, NoRoundWaitsForAFirstMemberThatWasStartedAnew) {
     ExchangeEngine second = engine(1, gathers);
     Outbox out;
     if (gathers) start(second, {0, 0}, out);
-    second.lose(Rank(0), "killed", TimePoint{}, out);
-    second.welcome_back(Rank(0), TimePoint{}, out);
+    second.lose(WorkerId(0), "killed", TimePoint{}, out);
+    second.welcome_back(WorkerId(0), TimePoint{}, out);
     (void)begin(second, 1);
     ASSERT_TRUE(second.ready(kRound));
     const auto result = second.take(kRound);
@@ -163,8 +163,8 @@ TEST(ExchangeGathering, NoRoundWaitsForAFirstMemberThatWasStartedAnew) {
 TEST(ExchangeGathering, NoRoundWaitsForAFirstMemberOfAnotherStart) {
   ExchangeEngine second = engine(1);
   Outbox out;
-  second.lose(Rank(0), "killed", TimePoint{}, out);
-  second.welcome_back(Rank(0), TimePoint{}, out);
+  second.lose(WorkerId(0), "killed", TimePoint{}, out);
+  second.welcome_back(WorkerId(0), TimePoint{}, out);
   start(second, {0, 0}, out);
   (void)begin(second, 1);
   ASSERT_TRUE(second.ready(kRound));

@@ -85,10 +85,10 @@ TEST_P(ExchangeHubSweep, AHubMayDieAtWhateverMoment) {
 // Sites that find each other may lose the hub and one another on the way.
 TEST(ExchangeHub, NobodyIsCutOffFromARunThatHasNotBegun) {
   ExchangeEngine member(
-      {.self = Rank(0), .members = 2, .exchange = {.elastic = true, .hub = true}});
+      {.self = WorkerId(0), .members = 2, .exchange = {.elastic = true, .hub = true}});
   Outbox out;
-  member.lose(Rank(1), "away", TimePoint{}, out);
-  member.lose(Rank(2), "away", TimePoint{}, out);
+  member.lose(WorkerId(1), "away", TimePoint{}, out);
+  member.lose(WorkerId(2), "away", TimePoint{}, out);
   EXPECT_TRUE(member.take_epochs().empty());
 }
 
@@ -99,27 +99,27 @@ TEST(ExchangeHub, WhoMissesTheNewsIsToldAgainOnceOthersSpeakOfIt) {
                               .exchange = {.retry_interval = 1s, .elastic = true, .hub = true}};
   const auto engine = [&](int self) {
     EngineOptions own = options;
-    own.self = Rank(self);
+    own.self = WorkerId(self);
     return ExchangeEngine(own);
   };
   ExchangeEngine hub = engine(3), knows = engine(0), missed = engine(1);
   Outbox news;
-  ASSERT_TRUE(hub.release(Rank(2), 5, TimePoint{}, news));
+  ASSERT_TRUE(hub.release(WorkerId(2), 5, TimePoint{}, news));
   Outbox none;
   for (const Outgoing& each : news) {
-    if (each.to == Rank(0)) knows.receive(Rank(3), each.frame, TimePoint{}, none);
+    if (each.to == WorkerId(0)) knows.receive(WorkerId(3), each.frame, TimePoint{}, none);
   }
   ASSERT_EQ(knows.epoch(), 1u);
   for (int second = 0; second < 5 && missed.epoch() == 0; ++second) {
     const TimePoint now{second * 1s};
     Outbox of_others, asked, answer;
-    knows.note(Rank(1), {}, of_others);
-    missed.receive(Rank(0), of_others.front().frame, now, asked);
+    knows.note(WorkerId(1), {}, of_others);
+    missed.receive(WorkerId(0), of_others.front().frame, now, asked);
     for (const Outgoing& each : asked) {
-      ASSERT_EQ(each.to, Rank(3));
-      hub.receive(Rank(1), each.frame, now, answer);
+      ASSERT_EQ(each.to, WorkerId(3));
+      hub.receive(WorkerId(1), each.frame, now, answer);
     }
-    for (const Outgoing& each : answer) missed.receive(Rank(3), each.frame, now, none);
+    for (const Outgoing& each : answer) missed.receive(WorkerId(3), each.frame, now, none);
   }
   EXPECT_EQ(missed.epoch(), 1u);
 }
@@ -130,7 +130,8 @@ TEST(ExchangeHub, ALogIsAsNewAsWhatItsMembersKnow) {
   const auto at = [](int fragment, std::int64_t step) {
     return SyncId{FragmentId(fragment), StepIndex(step)};
   };
-  ExchangeEngine hub({.self = Rank(2), .members = 2, .exchange = {.elastic = true, .hub = true}});
+  ExchangeEngine hub(
+      {.self = WorkerId(2), .members = 2, .exchange = {.elastic = true, .hub = true}});
   const std::vector<HubRecord> log = {commit_record(at(0, 10), {}), commit_record(at(1, 15), {}),
                                       commit_record(at(0, 20), {})};
   hub.hub().restore(log);
@@ -144,12 +145,13 @@ TEST(ExchangeHub, ALogIsAsNewAsWhatItsMembersKnow) {
   EXPECT_FALSE(whole.includes({.epoch = 1}));
   Outbox out;
   // Both say that they are through with everything before step 30, so no verdict is kept.
-  for (const Rank member : {Rank(0), Rank(1)}) {
+  for (const WorkerId member : {WorkerId(0), WorkerId(1)}) {
     hub.hub().stands(member, TimePoint{}, out);
     hub.receive(member, make_frame({.kind = FrameKind::kProbe, .closed_before = 30}), TimePoint{},
                 out);
   }
-  ExchangeEngine next({.self = Rank(2), .members = 2, .exchange = {.elastic = true, .hub = true}});
+  ExchangeEngine next(
+      {.self = WorkerId(2), .members = 2, .exchange = {.elastic = true, .hub = true}});
   next.hub().restore(hub.hub().history());
   EXPECT_EQ(hub.hub().history().size(), 2u);
   EXPECT_TRUE(next.hub().decided().includes(whole));
@@ -157,9 +159,10 @@ TEST(ExchangeHub, ALogIsAsNewAsWhatItsMembersKnow) {
 
 // A run that all have lost is none that all have left.
 TEST(ExchangeHub, NobodyHasLeftWhereAllWereLost) {
-  ExchangeEngine hub({.self = Rank(2), .members = 2, .exchange = {.elastic = true, .hub = true}});
+  ExchangeEngine hub(
+      {.self = WorkerId(2), .members = 2, .exchange = {.elastic = true, .hub = true}});
   Outbox out;
-  for (const Rank member : {Rank(0), Rank(1)}) {
+  for (const WorkerId member : {WorkerId(0), WorkerId(1)}) {
     EXPECT_FALSE(hub.all_left());
     hub.exclude(member, "its process has been started anew", TimePoint{}, out);
   }

@@ -29,7 +29,7 @@ class RoundNet {
            const char* codec = "fp32")
       : codec_(make_codec(codec)), echoes_(vectors.size()) {
     for (std::size_t m = 0; m < vectors.size(); ++m) {
-      const Rank self(static_cast<int>(m));
+      const WorkerId self(static_cast<int>(m));
       rounds_.emplace_back(
           Contribution{.id = kId,
                        .encoded = encode(*codec_, vectors[m],
@@ -42,11 +42,11 @@ class RoundNet {
   }
 
   /// `order` arranges what is under way, before each frame.
-  void run(const std::function<void(std::vector<std::pair<Rank, Outgoing>>&)>& order) {
-    std::vector<std::pair<Rank, Outgoing>> under_way;
+  void run(const std::function<void(std::vector<std::pair<WorkerId, Outgoing>>&)>& order) {
+    std::vector<std::pair<WorkerId, Outgoing>> under_way;
     Outbox out;
     const auto take_out = [&](std::size_t from) {
-      for (Outgoing& each : out) under_way.emplace_back(Rank(static_cast<int>(from)), each);
+      for (Outgoing& each : out) under_way.emplace_back(WorkerId(static_cast<int>(from)), each);
       out.clear();
     };
     for (std::size_t m = 0; m < rounds_.size(); ++m) {
@@ -89,7 +89,7 @@ class DigestOfARound : public ::testing::TestWithParam<ReductionKind> {};
 
 TEST_P(DigestOfARound, IsOfTheWholeResultWhateverCameFirst) {
   std::vector<std::vector<float>> vectors;
-  for (int m = 0; m < 3; ++m) vectors.push_back(test_vector(Rank(m), kValues));
+  for (int m = 0; m < 3; ++m) vectors.push_back(test_vector(WorkerId(m), kValues));
   for (const int seed : {0, 1, 2}) {
     RoundNet net(vectors, GetParam());
     const Rng rng{static_cast<std::uint64_t>(seed), Stream::kTestData};
@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, DigestOfARound,
 TEST(Round, WhatGoesToSeveralLiesInARowAndWhatGoesToOneInPieces) {
   const auto in_pieces = [](int members, ReductionKind kind) {
     std::vector<std::vector<float>> vectors;
-    for (int m = 0; m < members; ++m) vectors.push_back(test_vector(Rank(m), kValues));
+    for (int m = 0; m < members; ++m) vectors.push_back(test_vector(WorkerId(m), kValues));
     RoundNet net(vectors, kind);
     Outbox out;
     EXPECT_TRUE(net.round(0).launch(out).has_value());

@@ -190,8 +190,8 @@ TEST(TakingBack, NothingCountsUntilTheMemberHasGoneBack) {
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
   EngineNet net = stepping_net({.members = 3}, 2, false);
   const auto begin = [&](int m, std::int64_t t, bool commit) {
-    Contribution mine =
-        contribution_of(codec, Rank(m), 900, {FragmentId(0), StepIndex(t)}, ReductionKind::kReduce);
+    Contribution mine = contribution_of(codec, WorkerId(m), 900, {FragmentId(0), StepIndex(t)},
+                                        ReductionKind::kReduce);
     mine.commit = commit;
     net.begin(m, std::move(mine));
   };
@@ -229,7 +229,7 @@ TEST(TakingBack, NothingCountsUntilTheMemberHasGoneBack) {
   for (const int m : {0, 1}) {
     const auto second = net.engine(m).take({FragmentId(0), StepIndex(2)});
     ASSERT_TRUE(second.has_value());
-    EXPECT_EQ(second->contributors, (std::vector{Rank(0), Rank(1)}));
+    EXPECT_EQ(second->contributors, (std::vector{WorkerId(0), WorkerId(1)}));
   }
 }
 

@@ -18,7 +18,7 @@ using testing_support::EngineNet;
 
 std::vector<int> ranks_of(const Reduced& result) {
   std::vector<int> ranks;
-  for (const Rank rank : result.contributors) ranks.push_back(rank.value());
+  for (const WorkerId rank : result.contributors) ranks.push_back(rank.value());
   return ranks;
 }
 
@@ -32,7 +32,7 @@ TEST(ExchangeUnfit, WhoHasNotBegunCanBeLeftBehind) {
       for (const int least : {2, 3}) {
         EngineNet net(3, 1, {}, true, least);
         for (const int m : {0, 1}) {
-          net.begin(m, contribution_of(codec, Rank(m), 9000, id, kind));
+          net.begin(m, contribution_of(codec, WorkerId(m), 9000, id, kind));
         }
         while (net.busy()) (void)net.advance();
         net.leave_behind(waits, id);
@@ -40,7 +40,7 @@ TEST(ExchangeUnfit, WhoHasNotBegunCanBeLeftBehind) {
         const bool spared = least == 3;
         ASSERT_EQ(net.engine(0).ready(id), !spared);
         ASSERT_EQ(net.engine(1).ready(id), !spared);
-        net.begin(2, contribution_of(codec, Rank(2), 9000, id, kind));
+        net.begin(2, contribution_of(codec, WorkerId(2), 9000, id, kind));
         while (net.busy()) (void)net.advance();
         ASSERT_TRUE(net.engine(2).ready(id));
         const auto late = net.engine(2).take(id);
@@ -66,7 +66,7 @@ TEST(ExchangeUnfit, InGroupsAStragglerIsLeftBehindByItsOwnOrWithAllOfThem) {
     EngineNet net(4, 1, {}, true, 1, 100ms, false, {0, 0, 2, 2});
     const std::vector<int> begun = whole_group ? std::vector{0, 1} : std::vector{0, 1, 2};
     for (const int m : begun) {
-      net.begin(m, contribution_of(codec, Rank(m), 90'000, id, ReductionKind::kReduce));
+      net.begin(m, contribution_of(codec, WorkerId(m), 90'000, id, ReductionKind::kReduce));
     }
     while (net.busy()) (void)net.advance();
     for (const int m : {0, 1}) net.leave_behind(m, id);  // names nobody
@@ -93,7 +93,7 @@ TEST(ExchangeUnfit, WhoHasBegunIsNotLeftBehind) {
   const SyncId id{FragmentId(0), StepIndex(1)};
   EngineNet net(3, 1, {.delay = 5ms}, true);
   for (int m = 0; m < 3; ++m) {
-    net.begin(m, contribution_of(codec, Rank(m), 9000, id, ReductionKind::kReduce));
+    net.begin(m, contribution_of(codec, WorkerId(m), 9000, id, ReductionKind::kReduce));
   }
   while (net.now() <= TimePoint{} + 5ms) ASSERT_TRUE(net.advance());  // contributions are there
   for (const int m : {0, 1, 2}) {
@@ -123,7 +123,7 @@ TEST(ExchangeUnfit, WhoseResultDiffersFromTheOthersIsLeftOutOnce) {
   EngineNet net(3, 1, {}, true);
   net.forge = with_another_digest;
   for (int m = 0; m < 3; ++m) {
-    net.begin(m, contribution_of(codec, Rank(m), 9000, id, ReductionKind::kReduce));
+    net.begin(m, contribution_of(codec, WorkerId(m), 9000, id, ReductionKind::kReduce));
   }
   while (net.busy()) (void)net.advance();
   for (const int m : {0, 1}) {
@@ -139,7 +139,7 @@ TEST(ExchangeUnfit, WhoseResultDiffersFromTheOthersIsLeftOutOnce) {
   while (net.busy()) (void)net.advance();
   const SyncId next{FragmentId(0), StepIndex(2)};
   for (int m = 0; m < 3; ++m) {
-    net.begin(m, contribution_of(codec, Rank(m), 9000, next, ReductionKind::kReduce));
+    net.begin(m, contribution_of(codec, WorkerId(m), 9000, next, ReductionKind::kReduce));
   }
   while (net.busy()) (void)net.advance();
   for (int m = 0; m < 3; ++m) {
@@ -156,7 +156,7 @@ TEST(ExchangeUnfit, WithoutAGreaterHalfResultsThatDifferEndTheRun) {
   net.forge = with_another_digest;
   net.kill(1);
   for (const int m : {0, 2}) {
-    net.begin(m, contribution_of(codec, Rank(m), 9000, id, ReductionKind::kReduce));
+    net.begin(m, contribution_of(codec, WorkerId(m), 9000, id, ReductionKind::kReduce));
   }
   while (net.busy()) (void)net.advance();
   for (const int m : {0, 2}) {

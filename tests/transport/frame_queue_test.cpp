@@ -133,7 +133,7 @@ class TickNet {
   TickNet(int members, bool in_arrival_order) : fifo_(in_arrival_order) {
     for (int m = 0; m < members; ++m) {
       engines_.push_back(std::make_unique<ExchangeEngine>(
-          EngineOptions{.self = Rank(m),
+          EngineOptions{.self = WorkerId(m),
                         .members = members,
                         .exchange = {.retry_interval = std::chrono::hours(1)}}));
       queues_.emplace_back(static_cast<std::size_t>(members));
@@ -158,7 +158,7 @@ class TickNet {
     }
     for (auto& [from, to, bytes] : arrive) {
       Outbox out;
-      engine(to).receive(Rank(from), std::move(bytes), {}, out);
+      engine(to).receive(WorkerId(from), std::move(bytes), {}, out);
       submit(to, out);
     }
   }
@@ -201,7 +201,7 @@ Ticks two_rounds(bool in_arrival_order) {
   const std::vector<float> expected = naive_mean(*codec, kMembers, kValues, ReductionKind::kReduce);
   TickNet net(kMembers, in_arrival_order);
   const auto begin = [&](int m, const SyncId& id) {
-    net.begin(m, contribution_of(codec, Rank(m), kValues, id, ReductionKind::kReduce));
+    net.begin(m, contribution_of(codec, WorkerId(m), kValues, id, ReductionKind::kReduce));
   };
   for (int m = 0; m < kMembers - 1; ++m) begin(m, kFirst);
   Ticks ticks;

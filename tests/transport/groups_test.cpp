@@ -28,8 +28,8 @@ using Groups = std::vector<std::uint32_t>;
 
 const SyncId kRound{FragmentId(2), StepIndex(5)};
 
-std::vector<Rank> all_of(std::size_t members) {
-  std::vector<Rank> ranks;
+std::vector<WorkerId> all_of(std::size_t members) {
+  std::vector<WorkerId> ranks;
   for (std::size_t m = 0; m < members; ++m) ranks.emplace_back(static_cast<int>(m));
   return ranks;
 }
@@ -92,7 +92,7 @@ TEST(Groups, WeightsAreThoseOfTheContributors) {
   const std::vector<double> weights = {3, 1.5, 0, 2, 0, 0};
   std::vector<double> expected(kValues);
   for (std::size_t m = 0; m < weights.size(); ++m) {
-    const std::vector<float> x = test_vector(Rank(static_cast<int>(m)), kValues);
+    const std::vector<float> x = test_vector(WorkerId(static_cast<int>(m)), kValues);
     for (std::size_t i = 0; i < kValues; ++i) expected[i] += weights[m] * x[i] / 6.5;
   }
   std::vector<std::vector<float>> results(groups.size());
@@ -103,7 +103,7 @@ TEST(Groups, WeightsAreThoseOfTheContributors) {
     mine.weight = weights[m];
     const auto result = context.exchange.wait(context.exchange.begin(std::move(mine)), 60s);
     ASSERT_TRUE(result.has_value()) << result.error().what;
-    EXPECT_THAT(result->contributors, ElementsAre(Rank(0), Rank(1), Rank(3)));
+    EXPECT_THAT(result->contributors, ElementsAre(WorkerId(0), WorkerId(1), WorkerId(3)));
     results[m] = result->values;
   });
   for (const std::vector<float>& result : results) EXPECT_EQ(result, results.front());
@@ -162,7 +162,7 @@ TEST(Groups, LinksBetweenGroupsCarryEvenShares) {
   std::map<std::pair<int, int>, std::size_t> bytes;  // collector, owner
   for (std::size_t k = 0; k < plan.parts.size(); ++k) {
     for (std::size_t g = 0; g < 2; ++g) {
-      const Rank collector = plan.collector(k, g);
+      const WorkerId collector = plan.collector(k, g);
       EXPECT_NE(std::ranges::find(plan.groups[g], collector), plan.groups[g].end());
       bytes[{collector.value(), plan.parts[k].owner.value()}] += plan.parts[k].bytes;
     }
@@ -181,7 +181,7 @@ TEST(Groups, WhoOwnsNothingCollectsForNobody) {
   const std::vector<std::uint32_t> shares = {1, 0, 1, 0};
   ReductionPlan plan = make_reduction_plan(*codec, 400000, 4, ReductionKind::kReduce, shares);
   add_groups(plan, Groups{0, 0, 1, 1}, {}, shares);
-  for (const Rank collector : plan.collectors) EXPECT_EQ(collector.value() % 2, 0);
+  for (const WorkerId collector : plan.collectors) EXPECT_EQ(collector.value() % 2, 0);
 }
 
 // Members begin rounds at random moments on a network that drops, repeats, damages and reorders.
@@ -207,7 +207,7 @@ TEST(Groups, EveryMemberGetsTheSameBitsWhateverTheNetworkDoes) {
         int& t = taken[static_cast<std::size_t>(m)];
         if (b < kRounds && net.uniform() < 0.2) {
           Contribution mine =
-              contribution_of(codec, Rank(m), 30000, id_of(b), ReductionKind::kReduce);
+              contribution_of(codec, WorkerId(m), 30000, id_of(b), ReductionKind::kReduce);
           mine.commit = seed % 4 != 0 || b + 1 == kRounds;
           net.begin(m, std::move(mine));
           ++b;
@@ -234,7 +234,7 @@ TEST(Groups, UnlikeGroupsShowAtOnce) {
   EngineNet other(4, 1, {}, false, 1, 100ms, false, {0, 1, 1, 0});
   Outbox out;
   const auto begin = [&](EngineNet& net, int m, Outbox& into) {
-    Contribution mine = contribution_of(codec, Rank(m), 9000, kRound, ReductionKind::kReduce);
+    Contribution mine = contribution_of(codec, WorkerId(m), 9000, kRound, ReductionKind::kReduce);
     Round round(std::move(mine), net.engine(m).place(kRound));
     net.engine(m).begin(std::move(round), true, std::nullopt, net.now(), into);
   };
@@ -242,7 +242,7 @@ TEST(Groups, UnlikeGroupsShowAtOnce) {
   Outbox frames;
   begin(other, 3, frames);
   for (const Outgoing& frame : frames) {
-    if (frame.to == Rank(0)) one.engine(0).receive(Rank(3), frame.frame, one.now(), out);
+    if (frame.to == WorkerId(0)) one.engine(0).receive(WorkerId(3), frame.frame, one.now(), out);
   }
   ASSERT_TRUE(one.engine(0).ready(kRound));
   EXPECT_THAT(one.engine(0).take(kRound).error().what, HasSubstr("another layout"));
@@ -266,7 +266,7 @@ TEST(Groups, AForgedPartialEndsTheRound) {
       return make_frame(head, payload);
     };
     for (int m = 0; m < 4; ++m) {
-      net.begin(m, contribution_of(codec, Rank(m), 400000, kRound, ReductionKind::kReduce));
+      net.begin(m, contribution_of(codec, WorkerId(m), 400000, kRound, ReductionKind::kReduce));
     }
     while (!net.engine(3).ready(kRound)) ASSERT_TRUE(net.advance());
     const auto result = net.engine(3).take(kRound);
@@ -281,7 +281,7 @@ TEST(Groups, TheThirdEncodingAddsAsMuchNoiseAsEachOfTheOthers) {
   const std::shared_ptr<const Codec> codec = make_codec("int4:64");
   constexpr std::size_t kValues = 400000;
   std::vector<float> exact(kValues);
-  for (const Rank m : all_of(4)) {
+  for (const WorkerId m : all_of(4)) {
     const std::vector<float> x = test_vector(m, kValues);
     for (std::size_t i = 0; i < kValues; ++i) exact[i] += x[i] / 4;
   }

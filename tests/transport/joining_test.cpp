@@ -28,7 +28,7 @@ SyncId id(int fragment, std::int64_t sent) { return {FragmentId(fragment), StepI
 
 Reduced mean(float first) {
   return {.values = {first, -0.0f, std::numeric_limits<float>::quiet_NaN()},
-          .contributors = {Rank(0), Rank(2)}};
+          .contributors = {WorkerId(0), WorkerId(2)}};
 }
 
 Contribution contribution(const SyncId& round, ReductionKind kind = ReductionKind::kAuto) {
@@ -41,7 +41,7 @@ Contribution contribution(const SyncId& round, ReductionKind kind = ReductionKin
 /// Answers at once with the step after which a round was sent.
 class StepExchange final : public Exchange {
  public:
-  [[nodiscard]] Rank self() const override { return Rank(1); }
+  [[nodiscard]] WorkerId self() const override { return WorkerId(1); }
   [[nodiscard]] int members() const override { return 3; }
   [[nodiscard]] EncodeKey key(const SyncId& round) const override { return encode_key(round, 1); }
   Ticket begin(Contribution each) override {
@@ -83,7 +83,7 @@ TEST(ForwardingExchange, ShowsTheSinkEveryResultWhileThereIsOne) {
   donor.forward_to({});
   EXPECT_EQ(take(4), 4);
   EXPECT_EQ(seen, (std::vector<std::pair<SyncId, float>>{{id(0, 2), 2.0f}, {id(0, 3), 3.0f}}));
-  EXPECT_EQ(donor.self(), Rank(1));
+  EXPECT_EQ(donor.self(), WorkerId(1));
   EXPECT_EQ(donor.bytes().wire, 9u);
 }
 
@@ -98,7 +98,7 @@ TEST(JoiningExchange, BlocksUntilTheResultHasComeAndBeginsNothing) {
   const auto result = joiner.exchange.wait(ticket, kLong);
   ASSERT_TRUE(result);
   EXPECT_EQ(result->values[0], 1);
-  EXPECT_EQ(result->contributors, (std::vector<Rank>{Rank(0), Rank(2)}));
+  EXPECT_EQ(result->contributors, (std::vector<WorkerId>{WorkerId(0), WorkerId(2)}));
   EXPECT_EQ(result->wire_bytes, 0u);
   EXPECT_EQ(joiner.round(id(1, 6))->values[0], 2);  // it came before it was asked for
   EXPECT_TRUE(joiner.real.begun.empty());
@@ -143,12 +143,12 @@ TEST(JoiningExchange, AFailureEndsWhatWaitsForTheDonorAndNothingElse) {
   joiner.exchange.deliver(id(0, 6), mean(6));
   const Ticket here = joiner.exchange.begin(contribution(id(0, 6)));
   const Ticket missing = joiner.exchange.begin(contribution(id(0, 7)));
-  const auto task =
-      joiner.runtime.spawn("links", [&] { joiner.exchange.fail(Rank(0), "the donor is gone"); });
+  const auto task = joiner.runtime.spawn(
+      "links", [&] { joiner.exchange.fail(WorkerId(0), "the donor is gone"); });
   const auto failed = joiner.exchange.wait(missing, kLong);
   ASSERT_FALSE(failed);
   EXPECT_EQ(failed.error().kind, ExchangeError::Kind::kPeerLost);
-  EXPECT_EQ(failed.error().peer, Rank(0));
+  EXPECT_EQ(failed.error().peer, WorkerId(0));
   EXPECT_EQ(failed.error().what, "the donor is gone");
   EXPECT_TRUE(joiner.exchange.wait(here, kLong));
   EXPECT_TRUE(joiner.round(id(0, 8)));
@@ -170,21 +170,21 @@ TEST(JoiningExchange, RefusesWhatDoesNotFit) {
   EXPECT_THAT(doubled.error().what, HasSubstr("twice"));
 
   Joiner other;
-  other.exchange.deliver(id(0, 6), {.values = {1, 2}, .contributors = {Rank(0)}});
+  other.exchange.deliver(id(0, 6), {.values = {1, 2}, .contributors = {WorkerId(0)}});
   const auto sizes = other.round(id(0, 6));
   ASSERT_FALSE(sizes);
   EXPECT_EQ(sizes.error().kind, ExchangeError::Kind::kCorrupt);
   const Ticket collect = other.exchange.begin(contribution(id(1, 6), ReductionKind::kCollect));
-  other.exchange.deliver(id(1, 6), {.contributors = {Rank(0)},
+  other.exchange.deliver(id(1, 6), {.contributors = {WorkerId(0)},
                                     .contributions = {{kValues, std::vector<std::byte>(2)}}});
   EXPECT_FALSE(other.exchange.wait(collect, kLong));
 }
 
 // The layout drawn in WIRE_FORMAT.md, byte for byte.
 TEST(RoundResult, LiesAsDocumented) {
-  const std::vector<std::byte> bytes = write_result(
-      id(3, 0x0102),
-      {.contributors = {Rank(0), Rank(2)}, .contributions = {{5, {std::byte{0xaa}}}, {6, {}}}});
+  const std::vector<std::byte> bytes =
+      write_result(id(3, 0x0102), {.contributors = {WorkerId(0), WorkerId(2)},
+                                   .contributions = {{5, {std::byte{0xaa}}}, {6, {}}}});
   constexpr unsigned char kExpected[] = {3, 0, 0, 0, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
                                          0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0,           //
                                          0, 0, 0, 0, 2, 0, 0, 0,                                //
@@ -202,7 +202,8 @@ TEST(RoundResult, KeepsEveryBit) {
                                  std::as_bytes(std::span(sent.values))));
   EXPECT_EQ(read->reduced.contributors, sent.contributors);
   const auto collected = read_result(
-      write_result(id(0, 1), {.contributors = {Rank(1)}, .contributions = {{9, {std::byte{4}}}}}),
+      write_result(id(0, 1),
+                   {.contributors = {WorkerId(1)}, .contributions = {{9, {std::byte{4}}}}}),
       3);
   ASSERT_TRUE(collected) << collected.error();
   EXPECT_EQ(collected->reduced.contributions.at(0).values, 9u);
@@ -219,7 +220,8 @@ TEST(RoundResult, KeepsEveryBit) {
 
 TEST(RoundResult, RefusesEncodedSharesThatCannotBe) {
   const std::vector<EncodedShare> shares = {{.weight = 0.5, .bytes = {std::byte{7}}}};
-  const std::vector<std::byte> good = write_result(id(0, 1), {.contributors = {Rank(0)}}, shares);
+  const std::vector<std::byte> good =
+      write_result(id(0, 1), {.contributors = {WorkerId(0)}}, shares);
   ASSERT_TRUE(read_result(good, 3));
   for (std::size_t size = 0; size < good.size(); ++size) {
     EXPECT_FALSE(read_result(std::span(good).first(size), 3)) << size;
@@ -241,9 +243,9 @@ void one_round(const Forwarded& how, const Use& use) {
     auto& real = dynamic_cast<PeerExchange&>(context.exchange);
     ForwardingExchange donor(real,
                              [&](const SyncId& each) { return real.origin_of(each).encoded; });
-    if (context.rank == Rank(0)) donor.forward_to(use);
+    if (context.rank == WorkerId(0)) donor.forward_to(use);
     Contribution own = contribution_of(codec, context.rank, kForwardedValues, id(0, 6), how.kind);
-    if (context.rank == Rank(2)) own.weight = 0;  // takes without giving
+    if (context.rank == WorkerId(2)) own.weight = 0;  // takes without giving
     ASSERT_TRUE(donor.wait(donor.begin(std::move(own)), kLong));
   });
 }
@@ -271,11 +273,11 @@ TEST(Forwarding, CostsWhatTheCodecSaysAndDecodesToTheSameBits) {
     ASSERT_TRUE(read) << read.error();
     Joiner joiner;
     const Ticket ticket = joiner.exchange.begin(
-        contribution_of(codec, Rank(1), kForwardedValues, id(0, 6), how.kind));
+        contribution_of(codec, WorkerId(1), kForwardedValues, id(0, 6), how.kind));
     joiner.exchange.deliver(read->id, std::move(read->reduced), std::move(read->encoded));
     const auto result = joiner.exchange.wait(ticket, kLong);
     ASSERT_TRUE(result) << result.error().what;
-    EXPECT_EQ(result->values, testing_support::naive_mean(*codec, {Rank(0), Rank(1)},
+    EXPECT_EQ(result->values, testing_support::naive_mean(*codec, {WorkerId(0), WorkerId(1)},
                                                           kForwardedValues, how.kind, id(0, 6)))
         << how.codec;
   }
@@ -293,8 +295,8 @@ TEST(JoiningExchange, RefusesEncodedResultsOfOtherSizesOrThatDoNotDecode) {
   for (const auto& bad : {two, shorter}) {
     Joiner joiner;
     const Ticket ticket = joiner.exchange.begin(
-        contribution_of(codec, Rank(1), kForwardedValues, id(0, 6), ReductionKind::kReduce));
-    joiner.exchange.deliver(id(0, 6), {.contributors = {Rank(0)}}, bad);
+        contribution_of(codec, WorkerId(1), kForwardedValues, id(0, 6), ReductionKind::kReduce));
+    joiner.exchange.deliver(id(0, 6), {.contributors = {WorkerId(0)}}, bad);
     const auto result = joiner.exchange.wait(ticket, kLong);
     ASSERT_FALSE(result);
     EXPECT_EQ(result.error().kind, ExchangeError::Kind::kCorrupt);
@@ -305,7 +307,7 @@ TEST(JoiningExchange, RefusesEncodedResultsOfOtherSizesOrThatDoNotDecode) {
 TEST(RoundResult, RefusesEveryTruncationAndWhatCannotBe) {
   const std::vector<std::byte> good = write_result(
       id(1, 2), {.values = {1},
-                 .contributors = {Rank(0), Rank(2)},
+                 .contributors = {WorkerId(0), WorkerId(2)},
                  .contributions = {{5, {std::byte{1}}}, {6, {std::byte{2}, std::byte{3}}}}});
   ASSERT_TRUE(read_result(good, 3));
   for (std::size_t size = 0; size < good.size(); ++size) {

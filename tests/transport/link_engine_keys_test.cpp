@@ -37,7 +37,7 @@ TEST(LinkKeysOfMembers, WhoComesWithItsOwnKeyIsWelcome) {
   Net net(3, with_keys(3));
   net.settle();
   for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(net.all_joined(rank));
-  net.engine(0).submit(Rank(2), frame_of(0, 10));
+  net.engine(0).submit(WorkerId(2), frame_of(0, 10));
   net.settle();
   EXPECT_EQ(net.node(2).delivered.size(), 1u);
 }
@@ -61,7 +61,7 @@ TEST(LinkKeysOfMembers, AConnectionSpeaksForItsOwnerAlone) {
   net.settle();
   const std::size_t before = net.node(0).delivered.size();
   net.opened_with[1] = 2;
-  net.engine(1).submit(Rank(0), frame_of(0, 10));
+  net.engine(1).submit(WorkerId(0), frame_of(0, 10));
   net.settle();
   EXPECT_EQ(net.node(0).delivered.size(), before);
   EXPECT_GE(events_with(net.node(0), LinkEvent::Kind::kRefused, "says it is member 1"), 1);
@@ -72,7 +72,7 @@ TEST(LinkKeysOfMembers, WhoseKeyIsUnknownMaySayNothing) {
   net.opened_with[1] = 7;  // no member
   net.settle();
   EXPECT_FALSE(net.all_joined(1));
-  net.engine(1).submit(Rank(0), frame_of(0, 10));
+  net.engine(1).submit(WorkerId(0), frame_of(0, 10));
   net.settle();
   EXPECT_TRUE(net.node(0).delivered.empty());
 }
@@ -80,10 +80,10 @@ TEST(LinkKeysOfMembers, WhoseKeyIsUnknownMaySayNothing) {
 TEST(LinkKeysOfMembers, AFailedHandshakeNamesPeerKeyAndRemedy) {
   const auto words = [](bool keys, HandshakeFault fault) {
     Net net(2, keys ? with_keys(2) : Net::Tweak());
-    net.engine(0).handshake_failed(Rank(1), 0, fault);
+    net.engine(0).handshake_failed(WorkerId(1), 0, fault);
     const LinkEvent& event = net.node(0).events.back();
     EXPECT_EQ(event.kind, LinkEvent::Kind::kHandshakeFailed);
-    EXPECT_EQ(event.peer, Rank(1));
+    EXPECT_EQ(event.peer, WorkerId(1));
     const bool settled = fault == HandshakeFault::kMechanism;
     EXPECT_EQ(net.join_error(0).has_value(), settled);
     if (settled) {
@@ -109,7 +109,7 @@ std::string after_misfits(HandshakeFault fault, Duration every, Duration lasts,
   for (const TimePoint end = net.now + lasts; net.now <= end; net.now += every) {
     net.engine(0).see(net.now);
     if (foreign) net.engine(0).stranger_key("another-key-of-1");
-    net.engine(0).handshake_failed(Rank(1), 0, fault);
+    net.engine(0).handshake_failed(WorkerId(1), 0, fault);
     net.engine(0).tick(net.now);
   }
   const auto error = net.join_error(0);
@@ -140,7 +140,7 @@ TEST(LinkKeysOfMembers, AForeignKeyOfLongBeforeIsNotThePeers) {
   net.engine(0).stranger_key("of-a-passer-by");
   for (int second = 0; second < 60; ++second, net.now += 1s) {
     net.engine(0).see(net.now);
-    net.engine(0).handshake_failed(Rank(1), 0, HandshakeFault::kHungUp);
+    net.engine(0).handshake_failed(WorkerId(1), 0, HandshakeFault::kHungUp);
     net.engine(0).tick(net.now);
   }
   EXPECT_FALSE(net.join_error(0));
@@ -154,7 +154,7 @@ TEST(LinkKeysOfMembers, HandshakesThatTimeOutAreNoWrongKey) {
 TEST(LinkKeysOfMembers, WhereAHubGivesKeysTheRightOneMayYetCome) {
   const auto by_hub = [](MemberOptions& options) {
     with_keys(2)(options);
-    options.keys_from = Rank(1);
+    options.keys_from = WorkerId(1);
     options.keys_come = true;
     options.readmits = true;
   };
@@ -166,7 +166,7 @@ TEST(LinkKeysOfMembers, WhereAHubGivesNoKeysItsOwnIsWrongForGood) {
   const auto by_hub = [](int hub) {
     return [hub](MemberOptions& options) {
       with_keys(2)(options);
-      options.keys_from = Rank(hub);
+      options.keys_from = WorkerId(hub);
       options.readmits = true;
     };
   };
@@ -182,8 +182,8 @@ TEST(LinkKeysOfMembers, AHandshakeThatSucceedsMakesUpForThoseBefore) {
   for (int second = 0; second < 60; ++second, net.now += 1s) {
     net.engine(0).see(net.now);
     net.engine(0).stranger_key("another-key-of-1");
-    net.engine(0).handshake_failed(Rank(1), 0, HandshakeFault::kHungUp);
-    if (second % 4 == 3) net.engine(0).stream_up(Rank(1), 0, net.now);
+    net.engine(0).handshake_failed(WorkerId(1), 0, HandshakeFault::kHungUp);
+    if (second % 4 == 3) net.engine(0).stream_up(WorkerId(1), 0, net.now);
     net.engine(0).tick(net.now);
   }
   EXPECT_FALSE(net.join_error(0));
@@ -193,7 +193,7 @@ TEST(LinkKeysOfMembers, AHandshakeThatSucceedsMakesUpForThoseBefore) {
 TEST(LinkKeysOfMembers, WhoIsTakenOutOfTheTableIsLostAtAll) {
   Net net(3, [](MemberOptions& options) {
     options.member_keys = public_keys(3);
-    options.keys_from = Rank(2);
+    options.keys_from = WorkerId(2);
     options.readmits = true;
   });
   net.settle();
@@ -209,7 +209,7 @@ TEST(LinkKeysOfMembers, WhoIsTakenOutOfTheTableIsLostAtAll) {
     EXPECT_THAT(net.node(rank).gone[1], HasSubstr("its key counts no more"));
   }
   EXPECT_FALSE(net.node(0).gone.contains(2));
-  net.engine(1).submit(Rank(0), frame_of(0, 10));
+  net.engine(1).submit(WorkerId(0), frame_of(0, 10));
   net.settle();
   EXPECT_TRUE(net.node(0).delivered.empty());
 }
@@ -218,7 +218,7 @@ TEST(LinkKeysOfMembers, WhoIsTakenOutOfTheTableIsLostAtAll) {
 TEST(LinkKeysOfMembers, AKeyThatIsGivenBackBringsNoLostProcessBack) {
   Net net(3, [](MemberOptions& options) {
     options.member_keys = public_keys(3);
-    options.keys_from = Rank(2);
+    options.keys_from = WorkerId(2);
     options.readmits = true;
   });
   net.settle();
@@ -230,13 +230,16 @@ TEST(LinkKeysOfMembers, AKeyThatIsGivenBackBringsNoLostProcessBack) {
   net.settle();
   ASSERT_EQ(net.engine(0).keys(), public_keys(3));
   const auto greet = [&](const Digest128& incarnation) {
-    Hello hello{
-        .protocol = kFrameVersion, .members = 3, .from = Rank(1), .to = Rank(0), .streams = 3};
+    Hello hello{.protocol = kFrameVersion,
+                .members = 3,
+                .from = WorkerId(1),
+                .to = WorkerId(0),
+                .streams = 3};
     hello.configuration = std::string(64, '0');
     hello.incarnation = incarnation;
     const auto body = write_hello(hello);
     const auto header = write_link_header({.kind = LinkKind::kHello, .number = 9}, body);
-    net.engine(0).from_connection("stranger", header, body, net.now, Rank(1));
+    net.engine(0).from_connection("stranger", header, body, net.now, WorkerId(1));
     return kind_of(net.to_stranger.back());
   };
   EXPECT_EQ(greet(Net::incarnation_of(1)), LinkKind::kRefuse);
@@ -247,7 +250,7 @@ TEST(LinkKeysOfMembers, AKeyThatIsGivenBackBringsNoLostProcessBack) {
 TEST(LinkKeysOfMembers, ATableThatIsOldOrDiffersFromTheConfigurationIsNotUsed) {
   Net net(3, [](MemberOptions& options) {
     options.member_keys = public_keys(3);
-    options.keys_from = Rank(2);
+    options.keys_from = WorkerId(2);
     options.readmits = true;
   });
   net.settle();
@@ -266,9 +269,9 @@ TEST(LinkKeysOfMembers, TryingAgainDoesNotHideWhy) {
   Net net(2, with_keys(2));
   const std::vector<std::string> endpoints = {"here", "there"};
   const auto retried = [&] {
-    net.engine(0).stream_trouble(Rank(1), 2, LinkEvent::Kind::kRetried, "no connection");
+    net.engine(0).stream_trouble(WorkerId(1), 2, LinkEvent::Kind::kRetried, "no connection");
   };
-  net.engine(0).handshake_failed(Rank(1), 2, HandshakeFault::kHungUp);
+  net.engine(0).handshake_failed(WorkerId(1), 2, HandshakeFault::kHungUp);
   retried();
   EXPECT_THAT(net.missing(0, endpoints), HasSubstr("does not have the key"));
   retried();  // nobody answers any more

@@ -51,7 +51,7 @@ TEST(LinkEngine, FramesComeOnceAndInOrderOverConnectionsThatBreak) {
       const bool trouble = step < 20000;  // then the network is calm, and all must arrive
       if (words[2] % 64 == 0 && submitted < kFrames) {
         for (int rank = 0; rank < 2; ++rank) {
-          net.engine(rank).submit(Rank(1 - rank), frame_of(submitted, words[3] % 300000));
+          net.engine(rank).submit(WorkerId(1 - rank), frame_of(submitted, words[3] % 300000));
         }
         ++submitted;
       } else if (words[2] % 256 == 1 && trouble) {
@@ -67,8 +67,8 @@ TEST(LinkEngine, FramesComeOnceAndInOrderOverConnectionsThatBreak) {
         net.move(from, 1 - from, stream, words[3]);
       }
       for (int rank = 0; rank < 2; ++rank) {
-        ASSERT_LE(net.engine(rank).bytes_in_flight(Rank(1 - rank)), kSmallestWindow);
-        ASSERT_LE(net.engine(rank).bytes_held(Rank(1 - rank)), kSmallestWindow);
+        ASSERT_LE(net.engine(rank).bytes_in_flight(WorkerId(1 - rank)), kSmallestWindow);
+        ASSERT_LE(net.engine(rank).bytes_held(WorkerId(1 - rank)), kSmallestWindow);
       }
       if (submitted == kFrames && net.node(0).delivered.size() >= kFrames &&
           net.node(1).delivered.size() >= kFrames) {
@@ -87,19 +87,20 @@ TEST(LinkEngine, FramesKeepToTheStreamsThatAreInUse) {
   Net net(2);
   net.settle();
   const auto data_on = [&](int stream) {
-    return std::ranges::count_if(net.at(Rank(0), Rank(1), stream).forward, [](const auto& message) {
-      return kind_of(message) == LinkKind::kData;
-    });
+    return std::ranges::count_if(
+        net.at(WorkerId(0), WorkerId(1), stream).forward,
+        [](const auto& message) { return kind_of(message) == LinkKind::kData; });
   };
   const auto submit = [&](std::uint32_t first) {
-    for (std::uint32_t i = 0; i < 4; ++i) net.engine(0).submit(Rank(1), frame_of(first + i, 100));
+    for (std::uint32_t i = 0; i < 4; ++i)
+      net.engine(0).submit(WorkerId(1), frame_of(first + i, 100));
   };
-  net.engine(0).use_streams(Rank(1), 1);
+  net.engine(0).use_streams(WorkerId(1), 1);
   submit(0);
   EXPECT_EQ(data_on(0), 4);
   EXPECT_EQ(data_on(1) + data_on(2), 0);
   net.settle();
-  net.engine(0).use_streams(Rank(1), 3);
+  net.engine(0).use_streams(WorkerId(1), 3);
   submit(4);
   EXPECT_GT(data_on(1), 0);
   EXPECT_GT(data_on(2), 0);
@@ -111,7 +112,8 @@ TEST(LinkEngine, ASlowReaderHoldsItsSenderUpAndNothingIsLost) {
   constexpr std::uint32_t kFrames = 100;
   Net net(2);
   net.settle();
-  for (std::uint32_t i = 0; i < kFrames; ++i) net.engine(0).submit(Rank(1), frame_of(i, 1 << 20));
+  for (std::uint32_t i = 0; i < kFrames; ++i)
+    net.engine(0).submit(WorkerId(1), frame_of(i, 1 << 20));
   net.settle();
   EXPECT_GE(net.node(1).held.size(), 7u);
   EXPECT_LE(net.node(1).held.size(), 8u);
@@ -125,8 +127,8 @@ TEST(LinkEngine, ASlowReaderHoldsItsSenderUpAndNothingIsLost) {
 TEST(LinkEngine, WhatAConnectionLosesWithoutBreakingIsNoticedByItsCount) {
   Net net(2);
   net.settle();
-  for (std::uint32_t i = 0; i < 9; ++i) net.engine(0).submit(Rank(1), frame_of(i, 10));
-  for (int k = 0; k < 3; ++k) net.at(Rank(0), Rank(1), k).forward.pop_back();
+  for (std::uint32_t i = 0; i < 9; ++i) net.engine(0).submit(WorkerId(1), frame_of(i, 10));
+  for (int k = 0; k < 3; ++k) net.at(WorkerId(0), WorkerId(1), k).forward.pop_back();
   net.settle();
   EXPECT_LT(net.node(1).delivered.size(), 9u);
   net.pass(1s);  // heartbeats carry the counts
@@ -139,7 +141,7 @@ TEST(LinkEngine, AcknowledgementsTakeAConnectionThatStands) {
     net.settle();
     net.set_up(0, 1, cut, false);
     net.settle();
-    for (std::uint32_t i = 0; i < 40; ++i) net.engine(0).submit(Rank(1), frame_of(i, 1 << 20));
+    for (std::uint32_t i = 0; i < 40; ++i) net.engine(0).submit(WorkerId(1), frame_of(i, 1 << 20));
     for (int i = 0; i < 40; ++i) {  // without a heartbeat
       net.settle();
       net.node(1).take_all();
@@ -152,22 +154,22 @@ TEST(LinkEngine, AnAcknowledgementThatIsLostIsRepeatedOnEveryConnection) {
   for (int cut = 0; cut < 3; ++cut) {
     Net net(2);
     net.settle();
-    for (std::uint32_t i = 0; i < 7; ++i) net.engine(0).submit(Rank(1), frame_of(i, 1 << 20));
+    for (std::uint32_t i = 0; i < 7; ++i) net.engine(0).submit(WorkerId(1), frame_of(i, 1 << 20));
     net.settle();
     net.node(1).take_all();
-    for (int k = 0; k < 3; ++k) net.at(Rank(0), Rank(1), k).backward.clear();
+    for (int k = 0; k < 3; ++k) net.at(WorkerId(0), WorkerId(1), k).backward.clear();
     net.set_up(0, 1, cut, false);
     net.now += 1s;
     net.engine(1).tick(net.now);
     net.settle();
-    EXPECT_EQ(net.engine(0).bytes_in_flight(Rank(1)), 0u) << "without connection " << cut;
+    EXPECT_EQ(net.engine(0).bytes_in_flight(WorkerId(1)), 0u) << "without connection " << cut;
   }
 }
 
 TEST(LinkEngine, WhoSendsBeyondItsCreditIsLost) {
   Net net(2);
   net.settle();
-  const Connection& connection = net.at(Rank(0), Rank(1), 0);
+  const Connection& connection = net.at(WorkerId(0), WorkerId(1), 0);
   for (std::uint64_t i = 0; i < 10; ++i) {
     const Message message = message_of({.kind = LinkKind::kData, .number = i, .amount = i},
                                        frame_of(static_cast<std::uint32_t>(i), 1 << 20));
@@ -182,7 +184,7 @@ TEST(LinkEngine, WhoAcknowledgesWhatWasNeverSentIsLost) {
   Net net(2);
   net.settle();
   const Message message = message_of({.kind = LinkKind::kAck, .number = 3}, nullptr);
-  net.engine(0).from_stream(Rank(1), message.header, message.bytes(), net.now);
+  net.engine(0).from_stream(WorkerId(1), message.header, message.bytes(), net.now);
   EXPECT_THAT(net.node(0).gone[1], HasSubstr("it acknowledges 3 frames of 0"));
 }
 
@@ -192,7 +194,7 @@ TEST(LinkEngine, WhoTakesLessThanTheBiggestFramesIsLost) {
       message_of({.kind = LinkKind::kWelcome, .number = 1, .amount = 1000}, nullptr);
   while (net.move(0, 1, 0, 0)) {
   }
-  net.engine(0).from_stream(Rank(1), message.header, message.bytes(), net.now);
+  net.engine(0).from_stream(WorkerId(1), message.header, message.bytes(), net.now);
   EXPECT_THAT(net.node(0).gone[1], HasSubstr("it takes only 1000 bytes"));
 }
 
@@ -213,7 +215,7 @@ TEST(LinkEngine, StrangersChangeNothing) {
   EXPECT_EQ(kind_of(net.to_stranger[0]), LinkKind::kWho);
   EXPECT_TRUE(net.node(0).delivered.empty());
   EXPECT_TRUE(net.node(0).gone.empty());
-  net.engine(1).submit(Rank(0), frame_of(0, 10));
+  net.engine(1).submit(WorkerId(0), frame_of(0, 10));
   net.settle();
   EXPECT_EQ(net.node(0).delivered, up_to(1));
 }
@@ -221,10 +223,13 @@ TEST(LinkEngine, StrangersChangeNothing) {
 TEST(LinkEngine, AnotherProcessCannotTakeAMembersPlace) {
   Net net(2);
   net.settle();
-  net.engine(1).submit(Rank(0), frame_of(0, 10));
+  net.engine(1).submit(WorkerId(0), frame_of(0, 10));
   net.settle();
-  Hello hello{
-      .protocol = kFrameVersion, .members = 2, .from = Rank(1), .to = Rank(0), .streams = 3};
+  Hello hello{.protocol = kFrameVersion,
+              .members = 2,
+              .from = WorkerId(1),
+              .to = WorkerId(0),
+              .streams = 3};
   hello.configuration = std::string(64, '0');
   hello.incarnation.bytes[0] = 99;
   net.say(0, {.kind = LinkKind::kHello, .number = 1},
@@ -232,20 +237,20 @@ TEST(LinkEngine, AnotherProcessCannotTakeAMembersPlace) {
   ASSERT_EQ(net.to_stranger.size(), 1u);
   ASSERT_EQ(kind_of(net.to_stranger[0]), LinkKind::kRefuse);
   EXPECT_EQ(read_refusal(net.to_stranger[0].bytes()).value().field, RefusedField::kIncarnation);
-  net.engine(1).submit(Rank(0), frame_of(1, 10));
+  net.engine(1).submit(WorkerId(0), frame_of(1, 10));
   net.settle();
   EXPECT_EQ(net.node(0).delivered, up_to(2));
 }
 
 TEST(LinkEngine, ASilentMemberIsLostAndToldSo) {
   Net net(3, [](MemberOptions& options) {
-    if (options.self != Rank(2)) options.dead_after = 10s;
+    if (options.self != WorkerId(2)) options.dead_after = 10s;
   });
   net.settle();
   for (int k = 0; k < 3; ++k) {  // what member 2 says goes nowhere, and it hears nothing
     for (int peer = 0; peer < 2; ++peer) {
-      net.at(Rank(2), Rank(peer), k).up = false;
-      net.at(Rank(peer), Rank(2), k).up = false;
+      net.at(WorkerId(2), WorkerId(peer), k).up = false;
+      net.at(WorkerId(peer), WorkerId(2), k).up = false;
     }
   }
   for (int second = 1; second <= 9; ++second) net.pass(1s);
@@ -310,7 +315,7 @@ TEST(LinkEngine, TheTimeAMemberSleptIsNoTimeItsConnectionsWereBroken) {
 TEST(LinkEngine, AFarewellGoesAsSoonAsTheLastFrameIsOut) {
   Net net(2);
   net.settle();
-  for (std::uint32_t i = 0; i < 20; ++i) net.engine(0).submit(Rank(1), frame_of(i, 1 << 20));
+  for (std::uint32_t i = 0; i < 20; ++i) net.engine(0).submit(WorkerId(1), frame_of(i, 1 << 20));
   net.engine(0).close(net.now);
   for (int i = 0; i < 20; ++i) {  // without a heartbeat
     net.settle();
@@ -323,7 +328,7 @@ TEST(LinkEngine, AFarewellGoesAsSoonAsTheLastFrameIsOut) {
 TEST(LinkEngine, AMemberLeavesOnlyWhenItsFramesAreThere) {
   Net net(2);
   net.settle();
-  for (std::uint32_t i = 0; i < 20; ++i) net.engine(0).submit(Rank(1), frame_of(i, 1 << 20));
+  for (std::uint32_t i = 0; i < 20; ++i) net.engine(0).submit(WorkerId(1), frame_of(i, 1 << 20));
   net.engine(0).close(net.now);
   net.settle();
   EXPECT_FALSE(net.engine(0).all_told());
@@ -341,7 +346,7 @@ TEST(LinkEngine, AMemberLeavesOnlyWhenItsFramesAreThere) {
 TEST(LinkEngine, AFarewellThatOvertakesFramesWaitsForThem) {
   Net net(2);
   net.settle();
-  for (std::uint32_t i = 0; i < 9; ++i) net.engine(0).submit(Rank(1), frame_of(i, 10));
+  for (std::uint32_t i = 0; i < 9; ++i) net.engine(0).submit(WorkerId(1), frame_of(i, 10));
   net.engine(0).close(net.now);
   while (net.move(0, 1, 0, 1)) {  // connection 0 has the farewell; the others wait
   }
@@ -364,7 +369,7 @@ class LinkHandshake : public ::testing::TestWithParam<Difference> {};
 
 TEST_P(LinkHandshake, NamesTheDifference) {
   Net net(2, [](MemberOptions& options) {
-    if (options.self == Rank(1)) GetParam().change(options);
+    if (options.self == WorkerId(1)) GetParam().change(options);
   });
   net.settle();
   for (int rank = 0; rank < 2; ++rank) {

@@ -27,38 +27,38 @@ void grows_and_readmits(MemberOptions& options) {
 std::vector<int> data_by_stream(Net& net) {
   std::vector<int> counts;
   for (int k = 0; k < kMost; ++k) {
-    const auto& forward = net.at(Rank(0), Rank(1), k).forward;
+    const auto& forward = net.at(WorkerId(0), WorkerId(1), k).forward;
     counts.push_back(static_cast<int>(std::ranges::count_if(
         forward, [](const Message& message) { return kind_of(message) == LinkKind::kData; })));
   }
   return counts;
 }
 void submit(Net& net, std::uint32_t from, std::uint32_t to) {
-  for (std::uint32_t i = from; i < to; ++i) net.engine(0).submit(Rank(1), frame_of(i, 100));
+  for (std::uint32_t i = from; i < to; ++i) net.engine(0).submit(WorkerId(1), frame_of(i, 100));
 }
 
 TEST(LinkGrowing, ConnectionsThatAreAddedCarryFramesAndThoseLeftOutNone) {
   Net net(2, grows);
   net.settle();
   ASSERT_TRUE(net.all_joined(0));
-  EXPECT_EQ(net.engine(0).streams_dialled(Rank(1)), kFirst);
-  EXPECT_TRUE(net.at(Rank(0), Rank(1), kFirst).id.empty()) << "dialled too early";
+  EXPECT_EQ(net.engine(0).streams_dialled(WorkerId(1)), kFirst);
+  EXPECT_TRUE(net.at(WorkerId(0), WorkerId(1), kFirst).id.empty()) << "dialled too early";
   submit(net, 0, 40);
-  EXPECT_TRUE(net.engine(0).frames_waited(Rank(1)));
-  EXPECT_FALSE(net.engine(0).frames_waited(Rank(1))) << "not since";
-  net.engine(0).use_streams(Rank(1), kMost);
+  EXPECT_TRUE(net.engine(0).frames_waited(WorkerId(1)));
+  EXPECT_FALSE(net.engine(0).frames_waited(WorkerId(1))) << "not since";
+  net.engine(0).use_streams(WorkerId(1), kMost);
   EXPECT_EQ(data_by_stream(net)[kFirst], 0) << "not before it was welcomed";
   net.settle();
   submit(net, 40, 60);
   EXPECT_THAT(data_by_stream(net), ::testing::Each(::testing::Gt(0)));
   net.settle();
-  net.engine(0).use_streams(Rank(1), kFirst);
+  net.engine(0).use_streams(WorkerId(1), kFirst);
   submit(net, 60, 72);
   const std::vector<int> data = data_by_stream(net);
   EXPECT_EQ(std::count(data.begin() + kFirst, data.end(), 0), kMost - kFirst);
   net.settle();
   EXPECT_EQ(net.node(1).delivered, up_to(72));
-  EXPECT_EQ(net.engine(1).streams_dialled(Rank(0)), kFirst) << "each direction has its number";
+  EXPECT_EQ(net.engine(1).streams_dialled(WorkerId(0)), kFirst) << "each direction has its number";
 }
 
 // The number changes, connections break while they come up or carry frames, and their news is late.
@@ -75,14 +75,14 @@ TEST(LinkGrowing, FramesComeOnceAndInOrderWhileTheNumberChanges) {
       const int stream = static_cast<int>(words[1] % kMost);
       const bool trouble = step < 20000;  // then the network is calm, and all must arrive
       if (words[2] % 64 == 0 && submitted < kFrames) {
-        net.engine(0).submit(Rank(1), frame_of(submitted++, words[3] % 300000));
+        net.engine(0).submit(WorkerId(1), frame_of(submitted++, words[3] % 300000));
       } else if (words[2] % 256 == 1 && trouble &&
-                 stream < net.engine(from).streams_dialled(Rank(1 - from))) {
+                 stream < net.engine(from).streams_dialled(WorkerId(1 - from))) {
         net.set_up(from, 1 - from, stream, false);
         net.set_up(from, 1 - from, stream, true);
         ++breaks;
       } else if (words[2] % 256 == 2 && net.engine(0).have_joined(net.all)) {
-        net.engine(0).use_streams(Rank(1), 1 + static_cast<int>(words[3] % kMost));
+        net.engine(0).use_streams(WorkerId(1), 1 + static_cast<int>(words[3] % kMost));
         ++changes;
       } else if (words[2] % 64 == 3) {
         net.now += 300ms;
@@ -91,7 +91,7 @@ TEST(LinkGrowing, FramesComeOnceAndInOrderWhileTheNumberChanges) {
       } else {
         net.move(from, 1 - from, stream, words[3]);
       }
-      ASSERT_LE(net.engine(1).bytes_held(Rank(0)), kSmallestWindow);
+      ASSERT_LE(net.engine(1).bytes_held(WorkerId(0)), kSmallestWindow);
     }
     ASSERT_EQ(net.node(1).delivered, up_to(kFrames)) << "seed " << seed;
     ASSERT_TRUE(net.node(0).gone.empty()) << "seed " << seed;
@@ -103,7 +103,7 @@ TEST(LinkGrowing, FramesComeOnceAndInOrderWhileTheNumberChanges) {
 TEST(LinkGrowing, AConnectionThatDiesInGrowthHoldsNothingUp) {
   Net net(2, grows);
   net.settle();
-  net.engine(0).use_streams(Rank(1), kMost);
+  net.engine(0).use_streams(WorkerId(1), kMost);
   net.set_up(0, 1, kMost - 1, false);  // before it stood
   net.settle();
   submit(net, 0, 40);
@@ -115,9 +115,9 @@ TEST(LinkGrowing, AConnectionThatDiesInGrowthHoldsNothingUp) {
 TEST(LinkGrowing, WhenThoseInUseBreakTheOthersCarryFrames) {
   Net net(2, grows);
   net.settle();
-  net.engine(0).use_streams(Rank(1), kMost);
+  net.engine(0).use_streams(WorkerId(1), kMost);
   net.settle();
-  net.engine(0).use_streams(Rank(1), kFirst);
+  net.engine(0).use_streams(WorkerId(1), kFirst);
   submit(net, 0, 10);
   for (int k = 0; k < kFirst; ++k) net.set_up(0, 1, k, false);
   net.settle();
@@ -128,9 +128,9 @@ TEST(LinkGrowing, WhenThoseInUseBreakTheOthersCarryFrames) {
 
 TEST(LinkGrowing, WhoHasNotJoinedIsDialledNoMore) {
   Net net(2, grows);
-  net.engine(0).use_streams(Rank(1), kMost);
-  EXPECT_EQ(net.engine(0).streams_dialled(Rank(1)), kFirst);
-  EXPECT_EQ(net.engine(0).streams_in_use(Rank(1)), kFirst);
+  net.engine(0).use_streams(WorkerId(1), kMost);
+  EXPECT_EQ(net.engine(0).streams_dialled(WorkerId(1)), kFirst);
+  EXPECT_EQ(net.engine(0).streams_in_use(WorkerId(1)), kFirst);
   net.settle();
   EXPECT_TRUE(net.all_joined(0));
 }
@@ -138,21 +138,21 @@ TEST(LinkGrowing, WhoHasNotJoinedIsDialledNoMore) {
 TEST(LinkGrowing, ANewProcessIsMetOnTheFirstConnections) {
   Net net(2, grows_and_readmits);
   net.settle();
-  net.engine(0).use_streams(Rank(1), kMost);
+  net.engine(0).use_streams(WorkerId(1), kMost);
   net.settle();
   net.kill(1);
   for (int i = 0; i < 4; ++i) net.pass(1s);
   ASSERT_TRUE(net.node(0).gone.contains(1));
-  net.engine(0).use_streams(Rank(1), kMost);  // it is gone: nothing is dialled
+  net.engine(0).use_streams(WorkerId(1), kMost);  // it is gone: nothing is dialled
   net.start(1);
   net.settle();
   for (int i = 0; i < 3; ++i) net.pass(1s);
   ASSERT_TRUE(net.all_joined(0));
-  EXPECT_EQ(net.engine(0).streams_dialled(Rank(1)), kFirst);
-  EXPECT_EQ(net.engine(0).streams_in_use(Rank(1)), kFirst);
+  EXPECT_EQ(net.engine(0).streams_dialled(WorkerId(1)), kFirst);
+  EXPECT_EQ(net.engine(0).streams_in_use(WorkerId(1)), kFirst);
   net.node(0).take_all();
-  for (std::uint32_t i = 0; i < 5; ++i) net.node(0).send(Rank(1), frame_of(i, 10));
-  net.engine(0).use_streams(Rank(1), kMost);
+  for (std::uint32_t i = 0; i < 5; ++i) net.node(0).send(WorkerId(1), frame_of(i, 10));
+  net.engine(0).use_streams(WorkerId(1), kMost);
   net.settle();
   EXPECT_EQ(net.node(1).delivered, up_to(5));
 }
@@ -161,7 +161,7 @@ TEST(LinkGrowing, ANewProcessIsMetOnTheFirstConnections) {
 TEST(LinkGrowing, ConnectionsToAFarMemberHaveLongerToComeBack) {
   Net net(2, [](MemberOptions& options) { options.gone_after = 2s; });
   net.settle();
-  net.engine(0).measured(Rank(1), 600ms);
+  net.engine(0).measured(WorkerId(1), 600ms);
   for (int k = 0; k < 3; ++k) net.set_up(0, 1, k, false);
   net.settle();
   net.pass(4s);

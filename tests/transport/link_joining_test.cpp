@@ -22,8 +22,11 @@ using ::testing::Not;
 
 /// Member 1 of 2 as another process greets member 0.
 void greet_as_another(Net& net, std::uint8_t process) {
-  Hello hello{
-      .protocol = kFrameVersion, .members = 2, .from = Rank(1), .to = Rank(0), .streams = 3};
+  Hello hello{.protocol = kFrameVersion,
+              .members = 2,
+              .from = WorkerId(1),
+              .to = WorkerId(0),
+              .streams = 3};
   hello.configuration = std::string(64, '0');
   hello.incarnation.bytes[0] = process;
   net.say(0, {.kind = LinkKind::kHello, .number = 1},
@@ -41,7 +44,7 @@ TEST(LinkJoining, AnotherProcessDoesNotTakeThePlaceOfOneThatIsHeard) {
   greet_as_another(net, 99);
   EXPECT_EQ(refusal_of(net.to_stranger.back()), RefusedField::kIncarnation);
   net.say(0, {.kind = LinkKind::kData}, frame_of(777, 10));
-  for (std::uint32_t i = 0; i < 6; ++i) net.engine(1).submit(Rank(0), frame_of(i, 10));
+  for (std::uint32_t i = 0; i < 6; ++i) net.engine(1).submit(WorkerId(0), frame_of(i, 10));
   net.settle();
   for (int i = 0; i < 5; ++i) net.pass(1s);
   EXPECT_EQ(net.node(0).delivered, up_to(6));
@@ -81,7 +84,7 @@ TEST(LinkJoining, AProcessStartedAgainTakesThePlaceOfItsSilentPredecessor) {
   greet_as_another(net, 99);
   ASSERT_EQ(kind_of(net.to_stranger.back()), LinkKind::kWelcome);
   // The predecessor was only slow: its frames are not mixed with the other's, and it is told.
-  for (std::uint32_t i = 0; i < 6; ++i) net.engine(1).submit(Rank(0), frame_of(i, 10));
+  for (std::uint32_t i = 0; i < 6; ++i) net.engine(1).submit(WorkerId(0), frame_of(i, 10));
   for (std::uint64_t i = 0; i < 3; ++i) {
     net.say(0, {.kind = LinkKind::kData, .number = i, .amount = i},
             frame_of(200 + static_cast<std::uint32_t>(i), 10));
@@ -106,13 +109,13 @@ TEST(LinkJoining, AProcessThatWasReplacedDoesNotComeBack) {
 TEST(LinkJoining, AFrameThatWaitsForAnEarlierOneKeepsOtherProcessesOut) {
   Net net(2);
   net.settle();
-  for (std::uint32_t i = 0; i < 3; ++i) net.engine(1).submit(Rank(0), frame_of(100 + i, 10));
+  for (std::uint32_t i = 0; i < 3; ++i) net.engine(1).submit(WorkerId(0), frame_of(100 + i, 10));
   for (int k = 0; k < 3; ++k) {
-    const Connection& connection = net.at(Rank(1), Rank(0), k);
+    const Connection& connection = net.at(WorkerId(1), WorkerId(0), k);
     const Message& message = connection.forward.front();
     if (parse_link_message(message.header, message.bytes())->number == 1) net.move(1, 0, k, 1);
   }
-  ASSERT_GT(net.engine(0).bytes_held(Rank(1)), 0u);
+  ASSERT_GT(net.engine(0).bytes_held(WorkerId(1)), 0u);
   net.now += 4s;
   net.engine(0).tick(net.now);
   greet_as_another(net, 99);
@@ -125,7 +128,7 @@ TEST(LinkJoining, ARefusalByAProcessThatVanishesIsNotTheLastWord) {
       {.kind = LinkKind::kRefuse},
       std::make_shared<const std::vector<std::byte>>(
           write_refusal({RefusedField::kGivenUp, "member 1 has counted this one as lost"})));
-  net.engine(0).from_stream(Rank(1), message.header, message.bytes(), net.now);
+  net.engine(0).from_stream(WorkerId(1), message.header, message.bytes(), net.now);
   EXPECT_FALSE(net.join_error(0));
   EXPECT_THAT(net.missing(0, std::vector<std::string>{"tcp://a:1", "tcp://b:2"}),
               HasSubstr("member 1 has counted this one as lost"));
@@ -147,7 +150,7 @@ TEST(LinkJoining, WhoWasTakenForASecondProcessGetsInOnceTheFirstIsSilent) {
 TEST(LinkJoining, AGreetingThatIsNotTakenAtOnceGoesWhenThereIsRoom) {
   Net net(2);
   for (int k = 0; k < 3; ++k) {
-    Connection& connection = net.at(Rank(0), Rank(1), k);
+    Connection& connection = net.at(WorkerId(0), WorkerId(1), k);
     for (int i = 0; i < 4; ++i) {
       connection.forward.push_back(message_of({.kind = LinkKind::kClosed}, nullptr));
     }
@@ -170,7 +173,7 @@ TEST(LinkJoining, AStrangerIsNotToldTheRunId) {
 /// Member 1 has another configuration, and member 0 hears it before it has dialled it itself.
 std::optional<JoinError> error_of_who_refuses(const Net::Tweak& tweak = {}) {
   Net net(2, [&](MemberOptions& options) {
-    if (options.self == Rank(1)) options.identity.configuration = std::string(64, 'c');
+    if (options.self == WorkerId(1)) options.identity.configuration = std::string(64, 'c');
     if (tweak) tweak(options);
   });
   for (int k = 0; k < 3; ++k) net.set_up(0, 1, k, false);
@@ -212,7 +215,7 @@ TEST(LinkJoining, WhoLeavesBeforeItHasMetAPeerCountsItsFramesOnce) {
   all_but_welcomes_of_1();
   ASSERT_TRUE(net.all_joined(1));
   ASSERT_FALSE(net.all_joined(0));
-  net.node(1).send(Rank(0), frame_of(7, 10));
+  net.node(1).send(WorkerId(0), frame_of(7, 10));
   all_but_welcomes_of_1();
   net.engine(0).close(net.now);
   net.settle();

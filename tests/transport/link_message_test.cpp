@@ -14,7 +14,7 @@ namespace {
 using ::testing::HasSubstr;
 
 Hello hello() {
-  Hello hello{.protocol = 1, .members = 3, .from = Rank(2), .to = Rank(1), .streams = 4};
+  Hello hello{.protocol = 1, .members = 3, .from = WorkerId(2), .to = WorkerId(1), .streams = 4};
   hello.configuration = sha256_hex({});
   hello.run.bytes.fill(0x11);
   hello.layout.bytes.fill(0x22);
@@ -114,19 +114,19 @@ TEST(LinkMessage, ControlCharactersOfStrangersDoNotReachATerminal) {
 
 TEST(Accept, TakesOnlyThePeerThatMeantThisMember) {
   Hello mine = hello();
-  mine.from = mine.to = Rank(1);
+  mine.from = mine.to = WorkerId(1);
   EXPECT_TRUE(accept(mine, hello()));
-  mine.from = Rank(0);
+  mine.from = WorkerId(0);
   const auto fits = accept(mine, hello());
   ASSERT_FALSE(fits);
   EXPECT_EQ(fits.error().field, RefusedField::kPlace);
   EXPECT_THAT(fits.error().what, HasSubstr("meant to reach member 1 here, but this is member 0"));
   Hello self = hello();
-  self.from = self.to = Rank(1);
-  mine.from = Rank(1);
+  self.from = self.to = WorkerId(1);
+  mine.from = WorkerId(1);
   EXPECT_FALSE(accept(mine, self));
   Hello beyond = hello();
-  beyond.from = Rank(3);
+  beyond.from = WorkerId(3);
   EXPECT_FALSE(accept(mine, beyond));
   Hello older = hello();
   older.protocol = 7;

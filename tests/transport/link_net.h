@@ -66,12 +66,12 @@ class Net {
  public:
   struct Node final : LinkPort {
     Net* net = nullptr;
-    Rank self;
+    WorkerId self;
     int process = 0;
     std::unique_ptr<LinkEngine> engine;
     std::vector<std::uint32_t> delivered;
     struct Held {  // delivered and not taken
-      Rank from;
+      WorkerId from;
       std::size_t bytes = 0;
       std::uint64_t returns = 0;
       std::string line;
@@ -84,7 +84,7 @@ class Net {
     std::map<int, std::string> gone;
     std::map<int, LossCause> causes;
 
-    bool to_stream(Rank peer, int stream, const LinkHeader& header, FrameBytes body) override {
+    bool to_stream(WorkerId peer, int stream, const LinkHeader& header, FrameBytes body) override {
       Connection& connection = net->at(self, peer, stream);
       if (!connection.up || connection.forward.size() >= 4) return false;
       connection.forward.push_back(message_of(header, std::move(body)));
@@ -99,23 +99,23 @@ class Net {
       }
       if (id == "stranger") net->to_stranger.push_back(message_of(header, std::move(body)));
     }
-    void deliver(Rank from, FrameBytes frame) override {
+    void deliver(WorkerId from, FrameBytes frame) override {
       delivered.push_back(number_of(frame));
       held.push_back(
           {from, frame->size(), returns[from.value()], std::to_string(delivered.back())});
     }
-    void lost(Rank peer, LossCause cause, const std::string& why) override {
+    void lost(WorkerId peer, LossCause cause, const std::string& why) override {
       gone[peer.value()] = why;
       causes[peer.value()] = cause;
       held.push_back({.from = peer, .line = "lost"});
     }
-    void back(Rank peer) override {
+    void back(WorkerId peer) override {
       ++returns[peer.value()];
       held.push_back({.from = peer, .line = "back"});
     }
-    void hang_up(Rank peer) override { net->dial(self, peer, false); }
-    void dial_again(Rank peer) override { net->dial(self, peer, true); }
-    void dial_more(Rank peer, int wanted) override {
+    void hang_up(WorkerId peer) override { net->dial(self, peer, false); }
+    void dial_again(WorkerId peer) override { net->dial(self, peer, true); }
+    void dial_more(WorkerId peer, int wanted) override {
       for (int k = 0; k < wanted; ++k) {
         Connection& connection = net->at(self, peer, k);
         if (connection.id.empty() || !connection.dialled) {
@@ -133,7 +133,7 @@ class Net {
         if (next.line == "back") ++known[next.from.value()];
       }
     }
-    void send(Rank to, FrameBytes frame) {
+    void send(WorkerId to, FrameBytes frame) {
       engine->submit(to, std::move(frame), known[to.value()]);
     }
   };
@@ -143,7 +143,7 @@ class Net {
   explicit Net(int members, const Tweak& tweak = {}, std::map<int, Duration> ahead = {})
       : clocks_ahead(std::move(ahead)) {
     for (int rank = 0; rank < members; ++rank) {
-      MemberOptions options{.self = Rank(rank),
+      MemberOptions options{.self = WorkerId(rank),
                             .members = members,
                             .streams = 3,
                             .window_bytes = kSmallestWindow,
@@ -152,7 +152,7 @@ class Net {
       if (tweak) tweak(options);
       streams = options.streams;
       most = most_streams(options);
-      all.push_back(Rank(rank));
+      all.push_back(WorkerId(rank));
       all_options.push_back(options);
       nodes.emplace_back();
       make_process(rank);
@@ -169,7 +169,7 @@ class Net {
     const auto ahead = clocks_ahead.find(rank);
     return ahead == clocks_ahead.end() ? now : now + ahead->second;
   }
-  [[nodiscard]] Connection& at(Rank from, Rank to, int stream) {
+  [[nodiscard]] Connection& at(WorkerId from, WorkerId to, int stream) {
     return connections[{from.value(), to.value(), stream}];
   }
   Node& node(int rank) { return *nodes[static_cast<std::size_t>(rank)]; }
@@ -203,11 +203,11 @@ class Net {
   /// A new process of this member, at the same address.
   void start(int rank) {
     make_process(rank);
-    for (const Rank other : all) {
-      if (other == Rank(rank)) continue;
-      dial(Rank(rank), other, true);
+    for (const WorkerId other : all) {
+      if (other == WorkerId(rank)) continue;
+      dial(WorkerId(rank), other, true);
       for (int k = 0; k < most; ++k) {
-        const Connection& connection = at(other, Rank(rank), k);
+        const Connection& connection = at(other, WorkerId(rank), k);
         if (connection.dialled && !connection.id.empty() && lives(other.value())) {
           set_up(other.value(), rank, k, true);
         }
@@ -217,7 +217,7 @@ class Net {
 
   /// What was on its way over a connection that breaks is gone.
   void set_up(int from, int to, int stream, bool up) {
-    Connection& connection = at(Rank(from), Rank(to), stream);
+    Connection& connection = at(WorkerId(from), WorkerId(to), stream);
     connection.up = up;
     connection.forward.clear();
     connection.backward.clear();
@@ -226,25 +226,26 @@ class Net {
   }
   /// Moves one message or piece of news of this connection. RETURNS: false when there is none.
   bool move(int from, int to, int stream, std::uint32_t which) {
-    Connection& connection = at(Rank(from), Rank(to), stream);
+    Connection& connection = at(WorkerId(from), WorkerId(to), stream);
     if (which % 3 == 0 && !connection.news.empty()) {
       const bool up = connection.news.front();
       connection.news.pop_front();
       if (up) {
-        engine(from).stream_up(Rank(to), stream, now_of(from));
+        engine(from).stream_up(WorkerId(to), stream, now_of(from));
       } else {
-        engine(from).stream_down(Rank(to), stream, now_of(from), "cut");
+        engine(from).stream_down(WorkerId(to), stream, now_of(from), "cut");
       }
     } else if (which % 3 == 1 && !connection.forward.empty()) {
       const Message message = connection.forward.front();
       connection.forward.pop_front();
       engine(to).from_connection(connection.id, message.header, message.bytes(), now_of(to),
-                                 Rank(opened_with.contains(from) ? opened_with[from] : from));
-      if (engine(from).wants_write(Rank(to), stream)) engine(from).writable(Rank(to), stream);
+                                 WorkerId(opened_with.contains(from) ? opened_with[from] : from));
+      if (engine(from).wants_write(WorkerId(to), stream))
+        engine(from).writable(WorkerId(to), stream);
     } else if (which % 3 == 2 && !connection.backward.empty()) {
       const Message message = connection.backward.front();
       connection.backward.pop_front();
-      engine(from).from_stream(Rank(to), message.header, message.bytes(), now_of(from));
+      engine(from).from_stream(WorkerId(to), message.header, message.bytes(), now_of(from));
     } else {
       return false;
     }
@@ -279,7 +280,7 @@ class Net {
     auto& node = nodes[static_cast<std::size_t>(rank)];
     node = std::make_unique<Node>();
     node->net = this;
-    node->self = Rank(rank);
+    node->self = WorkerId(rank);
     node->process = processes++;
     node->engine = std::make_unique<LinkEngine>(all_options[static_cast<std::size_t>(rank)],
                                                 incarnation_of(node->process), *node, now_of(rank));
@@ -290,7 +291,7 @@ class Net {
     incarnation.bytes[0] = static_cast<std::uint8_t>(process + 1);
     return incarnation;
   }
-  void dial(Rank from, Rank to, bool again) {
+  void dial(WorkerId from, WorkerId to, bool again) {
     for (int k = 0; k < most; ++k) {
       Connection& connection = at(from, to, k);
       connection.dialled = again && k < streams;
@@ -307,7 +308,7 @@ class Net {
   int streams = 0;  // at first
   int most = 0;
   int processes = 0;
-  std::vector<Rank> all;
+  std::vector<WorkerId> all;
   std::vector<MemberOptions> all_options;
   int opened = 0;
   std::vector<std::unique_ptr<Node>> nodes;

@@ -91,21 +91,21 @@ class Values : public ::testing::Test {
           if (tweak) tweak(options);
         }) {
     net_.settle();
-    net_.engine(0).submit(Rank(1), frame_of(0, 10));
+    net_.engine(0).submit(WorkerId(1), frame_of(0, 10));
     net_.settle();
     net_.node(1).take_all();
     pass(1s, Movement::kDelivered);  // acknowledged
-    net_.engine(0).submit(Rank(1), frame_of(1, 1000));
+    net_.engine(0).submit(WorkerId(1), frame_of(1, 1000));
   }
   void pass(Duration time, Movement movement) {
     for (const TimePoint end = net_.now + time; net_.now < end;) {
-      net_.engine(0).moved(Rank(1), movement, net_.now);
+      net_.engine(0).moved(WorkerId(1), movement, net_.now);
       net_.pass(1s);
     }
   }
   [[nodiscard]] std::string why() { return net_.node(0).gone[1]; }
   [[nodiscard]] std::optional<TimePoint> stalled() {
-    return net_.engine(0).signs(Rank(1)).stalled_since;
+    return net_.engine(0).signs(WorkerId(1)).stalled_since;
   }
   Net net_;
 };
@@ -140,7 +140,7 @@ TEST_F(Values, ConnectionsThatBreakAndComeBackAreNoMovement) {
       while (net_.move(0, 1, stream, 0)) {
       }
     }
-    net_.engine(0).moved(Rank(1), Movement::kDelivered, net_.now);  // TCP has nothing
+    net_.engine(0).moved(WorkerId(1), Movement::kDelivered, net_.now);  // TCP has nothing
     EXPECT_TRUE(stalled());
     for (int stream = 0; stream < 3; ++stream) net_.set_up(0, 1, stream, true);
     net_.settle();
@@ -160,7 +160,7 @@ TEST_F(Values, ThatWereTakenHaveMoved) {
 }
 
 TEST_F(Values, ByWayOfARelayMoveInLumps) {
-  net_.engine(0).rerouted(Rank(1), true, net_.now);
+  net_.engine(0).rerouted(WorkerId(1), true, net_.now);
   for (int stream = 0; stream < 3; ++stream) net_.set_up(0, 1, stream, true);
   net_.settle();
   pass(60s, Movement::kStalled);
@@ -173,7 +173,7 @@ TEST_F(Values, ByWayOfARelayMoveInLumps) {
 // TCP ends at the task that passes them on: that has them, and the peer may be minutes away.
 TEST_F(Values, ByWayOfARelayAreNotThereWhenTheyAreDelivered) {
   pass(100s, Movement::kDelivered);
-  net_.engine(0).rerouted(Rank(1), true, net_.now);
+  net_.engine(0).rerouted(WorkerId(1), true, net_.now);
   for (int stream = 0; stream < 3; ++stream) net_.set_up(0, 1, stream, true);
   net_.settle();
   pass(10min, Movement::kDelivered);
@@ -200,7 +200,7 @@ TEST_F(Values, OfWhichOneIsTakenNowAndThenAreOfASlowProcess) {
   for (std::uint32_t k = 0; k < 20; ++k) {
     pass(100s, Movement::kDelivered);
     net_.node(1).take_all();
-    net_.engine(0).submit(Rank(1), frame_of(2 + k, 1000));
+    net_.engine(0).submit(WorkerId(1), frame_of(2 + k, 1000));
   }
   EXPECT_EQ(why(), "");
 }
@@ -209,9 +209,9 @@ TEST_F(Values, OfWhichOneIsTakenNowAndThenAreOfASlowProcess) {
 TEST(LinkValues, NobodyHangsBeforeItHasTakenAnything) {
   Net net(2, [](MemberOptions& options) { options.stuck_after = 2min; });
   net.settle();
-  net.engine(0).submit(Rank(1), frame_of(0, 1000));
+  net.engine(0).submit(WorkerId(1), frame_of(0, 1000));
   for (int second = 0; second < 600; ++second) {
-    net.engine(0).moved(Rank(1), Movement::kDelivered, net.now);
+    net.engine(0).moved(WorkerId(1), Movement::kDelivered, net.now);
     net.pass(1s);
   }
   EXPECT_TRUE(net.node(0).gone.empty());
@@ -222,13 +222,13 @@ class CappedValues : public Values {
  protected:
   CappedValues()
       : Values([](MemberOptions& options) {
-          if (options.self == Rank(0)) options.send_bits_per_s = [] { return 8.0; };
+          if (options.self == WorkerId(0)) options.send_bits_per_s = [] { return 8.0; };
         }) {}
 };
 
 TEST_F(CappedValues, ThatGoAgainWaitForTheirTurn) {
   pass(1min, Movement::kDelivered);  // as long as the first frame is paid for
-  ASSERT_GT(net_.engine(0).bytes_in_flight(Rank(1)), 0u);
+  ASSERT_GT(net_.engine(0).bytes_in_flight(WorkerId(1)), 0u);
   for (int stream = 0; stream < 3; ++stream) net_.set_up(0, 1, stream, true);
   net_.settle();
   pass(5min, Movement::kDelivered);
@@ -238,7 +238,7 @@ TEST_F(CappedValues, ThatGoAgainWaitForTheirTurn) {
 // Where a cap is used up something waits at nearly every look.
 TEST_F(CappedValues, ThatDoNotGetThroughLoseAPeerAllTheSame) {
   pass(1min, Movement::kDelivered);  // as long as the first frame is paid for
-  ASSERT_GT(net_.engine(0).bytes_in_flight(Rank(1)), 0u);
+  ASSERT_GT(net_.engine(0).bytes_in_flight(WorkerId(1)), 0u);
   for (int k = 0; k < 5 && why().empty(); ++k) {
     pass(3s, Movement::kStalled);
     for (int stream = 0; stream < 3; ++stream) net_.set_up(0, 1, stream, true);

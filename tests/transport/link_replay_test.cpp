@@ -25,8 +25,11 @@ int events_with(const Net::Node& node, const std::string& text) {
 TEST(LinkReplay, AGreetingSaidAgainTakesNoConnection) {
   Net net(2);
   net.settle();
-  Hello hello{
-      .protocol = kFrameVersion, .members = 2, .from = Rank(1), .to = Rank(0), .streams = 3};
+  Hello hello{.protocol = kFrameVersion,
+              .members = 2,
+              .from = WorkerId(1),
+              .to = WorkerId(0),
+              .streams = 3};
   hello.configuration = std::string(64, '0');
   hello.incarnation = Net::incarnation_of(1);
   for (int time = 1; time <= 3; ++time) {
@@ -35,7 +38,7 @@ TEST(LinkReplay, AGreetingSaidAgainTakesNoConnection) {
     EXPECT_EQ(events_with(net.node(0), "has come again"), std::min(time, 2)) << "at 1, 2, 4, ...";
   }
   EXPECT_TRUE(net.to_stranger.empty());
-  net.engine(1).submit(Rank(0), frame_of(0, 10));
+  net.engine(1).submit(WorkerId(0), frame_of(0, 10));
   net.settle();
   EXPECT_EQ(net.node(0).delivered, up_to(1));
   // As it is after a break: the process goes on counting, and is heard.
@@ -49,9 +52,9 @@ TEST(LinkReplay, AGreetingSaidAgainTakesNoConnection) {
 TEST(LinkReplay, AFrameSaidAgainOnItsConnectionIsTakenOnce) {
   Net net(2);
   net.settle();
-  net.engine(1).use_streams(Rank(0), 1);
-  for (std::uint32_t i = 0; i < 3; ++i) net.engine(1).submit(Rank(0), frame_of(i, 10));
-  auto& wire = net.at(Rank(1), Rank(0), 0).forward;
+  net.engine(1).use_streams(WorkerId(0), 1);
+  for (std::uint32_t i = 0; i < 3; ++i) net.engine(1).submit(WorkerId(0), frame_of(i, 10));
+  auto& wire = net.at(WorkerId(1), WorkerId(0), 0).forward;
   ASSERT_EQ(wire.size(), 3u);
   wire.insert(wire.begin() + 1, wire.front());
   net.settle();

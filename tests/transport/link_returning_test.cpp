@@ -51,8 +51,8 @@ void replace_member_1(Net& net) {
 }
 void expect_frames_both_ways(Net& net, std::uint32_t number) {
   take_all(net);
-  net.node(0).send(Rank(1), frame_of(number, 10));
-  net.node(1).send(Rank(0), frame_of(number, 10));
+  net.node(0).send(WorkerId(1), frame_of(number, 10));
+  net.node(1).send(WorkerId(0), frame_of(number, 10));
   net.settle();
   take_all(net);
   for (int rank = 0; rank < 2; ++rank) {
@@ -65,8 +65,8 @@ void expect_frames_both_ways(Net& net, std::uint32_t number) {
 RefusedField answer_to(Net& net, int process) {
   Hello hello{.protocol = kFrameVersion,
               .members = net.node(0).engine ? 2 : 0,
-              .from = Rank(1),
-              .to = Rank(0)};
+              .from = WorkerId(1),
+              .to = WorkerId(0)};
   hello.streams = net.streams;
   hello.configuration = std::string(64, '0');
   hello.incarnation = Net::incarnation_of(process);
@@ -108,12 +108,12 @@ TEST(LinkReturning, WithoutReadmissionANewProcessStaysOut) {
 TEST(LinkReturning, AReturnBeforeAnyoneHasNoticedTheDeathIsALossFirst) {
   Net net(2, readmits_and_waits);
   net.settle();
-  for (std::uint32_t i = 0; i < 6; ++i) net.node(0).send(Rank(1), frame_of(i, 10));
+  for (std::uint32_t i = 0; i < 6; ++i) net.node(0).send(WorkerId(1), frame_of(i, 10));
   net.kill(1);
   net.start(1);
   net.settle();
   seconds_pass(net, 2);
-  net.node(0).send(Rank(1), frame_of(6, 10));
+  net.node(0).send(WorkerId(1), frame_of(6, 10));
   net.settle();
   take_all(net);
   EXPECT_THAT(net.node(0).story[1], IsEmpty());
@@ -133,7 +133,7 @@ TEST(LinkReturning, AReturnBeforeAnyoneHasNoticedTheDeathIsALossFirst) {
 TEST(LinkReturning, AMemberThatLeftInOrderReturns) {
   Net net(2, readmits);
   net.settle();
-  net.node(1).send(Rank(0), frame_of(7, 10));
+  net.node(1).send(WorkerId(0), frame_of(7, 10));
   net.engine(1).close(net.now);
   net.settle();
   net.kill(1);
@@ -147,12 +147,12 @@ TEST(LinkReturning, AMemberThatLeftInOrderReturns) {
 TEST(LinkReturning, WhoeverIsReplacedIsKeptOut) {
   Net net(2, readmits);
   net.settle();
-  const ConnectionId old = net.at(Rank(1), Rank(0), 0).id;
+  const ConnectionId old = net.at(WorkerId(1), WorkerId(0), 0).id;
   const int former = net.node(1).process;
   replace_member_1(net);
   // Frozen in between, it goes on where it was; then it says who it is.
   const Message data = message_of({.kind = LinkKind::kData}, frame_of(777, 10));
-  net.engine(0).from_connection(old, data.header, data.bytes(), net.now, Rank(1));
+  net.engine(0).from_connection(old, data.header, data.bytes(), net.now, WorkerId(1));
   EXPECT_EQ(answer_to(net, former), RefusedField::kIncarnation);
   seconds_pass(net, 1);
   take_all(net);
@@ -166,12 +166,12 @@ TEST(LinkReturning, WhoeverIsReplacedIsKeptOut) {
 TEST(LinkReturning, AProcessThatWasCountedAsLostMustStartAnew) {
   Net net(2, [](MemberOptions& options) {
     options.readmits = true;
-    if (options.self == Rank(0)) options.dead_after = 10s;
+    if (options.self == WorkerId(0)) options.dead_after = 10s;
   });
   net.settle();
   for (int k = 0; k < 3; ++k) {  // silence in both directions
-    net.at(Rank(1), Rank(0), k).up = false;
-    net.at(Rank(0), Rank(1), k).up = false;
+    net.at(WorkerId(1), WorkerId(0), k).up = false;
+    net.at(WorkerId(0), WorkerId(1), k).up = false;
   }
   seconds_pass(net, 10);
   for (int k = 0; k < 3; ++k) net.set_up(1, 0, k, true);
@@ -190,18 +190,18 @@ TEST(LinkReturning, AProcessThatWasCountedAsLostMustStartAnew) {
 TEST(LinkReturning, AnOwnerThatIsBehindMixesNoProcesses) {
   Net net(2, readmits);
   net.settle();
-  for (std::uint32_t i = 0; i < 5; ++i) net.node(1).send(Rank(0), frame_of(i, 10));
+  for (std::uint32_t i = 0; i < 5; ++i) net.node(1).send(WorkerId(0), frame_of(i, 10));
   net.settle();
   replace_member_1(net);
-  net.node(0).send(Rank(1), frame_of(100, 10));  // before it has read the news
-  for (std::uint32_t i = 0; i < 3; ++i) net.node(1).send(Rank(0), frame_of(200 + i, 10));
+  net.node(0).send(WorkerId(1), frame_of(100, 10));  // before it has read the news
+  for (std::uint32_t i = 0; i < 3; ++i) net.node(1).send(WorkerId(0), frame_of(200 + i, 10));
   net.settle();
-  EXPECT_EQ(net.engine(0).bytes_held(Rank(1)), 3 * link_charge(14));
+  EXPECT_EQ(net.engine(0).bytes_held(WorkerId(1)), 3 * link_charge(14));
   take_all(net);
   expect_frames_both_ways(net, 300);
   EXPECT_THAT(net.node(0).story[1],
               ElementsAre("0", "1", "2", "3", "4", "lost", "back", "200", "201", "202", "300"));
-  EXPECT_EQ(net.engine(0).bytes_held(Rank(1)), 0u);
+  EXPECT_EQ(net.engine(0).bytes_held(WorkerId(1)), 0u);
   EXPECT_THAT(net.node(1).story[0], ElementsAre("300"));
 }
 
@@ -229,7 +229,7 @@ TEST(LinkReturning, FramesOfAReturnWaitForItsNews) {
   for (int rank = 0; rank < 2; ++rank) net.engine(rank).tick(net.now);
   all_but_the_last_welcome();
   ASSERT_TRUE(net.all_joined(1));
-  net.node(1).send(Rank(0), frame_of(7, 10));
+  net.node(1).send(WorkerId(0), frame_of(7, 10));
   all_but_the_last_welcome();
   net.node(0).take_all();
   EXPECT_THAT(net.node(0).story[1], ElementsAre("lost"));
@@ -242,11 +242,11 @@ TEST(LinkReturning, AMemberThatComesLaterIsNews) {
   Net net(3, readmits);
   net.kill(2);
   net.settle();
-  const std::array here{Rank(0), Rank(1)};
+  const std::array here{WorkerId(0), WorkerId(1)};
   for (int rank = 0; rank < 2; ++rank) {
     EXPECT_TRUE(net.engine(rank).have_joined(here));
-    EXPECT_THAT(net.engine(rank).begin_without_absent(), ElementsAre(Rank(2)));
-    net.node(rank).send(Rank(2), frame_of(5, 10));
+    EXPECT_THAT(net.engine(rank).begin_without_absent(), ElementsAre(WorkerId(2)));
+    net.node(rank).send(WorkerId(2), frame_of(5, 10));
   }
   seconds_pass(net, 60);
   EXPECT_THAT(net.node(0).gone, IsEmpty());
@@ -255,8 +255,8 @@ TEST(LinkReturning, AMemberThatComesLaterIsNews) {
   net.settle();
   take_all(net);
   EXPECT_TRUE(net.all_joined(2));
-  net.node(0).send(Rank(2), frame_of(6, 10));
-  net.node(2).send(Rank(0), frame_of(6, 10));
+  net.node(0).send(WorkerId(2), frame_of(6, 10));
+  net.node(2).send(WorkerId(0), frame_of(6, 10));
   net.settle();
   take_all(net);
   EXPECT_THAT(net.node(0).story[2], ElementsAre("back", "6"));
@@ -268,14 +268,14 @@ TEST(LinkReturning, AMemberThatComesLaterIsNews) {
 TEST(LinkReturning, OneWhoIsNotAwaitedMayBeRefused) {
   Net net(3, [](MemberOptions& options) {
     options.readmits = true;
-    if (options.self == Rank(2)) options.identity.layout.bytes[0] = 9;
+    if (options.self == WorkerId(2)) options.identity.layout.bytes[0] = 9;
   });
   net.settle();
-  const std::array awaited{Rank(0), Rank(1)};
+  const std::array awaited{WorkerId(0), WorkerId(1)};
   EXPECT_FALSE(net.engine(0).join_error(awaited));
   EXPECT_TRUE(net.engine(0).have_joined(awaited));
   ASSERT_TRUE(net.join_error(0));
-  EXPECT_EQ(net.join_error(0)->peer, Rank(2));
+  EXPECT_EQ(net.join_error(0)->peer, WorkerId(2));
 }
 
 // Three members under random cuts, deaths, restarts, slow owners and late heartbeats. The number of
@@ -290,7 +290,7 @@ struct Sweep {
   void send(int from, int to) {
     Net::Node& node = net.node(from);
     const auto number = sent[{node.process, to, static_cast<int>(node.known[to])}]++;
-    node.send(Rank(to), frame_of(static_cast<std::uint32_t>(node.process) << 16 | number, 50));
+    node.send(WorkerId(to), frame_of(static_cast<std::uint32_t>(node.process) << 16 | number, 50));
   }
   void step(const std::array<std::uint32_t, 4>& words, bool trouble) {
     const int from = static_cast<int>(words[0] % kMembers);
@@ -304,7 +304,7 @@ struct Sweep {
       if (words[2] % 256 == 1 || !trouble) net.start(from);
     } else if (words[2] % 64 == 2 && trouble) {
       send(from, to);
-    } else if (words[2] % 512 == 3 && trouble && net.at(Rank(from), Rank(to), stream).up) {
+    } else if (words[2] % 512 == 3 && trouble && net.at(WorkerId(from), WorkerId(to), stream).up) {
       net.set_up(from, to, stream, false);
       net.set_up(from, to, stream, true);
     } else if (words[2] % 128 == 4) {

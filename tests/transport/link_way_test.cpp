@@ -223,15 +223,15 @@ TEST(LinkWay, NoFrameIsLostOrDoubledWhenConnectionsAreReplaced) {
   ASSERT_TRUE(net.all_joined(0) && net.all_joined(1));
   constexpr std::uint32_t kFrames = 200;
   for (std::uint32_t i = 0; i < kFrames; ++i) {
-    net.node(0).send(Rank(1), frame_of(i, 100'000));
+    net.node(0).send(WorkerId(1), frame_of(i, 100'000));
     if (i % 7 == 3) {
       for (int k = 0; k < net.streams; ++k) {
         net.set_up(0, 1, k, k == 0);
-        net.at(Rank(0), Rank(1), k).news.clear();
+        net.at(WorkerId(0), WorkerId(1), k).news.clear();
       }
-      net.engine(0).rerouted(Rank(1), true, net.now);
-      net.engine(0).stream_up(Rank(1), 0, net.now);
-      EXPECT_FALSE(net.engine(0).signs(Rank(1)).down_since);
+      net.engine(0).rerouted(WorkerId(1), true, net.now);
+      net.engine(0).stream_up(WorkerId(1), 0, net.now);
+      EXPECT_FALSE(net.engine(0).signs(WorkerId(1)).down_since);
     }
     if (i % 3 == 0) net.settle();
     if (i % 5 == 0) net.node(1).take_all();
@@ -257,25 +257,25 @@ TEST(LinkWay, WhoIsHeardIsNotLostToADirectWayThatIsDead) {
   ASSERT_TRUE(net.all_joined(0) && net.all_joined(1));
   for (int k = 0; k < net.streams; ++k) {
     net.set_up(0, 1, k, false);
-    net.at(Rank(0), Rank(1), k).news.clear();
+    net.at(WorkerId(0), WorkerId(1), k).news.clear();
   }
-  net.engine(0).rerouted(Rank(1), false, net.now);
-  net.engine(0).stream_up(Rank(1), 0, net.now);
-  EXPECT_FALSE(net.engine(0).signs(Rank(1)).down_since);
+  net.engine(0).rerouted(WorkerId(1), false, net.now);
+  net.engine(0).stream_up(WorkerId(1), 0, net.now);
+  EXPECT_FALSE(net.engine(0).signs(WorkerId(1)).down_since);
   for (int s = 0; s < 30; ++s) net.pass(1s);
   EXPECT_TRUE(net.node(0).gone.empty()) << net.node(0).gone[1];
-  EXPECT_GE(net.now - net.engine(0).signs(Rank(1)).answered, 30s) << "which LinkWay looks at";
+  EXPECT_GE(net.now - net.engine(0).signs(WorkerId(1)).answered, 30s) << "which LinkWay looks at";
 }
 
 /// What answers is a port of this machine, whether or not the peer has the right key.
 TEST(LinkWay, AroundAHandshakeThatEndsIsTheRelaysTrouble) {
   Net net(2);
   net.settle();
-  net.engine(0).rerouted(Rank(1), true, net.now);
-  net.engine(0).handshake_failed(Rank(1), 0, HandshakeFault::kHungUp);
+  net.engine(0).rerouted(WorkerId(1), true, net.now);
+  net.engine(0).handshake_failed(WorkerId(1), 0, HandshakeFault::kHungUp);
   EXPECT_EQ(net.node(0).events.back().kind, LinkEvent::Kind::kRetried);
-  net.engine(0).rerouted(Rank(1), false, net.now);
-  net.engine(0).handshake_failed(Rank(1), 1, HandshakeFault::kHungUp);
+  net.engine(0).rerouted(WorkerId(1), false, net.now);
+  net.engine(0).handshake_failed(WorkerId(1), 1, HandshakeFault::kHungUp);
   EXPECT_EQ(net.node(0).events.back().kind, LinkEvent::Kind::kHandshakeFailed);
 }
 

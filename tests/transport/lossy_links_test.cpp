@@ -61,7 +61,7 @@ class LossyNet {
       due.reset();
       return;
     }
-    const Connection& connection = net_.at(Rank(from), Rank(to), stream);
+    const Connection& connection = net_.at(WorkerId(from), WorkerId(to), stream);
     if (!due) {
       const auto& queue = which == 1 ? connection.forward : connection.backward;
       const std::size_t bytes =
@@ -132,7 +132,8 @@ Story train(const Line& line, int rounds, const Net::Tweak& tweak) {
       for (int to = 0; to < kMembers; ++to) {
         for (int k = 0; from != to && k < kFramesOfRound; ++k) {
           const int number = round * kFramesOfRound + k;
-          net.node(from).send(Rank(to), frame_of(static_cast<std::uint32_t>(number), kFrameBytes));
+          net.node(from).send(WorkerId(to),
+                              frame_of(static_cast<std::uint32_t>(number), kFrameBytes));
         }
       }
     }

@@ -50,10 +50,10 @@ TEST(ArrivalGauge, TellsTheRateOfABurstWhateverElseIsOnTheLink) {
   const SyncId id{FragmentId(0), StepIndex(5)}, before{FragmentId(1), StepIndex(4)};
   TimePoint now{1h};
   for (int k = 0; k < 11; ++k) {  // 10 kB each, one every 10 ms, every other one of another round
-    gauge.took(Rank(1), k % 2 == 0 ? id : before, FrameKind::kContribution, 10'000, now);
+    gauge.took(WorkerId(1), k % 2 == 0 ? id : before, FrameKind::kContribution, 10'000, now);
     now += 10ms;
   }
-  gauge.took(Rank(2), id, FrameKind::kContribution, 10'000, now);  // one alone tells nothing
+  gauge.took(WorkerId(2), id, FrameKind::kContribution, 10'000, now);  // one alone tells nothing
   EXPECT_THAT(gauge.take(id), ElementsAre(0, 1'000'000, 0));
   EXPECT_THAT(gauge.take(id), ElementsAre(0, 0, 0)) << "once";
 }
@@ -62,7 +62,7 @@ TEST(ArrivalGauge, ResultsComeWhenTheyAreMadeAndTellNothing) {
   ArrivalGauge gauge(2, 1);
   const SyncId id{FragmentId(0), StepIndex(5)};
   for (int k = 0; k < 10; ++k) {
-    gauge.took(Rank(1), id, FrameKind::kResult, 100'000, TimePoint{k * 1s});
+    gauge.took(WorkerId(1), id, FrameKind::kResult, 100'000, TimePoint{k * 1s});
   }
   EXPECT_THAT(gauge.take(id), ElementsAre(0, 0));
 }
@@ -73,7 +73,7 @@ TEST(ArrivalGauge, FewFramesTellNothingAndAShortTimeTheLeast) {
     ArrivalGauge gauge(2, connections);
     TimePoint now{1h};
     for (int k = 0; k < frames; ++k, now += between) {
-      gauge.took(Rank(1), id, FrameKind::kContribution, 50'000, now);
+      gauge.took(WorkerId(1), id, FrameKind::kContribution, 50'000, now);
     }
     return gauge.take(id)[1];
   };
@@ -94,7 +94,7 @@ TEST(ArrivalGauge, OfARoundThatBeginsAgainThePauseDoesNotCount) {
       gauge.forget(id);
       now += 10s;
     }
-    gauge.took(Rank(1), id, FrameKind::kContribution, 50'000, now);
+    gauge.took(WorkerId(1), id, FrameKind::kContribution, 50'000, now);
   }
   EXPECT_EQ(gauge.take(id)[1], 1'000'000u);
 }
@@ -106,7 +106,7 @@ void report_lines(MeasuredShares& shares, const std::vector<std::uint64_t>& line
     for (std::size_t from = 0; from < lines.size(); ++from) {
       if (from != to) rates[from] = std::min(lines[from], lines[to]);
     }
-    shares.report(Rank(static_cast<int>(to)), rates);
+    shares.report(WorkerId(static_cast<int>(to)), rates);
   }
 }
 
@@ -154,7 +154,7 @@ TEST(MeasuredShares, LinksTooFastToTellAreNotTheSlowOnesTheirSitesHaveToo) {
         if (from == to) continue;
         rates[from] = to == 3 || from == 3 ? 12'500'000 : 400'000'000 | kAtLeast;
       }
-      shares.report(Rank(static_cast<int>(to)), rates);
+      shares.report(WorkerId(static_cast<int>(to)), rates);
     }
     (void)shares.after_commit(std::vector<bool>(4, true));
   }
@@ -172,7 +172,7 @@ TEST(MeasuredShares, WhatIsTheLeastMakesNoLinkSlower) {
       std::vector<std::uint64_t> rates(3, 100 | kAtLeast);
       rates[to] = 0;
       if (to != 0) rates[3 - to] = 1000;  // of the other of the last two
-      shares.report(Rank(static_cast<int>(to)), rates);
+      shares.report(WorkerId(static_cast<int>(to)), rates);
     }
     (void)shares.after_commit(all);
     EXPECT_FALSE(shares.take_move());
@@ -184,7 +184,7 @@ TEST(MeasuredShares, WhoMayOwnNothingStaysWithoutAndWhoseLinesAreUnknownHoldsAll
   MeasuredShares shares(4, first);
   std::vector<std::uint64_t> rates = {0, 100, 1000, 1000};
   for (int round = 0; round < 20; ++round) {
-    shares.report(Rank(0), rates);
+    shares.report(WorkerId(0), rates);
     EXPECT_EQ(shares.after_commit(std::vector<bool>(4, true)), first);
   }
   for (int round = 0; round < 20; ++round) {
@@ -259,7 +259,7 @@ Rounds run_rounds(int count, SimulationOptions options, std::size_t values = kVa
       const Ticket ticket = context.exchange.begin(own);
       auto reduced = context.exchange.wait(ticket, 1h);
       ASSERT_TRUE(reduced.has_value()) << reduced.error().what;
-      if (context.rank == Rank(0)) {
+      if (context.rank == WorkerId(0)) {
         rounds.seconds.push_back(
             std::chrono::duration<double>(context.runtime.clock().now() - begin).count());
         rounds.values.push_back(digest_of(reduced->values));
@@ -322,14 +322,15 @@ TEST(MeasuredSharesInVirtualTime, FollowALineThatFallsToATenthAndComesBack) {
 TEST(MeasuredSharesInVirtualTime, AMemberMayDieWhileTheyMove) {
   const std::vector<DirectedLink> links = links_of({{}, {}, {20'000'000}, {}});
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
-  const Digest128 of_four = digest_of(
-      naive_mean(*codec, {Rank(0), Rank(1), Rank(2), Rank(3)}, kValues, ReductionKind::kReduce));
-  const Digest128 of_the_others =
-      digest_of(naive_mean(*codec, {Rank(0), Rank(1), Rank(2)}, kValues, ReductionKind::kReduce));
+  const Digest128 of_four =
+      digest_of(naive_mean(*codec, {WorkerId(0), WorkerId(1), WorkerId(2), WorkerId(3)}, kValues,
+                           ReductionKind::kReduce));
+  const Digest128 of_the_others = digest_of(
+      naive_mean(*codec, {WorkerId(0), WorkerId(1), WorkerId(2)}, kValues, ReductionKind::kReduce));
   for (int moment = 0; moment < 12; ++moment) {
     SimulationOptions options{.links = links, .exchange = measured()};
     options.exchange.elastic = true;
-    options.network.faults.crashes = {{Rank(3), TimePoint{1s + moment * 110ms}}};
+    options.network.faults.crashes = {{WorkerId(3), TimePoint{1s + moment * 110ms}}};
     const Rounds rounds = run_rounds(14, options);
     ASSERT_EQ(rounds.values.size(), 14u);
     int of_all = 0, of_three = 0;

@@ -26,7 +26,7 @@ using ::testing::HasSubstr;
 constexpr std::size_t kValues = 50'000;
 
 Contribution contribution(int member, const SyncId& id) {
-  return contribution_of(make_codec("fp32"), Rank(member), kValues, id, ReductionKind::kReduce);
+  return contribution_of(make_codec("fp32"), WorkerId(member), kValues, id, ReductionKind::kReduce);
 }
 
 /// The same frame with another payload.
@@ -101,7 +101,8 @@ TEST(MovingShares, WhatIsMeasuredLeavesTheTimeUntilANewEpochOut) {
   };
   const SyncId id{FragmentId(0), StepIndex(1)};
   for (int m = 0; m < 3; ++m) {
-    net.begin(m, contribution_of(make_codec("fp32"), Rank(m), kMany, id, ReductionKind::kReduce));
+    net.begin(m,
+              contribution_of(make_codec("fp32"), WorkerId(m), kMany, id, ReductionKind::kReduce));
   }
   while (net.now() < TimePoint{200ms}) ASSERT_TRUE(net.advance());
   net.kill(2, 10s);
@@ -123,8 +124,8 @@ std::vector<std::uint32_t> told_by(ExchangeEngine& hub, const SyncId& id) {
   payload.insert(payload.end(), rates.begin(), rates.end());
   Outbox out;
   for (int m = 0; m < 3; ++m) {
-    hub.hub().stands(Rank(m), TimePoint{}, out);
-    hub.receive(Rank(m), make_frame({.kind = FrameKind::kDone, .id = id}, payload), TimePoint{},
+    hub.hub().stands(WorkerId(m), TimePoint{}, out);
+    hub.receive(WorkerId(m), make_frame({.kind = FrameKind::kDone, .id = id}, payload), TimePoint{},
                 out);
   }
   const Frame last = parse_frame(*out.back().frame).value();
@@ -133,7 +134,7 @@ std::vector<std::uint32_t> told_by(ExchangeEngine& hub, const SyncId& id) {
 }
 
 TEST(MovingShares, AHubGoesOnWithThoseOfTheLastCommitAndForgetsThemWithTheRun) {
-  ExchangeEngine hub({.self = Rank(3),
+  ExchangeEngine hub({.self = WorkerId(3),
                       .members = 3,
                       .exchange = {.elastic = true, .hub = true, .moves_shares = true}});
   const auto record = [](int fragment, int sent, std::vector<std::uint32_t> shares) {

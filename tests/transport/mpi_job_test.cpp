@@ -40,12 +40,12 @@ TEST(SplitMpiJob, GivesSitesTheirRanksAndTheirFirstsATransport) {
   if (first && site == 1) transport = make_mpi_transport(runtime, kLong);
   if (first) {
     EXPECT_EQ(transport->size(), 2);
-    EXPECT_EQ(transport->self(), Rank(site));
-    transport->send(Rank(1 - site), std::make_shared<const std::vector<std::byte>>(
-                                        1, static_cast<std::byte>(self)));
+    EXPECT_EQ(transport->self(), WorkerId(site));
+    transport->send(WorkerId(1 - site), std::make_shared<const std::vector<std::byte>>(
+                                            1, static_cast<std::byte>(self)));
     const auto frame = transport->receive(runtime.clock().now() + kLong);
     ASSERT_TRUE(frame.has_value());
-    EXPECT_EQ(frame->from, Rank(1 - site));
+    EXPECT_EQ(frame->from, WorkerId(1 - site));
     ASSERT_EQ(frame->bytes->size(), 1U);
     EXPECT_EQ((*frame->bytes)[0], static_cast<std::byte>(2 - self));
   }

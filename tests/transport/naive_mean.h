@@ -18,8 +18,8 @@
 namespace isthmus::testing_support {
 
 /// What member `rank` puts in: the first n of its values, which are drawn once a thread.
-inline std::vector<float> test_vector(Rank rank, std::size_t n) {
-  thread_local std::map<Rank, std::vector<float>> drawn;
+inline std::vector<float> test_vector(WorkerId rank, std::size_t n) {
+  thread_local std::map<WorkerId, std::vector<float>> drawn;
   std::vector<float>& x = drawn[rank];
   const Rng rng{static_cast<std::uint64_t>(rank.value()), Stream::kTestData};
   while (x.size() < n) {
@@ -30,7 +30,7 @@ inline std::vector<float> test_vector(Rank rank, std::size_t n) {
   return {x.begin(), x.begin() + static_cast<std::ptrdiff_t>(n)};
 }
 
-inline Contribution contribution_of(const std::shared_ptr<const Codec>& codec, Rank rank,
+inline Contribution contribution_of(const std::shared_ptr<const Codec>& codec, WorkerId rank,
                                     std::size_t n, SyncId id, ReductionKind kind) {
   return {.id = id,
           .encoded = encode(*codec, test_vector(rank, n),
@@ -50,7 +50,7 @@ inline std::vector<float> through(const Codec& codec, const std::vector<float>& 
 
 /// The contributors' mean; of a collect, their decoded vectors one after another. `id` matters to
 /// codecs that draw random bits only. `weights`: of the contributors; empty: equal ones.
-inline std::vector<float> naive_mean(const Codec& codec, const std::vector<Rank>& contributors,
+inline std::vector<float> naive_mean(const Codec& codec, const std::vector<WorkerId>& contributors,
                                      std::size_t n, ReductionKind kind,
                                      const SyncId& id = {FragmentId(0), StepIndex(0)},
                                      const std::vector<double>& weights = {}) {
@@ -60,7 +60,7 @@ inline std::vector<float> naive_mean(const Codec& codec, const std::vector<Rank>
       std::ranges::adjacent_find(weights, std::ranges::not_equal_to{}) == weights.end();
   double total = 0;
   for (std::size_t k = 0; k < contributors.size(); ++k) {
-    const Rank m = contributors[k];
+    const WorkerId m = contributors[k];
     const double weight = equal ? 1.0 : weights[k];
     total += weight;
     const std::vector<float> x =
@@ -83,22 +83,22 @@ inline std::vector<float> naive_mean(const Codec& codec, const std::vector<Rank>
 inline std::vector<float> naive_mean(const Codec& codec, int members, std::size_t n,
                                      ReductionKind kind,
                                      const SyncId& id = {FragmentId(0), StepIndex(0)}) {
-  std::vector<Rank> all;
-  for (int m = 0; m < members; ++m) all.push_back(Rank(m));
+  std::vector<WorkerId> all;
+  for (int m = 0; m < members; ++m) all.push_back(WorkerId(m));
   return naive_mean(codec, all, n, kind, id);
 }
 
 /// ... in two levels: the mean of each group's mean, that encoded once more. group_of: by member.
 /// Weights of 1. `present`: who takes part, contributors and others, whose weight is 0.
 inline std::vector<float> naive_mean_of_present(const Codec& codec,
-                                                const std::vector<Rank>& contributors,
+                                                const std::vector<WorkerId>& contributors,
                                                 const std::vector<std::uint32_t>& group_of,
-                                                std::size_t n, const std::vector<Rank>& present,
+                                                std::size_t n, const std::vector<WorkerId>& present,
                                                 const SyncId& id = {FragmentId(0), StepIndex(0)}) {
-  std::vector<std::vector<Rank>> groups;
+  std::vector<std::vector<WorkerId>> groups;
   bool pairs = false;
-  for (const Rank m : present) {
-    const auto same = [&](const std::vector<Rank>& group) {
+  for (const WorkerId m : present) {
+    const auto same = [&](const std::vector<WorkerId>& group) {
       return group_of[static_cast<std::size_t>(group.front().value())] ==
              group_of[static_cast<std::size_t>(m.value())];
     };
@@ -113,9 +113,9 @@ inline std::vector<float> naive_mean_of_present(const Codec& codec,
   if (groups.size() < 2 || !pairs) {
     return naive_mean(codec, contributors, n, ReductionKind::kReduce, id);
   }
-  std::vector<std::vector<Rank>> giving;
-  for (std::vector<Rank> group : groups) {
-    std::erase_if(group, [&](Rank m) { return std::ranges::count(contributors, m) == 0; });
+  std::vector<std::vector<WorkerId>> giving;
+  for (std::vector<WorkerId> group : groups) {
+    std::erase_if(group, [&](WorkerId m) { return std::ranges::count(contributors, m) == 0; });
     giving.push_back(group);
   }
   std::vector<std::size_t> sizes;
@@ -144,7 +144,7 @@ inline std::vector<float> naive_mean_of_present(const Codec& codec,
 
 /// ... where all who take part contribute.
 inline std::vector<float> naive_mean_in_groups(const Codec& codec,
-                                               const std::vector<Rank>& contributors,
+                                               const std::vector<WorkerId>& contributors,
                                                const std::vector<std::uint32_t>& group_of,
                                                std::size_t n,
                                                const SyncId& id = {FragmentId(0), StepIndex(0)}) {

@@ -42,7 +42,7 @@ TEST(RunKey, IsThatOfTheContributionsAndOfTheMeans) {
       mine.encoded = encode(*codec, std::vector<float>(4096, 1.0f), context.exchange.key(id));
       const auto mean = context.exchange.wait(context.exchange.begin(std::move(mine)), 60s);
       ASSERT_TRUE(mean.has_value());
-      if (context.rank != Rank(0)) return;
+      if (context.rank != WorkerId(0)) return;
       for (std::size_t i = 0; i < 4096; ++i) {
         if (mean->values[i] != 0) places[run_key == 0 ? 0 : 1].push_back(i);
       }
@@ -146,12 +146,12 @@ TEST(PeerExchange, WeightZeroTakesWithoutGiving) {
     run_in_process(3, [&](WorkerContext& context) {
       Contribution mine =
           contribution_of(codec, context.rank, 30000, {FragmentId(0), StepIndex(1)}, kind);
-      mine.weight = context.rank == Rank(1) ? 0 : 2;
+      mine.weight = context.rank == WorkerId(1) ? 0 : 2;
       const auto result = context.exchange.wait(context.exchange.begin(std::move(mine)), 60s);
       ASSERT_TRUE(result.has_value()) << result.error().what;
-      EXPECT_EQ(result->contributors, (std::vector<Rank>{Rank(0), Rank(2)}));
-      const std::vector<float> a = test_vector(Rank(0), 30000);
-      const std::vector<float> c = test_vector(Rank(2), 30000);
+      EXPECT_EQ(result->contributors, (std::vector<WorkerId>{WorkerId(0), WorkerId(2)}));
+      const std::vector<float> a = test_vector(WorkerId(0), 30000);
+      const std::vector<float> c = test_vector(WorkerId(2), 30000);
       for (std::size_t i = 0; i < a.size(); i += 1000) {
         EXPECT_EQ(result->values[i], (a[i] + c[i]) / 2);
       }
@@ -161,7 +161,7 @@ TEST(PeerExchange, WeightZeroTakesWithoutGiving) {
 
 // Bytes that are no vector: each member's own, in member order, without those of weight 0.
 TEST(PeerExchange, CollectHandsOutEveryContributorsBytesUnreduced) {
-  const auto bytes_of = [](Rank rank, std::size_t n) {
+  const auto bytes_of = [](WorkerId rank, std::size_t n) {
     std::vector<std::byte> bytes(n);
     for (std::size_t i = 0; i < n; ++i) {
       bytes[i] = static_cast<std::byte>(i * 7 + static_cast<std::size_t>(rank.value()) * 31);
@@ -171,7 +171,7 @@ TEST(PeerExchange, CollectHandsOutEveryContributorsBytesUnreduced) {
   for (const std::size_t n :
        {std::size_t{0}, std::size_t{1}, std::size_t{3}, std::size_t{1500000}}) {
     run_in_process(4, [&](WorkerContext& context) {
-      const double weight = context.rank == Rank(2) && n > 0 ? 0 : 1;
+      const double weight = context.rank == WorkerId(2) && n > 0 ? 0 : 1;
       const auto result =
           context.exchange.wait(context.exchange.begin({.id = {FragmentId(0), StepIndex(1)},
                                                         .encoded = {n, bytes_of(context.rank, n)},
@@ -214,7 +214,7 @@ TEST(PeerExchange, UncommittedRoundsAreCoveredByTheNextThatCommits) {
 TEST(PeerExchange, PatienceEndsWithWhoIsMissing) {
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
   run_in_process(3, [&](WorkerContext& context) {
-    if (context.rank == Rank(2)) {
+    if (context.rank == WorkerId(2)) {
       return;  // leaves in order without ever contributing
     }
     const Ticket ticket = context.exchange.begin(contribution_of(
@@ -234,13 +234,13 @@ TEST(PeerExchange, WhoIsWaitedForTooLongIsLeftOut) {
   std::atomic<int> through = 0;
   run_in_process(3, PeerExchangeOptions{.elastic = true, .straggler = 50ms},
                  [&](WorkerContext& context) {
-                   if (context.rank == Rank(2)) {
+                   if (context.rank == WorkerId(2)) {
                      for (int seen = 0; (seen = through) < 2;) through.wait(seen);
                    }
                    const Ticket ticket = context.exchange.begin(
                        contribution_of(codec, context.rank, 30000, id, ReductionKind::kReduce));
                    const auto result = context.exchange.wait(ticket, 60s);
-                   if (context.rank == Rank(2)) {
+                   if (context.rank == WorkerId(2)) {
                      EXPECT_EQ(result.error().kind, ExchangeError::Kind::kEvicted);
                      return;
                    }
@@ -257,8 +257,8 @@ TEST(PeerExchange, WhoIsWaitedForIsAskedAgainAndAgain) {
   const auto ends = make_in_process_transports(runtime, 2);
   PeerExchange exchange(*ends[0], runtime, {.retry_interval = kNothingIsLost, .asks_after = 100ms});
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
-  const Ticket ticket = exchange.begin(
-      contribution_of(codec, Rank(0), 4096, {FragmentId(0), StepIndex(1)}, ReductionKind::kReduce));
+  const Ticket ticket = exchange.begin(contribution_of(
+      codec, WorkerId(0), 4096, {FragmentId(0), StepIndex(1)}, ReductionKind::kReduce));
   EXPECT_FALSE(exchange.wait(ticket, 350ms));
   int probes = 0;
   while (const auto received = ends[1]->receive(runtime.clock().now())) {
@@ -273,7 +273,7 @@ TEST(PeerExchange, ALostPeerEndsTheWaitAndTheCauseIsWhatTheCallerSees) {
   std::atomic<int> lost = 0;
   const auto run = [&] {
     run_in_process(4, [&](WorkerContext& context) {
-      if (context.rank == Rank(1)) {
+      if (context.rank == WorkerId(1)) {
         throw std::runtime_error("disk on fire");
       }
       const Ticket ticket = context.exchange.begin(contribution_of(
@@ -281,7 +281,7 @@ TEST(PeerExchange, ALostPeerEndsTheWaitAndTheCauseIsWhatTheCallerSees) {
       const auto result = context.exchange.wait(ticket, 60s);
       ASSERT_FALSE(result.has_value());
       EXPECT_EQ(result.error().kind, ExchangeError::Kind::kPeerLost);
-      EXPECT_EQ(result.error().peer, Rank(1));
+      EXPECT_EQ(result.error().peer, WorkerId(1));
       ++lost;
     });
   };
@@ -303,7 +303,7 @@ TEST(PeerExchange, UnlikeConfigurationsAreNamed) {
   const std::shared_ptr<const Codec> bf16 = make_codec("bf16");
   run_in_process(2, [&](WorkerContext& context) {
     const Ticket ticket = context.exchange.begin(
-        contribution_of(context.rank == Rank(0) ? fp32 : bf16, context.rank, 100,
+        contribution_of(context.rank == WorkerId(0) ? fp32 : bf16, context.rank, 100,
                         {FragmentId(0), StepIndex(1)}, ReductionKind::kGather));
     const auto result = context.exchange.wait(ticket, 60s);
     ASSERT_FALSE(result.has_value());

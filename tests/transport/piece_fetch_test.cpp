@@ -62,7 +62,7 @@ TEST(PieceFetch, WhatIsPutNeedsNotBeAskedFor) {
   const std::vector<std::byte> state = random_bytes(5, 300'000);
   const std::vector<std::uint64_t> borders = {100'000, 200'000};
   const PieceTable table = cut_pieces(state, borders);
-  PieceFetch fetch(table, Rank(0));
+  PieceFetch fetch(table, WorkerId(0));
   const auto piece = [&](std::size_t k) {
     return std::span(state).subspan(table[k].offset, table[k].bytes);
   };
@@ -76,7 +76,7 @@ TEST(PieceFetch, WhatIsPutNeedsNotBeAskedFor) {
   const auto asked = fetch.ask(TimePoint(1s));
   ASSERT_EQ(asked.size(), 1u);
   EXPECT_EQ(asked[0].offset, 100'000u);
-  fetch.take(Rank(0), asked[0].offset, piece(1), TimePoint(2s));
+  fetch.take(WorkerId(0), asked[0].offset, piece(1), TimePoint(2s));
   EXPECT_THAT(fetch.given(), ElementsAre(1));
   ASSERT_TRUE(fetch.complete());
   EXPECT_EQ(fetch.take_state(), state);
@@ -107,11 +107,14 @@ struct Kind {
 /// A joiner and its sources in virtual time. Each source answers in order, at its own rate.
 struct World {
   explicit World(std::vector<std::byte> donor_state, std::vector<std::uint64_t> borders)
-      : state(std::move(donor_state)), table(cut_pieces(state, borders)), fetch(table, Rank(0)) {}
+      : state(std::move(donor_state)),
+        table(cut_pieces(state, borders)),
+        fetch(table, WorkerId(0)) {}
 
   void source(int rank, const Kind& kind, std::vector<bool> holds = {}) {
     kinds[rank] = kind;
-    if (rank != 0) fetch.add(Rank(rank), holds.empty() ? std::vector(table.size(), true) : holds);
+    if (rank != 0)
+      fetch.add(WorkerId(rank), holds.empty() ? std::vector(table.size(), true) : holds);
   }
 
   void ask() {
@@ -137,7 +140,7 @@ struct World {
       now = arrivals.empty() ? tick : std::min(tick, arrivals.begin()->first);
       if (now == tick) tick += 200ms;
       for (const auto& [rank, kind] : kinds) {
-        if (now - TimePoint{} >= kind.dies && dead.insert(rank).second) fetch.lose(Rank(rank));
+        if (now - TimePoint{} >= kind.dies && dead.insert(rank).second) fetch.lose(WorkerId(rank));
       }
       while (!arrivals.empty() && arrivals.begin()->first <= now) {
         const PieceFetch::Ask each = arrivals.begin()->second;
@@ -158,7 +161,7 @@ struct World {
   }
   PieceFetch::Source told(int rank) const {
     for (const PieceFetch::Source& each : fetch.sources()) {
-      if (each.rank == Rank(rank)) return each;
+      if (each.rank == WorkerId(rank)) return each;
     }
     return {};
   }
@@ -270,9 +273,9 @@ TEST(PieceFetch, EndsWithADonorThatGoesOrLies) {
 TEST(PieceFetch, WhatWasNotAskedForIsLeftAside) {
   World all = world(6, 3'000'000);
   const std::vector<std::byte> bytes(1000, std::byte{7});
-  all.fetch.take(Rank(0), 0, bytes, all.now);
-  all.fetch.take(Rank(9), 0, bytes, all.now);
-  all.fetch.take(Rank(0), 1ULL << 60, bytes, all.now);
+  all.fetch.take(WorkerId(0), 0, bytes, all.now);
+  all.fetch.take(WorkerId(9), 0, bytes, all.now);
+  all.fetch.take(WorkerId(0), 1ULL << 60, bytes, all.now);
   EXPECT_EQ(all.fetch.bytes_here(), 0u);
   all.source(0, {});
   ASSERT_TRUE(all.run(100s));

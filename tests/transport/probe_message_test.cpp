@@ -39,7 +39,7 @@ DirectionMeasurement some_direction() {
 
 std::vector<ProbeMessage> all_kinds() {
   PairMeasurement pair{
-      .a = Rank(0), .b = Rank(2), .echo = some_echo(), .up = some_direction(), .down = {}};
+      .a = WorkerId(0), .b = WorkerId(2), .echo = some_echo(), .up = some_direction(), .down = {}};
   pair.down.bits_per_s = 1;
   return {ProbeHello{.budget = milliseconds(3000), .streams = 16, .name = "east"},
           ProbePing{.pair = 1, .number = 7},

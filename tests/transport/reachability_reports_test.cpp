@@ -18,18 +18,18 @@ using ::testing::UnorderedElementsAre;
 
 class ReachabilityReportsOf : public ::testing::Test {
  protected:
-  void note(int from, int to) { rifts_.note(Rank(from), Rank(to), "stalled", now_); }
+  void note(int from, int to) { rifts_.note(WorkerId(from), WorkerId(to), "stalled", now_); }
   /// Who goes when what was reported is due, and no sooner.
   std::vector<int> gone() {
-    std::set<Rank> live;
+    std::set<WorkerId> live;
     for (int m = 0; m < 6; ++m) {
-      if (!out_.contains(m)) live.insert(Rank(m));
+      if (!out_.contains(m)) live.insert(WorkerId(m));
     }
     now_ = rifts_.due() - 1ms;
-    EXPECT_THAT(rifts_.settle(now_, Rank(0), live), IsEmpty());
+    EXPECT_THAT(rifts_.settle(now_, WorkerId(0), live), IsEmpty());
     now_ += 1ms;
     std::vector<int> who;
-    for (const ReachabilityReports::Gone& each : rifts_.settle(now_, Rank(0), live)) {
+    for (const ReachabilityReports::Gone& each : rifts_.settle(now_, WorkerId(0), live)) {
       who.push_back(each.who.value());
       out_.insert(each.who.value());
     }
@@ -43,10 +43,10 @@ class ReachabilityReportsOf : public ::testing::Test {
 
 TEST_F(ReachabilityReportsOf, OnePairLosesWhoseValuesVanish) {
   note(2, 1);
-  EXPECT_TRUE(rifts_.open(Rank(2), Rank(1)));
-  EXPECT_FALSE(rifts_.open(Rank(1), Rank(2)));
+  EXPECT_TRUE(rifts_.open(WorkerId(2), WorkerId(1)));
+  EXPECT_FALSE(rifts_.open(WorkerId(1), WorkerId(2)));
   EXPECT_THAT(gone(), ElementsAre(2));
-  EXPECT_FALSE(rifts_.open(Rank(2), Rank(1)));
+  EXPECT_FALSE(rifts_.open(WorkerId(2), WorkerId(1)));
 }
 
 TEST_F(ReachabilityReportsOf, SeveralPairsLoseWhomTheyHaveInCommon) {
@@ -104,17 +104,17 @@ TEST_F(ReachabilityReportsOf, TheCoordinatorStaysWhereItReachesSomebody) {
 TEST_F(ReachabilityReportsOf, WhatWasReportedOfAProcessIsNotHeldAgainstTheNext) {
   note(2, 1);
   note(3, 4);
-  rifts_.gone(Rank(2));
-  EXPECT_FALSE(rifts_.open(Rank(2), Rank(1)));
+  rifts_.gone(WorkerId(2));
+  EXPECT_FALSE(rifts_.open(WorkerId(2), WorkerId(1)));
   EXPECT_THAT(gone(), ElementsAre(3));
 }
 
 TEST_F(ReachabilityReportsOf, AReportSaidAgainIsOneInTheWordsOfWhoKnows) {
-  rifts_.note(Rank(2), Rank(1), "", now_);
+  rifts_.note(WorkerId(2), WorkerId(1), "", now_);
   now_ += 1s;
   note(2, 1);
   EXPECT_EQ(rifts_.due(), TimePoint{} + ReachabilityReports::kGather);
-  EXPECT_EQ(rifts_.settle(rifts_.due(), Rank(0), {Rank(1), Rank(2)}).at(0).why,
+  EXPECT_EQ(rifts_.settle(rifts_.due(), WorkerId(0), {WorkerId(1), WorkerId(2)}).at(0).why,
             "its values do not get through to worker 1: stalled");
 }
 

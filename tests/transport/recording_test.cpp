@@ -82,7 +82,7 @@ class SlowDisk final : public Storage {
 };
 
 RecordingHead head_of(int self) {
-  return {.self = Rank(self), .started_ms = 1'763'900'000'000, .names = {"east", "west"}};
+  return {.self = WorkerId(self), .started_ms = 1'763'900'000'000, .names = {"east", "west"}};
 }
 
 FrameBytes some_frame(std::uint32_t part, std::size_t payload = 10) {
@@ -117,9 +117,9 @@ TEST_F(RecordingTest, HoldsWhatFramesSayOfThemselves) {
     FrameRecorder recorder(storage_, runtime_, {.file = file_, .head = head_of(0)});
     const TimePoint opened = runtime_.clock().now();
     earliest = runtime_.clock().now() - opened;
-    recorder.record(FrameEvent::kLeft, Rank(1), 3, *frame);
+    recorder.record(FrameEvent::kLeft, WorkerId(1), 3, *frame);
     latest = runtime_.clock().now() - before;
-    recorder.record(FrameEvent::kTaken, Rank(1), -1, std::vector<std::byte>(200));  // no frame
+    recorder.record(FrameEvent::kTaken, WorkerId(1), -1, std::vector<std::byte>(200));  // no frame
   }
   const Recording recording = read_back(file_);
   EXPECT_EQ(recording.head, head_of(0));
@@ -129,7 +129,7 @@ TEST_F(RecordingTest, HoldsWhatFramesSayOfThemselves) {
   EXPECT_LE(record.time_ns, latest.count());
   EXPECT_EQ(record.event, FrameEvent::kLeft);
   EXPECT_EQ(record.stream, 3);
-  EXPECT_EQ(record.peer, Rank(1));
+  EXPECT_EQ(record.peer, WorkerId(1));
   EXPECT_EQ(record.kind, FrameKind::kContribution);
   EXPECT_EQ(record.epoch, 3u);
   EXPECT_EQ(record.id, (SyncId{FragmentId(2), StepIndex(70)}));
@@ -145,7 +145,7 @@ TEST_F(RecordingTest, KeepsTheLastRecordsWithinItsLimit) {
     FrameRecorder recorder(storage_, runtime_,
                            {.file = file_, .head = head_of(0), .limit = kLimit});
     for (std::uint32_t i = 0; i < kFrames; ++i) {
-      recorder.record(FrameEvent::kQueued, Rank(1), -1, *some_frame(i));
+      recorder.record(FrameEvent::kQueued, WorkerId(1), -1, *some_frame(i));
     }
   }
   const std::filesystem::path older = older_recording(file_);
@@ -163,8 +163,8 @@ TEST_F(RecordingTest, OneThatIsThereIsKeptAndAnotherFileIsLeftAlone) {
   for (int run = 0; run < 2; ++run) {
     FrameRecorder recorder(storage_, runtime_, {.file = file_, .head = head_of(run)});
   }
-  EXPECT_EQ(read_back(older_recording(file_)).head.self, Rank(0));
-  EXPECT_EQ(read_back(file_).head.self, Rank(1));
+  EXPECT_EQ(read_back(older_recording(file_)).head.self, WorkerId(0));
+  EXPECT_EQ(read_back(file_).head.self, WorkerId(1));
   // Nor is one left alone that would be replaced only when the file is half full.
   const std::filesystem::path notes = folder_.path() / "notes.txt";
   const std::filesystem::path notes_old = folder_.path() / "west.frames.old";
@@ -192,7 +192,7 @@ TEST_F(RecordingTest, OfASlowDiskOnlyTheFileKnows) {
         disk, runtime_,
         {.file = file_, .head = head_of(0), .most_waiting = 1000 * kFrameRecordBytes});
     for (std::uint32_t i = 0; i < kFrames; ++i) {  // would hang
-      recorder.record(FrameEvent::kQueued, Rank(1), -1, *some_frame(i));
+      recorder.record(FrameEvent::kQueued, WorkerId(1), -1, *some_frame(i));
     }
     disk.open();
   }
@@ -210,7 +210,7 @@ TEST_F(RecordingTest, OfAFullDiskTheBeginningIsThere) {
   {
     FrameRecorder recorder(disk, runtime_, {.file = file_, .head = head_of(0)});
     for (std::uint32_t i = 0; i < 20'000; ++i) {
-      recorder.record(FrameEvent::kQueued, Rank(1), -1, *some_frame(i));
+      recorder.record(FrameEvent::kQueued, WorkerId(1), -1, *some_frame(i));
     }
   }
   const Recording recording = read_back(file_);
@@ -222,7 +222,7 @@ TEST_F(RecordingTest, OfADamagedOneWhatIsWholeIsThere) {
   {
     FrameRecorder recorder(storage_, runtime_, {.file = file_, .head = head_of(0)});
     for (std::uint32_t i = 0; i < 5; ++i) {
-      recorder.record(FrameEvent::kQueued, Rank(1), -1, *some_frame(i));
+      recorder.record(FrameEvent::kQueued, WorkerId(1), -1, *some_frame(i));
     }
   }
   const std::vector<std::byte> bytes = storage_.read(file_);
@@ -262,20 +262,20 @@ TEST_F(RecordingTest, ChangesNoBitAndMissesNoFrame) {
     PeerExchange first(recorded, runtime);
     PeerExchange second(*transports[1], runtime);
     auto other = runtime.spawn("second", [&] {
-      const Ticket ticket = second.begin(
-          testing_support::contribution_of(codec, Rank(1), 300'000, id, ReductionKind::kReduce));
+      const Ticket ticket = second.begin(testing_support::contribution_of(
+          codec, WorkerId(1), 300'000, id, ReductionKind::kReduce));
       values[1] = second.wait(ticket, 1min)->values;
       second.leave(1min);
     });
     const Ticket ticket = first.begin(
-        testing_support::contribution_of(codec, Rank(0), 300'000, id, ReductionKind::kReduce));
+        testing_support::contribution_of(codec, WorkerId(0), 300'000, id, ReductionKind::kReduce));
     values[0] = first.wait(ticket, 1min)->values;
     first.leave(1min);
     other->join();
     sent = first.bytes();
   }
   EXPECT_EQ(values[0], values[1]);
-  EXPECT_EQ(values[0], testing_support::naive_mean(*codec, {Rank(0), Rank(1)}, 300'000,
+  EXPECT_EQ(values[0], testing_support::naive_mean(*codec, {WorkerId(0), WorkerId(1)}, 300'000,
                                                    ReductionKind::kReduce));
   std::uint64_t queued = 0;
   for (const FrameRecord& record : read_back(file_).records) {
@@ -289,14 +289,15 @@ TEST(RecordedLinks, TellWhichConnectionCarriedAFrameAndHowOften) {
   using Line = std::tuple<bool, int, std::uint32_t>;
   std::vector<Line> of_0, of_1;
   link_test::Net net(2, [&](MemberOptions& options) {
-    std::vector<Line>& lines = options.self == Rank(0) ? of_0 : of_1;
+    std::vector<Line>& lines = options.self == WorkerId(0) ? of_0 : of_1;
     options.streams = 1;
-    options.on_carried = [&lines](bool leaves, Rank, int stream, std::span<const std::byte> frame) {
+    options.on_carried = [&lines](bool leaves, WorkerId, int stream,
+                                  std::span<const std::byte> frame) {
       lines.emplace_back(leaves, stream, std::to_integer<std::uint32_t>(frame[0]));
     };
   });
   net.settle();
-  net.engine(0).submit(Rank(1), link_test::frame_of(7, 100));
+  net.engine(0).submit(WorkerId(1), link_test::frame_of(7, 100));
   net.set_up(0, 1, 0, false);
   net.set_up(0, 1, 0, true);
   net.settle();

@@ -47,7 +47,7 @@ class Client {
   void ask(RelayVerb verb, int to, const Digest128& token = {}) {
     RelayRequest request{.verb = verb,
                          .from = options_.self,
-                         .to = Rank(to),
+                         .to = WorkerId(to),
                          .run = options_.identity.run,
                          .token = token};
     if (options_.keys) {

@@ -18,7 +18,7 @@ class RelayKeysTest : public ::testing::Test {
  protected:
   [[nodiscard]] MemberOptions options(int self) const {
     MemberOptions made{
-        .self = Rank(self), .members = 3, .streams = 2, .relayed = {Rank(1), Rank(2)}};
+        .self = WorkerId(self), .members = 3, .streams = 2, .relayed = {WorkerId(1), WorkerId(2)}};
     made.identity.run = xxh3_128(std::as_bytes(std::span("run", 3)));
     made.keys = keys[static_cast<std::size_t>(self)];
     for (const LinkKeys& each : keys) made.member_keys.push_back(each.public_key);
@@ -119,11 +119,12 @@ TEST_F(RelayKeysTest, WhoIsToldTheRelaysKeyIsReachedByWayOfIt) {
   waits.member_keys[0].clear();
   const auto said = std::make_shared<ToldKeys>(runtime);
   Relay relay(runtime, options(0), "127.0.0.1", 0);
-  RelayedLinks links(runtime, waits,
-                     {.relays = {{.member = Rank(0), .host = "127.0.0.1", .port = relay.port()}},
-                      .hidden = {Rank(1), Rank(2)},
-                      .own_port = 1},
-                     said);
+  RelayedLinks links(
+      runtime, waits,
+      {.relays = {{.member = WorkerId(0), .host = "127.0.0.1", .port = relay.port()}},
+       .hidden = {WorkerId(1), WorkerId(2)},
+       .own_port = 1},
+      said);
   const auto until = [&](const std::function<bool()>& holds) {
     const TimePoint end = runtime.clock().now() + 1min;
     while (!holds() && runtime.clock().now() < end)
@@ -131,10 +132,11 @@ TEST_F(RelayKeysTest, WhoIsToldTheRelaysKeyIsReachedByWayOfIt) {
     return holds();
   };
   EXPECT_TRUE(until([&] {
-    return links.trouble(Rank(1)).find("which key the relay's site has") != std::string::npos;
-  })) << links.trouble(Rank(1));
+    return links.trouble(WorkerId(1)).find("which key the relay's site has") != std::string::npos;
+  })) << links.trouble(WorkerId(1));
   said->set(options(1).member_keys);
-  EXPECT_TRUE(until([&] { return links.trouble(Rank(1)).empty(); })) << links.trouble(Rank(1));
+  EXPECT_TRUE(until([&] { return links.trouble(WorkerId(1)).empty(); }))
+      << links.trouble(WorkerId(1));
 }
 
 }  // namespace

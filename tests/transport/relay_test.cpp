@@ -23,8 +23,8 @@ using ::testing::StartsWith;
 
 RelayRequest some_request() {
   return {.verb = RelayVerb::kDial,
-          .from = Rank(2),
-          .to = Rank(300),
+          .from = WorkerId(2),
+          .to = WorkerId(300),
           .run = xxh3_128(std::as_bytes(std::span("run", 3))),
           .token = xxh3_128(std::as_bytes(std::span("token", 5))),
           .proof = {1, 2, 3}};
@@ -82,7 +82,7 @@ TEST(RelayMessage, AProofFitsOneRequestOneChallengeAndTwoOwners) {
   another.verb = RelayVerb::kListen;
   EXPECT_FALSE(same_proof(proof, prove_request(site, relay.public_key, another, challenge)));
   another = request;
-  another.to = Rank(1);
+  another.to = WorkerId(1);
   EXPECT_FALSE(same_proof(proof, prove_request(site, relay.public_key, another, challenge)));
 }
 
@@ -90,12 +90,12 @@ TEST(RelayMessage, AProofFitsOneRequestOneChallengeAndTwoOwners) {
 class RelayTest : public ::testing::TestWithParam<bool> {
  protected:
   [[nodiscard]] MemberOptions options(int self) const {
-    MemberOptions made{.self = Rank(self),
+    MemberOptions made{.self = WorkerId(self),
                        .members = kMembers,
                        .streams = 2,
                        .dead_after = 2min,
                        .gone_after = 2min,
-                       .relayed = {Rank(1), Rank(2)}};
+                       .relayed = {WorkerId(1), WorkerId(2)}};
     made.identity.run = xxh3_128(std::as_bytes(std::span("run", 3)));
     if (GetParam()) {
       made.keys = keys[static_cast<std::size_t>(self)];
@@ -188,7 +188,7 @@ TEST_P(RelayTest, ManyWhoSayNothingKeepNobodyOut) {
 class RelayedLinksTest : public RelayTest {
  protected:
   RelayedLinks links_by(const std::vector<RelayPlace>& relays) {
-    return {runtime, options(2), {.relays = relays, .hidden = {Rank(1)}, .own_port = 0}};
+    return {runtime, options(2), {.relays = relays, .hidden = {WorkerId(1)}, .own_port = 0}};
   }
   /// A relay's machine that hangs: takes connections and says nothing.
   const TcpSocket silent = TcpSocket::listen_at("127.0.0.1", 0);
@@ -201,10 +201,10 @@ TEST_P(RelayedLinksTest, ASilentRelayIsLeftForAnotherOneBeforeAHandshakeEnds) {
   const auto called = runtime.spawn(
       "called", [&] { answering.ask(RelayVerb::kAccept, 1, listening.news().token); });
   const RelayedLinks links =
-      links_by({{.member = Rank(0), .host = "127.0.0.1", .port = silent.port()},
-                {.member = Rank(0), .host = "127.0.0.1", .port = relay.port()}});
+      links_by({{.member = WorkerId(0), .host = "127.0.0.1", .port = silent.port()},
+                {.member = WorkerId(0), .host = "127.0.0.1", .port = relay.port()}});
   const TimePoint begin = runtime.clock().now();
-  RawPeer calling(links.endpoint(Rank(1)));
+  RawPeer calling(links.endpoint(WorkerId(1)));
   EXPECT_TRUE(calling.send("hello"));
   ASSERT_EQ(answering.hear().kind, RelayWordKind::kDone);
   EXPECT_EQ(answering.bytes().read(5), "hello");
@@ -219,17 +219,18 @@ TEST_P(RelayedLinksTest, NobodyWaitsForANameThatIsLookedUp) {
       "called", [&] { answering.ask(RelayVerb::kAccept, 1, listening.news().token); });
   const std::unique_ptr<WaitQueue> server = runtime.make_wait_queue();
   bool answers = false;
-  RelayedLinks links(runtime, options(2),
-                     {.relays = {{.member = Rank(0), .host = "slow.example.org", .port = 1},
-                                 {.member = Rank(0), .host = "127.0.0.1", .port = relay.port()}},
-                      .hidden = {Rank(1)},
-                      .own_port = 0,
-                      .look_up = [&](const std::string& host, int port) {
-                        if (host == "127.0.0.1") return resolve_tcp(host, port);
-                        (void)server->wait([&] { return answers; }, kNever);
-                        return NameLookup::Found(Unexpected<std::string>("no such name"));
-                      }});
-  RawPeer calling(links.endpoint(Rank(1)));
+  RelayedLinks links(
+      runtime, options(2),
+      {.relays = {{.member = WorkerId(0), .host = "slow.example.org", .port = 1},
+                  {.member = WorkerId(0), .host = "127.0.0.1", .port = relay.port()}},
+       .hidden = {WorkerId(1)},
+       .own_port = 0,
+       .look_up = [&](const std::string& host, int port) {
+         if (host == "127.0.0.1") return resolve_tcp(host, port);
+         (void)server->wait([&] { return answers; }, kNever);
+         return NameLookup::Found(Unexpected<std::string>("no such name"));
+       }});
+  RawPeer calling(links.endpoint(WorkerId(1)));
   EXPECT_TRUE(calling.send("hello"));
   EXPECT_EQ(answering.hear().kind, RelayWordKind::kDone);
   EXPECT_EQ(answering.bytes().read(5), "hello");
@@ -247,16 +248,16 @@ TEST_P(RelayedLinksTest, ANameThatIsFoundInTimeIsTheRelayThatIsCalled) {
   bool asked = false, answers = false;
   const RelayedLinks links(
       runtime, options(2),
-      {.relays = {{.member = Rank(0), .host = "relay.example.org", .port = relay.port()},
-                  {.member = Rank(0), .host = "127.0.0.1", .port = other.port()}},
-       .hidden = {Rank(1)},
+      {.relays = {{.member = WorkerId(0), .host = "relay.example.org", .port = relay.port()},
+                  {.member = WorkerId(0), .host = "127.0.0.1", .port = other.port()}},
+       .hidden = {WorkerId(1)},
        .own_port = 0,
        .look_up = [&](const std::string&, int port) {
          server->update([&] { asked = true; });
          (void)server->wait([&] { return answers; }, kNever);
          return resolve_tcp("127.0.0.1", port);
        }});
-  RawPeer calling(links.endpoint(Rank(1)));
+  RawPeer calling(links.endpoint(WorkerId(1)));
   EXPECT_TRUE(calling.send("hello"));
   EXPECT_TRUE(server->wait([&] { return asked; }, runtime.clock().now() + 30s));
   server->update([&] { answers = true; });
@@ -268,11 +269,11 @@ TEST_P(RelayedLinksTest, ANameThatIsFoundInTimeIsTheRelayThatIsCalled) {
 
 TEST_P(RelayedLinksTest, WhoSaysTooMuchUnansweredIsHungUpOn) {
   const RelayedLinks links =
-      links_by({{.member = Rank(0), .host = "127.0.0.1", .port = silent.port()}});
-  RawPeer calling(links.endpoint(Rank(1)));
+      links_by({{.member = WorkerId(0), .host = "127.0.0.1", .port = silent.port()}});
+  RawPeer calling(links.endpoint(WorkerId(1)));
   (void)calling.send(std::string(5000, 'x'));
   EXPECT_EQ(calling.read(1), "");
-  RawPeer another(links.endpoint(Rank(1)));
+  RawPeer another(links.endpoint(WorkerId(1)));
   const TimePoint begin = runtime.clock().now();
   EXPECT_EQ(another.read(1), "");  // and who is never answered
   EXPECT_GT(runtime.clock().now() - begin, 5s);
@@ -295,15 +296,16 @@ TEST_P(RelayTest, MembersThatNobodyCanDialExchangeFramesWithAll) {
     links.push_back(std::make_unique<RelayedLinks>(
         runtime, options(self),
         RelayedLinks::Routes{
-            .relays = {{.member = Rank(0), .host = "127.0.0.1", .port = relay.port()}},
-            .hidden = {Rank(1), Rank(2)},
+            .relays = {{.member = WorkerId(0), .host = "127.0.0.1", .port = relay.port()}},
+            .hidden = {WorkerId(1), WorkerId(2)},
             .own_port = std::stoi(own.substr(own.rfind(':') + 1))}));
   }
   for (int self = 0; self < kMembers; ++self) {
     std::vector<std::string> endpoints = {ends[0]->endpoint()};
     for (int to = 1; to < kMembers; ++to) {
-      endpoints.push_back(to == self ? ends[static_cast<std::size_t>(to)]->endpoint()
-                                     : links[static_cast<std::size_t>(self)]->endpoint(Rank(to)));
+      endpoints.push_back(to == self
+                              ? ends[static_cast<std::size_t>(to)]->endpoint()
+                              : links[static_cast<std::size_t>(self)]->endpoint(WorkerId(to)));
     }
     ends[static_cast<std::size_t>(self)]->join(endpoints);
   }
@@ -316,7 +318,7 @@ TEST_P(RelayTest, MembersThatNobodyCanDialExchangeFramesWithAll) {
       if (from == to) continue;
       const auto frame = std::make_shared<const std::vector<std::byte>>(
           1000 + 10 * from + to, static_cast<std::byte>(from));
-      ends[static_cast<std::size_t>(from)]->send(Rank(to), frame);
+      ends[static_cast<std::size_t>(from)]->send(WorkerId(to), frame);
     }
   }
   for (int to = 0; to < kMembers; ++to) {

@@ -29,7 +29,8 @@ constexpr std::uint64_t kPlenty = std::uint64_t{1} << 40;
 SyncId id_of(std::int64_t sent) { return {FragmentId(0), StepIndex(sent)}; }
 
 Reduced result_of(std::vector<float> values) {
-  return {.values = std::move(values), .contributors = {Rank(0), Rank(1)}, .contributions = {}};
+  return {
+      .values = std::move(values), .contributors = {WorkerId(0), WorkerId(1)}, .contributions = {}};
 }
 
 class RetainedResultsTest : public testing::Test {
@@ -153,7 +154,7 @@ TEST_F(RetainedResultsTest, AreHeldAgainstTheRoundsDigestAndKeptEncodedThoughSom
         auto& real = dynamic_cast<PeerExchange&>(context.exchange);
         ForwardingExchange donor(real,
                                  [&](const SyncId& id) { return real.origin_of(id).encoded; });
-        const bool looks = context.rank == Rank(0);
+        const bool looks = context.rank == WorkerId(0);
         if (looks && joins) {
           donor.forward_to([&](const SyncId&, const Reduced& result, const auto& encoded) {
             handed_on = written_bytes(result, encoded);

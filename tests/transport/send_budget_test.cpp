@@ -56,13 +56,13 @@ TEST(LinkEngineBudget, PeersShareIt) {
   constexpr std::uint32_t kFrames = 20;
   constexpr std::size_t kBytes = 100'000;
   Net net(3, [](MemberOptions& options) {
-    if (options.self == Rank(0))
+    if (options.self == WorkerId(0))
       options.send_bits_per_s = [] { return 8e6; };  // ten frames a second
   });
   net.settle();
   net.pass(1ms);
   for (std::uint32_t i = 0; i < kFrames; ++i) {
-    for (const int peer : {1, 2}) net.engine(0).submit(Rank(peer), frame_of(i, kBytes));
+    for (const int peer : {1, 2}) net.engine(0).submit(WorkerId(peer), frame_of(i, kBytes));
   }
   net.settle();
   const TimePoint begin = net.now;
@@ -79,7 +79,8 @@ TEST(LinkEngineBudget, PeersShareIt) {
   EXPECT_GT(net.now - begin, 3800ms);  // less what it holds, and the last frame is paid for later
   EXPECT_LT(net.now - begin, 4100ms);
   // Who has no bound does not wait.
-  for (std::uint32_t i = 0; i < kFrames; ++i) net.engine(1).submit(Rank(0), frame_of(i, kBytes));
+  for (std::uint32_t i = 0; i < kFrames; ++i)
+    net.engine(1).submit(WorkerId(0), frame_of(i, kBytes));
   net.settle();
   EXPECT_EQ(net.node(0).delivered, up_to(kFrames));
 }
@@ -89,7 +90,7 @@ TEST(LinkEngineBudget, SaysWhenItGoesOn) {
   net.settle();
   net.pass(1ms);
   const TimePoint heartbeat = net.engine(0).next_tick();
-  for (std::uint32_t i = 0; i < 3; ++i) net.engine(0).submit(Rank(1), frame_of(i, 100'000));
+  for (std::uint32_t i = 0; i < 3; ++i) net.engine(0).submit(WorkerId(1), frame_of(i, 100'000));
   EXPECT_LT(net.engine(0).next_tick(), heartbeat);
   EXPECT_LE(net.engine(0).next_tick() - net.now, 101ms);
   EXPECT_GE(net.engine(0).next_tick() - net.now, 79ms);
@@ -98,12 +99,13 @@ TEST(LinkEngineBudget, SaysWhenItGoesOn) {
 TEST(LinkEngineBudget, FollowsItsRateFromOneHeartbeatToTheNext) {
   double rate = 8e5;  // a frame a second
   Net net(2, [&rate](MemberOptions& options) {
-    if (options.self == Rank(0)) options.send_bits_per_s = [&rate] { return rate; };
+    if (options.self == WorkerId(0)) options.send_bits_per_s = [&rate] { return rate; };
   });
   net.settle();
   net.pass(1ms);
   constexpr std::uint32_t kFrames = 300;
-  for (std::uint32_t i = 0; i < kFrames; ++i) net.engine(0).submit(Rank(1), frame_of(i, 100'000));
+  for (std::uint32_t i = 0; i < kFrames; ++i)
+    net.engine(0).submit(WorkerId(1), frame_of(i, 100'000));
   const auto sent_within = [&net](Duration time) {
     const std::size_t before = net.node(1).delivered.size();
     for (const TimePoint begin = net.now; net.now - begin < time;) {

@@ -145,22 +145,22 @@ TEST(ShareTable, WhoIsGoneOwnsNothing) {
   for (int victim = 1; victim < kMembers; ++victim) {
     EngineNet net(kMembers, 1, {}, true, 1, 100ms, false, {}, {}, false, {}, table_of(*codec));
     const SyncId id{FragmentId(0), StepIndex(1)};
-    std::vector<Rank> left;
+    std::vector<WorkerId> left;
     for (int m = 0; m < kMembers; ++m) {
       if (m != victim) left.emplace_back(m);
     }
-    for (const Rank m : left) {
+    for (const WorkerId m : left) {
       net.begin(m.value(), contribution_of(codec, m, kSmall, id, ReductionKind::kReduce));
     }
     for (int i = 0; i < 3; ++i) net.advance();
     net.kill(victim);
     const auto all_ready = [&] {
-      return std::ranges::all_of(left, [&](Rank m) { return net.engine(m.value()).ready(id); });
+      return std::ranges::all_of(left, [&](WorkerId m) { return net.engine(m.value()).ready(id); });
     };
     for (int i = 0; i < 10'000 && !all_ready() && net.advance();) ++i;
     const std::vector<float> expected =
         naive_mean(*codec, left, kSmall, ReductionKind::kReduce, id);
-    for (const Rank m : left) {
+    for (const WorkerId m : left) {
       ASSERT_TRUE(net.engine(m.value()).ready(id)) << m.value() << " without " << victim;
       const auto result = net.engine(m.value()).take(id);
       ASSERT_TRUE(result.has_value()) << result.error().what;

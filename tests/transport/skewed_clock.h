@@ -81,9 +81,9 @@ class SkewedTransport final : public Transport {
  public:
   SkewedTransport(Transport& below, const SkewedRuntime& runtime)
       : below_(below), runtime_(runtime) {}
-  [[nodiscard]] Rank self() const override { return below_.self(); }
+  [[nodiscard]] WorkerId self() const override { return below_.self(); }
   [[nodiscard]] int size() const override { return below_.size(); }
-  void send(Rank to, FrameBytes frame) override { below_.send(to, std::move(frame)); }
+  void send(WorkerId to, FrameBytes frame) override { below_.send(to, std::move(frame)); }
   [[nodiscard]] Expected<ReceivedFrame, TransportError> receive(TimePoint deadline) override {
     return below_.receive(runtime_.true_time(deadline));
   }

@@ -27,7 +27,7 @@ class FourMembers : public ::testing::Test {
  protected:
   static SyncId id(int step, int fragment = 0) { return {FragmentId(fragment), StepIndex(step)}; }
   void begin(int m, const SyncId& id) {
-    net.begin(m, contribution_of(codec, Rank(m), 40'000, id, ReductionKind::kReduce));
+    net.begin(m, contribution_of(codec, WorkerId(m), 40'000, id, ReductionKind::kReduce));
   }
   void begin(std::initializer_list<int> members, const SyncId& id) {
     for (const int m : members) begin(m, id);
@@ -37,7 +37,7 @@ class FourMembers : public ::testing::Test {
     const TimePoint end = net.now() + 30s;
     while (net.next() < end) ASSERT_TRUE(net.advance());
   }
-  [[nodiscard]] std::vector<Rank> contributors(int m, const SyncId& id) {
+  [[nodiscard]] std::vector<WorkerId> contributors(int m, const SyncId& id) {
     if (!net.engine(m).ready(id)) return {};
     const auto result = net.engine(m).take(id);
     if (!result) {
@@ -52,7 +52,8 @@ class FourMembers : public ::testing::Test {
     begin({0, 1, 2, 3}, id);
     settle();
     for (int m = 0; m < 4; ++m) {
-      EXPECT_THAT(contributors(m, id), ElementsAre(Rank(0), Rank(1), Rank(2), Rank(3)));
+      EXPECT_THAT(contributors(m, id),
+                  ElementsAre(WorkerId(0), WorkerId(1), WorkerId(2), WorkerId(3)));
     }
   }
 
@@ -77,7 +78,7 @@ TEST_F(FourMembers, TheLateOneTakesPartWithoutItsWorkAndFindsTheResult) {
   EXPECT_GE(net.now() - begun, 5s);
   EXPECT_LE(net.now() - begun, 5s + 20ms);
   for (const int m : {0, 1, 3}) {
-    EXPECT_THAT(contributors(m, id(2)), ElementsAre(Rank(0), Rank(1), Rank(3)));
+    EXPECT_THAT(contributors(m, id(2)), ElementsAre(WorkerId(0), WorkerId(1), WorkerId(3)));
   }
   EXPECT_EQ(net.engine(2).proxies().begun_ahead(), StepIndex(2));
   const std::vector<ProxyRound> told = net.engine(2).proxies().take();
@@ -87,7 +88,7 @@ TEST_F(FourMembers, TheLateOneTakesPartWithoutItsWorkAndFindsTheResult) {
   EXPECT_GE(told[0].late, 5s);
   begin(2, id(2));
   EXPECT_EQ(net.engine(2).proxies().begun_ahead(), std::nullopt);
-  EXPECT_THAT(contributors(2, id(2)), ElementsAre(Rank(0), Rank(1), Rank(3)));
+  EXPECT_THAT(contributors(2, id(2)), ElementsAre(WorkerId(0), WorkerId(1), WorkerId(3)));
   all_take_part_in(id(3));
 }
 
@@ -100,7 +101,8 @@ TEST_F(FourMembers, WhoBeginsInTimeContributes) {
   begin(2, id(2));
   settle();
   EXPECT_LT(net.now() - begun, 1s);
-  EXPECT_THAT(contributors(2, id(2)), ElementsAre(Rank(0), Rank(1), Rank(2), Rank(3)));
+  EXPECT_THAT(contributors(2, id(2)),
+              ElementsAre(WorkerId(0), WorkerId(1), WorkerId(2), WorkerId(3)));
   EXPECT_TRUE(net.engine(2).proxies().take().empty());
 }
 
@@ -111,7 +113,7 @@ TEST_F(FourMembers, TwoOfFourAreWaitedFor) {
   EXPECT_FALSE(net.engine(0).ready(id(2)));
   begin(1, id(2));  // now it is one
   settle();
-  EXPECT_THAT(contributors(0, id(2)), ElementsAre(Rank(0), Rank(1), Rank(3)));
+  EXPECT_THAT(contributors(0, id(2)), ElementsAre(WorkerId(0), WorkerId(1), WorkerId(3)));
 }
 
 // Nobody knows how its contribution looks.
@@ -121,7 +123,8 @@ TEST_F(FourMembers, TheFirstRoundOfAFragmentWaitsForAll) {
   EXPECT_FALSE(net.engine(0).ready(id(1)));
   begin(2, id(1));
   settle();
-  EXPECT_THAT(contributors(2, id(1)), ElementsAre(Rank(0), Rank(1), Rank(2), Rank(3)));
+  EXPECT_THAT(contributors(2, id(1)),
+              ElementsAre(WorkerId(0), WorkerId(1), WorkerId(2), WorkerId(3)));
 }
 
 TEST_F(FourMembers, NobodyIsMoreThanTwoRoundsOfAFragmentAheadOfItsTraining) {
@@ -208,10 +211,10 @@ TEST_F(FourMembers, ARoundThatWasBegunInItsNameBeginsAgainWithWhoIsLeft) {
   net.kill(3);
   settle();
   for (const int m : {0, 1}) {
-    EXPECT_THAT(contributors(m, id(2)), ElementsAre(Rank(0), Rank(1)));
+    EXPECT_THAT(contributors(m, id(2)), ElementsAre(WorkerId(0), WorkerId(1)));
   }
   begin(2, id(2));
-  EXPECT_THAT(contributors(2, id(2)), ElementsAre(Rank(0), Rank(1)));
+  EXPECT_THAT(contributors(2, id(2)), ElementsAre(WorkerId(0), WorkerId(1)));
   begin({0, 1, 2}, id(3));
   settle();
   EXPECT_EQ(contributors(2, id(3)).size(), 3u);
@@ -228,7 +231,7 @@ TEST(StandingIn, NoSingleMemberDecidesWhichRoundComesNext) {
     EngineNet net(6, 1, {.delay = 1ms}, true, 1, 24h, false, {}, {}, false, RoundDeadline(1s));
     const auto begin = [&](std::initializer_list<int> members, const SyncId& round) {
       for (const int m : members) {
-        net.begin(m, contribution_of(codec, Rank(m), 100, round, ReductionKind::kReduce));
+        net.begin(m, contribution_of(codec, WorkerId(m), 100, round, ReductionKind::kReduce));
       }
     };
     const auto settle = [&] {
@@ -257,7 +260,7 @@ TEST(StandingIn, NoSingleMemberDecidesWhichRoundComesNext) {
       Outbox out;
       const FrameBytes made_up =
           make_frame({.kind = FrameKind::kBegun, .id = id(10 + k, 0), .part = 1, .offset = 1});
-      net.engine(late).receive(Rank(liar), made_up, net.now(), out);
+      net.engine(late).receive(WorkerId(liar), made_up, net.now(), out);
     }
     if (liar == 0) begin({0}, id(2, 0));
     if (liar == 0) begin({0}, id(2, 1));
@@ -284,7 +287,7 @@ TEST(StandingIn, OfTwoMembersTheOtherIsWaitedFor) {
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
   EngineNet net(2, 1, {}, true, 1, 24h, false, {}, {}, false, RoundDeadline(1s));
   const auto begin = [&](int m, int step) {
-    net.begin(m, contribution_of(codec, Rank(m), 100, {FragmentId(0), StepIndex(step)},
+    net.begin(m, contribution_of(codec, WorkerId(m), 100, {FragmentId(0), StepIndex(step)},
                                  ReductionKind::kGather));
   };
   const auto settle = [&] {

@@ -102,7 +102,7 @@ class SteppingRun {
   [[nodiscard]] std::int64_t step_of(int member) const {
     return members_[static_cast<std::size_t>(member)].step;
   }
-  [[nodiscard]] const std::vector<std::vector<Rank>>& contributors(int member) const {
+  [[nodiscard]] const std::vector<std::vector<WorkerId>>& contributors(int member) const {
     return members_[static_cast<std::size_t>(member)].contributors;
   }
 
@@ -117,12 +117,12 @@ class SteppingRun {
       ASSERT_EQ(each.contributors, first->contributors) << where << " member " << m;
       ASSERT_EQ(each.w, first->w) << where << " member " << m;
       const auto& last = each.contributors.back();
-      ASSERT_THAT(last, ::testing::Contains(Rank(m))) << where << " member " << m;
+      ASSERT_THAT(last, ::testing::Contains(WorkerId(m))) << where << " member " << m;
     }
     ASSERT_NE(first, nullptr) << where;
     Weights w = weights();
     for (std::int64_t t = 1; t <= plan_.steps; ++t) {
-      const std::vector<Rank>& who = first->contributors[static_cast<std::size_t>(t - 1)];
+      const std::vector<WorkerId>& who = first->contributors[static_cast<std::size_t>(t - 1)];
       const bool begins = (t - 1) % plan_.commit_every == 0 || meets_.contains(t - 1);
       ASSERT_TRUE(begins || who == first->contributors[static_cast<std::size_t>(t - 2)])
           << where << ": two kinds of members between two commits, step " << t;
@@ -135,14 +135,14 @@ class SteppingRun {
   struct Copy {
     std::int64_t step = 0;
     Weights w;
-    std::vector<std::vector<Rank>> contributors;
+    std::vector<std::vector<WorkerId>> contributors;
   };
   struct Member {
     Copy copy = {};
     Weights w = {};
-    std::vector<std::vector<Rank>> contributors = {};  // by step
-    std::int64_t step = 0;                             // steps taken
-    int begun = 0, taken = 0;                          // rounds of the next one
+    std::vector<std::vector<WorkerId>> contributors = {};  // by step
+    std::int64_t step = 0;                                 // steps taken
+    int begun = 0, taken = 0;                              // rounds of the next one
     std::vector<Weights> means = {};
     bool committing = false;  // by a round of its own, after `step`
     bool entered = false;     // the epoch that held all
@@ -159,18 +159,18 @@ class SteppingRun {
     return Weights(n, 0.25f);
   }
   [[nodiscard]] Copy initial() const { return {.step = 0, .w = weights(), .contributors = {}}; }
-  [[nodiscard]] Weights vector_of(const Weights& w, Rank rank, int bucket) const {
+  [[nodiscard]] Weights vector_of(const Weights& w, WorkerId rank, int bucket) const {
     const std::size_t begin = bucket == 0 ? 0 : size_of(0);
     Weights x = test_vector(rank, size_of(bucket));
     for (std::size_t i = 0; i < x.size(); ++i) x[i] += 0.5f * w[begin + i] * w[begin + i];
     return x;
   }
-  [[nodiscard]] Weights after_step(const Weights& w, const std::vector<Rank>& who) const {
+  [[nodiscard]] Weights after_step(const Weights& w, const std::vector<WorkerId>& who) const {
     Weights next = w;
     std::size_t at = 0;
     for (int b = 0; b < plan_.buckets; ++b) {
       Weights mean(size_of(b), 0.0f);
-      for (const Rank rank : who) {
+      for (const WorkerId rank : who) {
         const Weights x = vector_of(w, rank, b);
         for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += x[i];
       }
@@ -196,9 +196,9 @@ class SteppingRun {
     const bool held = joiner_ >= 0 && t.value() > joined_after_ && !self.entered;
     if (self.begun < plan_.buckets && !held) {
       const bool last = self.begun + 1 == plan_.buckets;
-      net_.begin(m,
-                 contribution(vector_of(self.w, Rank(m), self.begun), {FragmentId(self.begun), t},
-                              Rank(m), last && t.value() % plan_.commit_every == 0));
+      net_.begin(
+          m, contribution(vector_of(self.w, WorkerId(m), self.begun), {FragmentId(self.begun), t},
+                          WorkerId(m), last && t.value() % plan_.commit_every == 0));
       ++self.begun;
       return;
     }
@@ -224,8 +224,8 @@ class SteppingRun {
     if (!net_.engine(m).rollback().uncommitted()) {
       keep(m);
     } else if (meets) {
-      net_.begin(
-          m, contribution({}, {FragmentId(plan_.buckets), StepIndex(self.step)}, Rank(m), true));
+      net_.begin(m, contribution({}, {FragmentId(plan_.buckets), StepIndex(self.step)}, WorkerId(m),
+                                 true));
       self.committing = true;
     }
   }
@@ -273,7 +273,7 @@ class SteppingRun {
       return;
     }
   }
-  [[nodiscard]] Contribution contribution(const Weights& x, const SyncId& id, Rank rank,
+  [[nodiscard]] Contribution contribution(const Weights& x, const SyncId& id, WorkerId rank,
                                           bool commit) const {
     return {.id = id,
             .encoded = encode(*codec_, x, encode_key(id, static_cast<std::uint32_t>(rank.value()))),

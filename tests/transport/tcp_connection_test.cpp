@@ -135,7 +135,8 @@ TEST_F(PacedMembers, WhoeverDialsAFarMemberPacesEveryConnection) {
   EXPECT_EQ(paced_connections(), kMembers * (kMembers - 1) * kStreams);
   // More than a kernel would take at once still comes, and in order.
   for (int i = 0; i < 40; ++i) {
-    ends[0]->send(Rank(1), std::make_shared<const std::vector<std::byte>>(1 << 19, std::byte(i)));
+    ends[0]->send(WorkerId(1),
+                  std::make_shared<const std::vector<std::byte>>(1 << 19, std::byte(i)));
   }
   for (int i = 0; i < 40; ++i) {
     const auto got = ends[1]->receive(runtime_.clock().now() + 1min);

@@ -33,7 +33,7 @@ std::vector<float> plus(std::vector<float> a, const std::vector<float>& b) {
 
 /// What member `rank` contributes, through the codec.
 std::vector<float> own(const Codec& codec, int rank, std::size_t n, const SyncId& id) {
-  return through(codec, test_vector(Rank(rank), n),
+  return through(codec, test_vector(WorkerId(rank), n),
                  encode_key(id, static_cast<std::uint32_t>(rank)));
 }
 
@@ -174,7 +174,7 @@ TEST_P(TreeExchangeTest, RoundsFollowOneAnotherWithoutACommit) {
 TEST_P(TreeExchangeTest, WhoWaitsForAMemberThatIsGoneIsTold) {
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
   run(3, {TreeKind::kRing}, [&](TreeExchange& exchange, Transport& transport) {
-    if (exchange.self() == Rank(1)) return transport.close();
+    if (exchange.self() == WorkerId(1)) return transport.close();
     const auto mean =
         exchange.wait(exchange.begin(contribution_of(codec, exchange.self(), 9 * kTileValues,
                                                      kRound, ReductionKind::kReduce)),
@@ -189,10 +189,10 @@ TEST_P(TreeExchangeTest, FramesThatDoNotBelongHereEndTheRound) {
   run(2, {TreeKind::kRing}, [&](TreeExchange& exchange, Transport& transport) {
     const auto contribution =
         contribution_of(codec, exchange.self(), 4 * kTileValues, kRound, ReductionKind::kReduce);
-    if (exchange.self() == Rank(1)) {  // a part cut in another way
+    if (exchange.self() == WorkerId(1)) {  // a part cut in another way
       const TreePlan plan = make_tree_plan(*codec, 4 * kTileValues, 2, {TreeKind::kBinary});
       transport.send(
-          Rank(0),
+          WorkerId(0),
           make_frame({.kind = FrameKind::kContribution, .id = kRound, .layout = plan.cut.layout}));
       const auto gone = transport.receive(kNever);  // what the other sends, or its end
       return static_cast<void>(gone);
@@ -229,7 +229,7 @@ TEST(TreePlanTest, ARingLosesNoMoreThanItsBoundAndMoreThanOneEncodingOfTheMean) 
   std::vector<double> exact(kValues);
   double largest = 0;
   for (int m = 0; m < kMembers; ++m) {
-    const std::vector<float> x = test_vector(Rank(m), kValues);
+    const std::vector<float> x = test_vector(WorkerId(m), kValues);
     for (std::size_t i = 0; i < kValues; ++i) {
       exact[i] += static_cast<double>(x[i]) / kMembers;
       largest = std::max(largest, static_cast<double>(std::abs(x[i])));

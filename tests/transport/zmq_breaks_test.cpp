@@ -28,7 +28,7 @@ TEST(ZmqBreaks, AConnectionThatBreaksCostsNoRoundAndChangesNoBit) {
   EventLog log(runtime);
   auto joined = bind_members(runtime, 2, [&](MemberOptions& options) {
     options.streams = 4;
-    if (options.self == Rank(0)) {
+    if (options.self == WorkerId(0)) {
       options.on_event = [&](const LinkEvent& event) { log.record(event); };
     }
   });
@@ -48,7 +48,7 @@ TEST(ZmqBreaks, AConnectionThatBreaksCostsNoRoundAndChangesNoBit) {
     for (int step = 0; step < kRounds; ++step) {
       const Ticket ticket = context.exchange.begin(testing_support::contribution_of(
           codec, context.rank, kValues, {FragmentId(0), StepIndex(step)}, ReductionKind::kReduce));
-      if (context.rank == Rank(0) && step < kCuts) between.cut_one();
+      if (context.rank == WorkerId(0) && step < kCuts) between.cut_one();
       const auto result = context.exchange.wait(ticket, 120s);
       ASSERT_TRUE(result.has_value()) << result.error().what;
       EXPECT_EQ(result->values, expected) << "round " << step;
@@ -72,14 +72,14 @@ TEST(ZmqBreaks, WhoTakesNothingIsLostThoughItIsHeard) {
     options.stuck_after = 10s;  // nine more than it is made to wait
   });
   for (int taken = 0; taken < 6; ++taken) {
-    ends[0]->send(Rank(1), some_frame());
+    ends[0]->send(WorkerId(1), some_frame());
     const auto nothing = ends[0]->receive(in(1s));
     ASSERT_FALSE(nothing);
     ASSERT_EQ(nothing.error().kind, TransportError::Kind::kDeadlineExceeded)
         << nothing.error().what;
     ASSERT_TRUE(ends[1]->receive(in(10s)));
   }
-  ends[0]->send(Rank(1), some_frame());
+  ends[0]->send(WorkerId(1), some_frame());
   const auto news = ends[0]->receive(in(60s));
   ASSERT_FALSE(news);
   EXPECT_EQ(news.error().kind, TransportError::Kind::kPeerLost);

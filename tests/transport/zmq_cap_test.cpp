@@ -30,7 +30,7 @@ class ZmqCap : public ::testing::Test {
   Members members() {
     return joined_members(runtime_, 2, [this](MemberOptions& options) {
       options.heartbeat = 50ms;
-      if (options.self != Rank(0)) return;
+      if (options.self != WorkerId(0)) return;
       options.send_bits_per_s = [cap = SendCap(config_, config_.sites[0]), this] {
         return cap.at(minute_);
       };
@@ -41,7 +41,7 @@ class ZmqCap : public ::testing::Test {
     const auto frame = std::make_shared<const std::vector<std::byte>>(kFrameBytes);
     const TimePoint begin = runtime_.clock().now();
     for (int i = 0; i < frames; ++i)
-      ends[static_cast<std::size_t>(from)]->send(Rank(1 - from), frame);
+      ends[static_cast<std::size_t>(from)]->send(WorkerId(1 - from), frame);
     for (int i = 0; i < frames; ++i) {
       EXPECT_TRUE(ends[static_cast<std::size_t>(1 - from)]->receive(begin + 60s));
     }
@@ -73,7 +73,7 @@ TEST_F(ZmqCap, QuietHoursComeAndGoWhileItSends) {
   constexpr int kFrames = 20;  // ten seconds, while it is quiet
   const auto frame = std::make_shared<const std::vector<std::byte>>(kFrameBytes);
   const TimePoint begin = runtime_.clock().now();
-  for (int i = 0; i < kFrames; ++i) ends[0]->send(Rank(1), frame);
+  for (int i = 0; i < kFrames; ++i) ends[0]->send(WorkerId(1), frame);
   constexpr int kQuiet = 3;
   for (int i = 0; i < kFrames; ++i) {
     ASSERT_TRUE(ends[1]->receive(begin + 60s));

@@ -25,7 +25,7 @@ class ZmqDetour : public ::testing::TestWithParam<bool> {
     if (zmq_version().empty()) GTEST_SKIP() << "this build has no ZeroMQ";
     for (int rank = 0; rank < kMembers; ++rank) {
       logs_.push_back(std::make_unique<EventLog>(runtime_));
-      MemberOptions options{.self = Rank(rank),
+      MemberOptions options{.self = WorkerId(rank),
                             .members = kMembers,
                             .streams = 2,
                             .heartbeat = 200ms,
@@ -57,13 +57,14 @@ class ZmqDetour : public ::testing::TestWithParam<bool> {
       doors_.push_back(std::make_unique<RelayedLinks>(
           runtime_, options_[self],
           RelayedLinks::Routes{
-              .relays = {{.member = Rank(0), .host = "127.0.0.1", .port = relay_->port()}},
+              .relays = {{.member = WorkerId(0), .host = "127.0.0.1", .port = relay_->port()}},
               .hidden = {},
-              .detours = {Rank(1), Rank(2)},
+              .detours = {WorkerId(1), WorkerId(2)},
               .own_port = std::stoi(own.substr(own.rfind(':') + 1))}));
       std::vector<std::string> detours(kMembers);
       for (const std::size_t other : {kOne, kTwo}) {
-        if (other != self) detours[other] = doors_.back()->endpoint(Rank(static_cast<int>(other)));
+        if (other != self)
+          detours[other] = doors_.back()->endpoint(WorkerId(static_cast<int>(other)));
       }
       ends_[self]->join(endpoints, detours);
     }
@@ -79,8 +80,9 @@ class ZmqDetour : public ::testing::TestWithParam<bool> {
   /// Frames from one to the other, each with its number, all in flight at once.
   void pass(std::size_t from, std::size_t to, int frames) {
     for (int i = 0; i < frames; ++i, ++sent_) {
-      ends_[from]->send(Rank(static_cast<int>(to)), std::make_shared<const std::vector<std::byte>>(
-                                                        1000, static_cast<std::byte>(sent_)));
+      ends_[from]->send(
+          WorkerId(static_cast<int>(to)),
+          std::make_shared<const std::vector<std::byte>>(1000, static_cast<std::byte>(sent_)));
     }
     for (int i = sent_ - frames; i < sent_; ++i) {
       const auto received = ends_[to]->receive(runtime_.clock().now() + 20s);

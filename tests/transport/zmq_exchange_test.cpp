@@ -76,7 +76,8 @@ TEST(ZmqGroups, GiveTheBitsOfTheNaiveLoop) {
   if (zmq_version().empty()) GTEST_SKIP() << "this build has no ZeroMQ";
   const std::shared_ptr<const Codec> codec = make_codec("int4:64");
   const std::vector<std::uint32_t> groups = {0, 1, 0, 1, 2};
-  const std::vector<Rank> all = {Rank(0), Rank(1), Rank(2), Rank(3), Rank(4)};
+  const std::vector<WorkerId> all = {WorkerId(0), WorkerId(1), WorkerId(2), WorkerId(3),
+                                     WorkerId(4)};
   const SyncId id{FragmentId(0), StepIndex(5)};
   const std::vector<float> expected =
       testing_support::naive_mean_in_groups(*codec, all, groups, 900000, id);
@@ -139,7 +140,7 @@ TEST_F(ZmqExchange, WhatWasReceivedOutlivesTheLinks) {
   auto ends = testing::joined_members(runtime, 2);
   for (const std::size_t bytes : {100u, 6000u, 300'000u}) {  // copied, kept with others, kept
     const auto frame = std::make_shared<const std::vector<std::byte>>(bytes, std::byte{9});
-    ends[0]->send(Rank(1), frame);
+    ends[0]->send(WorkerId(1), frame);
   }
   std::vector<FrameBytes> received;
   while (received.size() < 3) {
@@ -186,11 +187,11 @@ TEST_F(ZmqExchange, AMemberThatFailsInMidRoundIsNamedToTheOthers) {
       };
       const auto whole = context.exchange.wait(begin(1), 120s);
       ASSERT_TRUE(whole.has_value()) << whole.error().what;
-      if (context.rank == Rank(1)) throw std::runtime_error("disk on fire");
+      if (context.rank == WorkerId(1)) throw std::runtime_error("disk on fire");
       const auto result = context.exchange.wait(begin(2), 120s);
       ASSERT_FALSE(result.has_value());
       EXPECT_EQ(result.error().kind, ExchangeError::Kind::kPeerLost) << result.error().what;
-      EXPECT_EQ(result.error().peer, Rank(1));
+      EXPECT_EQ(result.error().peer, WorkerId(1));
       ++told;
     });
   };
@@ -203,7 +204,7 @@ TEST_F(ZmqExchange, UnlikeCodecsAreNamed) {
   const std::shared_ptr<const Codec> bf16 = make_codec("bf16");
   run_over_zmq(2, [&](WorkerContext& context) {
     const Ticket ticket = context.exchange.begin(
-        contribution_of(context.rank == Rank(0) ? fp32 : bf16, context.rank, 100,
+        contribution_of(context.rank == WorkerId(0) ? fp32 : bf16, context.rank, 100,
                         {FragmentId(0), StepIndex(1)}, ReductionKind::kGather));
     const auto result = context.exchange.wait(ticket, 60s);
     ASSERT_FALSE(result.has_value());

@@ -57,7 +57,7 @@ int threads_of_this_process() {
 
 TEST_F(ZmqFaults, UnlikeConfigurationsAreNamedOnBothSides) {
   Members ends = bind_members(runtime_, 2, [](MemberOptions& options) {
-    options.identity.configuration = std::string(64, options.self == Rank(0) ? 'a' : 'b');
+    options.identity.configuration = std::string(64, options.self == WorkerId(0) ? 'a' : 'b');
   });
   const auto endpoints = endpoints_of(ends);
   for (const auto& end : ends) end->join(endpoints);
@@ -106,7 +106,7 @@ TEST_F(ZmqFaults, WhoIsMissingIsNamedWithItsAddress) {
 TEST_F(ZmqFaults, AMemberMayComeLate) {
   EventLog log(runtime_);
   Members ends = bind_members(runtime_, 2, [&](MemberOptions& options) {
-    if (options.self == Rank(0)) {
+    if (options.self == WorkerId(0)) {
       options.name = "east";
       options.on_event = [&](const LinkEvent& event) { log.record(event); };
     } else {
@@ -118,7 +118,7 @@ TEST_F(ZmqFaults, AMemberMayComeLate) {
   ends[0]->join(endpoints);
   ASSERT_TRUE(log.wait_for(LinkEvent::Kind::kRetried, "no connection, trying again"));
   MemberOptions late;
-  late.self = Rank(1);
+  late.self = WorkerId(1);
   late.members = 2;
   late.bind = endpoints[1];
   late.name = "west";
@@ -133,7 +133,7 @@ TEST_F(ZmqFaults, AMemberMayComeLate) {
 
 TEST_F(ZmqFaults, OptionsThatCannotBeAreRefused) {
   const auto what = [&](const Tweak& tweak) -> std::string {
-    MemberOptions options{.self = Rank(0), .members = 2};
+    MemberOptions options{.self = WorkerId(0), .members = 2};
     tweak(options);
     try {
       (void)make_zmq_transport(runtime_, options);
@@ -155,8 +155,8 @@ TEST_F(ZmqFaults, OptionsThatCannotBeAreRefused) {
               HasSubstr("the port must be 1 to 65535"));
   EXPECT_THAT(what([](MemberOptions& o) { o.streams = 0; }), HasSubstr("net.streams = 0"));
   EXPECT_THAT(what([](MemberOptions& o) { o.window_bytes = 1000; }), HasSubstr("1000 bytes"));
-  EXPECT_THAT(what([](MemberOptions& o) { o.self = Rank(2); }), HasSubstr("member 2 of 2"));
-  const auto taken = make_zmq_transport(runtime_, {.self = Rank(0), .members = 2});
+  EXPECT_THAT(what([](MemberOptions& o) { o.self = WorkerId(2); }), HasSubstr("member 2 of 2"));
+  const auto taken = make_zmq_transport(runtime_, {.self = WorkerId(0), .members = 2});
   EXPECT_THAT(what([&](MemberOptions& o) { o.bind = taken->endpoint(); }),
               HasSubstr("cannot listen at " + taken->endpoint()));
   Members ends = bind_members(runtime_, 2);
@@ -209,7 +209,7 @@ TEST_F(ZmqFaults, StrangersDoNotDisturbAnExchange) {
       ASSERT_TRUE(result.has_value()) << result.error().what;
       EXPECT_EQ(result->values, expected[static_cast<std::size_t>(step)]);
     }
-    if (context.rank == Rank(0)) {  // while both still listen
+    if (context.rank == WorkerId(0)) {  // while both still listen
       EXPECT_TRUE(log.wait_for(LinkEvent::Kind::kStranger, "a stranger sent a header of 0 bytes"));
       EXPECT_TRUE(log.wait_for(LinkEvent::Kind::kStranger, "does not speak the protocol"));
       over = true;
@@ -225,7 +225,7 @@ TEST_F(ZmqFaults, AnOversizedMessageEndsItsConnection) {
   hostile.send_part(std::string(kLinkHeaderBytes, 'x'), true);
   hostile.send_part(std::string(3 << 20, 'y'), false);
   EXPECT_EQ(hostile.read(1), "");  // hung up
-  ends[1]->send(Rank(0), frame_of(10));
+  ends[1]->send(WorkerId(0), frame_of(10));
   EXPECT_TRUE(ends[0]->receive(in(30s)));
 }
 
@@ -233,7 +233,7 @@ TEST_F(ZmqFaults, AStrangerWithoutTheRightConfigurationIsToldWhy) {
   Members ends = joined_members(runtime_, 2);
   RawPeer other(ends[0]->endpoint());
   other.shake_hands();
-  Hello hello{.protocol = kFrameVersion, .members = 2, .from = Rank(1), .to = Rank(0)};
+  Hello hello{.protocol = kFrameVersion, .members = 2, .from = WorkerId(1), .to = WorkerId(0)};
   hello.streams = 2;
   hello.configuration = std::string(64, 'e');
   const std::vector<std::byte> body = write_hello(hello);
@@ -252,8 +252,8 @@ TEST_F(ZmqFaults, ASlowReaderBoundsTheMemoryOfBoth) {
       runtime_, 2, [](MemberOptions& options) { options.window_bytes = kSmallestWindow; });
   const FrameBytes frame = frame_of(kMaxFramePayload, std::byte{7});
   const std::size_t before = resident_bytes();
-  for (int i = 0; i < kFrames; ++i) ends[0]->send(Rank(1), frame);
-  ends[1]->send(Rank(0), frame_of(1));  // the other direction is free
+  for (int i = 0; i < kFrames; ++i) ends[0]->send(WorkerId(1), frame);
+  ends[1]->send(WorkerId(0), frame_of(1));  // the other direction is free
   ASSERT_TRUE(ends[0]->receive(in(30s)));
   runtime_.sleep_until(in(300ms));  // more than loopback needs to bring all there is
   // A window, what is in ZeroMQ and in the allocator; the frames together would be 400 MiB.
@@ -270,7 +270,7 @@ TEST_F(ZmqFaults, ClosingWaitsNoLongerThanItsLingerForAReaderThatDoesNotRead) {
     options.window_bytes = kSmallestWindow;
     options.linger = 500ms;
   });
-  for (int i = 0; i < 50; ++i) ends[0]->send(Rank(1), frame_of(kMaxFramePayload));
+  for (int i = 0; i < 50; ++i) ends[0]->send(WorkerId(1), frame_of(kMaxFramePayload));
   const TimePoint begin = runtime_.clock().now();
   ends[0].reset();
   EXPECT_LT(runtime_.clock().now() - begin, 10s);  // and not for ever
@@ -296,11 +296,12 @@ class OtherProcess {
     pid_ = ::fork();
     if (pid_ == 0) {
       SystemRuntime runtime;
-      const auto end = make_zmq_transport(runtime, {.self = Rank(1), .members = 2, .streams = 2});
+      const auto end =
+          make_zmq_transport(runtime, {.self = WorkerId(1), .members = 2, .streams = 2});
       write_line(up[1], end->endpoint());
       end->join(std::vector<std::string>{read_line(down[0]), end->endpoint()});
       (void)end->await_members(kNever);
-      end->send(Rank(0), frame_of(5));
+      end->send(WorkerId(0), frame_of(5));
       while (true) ::pause();
     }
     from_child_ = up[0];
@@ -341,20 +342,20 @@ TEST_F(ZmqFaults, AKilledMemberIsLostSoonAfterItsConnectionsBreak) {
   OtherProcess other;
   const auto end = other.join(
       runtime_,
-      {.self = Rank(0), .members = 2, .streams = 2, .heartbeat = 100ms, .gone_after = 1s});
+      {.self = WorkerId(0), .members = 2, .streams = 2, .heartbeat = 100ms, .gone_after = 1s});
   const TimePoint begin = runtime_.clock().now();
   other.send(SIGKILL);
   const auto news = end->receive(in(60s));
   ASSERT_FALSE(news);
   EXPECT_EQ(news.error().kind, TransportError::Kind::kPeerLost);
-  EXPECT_EQ(news.error().peer, Rank(1));
+  EXPECT_EQ(news.error().peer, WorkerId(1));
   EXPECT_THAT(news.error().what, HasSubstr("connections broke and have not come back"));
   EXPECT_GE(runtime_.clock().now() - begin, 900ms);
 }
 
 TEST_F(ZmqFaults, AFrozenMemberIsLostWhenItHasBeenSilentForTooLong) {
   OtherProcess other;
-  const auto end = other.join(runtime_, {.self = Rank(0),
+  const auto end = other.join(runtime_, {.self = WorkerId(0),
                                          .members = 2,
                                          .streams = 2,
                                          .heartbeat = 200ms,

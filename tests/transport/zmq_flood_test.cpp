@@ -132,7 +132,7 @@ class ZmqFlood : public ::testing::Test {
   /// A frame each way.
   void exchange(std::vector<std::unique_ptr<NetworkTransport>>& ends) {
     for (std::size_t from = 0; from < 2; ++from) {
-      ends[from]->send(Rank(static_cast<int>(1 - from)), frame_);
+      ends[from]->send(WorkerId(static_cast<int>(1 - from)), frame_);
       const auto got = ends[1 - from]->receive(in(30s));
       ASSERT_TRUE(got) << got.error().what;
     }

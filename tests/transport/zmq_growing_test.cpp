@@ -20,7 +20,7 @@ constexpr int kFirst = 2, kMost = 4;
 /// Lossy counters of connections that bring the same each, however many there are.
 class LossyCounters {
  public:
-  std::optional<LinkCounters> count(Rank, int streams) {
+  std::optional<LinkCounters> count(WorkerId, int streams) {
     LinkCounters& counted = by_number_[streams];
     counted.segments += 2 * StreamPolicy::kSegments;
     counted.retransmits += 100;
@@ -41,9 +41,9 @@ TEST(ZmqGrowing, FramesKeepTheirOrderOverConnectionsThatAreAdded) {
     options.streams = kFirst;
     options.most_streams = kMost;
     options.window_bytes = kSmallestWindow;
-    if (options.self == Rank(0)) {
+    if (options.self == WorkerId(0)) {
       options.on_event = [&](const LinkEvent& event) { log.record(event); };
-      options.count_tcp = [&](Rank peer, int n) { return counters.count(peer, n); };
+      options.count_tcp = [&](WorkerId peer, int n) { return counters.count(peer, n); };
     }
   });
   const std::string last = fmt::format("frames to member 1 take {} connections now", kMost);
@@ -54,7 +54,7 @@ TEST(ZmqGrowing, FramesKeepTheirOrderOverConnectionsThatAreAdded) {
     for (; sent < taken + 64; ++sent) {
       std::vector<std::byte> bytes(256 << 10);
       std::memcpy(bytes.data(), &sent, sizeof sent);
-      ends[0]->send(Rank(1), std::make_shared<const std::vector<std::byte>>(std::move(bytes)));
+      ends[0]->send(WorkerId(1), std::make_shared<const std::vector<std::byte>>(std::move(bytes)));
     }
     const auto received = ends[1]->receive(end);
     ASSERT_TRUE(received);

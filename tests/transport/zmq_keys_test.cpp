@@ -28,7 +28,7 @@ struct KeyRing {
       public_keys.push_back(pairs.back().public_key);
     }
   }
-  [[nodiscard]] const LinkKeys& of(Rank rank) const {
+  [[nodiscard]] const LinkKeys& of(WorkerId rank) const {
     return pairs.at(static_cast<std::size_t>(rank.value()));
   }
   void give(MemberOptions& options) const {
@@ -114,7 +114,7 @@ TEST_F(ZmqKeys, AnUnknownKeyIsRefusedOnBothSides) {
   KeyRing strange = ring;
   strange.pairs[1] = make_link_keys();
   strange.public_keys[1] = strange.pairs[1].public_key;
-  MemberOptions options{.self = Rank(1), .members = 2, .streams = 2};
+  MemberOptions options{.self = WorkerId(1), .members = 2, .streams = 2};
   strange.give(options);
   const auto stranger = make_zmq_transport(runtime_, options);
   const std::vector<std::string> endpoints = {ends[0]->endpoint(), stranger->endpoint()};
@@ -129,7 +129,7 @@ TEST_F(ZmqKeys, AnUnknownKeyIsRefusedOnBothSides) {
   ASSERT_FALSE(joined);
   EXPECT_TRUE(joined.error().refused);
   EXPECT_EQ(joined.error().field, RefusedField::kKey);
-  EXPECT_EQ(joined.error().peer, Rank(0));
+  EXPECT_EQ(joined.error().peer, WorkerId(0));
   const auto met = ends[0]->await_members(in(30s));
   ASSERT_FALSE(met);
   EXPECT_EQ(met.error().field, RefusedField::kKey);
@@ -146,7 +146,7 @@ TEST_F(ZmqKeys, AWrongKeyOfWhoAnswersIsNamedOnBothSides) {
   const std::string wrong = make_link_keys().public_key;
   Members ends = bind_members(runtime_, 3, [&](MemberOptions& options) {
     ring.give(options);
-    if (options.self == Rank(0)) options.member_keys[1] = wrong;
+    if (options.self == WorkerId(0)) options.member_keys[1] = wrong;
     options.on_event = [&logs, self = options.self](const LinkEvent& event) {
       logs[self.value()].record(event);
     };
@@ -171,7 +171,7 @@ TEST_F(ZmqKeys, PlainTextAndKeysDoNotMix) {
   const KeyRing ring(2);
   EventLog log(runtime_);
   Members ends = bind_members(runtime_, 2, [&](MemberOptions& options) {
-    if (options.self == Rank(0)) ring.give(options);
+    if (options.self == WorkerId(0)) ring.give(options);
     options.on_event = [&](const LinkEvent& event) { log.record(event); };
   });
   const auto endpoints = endpoints_of(ends);
@@ -196,7 +196,7 @@ TEST_F(ZmqKeys, WhoLearnsOfAKeyLateIsDialledAgain) {
   EventLog log(runtime_);
   Members ends = bind_members(runtime_, 2, [&](MemberOptions& options) {
     ring.give(options);
-    if (options.self == Rank(0)) {
+    if (options.self == WorkerId(0)) {
       options.on_event = [&](const LinkEvent& event) { log.record(event); };
     } else {
       options.member_keys[0] = make_link_keys().public_key;
@@ -206,7 +206,7 @@ TEST_F(ZmqKeys, WhoLearnsOfAKeyLateIsDialledAgain) {
   for (const auto& end : ends) end->join(endpoints);
   ASSERT_TRUE(log.wait_for(LinkEvent::Kind::kHandshakeFailed, "does not know this member's key"));
   ends[1].reset();
-  MemberOptions late{.self = Rank(1), .members = 2, .bind = endpoints[1], .streams = 2};
+  MemberOptions late{.self = WorkerId(1), .members = 2, .bind = endpoints[1], .streams = 2};
   ring.give(late);
   ends[1] = make_zmq_transport(runtime_, late);
   ends[1]->join(endpoints);
@@ -221,8 +221,8 @@ TEST_F(ZmqKeys, AKeyComesByTheHubAndIsBarredByIt) {
   EventLog logs[3] = {EventLog(runtime_), EventLog(runtime_), EventLog(runtime_)};
   Members ends = bind_members(runtime_, 3, [&](MemberOptions& options) {
     ring.give(options);
-    if (options.self != Rank(1)) options.member_keys[1].clear();
-    options.keys_from = Rank(2);
+    if (options.self != WorkerId(1)) options.member_keys[1].clear();
+    options.keys_from = WorkerId(2);
     options.keys_come = true;
     options.readmits = true;
     options.on_event = [&logs, self = options.self](const LinkEvent& event) {
@@ -235,33 +235,34 @@ TEST_F(ZmqKeys, AKeyComesByTheHubAndIsBarredByIt) {
   ends[2]->set_keys({.version = 1, .members = without, .guests = {}});
   EXPECT_FALSE(ends[0]->members_with_keys());
   for (const auto& end : ends) end->join(endpoints);
-  const std::vector<Rank> hub = {Rank(2)};
+  const std::vector<WorkerId> hub = {WorkerId(2)};
   ASSERT_TRUE(ends[0]->await_members(in(60s), hub));
   EXPECT_TRUE(logs[1].wait_for(LinkEvent::Kind::kHandshakeFailed, "it lets no member with this"));
   EXPECT_FALSE(ends[1]->await_members(in(60s), hub));
 
   ends[1].reset();  // what it was refused is settled
-  MemberOptions options{.self = Rank(1), .members = 3, .streams = 2};
+  MemberOptions options{.self = WorkerId(1), .members = 3, .streams = 2};
   ring.give(options);
-  options.keys_from = Rank(2);
+  options.keys_from = WorkerId(2);
   options.keys_come = true;
   options.readmits = true;
   options.bind = endpoints[1];
   options.on_event = [&](const LinkEvent& event) { logs[1].record(event); };
   ends[2]->set_keys({.version = 2, .members = ring.public_keys, .guests = {}});
-  const std::vector<Rank> invited = {Rank(1)};
+  const std::vector<WorkerId> invited = {WorkerId(1)};
   ends[1] = make_zmq_transport(runtime_, options);
   ends[1]->join(endpoints);
-  const std::vector<Rank> others = {Rank(0), Rank(2)};
+  const std::vector<WorkerId> others = {WorkerId(0), WorkerId(2)};
   ASSERT_TRUE(ends[1]->await_members(in(60s), others));
   ASSERT_TRUE(ends[0]->await_members(in(60s), invited));
-  EXPECT_EQ(ends[0]->members_with_keys(), (std::vector<Rank>{Rank(0), Rank(1), Rank(2)}));
+  EXPECT_EQ(ends[0]->members_with_keys(),
+            (std::vector<WorkerId>{WorkerId(0), WorkerId(1), WorkerId(2)}));
 
   ends[2]->set_keys({.version = 3, .members = without, .guests = {}});
   for (const int there : {0, 2}) {
     EXPECT_TRUE(logs[there].wait_for(LinkEvent::Kind::kLost, "its key counts no more"));
   }
-  EXPECT_EQ(ends[0]->members_with_keys(), (std::vector<Rank>{Rank(0), Rank(2)}));
+  EXPECT_EQ(ends[0]->members_with_keys(), (std::vector<WorkerId>{WorkerId(0), WorkerId(2)}));
   EXPECT_TRUE(logs[0].wait_for(LinkEvent::Kind::kStranger, "was refused: it is no member's"));
 }
 
@@ -280,7 +281,7 @@ TEST_F(ZmqKeys, IntrudersAreRefusedAndDisturbNobody) {
   std::atomic<bool> over = false;
   const auto intruders = runtime_.spawn("intruders", [&] {
     for (int i = 0; !over || i < 3; ++i) {
-      MemberOptions options{.self = Rank(1), .members = 3, .streams = 2, .linger = 0s};
+      MemberOptions options{.self = WorkerId(1), .members = 3, .streams = 2, .linger = 0s};
       if (i % 3 != 0) {
         KeyRing false_ring = ring;
         // Member 2 in the place of member 1, or someone whom nobody knows.
@@ -313,7 +314,7 @@ TEST_F(ZmqKeys, IntrudersAreRefusedAndDisturbNobody) {
       EXPECT_EQ(result->values,
                 testing_support::naive_mean(*codec, 3, 200000, ReductionKind::kReduce, id));
     }
-    if (context.rank == Rank(0)) {  // while all still listen
+    if (context.rank == WorkerId(0)) {  // while all still listen
       EXPECT_TRUE(log.wait_for(LinkEvent::Kind::kStranger, "it is no member's"));
       EXPECT_TRUE(log.wait_for(LinkEvent::Kind::kRefused,
                                "opened with the key of member 2 says it is member 1"));
@@ -326,7 +327,7 @@ TEST_F(ZmqKeys, IntrudersAreRefusedAndDisturbNobody) {
 TEST_F(ZmqKeys, OptionsThatCannotBeAreRefused) {
   const KeyRing ring(2);
   const auto what = [&](const Tweak& tweak) -> std::string {
-    MemberOptions options{.self = Rank(0), .members = 2};
+    MemberOptions options{.self = WorkerId(0), .members = 2};
     ring.give(options);
     tweak(options);
     try {

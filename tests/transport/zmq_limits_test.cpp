@@ -57,7 +57,7 @@ TEST_F(ZmqLimits, MoreConnectionsThanFilesMayBeOpenAreRefusedByName) {
     try {
       (void)make_zmq_transport(
           runtime_,
-          {.self = Rank(0), .members = members, .streams = streams, .most_streams = most});
+          {.self = WorkerId(0), .members = members, .streams = streams, .most_streams = most});
     } catch (const ConfigError& error) {
       return error.what();
     }
@@ -75,7 +75,7 @@ TEST_F(ZmqLimits, MoreConnectionsThanFilesMayBeOpenAreRefusedByName) {
 
 TEST_F(ZmqLimits, DetoursAreLeftOutWhereOnlyTheyNeedTooManyFiles) {
   const auto detours_of = [](int members, int streams, int most) {
-    MemberOptions options{.self = Rank(0),
+    MemberOptions options{.self = WorkerId(0),
                           .members = members,
                           .streams = streams,
                           .most_streams = most,
@@ -112,7 +112,7 @@ TEST_F(ZmqLimits, DetoursAreLeftOutWhereOnlyTheyNeedTooManyFiles) {
 // beside 15 sites that listen and 64 strangers.
 TEST_F(ZmqLimits, ARelayNeedsFilesForAllThatPassesIt) {
   const auto what = [this](int hidden, bool relays) -> std::string {
-    MemberOptions options{.self = Rank(15), .members = 16, .relays = relays, .readmits = true};
+    MemberOptions options{.self = WorkerId(15), .members = 16, .relays = relays, .readmits = true};
     for (int m = 0; m < hidden; ++m) options.relayed.emplace_back(m);
     try {
       (void)make_zmq_transport(runtime_, options);
@@ -142,7 +142,7 @@ TEST_F(ZmqLimits, HundredsOfMembersAreDialled) {
   const FileLimit limit(4096);
   if (!limit.reached()) GTEST_SKIP() << "this system allows fewer than 4096 open files";
   const auto end =
-      make_zmq_transport(runtime_, {.self = Rank(0), .members = kMembers, .streams = 1});
+      make_zmq_transport(runtime_, {.self = WorkerId(0), .members = kMembers, .streams = 1});
   end->join(std::vector<std::string>(kMembers, "tcp://127.0.0.1:1"));  // nobody listens there
   EXPECT_FALSE(end->await_members(in(0s)));
 }
@@ -168,7 +168,7 @@ TEST_F(ZmqLimits, ClosingDoesNotWaitForAHeartbeat) {
     options.linger = 100ms;
   });
   const auto frame = std::make_shared<const std::vector<std::byte>>(kMaxFramePayload);
-  for (int i = 0; i < 50; ++i) ends[0]->send(Rank(1), frame);  // which nobody reads
+  for (int i = 0; i < 50; ++i) ends[0]->send(WorkerId(1), frame);  // which nobody reads
   const TimePoint begin = runtime_.clock().now();
   ends[0].reset();
   EXPECT_LT(runtime_.clock().now() - begin, 15s);
@@ -178,7 +178,7 @@ TEST_F(ZmqLimits, AnAddressThatSwallowsConnectionsIsTriedAgainSoon) {
   const FullListener swallows;
   EventLog log(runtime_);
   const auto end = make_zmq_transport(
-      runtime_, {.self = Rank(0), .members = 2, .on_event = [&](const LinkEvent& event) {
+      runtime_, {.self = WorkerId(0), .members = 2, .on_event = [&](const LinkEvent& event) {
                    log.record(event);
                  }});
   end->join(std::vector<std::string>{end->endpoint(), swallows.endpoint()});
@@ -194,7 +194,7 @@ TEST_F(ZmqLimits, StrangersBeforeTheMembersJoinStopNothing) {
   const auto endpoints = endpoints_of(ends);
   for (const auto& end : ends) end->join(endpoints);
   for (const auto& end : ends) ASSERT_TRUE(end->await_members(in(30s)));
-  ends[0]->send(Rank(1), std::make_shared<const std::vector<std::byte>>(10));
+  ends[0]->send(WorkerId(1), std::make_shared<const std::vector<std::byte>>(10));
   EXPECT_TRUE(ends[1]->receive(in(30s)));
 }
 
@@ -217,7 +217,7 @@ TEST_F(ZmqLimits, HundredsOfHalfOpenConnectionsHoldUpNoFrames) {
   const auto frame = std::make_shared<const std::vector<std::byte>>(100'000);
   for (int round = 0; round < 50; ++round) {
     for (int from = 0; from < 2; ++from) {
-      ends[static_cast<std::size_t>(from)]->send(Rank(1 - from), frame);
+      ends[static_cast<std::size_t>(from)]->send(WorkerId(1 - from), frame);
       const auto got = ends[static_cast<std::size_t>(1 - from)]->receive(in(5s));
       ASSERT_TRUE(got) << "round " << round << ": " << got.error().what;
     }
@@ -226,7 +226,7 @@ TEST_F(ZmqLimits, HundredsOfHalfOpenConnectionsHoldUpNoFrames) {
 
 TEST_F(ZmqLimits, LinksThatFailedKeepNoFrames) {
   Members ends = bind_members(runtime_, 2, [](MemberOptions& options) {
-    if (options.self == Rank(0)) {
+    if (options.self == WorkerId(0)) {
       options.on_event = [](const LinkEvent&) { throw std::runtime_error("no disk"); };
     }
   });
@@ -236,7 +236,7 @@ TEST_F(ZmqLimits, LinksThatFailedKeepNoFrames) {
   ASSERT_FALSE(joined);
   EXPECT_THAT(joined.error().what, HasSubstr("no disk"));
   const auto frame = std::make_shared<const std::vector<std::byte>>(10);
-  for (int i = 0; i < 100; ++i) ends[0]->send(Rank(1), frame);
+  for (int i = 0; i < 100; ++i) ends[0]->send(WorkerId(1), frame);
   EXPECT_EQ(frame.use_count(), 1);
 }
 

@@ -62,7 +62,7 @@ inline std::vector<std::unique_ptr<NetworkTransport>> bind_members(Runtime& runt
                                                                    const Tweak& tweak = {}) {
   std::vector<std::unique_ptr<NetworkTransport>> ends;
   for (int rank = 0; rank < members; ++rank) {
-    MemberOptions options{.self = Rank(rank),
+    MemberOptions options{.self = WorkerId(rank),
                           .members = members,
                           .streams = 2,
                           .dead_after = std::chrono::minutes(2),

@@ -42,7 +42,7 @@ class ZmqReplay : public ::testing::Test {
   void join(const Tweak& tweak = {}) {
     ends_ = bind_members(runtime_, 2, [&](MemberOptions& options) {
       options.streams = 1;
-      if (options.self == Rank(0)) {
+      if (options.self == WorkerId(0)) {
         options.on_event = [this](const LinkEvent& event) { log_.record(event); };
       }
       if (tweak) tweak(options);
@@ -57,13 +57,13 @@ class ZmqReplay : public ::testing::Test {
   }
   /// Member 1 says the words from `begin` to `end`, which member 0 hears once each, in order.
   void talk(int begin, int end) {
-    for (int i = begin; i < end; ++i) ends_[1]->send(Rank(0), frame_of(word(i)));
+    for (int i = begin; i < end; ++i) ends_[1]->send(WorkerId(0), frame_of(word(i)));
     for (int i = begin; i < end; ++i) {
       const auto heard = ends_[0]->receive(in(1min));
       ASSERT_TRUE(heard) << heard.error().what;
       ASSERT_EQ(text_of(heard->bytes), word(i));
     }
-    ends_[0]->send(Rank(1), frame_of("heard"));
+    ends_[0]->send(WorkerId(1), frame_of("heard"));
     const auto answer = ends_[1]->receive(in(1min));
     ASSERT_TRUE(answer) << answer.error().what;
     ASSERT_EQ(text_of(answer->bytes), "heard");

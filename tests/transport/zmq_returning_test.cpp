@@ -24,7 +24,7 @@ FrameBytes frame_of(std::size_t bytes) {
   return std::make_shared<const std::vector<std::byte>>(bytes);
 }
 MemberOptions options_of(int rank, const std::string& bind = "tcp://127.0.0.1:*") {
-  return {.self = Rank(rank),
+  return {.self = WorkerId(rank),
           .members = kMembers,
           .bind = bind,
           .streams = 2,
@@ -100,13 +100,13 @@ class ZmqReturning : public ::testing::Test {
     if (zmq_version().empty()) GTEST_SKIP() << "this build has no ZeroMQ";
   }
   TimePoint in(Duration time) { return runtime_.clock().now() + time; }
-  void expect_news(NetworkTransport& end, Kind kind, Rank peer) {
+  void expect_news(NetworkTransport& end, Kind kind, WorkerId peer) {
     const auto news = end.receive(in(60s));
     ASSERT_FALSE(news) << "a frame of member " << news->from.value();
     EXPECT_EQ(news.error().kind, kind) << news.error().what;
     EXPECT_EQ(news.error().peer, peer) << news.error().what;
   }
-  void expect_frame(NetworkTransport& end, Rank from, std::size_t bytes) {
+  void expect_frame(NetworkTransport& end, WorkerId from, std::size_t bytes) {
     const auto received = end.receive(in(60s));
     ASSERT_TRUE(received) << received.error().what;
     EXPECT_EQ(received->from, from);
@@ -131,24 +131,24 @@ class ZmqReturning : public ::testing::Test {
     for (const auto& end : ends) end->join(endpoints);
     for (const auto& end : ends) {
       ASSERT_TRUE(end->await_members(in(60s)));
-      end->send(Rank(1), frame_of(100));
-      expect_frame(*end, Rank(1), 100);
+      end->send(WorkerId(1), frame_of(100));
+      expect_frame(*end, WorkerId(1), 100);
     }
     first.kill();
-    for (const auto& end : ends) end->send(Rank(1), frame_of(200));  // nobody ever gets these
+    for (const auto& end : ends) end->send(WorkerId(1), frame_of(200));  // nobody ever gets these
     if (!at_once) {
-      for (const auto& end : ends) expect_news(*end, Kind::kPeerLost, Rank(1));
+      for (const auto& end : ends) expect_news(*end, Kind::kPeerLost, WorkerId(1));
     }
     EXPECT_EQ(second.bind(place), place);
     second.join(endpoints);
     for (const auto& end : ends) {
-      if (at_once) expect_news(*end, Kind::kPeerLost, Rank(1));
-      expect_news(*end, Kind::kPeerBack, Rank(1));
-      for (const std::size_t bytes : {300u, 301u, 302u}) end->send(Rank(1), frame_of(bytes));
-      for (const std::size_t bytes : {300u, 301u, 302u}) expect_frame(*end, Rank(1), bytes);
+      if (at_once) expect_news(*end, Kind::kPeerLost, WorkerId(1));
+      expect_news(*end, Kind::kPeerBack, WorkerId(1));
+      for (const std::size_t bytes : {300u, 301u, 302u}) end->send(WorkerId(1), frame_of(bytes));
+      for (const std::size_t bytes : {300u, 301u, 302u}) expect_frame(*end, WorkerId(1), bytes);
     }
-    ends[0]->send(Rank(2), frame_of(400));  // between the survivors nothing has changed
-    expect_frame(*ends[1], Rank(0), 400);
+    ends[0]->send(WorkerId(2), frame_of(400));  // between the survivors nothing has changed
+    expect_frame(*ends[1], WorkerId(0), 400);
   }
 
   SystemRuntime runtime_;
@@ -167,17 +167,17 @@ TEST_F(ZmqReturning, AMemberMayLeaveAndComeBackAgainAndAgain) {
   for (std::size_t times = 1; times <= 5; ++times) {
     ends[1].reset();
     for (const int other : {0, 2})
-      expect_news(*ends[static_cast<std::size_t>(other)], Kind::kPeerLost, Rank(1));
+      expect_news(*ends[static_cast<std::size_t>(other)], Kind::kPeerLost, WorkerId(1));
     ends[1] = make_zmq_transport(runtime_, options_of(1, endpoints[1]));
     ends[1]->join(endpoints);
     expect_all_here(*ends[1]);
     for (const int other : {0, 2}) {
       NetworkTransport& end = *ends[static_cast<std::size_t>(other)];
-      expect_news(end, Kind::kPeerBack, Rank(1));
-      end.send(Rank(1), frame_of(times));
-      expect_frame(*ends[1], Rank(other), times);
-      ends[1]->send(Rank(other), frame_of(10 + times));
-      expect_frame(end, Rank(1), 10 + times);
+      expect_news(end, Kind::kPeerBack, WorkerId(1));
+      end.send(WorkerId(1), frame_of(times));
+      expect_frame(*ends[1], WorkerId(other), times);
+      ends[1]->send(WorkerId(other), frame_of(10 + times));
+      expect_frame(end, WorkerId(1), 10 + times);
     }
   }
 }
@@ -188,7 +188,7 @@ TEST_F(ZmqReturning, MembersMayBeginWithoutOneThatComesLater) {
     ends.push_back(make_zmq_transport(runtime_, options_of(rank)));
   const std::vector<std::string> endpoints = endpoints_of(ends);
   ends[2].reset();
-  const std::vector<Rank> here = {Rank(0), Rank(1)};
+  const std::vector<WorkerId> here = {WorkerId(0), WorkerId(1)};
   for (int rank = 0; rank < 2; ++rank) ends[static_cast<std::size_t>(rank)]->join(endpoints);
   for (int rank = 0; rank < 2; ++rank) {
     NetworkTransport& end = *ends[static_cast<std::size_t>(rank)];
@@ -197,17 +197,17 @@ TEST_F(ZmqReturning, MembersMayBeginWithoutOneThatComesLater) {
     EXPECT_THAT(all.error().what, HasSubstr("member 2 at "));
     const auto absent = end.await_members(in(60s), here);
     ASSERT_TRUE(absent) << absent.error().what;
-    EXPECT_THAT(*absent, ElementsAre(Rank(2)));
-    end.send(Rank(2), frame_of(200));  // nobody ever gets this
+    EXPECT_THAT(*absent, ElementsAre(WorkerId(2)));
+    end.send(WorkerId(2), frame_of(200));  // nobody ever gets this
   }
   ends[2] = make_zmq_transport(runtime_, options_of(2, endpoints[2]));
   ends[2]->join(endpoints);
   expect_all_here(*ends[2]);
   for (int rank = 0; rank < 2; ++rank) {
     NetworkTransport& end = *ends[static_cast<std::size_t>(rank)];
-    expect_news(end, Kind::kPeerBack, Rank(2));
-    end.send(Rank(2), frame_of(300));
-    expect_frame(*ends[2], Rank(rank), 300);
+    expect_news(end, Kind::kPeerBack, WorkerId(2));
+    end.send(WorkerId(2), frame_of(300));
+    expect_frame(*ends[2], WorkerId(rank), 300);
     expect_all_here(end);
   }
 }

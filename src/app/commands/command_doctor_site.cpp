@@ -119,12 +119,12 @@ int command_doctor_site(const DoctorSiteArguments& arguments, Session& session) 
   bool every = true;
   std::vector<std::string> parts;
   for (std::size_t site = 0; site < all.size(); ++site) {
-    if (Rank(static_cast<int>(site)) == transport->self()) continue;
-    const std::string way = routes->way(Rank(static_cast<int>(site)));
+    if (WorkerId(static_cast<int>(site)) == transport->self()) continue;
+    const std::string way = routes->way(WorkerId(static_cast<int>(site)));
     const std::string& endpoint = way.empty() ? routes->endpoints()[site] : way;
     if (!all[site].good) {
       all[site].connection = way.empty() ? why_not_reached(place_of(endpoint))
-                                         : routes->trouble(Rank(static_cast<int>(site)));
+                                         : routes->trouble(WorkerId(static_cast<int>(site)));
     }
     every = every && all[site].good;
     const std::string words = words_of(all[site], !party.options.member_keys.empty());

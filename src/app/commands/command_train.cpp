@@ -38,7 +38,7 @@ std::int64_t ranks_of(const SiteConfig& site) { return std::int64_t{site.tp} * s
 
 /// The worker whose mesh's ranks are the processes of this MPI job: the site that `--site` names,
 /// or the only one. Nothing: the processes are the workers.
-std::optional<Rank> mesh_of_job(const Config& config, const TrainArguments& arguments) {
+std::optional<WorkerId> mesh_of_job(const Config& config, const TrainArguments& arguments) {
   std::size_t index = 0;
   if (!arguments.site.name.empty()) {
     const auto named = std::ranges::find(config.sites, arguments.site.name, &SiteConfig::name);
@@ -55,7 +55,7 @@ std::optional<Rank> mesh_of_job(const Config& config, const TrainArguments& argu
                     "many as tp x pp x dp (mpirun -n {}), or change [parallel]",
                     members, ranks, config.sites[index].name, ranks));
   }
-  return Rank(static_cast<int>(index));
+  return WorkerId(static_cast<int>(index));
 }
 
 /// All ranks of all sites' meshes.
@@ -67,7 +67,7 @@ std::int64_t all_ranks(const Config& config) {
 
 /// The worker that this process of an MPI job is, in rank order, or whose rank it is: sites one
 /// after another as in the file, each with as many processes as ranks.
-Rank worker_of_job(const Config& config, const std::filesystem::path& file) {
+WorkerId worker_of_job(const Config& config, const std::filesystem::path& file) {
   const MpiPlace place = mpi_place();
   if (place.members == config.workers()) return place.self;
   const std::int64_t ranks = all_ranks(config);
@@ -86,12 +86,12 @@ Rank worker_of_job(const Config& config, const std::filesystem::path& file) {
   while ((end += ranks_of(config.sites[static_cast<std::size_t>(worker)])) <= place.self.value()) {
     ++worker;
   }
-  return Rank(worker);
+  return WorkerId(worker);
 }
 
 /// This process is `worker` of an MPI job, or one of its ranks; each worker writes into a folder of
 /// its own.
-void join_mpi_job(const Config& config, Rank worker, TrainArguments& arguments) {
+void join_mpi_job(const Config& config, WorkerId worker, TrainArguments& arguments) {
   arguments.site.mpi = true;
   arguments.site.name = config.sites[static_cast<std::size_t>(worker.value())].name;
   const std::filesystem::path out = arguments.out.empty() ? config.run.out : arguments.out;
@@ -271,7 +271,7 @@ int run(const Config& config, const TrainArguments& arguments, bool simulated, S
 }
 
 /// In a job of all ranks of all sites.
-int run_as_rank_of(const Config& config, Rank worker, const TrainArguments& arguments,
+int run_as_rank_of(const Config& config, WorkerId worker, const TrainArguments& arguments,
                    Session& session) {
   split_mpi_job(worker.value());
   if (ranks_of(config.sites[static_cast<std::size_t>(worker.value())]) > 1) {
@@ -314,13 +314,13 @@ int command_train(const TrainArguments& given, const std::string& invitation,
   const bool mpi =
       config.net.transport == "mpi" || (config.net.transport == "auto" && under_mpi(environment()));
   if ((mpi || under_mpi(environment())) && !arguments.dry_run) {
-    if (const std::optional<Rank> worker = mesh_of_job(config, arguments)) {
+    if (const std::optional<WorkerId> worker = mesh_of_job(config, arguments)) {
       return run_mesh_job(config, *worker, [&](RankProcesses& ranks) {
         return run(config, arguments, false, session, false, {.mesh = &ranks, .record = record});
       });
     }
     if (mpi && arguments.site.name.empty()) {
-      const Rank worker = worker_of_job(config, arguments.config);
+      const WorkerId worker = worker_of_job(config, arguments.config);
       join_mpi_job(config, worker, arguments);
       if (mpi_place().members > config.workers()) {
         return run_as_rank_of(config, worker, arguments, session);

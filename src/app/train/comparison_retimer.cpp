@@ -73,14 +73,14 @@ Retimer::Retimer(Config config) : config_(std::move(config)) {
 RetimingInput Retimer::input(const Config& config) const {
   std::vector<StepClock> clocks;
   for (int m = 0; m < program_.workers; ++m) {
-    clocks.push_back(make_step_clock(config, Rank(m), step_flops_, Duration{0}));
+    clocks.push_back(make_step_clock(config, WorkerId(m), step_flops_, Duration{0}));
   }
   return {.program = program_,
           .links = links_of(config),
           .link = {.model = config.sim.link_model == "ideal" ? LinkModel::kPlain : LinkModel::kTcp,
                    .byte_scale = byte_scale_},
           .seed = config.run.seed,
-          .step_time = [sites = config.sites, clocks](Rank worker, StepIndex t) {
+          .step_time = [sites = config.sites, clocks](WorkerId worker, StepIndex t) {
             const auto m = static_cast<std::size_t>(worker.value());
             return step_length(sites[m].pace, clocks[m], t);
           }};

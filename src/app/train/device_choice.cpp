@@ -49,12 +49,12 @@ std::vector<cuda::DeviceInfo> devices_of(const Config& config, const DeviceReque
 
 /// A rank of a worker in this process, which is the whole worker where there is no mesh.
 struct RankHere {
-  Rank worker;
+  WorkerId worker;
   int rank;
 };
 std::vector<RankHere> ranks_here(const TrainingPlan& plan) {
   std::vector<RankHere> all;
-  for (const Rank worker : plan.workers_here()) {
+  for (const WorkerId worker : plan.workers_here()) {
     for (int i = 0; i < plan.mesh(worker).shape.ranks(); ++i) all.push_back({worker, i});
   }
   return all;
@@ -64,7 +64,7 @@ std::vector<RankHere> ranks_here(const TrainingPlan& plan) {
 /// alone has all ranks.
 void check_ranks(const Config& config, const TrainingPlan& plan, const DeviceRequest& request,
                  const DeviceChoice& choice) {
-  for (const Rank worker : plan.workers_here()) {
+  for (const WorkerId worker : plan.workers_here()) {
     const MeshShape& shape = plan.mesh(worker).shape;
     const int ranks = shape.ranks();
     const std::string mesh = fmt::format(
@@ -185,7 +185,7 @@ void check_results(const Config& config, const TrainingPlan& plan, const DeviceC
 /// Of those whose workers are in this process.
 std::vector<SiteConfig> sites_here(const Config& config, const TrainingPlan& plan) {
   std::vector<SiteConfig> sites;
-  for (const Rank rank : plan.workers_here()) {
+  for (const WorkerId rank : plan.workers_here()) {
     sites.push_back(config.sites[static_cast<std::size_t>(rank.value())]);
   }
   return sites;
@@ -281,7 +281,7 @@ std::string device_text(const DeviceChoice& choice, const TrainingPlan& plan) {
   return join(words);
 }
 
-std::unique_ptr<InnerLoop> make_inner_loop(const DeviceChoice& choice, Rank rank,
+std::unique_ptr<InnerLoop> make_inner_loop(const DeviceChoice& choice, WorkerId rank,
                                            const LanguageModelOptions& options,
                                            BatchProvider batches) {
   if (!choice.on_cuda()) return std::make_unique<LanguageModelLoop>(options, std::move(batches));

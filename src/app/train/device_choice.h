@@ -25,7 +25,7 @@ struct DeviceChoice {
 
   [[nodiscard]] bool on_cuda() const { return !devices.empty(); }
   /// Ranks have one device after another, worker after worker; then the first one comes again.
-  [[nodiscard]] const cuda::DeviceInfo& of(Rank worker, int rank = 0) const {
+  [[nodiscard]] const cuda::DeviceInfo& of(WorkerId worker, int rank = 0) const {
     const int place = ranks_before[static_cast<std::size_t>(worker.value())] + rank;
     return devices[static_cast<std::size_t>(place) % devices.size()];
   }
@@ -53,7 +53,7 @@ struct DeviceChoice {
 
 /// Worker `rank`'s inner loop where it was chosen to be. Its device, of several the first, becomes
 /// the calling thread's, which then drives the loop.
-[[nodiscard]] std::unique_ptr<InnerLoop> make_inner_loop(const DeviceChoice& choice, Rank rank,
+[[nodiscard]] std::unique_ptr<InnerLoop> make_inner_loop(const DeviceChoice& choice, WorkerId rank,
                                                          const LanguageModelOptions& options,
                                                          BatchProvider batches);
 

@@ -22,7 +22,7 @@ namespace {
 constexpr std::int64_t kEvalBatch = 8;
 
 /// Virtual time knows nothing of a disk.
-std::unique_ptr<StateMemory> files_of(const LanguageModelTrainer::Setup& setup, Rank rank,
+std::unique_ptr<StateMemory> files_of(const LanguageModelTrainer::Setup& setup, WorkerId rank,
                                       const Runtime& runtime) {
   const bool real = !runtime.simulated();
   return make_state_memory(setup.config, rank, real ? setup.events : nullptr,
@@ -31,7 +31,8 @@ std::unique_ptr<StateMemory> files_of(const LanguageModelTrainer::Setup& setup, 
 
 }  // namespace
 
-LanguageModelTrainer::LanguageModelTrainer(const Setup& setup, Rank rank, const Runtime& runtime)
+LanguageModelTrainer::LanguageModelTrainer(const Setup& setup, WorkerId rank,
+                                           const Runtime& runtime)
     : config_(setup.config),
       plan_(setup.plan),
       rank_(rank),

@@ -37,7 +37,7 @@ class LanguageModelTrainer final : public Trainer {
   };
   /// Worker `rank`'s, with the weights of `model.init` where that is given. `runtime`: of the run.
   /// THROWS: ConfigError, SystemError as the parts do.
-  LanguageModelTrainer(const Setup& setup, Rank rank, const Runtime& runtime);
+  LanguageModelTrainer(const Setup& setup, WorkerId rank, const Runtime& runtime);
   ~LanguageModelTrainer() override;
   LanguageModelTrainer(const LanguageModelTrainer&) = delete;
   LanguageModelTrainer& operator=(const LanguageModelTrainer&) = delete;
@@ -66,7 +66,7 @@ class LanguageModelTrainer final : public Trainer {
 
   const Config& config_;
   const TrainingPlan plan_;
-  const Rank rank_;
+  const WorkerId rank_;
   const bool simulated_;
   const Storage* const storage_;
   const std::int64_t eval_tokens_;

@@ -121,7 +121,7 @@ namespace {
 /// Of a worker's anchors what process `rank` of its site holds; where they are in lanes, with what
 /// these take while an outer gradient is encoded, or the first while all anchors are there.
 std::int64_t anchor_bytes(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
-                          Rank worker, int rank) {
+                          WorkerId worker, int rank) {
   if (outer_state_values(config.method, config.outer) == 0) return 0;
   const std::optional<outer::LaneDemand> lanes = lanes_of(config, layout);
   if (!lanes || plan.processes == nullptr) return layout.elements() * kFloatBytes;
@@ -135,7 +135,7 @@ CertainMemory certain_memory(const Config& config, const TrainingPlan& plan,
                              const ModelLayout& layout) {
   CertainMemory certain;
   if (plan.device.on_cuda()) return certain;
-  for (const Rank rank : plan.workers_here()) {
+  for (const WorkerId rank : plan.workers_here()) {
     const MemoryEstimate memory = loop_memory(layout, language_model_options(config, plan, rank));
     certain.activations += memory.activations + memory.logits;
     if (!config.train.offload.empty()) continue;
@@ -146,7 +146,7 @@ CertainMemory certain_memory(const Config& config, const TrainingPlan& plan,
 }
 
 CertainMemory certain_memory_of_rank(const Config& config, const TrainingPlan& plan,
-                                     const ModelLayout& layout, Rank worker, int rank) {
+                                     const ModelLayout& layout, WorkerId worker, int rank) {
   const MeshOptions options = mesh_options(language_model_options(config, plan, worker));
   ISTHMUS_CHECK(options.processes, rank);
   const std::int64_t stored = MeshRank::stored_bytes(layout, options, rank, true);
@@ -166,7 +166,7 @@ namespace {
 
 /// Whose bytes: of this process, or of one that is a rank of a worker's mesh.
 struct Whose {
-  std::optional<Rank> worker;
+  std::optional<WorkerId> worker;
   int rank = 0;
 };
 
@@ -264,7 +264,7 @@ class Remedies {
     TrainingPlan alone = plan_;
     alone.workers_in_process = 1;
     std::uint64_t most = 0;
-    for (const Rank rank : plan_.workers_here()) {
+    for (const WorkerId rank : plan_.workers_here()) {
       alone.first_worker = rank.value();
       most = std::max(most, certain_memory(config_, alone, layout_).total());
     }
@@ -306,7 +306,7 @@ void check_memory(const Config& config, const TrainingPlan& plan, const ModelLay
 }
 
 void check_rank_memory(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
-                       Rank worker, int rank, const MemoryLimit& limit) {
+                       WorkerId worker, int rank, const MemoryLimit& limit) {
   const CertainMemory certain = certain_memory_of_rank(config, plan, layout, worker, rank);
   if (fits(certain, limit)) return;
   const Whose whose{.worker = worker, .rank = rank};

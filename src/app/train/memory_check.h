@@ -38,7 +38,7 @@ struct CertainMemory {
 
 /// The same of rank `rank` of worker `worker`'s mesh, which is a process that serves the first.
 [[nodiscard]] CertainMemory certain_memory_of_rank(const Config& config, const TrainingPlan& plan,
-                                                   const ModelLayout& layout, Rank worker,
+                                                   const ModelLayout& layout, WorkerId worker,
                                                    int rank);
 
 /// sites_can_part: each may run on a machine of its own. THROWS: SystemError naming bytes needed
@@ -49,6 +49,6 @@ void check_memory(const Config& config, const TrainingPlan& plan, const ModelLay
 /// The same of a process that serves as rank `rank`, on its own machine. Of ranks that share a
 /// machine each is checked alone.
 void check_rank_memory(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
-                       Rank worker, int rank, const MemoryLimit& limit);
+                       WorkerId worker, int rank, const MemoryLimit& limit);
 
 }  // namespace isthmus::app

@@ -50,7 +50,7 @@ struct Serving {
 
 /// Once it is known to fit. A rank that cannot does not leave the others waiting for it.
 Serving make_serving(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
-                     Rank worker, RankProcesses& ranks) {
+                     WorkerId worker, RankProcesses& ranks) {
   try {
     check_rank_memory(config, plan, layout, worker, ranks.passes.rank(), memory_limit());
     return {.files = make_state_memory(config, worker, nullptr, nullptr),
@@ -61,7 +61,7 @@ Serving make_serving(const Config& config, const TrainingPlan& plan, const Model
   }
 }
 
-void serve(const Config& config, TrainingPlan plan, Rank worker, RankProcesses& ranks) {
+void serve(const Config& config, TrainingPlan plan, WorkerId worker, RankProcesses& ranks) {
   const SignalScope noted;  // the first rank decides when the run stops
   kernels::use_isa(kernels::isa_named(config.train.kernels));
   plan.processes = &ranks;
@@ -78,7 +78,7 @@ void serve(const Config& config, TrainingPlan plan, Rank worker, RankProcesses& 
 
 }  // namespace
 
-int run_mesh_job(const Config& config, Rank worker,
+int run_mesh_job(const Config& config, WorkerId worker,
                  const std::function<int(RankProcesses& ranks)>& train) {
   using std::chrono::milliseconds;
   const milliseconds patience =

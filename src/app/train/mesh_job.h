@@ -14,7 +14,7 @@ namespace isthmus::app {
 /// Runs `train` on the first process and serves it on the others, whose result is 0. Starts and
 /// ends MPI. THROWS: what `train` throws, after telling the others; PeerError on ranks that lose
 /// the first.
-[[nodiscard]] int run_mesh_job(const Config& config, Rank worker,
+[[nodiscard]] int run_mesh_job(const Config& config, WorkerId worker,
                                const std::function<int(RankProcesses& ranks)>& train);
 
 }  // namespace isthmus::app

@@ -60,7 +60,7 @@ int ranks_here(const LanguageModelOptions& options) {
 
 /// Open files of the workers in this process at a time, no fewer than there will be.
 std::int64_t file_count(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
-                        std::optional<Rank> only) {
+                        std::optional<WorkerId> only) {
   const std::int64_t outer = outer_files(config, plan, layout).count;
   const std::int64_t tensors = std::ranges::count_if(layout.tensors(), [](const auto& tensor) {
     return tensor.elements.size() * kBytesOfFloat >= kInFile;
@@ -71,7 +71,7 @@ std::int64_t file_count(const Config& config, const TrainingPlan& plan, const Mo
   constexpr std::int64_t kMoments = 2;  // in a checkpoint, by tensor at most
   const int workers = only ? 1 : plan.workers;
   const auto ranks_of = [&](int m) {
-    const LanguageModelOptions options = language_model_options(config, plan, Rank(m));
+    const LanguageModelOptions options = language_model_options(config, plan, WorkerId(m));
     return options.mesh.ranks() == 1 ? 0 : ranks_here(options) * options.virtual_stages;
   };
   std::int64_t most = 0;
@@ -116,14 +116,14 @@ std::int64_t window_bytes(const ModelLayout& layout) {
 }  // namespace
 
 std::uint64_t offload_bytes(const Config& config, const TrainingPlan& plan,
-                            const ModelLayout& layout, std::optional<Rank> only) {
+                            const ModelLayout& layout, std::optional<WorkerId> only) {
   const std::int64_t parameters = layout.elements() * kBytesOfFloat;
   const OuterFiles outer = outer_files(config, plan, layout);
   std::int64_t bytes = 0;
   const int first = only ? only->value() : 0;
   const int end = only ? first + 1 : plan.workers;
   for (int m = first; m < end; ++m) {
-    const LanguageModelOptions options = language_model_options(config, plan, Rank(m));
+    const LanguageModelOptions options = language_model_options(config, plan, WorkerId(m));
     const MemoryEstimate memory = loop_memory(layout, options);
     bytes += memory.parameters + memory.gradients + memory.moments + memory.shares + outer.bytes +
              outer.passing;
@@ -138,12 +138,12 @@ std::uint64_t offload_bytes(const Config& config, const TrainingPlan& plan,
 }
 
 std::uint64_t memory_beside_offload(const Config& config, const TrainingPlan& plan,
-                                    const ModelLayout& layout, std::optional<Rank> only) {
+                                    const ModelLayout& layout, std::optional<WorkerId> only) {
   std::int64_t bytes = 0;
   const int first = only ? only->value() : 0;
   const int end = only ? first + 1 : plan.workers;
   for (int m = first; m < end; ++m) {
-    const LanguageModelOptions options = language_model_options(config, plan, Rank(m));
+    const LanguageModelOptions options = language_model_options(config, plan, WorkerId(m));
     const MemoryEstimate memory = loop_memory(layout, options);
     bytes += memory.activations + memory.logits + memory.update + window_bytes(layout);
     if (options.mesh.ranks() == 1) continue;
@@ -154,7 +154,7 @@ std::uint64_t memory_beside_offload(const Config& config, const TrainingPlan& pl
 }
 
 void check_offload(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
-                   std::optional<Rank> only) {
+                   std::optional<WorkerId> only) {
   if (config.train.offload.empty()) return;
   if (forward_only(config)) {
     throw ConfigError(fmt::format(
@@ -182,8 +182,8 @@ void check_offload(const Config& config, const TrainingPlan& plan, const ModelLa
   allow_files(config, file_count(config, plan, layout, only));
 }
 
-std::unique_ptr<StateMemory> make_state_memory(const Config& config, Rank rank, EventSink* events,
-                                               const Clock* clock) {
+std::unique_ptr<StateMemory> make_state_memory(const Config& config, WorkerId rank,
+                                               EventSink* events, const Clock* clock) {
   if (config.train.offload.empty()) return nullptr;
   return std::make_unique<StateMemory>(StateMemory::Options{
       .folder = folder_of(config), .worker = rank, .events = events, .clock = clock});

@@ -68,7 +68,7 @@ std::optional<MixTable> read_mix_table(const Config& config, int ranks) {
 
 void check_rank_communicators(const Config& config, const TrainingPlan& plan) {
   for (int m = 0; m < plan.workers; ++m) {
-    const int ranks = plan.mesh(Rank(m)).shape.ranks();
+    const int ranks = plan.mesh(WorkerId(m)).shape.ranks();
     if (ranks > 1) (void)read_mix_table(config, ranks);
   }
 }

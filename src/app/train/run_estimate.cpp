@@ -28,12 +28,12 @@ constexpr std::int64_t kEstimateFloatBytes = 4;
 
 /// Of the site whose first rank has most.
 std::optional<LaneEstimate> lane_estimate(const Config& config, const TrainingPlan& plan,
-                                          const ModelLayout& layout, std::optional<Rank> only) {
+                                          const ModelLayout& layout, std::optional<WorkerId> only) {
   std::optional<LaneEstimate> most;
   const std::optional<outer::LaneDemand> demand = lanes_of(config, layout);
   for (int m = 0; m < plan.workers && demand; ++m) {
-    const int ranks = plan.mesh(Rank(m)).shape.ranks();
-    if (ranks == 1 || only.value_or(Rank(m)) != Rank(m)) continue;
+    const int ranks = plan.mesh(WorkerId(m)).shape.ranks();
+    if (ranks == 1 || only.value_or(WorkerId(m)) != WorkerId(m)) continue;
     const LaneEstimate here{.first = outer::lane_memory(*demand, ranks, 0),
                             .last = outer::lane_memory(*demand, ranks, ranks - 1)};
     if (!most || here.first.most() > most->first.most()) most = here;
@@ -43,7 +43,7 @@ std::optional<LaneEstimate> lane_estimate(const Config& config, const TrainingPl
 
 }  // namespace
 
-RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Rank> only) {
+RunEstimate estimate_run(const Config& config, bool simulated, std::optional<WorkerId> only) {
   const SystemStorage storage;
   const Dataset data = Dataset::open(storage, config.data, config.file.parent_path());
   const TrainingPlan plan = make_training_plan(config, kernels::usable_cores());
@@ -61,7 +61,7 @@ RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Ran
   const ModelRun run{.world = world, .plan = plan, .layout = layout, .data = data};
   std::int64_t inner_bytes = 0;
   for (int m = 0; m < plan.workers; ++m) {
-    inner_bytes += loop_memory(layout, language_model_options(config, plan, Rank(m))).total();
+    inner_bytes += loop_memory(layout, language_model_options(config, plan, WorkerId(m))).total();
   }
   const std::int64_t outer_values =
       outer_state_values(config.method, config.outer) * layout.elements();

@@ -36,7 +36,7 @@ struct RunEstimate {
 /// Checks the configuration, opens the data, trains nothing. only: the one worker whose files
 /// (train.offload) are here; else all are. THROWS: as run_training's checks.
 [[nodiscard]] RunEstimate estimate_run(const Config& config, bool simulated,
-                                       std::optional<Rank> only = std::nullopt);
+                                       std::optional<WorkerId> only = std::nullopt);
 
 /// Floating-point operations a second of one core, from a few training steps of one worker taken
 /// now. THROWS: as above.

@@ -32,7 +32,7 @@ RankPatience patience_of_threads(const Config& config, bool json) {
 }  // namespace
 
 LanguageModelOptions language_model_options(const Config& config, const TrainingPlan& plan,
-                                            Rank rank) {
+                                            WorkerId rank) {
   return {.model = config.model,
           .inner = config.inner,
           .context = config.train.context,

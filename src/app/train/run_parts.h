@@ -18,7 +18,7 @@ namespace isthmus::app {
 
 [[nodiscard]] BatchPlan batch_plan(const Config& config, const TrainingPlan& plan);
 [[nodiscard]] LanguageModelOptions language_model_options(const Config& config,
-                                                          const TrainingPlan& plan, Rank rank);
+                                                          const TrainingPlan& plan, WorkerId rank);
 
 /// The model's tensors with names, shapes and element ids but no storage: what fragments and
 /// predictions need.

@@ -53,10 +53,10 @@ Duration measure_step(const ModelRun& run) {
 }
 
 Duration time_step(const ModelRun& run) {
-  const auto files = make_state_memory(run.world.config, Rank(0), nullptr, nullptr);
+  const auto files = make_state_memory(run.world.config, WorkerId(0), nullptr, nullptr);
   const StateMemoryScope scope(files.get());
   BatchSource source(run.data, batch_plan(run.world.config, run.plan), 0);
-  LanguageModelLoop loop(language_model_options(run.world.config, run.plan, Rank(0)),
+  LanguageModelLoop loop(language_model_options(run.world.config, run.plan, WorkerId(0)),
                          [&](StepIndex t) { return source.at(t.value() - 1); });
   SystemRuntime runtime;
   Duration best = Duration::max();
@@ -92,14 +92,14 @@ std::vector<PredictionInput> stretches_of(const ModelRun& run,
   std::vector<StepClock> clocks;
   for (int m = 0; m < run.plan.workers; ++m) {
     const std::size_t own = measured_steps.size() == 1 ? 0 : static_cast<std::size_t>(m);
-    clocks.push_back(make_step_clock(config, Rank(m), step_flops(run), measured_steps.at(own)));
+    clocks.push_back(make_step_clock(config, WorkerId(m), step_flops(run), measured_steps.at(own)));
   }
   std::int64_t done = 0;
   std::vector<PredictionInput> stretches =
       prediction_phases(config.method, config.outer, parameters_without_values(run.layout),
                         run.plan.workers, run.plan.total_steps);
   for (PredictionInput& input : stretches) {
-    input.step_time = [clocks, done](Rank rank, StepIndex t) {
+    input.step_time = [clocks, done](WorkerId rank, StepIndex t) {
       return clocks[static_cast<std::size_t>(rank.value())](StepIndex(done + t.value()));
     };
     input.links = link_matrix(config.links, site_names(config));
@@ -136,7 +136,7 @@ RoundTimes predict_run_rounds(const ModelRun& run, const std::vector<Duration>& 
   RoundTimes rounds;
   // Its kinds of steps take turns, and are predicted kind by kind: which step is which is lost.
   if (run.world.config.method == "01-adam") return rounds;
-  const Rank observer = run.world.site != nullptr ? run.world.site->self() : Rank(0);
+  const WorkerId observer = run.world.site != nullptr ? run.world.site->self() : WorkerId(0);
   for (const PredictionInput& input : stretches_of(run, measured_steps)) {
     rounds.add(predict_rounds(input, observer));
   }

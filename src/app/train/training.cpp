@@ -75,7 +75,7 @@ TrainingOutcome Training::run() {
   directory.truncate_after("metrics.jsonl", resumed_step);
   directory.truncate_after("events.jsonl", resumed_step);
   JsonLinesFile metrics = directory.open_lines("metrics.jsonl");
-  const Rank own = own_rank(config_, request_).value_or(Rank(0));
+  const WorkerId own = own_rank(config_, request_).value_or(WorkerId(0));
   MetricsLog log({.config = config_,
                   .total_steps = plan_.total_steps,
                   .simulated = request_.simulated,
@@ -271,7 +271,7 @@ void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog&
     const std::vector<Duration> steps =
         request_.simulated ? std::vector{totals.measured_step} : totals.mean_steps();
     outcome.rounds = compare_rounds(predict_run_rounds(run, steps), result.rounds);
-    const Rank own = own_rank(config_, request_).value_or(Rank(0));
+    const WorkerId own = own_rank(config_, request_).value_or(WorkerId(0));
     outcome.rounds_at = config_.sites.at(static_cast<std::size_t>(own.value())).name;
   }
   outcome.totals = totals;

@@ -34,7 +34,7 @@ std::optional<OpenData> open_own(const Storage& storage, const Config& config,
 
 }  // namespace
 
-std::optional<Rank> own_rank(const Config& config, const TrainingRequest& request) {
+std::optional<WorkerId> own_rank(const Config& config, const TrainingRequest& request) {
   return request.site ? std::optional(site_of(config, *request.site)) : std::nullopt;
 }
 

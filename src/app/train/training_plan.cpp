@@ -94,7 +94,7 @@ void check_chunk(const Config& config) {
 }  // namespace
 
 TrainingPlan make_training_plan(const Config& config, std::span<const int> cores,
-                                std::optional<Rank> only) {
+                                std::optional<WorkerId> only) {
   check_chunk(config);
   TrainingPlan plan;
   plan.workers = config.workers();
@@ -127,7 +127,7 @@ TrainingPlan make_training_plan(const Config& config, std::span<const int> cores
   return plan;
 }
 
-std::vector<int> cores_of(const TrainingPlan& plan, Rank rank) {
+std::vector<int> cores_of(const TrainingPlan& plan, WorkerId rank) {
   if (plan.cores.empty()) {
     return {};
   }

@@ -35,7 +35,7 @@ struct TrainingPlan : RunPlan {
   DeviceChoice device = {};  // what computes the workers' inner loops
   bool json = false;         // --json: errors are told on stdout too
 
-  [[nodiscard]] const SiteMesh& mesh(Rank rank) const {
+  [[nodiscard]] const SiteMesh& mesh(WorkerId rank) const {
     return meshes[static_cast<std::size_t>(rank.value())];
   }
   [[nodiscard]] std::int64_t tokens_per_step(std::int64_t context) const {
@@ -44,11 +44,11 @@ struct TrainingPlan : RunPlan {
 };
 
 /// Cores of worker `rank`'s threads; empty: any.
-[[nodiscard]] std::vector<int> cores_of(const TrainingPlan& plan, Rank rank);
+[[nodiscard]] std::vector<int> cores_of(const TrainingPlan& plan, WorkerId rank);
 
 /// `cores`: what this process may run on. `only`: the one worker that runs in it; else all do.
 /// THROWS: ConfigError naming the key that cannot be met.
 [[nodiscard]] TrainingPlan make_training_plan(const Config& config, std::span<const int> cores,
-                                              std::optional<Rank> only = std::nullopt);
+                                              std::optional<WorkerId> only = std::nullopt);
 
 }  // namespace isthmus::app

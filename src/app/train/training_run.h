@@ -21,7 +21,8 @@
 namespace isthmus::app {
 
 /// The one worker of this process, where it is one site of several.
-[[nodiscard]] std::optional<Rank> own_rank(const Config& config, const TrainingRequest& request);
+[[nodiscard]] std::optional<WorkerId> own_rank(const Config& config,
+                                               const TrainingRequest& request);
 
 /// One run, from checks to summary, in the order in which things can go wrong without a trace.
 class Training {

@@ -15,8 +15,8 @@ enum class EventKind { kCompute, kSend, kReceive, kWait, kRead, kWrite };
 
 struct Event {
   EventKind kind = EventKind::kCompute;
-  Rank worker;    // who computes, sends, receives or waits
-  Rank peer{-1};  // the other end, for kSend and kReceive
+  WorkerId worker;    // who computes, sends, receives or waits
+  WorkerId peer{-1};  // the other end, for kSend and kReceive
   TimePoint begin;
   TimePoint end;
   std::uint64_t bytes = 0;  // on the wire, for kSend and kReceive; of the files

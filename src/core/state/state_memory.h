@@ -35,10 +35,10 @@ struct StateTraffic {
 class StateMemory {
  public:
   struct Options {
-    std::filesystem::path folder;  // made if it is not there, for its owner alone
-    Rank worker = Rank(0);         // in events
-    EventSink* events = nullptr;   // kRead and kWrite; may be null. Borrowed, as the clock is
-    const Clock* clock = nullptr;  // a real one
+    std::filesystem::path folder;   // made if it is not there, for its owner alone
+    WorkerId worker = WorkerId(0);  // in events
+    EventSink* events = nullptr;    // kRead and kWrite; may be null. Borrowed, as the clock is
+    const Clock* clock = nullptr;   // a real one
   };
   /// THROWS: SystemError when the folder cannot be made.
   explicit StateMemory(const Options& options);

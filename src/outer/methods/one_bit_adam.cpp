@@ -110,7 +110,7 @@ void OneBitAdam::freeze(StepIndex t) {
   freeze_variance(inner_, correction, options_.variance_floor);
   frozen_at_ = t;
   find_active_lanes();
-  if (exchange_.self() == Rank(0)) {
+  if (exchange_.self() == WorkerId(0)) {
     log_info("1bit-adam: variance frozen after step {}, {} lanes masked", t.value(), masked_lanes_);
   }
 }

@@ -23,7 +23,7 @@ constexpr FragmentId kChain{1};
 constexpr std::int64_t kClipWindow = 64;  // steps whose entries the clip's median is of
 constexpr int kFewestForClip = 16;        // entries; with fewer nothing is clipped
 
-kernels::SpsaDirection direction(StepIndex t, Rank machine, int sample) {
+kernels::SpsaDirection direction(StepIndex t, WorkerId machine, int sample) {
   return {.step = static_cast<std::uint32_t>(t.value()),
           .machine = static_cast<std::uint32_t>(machine.value()),
           .sample = static_cast<std::uint32_t>(sample)};

@@ -282,7 +282,7 @@ void saved_finite(StateReader& reader, const std::string& name, std::span<float>
   }
 }
 
-void throw_round_failure(Rank self, std::string_view what, const ExchangeError& error) {
+void throw_round_failure(WorkerId self, std::string_view what, const ExchangeError& error) {
   if (error.kind == ExchangeError::Kind::kTakenBack) throw TakenBackError(error.what);
   const bool late = error.kind == ExchangeError::Kind::kDeadlineExceeded;
   throw PeerError(fmt::format("worker {}: {} failed: {}{}", self.value(), what, error.what,

@@ -57,6 +57,7 @@ void saved_finite(StateReader& reader, const std::string& name, std::span<float>
 
 /// THROWS: for a round of worker `self` that has failed: PeerError with who, what ("outer sync"),
 /// cause, remedy; TakenBackError where it was taken back.
-[[noreturn]] void throw_round_failure(Rank self, std::string_view what, const ExchangeError& error);
+[[noreturn]] void throw_round_failure(WorkerId self, std::string_view what,
+                                      const ExchangeError& error);
 
 }  // namespace isthmus::outer

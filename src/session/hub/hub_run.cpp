@@ -88,14 +88,14 @@ void HubRun::open_exchange() {
           .history = all_.log.contents().history,
           .on_records = [this](std::span<const HubRecord> records) { append(records); },
           .on_note =
-              [this](Rank from, std::span<const std::byte> bytes) {
+              [this](WorkerId from, std::span<const std::byte> bytes) {
                 push(Said{from, {bytes.begin(), bytes.end()}});
               },
           .on_lost =
-              [this](Rank site, const std::string& why) {
+              [this](WorkerId site, const std::string& why) {
                 push(Lost{site, why});
               },
-          .on_back = [this](Rank site) { push(Back{site}); },
+          .on_back = [this](WorkerId site) { push(Back{site}); },
           .on_epoch = [this](const Epoch& epoch) { push(epoch); },
           .on_failure = [this](const std::exception_ptr& failure) { push(failure); },
           .moves_shares = all_.config().net.shares == "measured",
@@ -194,7 +194,8 @@ void HubRun::look_at_keys() {
 bool HubRun::all_gone() const {
   bool any = false;
   for (std::size_t m = 0; m < all_.sites.size(); ++m) {
-    if (!all_.live[m] || !all_.sites[m].standing || exchange_->has_left(Rank(static_cast<int>(m))))
+    if (!all_.live[m] || !all_.sites[m].standing ||
+        exchange_->has_left(WorkerId(static_cast<int>(m))))
       continue;
     if (!all_.sites[m].lost || all_.now() - all_.sites[m].lost->first < others_follow_)
       return false;
@@ -205,7 +206,7 @@ bool HubRun::all_gone() const {
 
 void HubRun::count_the_lost() {
   for (std::size_t m = 0; m < all_.sites.size(); ++m) {
-    const Rank rank(static_cast<int>(m));
+    const WorkerId rank(static_cast<int>(m));
     HubState::Site& each = all_.sites[m];
     if (each.lost && all_.now() - each.lost->first >= others_follow_) {
       const std::string why = each.lost->second;
@@ -223,7 +224,7 @@ void HubRun::leave_out_who_stays_away() {
   }
   for (std::size_t m = 0; m < all_.sites.size(); ++m) {
     if (all_.live[m] && !all_.sites[m].standing && !all_.sites[m].lost) {
-      exchange_->exclude(Rank(static_cast<int>(m)), "it has not come back to the hub");
+      exchange_->exclude(WorkerId(static_cast<int>(m)), "it has not come back to the hub");
       all_.live[m] = false;  // told once
     }
   }
@@ -234,7 +235,7 @@ void HubRun::say_who_is_awaited() {
   std::vector<std::string> missing;
   for (std::size_t m = 0; m < all_.sites.size(); ++m) {
     if ((all_.live[m] || all) && !all_.sites[m].standing && !all_.sites[m].hello &&
-        sessions_.is_awaited(Rank(static_cast<int>(m))))
+        sessions_.is_awaited(WorkerId(static_cast<int>(m))))
       missing.push_back(all_.config().sites[m].name);
   }
   // Sites of a run under way wait for their hub as long as for a round.

@@ -67,14 +67,14 @@ class HubRun {
 
  private:
   struct Lost {
-    Rank site;
+    WorkerId site;
     std::string why;
   };
   struct Back {
-    Rank site;
+    WorkerId site;
   };
   struct Said {
-    Rank from;
+    WorkerId from;
     std::vector<std::byte> bytes;
   };
   using Event = std::variant<Lost, Back, Said, Epoch, std::exception_ptr>;

@@ -26,7 +26,7 @@ std::string words_of(const Decided& decided) {
 }  // namespace
 
 // What a site has in common with this hub's file, and with the run.
-void HubSessions::hear(Rank from, const HelloNote& note) {
+void HubSessions::hear(WorkerId from, const HelloNote& note) {
   const auto turn_away = [&](const std::string& differs) {
     log_warning("site {} cannot take part: {}", all_.name(from), differs);
     all_.send(from, TurnedAwayNote{.why = fmt::format("the configurations differ: {}", differs),
@@ -62,7 +62,7 @@ void HubSessions::hear(Rank from, const HelloNote& note) {
 }
 
 /// The run goes on without it.
-void HubSessions::answer_newcomer(Rank newcomer) {
+void HubSessions::answer_newcomer(WorkerId newcomer) {
   all_.site(newcomer).standing = false;
   all_.site(newcomer).lost.reset();
   all_.exchange->exclude(newcomer, "its process has been started anew");
@@ -80,22 +80,22 @@ void HubSessions::answer_newcomer(Rank newcomer) {
 void HubSessions::begin() {
   std::vector<std::string> names;
   std::vector<HelloNote> hellos;
-  std::vector<Rank> here;
+  std::vector<WorkerId> here;
   std::vector<int> absent;
   for (int m = 0; m < all_.config().workers(); ++m) {
-    if (!all_.site(Rank(m)).hello) {
+    if (!all_.site(WorkerId(m)).hello) {
       absent.push_back(m);
       continue;
     }
-    here.push_back(Rank(m));
-    names.push_back(all_.name(Rank(m)));
-    hellos.push_back(*all_.site(Rank(m)).hello);
+    here.push_back(WorkerId(m));
+    names.push_back(all_.name(WorkerId(m)));
+    hellos.push_back(*all_.site(WorkerId(m)).hello);
   }
   SiteStart start;
   try {
     start = agree_on_start(names, hellos, std::nullopt, all_.config().ckpt.every_steps);
   } catch (const ConfigError& error) {  // the sites find the same, each for itself
-    for (const Rank each : here) {
+    for (const WorkerId each : here) {
       all_.send(each, TurnedAwayNote{.why = error.what(), .configuration = true});
     }
     throw;
@@ -109,12 +109,12 @@ void HubSessions::begin() {
   steps_.begin_anew();
   all_.live.assign(all_.live.size(), true);
   all_.first_stands = all_.now();
-  for (const Rank each : here) {
+  for (const WorkerId each : here) {
     all_.site(each) = {.hello = {}, .standing = true, .lost = {}};
     all_.exchange->stands(each);
   }
-  for (const int m : absent) all_.exchange->exclude(Rank(m), "it has not been let in yet");
-  for (const Rank each : here) {
+  for (const int m : absent) all_.exchange->exclude(WorkerId(m), "it has not been let in yet");
+  for (const WorkerId each : here) {
     all_.send(
         each,
         StartNote{.run_id = all_.session->run_id, .session = all_.session->id, .absent = absent});
@@ -130,7 +130,7 @@ void HubSessions::begin() {
                : "begins");
 }
 
-void HubSessions::hear(Rank from, const StandingNote& note) {
+void HubSessions::hear(WorkerId from, const StandingNote& note) {
   if (!all_.session || all_.session->id != note.session) {
     const std::string why = fmt::format(
         "site {} is in the middle of run {}, {}: start the hub where the log of that run lies "
@@ -167,11 +167,11 @@ void HubSessions::hear(Rank from, const StandingNote& note) {
   }
   all_.first_stands = all_.now();
   for (int m = 0; m < all_.config().workers(); ++m) {  // who had said Hello before that was known
-    if (all_.site(Rank(m)).hello) hear(Rank(m), HelloNote(*all_.site(Rank(m)).hello));
+    if (all_.site(WorkerId(m)).hello) hear(WorkerId(m), HelloNote(*all_.site(WorkerId(m)).hello));
   }
 }
 
-bool HubSessions::is_awaited(Rank rank) const {
+bool HubSessions::is_awaited(WorkerId rank) const {
   if (all_.options.keys == nullptr) return true;
   const SiteConfig& each = all_.config().sites[static_cast<std::size_t>(rank.value())];
   const HubKeyBook book = all_.options.keys->book();
@@ -183,7 +183,7 @@ bool HubSessions::all_have_come() const {
   int here = 0;
   for (std::size_t m = 0; m < all_.sites.size(); ++m) {
     const bool said = all_.sites[m].hello.has_value();
-    if (!said && is_awaited(Rank(static_cast<int>(m)))) return false;
+    if (!said && is_awaited(WorkerId(static_cast<int>(m)))) return false;
     here += said ? 1 : 0;
   }
   return here >= std::max(1, all_.config().min_sites());

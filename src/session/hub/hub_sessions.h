@@ -14,19 +14,19 @@ class HubSessions {
   HubSessions(HubState& all, HubSteps& steps) : all_(all), steps_(steps) {}
 
   /// A site's process that is not in the run says what it brings.
-  void hear(Rank from, const HelloNote& note);
+  void hear(WorkerId from, const HelloNote& note);
   /// A site of a session has found this process. THROWS: ConfigError where the log is not of that
   /// session, or is an older copy.
-  void hear(Rank from, const StandingNote& note);
+  void hear(WorkerId from, const StandingNote& note);
   /// Begins a session if none has begun in this life and all have come. THROWS: ConfigError where
   /// the sites have no start in common.
   void begin_if_all_have_come();
   /// Whether a start waits for the site: it is let in, or invited.
-  [[nodiscard]] bool is_awaited(Rank site) const;
+  [[nodiscard]] bool is_awaited(WorkerId site) const;
 
  private:
   void begin();
-  void answer_newcomer(Rank site);
+  void answer_newcomer(WorkerId site);
   [[nodiscard]] bool all_have_come() const;
 
   HubState& all_;

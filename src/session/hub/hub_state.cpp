@@ -47,10 +47,10 @@ bool HubState::anybody_stands() const {
   return std::ranges::any_of(sites, [](const Site& each) { return each.standing; });
 }
 
-std::vector<int> HubState::live_sites(Rank except) const {
+std::vector<int> HubState::live_sites(WorkerId except) const {
   std::vector<int> others;
   for (int m = 0; m < options.config.workers(); ++m) {
-    if (live[static_cast<std::size_t>(m)] && Rank(m) != except) others.push_back(m);
+    if (live[static_cast<std::size_t>(m)] && WorkerId(m) != except) others.push_back(m);
   }
   return others;
 }

@@ -48,13 +48,13 @@ struct HubState {
   [[nodiscard]] const Config& config() const { return options.config; }
   [[nodiscard]] bool anybody_stands() const;
   /// The sites of the run, but for this one.
-  [[nodiscard]] std::vector<int> live_sites(Rank except) const;
+  [[nodiscard]] std::vector<int> live_sites(WorkerId except) const;
   [[nodiscard]] TimePoint now() const { return options.runtime.clock().now(); }
-  [[nodiscard]] Site& site(Rank rank) { return sites[static_cast<std::size_t>(rank.value())]; }
-  [[nodiscard]] const std::string& name(Rank rank) const {
+  [[nodiscard]] Site& site(WorkerId rank) { return sites[static_cast<std::size_t>(rank.value())]; }
+  [[nodiscard]] const std::string& name(WorkerId rank) const {
     return options.config.sites[static_cast<std::size_t>(rank.value())].name;
   }
-  void send(Rank to, const Note& note) { exchange->note(to, write_note(note)); }
+  void send(WorkerId to, const Note& note) { exchange->note(to, write_note(note)); }
 
   HubOptions options;
   HubLog& log;

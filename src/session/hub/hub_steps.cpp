@@ -15,12 +15,12 @@ HubSteps::HubSteps(HubState& all) : all_(all) {
   agreement_->resume(all_.log.agreed());
   NotesOut none;
   for (std::size_t m = 0; m < all_.live.size(); ++m) {
-    if (!all_.live[m]) agreement_->leave(Rank(static_cast<int>(m)), none);
+    if (!all_.live[m]) agreement_->leave(WorkerId(static_cast<int>(m)), none);
   }
 }
 
 void HubSteps::begin_anew() {
-  const Rank self(all_.config().workers());
+  const WorkerId self(all_.config().workers());
   agreement_.emplace(self, all_.config().workers(), total_steps(all_.config()), 0,
                      all_.config().min_sites(), self);
   agreement_->set_relays(needed_relays(all_.config()), hidden_sites(all_.config().sites));
@@ -28,7 +28,7 @@ void HubSteps::begin_anew() {
   joiners_.clear();
 }
 
-void HubSteps::wish(Rank from, const WishNote& note) {
+void HubSteps::wish(WorkerId from, const WishNote& note) {
   if (note.purpose != Purpose::kJoin) {
     drive([&](NotesOut& out) { agreement_->receive(from, note, out); });
     return;
@@ -81,7 +81,7 @@ void HubSteps::admit(StepIndex after) {
   }
   const WishNote wish = joiners_.front();
   joiners_.pop_front();
-  const Rank joiner(wish.joiner);
+  const WorkerId joiner(wish.joiner);
   const std::vector<int> live = all_.live_sites(joiner);
   const bool knows_all = std::ranges::all_of(
       live, [&](int m) { return std::ranges::find(wish.linked, m) != wish.linked.end(); });
@@ -93,17 +93,17 @@ void HubSteps::admit(StepIndex after) {
   all_.site(joiner) = {.hello = {}, .standing = true, .lost = {}};
 }
 
-void HubSteps::receive(Rank from, const Note& note) {
+void HubSteps::receive(WorkerId from, const Note& note) {
   drive([&](NotesOut& out) { agreement_->receive(from, note, out); });
 }
 
-void HubSteps::welcome_back(Rank site) {
+void HubSteps::welcome_back(WorkerId site) {
   for (const AgreedNote& agreed : all_.log.agreed()) all_.send(site, agreed);
   all_.send(site, ServeNote{});  // what the site has promised a process before is void
   drive([&](NotesOut& out) { agreement_->ask_again(site, out); });
 }
 
-void HubSteps::lost(Rank site) {
+void HubSteps::lost(WorkerId site) {
   std::erase_if(joiners_, [&](const WishNote& wish) { return wish.joiner == site.value(); });
 }
 

@@ -22,12 +22,12 @@ class HubSteps {
   /// A session begins: what was wished or asked before is of another start.
   void begin_anew();
   /// A note of a site that stands.
-  void receive(Rank from, const Note& note);
-  void wish(Rank from, const WishNote& note);
+  void receive(WorkerId from, const Note& note);
+  void wish(WorkerId from, const WishNote& note);
   /// The site has found this process: it is told what was agreed, and asked what is open.
-  void welcome_back(Rank site);
+  void welcome_back(WorkerId site);
   /// A site is lost: it does not join.
-  void lost(Rank site);
+  void lost(WorkerId site);
   /// Who takes part has changed.
   void changed(const Epoch& epoch);
 

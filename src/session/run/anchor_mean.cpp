@@ -5,7 +5,8 @@
 
 namespace isthmus::app {
 
-std::optional<OuterCopy> AnchorMean::lay_down(Rank rank, StepIndex t, const OuterStrategy& strategy,
+std::optional<OuterCopy> AnchorMean::lay_down(WorkerId rank, StepIndex t,
+                                              const OuterStrategy& strategy,
                                               std::size_t parameters) {
   std::vector<std::vector<float>> own;
   for (std::size_t i = 0; i < parameters; ++i) {

@@ -35,7 +35,7 @@ class AnchorMean {
   /// Any worker's thread. RETURNS: the mean of all workers' anchors after step t, to the last of
   /// them to come; nothing to the others. Summed in rank order in fp32, so it does not matter who
   /// comes last.
-  [[nodiscard]] std::optional<OuterCopy> lay_down(Rank rank, StepIndex t,
+  [[nodiscard]] std::optional<OuterCopy> lay_down(WorkerId rank, StepIndex t,
                                                   const OuterStrategy& strategy,
                                                   std::size_t parameters);
 

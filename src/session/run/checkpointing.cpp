@@ -85,18 +85,18 @@ bool Checkpointing::due_by_time() {
   return true;
 }
 
-std::unique_ptr<StateReader> Checkpointing::reader_of(Rank rank) const {
+std::unique_ptr<StateReader> Checkpointing::reader_of(WorkerId rank) const {
   return resume_->worker(rank.value() < resume_->info().workers ? rank.value() : 0);
 }
 
-void Checkpointing::restore_parameters(Rank rank, InnerLoop& inner) const {
+void Checkpointing::restore_parameters(WorkerId rank, InnerLoop& inner) const {
   if (!resume_) {
     return;
   }
   restore_worker_parameters(*reader_of(rank), inner);
 }
 
-void Checkpointing::restore_state(Rank rank, InnerLoop& inner, OuterStrategy& strategy) const {
+void Checkpointing::restore_state(WorkerId rank, InnerLoop& inner, OuterStrategy& strategy) const {
   if (!resume_) {
     return;
   }
@@ -109,12 +109,12 @@ void Checkpointing::restore_state(Rank rank, InnerLoop& inner, OuterStrategy& st
   }
 }
 
-std::unique_ptr<StateReader> Checkpointing::written(Rank rank, StepIndex t) const {
+std::unique_ptr<StateReader> Checkpointing::written(WorkerId rank, StepIndex t) const {
   return Checkpoint::open(options_.storage, options_.folder / step_name(t.value()))
       .worker(rank.value());
 }
 
-void Checkpointing::lay_down(Rank rank, StepIndex t, InnerLoop& inner,
+void Checkpointing::lay_down(WorkerId rank, StepIndex t, InnerLoop& inner,
                              const OuterStrategy& strategy) {
   const bool last = is_last(t);
   const std::span<const Parameter> parameters = inner.parameters();
@@ -125,7 +125,7 @@ void Checkpointing::lay_down(Rank rank, StepIndex t, InnerLoop& inner,
   const ParameterSource* model = nullptr;  // on the one worker whose word it is
   if (mean) {
     model = &*mean;
-  } else if (shared && rank == options_.only.value_or(Rank(0))) {
+  } else if (shared && rank == options_.only.value_or(WorkerId(0))) {
     model = &strategy;
   }
   const auto workers = static_cast<std::size_t>(options_.config.workers());
@@ -140,7 +140,7 @@ void Checkpointing::lay_down(Rank rank, StepIndex t, InnerLoop& inner,
       pending.anchors.resize(workers);
       pending.anchors[place] = outer::shared_digest(strategy, parameters.size());
     }
-    if (rank == options_.only.value_or(Rank(0))) {
+    if (rank == options_.only.value_or(WorkerId(0))) {
       pending.method_log.assign(strategy.log().begin(), strategy.log().end());
     }
     if (model != nullptr) {

@@ -43,7 +43,8 @@ class Checkpointing {
     std::string config_hash;
     std::vector<DataFile> data;
     bool writes = true;  // false: the workers' agreement is checked, nothing is written
-    std::optional<Rank> only = std::nullopt;  // the one worker of this process; else all are here
+    std::optional<WorkerId> only =
+        std::nullopt;  // the one worker of this process; else all are here
     /// Whether every site of the run lays one down after the step; where `only` is given.
     std::function<bool(StepIndex)> of_all_sites = {};
     /// Called before one is written; blocks until the lines up to its step are. May be empty.
@@ -59,22 +60,22 @@ class Checkpointing {
 
   /// Local parameters of worker `rank`; before its method is made. Nothing without a resume. A
   /// worker that the checkpoint does not know takes worker 0's.
-  void restore_parameters(Rank rank, InnerLoop& inner) const;
+  void restore_parameters(WorkerId rank, InnerLoop& inner) const;
   /// Inner optimizer and outer method. With another number of workers the syncs in flight are left
   /// out: their work is still in the local parameters, so the next outer gradient carries it; of a
   /// method that starts each round from its anchor (delayed, eager, co2) that round is lost.
-  void restore_state(Rank rank, InnerLoop& inner, OuterStrategy& strategy) const;
+  void restore_state(WorkerId rank, InnerLoop& inner, OuterStrategy& strategy) const;
 
   /// State of worker `rank` as the checkpoint after step t has it, which this has written or the
   /// run goes on from. THROWS: SystemError when it is not there, or not as it was written.
-  [[nodiscard]] std::unique_ptr<StateReader> written(Rank rank, StepIndex t) const;
+  [[nodiscard]] std::unique_ptr<StateReader> written(WorkerId rank, StepIndex t) const;
 
   /// Copies worker `rank`'s state after step t; the last of the workers then writes the checkpoint,
   /// before its next step, so the totals are those of step t. That one's parameters are written
   /// from where they are, so a single worker needs no memory for a copy. Any worker's thread.
   /// THROWS: SystemError of the disk, earlier checkpoints being intact; RunError when the workers'
   /// outer parameters are not the same bits.
-  void lay_down(Rank rank, StepIndex t, InnerLoop& inner, const OuterStrategy& strategy);
+  void lay_down(WorkerId rank, StepIndex t, InnerLoop& inner, const OuterStrategy& strategy);
 
  private:
   /// Outer values of one tensor: in worker 0's state where they are its local ones too.
@@ -98,7 +99,7 @@ class Checkpointing {
   [[nodiscard]] int workers_here() const { return options_.only ? 1 : options_.config.workers(); }
   void check_agreement(StepIndex t, const Pending& pending) const;
   void write(StepIndex t, const Pending& pending);
-  [[nodiscard]] std::unique_ptr<StateReader> reader_of(Rank rank) const;
+  [[nodiscard]] std::unique_ptr<StateReader> reader_of(WorkerId rank) const;
 
   Options options_;
   std::optional<Checkpoint> resume_;

@@ -12,10 +12,10 @@
 namespace isthmus::app {
 
 /// Sites without an address, in order.
-[[nodiscard]] inline std::vector<Rank> hidden_sites(std::span<const SiteConfig> sites) {
-  std::vector<Rank> hidden;
+[[nodiscard]] inline std::vector<WorkerId> hidden_sites(std::span<const SiteConfig> sites) {
+  std::vector<WorkerId> hidden;
   for (std::size_t i = 0; i < sites.size(); ++i) {
-    if (sites[i].address.empty()) hidden.push_back(Rank(static_cast<int>(i)));
+    if (sites[i].address.empty()) hidden.push_back(WorkerId(static_cast<int>(i)));
   }
   return hidden;
 }

@@ -25,7 +25,7 @@ class LoneTraining {
   struct Parts {
     const Config& config;  // borrowed for its life
     RunPlan plan;
-    Rank self{0};
+    WorkerId self{0};
     std::unique_ptr<Trainer> trainer;
     outer::OwnWork work;                    // of the worker that had it
     std::span<const Fragment> fragments{};  // copied
@@ -56,7 +56,7 @@ class LoneTraining {
 
   const Config& config_;
   const RunPlan plan_;
-  const Rank self_;
+  const WorkerId self_;
   const std::unique_ptr<Trainer> trainer_;
   // The task's while it runs.
   outer::LoneWork work_;

@@ -64,7 +64,7 @@ std::vector<DirectedLink> declared_links(const Config& config) {
 }  // namespace
 
 std::vector<std::uint32_t> even_shares(const Config& config) {
-  const std::vector<Rank> hidden = hidden_sites(config.sites);
+  const std::vector<WorkerId> hidden = hidden_sites(config.sites);
   std::vector<std::uint32_t> shares;
   if (hidden.empty() || hidden.size() == config.sites.size()) return shares;
   for (const SiteConfig& site : config.sites) shares.push_back(site.address.empty() ? 0 : 1);

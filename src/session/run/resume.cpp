@@ -35,7 +35,7 @@ std::string what_differs(const Storage& storage, const Checkpoint& checkpoint,
 }
 
 /// Sites are numbered in the order of the file, and only numbers are kept.
-void check_same_worker(const Checkpoint& checkpoint, const Config& config, Rank rank) {
+void check_same_worker(const Checkpoint& checkpoint, const Config& config, WorkerId rank) {
   const CheckpointInfo& info = checkpoint.info();
   const int of = info.only_worker.value_or(rank.value());
   if (of == rank.value()) return;
@@ -89,7 +89,7 @@ std::optional<Checkpoint> find_resume(const Storage& storage, const std::filesys
 }
 
 HeldCheckpoints held_checkpoints(const Storage& storage, const std::filesystem::path& out,
-                                 const Config& config, const std::string& digest, Rank rank) {
+                                 const Config& config, const std::string& digest, WorkerId rank) {
   if (out.empty()) {
     throw ConfigError("--resume auto: which run? give its folder with --out or run.out");
   }

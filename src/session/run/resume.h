@@ -37,7 +37,7 @@ struct HeldCheckpoints {
 [[nodiscard]] HeldCheckpoints held_checkpoints(const Storage& storage,
                                                const std::filesystem::path& out,
                                                const Config& config, const std::string& digest,
-                                               Rank rank);
+                                               WorkerId rank);
 
 /// THROWS: ConfigError naming the keys that differ from those the checkpoint was made with.
 /// `digest`: config_digest of `config`.

@@ -20,7 +20,7 @@ void RunBoard::attach(Runtime& runtime) {
   std::call_once(attached_, [&] { queue_ = runtime.make_wait_queue(); });
 }
 
-void RunBoard::post_step(Rank rank, StepIndex t, StepPost post) {
+void RunBoard::post_step(WorkerId rank, StepIndex t, StepPost post) {
   queue_->update([&] {
     if (!expected(rank.value(), t.value())) {
       return;
@@ -32,7 +32,7 @@ void RunBoard::post_step(Rank rank, StepIndex t, StepPost post) {
   });
 }
 
-void RunBoard::post_eval(Rank rank, StepIndex t, const EvalShare& share) {
+void RunBoard::post_eval(WorkerId rank, StepIndex t, const EvalShare& share) {
   queue_->update([&] {
     if (!expected(rank.value(), t.value())) {
       return;
@@ -160,17 +160,17 @@ void RunBoard::tell(RunEvent event) {
   log_.event(event);
 }
 
-void RunBoard::came_back(Rank rank, StepIndex t, const BroughtBack& work) {
+void RunBoard::came_back(WorkerId rank, StepIndex t, const BroughtBack& work) {
   queue_->update(
       [&] { tell({.kind = RunEvent::Kind::kCameBack, .step = t, .who = rank, .work = work}); });
 }
 
-void RunBoard::healed(Rank rank, StepIndex t, const std::string& why) {
+void RunBoard::healed(WorkerId rank, StepIndex t, const std::string& why) {
   queue_->update(
       [&] { tell({.kind = RunEvent::Kind::kHealed, .step = t, .who = rank, .why = why}); });
 }
 
-void RunBoard::leave(Rank rank, const std::string& why) {
+void RunBoard::leave(WorkerId rank, const std::string& why) {
   queue_->update([&] {
     // One that goes before it came, by the lines, has neither come nor gone.
     const auto place = static_cast<std::size_t>(rank.value());
@@ -195,7 +195,7 @@ void RunBoard::leave(Rank rank, const std::string& why) {
   });
 }
 
-void RunBoard::leave_after(Rank rank, StepIndex after, const std::string& why) {
+void RunBoard::leave_after(WorkerId rank, StepIndex after, const std::string& why) {
   queue_->update([&] {
     until_[static_cast<std::size_t>(rank.value())] = after.value();
     changes_.emplace(
@@ -214,7 +214,7 @@ void RunBoard::end_after(StepIndex after) {
   });
 }
 
-void RunBoard::join(Rank rank, StepIndex after) {
+void RunBoard::join(WorkerId rank, StepIndex after) {
   queue_->update([&] {
     after_[static_cast<std::size_t>(rank.value())] = after.value();
     until_[static_cast<std::size_t>(rank.value())] = kStays;
@@ -234,7 +234,7 @@ void RunBoard::stand_by() {
   queue_->update([&] { std::ranges::fill(after_, kGone); });
 }
 
-void RunBoard::start(Rank self, const std::vector<bool>& present, StepIndex after) {
+void RunBoard::start(WorkerId self, const std::vector<bool>& present, StepIndex after) {
   queue_->update([&] {
     for (std::size_t rank = 0; rank < after_.size(); ++rank) {
       after_[rank] = present[rank] ? after.value() : kGone;
@@ -244,7 +244,7 @@ void RunBoard::start(Rank self, const std::vector<bool>& present, StepIndex afte
   });
 }
 
-bool RunBoard::begin_step(Rank rank, StepIndex t, bool checkpoint_due) {
+bool RunBoard::begin_step(WorkerId rank, StepIndex t, bool checkpoint_due) {
   queue_->update([&] {
     // The step after the furthest one begun is the first that every worker is still to begin, so
     // all of them see the agreement before they finish it.
@@ -263,7 +263,7 @@ bool RunBoard::begin_step(Rank rank, StepIndex t, bool checkpoint_due) {
         stop_step_ = step;
       }
     }
-    if (rank == Rank(0) && checkpoint_due) {
+    if (rank == WorkerId(0) && checkpoint_due) {
       checkpoint_steps_.insert(std::min(std::max(next, t.value()), total_steps_));
     }
   });

@@ -31,12 +31,12 @@ class Board {
   /// First thing a worker does.
   virtual void attach(Runtime& runtime) = 0;
 
-  virtual void post_step(Rank rank, StepIndex t, StepPost post) = 0;
+  virtual void post_step(WorkerId rank, StepIndex t, StepPost post) = 0;
   /// All steps that a worker may post now are posted: the others may be told.
   virtual void posted_steps() {}
   /// Which workers belong to the run at step t, by rank, as far as known now.
   [[nodiscard]] virtual std::vector<bool> present(StepIndex t) = 0;
-  virtual void post_eval(Rank rank, StepIndex t, const EvalShare& share) = 0;
+  virtual void post_eval(WorkerId rank, StepIndex t, const EvalShare& share) = 0;
   /// After this worker's share of the last step's evaluation: blocks until those of all others that
   /// are there have come. RETURNS: the batches that are in none of them, since somebody went away
   /// or came; `complete_eval` takes them. Nothing, at once, where nobody can go away alone.
@@ -50,7 +50,7 @@ class Board {
   /// few sites are there: all stand after step t - 1 then. If that does not end the run
   /// (`stop_after`), this is to be asked again at once.
   /// THROWS: PeerError when others cannot be heard; Error when nobody has come back in time.
-  [[nodiscard]] virtual bool begin_step(Rank rank, StepIndex t, bool checkpoint_due) = 0;
+  [[nodiscard]] virtual bool begin_step(WorkerId rank, StepIndex t, bool checkpoint_due) = 0;
   /// After step t: whether a checkpoint was agreed for it, by time or because of a signal.
   [[nodiscard]] virtual bool checkpoint_after(StepIndex t) = 0;
   /// Whether the run ends after step t because of a signal, and why.
@@ -79,33 +79,33 @@ class RunBoard final : public Board {
   RunBoard(int workers, std::int64_t total_steps, RunLog& log);
 
   void attach(Runtime& runtime) override;
-  void post_step(Rank rank, StepIndex t, StepPost post) override;
+  void post_step(WorkerId rank, StepIndex t, StepPost post) override;
   [[nodiscard]] std::vector<bool> present(StepIndex t) override;
-  void post_eval(Rank rank, StepIndex t, const EvalShare& share) override;
+  void post_eval(WorkerId rank, StepIndex t, const EvalShare& share) override;
   [[nodiscard]] std::vector<std::int64_t> await_eval(StepIndex) override { return {}; }
   void complete_eval(StepIndex t, const std::vector<EvalPart>& missing) override;
-  [[nodiscard]] bool begin_step(Rank rank, StepIndex t, bool checkpoint_due) override;
+  [[nodiscard]] bool begin_step(WorkerId rank, StepIndex t, bool checkpoint_due) override;
   [[nodiscard]] bool checkpoint_after(StepIndex t) override;
   [[nodiscard]] StopWish stop_after(StepIndex t) override;
   [[nodiscard]] StopWish stopped() const override { return stop_wish_; }
 
   /// What became of its work of before, at a worker that has joined.
-  void came_back(Rank rank, StepIndex t, const BroughtBack& work);
+  void came_back(WorkerId rank, StepIndex t, const BroughtBack& work);
   /// The worker's outer state was not right after step t, and is now.
-  void healed(Rank rank, StepIndex t, const std::string& why);
+  void healed(WorkerId rank, StepIndex t, const std::string& why);
   /// Worker `rank` posts no more; what it posts nevertheless is dropped.
-  void leave(Rank rank, const std::string& why);
+  void leave(WorkerId rank, const std::string& why);
   /// It posts every step up to `after`, then no more.
-  void leave_after(Rank rank, StepIndex after, const std::string& why);
+  void leave_after(WorkerId rank, StepIndex after, const std::string& why);
   /// No line follows those of step `after`, whatever others post: this site is in the run till
   /// then.
   void end_after(StepIndex after);
   /// It posts every step after `after`; what it posts about earlier ones is dropped.
-  void join(Rank rank, StepIndex after);
+  void join(WorkerId rank, StepIndex after);
   /// In a run that others have begun: nobody is present, so nothing is handed on, until `start`.
   void stand_by();
   /// `self` joins those present, and the lines begin with the step after `after`.
-  void start(Rank self, const std::vector<bool>& present, StepIndex after);
+  void start(WorkerId self, const std::vector<bool>& present, StepIndex after);
 
   /// Blocks until the evaluation after the last step, t, can be judged.
   /// RETURNS: the batches it lacks; nothing once `abandon` was called.

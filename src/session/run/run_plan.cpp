@@ -5,13 +5,14 @@
 
 namespace isthmus::app {
 
-std::vector<Rank> RunPlan::workers_here() const {
-  std::vector<Rank> ranks;
+std::vector<WorkerId> RunPlan::workers_here() const {
+  std::vector<WorkerId> ranks;
   for (int m = 0; m < workers_in_process; ++m) ranks.emplace_back(first_worker + m);
   return ranks;
 }
 
-StepClock make_step_clock(const Config& config, Rank rank, double step_flops, Duration measured) {
+StepClock make_step_clock(const Config& config, WorkerId rank, double step_flops,
+                          Duration measured) {
   const SiteConfig& site = config.sites[static_cast<std::size_t>(rank.value())];
   Duration base = measured;
   if (config.surrogate) {

@@ -20,7 +20,7 @@ struct RunPlan {
   std::int64_t checkpoint_every = 0;  // steps; 0: by time and at the end only
 
   /// Those in this process.
-  [[nodiscard]] std::vector<Rank> workers_here() const;
+  [[nodiscard]] std::vector<WorkerId> workers_here() const;
   /// Evaluation is due after this step.
   [[nodiscard]] bool evaluates_after(StepIndex t) const {
     return t.value() == total_steps || (eval_every > 0 && t.value() % eval_every == 0);
@@ -30,7 +30,7 @@ struct RunPlan {
 /// Virtual duration of worker `rank`'s steps: the surrogate's step time, or `step_flops` at the
 /// site's declared speed, or `measured`; times 1 + jitter * u with u uniform in [-1, 1], a function
 /// of (seed, step, rank) alone.
-[[nodiscard]] StepClock make_step_clock(const Config& config, Rank rank, double step_flops,
+[[nodiscard]] StepClock make_step_clock(const Config& config, WorkerId rank, double step_flops,
                                         Duration measured);
 
 }  // namespace isthmus::app

@@ -35,7 +35,7 @@ std::vector<std::unique_ptr<Transport>> loopback_transports(const RunWorld& worl
   for (int m = 0; m < config.workers(); ++m) {
     MemberOptions member;
     const SiteConfig& site = config.sites[static_cast<std::size_t>(m)];
-    member.self = Rank(m);
+    member.self = WorkerId(m);
     member.members = config.workers();
     member.name = site.name;
     set_streams(member, config.net.streams);
@@ -48,7 +48,7 @@ std::vector<std::unique_ptr<Transport>> loopback_transports(const RunWorld& worl
         log_warning("link of {}: {}", world.config.sites[static_cast<std::size_t>(m)].name,
                     event.text);
       }
-      if (world.status != nullptr) world.status->link(Rank(m), event);
+      if (world.status != nullptr) world.status->link(WorkerId(m), event);
     };
     members.push_back(make_zmq_transport(runtime, member));
     endpoints.push_back(members.back()->endpoint());
@@ -117,8 +117,8 @@ WorldResult run_workers(const RunWorld& world, const std::function<void(WorkerCo
             log_info("{}", words_of(move, site_names(world.config)));
           },
       .on_round =
-          [&](Rank self, const SyncId& id, Duration took) {
-            if (over_links && self == Rank(0)) rounds.took(id, took);
+          [&](WorkerId self, const SyncId& id, Duration took) {
+            if (over_links && self == WorkerId(0)) rounds.took(id, took);
           }};
   if (world.site != nullptr) {
     WorkerContext context{world.site->self(), world.plan.workers, world.site->exchange(),

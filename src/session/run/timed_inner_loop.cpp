@@ -24,7 +24,7 @@ bool takes_step(double pace, StepIndex t) {
   return taken(t.value()) > taken(t.value() - 1);
 }
 
-TimedInnerLoop::TimedInnerLoop(InnerLoop& inner, Runtime& runtime, Rank worker, StepClock clock,
+TimedInnerLoop::TimedInnerLoop(InnerLoop& inner, Runtime& runtime, WorkerId worker, StepClock clock,
                                EventSink* events, double pace)
     : inner_(inner),
       runtime_(runtime),

@@ -28,7 +28,7 @@ class TimedInnerLoop final : public InnerLoop {
  public:
   /// Borrows everything for its lifetime; `events` may be null.
   /// `pace`: share of the steps that are taken; the others are idle, see takes_step.
-  TimedInnerLoop(InnerLoop& inner, Runtime& runtime, Rank worker, StepClock clock,
+  TimedInnerLoop(InnerLoop& inner, Runtime& runtime, WorkerId worker, StepClock clock,
                  EventSink* events, double pace = 1);
   /// How fast the worker computes over virtual time, in the place of full speed always.
   void set_profile(PaceProfile profile) { profile_ = std::move(profile); }
@@ -70,7 +70,7 @@ class TimedInnerLoop final : public InnerLoop {
 
   InnerLoop& inner_;
   Runtime& runtime_;
-  Rank worker_;
+  WorkerId worker_;
   StepClock clock_;
   EventSink* events_;
   double pace_;

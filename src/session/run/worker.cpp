@@ -208,7 +208,7 @@ class Worker {
   [[nodiscard]] bool begin(StepIndex t) {
     const auto may = [&] {
       give_what_is_being_sent(t);
-      const bool due = (context_.rank == Rank(0) || setup_.site != nullptr) &&
+      const bool due = (context_.rank == WorkerId(0) || setup_.site != nullptr) &&
                        setup_.checkpointing.due_by_time();
       return setup_.board.begin_step(context_.rank, t, due);
     };

@@ -16,7 +16,7 @@ std::vector<std::int64_t> every(std::int64_t batches, std::int64_t first, std::i
 }
 
 /// By place among the workers present.
-std::vector<std::int64_t> share_of_batches(const std::vector<bool>& present, Rank rank,
+std::vector<std::int64_t> share_of_batches(const std::vector<bool>& present, WorkerId rank,
                                            std::int64_t batches) {
   const auto self = present.begin() + rank.value();
   return *self ? every(batches, std::count(present.begin(), self, true),

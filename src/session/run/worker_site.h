@@ -18,7 +18,7 @@ namespace isthmus::app {
 /// Everything is called from the worker, between two steps, but for `skips`: before one.
 class WorkerSite {
  public:
-  [[nodiscard]] virtual Rank self() const = 0;
+  [[nodiscard]] virtual WorkerId self() const = 0;
   [[nodiscard]] virtual Runtime& runtime() = 0;
   [[nodiscard]] virtual Exchange& exchange() = 0;
   /// How long rounds took here, from the session's start.

@@ -31,7 +31,7 @@ std::uint64_t model_bytes(const InnerLoop& inner) {
 JoinHost::JoinHost(Options options, StateSource& source)
     : options_(std::move(options)), source_(source) {}
 
-void JoinHost::hello(Rank from, const HelloNote& note) {
+void JoinHost::hello(WorkerId from, const HelloNote& note) {
   const std::string& name = options_.sites[static_cast<std::size_t>(from.value())];
   const std::string& self = options_.sites[static_cast<std::size_t>(options_.self.value())];
   if (const std::string text = differences(self, options_.own, name, note); !text.empty()) {
@@ -51,13 +51,14 @@ void JoinHost::hello(Rank from, const HelloNote& note) {
                       .session = options_.session};
   const std::vector<bool> live = options_.live();
   for (std::size_t m = 0; m < live.size(); ++m) {
-    if (live[m] && Rank(static_cast<int>(m)) != from) running.live.push_back(static_cast<int>(m));
+    if (live[m] && WorkerId(static_cast<int>(m)) != from)
+      running.live.push_back(static_cast<int>(m));
   }
   options_.send(from, running);
 }
 
 // What may call back (an agreement, an admission) is called without the lock.
-void JoinHost::receive(Rank from, const Note& note) {
+void JoinHost::receive(WorkerId from, const Note& note) {
   std::unique_lock lock(mutex_);
   if (const auto* join = std::get_if<JoinNote>(&note)) {
     lock.unlock();
@@ -89,7 +90,7 @@ void JoinHost::hub_back() {
   options_.wish(wish);
 }
 
-void JoinHost::entered(Rank site, std::int64_t after) {
+void JoinHost::entered(WorkerId site, std::int64_t after) {
   const std::scoped_lock lock(mutex_);
   if (phase_ == Phase::kAgreeing && site == joiner_) {
     phase_ = Phase::kAdmitted;
@@ -97,11 +98,11 @@ void JoinHost::entered(Rank site, std::int64_t after) {
   }
 }
 
-bool JoinHost::lacks(Rank newcomer, const JoinNote& note) const {
+bool JoinHost::lacks(WorkerId newcomer, const JoinNote& note) const {
   const std::vector<bool> live = options_.live();
   for (std::size_t m = 0; m < live.size(); ++m) {
     const int site = static_cast<int>(m);
-    if (live[m] && Rank(site) != newcomer &&
+    if (live[m] && WorkerId(site) != newcomer &&
         std::ranges::find(note.linked, site) == note.linked.end()) {
       return true;
     }
@@ -109,7 +110,7 @@ bool JoinHost::lacks(Rank newcomer, const JoinNote& note) const {
   return false;
 }
 
-void JoinHost::take_in(Rank from, const JoinNote& note) {
+void JoinHost::take_in(WorkerId from, const JoinNote& note) {
   const std::scoped_lock lock(mutex_);
   const bool member = options_.live()[static_cast<std::size_t>(from.value())];
   if (member || (phase_ != Phase::kNobody && from == joiner_)) {
@@ -136,7 +137,7 @@ void JoinHost::next() {
   }
 }
 
-void JoinHost::turn_away(Rank site, const std::string& why, bool again) {
+void JoinHost::turn_away(WorkerId site, const std::string& why, bool again) {
   options_.send(site, TurnedAwayNote{.why = why, .configuration = false, .again = again});
 }
 
@@ -150,7 +151,7 @@ void JoinHost::close(bool goes_on) {
   phase_ = Phase::kNobody;
 }
 
-void JoinHost::lost(Rank site) {
+void JoinHost::lost(WorkerId site) {
   const std::scoped_lock lock(mutex_);
   std::erase_if(waiting_, [&](const auto& each) { return each.first == site; });
   if (phase_ != Phase::kNobody && site == joiner_) {
@@ -183,7 +184,7 @@ bool JoinHost::agreed(std::int64_t after) {
   }
   phase_ = Phase::kAdmitted;
   admitted_after_ = after;
-  const Rank joiner = joiner_;
+  const WorkerId joiner = joiner_;
   lock.unlock();
   return options_.admit(joiner, after);
 }
@@ -206,9 +207,10 @@ void JoinHost::after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& st
   if (phase_ == Phase::kWanted && comes_back()) {
     offer_after_ = kept_->prepared;
     source_.returned(joiner_);
-    const std::vector<Rank> here = others();
-    std::erase_if(told_, [&](Rank site) { return std::ranges::find(here, site) == here.end(); });
-    for (const Rank site : told_) tell(site);
+    const std::vector<WorkerId> here = others();
+    std::erase_if(told_,
+                  [&](WorkerId site) { return std::ranges::find(here, site) == here.end(); });
+    for (const WorkerId site : told_) tell(site);
     offer(exchange);
     options_.send(joiner_, ReachedNote{t});  // before that it has not caught up
   } else if (phase_ == Phase::kWanted) {
@@ -216,11 +218,11 @@ void JoinHost::after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& st
   }
   if (phase_ == Phase::kPreparing && stands && t < offer_after_) {  // nobody gets that far now
     offer_after_ = t;
-    for (const Rank site : told_) tell(site);
+    for (const WorkerId site : told_) tell(site);
   }
   if (phase_ == Phase::kPreparing && t >= offer_after_) {
     phase_ = Phase::kOffering;
-    const Rank joiner = joiner_;
+    const WorkerId joiner = joiner_;
     lock.unlock();  // large states take their time, and rounds go on
     const PieceTable table =
         source_.hold(joiner, write_state(worker_snapshot(inner, strategy, true)));
@@ -244,11 +246,11 @@ void JoinHost::after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& st
   }
 }
 
-std::vector<Rank> JoinHost::others() const {
-  std::vector<Rank> others;
+std::vector<WorkerId> JoinHost::others() const {
+  std::vector<WorkerId> others;
   const std::vector<bool> live = options_.live();
   for (std::size_t m = 0; m < live.size(); ++m) {
-    const Rank site(static_cast<int>(m));
+    const WorkerId site(static_cast<int>(m));
     if (live[m] && site != options_.self && site != joiner_) others.push_back(site);
   }
   return others;
@@ -271,10 +273,10 @@ void JoinHost::prepare(StepIndex t) {
                : static_cast<std::int64_t>(std::min(kWaits / std::max(*step_s_, 1e-3), 1e6));
   const std::int64_t end = std::min((t.value() / every + 1) * every, options_.total_steps);
   offer_after_ = told_.empty() ? t : StepIndex(std::min(end, t.value() + 1 + patience));
-  for (const Rank site : told_) tell(site);
+  for (const WorkerId site : told_) tell(site);
 }
 
-void JoinHost::tell(Rank site) {
+void JoinHost::tell(WorkerId site) {
   options_.send(site, PrepareNote{.newcomer = joiner_.value(), .step = offer_after_});
 }
 
@@ -301,7 +303,7 @@ void JoinHost::offer(ForwardingExchange& exchange) {
   for (NoteStreamCutter cutter(0, 0, bytes); !cutter.done();) {
     const TableNote note{cutter.next()};
     options_.send(joiner_, note);
-    for (const Rank site : told_) options_.send(site, note);
+    for (const WorkerId site : told_) options_.send(site, note);
   }
   log_info("site {} takes over this site's state after step {}: {} bytes{}",
            options_.sites[static_cast<std::size_t>(joiner_.value())], kept_->after.value(),

@@ -67,17 +67,17 @@ namespace isthmus::app {
 class JoinHost {
  public:
   struct Options {
-    Rank self;
+    WorkerId self;
     std::vector<std::string> sites;  // names, in member order
     std::string run_id;
     std::string session;  // of a hub
     HelloNote own;        // what this site has in common with all
     /// Any task.
-    std::function<void(Rank to, const Note&)> send;
+    std::function<void(WorkerId to, const Note&)> send;
     /// All sites shall agree on a step after which the newcomer takes part: `agreed` is the answer.
     std::function<void(const WishNote&)> wish;
     /// RETURNS: whether it could be. Empty: a hub admits, and `entered` tells of it first.
-    std::function<bool(Rank joiner, std::int64_t after)> admit;
+    std::function<bool(WorkerId joiner, std::int64_t after)> admit;
     std::function<std::vector<bool>()> live;  // by site
     std::function<double()> clock_s;          // of the run, so far
     std::int64_t rounds_every = 1;            // steps: H
@@ -90,12 +90,12 @@ class JoinHost {
   JoinHost(Options options, StateSource& source);
 
   // From the links' task.
-  void hello(Rank from, const HelloNote& note);
+  void hello(WorkerId from, const HelloNote& note);
   /// A JoinNote, TakenNote or CaughtUpNote; others are none of its business.
-  void receive(Rank from, const Note& note);
-  void lost(Rank site);
+  void receive(WorkerId from, const Note& note);
+  void lost(WorkerId site);
   /// By a hub: it takes part in rounds sent after this step.
-  void entered(Rank site, std::int64_t after);
+  void entered(WorkerId site, std::int64_t after);
   /// The hub's next process has not heard of a wish.
   void hub_back();
   /// The run ends, or `goes_on` without this site: newcomers are told. Any task.
@@ -123,15 +123,15 @@ class JoinHost {
     kAdmitted,   // rounds sent before may still end
   };
   void next();
-  void take_in(Rank from, const JoinNote& note);
+  void take_in(WorkerId from, const JoinNote& note);
   /// Whether somebody is in the run whom a newcomer has not found.
-  [[nodiscard]] bool lacks(Rank newcomer, const JoinNote& note) const;
-  void turn_away(Rank site, const std::string& why, bool again = false);
+  [[nodiscard]] bool lacks(WorkerId newcomer, const JoinNote& note) const;
+  void turn_away(WorkerId site, const std::string& why, bool again = false);
   [[nodiscard]] WishNote wish_of_joiner() const;
   /// Everybody else in the run.
-  [[nodiscard]] std::vector<Rank> others() const;
+  [[nodiscard]] std::vector<WorkerId> others() const;
   void prepare(StepIndex t);
-  void tell(Rank site);
+  void tell(WorkerId site);
   /// Whether the newcomer goes on with the state that is kept for it.
   [[nodiscard]] bool comes_back() const;
   /// What kept_ has.
@@ -148,14 +148,14 @@ class JoinHost {
   std::mutex mutex_;
   // Under mutex_:
   Phase phase_ = Phase::kNobody;
-  Rank joiner_;
+  WorkerId joiner_;
   JoinNote note_;  // its
-  std::deque<std::pair<Rank, JoinNote>> waiting_;
-  StepIndex offer_after_;   // not before this step
-  std::vector<Rank> told_;  // that, and the table
+  std::deque<std::pair<WorkerId, JoinNote>> waiting_;
+  StepIndex offer_after_;       // not before this step
+  std::vector<WorkerId> told_;  // that, and the table
   /// A state that is offered, until the newcomer has it all.
   struct Kept {
-    Rank newcomer;
+    WorkerId newcomer;
     StepIndex after, prepared;
     double clock_s = 0;
     PieceTable table;
@@ -165,10 +165,10 @@ class JoinHost {
     bool away = false;  // the newcomer
   };
   std::optional<Kept> kept_;
-  std::map<Rank, int> fell_behind_;   // how often in a row
-  std::uint64_t most_under_way_ = 0;  // bytes of results
-  std::uint64_t sent_ = 0;            // the same, so far
-  std::uint64_t taken_ = 0;           // of them by the newcomer
+  std::map<WorkerId, int> fell_behind_;  // how often in a row
+  std::uint64_t most_under_way_ = 0;     // bytes of results
+  std::uint64_t sent_ = 0;               // the same, so far
+  std::uint64_t taken_ = 0;              // of them by the newcomer
   std::int64_t admitted_after_ = 0;
   std::atomic<bool> closed_ = false;
   // The worker's alone:

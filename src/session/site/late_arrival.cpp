@@ -25,7 +25,7 @@ SiteStart LateArrival::come_late(TimePoint deadline,
   links_.exchange->stand_aside();
   {
     const std::scoped_lock lock(all_.calls);
-    const Rank to = all_.donor();
+    const WorkerId to = all_.donor();
     all_.queue->update([&] { all_.arrival.donor = to; });
     std::unique_ptr<SavedPieces> saved;
     if (!all_.facts.folder.empty()) {
@@ -33,7 +33,7 @@ SiteStart LateArrival::come_late(TimePoint deadline,
     }
     all_.newcomer = std::make_unique<Newcomer>(
         *links_.exchange, all_.runtime, to, all_.names(),
-        [this](Rank site, const Note& note) { links_.send(site, note); }, std::move(saved),
+        [this](WorkerId site, const Note& note) { links_.send(site, note); }, std::move(saved),
         all_.takes_back);
   }
   links_.send(all_.donor(), all_.newcomer->join(linked));
@@ -80,14 +80,14 @@ std::vector<int> LateArrival::find_all(TimePoint deadline) {
       running = *all_.arrival.running;
       seen_by = all_.arrival.seen_by;
     });
-    const std::vector<Rank> live(running.live.begin(), running.live.end());
+    const std::vector<WorkerId> live(running.live.begin(), running.live.end());
     const TimePoint now = all_.runtime.clock().now();
     const auto linked = links_.transport->await_members(now + kLookWhileFetching, live);
     if (linked) {
-      for (const Rank site : live) meeting_.say_hello(site);
+      for (const WorkerId site : live) meeting_.say_hello(site);
       // Who has answered will send its rounds' frames to this process, not to the one before it.
       const auto seen = [&] {
-        return std::ranges::all_of(live, [&](Rank site) {
+        return std::ranges::all_of(live, [&](WorkerId site) {
           return site == all_.coordinator ||
                  all_.arrival.seen_by[static_cast<std::size_t>(site.value())];
         });
@@ -131,7 +131,7 @@ void LateArrival::check_turned_away() {
   if (lost && all_.has_hub()) {
     throw TryAgainError(fmt::format("site {} is gone ({})", all_.name(all_.donor()), *lost));
   }
-  if (lost) throw TryAgainError(fmt::format("site {} is gone ({})", all_.name(Rank(0)), *lost));
+  if (lost) throw TryAgainError(fmt::format("site {} is gone ({})", all_.name(WorkerId(0)), *lost));
   if (failure) std::rethrow_exception(failure);
 }
 

@@ -28,8 +28,8 @@ struct Ended {};
 
 }  // namespace
 
-Newcomer::Newcomer(Exchange& real, Runtime& runtime, Rank donor, std::vector<std::string> sites,
-                   std::function<void(Rank to, const Note&)> send,
+Newcomer::Newcomer(Exchange& real, Runtime& runtime, WorkerId donor, std::vector<std::string> sites,
+                   std::function<void(WorkerId to, const Note&)> send,
                    std::unique_ptr<SavedPieces> saved, bool awaits_end)
     : real_(real),
       runtime_(runtime),
@@ -48,7 +48,7 @@ Newcomer::~Newcomer() {
   keeper_.reset();
 }
 
-void Newcomer::receive(Rank from, const Note& note) {
+void Newcomer::receive(WorkerId from, const Note& note) {
   if (const auto* holds = std::get_if<HoldsNote>(&note)) {
     take_holds(from, *holds);
   } else if (const auto* piece = std::get_if<PieceNote>(&note)) {
@@ -165,7 +165,7 @@ void Newcomer::keep_pieces() {
   }
 }
 
-void Newcomer::take_holds(Rank from, const HoldsNote& note) {
+void Newcomer::take_holds(WorkerId from, const HoldsNote& note) {
   if (from.value() < 0 || std::cmp_greater_equal(from.value(), sites_.size())) return;
   log_info("site {} gives of the state too: {} of {} pieces", name(from),
            std::ranges::count(note.pieces, true), note.pieces.size());
@@ -179,7 +179,7 @@ void Newcomer::take_holds(Rank from, const HoldsNote& note) {
   ask();
 }
 
-void Newcomer::lost(Rank site) {
+void Newcomer::lost(WorkerId site) {
   queue_->update([&] {
     state_.early.erase(site);
     if (state_.fetch) state_.fetch->lose(site);
@@ -259,7 +259,7 @@ void Newcomer::admitted(std::int64_t after) {
   if (exchange_) exchange_->become_member(StepIndex(after));
 }
 
-void Newcomer::fail(Rank who, const std::string& why) {
+void Newcomer::fail(WorkerId who, const std::string& why) {
   if (exchange_) exchange_->fail(who, why);
   queue_->update([&] {
     if (!failure_) failure_ = why;

@@ -28,8 +28,8 @@ class Newcomer {
   /// where pieces are kept for its next process, until the state is whole; null: nowhere. A disk
   /// that fails is warned of once, and done without. `awaits_end`: it trains only once the donor
   /// has ended the last step it replays, since until then that may be taken back.
-  Newcomer(Exchange& real, Runtime& runtime, Rank donor, std::vector<std::string> sites,
-           std::function<void(Rank to, const Note&)> send,
+  Newcomer(Exchange& real, Runtime& runtime, WorkerId donor, std::vector<std::string> sites,
+           std::function<void(WorkerId to, const Note&)> send,
            std::unique_ptr<SavedPieces> saved = nullptr, bool awaits_end = false);
   /// Blocks until its task has ended.
   ~Newcomer();
@@ -44,12 +44,12 @@ class Newcomer {
   // From the links' task.
   /// An OfferNote, TableNote, ResultNote or ReachedNote of the donor, a HoldsNote or PieceNote of
   /// any site; others are none of its business.
-  void receive(Rank from, const Note& note);
+  void receive(WorkerId from, const Note& note);
   /// A site other than the donor is gone.
-  void lost(Rank site);
+  void lost(WorkerId site);
   /// A member for rounds sent after this step.
   void admitted(std::int64_t after);
-  void fail(Rank who, const std::string& why);
+  void fail(WorkerId who, const std::string& why);
 
   /// Fetches the state. RETURNS: true once it is here, false at the deadline: call again, a few
   /// times a second, since it also looks after sources that are silent.
@@ -71,8 +71,9 @@ class Newcomer {
   /// The state that the donor offers, on its way here in pieces.
   struct FetchedState {
     std::optional<OfferNote> offer;
-    std::optional<PieceFetch> fetch;          // once the table is here
-    std::map<Rank, std::vector<bool>> early;  // pieces that sites announced before the table came
+    std::optional<PieceFetch> fetch;  // once the table is here
+    std::map<WorkerId, std::vector<bool>>
+        early;  // pieces that sites announced before the table came
     TimePoint fetching_since;
     bool said_enough = false;
     bool reads_disk = false;      // no piece is asked for meanwhile
@@ -80,20 +81,20 @@ class Newcomer {
   };
 
   void take_table(const TableNote& note);
-  void take_holds(Rank from, const HoldsNote& note);
+  void take_holds(WorkerId from, const HoldsNote& note);
   void ask();
   void keep_pieces();
   void deliver(const ResultNote& note);
   void replayed(const SyncId& id);
-  [[nodiscard]] const std::string& name(Rank site) const {
+  [[nodiscard]] const std::string& name(WorkerId site) const {
     return sites_[static_cast<std::size_t>(site.value())];
   }
 
   Exchange& real_;
   Runtime& runtime_;
-  const Rank donor_;
+  const WorkerId donor_;
   const std::vector<std::string> sites_;
-  const std::function<void(Rank to, const Note&)> send_;
+  const std::function<void(WorkerId to, const Note&)> send_;
   const bool awaits_end_;
   std::unique_ptr<WaitQueue> queue_;
   // Under queue_'s lock:

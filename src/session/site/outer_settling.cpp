@@ -66,7 +66,7 @@ void OuterSettling::settle(StepIndex t, const OuterReplay& replay) {
         "doubt",
         t.value(), word.digest, verdict->right, word.about);
     log_warning("site {} is healed: {}", word.site, what);
-    all_.whole.healed(Rank(static_cast<int>(who)), t, what);
+    all_.whole.healed(WorkerId(static_cast<int>(who)), t, what);
   }
 }
 

@@ -21,8 +21,8 @@ const std::string& OuterWords::name(int site) const {
 
 void OuterWords::tell_others(const Note& note, NotesOut& out) const {
   for (int to = 0; to < static_cast<int>(live_.size()); ++to) {
-    if (Rank(to) != options_.self && live_[static_cast<std::size_t>(to)]) {
-      out.emplace_back(Rank(to), note);
+    if (WorkerId(to) != options_.self && live_[static_cast<std::size_t>(to)]) {
+      out.emplace_back(WorkerId(to), note);
     }
   }
 }
@@ -48,7 +48,7 @@ void OuterWords::give_up(const std::string& why, NotesOut& out) {
   tell_others(DifferNote{why}, out);
 }
 
-Expected<void, std::string> OuterWords::receive(Rank from, const Note& note) {
+Expected<void, std::string> OuterWords::receive(WorkerId from, const Note& note) {
   // Of one that is gone all know already what they will.
   if (!live_[static_cast<std::size_t>(from.value())]) return {};
   if (const auto* outer = std::get_if<OuterNote>(&note)) {
@@ -68,14 +68,14 @@ void OuterWords::note_down(Told& told, const OuterNote& note) {
   if (note.replayed && !told.replay) told.replay = {.digest = note.digest, .why = note.why};
 }
 
-void OuterWords::take(Rank from, const OuterNote& note) {
+void OuterWords::take(WorkerId from, const OuterNote& note) {
   const std::int64_t t = note.step.value();
   note_down(told_[t][from.value()], note);
   if (!note.replayed) compare(from.value(), t);
   forget_compared();
 }
 
-Expected<void, std::string> OuterWords::take_gone(Rank from, const GoneNote& note) {
+Expected<void, std::string> OuterWords::take_gone(WorkerId from, const GoneNote& note) {
   for (const GoneNote::Word& word : note.words) {
     if (word.site < 0 || word.site >= static_cast<int>(live_.size())) {
       return Unexpected<std::string>(fmt::format("a word of site {}", word.site));
@@ -138,7 +138,7 @@ void OuterWords::leave(const Epoch& epoch, NotesOut& out) {
   ahead_.erase(ahead_.begin(), ahead_.upper_bound(epoch.number));
   std::set<int> owing;
   for (int site = 0; site < static_cast<int>(live_.size()); ++site) {
-    const bool other = live_[static_cast<std::size_t>(site)] && Rank(site) != options_.self;
+    const bool other = live_[static_cast<std::size_t>(site)] && WorkerId(site) != options_.self;
     if (other && !told.contains(site)) owing.insert(site);
   }
   if (!owing.empty()) owing_.emplace(epoch.number, std::move(owing));
@@ -146,7 +146,7 @@ void OuterWords::leave(const Epoch& epoch, NotesOut& out) {
   forget_compared();
 }
 
-void OuterWords::join(Rank site, StepIndex after) {
+void OuterWords::join(WorkerId site, StepIndex after) {
   const auto place = static_cast<std::size_t>(site.value());
   live_[place] = true;
   after_[place] = after.value();

@@ -27,7 +27,7 @@ namespace isthmus::app {
 class OuterWords {
  public:
   struct Options {
-    Rank self;
+    WorkerId self;
     std::vector<std::string> sites = {};  // names, in member order
     std::string about = {};               // this site's program and processor
     std::int64_t resumed_after = 0;       // steps taken before
@@ -43,11 +43,11 @@ class OuterWords {
   void give_up(const std::string& why, NotesOut& out);
   /// An OuterNote, GoneNote or DifferNote; others are none of its business. RETURNS: why the note
   /// cannot be.
-  [[nodiscard]] Expected<void, std::string> receive(Rank from, const Note& note);
+  [[nodiscard]] Expected<void, std::string> receive(WorkerId from, const Note& note);
   /// `epoch.who` takes no part any more: it is lost, or has ended what it was to do.
   void leave(const Epoch& epoch, NotesOut& out);
   /// It takes part in the steps after `after`.
-  void join(Rank site, StepIndex after);
+  void join(WorkerId site, StepIndex after);
 
   /// RETURNS: whether all who took step t hold the same after it; nothing while that is not known.
   [[nodiscard]] std::optional<bool> alike(StepIndex t) const;
@@ -73,8 +73,8 @@ class OuterWords {
   /// Of two such a difference is settled, of others it ends the run.
   [[nodiscard]] bool settles(int site, std::int64_t t) const;
   static void note_down(Told& told, const OuterNote& note);
-  void take(Rank from, const OuterNote& note);
-  [[nodiscard]] Expected<void, std::string> take_gone(Rank from, const GoneNote& note);
+  void take(WorkerId from, const OuterNote& note);
+  [[nodiscard]] Expected<void, std::string> take_gone(WorkerId from, const GoneNote& note);
   [[nodiscard]] GoneNote all_gone(std::uint32_t epoch) const;
   void compare(int site, std::int64_t t);
   void tell_others(const Note& note, NotesOut& out) const;

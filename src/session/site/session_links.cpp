@@ -19,7 +19,7 @@
 namespace isthmus::app {
 namespace {
 
-MemberOptions session_links(const Config& config, const SiteArguments& arguments, Rank self,
+MemberOptions session_links(const Config& config, const SiteArguments& arguments, WorkerId self,
                             StatusBoard* status, bool elastic, FrameRecorder* recorder) {
   MemberOptions options = link_options(config, arguments, self, status);
   record_connections(options, recorder);
@@ -76,7 +76,7 @@ void SessionLinks::open_exchange(const SessionHandlers& handlers) {
           .asks_after = std::chrono::minutes(1),
           .hub = all_.has_hub(),
           .keeps_encoded = retains_results(all_.config) ||
-                           (all_.elastic && (all_.has_hub() || all_.self == Rank(0))),
+                           (all_.elastic && (all_.has_hub() || all_.self == WorkerId(0))),
           .gathers = all_.first_starts(),
           .on_note = handlers.on_note,
           .on_lost = handlers.on_lost,
@@ -89,7 +89,8 @@ void SessionLinks::open_exchange(const SessionHandlers& handlers) {
           .deadline = round_deadline(all_.config),
           .may_proxy = [this](StepIndex sent) { return lateness.may_stand_in(sent); },
           .on_proxy_round = [this](const ProxyRound& round) { lateness.stood_in(round); },
-          .on_round = [this](Rank, const SyncId& id, Duration took) { rounds.took(id, took); }});
+          .on_round = [this](WorkerId, const SyncId& id,
+                             Duration took) { rounds.took(id, took); }});
 }
 
 void SessionLinks::forward(Exchange& results) {

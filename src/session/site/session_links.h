@@ -37,9 +37,9 @@ class SessionEvents final : public EventSink {
 
 /// Who hears of what the exchange brings; called by the links' task.
 struct SessionHandlers {
-  std::function<void(Rank, std::span<const std::byte>)> on_note;
-  std::function<void(Rank, const std::string&)> on_lost;
-  std::function<void(Rank)> on_back;
+  std::function<void(WorkerId, std::span<const std::byte>)> on_note;
+  std::function<void(WorkerId, const std::string&)> on_lost;
+  std::function<void(WorkerId)> on_back;
   std::function<void(const Epoch&)> on_epoch;
   std::function<void(const std::exception_ptr&)> on_failure;
 };
@@ -54,7 +54,7 @@ struct SessionLinks {
 
   /// Rounds, notes and epochs go from here on. `handlers` are called until this ends.
   void open_exchange(const SessionHandlers& handlers);
-  void send(Rank to, const Note& note) { exchange->note(to, write_note(note)); }
+  void send(WorkerId to, const Note& note) { exchange->note(to, write_note(note)); }
   /// This site keeps results for newcomers from now on: those of `results`.
   void forward(Exchange& results);
 

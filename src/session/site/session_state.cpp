@@ -36,15 +36,16 @@ std::vector<std::string> SessionState::names() const {
   return names;
 }
 
-std::string SessionState::name(Rank site) const {
+std::string SessionState::name(WorkerId site) const {
   const auto place = static_cast<std::size_t>(site.value());
   return place < config.sites.size() ? config.sites[place].name : "hub";
 }
 
-Rank SessionState::donor() const {
-  Rank donor(0);
+WorkerId SessionState::donor() const {
+  WorkerId donor(0);
   queue->update([&] {
-    if (has_hub() && arrival.running) donor = arrival.donor.value_or(Rank(arrival.running->donor));
+    if (has_hub() && arrival.running)
+      donor = arrival.donor.value_or(WorkerId(arrival.running->donor));
   });
   return donor;
 }

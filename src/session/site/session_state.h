@@ -63,13 +63,13 @@ struct SessionState {
   /// What a site that comes late has been told.
   struct Arrival {
     std::optional<RunningNote> running;
-    std::optional<Rank> donor;  // once the newcomer has been made for it
+    std::optional<WorkerId> donor;  // once the newcomer has been made for it
     std::optional<TurnedAwayNote> turned_away;
     std::vector<bool> seen_by;  // sites of the run that have answered a newcomer
   };
   /// What has become of the sites, and of this one's part in the run.
   struct Fate {
-    std::optional<std::pair<Rank, std::string>> lost;
+    std::optional<std::pair<WorkerId, std::string>> lost;
     std::exception_ptr failure;
     std::vector<bool> live;
     std::uint32_t newest_epoch = 0;  // that `live` is of
@@ -84,20 +84,20 @@ struct SessionState {
 
   SessionState(const Config& config, const SiteArguments& arguments, const SiteFacts& facts);
 
-  [[nodiscard]] bool has_hub() const { return coordinator != Rank(0); }
+  [[nodiscard]] bool has_hub() const { return coordinator != WorkerId(0); }
   /// Whether site 0 says when the run begins. Sites come and go until then.
   [[nodiscard]] bool first_starts() const { return elastic && !has_hub(); }
   /// Under the lock of `queue`: the hub has begun without this site.
   [[nodiscard]] bool is_absent(std::size_t site) const;
   /// The site that gives its state to a newcomer.
-  [[nodiscard]] Rank donor() const;
-  [[nodiscard]] std::string name(Rank site) const;
+  [[nodiscard]] WorkerId donor() const;
+  [[nodiscard]] std::string name(WorkerId site) const;
   [[nodiscard]] std::vector<std::string> names() const;
   [[nodiscard]] TimePoint now() { return runtime.clock().now(); }
 
   const Config& config;
-  const Rank self;
-  const Rank coordinator;  // the hub's rank where there is one, else that of site 0
+  const WorkerId self;
+  const WorkerId coordinator;  // the hub's rank where there is one, else that of site 0
   const SiteFacts facts;
   const bool elastic;     // a site other than the first may be lost
   const bool takes_back;  // rounds may be taken back: takes_steps_back

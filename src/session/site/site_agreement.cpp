@@ -21,8 +21,8 @@ bool changes(Purpose purpose) { return purpose == Purpose::kJoin || purpose == P
 
 }  // namespace
 
-SiteAgreement::SiteAgreement(Rank self, int members, std::int64_t total_steps, std::int64_t taken,
-                             int min_sites, Rank coordinator)
+SiteAgreement::SiteAgreement(WorkerId self, int members, std::int64_t total_steps,
+                             std::int64_t taken, int min_sites, WorkerId coordinator)
     : self_(self),
       coordinator_(coordinator),
       live_(static_cast<std::size_t>(members), true),
@@ -30,7 +30,7 @@ SiteAgreement::SiteAgreement(Rank self, int members, std::int64_t total_steps, s
       min_sites_(min_sites),
       begun_(taken) {}
 
-void SiteAgreement::set_relays(std::vector<Rank> relays, std::vector<Rank> hidden) {
+void SiteAgreement::set_relays(std::vector<WorkerId> relays, std::vector<WorkerId> hidden) {
   relays_ = std::move(relays);
   hidden_ = std::move(hidden);
 }
@@ -97,7 +97,7 @@ void SiteAgreement::resume(const std::vector<AgreedNote>& agreed) {
   untaken_.join.reset();
 }
 
-void SiteAgreement::receive(Rank from, const Note& note, NotesOut& out) {
+void SiteAgreement::receive(WorkerId from, const Note& note, NotesOut& out) {
   if (const auto* wanted = std::get_if<WishNote>(&note)) {
     if (coordinates()) ask(wanted->purpose, from, out);
   } else if (const auto* question = std::get_if<AskNote>(&note)) {
@@ -112,7 +112,7 @@ void SiteAgreement::receive(Rank from, const Note& note, NotesOut& out) {
 }
 
 // One question of a kind at a time; of several wishes to stop the first decides how the run ends.
-void SiteAgreement::ask(Purpose purpose, Rank who, NotesOut& out) {
+void SiteAgreement::ask(Purpose purpose, WorkerId who, NotesOut& out) {
   const auto alike = [&](const auto& open) {
     const bool open_stops = stops(open.second.purpose);
     return (open.second.purpose == purpose && !changes(purpose)) ||
@@ -155,7 +155,7 @@ void SiteAgreement::ask_next(NotesOut& out) {
 }
 
 /// Why, if so.
-std::optional<std::string> SiteAgreement::must_stay(Rank who) const {
+std::optional<std::string> SiteAgreement::must_stay(WorkerId who) const {
   if (who == coordinator_) {
     return "the first site numbers the memberships and the run ends without it";
   }
@@ -164,8 +164,10 @@ std::optional<std::string> SiteAgreement::must_stay(Rank who) const {
     return fmt::format("{} of the {} sites that are there would be fewer than net.min_sites = {}",
                        there - 1, there, min_sites_);
   }
-  const auto is_there = [&](Rank site) { return live_[static_cast<std::size_t>(site.value())]; };
-  const auto relays_on = [&](Rank site) { return site != who && is_there(site); };
+  const auto is_there = [&](WorkerId site) {
+    return live_[static_cast<std::size_t>(site.value())];
+  };
+  const auto relays_on = [&](WorkerId site) { return site != who && is_there(site); };
   if (std::ranges::find(relays_, who) != relays_.end() &&
       std::ranges::none_of(relays_, relays_on) && std::ranges::any_of(hidden_, is_there)) {
     return "it is the only relay that is there, and sites without an address are reached by way of "
@@ -174,7 +176,7 @@ std::optional<std::string> SiteAgreement::must_stay(Rank who) const {
   return std::nullopt;
 }
 
-void SiteAgreement::refuse(Rank who, const std::string& why, NotesOut& out) {
+void SiteAgreement::refuse(WorkerId who, const std::string& why, NotesOut& out) {
   if (who == self_) {
     untaken_.refusal = why;
   } else if (live_[static_cast<std::size_t>(who.value())]) {
@@ -182,14 +184,14 @@ void SiteAgreement::refuse(Rank who, const std::string& why, NotesOut& out) {
   }
 }
 
-void SiteAgreement::stays(Rank who, const std::string& why, NotesOut& out) {
+void SiteAgreement::stays(WorkerId who, const std::string& why, NotesOut& out) {
   leaving_.reset();
   refuse(who, why, out);
   ask_next(out);
 }
 
 /// All have agreed on a step for it.
-void SiteAgreement::release(Rank who, StepIndex after, NotesOut& out) {
+void SiteAgreement::release(WorkerId who, StepIndex after, NotesOut& out) {
   if (!live_[static_cast<std::size_t>(who.value())] || agreed_.stop ||
       after.value() >= total_steps_) {
     return;
@@ -204,8 +206,8 @@ void SiteAgreement::release(Rank who, StepIndex after, NotesOut& out) {
 
 void SiteAgreement::tell_others(const Note& note, NotesOut& out) const {
   for (std::size_t to = 0; to < live_.size(); ++to) {
-    if (live_[to] && Rank(static_cast<int>(to)) != self_)
-      out.emplace_back(Rank(static_cast<int>(to)), note);
+    if (live_[to] && WorkerId(static_cast<int>(to)) != self_)
+      out.emplace_back(WorkerId(static_cast<int>(to)), note);
   }
 }
 
@@ -225,7 +227,7 @@ void SiteAgreement::answer(std::int64_t number, NotesOut& out) {
   }
 }
 
-void SiteAgreement::count(Rank from, const HoldNote& note, NotesOut& out) {
+void SiteAgreement::count(WorkerId from, const HoldNote& note, NotesOut& out) {
   const auto found = questions_.find(note.number);
   if (found != questions_.end() && live_[static_cast<std::size_t>(from.value())]) {
     found->second.answers[from.value()] = note.step.value();
@@ -246,7 +248,7 @@ void SiteAgreement::conclude(std::int64_t number, NotesOut& out) {
     step = std::max(step, answer);
   }
   const AgreedNote agreed{number, question.purpose, StepIndex(step)};
-  const Rank who = question.who;
+  const WorkerId who = question.who;
   questions_.erase(number);
   tell_others(agreed, out);
   settle(agreed);
@@ -277,7 +279,7 @@ void SiteAgreement::settle(const AgreedNote& note) {
   }
 }
 
-void SiteAgreement::leave(Rank site, NotesOut& out) {
+void SiteAgreement::leave(WorkerId site, NotesOut& out) {
   const bool were_enough = !too_few();
   live_[static_cast<std::size_t>(site.value())] = false;
   if (leaving_ == site) leaving_.reset();
@@ -302,7 +304,7 @@ void SiteAgreement::leave(Rank site, NotesOut& out) {
   ask_next(out);
 }
 
-void SiteAgreement::join(Rank site, StepIndex after, NotesOut& out) {
+void SiteAgreement::join(WorkerId site, StepIndex after, NotesOut& out) {
   live_[static_cast<std::size_t>(site.value())] = true;
   taken_in_by_ = after.value() + window_;
   if (too_few() && agreed_.waits_after) wait_after(*agreed_.waits_after);
@@ -340,7 +342,7 @@ void SiteAgreement::join(Rank site, StepIndex after, NotesOut& out) {
   out.emplace_back(site, AgreedNote{kWelcome, Purpose::kJoin, after});
 }
 
-void SiteAgreement::ask_again(Rank site, NotesOut& out) const {
+void SiteAgreement::ask_again(WorkerId site, NotesOut& out) const {
   for (const auto& [number, question] : questions_) {
     out.emplace_back(site, AskNote{number});
   }

@@ -27,17 +27,17 @@
 namespace isthmus::app {
 
 /// Notes to send, in order.
-using NotesOut = std::vector<std::pair<Rank, Note>>;
+using NotesOut = std::vector<std::pair<WorkerId, Note>>;
 
 class SiteAgreement {
  public:
   /// `taken`: steps taken before, equal at all sites. `min_sites`: nobody leaves so many.
-  SiteAgreement(Rank self, int members, std::int64_t total_steps, std::int64_t taken = 0,
-                int min_sites = 1, Rank coordinator = Rank(0));
+  SiteAgreement(WorkerId self, int members, std::int64_t total_steps, std::int64_t taken = 0,
+                int min_sites = 1, WorkerId coordinator = WorkerId(0));
 
   /// Sites that are relays, and those that are reached by way of them alone: the last relay does
   /// not leave these. Before anybody wishes anything.
-  void set_relays(std::vector<Rank> relays, std::vector<Rank> hidden);
+  void set_relays(std::vector<WorkerId> relays, std::vector<WorkerId> hidden);
 
   /// In so many steps one that has joined is taken in, and the next one's turn comes. Before
   /// anybody wishes anything; equal at all sites.
@@ -61,17 +61,17 @@ class SiteAgreement {
   /// At a hub: what the process before had agreed on.
   void resume(const std::vector<AgreedNote>& agreed);
   /// A WishNote, AskNote, HoldNote, AgreedNote or RefusedNote. Others are none of its business.
-  void receive(Rank from, const Note& note, NotesOut& out);
+  void receive(WorkerId from, const Note& note, NotesOut& out);
 
   /// Another site is gone: nobody waits for its answers.
-  void leave(Rank site, NotesOut& out);
+  void leave(WorkerId site, NotesOut& out);
   /// It takes part from the step after `after` on, knowing nothing. The coordinator tells it what
   /// was agreed for later steps, and asks it what it has not answered; until then the joiner begins
   /// none.
-  void join(Rank site, StepIndex after, NotesOut& out);
+  void join(WorkerId site, StepIndex after, NotesOut& out);
 
   /// At a hub: the site has found this process, and holds nothing. It is asked what is open.
-  void ask_again(Rank site, NotesOut& out) const;
+  void ask_again(WorkerId site, NotesOut& out) const;
 
   /// What has been agreed so far.
   [[nodiscard]] bool checkpoint_after(StepIndex t) const {
@@ -82,11 +82,11 @@ class SiteAgreement {
   /// The step just agreed on for a joiner; each is given once.
   [[nodiscard]] std::optional<StepIndex> take_join() { return std::exchange(untaken_.join, {}); }
   /// At site 0: who has just been found to leave, and after which step; each is given once.
-  [[nodiscard]] std::optional<std::pair<Rank, StepIndex>> take_leave() {
+  [[nodiscard]] std::optional<std::pair<WorkerId, StepIndex>> take_leave() {
     return std::exchange(untaken_.leave, {});
   }
   /// At site 0: it does not, after all; `why` is for it.
-  void stays(Rank who, const std::string& why, NotesOut& out);
+  void stays(WorkerId who, const std::string& why, NotesOut& out);
   /// Why this site cannot leave as it wished; each is given once.
   [[nodiscard]] std::optional<std::string> take_refusal() {
     return std::exchange(untaken_.refusal, {});
@@ -101,7 +101,7 @@ class SiteAgreement {
   /// At the coordinator: one question under way.
   struct Question {
     Purpose purpose = Purpose::kCheckpoint;
-    Rank who;                             // leaves, where that is the purpose
+    WorkerId who;                         // leaves, where that is the purpose
     std::map<int, std::int64_t> answers;  // by site
   };
   /// The answers of all sites, settled.
@@ -115,29 +115,29 @@ class SiteAgreement {
   /// Events that the owner takes, each once.
   struct Untaken {
     std::optional<StepIndex> join;
-    std::optional<std::pair<Rank, StepIndex>> leave;
+    std::optional<std::pair<WorkerId, StepIndex>> leave;
     std::optional<std::string> refusal;
   };
-  void ask(Purpose purpose, Rank who, NotesOut& out);
+  void ask(Purpose purpose, WorkerId who, NotesOut& out);
   /// Whose turn it is to join or to leave.
   void ask_next(NotesOut& out);
-  void release(Rank who, StepIndex after, NotesOut& out);
-  void refuse(Rank who, const std::string& why, NotesOut& out);
-  [[nodiscard]] std::optional<std::string> must_stay(Rank who) const;
+  void release(WorkerId who, StepIndex after, NotesOut& out);
+  void refuse(WorkerId who, const std::string& why, NotesOut& out);
+  [[nodiscard]] std::optional<std::string> must_stay(WorkerId who) const;
   void answer(std::int64_t number, NotesOut& out);
-  void count(Rank from, const HoldNote& note, NotesOut& out);
+  void count(WorkerId from, const HoldNote& note, NotesOut& out);
   void conclude(std::int64_t number, NotesOut& out);
   void tell_others(const Note& note, NotesOut& out) const;
   void settle(const AgreedNote& note);
   [[nodiscard]] bool too_few() const;
   void wait_after(std::int64_t step);
 
-  const Rank self_;
-  const Rank coordinator_;
+  const WorkerId self_;
+  const WorkerId coordinator_;
   std::vector<bool> live_;
   const std::int64_t total_steps_;
   const int min_sites_;
-  std::vector<Rank> relays_, hidden_;
+  std::vector<WorkerId> relays_, hidden_;
   std::int64_t window_ = 0;
   std::int64_t begun_;
   std::int64_t joined_after_ = -1;  // where this site did
@@ -150,8 +150,8 @@ class SiteAgreement {
   // At the coordinator:
   std::int64_t asked_ = 0;
   std::map<std::int64_t, Question> questions_;
-  std::deque<std::pair<Purpose, Rank>> waiting_;  // each once: to join or to leave
-  std::optional<Rank> leaving_;                   // it is still there
+  std::deque<std::pair<Purpose, WorkerId>> waiting_;  // each once: to join or to leave
+  std::optional<WorkerId> leaving_;                   // it is still there
 };
 
 }  // namespace isthmus::app

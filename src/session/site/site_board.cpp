@@ -34,7 +34,7 @@ SiteBoard::SiteBoard(Options options, Runtime& runtime, RunLog& log)
 
 void SiteBoard::attach(Runtime&) {}
 
-void SiteBoard::post_step(Rank rank, StepIndex t, StepPost post) {
+void SiteBoard::post_step(WorkerId rank, StepIndex t, StepPost post) {
   if (!all_.takes_part(t)) {
     return;
   }
@@ -68,7 +68,7 @@ void SiteBoard::await_lines(StepIndex t) {
   }
 }
 
-void SiteBoard::post_eval(Rank rank, StepIndex t, const EvalShare& share) {
+void SiteBoard::post_eval(WorkerId rank, StepIndex t, const EvalShare& share) {
   if (!all_.takes_part(t)) {
     return;
   }
@@ -90,7 +90,7 @@ std::vector<std::int64_t> SiteBoard::await_eval(StepIndex t) {
 }
 
 bool SiteBoard::asks_by_time() const {
-  if (!all_.has_hub()) return all_.options.self == Rank(0);
+  if (!all_.has_hub()) return all_.options.self == WorkerId(0);
   const auto first = std::ranges::find(all_.live, true);
   return first - all_.live.begin() == all_.options.self.value();
 }
@@ -104,7 +104,7 @@ void SiteBoard::look_ahead() {
   ++window_steps_;
 }
 
-bool SiteBoard::begin_step(Rank, StepIndex t, bool checkpoint_due) {
+bool SiteBoard::begin_step(WorkerId, StepIndex t, bool checkpoint_due) {
   explain();
   const bool stands = standstill_.stands();  // asked before
   if (!stands) look_ahead();

@@ -32,17 +32,17 @@ class SiteBoard final : public Board {
 
   // From the worker.
   void attach(Runtime& runtime) override;
-  void post_step(Rank rank, StepIndex t, StepPost post) override;
+  void post_step(WorkerId rank, StepIndex t, StepPost post) override;
   void posted_steps() override;
   [[nodiscard]] std::vector<bool> present(StepIndex t) override { return all_.whole.present(t); }
-  void post_eval(Rank rank, StepIndex t, const EvalShare& share) override;
+  void post_eval(WorkerId rank, StepIndex t, const EvalShare& share) override;
   /// THROWS: PeerError, as explain.
   [[nodiscard]] std::vector<std::int64_t> await_eval(StepIndex t) override;
   void complete_eval(StepIndex t, const std::vector<EvalPart>& missing) override {
     all_.whole.complete_eval(t, missing);
   }
   [[nodiscard]] bool may_begin(StepIndex t) override;
-  [[nodiscard]] bool begin_step(Rank rank, StepIndex t, bool checkpoint_due) override;
+  [[nodiscard]] bool begin_step(WorkerId rank, StepIndex t, bool checkpoint_due) override;
   [[nodiscard]] bool checkpoint_after(StepIndex t) override;
   [[nodiscard]] StopWish stop_after(StepIndex t) override;
   [[nodiscard]] StopWish stopped() const override;
@@ -78,8 +78,8 @@ class SiteBoard final : public Board {
   [[nodiscard]] bool may_stand_in(StepIndex sent);
 
   // From the links' task. THROWS: PeerError for a note that cannot be.
-  void receive(Rank from, const Note& note) { members_.receive(from, note); }
-  void lost(Rank site, const std::string& why) { members_.lost(site, why); }
+  void receive(WorkerId from, const Note& note) { members_.receive(from, note); }
+  void lost(WorkerId site, const std::string& why) { members_.lost(site, why); }
   /// The hub's next process is there.
   void hub_back();
   /// Who is there has changed. A join is told of before any site begins the step after

@@ -29,7 +29,7 @@ SiteBoardState::SiteBoardState(SiteBoardOptions given, Runtime& the_runtime, Run
 void SiteBoardState::drive(const std::function<void(NotesOut&)>& step) {
   NotesOut out;
   std::optional<StepIndex> join;
-  std::optional<std::pair<Rank, StepIndex>> leave;
+  std::optional<std::pair<WorkerId, StepIndex>> leave;
   std::optional<std::string> refusal;
   queue->update([&] {
     step(out);
@@ -61,8 +61,8 @@ void SiteBoardState::tell_others(const Note& note) const {
   std::vector<bool> here;
   queue->update([&] { here = live; });
   for (int to = 0; to < static_cast<int>(here.size()); ++to) {
-    if (Rank(to) != options.self && here[static_cast<std::size_t>(to)]) {
-      options.send(Rank(to), note);
+    if (WorkerId(to) != options.self && here[static_cast<std::size_t>(to)]) {
+      options.send(WorkerId(to), note);
     }
   }
 }

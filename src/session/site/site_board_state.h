@@ -22,12 +22,12 @@
 namespace isthmus::app {
 
 struct SiteBoardOptions {
-  Rank self;
+  WorkerId self;
   std::vector<std::string> sites;  // names, in member order
   std::int64_t total_steps = 0;
   std::int64_t resumed_after = 0;  // steps taken before
   /// Sends a note to another site. Any task; keeps the order of one task's notes.
-  std::function<void(Rank to, const Note&)> send;
+  std::function<void(WorkerId to, const Note&)> send;
   /// The loss of a site other than the first is no error by itself: an epoch follows.
   bool elastic = false;
   int min_sites = 1;                       // nobody leaves so many; with fewer all wait,
@@ -36,10 +36,10 @@ struct SiteBoardOptions {
   std::function<bool()> takes_in = {};
   /// All wait for these sites; empty: they go on. By the worker. May be empty.
   std::function<void(const std::string& for_whom)> on_wait = {};
-  std::int64_t window = 0;                     // SiteAgreement::set_window
-  std::vector<Rank> relays = {}, hidden = {};  // SiteAgreement::set_relays
+  std::int64_t window = 0;                         // SiteAgreement::set_window
+  std::vector<WorkerId> relays = {}, hidden = {};  // SiteAgreement::set_relays
   /// Behind the sites: a hub, which may be lost and come back. Else site 0.
-  Rank coordinator{0};
+  WorkerId coordinator{0};
   /// So long a step waits for a hub that is away.
   Duration patience = kNever - TimePoint{};
   /// This site joins a run under way: until the epoch in which it does, it tells nobody of its
@@ -51,7 +51,7 @@ struct SiteBoardOptions {
   /// RETURNS: whether the epoch of a join follows, which this site awaits before its next steps.
   std::function<bool(StepIndex)> on_join = {};
   /// The same of a site that leaves.
-  std::function<bool(Rank, StepIndex)> on_leave = {};
+  std::function<bool(WorkerId, StepIndex)> on_leave = {};
 };
 
 struct SiteBoardState {
@@ -73,8 +73,8 @@ struct SiteBoardState {
   /// The run cannot go on: a site that cannot be spared is gone. The first cause counts.
   void lose(const std::string& why);
 
-  [[nodiscard]] bool has_hub() const { return options.coordinator != Rank(0); }
-  [[nodiscard]] const std::string& name(Rank site) const {
+  [[nodiscard]] bool has_hub() const { return options.coordinator != WorkerId(0); }
+  [[nodiscard]] const std::string& name(WorkerId site) const {
     return options.sites[static_cast<std::size_t>(site.value())];
   }
   [[nodiscard]] TimePoint now() const { return runtime.clock().now(); }

@@ -19,7 +19,7 @@ std::unique_ptr<SiteBoard> make_site_board(SiteSession& session, const Config& c
       .sites = {},
       .total_steps = total_steps,
       .resumed_after = taken,
-      .send = [&session](Rank to, const Note& note) { session.send(to, note); },
+      .send = [&session](WorkerId to, const Note& note) { session.send(to, note); },
       .elastic = session.elastic(),
       .min_sites = config.min_sites(),
       .gather = config.net.gather,
@@ -36,7 +36,7 @@ std::unique_ptr<SiteBoard> make_site_board(SiteSession& session, const Config& c
       .joining = session.newcomer() != nullptr,
       .about = fmt::format("{} on {}", program_version(), machine_info().cpu),
       .on_join = [&session](StepIndex t) { return session.admit(t); },
-      .on_leave = [&session](Rank site, StepIndex t) { return session.release(site, t); }};
+      .on_leave = [&session](WorkerId site, StepIndex t) { return session.release(site, t); }};
   for (const SiteConfig& site : config.sites) {
     options.sites.push_back(site.name);
   }
@@ -46,8 +46,8 @@ std::unique_ptr<SiteBoard> make_site_board(SiteSession& session, const Config& c
 SiteConnection::SiteConnection(SiteSession* session, SiteBoard* board) : session_(session) {
   if (session_ != nullptr) {
     session_->connect(
-        {.on_note = [board](Rank from, const Note& note) { board->receive(from, note); },
-         .on_lost = [board](Rank site, const std::string& why) { board->lost(site, why); },
+        {.on_note = [board](WorkerId from, const Note& note) { board->receive(from, note); },
+         .on_lost = [board](WorkerId site, const std::string& why) { board->lost(site, why); },
          .on_epoch = [board](const Epoch& epoch) { board->epoch(epoch); },
          .on_failure = [board](const std::exception_ptr& failure) { board->fail(failure); },
          .on_hub_back = [board] { board->hub_back(); }});

@@ -81,7 +81,7 @@ void take_keys(const Config& config, const SiteArguments& arguments, const std::
 }
 
 /// What all links of the run have alike.
-MemberOptions options_of(const Config& config, Rank self, const std::string& name,
+MemberOptions options_of(const Config& config, WorkerId self, const std::string& name,
                          StatusBoard* status) {
   MemberOptions options;
   options.self = self;
@@ -115,7 +115,7 @@ MemberOptions options_of(const Config& config, Rank self, const std::string& nam
     }
   };
   if (status != nullptr) {
-    options.on_reading = [status](Rank peer, const LinkReading& reading) {
+    options.on_reading = [status](WorkerId peer, const LinkReading& reading) {
       status->reading(peer, reading);
     };
   }
@@ -160,7 +160,7 @@ bool takes_steps_back(const Config& config, const SiteArguments& arguments) {
          config.train.offload.empty() && !config.net.deadline && config.net.shares != "measured";
 }
 
-MemberOptions link_options(const Config& config, const SiteArguments& arguments, Rank self,
+MemberOptions link_options(const Config& config, const SiteArguments& arguments, WorkerId self,
                            StatusBoard* status) {
   const SiteConfig& site = config.sites[static_cast<std::size_t>(self.value())];
   if (site.address.empty() && !arguments.listen.empty()) {
@@ -187,8 +187,8 @@ bool has_hub(const Config& config, const SiteArguments& arguments) {
   return !config.hub.address.empty() && !arguments.mpi;
 }
 
-Rank coordinator_of(const Config& config, const SiteArguments& arguments) {
-  return Rank(has_hub(config, arguments) ? config.workers() : 0);
+WorkerId coordinator_of(const Config& config, const SiteArguments& arguments) {
+  return WorkerId(has_hub(config, arguments) ? config.workers() : 0);
 }
 
 void add_hub(const Config& config, MemberOptions& options) {
@@ -203,14 +203,14 @@ void add_hub(const Config& config, MemberOptions& options) {
   if (!config.hub.key.empty()) {
     check_public_key(config.hub.key, "hub.key");
     options.member_keys.push_back(config.hub.key);
-    options.keys_from = Rank(config.workers());
+    options.keys_from = WorkerId(config.workers());
     options.keys_come =
         std::ranges::any_of(config.sites, [](const SiteConfig& site) { return site.key.empty(); });
   }
 }
 
 MemberOptions hub_link_options(const Config& config, const SiteArguments& arguments) {
-  MemberOptions options = options_of(config, Rank(config.workers()), "hub", nullptr);
+  MemberOptions options = options_of(config, WorkerId(config.workers()), "hub", nullptr);
   options.bind = listens_at(config.hub.address, arguments.listen);
   options.relays = !config.hub.relay.empty();
   take_keys(config, arguments, "hub", options);

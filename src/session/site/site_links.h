@@ -19,7 +19,7 @@ class StatusBoard;
 /// a key that cannot be used.
 /// `status`: told of what happens to the links; borrowed, may be null.
 [[nodiscard]] MemberOptions link_options(const Config& config, const SiteArguments& arguments,
-                                         Rank self, StatusBoard* status = nullptr);
+                                         WorkerId self, StatusBoard* status = nullptr);
 
 /// For runs that go on without a lost member: it may come back, so a wrong guess costs little.
 void let_come_back(MemberOptions& options);
@@ -27,7 +27,7 @@ void let_come_back(MemberOptions& options);
 /// The hub beyond the sites, where there is one: endpoints and keys of the sites' links.
 [[nodiscard]] bool has_hub(const Config& config, const SiteArguments& arguments);
 /// The coordinator of a run of sites: the hub, or the first of them.
-[[nodiscard]] Rank coordinator_of(const Config& config, const SiteArguments& arguments);
+[[nodiscard]] WorkerId coordinator_of(const Config& config, const SiteArguments& arguments);
 /// Adds the hub to a site's options. THROWS: ConfigError for keys of the hub without those of sites
 /// and the other way round.
 void add_hub(const Config& config, MemberOptions& options);

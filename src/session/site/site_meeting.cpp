@@ -84,12 +84,12 @@ bool SiteMeeting::gather(const std::function<void(const std::string&)>& say, Mea
 }
 
 /// Who is to be found at a start. Where the hub says whose keys count, it is asked first.
-std::vector<Rank> SiteMeeting::awaited() const {
-  std::vector<Rank> these;
+std::vector<WorkerId> SiteMeeting::awaited() const {
+  std::vector<WorkerId> these;
   if (links_.options.keys_from) {
-    these = links_.transport->members_with_keys().value_or(std::vector<Rank>{all_.coordinator});
+    these = links_.transport->members_with_keys().value_or(std::vector<WorkerId>{all_.coordinator});
   } else {
-    for (int m = 0; m < links_.transport->size(); ++m) these.push_back(Rank(m));
+    for (int m = 0; m < links_.transport->size(); ++m) these.push_back(WorkerId(m));
   }
   std::erase(these, all_.self);
   return these;
@@ -101,7 +101,7 @@ void SiteMeeting::meet(const std::function<void(const std::string&)>& say) {
   const std::array first = {all_.coordinator};
   while (true) {
     const TimePoint now = all_.runtime.clock().now();
-    const std::vector<Rank> these = awaited();
+    const std::vector<WorkerId> these = awaited();
     const TimePoint deadline = gather_end();
     const auto joined =
         links_.transport->await_members(std::min(deadline, now + kLookWhileGathering), these);
@@ -130,7 +130,7 @@ void SiteMeeting::meet(const std::function<void(const std::string&)>& say) {
     bool goes_on = false, first_lost = false, begun = false;
     all_.queue->update([&] { first_lost = all_.first_starts() && all_.fate.first_lost; });
     if (first_lost) {  // the others may have left for a difference, and wait for no link
-      for (const Rank site : these) {
+      for (const WorkerId site : these) {
         if (site == all_.coordinator) continue;
         if (links_.transport->await_members(now, std::array{site})) say_hello(site);
       }
@@ -169,7 +169,7 @@ void SiteMeeting::meet(const std::function<void(const std::string&)>& say) {
 SiteStart SiteMeeting::start_together() {
   std::vector<std::string> heard;
   std::vector<HelloNote> facts;
-  std::optional<std::pair<Rank, std::string>> lost;
+  std::optional<std::pair<WorkerId, std::string>> lost;
   std::exception_ptr failure;
   std::optional<StartNote> told;
   std::size_t absent = 0;
@@ -179,7 +179,7 @@ SiteStart SiteMeeting::start_together() {
     for (std::size_t m = 0; m < all_.meeting.met.hellos.size(); ++m) {
       absent += all_.is_absent(m) ? 1 : 0;
       if (!all_.meeting.met.hellos[m] || all_.is_absent(m)) continue;
-      heard.push_back(all_.name(Rank(static_cast<int>(m))));
+      heard.push_back(all_.name(WorkerId(static_cast<int>(m))));
       facts.push_back(*all_.meeting.met.hellos[m]);
     }
     told = all_.meeting.start;
@@ -215,7 +215,7 @@ SiteStart SiteMeeting::start_together() {
       all_.fate.in_run = told->run_id;
     });
   }
-  if (all_.elastic && (all_.has_hub() || all_.self == Rank(0))) {
+  if (all_.elastic && (all_.has_hub() || all_.self == WorkerId(0))) {
     links_.forward(*links_.exchange);
   }
   return start;
@@ -229,7 +229,7 @@ HelloNote SiteMeeting::hello() const {
           .unreadable = all_.facts.unreadable};
 }
 
-void SiteMeeting::say_hello(Rank to) {
+void SiteMeeting::say_hello(WorkerId to) {
   bool fresh = false;
   all_.queue->update([&] {
     fresh = !all_.meeting.greeted[static_cast<std::size_t>(to.value())];
@@ -244,7 +244,8 @@ void SiteMeeting::say_hellos() {
   bool first_lost = false;
   all_.queue->update([&] { first_lost = all_.first_starts() && all_.fate.first_lost; });
   for (int to = 0; to < all_.config.workers(); ++to) {
-    if (Rank(to) != all_.self && !(first_lost && Rank(to) == all_.coordinator)) say_hello(Rank(to));
+    if (WorkerId(to) != all_.self && !(first_lost && WorkerId(to) == all_.coordinator))
+      say_hello(WorkerId(to));
   }
   if (all_.has_hub()) say_hello(all_.coordinator);
 }
@@ -288,7 +289,7 @@ void SiteMeeting::check_meeting() {
     for (std::size_t m = 0; m < all_.meeting.hellos.size(); ++m) {
       if (!all_.meeting.hellos[m]) continue;
       all_told = all_told && all_.meeting.greeted[m];
-      heard.push_back(all_.name(Rank(static_cast<int>(m))));
+      heard.push_back(all_.name(WorkerId(static_cast<int>(m))));
       facts.push_back(*all_.meeting.hellos[m]);
     }
   });
@@ -311,9 +312,9 @@ std::string SiteMeeting::awaits() const {
     told = all_.meeting.start.has_value();
     for (std::size_t m = 0; m < all_.meeting.hellos.size(); ++m) {
       if (all_.is_absent(m) || (all_.meeting.hellos[m] && !all_.meeting.away[m])) continue;
-      silent +=
-          fmt::format("{}{}{}", silent.empty() ? "" : ", ", all_.name(Rank(static_cast<int>(m))),
-                      all_.meeting.away[m] ? " (gone)" : "");
+      silent += fmt::format("{}{}{}", silent.empty() ? "" : ", ",
+                            all_.name(WorkerId(static_cast<int>(m))),
+                            all_.meeting.away[m] ? " (gone)" : "");
     }
   });
   if (!silent.empty()) {
@@ -327,10 +328,11 @@ std::string SiteMeeting::awaits() const {
 void SiteMeeting::tell_start(const SiteStart& start) {
   for (std::size_t m = 1; m < all_.meeting.met.hellos.size(); ++m) {
     if (std::ranges::find(start.without, m) != start.without.end()) continue;
-    links_.send(Rank(static_cast<int>(m)), StartNote{.run_id = start.run_id,
-                                                     .session = all_.meeting.met.hellos[m]->run_id,
-                                                     .resume_after = start.resume_after,
-                                                     .given_up = start.given_up});
+    links_.send(WorkerId(static_cast<int>(m)),
+                StartNote{.run_id = start.run_id,
+                          .session = all_.meeting.met.hellos[m]->run_id,
+                          .resume_after = start.resume_after,
+                          .given_up = start.given_up});
   }
 }
 

@@ -37,7 +37,7 @@ class SiteMeeting {
   /// What this site brings. Any task.
   [[nodiscard]] HelloNote hello() const;
   /// To a site that has not been told, this process, since it came. Any task.
-  void say_hello(Rank to);
+  void say_hello(WorkerId to);
 
  private:
   /// Blocks until all are linked, or site 0 has said that the run goes on.
@@ -52,7 +52,7 @@ class SiteMeeting {
   [[nodiscard]] std::optional<std::size_t> enough() const;
   /// For people: what keeps the run from beginning.
   [[nodiscard]] std::string awaits() const;
-  [[nodiscard]] std::vector<Rank> awaited() const;
+  [[nodiscard]] std::vector<WorkerId> awaited() const;
   void tell_start(const SiteStart& start);
 
   SessionState& all_;

@@ -19,7 +19,7 @@ SiteMembers::SiteMembers(SiteBoardState& all)
       evaluated_(all.options.sites.size(), all.options.resumed_after) {}
 
 // What others say of their steps counts from when they, and this site, take part.
-void SiteMembers::receive(Rank from, const Note& note) {
+void SiteMembers::receive(WorkerId from, const Note& note) {
   const auto place = static_cast<std::size_t>(from.value());
   const bool of_steps =
       std::holds_alternative<PostsNote>(note) || std::holds_alternative<EvalNote>(note) ||
@@ -35,7 +35,7 @@ void SiteMembers::receive(Rank from, const Note& note) {
   }
 }
 
-void SiteMembers::take(Rank from, const Note& note) {
+void SiteMembers::take(WorkerId from, const Note& note) {
   if (const auto* posts = std::get_if<PostsNote>(&note)) {
     take_posts(from, *posts);
   } else if (const auto* eval = std::get_if<EvalNote>(&note)) {
@@ -47,7 +47,7 @@ void SiteMembers::take(Rank from, const Note& note) {
   }
 }
 
-void SiteMembers::take_posts(Rank from, const PostsNote& note) {
+void SiteMembers::take_posts(WorkerId from, const PostsNote& note) {
   const auto place = static_cast<std::size_t>(from.value());
   for (const StepPost& post : note.posts) {
     const StepIndex t = post.report.step;
@@ -62,7 +62,7 @@ void SiteMembers::take_posts(Rank from, const PostsNote& note) {
   }
 }
 
-void SiteMembers::take_eval(Rank from, const EvalNote& note) {
+void SiteMembers::take_eval(WorkerId from, const EvalNote& note) {
   const auto place = static_cast<std::size_t>(from.value());
   const std::int64_t t = note.step.value();
   if (t <= all_.after[place]) {
@@ -76,7 +76,7 @@ void SiteMembers::take_eval(Rank from, const EvalNote& note) {
   all_.whole.post_eval(from, note.step, {.parts = note.parts, .now = note.now});
 }
 
-void SiteMembers::lost(Rank site, const std::string& why) {
+void SiteMembers::lost(WorkerId site, const std::string& why) {
   if (all_.has_hub() && site == all_.options.coordinator) {
     log_warning("the hub is gone ({}): rounds wait until it is back, for net.patience at most",
                 why);
@@ -156,16 +156,16 @@ void SiteMembers::part_with(const Epoch& epoch) {
 void SiteMembers::join(const Epoch& epoch) {
   const StepIndex after(epoch.after);
   const bool self = epoch.who == all_.options.self;
-  std::vector<Rank> fresh;
+  std::vector<WorkerId> fresh;
   for (int site = 0; site < static_cast<int>(epoch.live.size()); ++site) {
-    if (self ? epoch.live[static_cast<std::size_t>(site)] : Rank(site) == epoch.who) {
+    if (self ? epoch.live[static_cast<std::size_t>(site)] : WorkerId(site) == epoch.who) {
       fresh.emplace_back(site);
     }
   }
   if (self) {
     all_.drive([&](NotesOut& out) {
       for (std::size_t site = 0; site < epoch.live.size(); ++site) {
-        if (!epoch.live[site]) all_.agreement.leave(Rank(static_cast<int>(site)), out);
+        if (!epoch.live[site]) all_.agreement.leave(WorkerId(static_cast<int>(site)), out);
       }
     });
     all_.whole.start(all_.options.self, epoch.live, after);
@@ -175,17 +175,17 @@ void SiteMembers::join(const Epoch& epoch) {
   log_info("site {} {}: {} of {} sites from step {}", all_.name(epoch.who),
            self ? "has joined" : "is back", std::ranges::count(epoch.live, true), epoch.live.size(),
            epoch.after + 1);
-  for (const Rank site : fresh) {
+  for (const WorkerId site : fresh) {
     admit(site, after);
   }
-  for (const Rank site : fresh) {
+  for (const WorkerId site : fresh) {
     for (const Note& note : std::exchange(early_[static_cast<std::size_t>(site.value())], {})) {
       take(site, note);
     }
   }
 }
 
-void SiteMembers::admit(Rank site, StepIndex after) {
+void SiteMembers::admit(WorkerId site, StepIndex after) {
   const auto place = static_cast<std::size_t>(site.value());
   told_[place] = after.value();
   evaluated_[place] = after.value();

@@ -18,15 +18,15 @@ class SiteMembers {
   explicit SiteMembers(SiteBoardState& all);
 
   /// THROWS: PeerError for a note that cannot be.
-  void receive(Rank from, const Note& note);
-  void lost(Rank site, const std::string& why);
+  void receive(WorkerId from, const Note& note);
+  void lost(WorkerId site, const std::string& why);
   /// As SiteBoard::epoch.
   void epoch(const Epoch& epoch);
 
  private:
-  void take(Rank from, const Note& note);
-  void take_posts(Rank from, const PostsNote& note);
-  void take_eval(Rank from, const EvalNote& note);
+  void take(WorkerId from, const Note& note);
+  void take_posts(WorkerId from, const PostsNote& note);
+  void take_eval(WorkerId from, const EvalNote& note);
   /// `epoch.who` is gone.
   void leave(const Epoch& epoch);
   /// `epoch.who` takes part up to step `epoch.after`.
@@ -35,7 +35,7 @@ class SiteMembers {
   void part_with(const Epoch& epoch);
   void join(const Epoch& epoch);
   /// `site` takes part in the steps after `after`.
-  void admit(Rank site, StepIndex after);
+  void admit(WorkerId site, StepIndex after);
 
   SiteBoardState& all_;
   // By site:

@@ -8,7 +8,7 @@
 
 namespace isthmus::app {
 
-FrameRecorder& SiteRecording::open(Rank self, std::vector<std::string> sites, bool hub) {
+FrameRecorder& SiteRecording::open(WorkerId self, std::vector<std::string> sites, bool hub) {
   if (recorder_) return *recorder_;
   if (hub) sites.emplace_back("hub");
   RecordingHead head{.self = self,
@@ -21,7 +21,7 @@ FrameRecorder& SiteRecording::open(Rank self, std::vector<std::string> sites, bo
 
 void record_connections(MemberOptions& options, FrameRecorder* recorder) {
   if (recorder == nullptr) return;
-  options.on_carried = [recorder](bool leaves, Rank peer, int stream,
+  options.on_carried = [recorder](bool leaves, WorkerId peer, int stream,
                                   std::span<const std::byte> frame) {
     recorder->record(leaves ? FrameEvent::kLeft : FrameEvent::kCame, peer, stream, frame);
   };

@@ -22,7 +22,7 @@ class SiteRecording {
   explicit SiteRecording(std::filesystem::path file) : file_(std::move(file)) {}
 
   /// Lives as long as this. THROWS: as FrameRecorder, until it has been opened once.
-  [[nodiscard]] FrameRecorder& open(Rank self, std::vector<std::string> sites, bool hub);
+  [[nodiscard]] FrameRecorder& open(WorkerId self, std::vector<std::string> sites, bool hub);
 
  private:
   const std::filesystem::path file_;

@@ -29,17 +29,17 @@ bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
-bool contains(const std::vector<Rank>& all, Rank rank) {
+bool contains(const std::vector<WorkerId>& all, WorkerId rank) {
   return std::ranges::find(all, rank) != all.end();
 }
 
 }  // namespace
 
-std::vector<Rank> needed_relays(const Config& config) {
-  std::vector<Rank> relays;
+std::vector<WorkerId> needed_relays(const Config& config) {
+  std::vector<WorkerId> relays;
   if (!config.hub.relay.empty()) return relays;
   for (std::size_t i = 0; i < config.sites.size(); ++i) {
-    if (!config.sites[i].relay.empty()) relays.push_back(Rank(static_cast<int>(i)));
+    if (!config.sites[i].relay.empty()) relays.push_back(WorkerId(static_cast<int>(i)));
   }
   return relays;
 }
@@ -138,7 +138,7 @@ SiteRoutes::SiteRoutes(Runtime& runtime, std::span<const SiteConfig> sites,
   for (std::size_t i = 0; i <= sites.size(); ++i) {  // the hub last
     const std::string& relay = i < sites.size() ? sites[i].relay : hub.place;
     if (relay.empty()) continue;
-    const Rank member(static_cast<int>(i));
+    const WorkerId member(static_cast<int>(i));
     check_endpoint("tcp://" + relay, false, may_leave_machine(options));
     HostPort place = parse_host_port("relay", relay);
     if (member == options.self) {
@@ -170,34 +170,35 @@ SiteRoutes::SiteRoutes(Runtime& runtime, std::span<const SiteConfig> sites,
   }
   for (int member = 0; options.detours && member < options.members; ++member) {
     const bool by_third = std::ranges::any_of(
-        routes.relays, [&](const RelayPlace& relay) { return relay.member != Rank(member); });
-    if (by_third && !contains(hidden_, Rank(member))) routes.detours.push_back(Rank(member));
+        routes.relays, [&](const RelayPlace& relay) { return relay.member != WorkerId(member); });
+    if (by_third && !contains(hidden_, WorkerId(member)))
+      routes.detours.push_back(WorkerId(member));
   }
-  const std::vector<Rank> detours = routes.detours;
+  const std::vector<WorkerId> detours = routes.detours;
   links_ = std::make_unique<RelayedLinks>(runtime, options, std::move(routes), told);
-  for (const Rank site : hidden_) {
+  for (const WorkerId site : hidden_) {
     if (site != options.self) {
       endpoints_[static_cast<std::size_t>(site.value())] = links_->endpoint(site);
     }
   }
-  for (const Rank site : detours) {
+  for (const WorkerId site : detours) {
     if (site != options.self) {
       detours_[static_cast<std::size_t>(site.value())] = links_->endpoint(site);
     }
   }
 }
 
-std::string SiteRoutes::way(Rank site) const {
+std::string SiteRoutes::way(WorkerId site) const {
   return contains(hidden_, site) ? "by way of " + relays_ : "";
 }
 
-std::string SiteRoutes::trouble(Rank site) const {
+std::string SiteRoutes::trouble(WorkerId site) const {
   return contains(hidden_, site) ? links_->trouble(site) : "";
 }
 
 std::string SiteRoutes::troubles() const {
   std::string text;
-  for (const Rank site : hidden_) {
+  for (const WorkerId site : hidden_) {
     if (const std::string why = links_->trouble(site); !why.empty()) {
       text += fmt::format("; {} by way of {}", names_[static_cast<std::size_t>(site.value())], why);
     }

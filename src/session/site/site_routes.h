@@ -19,7 +19,7 @@
 namespace isthmus::app {
 
 /// Those that sites without an address depend on: with a relay, where the hub is none.
-[[nodiscard]] std::vector<Rank> needed_relays(const Config& config);
+[[nodiscard]] std::vector<WorkerId> needed_relays(const Config& config);
 
 /// Whether sites may go round a broken way between two of them: there is a third, or the hub, with
 /// a relay where the sites are.
@@ -50,9 +50,9 @@ class SiteRoutes {
   /// What it dials where that fails, one a member, the hub included; empty: nothing.
   [[nodiscard]] const std::vector<std::string>& detours() const { return detours_; }
   /// Of a site without an address: "by way of relay.example.org:48300". Empty: it has one.
-  [[nodiscard]] std::string way(Rank site) const;
+  [[nodiscard]] std::string way(WorkerId site) const;
   /// Why it is not reached that way; empty: it is, or has an address. Any task.
-  [[nodiscard]] std::string trouble(Rank site) const;
+  [[nodiscard]] std::string trouble(WorkerId site) const;
   /// All of that, to be put behind a text about who is missing; empty: nothing.
   [[nodiscard]] std::string troubles() const;
   /// The run has ended in order: what passes through here may end before this does.
@@ -64,7 +64,7 @@ class SiteRoutes {
  private:
   std::string relays_;  // for people
   std::vector<std::string> names_;
-  std::vector<Rank> hidden_;
+  std::vector<WorkerId> hidden_;
   std::vector<std::string> endpoints_;
   std::vector<std::string> detours_;
   std::unique_ptr<Relay> relay_;

@@ -39,7 +39,7 @@ SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
     : all_(config, arguments, facts),
       source_({.sites = all_.names(),
                .bits_per_s = config.net.serve_bits_per_s,
-               .send = [this](Rank to, const Note& note) { send(to, note); },
+               .send = [this](WorkerId to, const Note& note) { send(to, note); },
                .keeps_for = std::min<Duration>(config.net.gather, kMostKeeps)}),
       links_(all_, arguments, status, recording),
       meeting_(all_, links_, [this] { open_exchange(); }) {}
@@ -52,9 +52,9 @@ SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say
 
 void SiteSession::open_exchange() {
   links_.open_exchange(
-      {.on_note = [this](Rank from, std::span<const std::byte> bytes) { take(from, bytes); },
-       .on_lost = [this](Rank site, const std::string& why) { lose(site, why); },
-       .on_back = [this](Rank site) { back(site); },
+      {.on_note = [this](WorkerId from, std::span<const std::byte> bytes) { take(from, bytes); },
+       .on_lost = [this](WorkerId site, const std::string& why) { lose(site, why); },
+       .on_back = [this](WorkerId site) { back(site); },
        .on_epoch = [this](const Epoch& epoch) { enter(epoch); },
        .on_failure = [this](const std::exception_ptr& failure) { fail(failure); }});
 }
@@ -72,7 +72,7 @@ Exchange& SiteSession::exchange() {
   return all_.newcomer ? static_cast<Exchange&>(all_.newcomer->exchange()) : *links_.exchange;
 }
 
-void SiteSession::take(Rank from, std::span<const std::byte> bytes) {
+void SiteSession::take(WorkerId from, std::span<const std::byte> bytes) {
   const Expected<Note, std::string> note = read_note(bytes);
   const std::scoped_lock lock(all_.calls);
   if (!note) {
@@ -107,9 +107,11 @@ void SiteSession::take(Rank from, std::span<const std::byte> bytes) {
     });
   } else if (std::holds_alternative<ServeNote>(*note) && from == all_.coordinator) {
     serve();
-  } else if (std::holds_alternative<RunningNote>(*note) && (all_.has_hub() || from == Rank(0))) {
+  } else if (std::holds_alternative<RunningNote>(*note) &&
+             (all_.has_hub() || from == WorkerId(0))) {
     all_.queue->update([&] { all_.arrival.running = std::get<RunningNote>(*note); });
-  } else if (std::holds_alternative<TurnedAwayNote>(*note) && (all_.has_hub() || from == Rank(0))) {
+  } else if (std::holds_alternative<TurnedAwayNote>(*note) &&
+             (all_.has_hub() || from == WorkerId(0))) {
     const auto& turned_away = std::get<TurnedAwayNote>(*note);
     all_.queue->update([&] {
       all_.arrival.turned_away = turned_away;
@@ -181,7 +183,7 @@ void SiteSession::connect(Listener listener) {
   listener_ = std::move(listener);
   for (const Epoch& epoch : std::exchange(early_epochs_, {})) listener_->on_epoch(epoch);
   for (const auto& [from, note] : std::exchange(early_, {})) listener_->on_note(from, note);
-  std::optional<std::pair<Rank, std::string>> lost;
+  std::optional<std::pair<WorkerId, std::string>> lost;
   std::optional<std::string> first_lost;
   std::exception_ptr failure;
   std::vector<bool> asked;
@@ -194,19 +196,19 @@ void SiteSession::connect(Listener listener) {
     asked = all_.fate.asked;
   });
   if (lost) listener_->on_lost(lost->first, lost->second);
-  if (first_lost) listener_->on_lost(Rank(0), *first_lost);
+  if (first_lost) listener_->on_lost(WorkerId(0), *first_lost);
   if (failure) listener_->on_failure(failure);
   // One that has been started anew meanwhile waits for a word; at a start it says nothing new.
   for (int site = 0; site < all_.config.workers() && all_.self != all_.coordinator; ++site) {
-    if (asked[static_cast<std::size_t>(site)]) links_.send(Rank(site), SeenNote{});
+    if (asked[static_cast<std::size_t>(site)]) links_.send(WorkerId(site), SeenNote{});
   }
 }
 
 void SiteSession::disconnect() {
   const std::scoped_lock lock(all_.calls);
   host_.reset();
-  listener_ = Listener{.on_note = [](Rank, const Note&) {},
-                       .on_lost = [](Rank, const std::string&) {},
+  listener_ = Listener{.on_note = [](WorkerId, const Note&) {},
+                       .on_lost = [](WorkerId, const std::string&) {},
                        .on_epoch = [](const Epoch&) {},
                        .on_failure = [](const std::exception_ptr&) {},
                        .on_hub_back = [] {}};
@@ -219,7 +221,7 @@ void SiteSession::take_newcomers(const std::string& run_id,
   {
     const std::scoped_lock lock(all_.calls);
     server_ = std::make_unique<StateServer>(
-        all_.runtime, source_, [this](Rank to, const Note& note) { links_.send(to, note); },
+        all_.runtime, source_, [this](WorkerId to, const Note& note) { links_.send(to, note); },
         [this] { return links_.exchange->round_open(); });
   }
   if (!links_.forwarding) return;
@@ -233,7 +235,7 @@ void SiteSession::take_newcomers(const std::string& run_id,
       .run_id = run_id,
       .session = session,
       .own = meeting_.hello(),
-      .send = [this](Rank to, const Note& note) { links_.send(to, note); },
+      .send = [this](WorkerId to, const Note& note) { links_.send(to, note); },
       .wish = std::move(wish),
       .admit = {},
       .live =
@@ -250,7 +252,7 @@ void SiteSession::take_newcomers(const std::string& run_id,
       .window = window,
       .total_steps = total_steps};
   if (!all_.has_hub()) {
-    options.admit = [this](Rank joiner, std::int64_t after) {
+    options.admit = [this](WorkerId joiner, std::int64_t after) {
       return links_.exchange->admit(joiner, after);
     };
   }
@@ -262,7 +264,7 @@ void SiteSession::take_newcomers(const std::string& run_id,
       if (!all_.fate.live[static_cast<std::size_t>(site)])
         waits = all_.meeting.hellos[static_cast<std::size_t>(site)];
     });
-    if (waits) host_->hello(Rank(site), *waits);
+    if (waits) host_->hello(WorkerId(site), *waits);
   }
 }
 
@@ -296,7 +298,7 @@ void SiteSession::leave() {
 }
 
 // Nothing of what was sent to the process before has come to this one.
-void SiteSession::back(Rank site) {
+void SiteSession::back(WorkerId site) {
   if (all_.has_hub() && site == all_.coordinator) {
     const std::scoped_lock lock(all_.calls);
     std::string session, run_id;
@@ -325,7 +327,7 @@ void SiteSession::back(Rank site) {
   });
 }
 
-void SiteSession::lose(Rank site, const std::string& why) {
+void SiteSession::lose(WorkerId site, const std::string& why) {
   const std::scoped_lock lock(all_.calls);
   if (site != all_.coordinator || !all_.has_hub()) {
     // With a hub only a newcomer needs one of the others.

@@ -58,7 +58,7 @@ class SiteSession final : public WorkerSite {
   [[nodiscard]] SiteStart gather(const std::function<void(const std::string&)>& say,
                                  Meanwhile meanwhile);
 
-  [[nodiscard]] Rank self() const override { return all_.self; }
+  [[nodiscard]] WorkerId self() const override { return all_.self; }
   [[nodiscard]] Runtime& runtime() override { return all_.runtime; }
   /// The worker's.
   [[nodiscard]] Exchange& exchange() override;
@@ -71,7 +71,7 @@ class SiteSession final : public WorkerSite {
   /// Whether rounds may be taken back: takes_steps_back.
   [[nodiscard]] bool takes_back() const override { return all_.takes_back; }
   /// The hub's rank where there is one, else that of site 0.
-  [[nodiscard]] Rank coordinator() const { return all_.coordinator; }
+  [[nodiscard]] WorkerId coordinator() const { return all_.coordinator; }
   [[nodiscard]] bool has_hub() const { return all_.has_hub(); }
   /// After a round has failed: whether the others go on without this site, or wait for the first,
   /// which it has lost. Blocks until the news are here, a moment behind the round's end, or 2 s.
@@ -85,14 +85,14 @@ class SiteSession final : public WorkerSite {
   [[nodiscard]] bool may_replay(StepIndex t, Duration patience) override {
     return all_.newcomer->may_replay(t, patience);
   }
-  void send(Rank to, const Note& note) { links_.send(to, note); }
+  void send(WorkerId to, const Note& note) { links_.send(to, note); }
   /// How long rounds took here, from the session's start.
   [[nodiscard]] RoundTimes rounds() const override { return links_.rounds.so_far(); }
 
   /// Who hears of what comes from the links.
   struct Listener {
-    std::function<void(Rank, const Note&)> on_note;
-    std::function<void(Rank, const std::string&)> on_lost;
+    std::function<void(WorkerId, const Note&)> on_note;
+    std::function<void(WorkerId, const std::string&)> on_lost;
     std::function<void(const Epoch&)> on_epoch;
     std::function<void(const std::exception_ptr&)> on_failure;
     std::function<void()> on_hub_back = {};
@@ -112,7 +112,7 @@ class SiteSession final : public WorkerSite {
   /// RETURNS: whether it does, an epoch then having begun. Any task.
   bool admit(StepIndex t);
   /// ... that `site` leaves: it takes part in rounds sent by step t. RETURNS: as admit. Any task.
-  bool release(Rank site, StepIndex t) { return links_.exchange->release(site, t.value()); }
+  bool release(WorkerId site, StepIndex t) { return links_.exchange->release(site, t.value()); }
   /// From the worker, between two steps. `stands`: all sites stand after step t, for now; called
   /// again while they do.
   void after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy,
@@ -141,9 +141,9 @@ class SiteSession final : public WorkerSite {
   [[nodiscard]] JoinHost* host();
   void open_exchange();
   // From the links' task:
-  void take(Rank from, std::span<const std::byte> bytes);
-  void back(Rank site);
-  void lose(Rank site, const std::string& why);
+  void take(WorkerId from, std::span<const std::byte> bytes);
+  void back(WorkerId site);
+  void lose(WorkerId site, const std::string& why);
   void enter(const Epoch& epoch);
   void fail(const std::exception_ptr& failure);
   /// The hub's next process knows this run.
@@ -152,7 +152,7 @@ class SiteSession final : public WorkerSite {
   SessionState all_;
   // Under all_.calls:
   std::optional<Listener> listener_;
-  std::vector<std::pair<Rank, Note>> early_;
+  std::vector<std::pair<WorkerId, Note>> early_;
   std::vector<Epoch> early_epochs_;
   StateSource source_;  // has a lock of its own
   std::unique_ptr<JoinHost> host_;

@@ -60,12 +60,12 @@ const HeldCheckpoint* first_alone(const std::vector<HelloNote>& facts, std::int6
 
 }  // namespace
 
-Rank site_of(const Config& config, const SiteArguments& arguments) {
+WorkerId site_of(const Config& config, const SiteArguments& arguments) {
   std::vector<std::string> names;
-  std::optional<Rank> self;
+  std::optional<WorkerId> self;
   for (std::size_t i = 0; i < config.sites.size(); ++i) {
     names.push_back(config.sites[i].name);
-    if (names.back() == arguments.name) self = Rank(static_cast<int>(i));
+    if (names.back() == arguments.name) self = WorkerId(static_cast<int>(i));
   }
   if (!arguments.mpi && !config.origins.contains("site[0].name")) {
     throw ConfigError(fmt::format(

@@ -16,7 +16,7 @@ namespace isthmus::app {
 
 /// Place of the site. THROWS: ConfigError naming the sites there are, and what keeps the
 /// configuration from running over links: addresses, keys, a method that needs one process.
-[[nodiscard]] Rank site_of(const Config& config, const SiteArguments& arguments);
+[[nodiscard]] WorkerId site_of(const Config& config, const SiteArguments& arguments);
 
 /// What all sites start from.
 struct SiteStart {

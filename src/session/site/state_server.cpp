@@ -17,7 +17,7 @@ constexpr Duration kLookForEnd = std::chrono::milliseconds(5);
 }  // namespace
 
 StateServer::StateServer(Runtime& runtime, StateSource& source,
-                         std::function<void(Rank to, const Note&)> send,
+                         std::function<void(WorkerId to, const Note&)> send,
                          std::function<bool()> round_open)
     : runtime_(runtime),
       source_(source),

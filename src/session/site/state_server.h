@@ -13,8 +13,8 @@ namespace isthmus::app {
 class StateServer {
  public:
   /// Borrows both. `send` and `round_open` are called by its own task.
-  StateServer(Runtime& runtime, StateSource& source, std::function<void(Rank to, const Note&)> send,
-              std::function<bool()> round_open);
+  StateServer(Runtime& runtime, StateSource& source,
+              std::function<void(WorkerId to, const Note&)> send, std::function<bool()> round_open);
   /// Blocks until the task has ended.
   ~StateServer();
   StateServer(const StateServer&) = delete;
@@ -28,7 +28,7 @@ class StateServer {
 
   Runtime& runtime_;
   StateSource& source_;
-  const std::function<void(Rank to, const Note&)> send_;
+  const std::function<void(WorkerId to, const Note&)> send_;
   const std::function<bool()> round_open_;
   std::unique_ptr<WaitQueue> queue_;
   // Under queue_'s lock:

@@ -47,7 +47,7 @@ void StateSource::give_no_more() {
   hurries_ = false;
 }
 
-void StateSource::receive(Rank from, const Note& note) {
+void StateSource::receive(WorkerId from, const Note& note) {
   const std::scoped_lock lock(mutex_);
   if (const auto* wanted = std::get_if<PrepareNote>(&note)) {
     prepare(from, *wanted);
@@ -62,19 +62,19 @@ void StateSource::receive(Rank from, const Note& note) {
   }
 }
 
-void StateSource::prepare(Rank from, const PrepareNote& note) {
+void StateSource::prepare(WorkerId from, const PrepareNote& note) {
   const auto site = [&](int rank) {
     return rank >= 0 && std::cmp_less(rank, options_.sites.size());
   };
   if (!site(note.newcomer) || !site(from.value())) return;
-  if (serves_ && newcomer_ == Rank(note.newcomer) && donor_ == from && prepared_ == note.step) {
+  if (serves_ && newcomer_ == WorkerId(note.newcomer) && donor_ == from && prepared_ == note.step) {
     kept_until_.reset();  // it has come back for the same state
     asked_.clear();
     say_holds();
     return;
   }
   drop();
-  newcomer_ = Rank(note.newcomer);
+  newcomer_ = WorkerId(note.newcomer);
   donor_ = from;
   after_ = note.step;
   prepared_ = note.step;
@@ -178,7 +178,7 @@ void StateSource::say_holds() const {
   options_.send(*newcomer_, holds);
 }
 
-PieceTable StateSource::hold(Rank newcomer, std::vector<std::byte> state) {
+PieceTable StateSource::hold(WorkerId newcomer, std::vector<std::byte> state) {
   PieceTable table = pieces_of(state);
   const std::scoped_lock lock(mutex_);
   drop();
@@ -190,12 +190,12 @@ PieceTable StateSource::hold(Rank newcomer, std::vector<std::byte> state) {
   return table;
 }
 
-void StateSource::forget(Rank site) {
+void StateSource::forget(WorkerId site) {
   const std::scoped_lock lock(mutex_);
   if (newcomer_ == site || donor_ == site) drop();
 }
 
-void StateSource::lost(Rank site, TimePoint now) {
+void StateSource::lost(WorkerId site, TimePoint now) {
   const std::scoped_lock lock(mutex_);
   if (newcomer_ == site && serves_) {
     kept_until_ = now + options_.keeps_for;
@@ -206,7 +206,7 @@ void StateSource::lost(Rank site, TimePoint now) {
   }
 }
 
-bool StateSource::serves(Rank newcomer) const {
+bool StateSource::serves(WorkerId newcomer) const {
   const std::scoped_lock lock(mutex_);
   return serves_ && newcomer_ == newcomer;
 }
@@ -216,7 +216,7 @@ bool StateSource::takes_in() const {
   return newcomer_ && !kept_until_;
 }
 
-void StateSource::returned(Rank newcomer) {
+void StateSource::returned(WorkerId newcomer) {
   const std::scoped_lock lock(mutex_);
   if (newcomer_ == newcomer) kept_until_.reset();
 }
@@ -232,7 +232,7 @@ void StateSource::get(const GetNote& note) {
   if (piece && *piece < places_.size() && places_[*piece]) asked_.push_back(note);
 }
 
-void StateSource::hurry(Rank newcomer) {
+void StateSource::hurry(WorkerId newcomer) {
   const std::scoped_lock lock(mutex_);
   if (newcomer_ == newcomer) hurries_ = true;
 }
@@ -242,7 +242,7 @@ void StateSource::forget_asked() {
   asked_.clear();
 }
 
-std::optional<std::pair<Rank, PieceNote>> StateSource::next(TimePoint now, bool round_open) {
+std::optional<std::pair<WorkerId, PieceNote>> StateSource::next(TimePoint now, bool round_open) {
   compare();
   const std::scoped_lock lock(mutex_);
   if (asked_.empty() || !pace_.open(now, round_open && !hurries_)) return std::nullopt;

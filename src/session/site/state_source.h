@@ -39,24 +39,24 @@ class StateSource {
     std::vector<std::string> sites;  // names, in member order
     std::optional<double> bits_per_s;
     /// Any task.
-    std::function<void(Rank to, const Note&)> send;
+    std::function<void(WorkerId to, const Note&)> send;
     Duration keeps_for = kMostKeeps;  // of a newcomer that is gone
   };
   explicit StateSource(Options options);
 
   /// A PrepareNote or TableNote of the donor, a GetNote or EnoughNote of the newcomer; others are
   /// none of its business.
-  void receive(Rank from, const Note& note);
+  void receive(WorkerId from, const Note& note);
   /// `site` has joined, or is not taken in: if it was the newcomer, or the donor, nothing is kept.
-  void forget(Rank site);
+  void forget(WorkerId site);
   /// `site` is gone: as `forget`, but what is there for a newcomer stays for a while.
-  void lost(Rank site, TimePoint now);
+  void lost(WorkerId site, TimePoint now);
   /// Whether a state is there for it.
-  [[nodiscard]] bool serves(Rank newcomer) const;
+  [[nodiscard]] bool serves(WorkerId newcomer) const;
   /// Whether somebody is there who is being taken in, be it that no more is given from here.
   [[nodiscard]] bool takes_in() const;
   /// At the donor: the newcomer has come back for the state that is there.
-  void returned(Rank newcomer);
+  void returned(WorkerId newcomer);
   /// From the worker, between two steps: what has been kept for long enough goes.
   void expire(TimePoint now);
 
@@ -64,20 +64,20 @@ class StateSource {
   /// That takes as much memory as the state has; without it the others give.
   void after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy);
   /// At the donor: all of `state` is to be had. RETURNS: its pieces.
-  [[nodiscard]] PieceTable hold(Rank newcomer, std::vector<std::byte> state);
+  [[nodiscard]] PieceTable hold(WorkerId newcomer, std::vector<std::byte> state);
 
   /// The newcomer falls behind: without a rate, parts go freely from now on, rounds or not.
-  void hurry(Rank newcomer);
+  void hurry(WorkerId newcomer);
   /// Parts that could not be sent.
   void forget_asked();
   /// The next part to send, if one may go now. `round_open`: here. Takes its time where the table
   /// has come after the state.
-  [[nodiscard]] std::optional<std::pair<Rank, PieceNote>> next(TimePoint now, bool round_open);
+  [[nodiscard]] std::optional<std::pair<WorkerId, PieceNote>> next(TimePoint now, bool round_open);
   /// While parts wait: when to ask again at the latest; else nothing.
   [[nodiscard]] std::optional<TimePoint> due() const;
 
  private:
-  void prepare(Rank from, const PrepareNote& note);
+  void prepare(WorkerId from, const PrepareNote& note);
   void say_holds() const;
   void take_table(const TableNote& note);
   void get(const GetNote& note);
@@ -94,8 +94,8 @@ class StateSource {
   // Under mutex_:
   DonorThrottle pace_;
   std::uint64_t number_ = 0;  // counts newcomers
-  std::optional<Rank> newcomer_;
-  std::optional<Rank> donor_;            // of another's state
+  std::optional<WorkerId> newcomer_;
+  std::optional<WorkerId> donor_;        // of another's state
   std::optional<StepIndex> prepared_;    // what the donor has named
   std::optional<TimePoint> kept_until_;  // while the newcomer is gone
   std::optional<StepIndex> after_;       // the state is to be laid down; not before this step

@@ -15,9 +15,9 @@ class WatchedTransport final : public Transport {
   /// Borrows both; `board` may be null.
   WatchedTransport(Transport& below, StatusBoard* board) : below_(below), board_(board) {}
 
-  [[nodiscard]] Rank self() const override { return below_.self(); }
+  [[nodiscard]] WorkerId self() const override { return below_.self(); }
   [[nodiscard]] int size() const override { return below_.size(); }
-  void send(Rank to, FrameBytes frame) override {
+  void send(WorkerId to, FrameBytes frame) override {
     const std::size_t bytes = frame->size();
     if (is_armed()) points_.before(*frame);
     below_.send(to, std::move(frame));

@@ -12,7 +12,7 @@
 namespace isthmus {
 namespace {
 
-std::string name_groups(const std::map<Rank, Digest128>& digests) {
+std::string name_groups(const std::map<WorkerId, Digest128>& digests) {
   std::map<Digest128, std::vector<int>> groups;
   for (const auto& [rank, digest] : digests) {
     groups[digest].push_back(rank.value());
@@ -100,7 +100,7 @@ void CommitProtocol::repeat_all_done(Outbox& out) {
 
 // A frame that has come whole and does not fit is of a member whose configuration differs: dropped,
 // it would be said again for ever.
-void CommitProtocol::take_done(Rank from, const Frame& frame, Outbox& out) {
+void CommitProtocol::take_done(WorkerId from, const Frame& frame, Outbox& out) {
   if (!members_.coordinates()) return;
   const SyncId& id = frame.header.id;
   Digest128 digest;
@@ -115,7 +115,7 @@ void CommitProtocol::take_done(Rank from, const Frame& frame, Outbox& out) {
 }
 
 /// The round ends with the reason, for all, unless it has ended.
-void CommitProtocol::refuse_done(Rank from, const Frame& frame, Outbox& out) {
+void CommitProtocol::refuse_done(WorkerId from, const Frame& frame, Outbox& out) {
   const SyncId& id = frame.header.id;
   if (const auto verdict = verdicts_.find(id); verdict != verdicts_.end()) {
     tell(from, id, Verdict(verdict->second), out);
@@ -130,7 +130,8 @@ void CommitProtocol::refuse_done(Rank from, const Frame& frame, Outbox& out) {
   }
 }
 
-void CommitProtocol::count_done(Rank from, const SyncId& id, const Digest128& digest, Outbox& out) {
+void CommitProtocol::count_done(WorkerId from, const SyncId& id, const Digest128& digest,
+                                Outbox& out) {
   if (verdicts_.contains(id)) {
     tell(from, id, verdict_of(from, id, digest), out);  // it missed it, or DONE came twice
     return;
@@ -138,7 +139,7 @@ void CommitProtocol::count_done(Rank from, const SyncId& id, const Digest128& di
   if (from != members_.self() && through_everywhere(id)) {
     return;  // a late copy
   }
-  std::map<Rank, Digest128>& digests = dones_[id];
+  std::map<WorkerId, Digest128>& digests = dones_[id];
   digests[from] = digest;
   if (static_cast<std::ptrdiff_t>(digests.size()) <
       std::ranges::count(members_.membership().members_of(id.sent), true)) {
@@ -160,7 +161,7 @@ void CommitProtocol::count_done(Rank from, const SyncId& id, const Digest128& di
 }
 
 /// Of a round that has been judged.
-Verdict CommitProtocol::verdict_of(Rank from, const SyncId& id, const Digest128& digest) const {
+Verdict CommitProtocol::verdict_of(WorkerId from, const SyncId& id, const Digest128& digest) const {
   const auto committed = committed_.find(id);
   if (committed == committed_.end() || committed->second == digest) {
     return verdicts_.at(id);
@@ -184,7 +185,7 @@ void CommitProtocol::judge(const SyncId& id, const Verdict& verdict, Outbox& out
     decisions_.push_back(commit_record(id, committed_[id], shares_.told_with(id)));
   }
   dones_.erase(id);
-  for (const Rank peer : members_.peers()) {
+  for (const WorkerId peer : members_.peers()) {
     tell(peer, id, verdict, out);
   }
   take_verdict(id, verdict);
@@ -208,7 +209,7 @@ void CommitProtocol::give_up(const std::string& why, Outbox& out) {
   }
 }
 
-void CommitProtocol::tell(Rank to, const SyncId& id, const Verdict& verdict, Outbox& out) {
+void CommitProtocol::tell(WorkerId to, const SyncId& id, const Verdict& verdict, Outbox& out) {
   if (!verdict) {
     sender_.send({.kind = FrameKind::kCommit, .id = id}, to, shares_.told_with(id), out);
     return;
@@ -236,13 +237,13 @@ void CommitProtocol::take_commit(const SyncId& id, std::span<const std::byte> pa
   take_verdict(id, std::nullopt);
 }
 
-void CommitProtocol::take_abort(Rank from, const Frame& frame, Outbox& out) {
+void CommitProtocol::take_abort(WorkerId from, const Frame& frame, Outbox& out) {
   const auto kind = static_cast<ExchangeError::Kind>(frame.header.offset);
   const bool known = kind == ExchangeError::Kind::kPeerLost ||
                      kind == ExchangeError::Kind::kDiverged ||
                      kind == ExchangeError::Kind::kCorrupt;
   const ExchangeError error{
-      known ? kind : ExchangeError::Kind::kCorrupt, Rank(static_cast<int>(frame.header.part)),
+      known ? kind : ExchangeError::Kind::kCorrupt, WorkerId(static_cast<int>(frame.header.part)),
       std::string(reinterpret_cast<const char*>(frame.payload.data()), frame.payload.size())};
   if (members_.coordinates()) {
     judge(frame.header.id, error, out);
@@ -284,17 +285,17 @@ void CommitProtocol::close(OpenRound& open) {
   }
 }
 
-bool CommitProtocol::has_digest(const SyncId& id, Rank peer) const {
+bool CommitProtocol::has_digest(const SyncId& id, WorkerId peer) const {
   const auto digests = dones_.find(id);
   return digests != dones_.end() && digests->second.contains(peer);
 }
 
-bool CommitProtocol::lacks_digest(const SyncId& id, Rank peer) const {
+bool CommitProtocol::lacks_digest(const SyncId& id, WorkerId peer) const {
   const auto digests = dones_.find(id);
   return digests != dones_.end() && !digests->second.contains(peer);
 }
 
-bool CommitProtocol::waits_for_digest(const OpenRound& open, Rank peer, bool wanted) const {
+bool CommitProtocol::waits_for_digest(const OpenRound& open, WorkerId peer, bool wanted) const {
   const SyncId& id = open.round.id();
   return members_.coordinates() && wanted && !open.closed &&
          members_.membership().takes_part(peer, id.sent) && !has_digest(id, peer);

@@ -66,23 +66,23 @@ class CommitProtocol {
   void give_up(const std::string& why, Outbox& out);
   /// Frames COMMIT and ABORT. REQUIRES of COMMIT: it is from the coordinator.
   void take_commit(const SyncId& id, std::span<const std::byte> payload, Outbox& out);
-  void take_abort(Rank from, const Frame& frame, Outbox& out);
+  void take_abort(WorkerId from, const Frame& frame, Outbox& out);
   /// The round is final.
   void close(OpenRound& open);
-  void tell(Rank to, const SyncId& id, const Verdict& verdict, Outbox& out);
+  void tell(WorkerId to, const SyncId& id, const Verdict& verdict, Outbox& out);
   /// Forgets rounds and verdicts that nobody can ask for any more.
   void forget_closed();
 
   // At the coordinator.
   /// Frame DONE.
-  void take_done(Rank from, const Frame& frame, Outbox& out);
+  void take_done(WorkerId from, const Frame& frame, Outbox& out);
   /// A round that has no verdict waits for that member too, from which this one may want nothing
   /// else. It may have missed the news of who takes part, as it may where a later round's verdict
   /// is to cover this one. `wanted`: the round, or one that covers it, gets a verdict.
-  [[nodiscard]] bool waits_for_digest(const OpenRound& open, Rank peer, bool wanted) const;
-  [[nodiscard]] bool has_digest(const SyncId& id, Rank peer) const;
+  [[nodiscard]] bool waits_for_digest(const OpenRound& open, WorkerId peer, bool wanted) const;
+  [[nodiscard]] bool has_digest(const SyncId& id, WorkerId peer) const;
   /// Digests of the round have come, and none of that member.
-  [[nodiscard]] bool lacks_digest(const SyncId& id, Rank peer) const;
+  [[nodiscard]] bool lacks_digest(const SyncId& id, WorkerId peer) const;
   /// Digests of rounds that begin again.
   void forget_digests() { dones_.clear(); }
   /// The rounds that somebody may not know to be committed.
@@ -109,9 +109,9 @@ class CommitProtocol {
 
  private:
   void say_done(OpenRound& open, Outbox& out);
-  void count_done(Rank from, const SyncId& id, const Digest128& digest, Outbox& out);
-  void refuse_done(Rank from, const Frame& frame, Outbox& out);
-  [[nodiscard]] Verdict verdict_of(Rank from, const SyncId& id, const Digest128& digest) const;
+  void count_done(WorkerId from, const SyncId& id, const Digest128& digest, Outbox& out);
+  void refuse_done(WorkerId from, const Frame& frame, Outbox& out);
+  [[nodiscard]] Verdict verdict_of(WorkerId from, const SyncId& id, const Digest128& digest) const;
   void judge(const SyncId& id, const Verdict& verdict, Outbox& out);
   void take_verdict(const SyncId& id, const Verdict& verdict);
   [[nodiscard]] bool through_everywhere(const SyncId& id) const;
@@ -129,7 +129,7 @@ class CommitProtocol {
   Newest newest_;
   std::vector<ThroughRound> through_;
   // At the coordinator: digests that came in; verdicts, kept for whoever missed them.
-  std::map<SyncId, std::map<Rank, Digest128>> dones_;
+  std::map<SyncId, std::map<WorkerId, Digest128>> dones_;
   std::map<SyncId, Verdict> verdicts_;
   std::map<SyncId, Digest128> committed_;  // at a hub: of its verdicts
 };

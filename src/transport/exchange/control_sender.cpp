@@ -3,7 +3,7 @@
 
 namespace isthmus {
 
-void ControlSender::send(FrameHeader head, Rank to, std::span<const std::byte> payload,
+void ControlSender::send(FrameHeader head, WorkerId to, std::span<const std::byte> payload,
                          Outbox& out) {
   const bool of_round = head.kind == FrameKind::kDone || head.kind == FrameKind::kCommit ||
                         head.kind == FrameKind::kAbort || head.kind == FrameKind::kRequest ||

@@ -21,7 +21,7 @@ class ControlSender {
       : members_(members), rounds_(rounds) {}
 
   /// `head`: without epoch, but for EPOCH frames, and without closed_before.
-  void send(FrameHeader head, Rank to, std::span<const std::byte> payload, Outbox& out);
+  void send(FrameHeader head, WorkerId to, std::span<const std::byte> payload, Outbox& out);
 
  private:
   const MemberView& members_;

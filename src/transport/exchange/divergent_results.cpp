@@ -8,7 +8,7 @@
 
 namespace isthmus {
 
-bool DivergentResults::single_out(const SyncId& id, const std::map<Rank, Digest128>& digests) {
+bool DivergentResults::single_out(const SyncId& id, const std::map<WorkerId, Digest128>& digests) {
   const auto with = [&](const Digest128& digest) {
     return static_cast<std::size_t>(
         std::ranges::count_if(digests, [&](const auto& each) { return each.second == digest; }));
@@ -19,7 +19,7 @@ bool DivergentResults::single_out(const SyncId& id, const std::map<Rank, Digest1
       static_cast<int>(with(half->second)) < options_.exchange.min_members) {
     return false;
   }
-  std::map<Rank, std::string> odd;
+  std::map<WorkerId, std::string> odd;
   for (const auto& [rank, digest] : digests) {
     if (digest == half->second) continue;
     if (rank == members_.coordinator() || once_excluded_.contains(rank)) return false;

@@ -24,17 +24,17 @@ class DivergentResults {
 
   /// Notes the members that are not with the greater half of a round's `digests`, to be taken.
   /// RETURNS: false when there is no such half, or it cannot do without the rest.
-  [[nodiscard]] bool single_out(const SyncId& id, const std::map<Rank, Digest128>& digests);
+  [[nodiscard]] bool single_out(const SyncId& id, const std::map<WorkerId, Digest128>& digests);
   /// The members to leave out, and why, since the last call.
-  [[nodiscard]] std::map<Rank, std::string> take() { return std::exchange(found_, {}); }
+  [[nodiscard]] std::map<WorkerId, std::string> take() { return std::exchange(found_, {}); }
   /// One of them is being left out.
-  void excluded(Rank member) { once_excluded_.insert(member); }
+  void excluded(WorkerId member) { once_excluded_.insert(member); }
 
  private:
   const EngineOptions& options_;
   const MemberView& members_;
-  std::map<Rank, std::string> found_;
-  std::set<Rank> once_excluded_;
+  std::map<WorkerId, std::string> found_;
+  std::set<WorkerId> once_excluded_;
 };
 
 }  // namespace isthmus

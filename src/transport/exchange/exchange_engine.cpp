@@ -27,7 +27,7 @@ ExchangeEngine::ExchangeEngine(EngineOptions options)
                .reports = reports_,
                .sender = sender_,
                .decisions = decisions_},
-              [this](Rank from, FrameBytes bytes, TimePoint now, Outbox& out) {
+              [this](WorkerId from, FrameBytes bytes, TimePoint now, Outbox& out) {
                 receive(from, std::move(bytes), now, out);
               }),
       barrier_(members_.processes(), options_.exchange.gathers),
@@ -123,7 +123,7 @@ void ExchangeEngine::open(Round round, bool commit, std::optional<Contribution> 
     feed(open, from, frame, std::move(bytes), now, out);
   }
   commit_.progress(out);
-  for (const Rank peer : members_.peers()) {
+  for (const WorkerId peer : members_.peers()) {
     if (members_.peer(peer).lost) losses_.lose_again(peer, now, out);
   }
   exclude_divergent(now, out);
@@ -137,7 +137,7 @@ void ExchangeEngine::begin_proxies(TimePoint now, Outbox& out) {
   }
 }
 
-void ExchangeEngine::receive(Rank from, FrameBytes bytes, TimePoint now, Outbox& out) {
+void ExchangeEngine::receive(WorkerId from, FrameBytes bytes, TimePoint now, Outbox& out) {
   ISTHMUS_CHECK(from.value() >= 0, from.value());
   ISTHMUS_CHECK(static_cast<std::size_t>(from.value()) < members_.processes(), from.value());
   const Expected<Frame, FrameError> frame = parse_frame(*bytes);
@@ -161,8 +161,8 @@ void ExchangeEngine::receive(Rank from, FrameBytes bytes, TimePoint now, Outbox&
   commit_.forget_closed();
 }
 
-void ExchangeEngine::receive_values(Rank from, const Frame& frame, FrameBytes bytes, TimePoint now,
-                                    Outbox& out) {
+void ExchangeEngine::receive_values(WorkerId from, const Frame& frame, FrameBytes bytes,
+                                    TimePoint now, Outbox& out) {
   const SyncId id = frame.header.id;
   OpenRound* open = rounds_.find(id);
   // A round may be open still where a later one has begun.
@@ -176,7 +176,7 @@ void ExchangeEngine::receive_values(Rank from, const Frame& frame, FrameBytes by
   }
 }
 
-void ExchangeEngine::feed(OpenRound& open, Rank from, const Frame& frame, FrameBytes bytes,
+void ExchangeEngine::feed(OpenRound& open, WorkerId from, const Frame& frame, FrameBytes bytes,
                           TimePoint now, Outbox& out) {
   if (open.failure || open.round.complete()) {
     return;
@@ -192,7 +192,8 @@ void ExchangeEngine::feed(OpenRound& open, Rank from, const Frame& frame, FrameB
   }
 }
 
-void ExchangeEngine::receive_control(Rank from, const Frame& frame, TimePoint now, Outbox& out) {
+void ExchangeEngine::receive_control(WorkerId from, const Frame& frame, TimePoint now,
+                                     Outbox& out) {
   const FrameHeader& head = frame.header;
   switch (head.kind) {
     case FrameKind::kDone:
@@ -243,18 +244,18 @@ void ExchangeEngine::exclude_divergent(TimePoint now, Outbox& out) {
   }
 }
 
-void ExchangeEngine::lose(Rank peer, const std::string& why, TimePoint now, Outbox& out,
+void ExchangeEngine::lose(WorkerId peer, const std::string& why, TimePoint now, Outbox& out,
                           LossCause cause) {
   losses_.lose(peer, why, now, out, cause);
 }
 
-void ExchangeEngine::welcome_back(Rank peer, TimePoint now, Outbox& out) {
+void ExchangeEngine::welcome_back(WorkerId peer, TimePoint now, Outbox& out) {
   losses_.welcome_back(peer, now, out);
 }
 
 void ExchangeEngine::start(std::span<const std::uint64_t> met, TimePoint now, Outbox& out) {
   barrier_.open(met.size());
-  for (const Rank peer : members_.everyone_else()) {
+  for (const WorkerId peer : members_.everyone_else()) {
     const bool lost = members_.peer(peer).lost;
     const bool anew = barrier_.started_anew(peer, met[static_cast<std::size_t>(peer.value())]);
     if (!anew && !lost) {
@@ -282,15 +283,15 @@ void ExchangeEngine::stand_aside() {
   proxies_.clear();
 }
 
-bool ExchangeEngine::admit(Rank joiner, std::int64_t after, TimePoint now, Outbox& out) {
+bool ExchangeEngine::admit(WorkerId joiner, std::int64_t after, TimePoint now, Outbox& out) {
   return epochs_.admit(joiner, after, now, out);
 }
 
-bool ExchangeEngine::release(Rank member, std::int64_t after, TimePoint now, Outbox& out) {
+bool ExchangeEngine::release(WorkerId member, std::int64_t after, TimePoint now, Outbox& out) {
   return epochs_.release(member, after, now, out);
 }
 
-void ExchangeEngine::exclude(Rank peer, const std::string& why, TimePoint now, Outbox& out) {
+void ExchangeEngine::exclude(WorkerId peer, const std::string& why, TimePoint now, Outbox& out) {
   epochs_.exclude(peer, why, now, out);
 }
 
@@ -333,11 +334,11 @@ std::string ExchangeEngine::describe(const SyncId& id) const {
   return rollback_.took_back(id) ? rollback_.why() : repair_.describe(rounds_.all().at(id));
 }
 
-void ExchangeEngine::note(Rank to, std::span<const std::byte> bytes, Outbox& out) {
+void ExchangeEngine::note(WorkerId to, std::span<const std::byte> bytes, Outbox& out) {
   sender_.send({.kind = FrameKind::kNote}, to, bytes, out);
 }
 
-std::vector<std::pair<Rank, std::vector<std::byte>>> ExchangeEngine::take_notes() {
+std::vector<std::pair<WorkerId, std::vector<std::byte>>> ExchangeEngine::take_notes() {
   return std::exchange(notes_, {});
 }
 
@@ -347,7 +348,7 @@ bool ExchangeEngine::may_leave() const {
 
 void ExchangeEngine::leave(Outbox& out) {
   members_.set_leaving();
-  for (const Rank peer : members_.peers()) {
+  for (const WorkerId peer : members_.peers()) {
     sender_.send({.kind = FrameKind::kBye}, peer, {}, out);
   }
   if (options_.exchange.hub && !members_.is_hub()) {
@@ -361,9 +362,9 @@ bool ExchangeEngine::all_left() const {
   if (!hub && members_.membership().leaves(options_.self)) {
     return members_.peer(members_.coordinator()).lost;
   }
-  const std::vector<Rank> others = members_.peers();
+  const std::vector<WorkerId> others = members_.peers();
   if (hub && others.empty()) return false;  // all were lost
-  return std::ranges::all_of(others, [&](Rank rank) {
+  return std::ranges::all_of(others, [&](WorkerId rank) {
     const Peer& peer = members_.peer(rank);
     return peer.left || (peer.lost && !hub);
   });

@@ -67,13 +67,13 @@ class ExchangeEngine {
   [[nodiscard]] bool meet(const SyncId& id, TimePoint now);
   /// Takes a frame as it came. Damaged and foreign ones are dropped: what they carried is missing
   /// and will be asked for.
-  void receive(Rank from, FrameBytes bytes, TimePoint now, Outbox& out);
+  void receive(WorkerId from, FrameBytes bytes, TimePoint now, Outbox& out);
   /// The transport's news, in its order: `peer` is gone, once a loss.
-  void lose(Rank peer, const std::string& why, TimePoint now, Outbox& out,
+  void lose(WorkerId peer, const std::string& why, TimePoint now, Outbox& out,
             LossCause cause = LossCause::kGone);
   /// ... and links to a new process of it stand, to which nothing has been sent yet. It is no
   /// member by that; where it is one, the news of its admission was faster.
-  void welcome_back(Rank peer, TimePoint now, Outbox& out);
+  void welcome_back(WorkerId peer, TimePoint now, Outbox& out);
   /// The members have met, with `gathers`. `met`: how often each had been welcomed back when it was
   /// met; a member that has been lost since, or started anew, counts as lost from now on.
   void start(std::span<const std::uint64_t> met, TimePoint now, Outbox& out);
@@ -83,14 +83,14 @@ class ExchangeEngine {
   /// At the coordinator: `joiner` takes part in rounds sent after step `after`, which nobody has
   /// begun.
   /// RETURNS: false when it is a member, or lost. REQUIRES: links between it and all members.
-  bool admit(Rank joiner, std::int64_t after, TimePoint now, Outbox& out);
+  bool admit(WorkerId joiner, std::int64_t after, TimePoint now, Outbox& out);
   /// At the coordinator: rounds sent after step `after`, which nobody has begun, are without
   /// `member`; those sent before end with it, then it says goodbye and is gone. RETURNS: false when
   /// it is none, or leaves already, or too few would be left.
-  bool release(Rank member, std::int64_t after, TimePoint now, Outbox& out);
+  bool release(WorkerId member, std::int64_t after, TimePoint now, Outbox& out);
   /// At a hub: `peer` is gone; a hub counts nobody as gone by its own links alone. No member: no
   /// news.
-  void exclude(Rank peer, const std::string& why, TimePoint now, Outbox& out);
+  void exclude(WorkerId peer, const std::string& why, TimePoint now, Outbox& out);
   /// Fails every round, open or yet to begin: the member itself cannot go on.
   void give_up(const std::string& why, Outbox& out) { commit_.give_up(why, out); }
   /// The member has waited long for this round: a member that has not begun it is left out, where
@@ -112,9 +112,9 @@ class ExchangeEngine {
   [[nodiscard]] std::string describe(const SyncId& id) const;
 
   /// A frame for the program of another member, beside the rounds.
-  void note(Rank to, std::span<const std::byte> bytes, Outbox& out);
+  void note(WorkerId to, std::span<const std::byte> bytes, Outbox& out);
   /// Those that have come since the last call, in order of arrival.
-  [[nodiscard]] std::vector<std::pair<Rank, std::vector<std::byte>>> take_notes();
+  [[nodiscard]] std::vector<std::pair<WorkerId, std::vector<std::byte>>> take_notes();
 
   /// A member that goes while the others go on may say goodbye once its rounds have ended.
   [[nodiscard]] bool may_leave() const;
@@ -145,10 +145,11 @@ class ExchangeEngine {
   void open(Round round, bool commit, std::optional<Contribution> retained,
             std::optional<TimePoint> in_its_name, TimePoint now, Outbox& out);
   void begin_proxies(TimePoint now, Outbox& out);
-  void receive_values(Rank from, const Frame& frame, FrameBytes bytes, TimePoint now, Outbox& out);
-  void feed(OpenRound& open, Rank from, const Frame& frame, FrameBytes bytes, TimePoint now,
+  void receive_values(WorkerId from, const Frame& frame, FrameBytes bytes, TimePoint now,
+                      Outbox& out);
+  void feed(OpenRound& open, WorkerId from, const Frame& frame, FrameBytes bytes, TimePoint now,
             Outbox& out);
-  void receive_control(Rank from, const Frame& frame, TimePoint now, Outbox& out);
+  void receive_control(WorkerId from, const Frame& frame, TimePoint now, Outbox& out);
   void exclude_divergent(TimePoint now, Outbox& out);
 
   const EngineOptions options_;
@@ -167,7 +168,7 @@ class ExchangeEngine {
   PeerLosses losses_;
   RoundRepair repair_;
   HubRecovery hub_;
-  std::vector<std::pair<Rank, std::vector<std::byte>>> notes_;  // come and not taken
+  std::vector<std::pair<WorkerId, std::vector<std::byte>>> notes_;  // come and not taken
 };
 
 }  // namespace isthmus

@@ -102,7 +102,7 @@ Expected<void, ExchangeError> Round::launch(Outbox& out) {
   return {};
 }
 
-Expected<void, ExchangeError> Round::receive(Rank from, const Frame& frame, FrameBytes bytes,
+Expected<void, ExchangeError> Round::receive(WorkerId from, const Frame& frame, FrameBytes bytes,
                                              bool& fresh, Outbox& out) {
   fresh = false;
   const FrameHeader& head = frame.header;
@@ -124,7 +124,7 @@ Expected<void, ExchangeError> Round::receive(Rank from, const Frame& frame, Fram
   }
 }
 
-Expected<void, ExchangeError> Round::take_contribution(Rank from, const Frame& frame,
+Expected<void, ExchangeError> Round::take_contribution(WorkerId from, const Frame& frame,
                                                        FrameBytes bytes, bool& fresh, Outbox& out) {
   const std::size_t k = frame.header.part;
   const double weight = frame.header.weight;
@@ -145,8 +145,8 @@ Expected<void, ExchangeError> Round::take_contribution(Rank from, const Frame& f
   return reduce_if_ready(k, out);
 }
 
-Expected<void, ExchangeError> Round::take_result(Rank from, const Frame& frame, FrameBytes bytes,
-                                                 bool& fresh, Outbox& out) {
+Expected<void, ExchangeError> Round::take_result(WorkerId from, const Frame& frame,
+                                                 FrameBytes bytes, bool& fresh, Outbox& out) {
   const std::size_t k = frame.header.part;
   const ReductionPlan& plan = routes_->plan();
   const std::size_t prefix = bitmap_bytes(routes_->members());
@@ -214,7 +214,7 @@ Expected<void, ExchangeError> Round::reduce_part(std::size_t k) {
     members.push_back({payload_of(parts_[k].inputs[m]), weights_[m].value()});
   }
   if (auto ok = result_.reduce(k, members); !ok) {
-    return fault(ExchangeError::Kind::kCorrupt, Rank(static_cast<int>(ok.error().member)),
+    return fault(ExchangeError::Kind::kCorrupt, WorkerId(static_cast<int>(ok.error().member)),
                  ok.error().what);
   }
   return {};
@@ -240,11 +240,11 @@ Expected<void, ExchangeError> Round::close_group(std::size_t k, Outbox& out) {
   PartInputs& state = parts_[k];
   if (state.inputs.empty()) return {};
   const Part& part = routes_->part(k);
-  const std::vector<Rank>& group = routes_->plan().groups[routes_->own_group()];
+  const std::vector<WorkerId>& group = routes_->plan().groups[routes_->own_group()];
   std::vector<WeightedBytes> inputs;
   std::vector<bool> contributes(static_cast<std::size_t>(routes_->members()));
   FrameHeader head = header_of_part(FrameKind::kPartial, k);
-  for (const Rank member : group) {
+  for (const WorkerId member : group) {
     const double weight = weights_[index(member)].value();
     inputs.push_back({payload_of(state.inputs[index(member)]), weight});
     contributes[index(member)] = weight > 0;
@@ -275,8 +275,8 @@ Expected<void, ExchangeError> Round::close_group(std::size_t k, Outbox& out) {
   return mean_of_groups(k, out);
 }
 
-Expected<void, ExchangeError> Round::take_partial(Rank from, const Frame& frame, FrameBytes bytes,
-                                                  bool& fresh, Outbox& out) {
+Expected<void, ExchangeError> Round::take_partial(WorkerId from, const Frame& frame,
+                                                  FrameBytes bytes, bool& fresh, Outbox& out) {
   const std::size_t k = frame.header.part;
   const double weight = frame.header.weight;
   const std::size_t prefix = bitmap_bytes(routes_->members());
@@ -292,7 +292,7 @@ Expected<void, ExchangeError> Round::take_partial(Rank from, const Frame& frame,
   const std::vector<bool> bits = read_bitmap(frame.payload.first(prefix), routes_->members());
   bool of_group = (std::ranges::find(bits, true) != bits.end()) == (weight > 0);
   for (std::size_t m = 0; m < bits.size(); ++m) {
-    of_group = of_group && (!bits[m] || routes_->group_of(Rank(static_cast<int>(m))) == group);
+    of_group = of_group && (!bits[m] || routes_->group_of(WorkerId(static_cast<int>(m))) == group);
   }
   if (!of_group) {
     return fault(ExchangeError::Kind::kCorrupt, from, "counted contributors beyond its group");
@@ -319,7 +319,7 @@ Expected<void, ExchangeError> Round::mean_of_groups(std::size_t k, Outbox& out) 
   for (std::size_t g = 0; g < partials.size(); ++g) {
     const std::span<const std::byte> payload = payload_of(partials[g]);
     const std::vector<bool> bits = read_bitmap(payload.first(prefix), routes_->members());
-    for (const Rank member : plan.groups[g]) contributes[index(member)] = bits[index(member)];
+    for (const WorkerId member : plan.groups[g]) contributes[index(member)] = bits[index(member)];
     means.push_back({payload.subspan(prefix), group_weights_[g].value()});
   }
   if (!result_.agree_on(contributes)) {
@@ -337,13 +337,13 @@ Expected<void, ExchangeError> Round::mean_of_groups(std::size_t k, Outbox& out) 
   return {};
 }
 
-bool Round::misses_partial(std::size_t k, Rank peer) const {
+bool Round::misses_partial(std::size_t k, WorkerId peer) const {
   const std::size_t group = routes_->group_of(peer);
   const std::vector<FrameBytes>& partials = parts_[k].partials;
   return group < partials.size() && routes_->plan().collector(k, group) == peer && !partials[group];
 }
 
-std::vector<RequestEntry> Round::missing_from(Rank peer) const {
+std::vector<RequestEntry> Round::missing_from(WorkerId peer) const {
   std::vector<RequestEntry> entries;
   for (std::size_t k = 0; k < parts_.size(); ++k) {
     const std::vector<FrameBytes>& inputs = parts_[k].inputs;
@@ -370,7 +370,7 @@ std::vector<RequestEntry> Round::missing_from(Rank peer) const {
   return entries;
 }
 
-bool Round::nothing_from(Rank peer) const {
+bool Round::nothing_from(WorkerId peer) const {
   bool waits = false;
   for (std::size_t k = 0; k < parts_.size(); ++k) {
     const std::vector<FrameBytes>& inputs = parts_[k].inputs;
@@ -386,7 +386,7 @@ bool Round::nothing_from(Rank peer) const {
   return waits;
 }
 
-bool Round::no_partial_from(Rank peer) const {
+bool Round::no_partial_from(WorkerId peer) const {
   bool waits = false;
   for (std::size_t k = 0; k < parts_.size() && routes_->plan().two_levels(); ++k) {
     if (!routes_->owns(k) || routes_->feeds(index(peer)) ||
@@ -411,7 +411,7 @@ Reduced Round::take() {
   return reduced;
 }
 
-Unexpected<ExchangeError> Round::fault(ExchangeError::Kind kind, Rank peer,
+Unexpected<ExchangeError> Round::fault(ExchangeError::Kind kind, WorkerId peer,
                                        const std::string& what) const {
   return Unexpected<ExchangeError>(
       ExchangeError{kind, peer,

@@ -36,24 +36,25 @@ class Round {
   /// Takes a kContribution or kResult frame that `parse_frame` accepted. Sets `fresh` when it was
   /// not known before. RETURNS: kDiverged when the sender's layout differs, kCorrupt when its bytes
   /// do not decode or contradict its other frames.
-  [[nodiscard]] Expected<void, ExchangeError> receive(Rank from, const Frame& frame,
+  [[nodiscard]] Expected<void, ExchangeError> receive(WorkerId from, const Frame& frame,
                                                       FrameBytes bytes, bool& fresh, Outbox& out);
   /// As RoundSending.
-  void send_again(Rank to, std::span<const RequestEntry> entries, std::uint32_t echo, Outbox& out) {
+  void send_again(WorkerId to, std::span<const RequestEntry> entries, std::uint32_t echo,
+                  Outbox& out) {
     sending_.send_again(to, entries, echo, out);
   }
-  void send_anew(Rank to, Outbox& out) { sending_.send_anew(to, out); }
+  void send_anew(WorkerId to, Outbox& out) { sending_.send_anew(to, out); }
 
   /// True when all values of the result are here.
   [[nodiscard]] bool complete() const { return result_.complete(); }
   /// What this member still needs from `peer`; empty when nothing. At most kMaxRequestEntries.
-  [[nodiscard]] std::vector<RequestEntry> missing_from(Rank peer) const;
-  [[nodiscard]] bool owes(Rank peer) const { return !missing_from(peer).empty(); }
+  [[nodiscard]] std::vector<RequestEntry> missing_from(WorkerId peer) const;
+  [[nodiscard]] bool owes(WorkerId peer) const { return !missing_from(peer).empty(); }
   /// This member adds up contributions, and has got none of `peer`'s: it has not begun the round.
-  [[nodiscard]] bool nothing_from(Rank peer) const;
+  [[nodiscard]] bool nothing_from(WorkerId peer) const;
   /// This member adds up groups' partials, and has got none that `peer` of another group is to
   /// send: it has not begun the round, or waits for one of its group who has not.
-  [[nodiscard]] bool no_partial_from(Rank peer) const;
+  [[nodiscard]] bool no_partial_from(WorkerId peer) const;
   /// As ResultBuilder. REQUIRES: complete().
   [[nodiscard]] Digest128 digest() const { return result_.digest(); }
   /// Frees the frames kept for peers that may ask again: all of them have the whole result.
@@ -79,13 +80,13 @@ class Round {
   void frame_contribution(Contribution contribution);
   [[nodiscard]] FrameHeader header(FrameKind kind) const;
   [[nodiscard]] FrameHeader header_of_part(FrameKind kind, std::size_t part) const;
-  [[nodiscard]] Expected<void, ExchangeError> take_contribution(Rank from, const Frame& frame,
+  [[nodiscard]] Expected<void, ExchangeError> take_contribution(WorkerId from, const Frame& frame,
                                                                 FrameBytes bytes, bool& fresh,
                                                                 Outbox& out);
-  [[nodiscard]] Expected<void, ExchangeError> take_result(Rank from, const Frame& frame,
+  [[nodiscard]] Expected<void, ExchangeError> take_result(WorkerId from, const Frame& frame,
                                                           FrameBytes bytes, bool& fresh,
                                                           Outbox& out);
-  [[nodiscard]] Expected<void, ExchangeError> take_partial(Rank from, const Frame& frame,
+  [[nodiscard]] Expected<void, ExchangeError> take_partial(WorkerId from, const Frame& frame,
                                                            FrameBytes bytes, bool& fresh,
                                                            Outbox& out);
   [[nodiscard]] Expected<void, ExchangeError> reduce_if_ready(std::size_t part, Outbox& out);
@@ -93,8 +94,8 @@ class Round {
   [[nodiscard]] Expected<void, ExchangeError> close_group(std::size_t part, Outbox& out);
   [[nodiscard]] Expected<void, ExchangeError> mean_of_groups(std::size_t part, Outbox& out);
   [[nodiscard]] Expected<void, ExchangeError> answer(std::size_t part, Outbox& out);
-  [[nodiscard]] bool misses_partial(std::size_t part, Rank peer) const;
-  [[nodiscard]] Unexpected<ExchangeError> fault(ExchangeError::Kind kind, Rank peer,
+  [[nodiscard]] bool misses_partial(std::size_t part, WorkerId peer) const;
+  [[nodiscard]] Unexpected<ExchangeError> fault(ExchangeError::Kind kind, WorkerId peer,
                                                 const std::string& what) const;
 
   SyncId id_;

@@ -24,7 +24,7 @@ void HubRecovery::restore(std::span<const HubRecord> records) {
     }
   }
   at_.shares.end_restore();
-  for (const Rank rank : at_.members.everyone_else()) {
+  for (const WorkerId rank : at_.members.everyone_else()) {
     Peer& peer = at_.members.peer(rank);
     peer.unheard = at_.members.live(rank);
     peer.left = false;
@@ -49,7 +49,7 @@ Decided HubRecovery::decided() const {
   return decided;
 }
 
-void HubRecovery::stands(Rank peer, TimePoint now, Outbox& out) {
+void HubRecovery::stands(WorkerId peer, TimePoint now, Outbox& out) {
   Peer& state = at_.members.peer(peer);
   state.unheard = false;
   state.told = now;
@@ -68,7 +68,7 @@ void HubRecovery::tell_again(TimePoint now, Outbox& out) {
       at_.commit.repeat_done(open, out);
     }
   }
-  for (const Rank peer : at_.members.peers()) {
+  for (const WorkerId peer : at_.members.peers()) {
     if (at_.members.peer(peer).lost) at_.losses.lose_again(peer, now, out);
   }
   if (at_.members.leaving()) {

@@ -45,7 +45,7 @@ class HubRecovery {
   /// All that a next process needs of what has been decided.
   [[nodiscard]] std::vector<HubRecord> history() const;
   /// `peer` has come back from before `restore`, and is of the same run.
-  void stands(Rank peer, TimePoint now, Outbox& out);
+  void stands(WorkerId peer, TimePoint now, Outbox& out);
 
   /// At a hub all that was decided, at a member what it knows of that.
   [[nodiscard]] Decided decided() const;

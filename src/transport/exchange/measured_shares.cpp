@@ -103,7 +103,7 @@ double time_of_shares(std::span<const double> lines, std::span<const std::uint32
   return time;
 }
 
-void ArrivalGauge::took(Rank from, const SyncId& id, FrameKind kind, std::size_t bytes,
+void ArrivalGauge::took(WorkerId from, const SyncId& id, FrameKind kind, std::size_t bytes,
                         TimePoint now) {
   std::uint64_t& came = came_[index(from)];
   came += bytes;
@@ -150,7 +150,7 @@ MeasuredShares::MeasuredShares(int members, std::span<const std::uint32_t> first
   for (std::size_t m = 0; m < members_; ++m) owners_[m] = shares_[m] > 0 ? 1 : 0;
 }
 
-void MeasuredShares::report(Rank to, std::span<const std::uint64_t> bytes_per_s) {
+void MeasuredShares::report(WorkerId to, std::span<const std::uint64_t> bytes_per_s) {
   ISTHMUS_CHECK(bytes_per_s.size() == members_, bytes_per_s.size(), members_);
   for (std::size_t from = 0; from < members_; ++from) {
     if (from == index(to) || bytes_per_s[from] == 0) continue;
@@ -162,7 +162,7 @@ void MeasuredShares::report(Rank to, std::span<const std::uint64_t> bytes_per_s)
   }
 }
 
-void MeasuredShares::forget(Rank member) {
+void MeasuredShares::forget(WorkerId member) {
   for (std::size_t other = 0; other < members_; ++other) {
     seconds_per_byte_[index(member) * members_ + other] = 0;
     seconds_per_byte_[other * members_ + index(member)] = 0;

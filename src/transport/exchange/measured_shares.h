@@ -51,7 +51,7 @@ class ArrivalGauge {
       : came_(static_cast<std::size_t>(members), 0), connections_(connections) {}
 
   /// A frame of values, whole and of a round that is not through.
-  void took(Rank from, const SyncId& id, FrameKind kind, std::size_t bytes, TimePoint now);
+  void took(WorkerId from, const SyncId& id, FrameKind kind, std::size_t bytes, TimePoint now);
   /// Bytes per second by peer, frames of other rounds on the same link counted in; 0: too few have
   /// come to tell; with kAtLeast where they have come too fast to tell more. The round, and those
   /// sent before it, are forgotten.
@@ -85,10 +85,10 @@ class MeasuredShares {
   MeasuredShares(int members, std::span<const std::uint32_t> first);
 
   /// What has come to `to`, as ArrivalGauge has it: by peer.
-  void report(Rank to, std::span<const std::uint64_t> bytes_per_s);
+  void report(WorkerId to, std::span<const std::uint64_t> bytes_per_s);
   /// A member has gone, or another process has taken its place: what was known of it counts no
   /// more.
-  void forget(Rank member);
+  void forget(WorkerId member);
   /// A round of the members `live` has been committed. RETURNS: the shares from now on.
   [[nodiscard]] const std::vector<std::uint32_t>& after_commit(const std::vector<bool>& live);
   /// Since the last call.

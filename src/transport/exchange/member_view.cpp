@@ -27,23 +27,23 @@ void MemberView::stand_aside() {
   is_member_ = false;
 }
 
-std::vector<Rank> MemberView::everyone_else() const {
-  std::vector<Rank> result;
+std::vector<WorkerId> MemberView::everyone_else() const {
+  std::vector<WorkerId> result;
   for (int m = 0; m < options_.members; ++m) {
     if (m != self().value()) {
-      result.push_back(Rank(m));
+      result.push_back(WorkerId(m));
     }
   }
   return result;  // a hub is nobody to share rounds with
 }
 
-std::vector<Rank> MemberView::peers() const {
-  std::vector<Rank> result = everyone_else();
-  std::erase_if(result, [&](Rank rank) { return !membership_.live(rank); });
+std::vector<WorkerId> MemberView::peers() const {
+  std::vector<WorkerId> result = everyone_else();
+  std::erase_if(result, [&](WorkerId rank) { return !membership_.live(rank); });
   return result;
 }
 
-bool MemberView::can_spare(Rank peer) const {
+bool MemberView::can_spare(WorkerId peer) const {
   const int left = membership_.count() - (membership_.leaves(peer) ? 0 : 1);
   return peer != coordinator() && membership_.live(peer) && left >= options_.exchange.min_members;
 }
@@ -51,7 +51,7 @@ bool MemberView::can_spare(Rank peer) const {
 // A later joiner has no part in rounds sent then, and has yet to say how far it is: counted with
 // the others, it would have a hub take late copies of DONE for a round that is still to be judged.
 bool MemberView::all_closed(StepIndex sent) const {
-  return std::ranges::all_of(peers(), [&](Rank rank) {
+  return std::ranges::all_of(peers(), [&](WorkerId rank) {
     const Peer& state = peer(rank);
     return !membership_.takes_part(rank, sent) || (state.lost && !is_hub()) || state.left ||
            state.closed_before > sent.value();

@@ -37,9 +37,9 @@ class MemberView {
   /// Borrows `options`, as all parts of an engine do.
   explicit MemberView(const EngineOptions& options);
 
-  [[nodiscard]] Rank self() const { return options_.self; }
-  [[nodiscard]] Rank coordinator() const {
-    return Rank(options_.exchange.hub ? options_.members : 0);
+  [[nodiscard]] WorkerId self() const { return options_.self; }
+  [[nodiscard]] WorkerId coordinator() const {
+    return WorkerId(options_.exchange.hub ? options_.members : 0);
   }
   [[nodiscard]] bool coordinates() const { return self() == coordinator(); }
   [[nodiscard]] bool is_hub() const { return options_.exchange.hub && coordinates(); }
@@ -48,7 +48,7 @@ class MemberView {
   /// Whether this process takes part: a hub always does.
   [[nodiscard]] bool is_member() const { return is_member_; }
   /// A member now; never a hub.
-  [[nodiscard]] bool live(Rank rank) const {
+  [[nodiscard]] bool live(WorkerId rank) const {
     return rank.value() < options_.members && membership_.live(rank);
   }
   /// The membership becomes `next`. RETURNS: whether this process was a member before.
@@ -58,18 +58,18 @@ class MemberView {
   /// Nobody is a member, as a joiner sees the run before it is admitted.
   void stand_aside();
 
-  [[nodiscard]] Peer& peer(Rank rank) { return peer_[static_cast<std::size_t>(rank.value())]; }
-  [[nodiscard]] const Peer& peer(Rank rank) const {
+  [[nodiscard]] Peer& peer(WorkerId rank) { return peer_[static_cast<std::size_t>(rank.value())]; }
+  [[nodiscard]] const Peer& peer(WorkerId rank) const {
     return peer_[static_cast<std::size_t>(rank.value())];
   }
   [[nodiscard]] std::size_t processes() const { return peer_.size(); }
   /// All members' places but the own one, without the hub.
-  [[nodiscard]] std::vector<Rank> everyone_else() const;
+  [[nodiscard]] std::vector<WorkerId> everyone_else() const;
   /// The other members of now.
-  [[nodiscard]] std::vector<Rank> peers() const;
+  [[nodiscard]] std::vector<WorkerId> peers() const;
   /// Whether the run goes on without this member. A member that is only slow is worth waiting for
   /// otherwise.
-  [[nodiscard]] bool can_spare(Rank peer) const;
+  [[nodiscard]] bool can_spare(WorkerId peer) const;
   /// Whether all peers are known to be through with the rounds sent at that step.
   [[nodiscard]] bool all_closed(StepIndex sent) const;
   /// The peers have to say anew which rounds they are through with.
@@ -81,7 +81,7 @@ class MemberView {
 
   /// Echoes sent to each process so far.
   [[nodiscard]] const std::vector<std::uint32_t>& echoes() const { return echoes_; }
-  [[nodiscard]] std::uint32_t count_echo(Rank to) {
+  [[nodiscard]] std::uint32_t count_echo(WorkerId to) {
     return ++echoes_[static_cast<std::size_t>(to.value())];
   }
 

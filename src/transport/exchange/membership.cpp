@@ -38,14 +38,14 @@ int Membership::count() const {
   return staying;
 }
 
-bool Membership::takes_part(Rank member, StepIndex sent) const {
+bool Membership::takes_part(WorkerId member, StepIndex sent) const {
   return sent.value() > since_[index(member)] && sent.value() <= until_[index(member)];
 }
 
 std::vector<bool> Membership::members_of(StepIndex sent) const {
   std::vector<bool> members(live_.size());
   for (std::size_t m = 0; m < members.size(); ++m) {
-    members[m] = takes_part(Rank(static_cast<int>(m)), sent);
+    members[m] = takes_part(WorkerId(static_cast<int>(m)), sent);
   }
   return members;
 }
@@ -58,7 +58,7 @@ std::uint32_t Membership::epoch_of(StepIndex sent) const {
   return epoch;
 }
 
-Membership Membership::without(Rank member) const {
+Membership Membership::without(WorkerId member) const {
   ISTHMUS_CHECK(live(member), member.value());
   Membership next = *this;
   next.whole_ = ++next.number_;
@@ -73,7 +73,7 @@ void Membership::change_after(std::int64_t after) {
   if (changes_.size() > kMostChanges) changes_.erase(changes_.begin());
 }
 
-Membership Membership::leaving(Rank member, std::int64_t after) const {
+Membership Membership::leaving(WorkerId member, std::int64_t after) const {
   ISTHMUS_CHECK(live(member), member.value());
   ISTHMUS_CHECK(!leaves(member), member.value(), until(member));
   Membership next = *this;
@@ -82,7 +82,7 @@ Membership Membership::leaving(Rank member, std::int64_t after) const {
   return next;
 }
 
-Membership Membership::parted(Rank member) const {
+Membership Membership::parted(WorkerId member) const {
   ISTHMUS_CHECK(leaves(member), member.value());
   Membership next = *this;
   ++next.number_;
@@ -90,7 +90,7 @@ Membership Membership::parted(Rank member) const {
   return next;
 }
 
-Membership Membership::with(Rank member, std::int64_t after) const {
+Membership Membership::with(WorkerId member, std::int64_t after) const {
   ISTHMUS_CHECK(!live(member), member.value());
   Membership next = *this;
   next.change_after(after);
@@ -189,7 +189,7 @@ Expected<EpochNews, std::string> EpochNews::read(std::span<const std::byte> byte
   news.epoch.why = in.get_text(bytes.size() - fixed - kIdBytes * ids);
   news.epoch.number = to.number_;
   news.epoch.live = to.live_;
-  news.epoch.who = Rank(static_cast<int>(who));
+  news.epoch.who = WorkerId(static_cast<int>(who));
   return news;
 }
 

@@ -23,41 +23,43 @@ class Membership {
   Membership(int members, std::uint32_t epoch, bool all_live);
 
   [[nodiscard]] std::uint32_t number() const { return number_; }
-  [[nodiscard]] bool live(Rank member) const { return live_[index(member)]; }
+  [[nodiscard]] bool live(WorkerId member) const { return live_[index(member)]; }
   [[nodiscard]] const std::vector<bool>& live() const { return live_; }
   /// Live members that do not take leave.
   [[nodiscard]] int count() const;
 
   /// Of rounds sent after step `sent`: the epoch their frames name, and who takes part.
   [[nodiscard]] std::uint32_t epoch_of(StepIndex sent) const;
-  [[nodiscard]] bool takes_part(Rank member, StepIndex sent) const;
+  [[nodiscard]] bool takes_part(WorkerId member, StepIndex sent) const;
   [[nodiscard]] std::vector<bool> members_of(StepIndex sent) const;
   /// The epoch in which a live member came; 0: it was there from the start.
-  [[nodiscard]] std::uint32_t came_in(Rank member) const { return came_in_[index(member)]; }
+  [[nodiscard]] std::uint32_t came_in(WorkerId member) const { return came_in_[index(member)]; }
 
   /// A member takes part in rounds sent after this step,
-  [[nodiscard]] std::int64_t since(Rank member) const { return since_[index(member)]; }
+  [[nodiscard]] std::int64_t since(WorkerId member) const { return since_[index(member)]; }
   /// and by this one; kStays while it takes no leave, -1 once it was lost.
-  [[nodiscard]] std::int64_t until(Rank member) const { return until_[index(member)]; }
+  [[nodiscard]] std::int64_t until(WorkerId member) const { return until_[index(member)]; }
   static constexpr std::int64_t kStays = std::numeric_limits<std::int64_t>::max();
   /// Live, and gone once the rounds that it takes part in have ended.
-  [[nodiscard]] bool leaves(Rank member) const { return live(member) && until(member) != kStays; }
+  [[nodiscard]] bool leaves(WorkerId member) const {
+    return live(member) && until(member) != kStays;
+  }
   /// It has gone so.
-  [[nodiscard]] bool has_left(Rank member) const { return !live(member) && until(member) >= 0; }
+  [[nodiscard]] bool has_left(WorkerId member) const { return !live(member) && until(member) >= 0; }
   /// The last epoch that began all open rounds again.
   [[nodiscard]] std::uint32_t whole() const { return whole_; }
 
   /// The next epoch. REQUIRES: `member` is live, but for `with`.
-  [[nodiscard]] Membership without(Rank member) const;
-  [[nodiscard]] Membership with(Rank member, std::int64_t after) const;
+  [[nodiscard]] Membership without(WorkerId member) const;
+  [[nodiscard]] Membership with(WorkerId member, std::int64_t after) const;
   /// Rounds sent after `after` are without it. REQUIRES: it does not leave yet.
-  [[nodiscard]] Membership leaving(Rank member, std::int64_t after) const;
+  [[nodiscard]] Membership leaving(WorkerId member, std::int64_t after) const;
   /// It leaves, and its rounds have ended: no round begins again. REQUIRES: leaves(member).
-  [[nodiscard]] Membership parted(Rank member) const;
+  [[nodiscard]] Membership parted(WorkerId member) const;
 
  private:
   friend struct EpochNews;
-  [[nodiscard]] static std::size_t index(Rank member) {
+  [[nodiscard]] static std::size_t index(WorkerId member) {
     return static_cast<std::size_t>(member.value());
   }
   /// Epoch `number` holds for rounds sent after a step.

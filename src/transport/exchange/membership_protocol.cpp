@@ -9,7 +9,7 @@
 
 namespace isthmus {
 
-bool MembershipProtocol::accepts(Rank from, const FrameHeader& head, const FrameBytes& bytes,
+bool MembershipProtocol::accepts(WorkerId from, const FrameHeader& head, const FrameBytes& bytes,
                                  TimePoint now, Outbox& out) {
   if (!options_.exchange.elastic) {
     return head.epoch == options_.exchange.epoch;
@@ -48,7 +48,8 @@ bool MembershipProtocol::accepts(Rank from, const FrameHeader& head, const Frame
   return head.epoch == epoch && (of_hub || membership().takes_part(from, head.id.sent));
 }
 
-void MembershipProtocol::exclude(Rank peer, const std::string& why, TimePoint now, Outbox& out) {
+void MembershipProtocol::exclude(WorkerId peer, const std::string& why, TimePoint now,
+                                 Outbox& out) {
   if (at_.rounds.ended() || !membership().live(peer)) {
     return;
   }
@@ -63,7 +64,7 @@ void MembershipProtocol::exclude(Rank peer, const std::string& why, TimePoint no
   declare(std::move(news), now, out);
 }
 
-void MembershipProtocol::part_with(Rank peer, TimePoint now, Outbox& out) {
+void MembershipProtocol::part_with(WorkerId peer, TimePoint now, Outbox& out) {
   EpochNews news(membership().parted(peer));
   news.epoch.who = peer;
   news.epoch.after = membership().until(peer);
@@ -71,7 +72,7 @@ void MembershipProtocol::part_with(Rank peer, TimePoint now, Outbox& out) {
   declare(std::move(news), now, out);
 }
 
-bool MembershipProtocol::release(Rank member, std::int64_t after, TimePoint now, Outbox& out) {
+bool MembershipProtocol::release(WorkerId member, std::int64_t after, TimePoint now, Outbox& out) {
   ISTHMUS_CHECK(at_.members.coordinates() && options_.exchange.elastic, options_.self.value());
   ISTHMUS_CHECK(member != options_.self);
   const StepIndex last = at_.rounds.last_begun();
@@ -89,7 +90,7 @@ bool MembershipProtocol::release(Rank member, std::int64_t after, TimePoint now,
   return true;
 }
 
-bool MembershipProtocol::admit(Rank joiner, std::int64_t after, TimePoint now, Outbox& out) {
+bool MembershipProtocol::admit(WorkerId joiner, std::int64_t after, TimePoint now, Outbox& out) {
   ISTHMUS_CHECK(at_.members.coordinates() && options_.exchange.elastic, options_.self.value());
   const StepIndex last = at_.rounds.last_begun();
   ISTHMUS_CHECK(after >= last.value(), after, last.value());
@@ -110,7 +111,7 @@ void MembershipProtocol::declare(EpochNews news, TimePoint now, Outbox& out) {
   news_ = std::move(news);
   const std::vector<std::byte> payload = news_->write();
   if (at_.members.is_hub()) at_.decisions.push_back({HubRecord::Kind::kEpoch, payload});
-  for (const Rank to : at_.members.everyone_else()) {
+  for (const WorkerId to : at_.members.everyone_else()) {
     const bool about = to == news_->epoch.who;
     // A process that has taken a member's place and is not in the run has no part in its news.
     if (at_.members.is_hub() && at_.members.peer(to).fresh && !(about && news_->epoch.joins)) {
@@ -125,7 +126,7 @@ void MembershipProtocol::declare(EpochNews news, TimePoint now, Outbox& out) {
 }
 
 /// A peer that still speaks of an earlier epoch has missed the news, or they are under way.
-void MembershipProtocol::remind(Rank peer, TimePoint now, Outbox& out) {
+void MembershipProtocol::remind(WorkerId peer, TimePoint now, Outbox& out) {
   std::optional<TimePoint>& told = at_.members.peer(peer).told;
   if (!news_) {
     return;
@@ -138,7 +139,7 @@ void MembershipProtocol::remind(Rank peer, TimePoint now, Outbox& out) {
   }
 }
 
-void MembershipProtocol::tell(Rank peer, Outbox& out) {
+void MembershipProtocol::tell(WorkerId peer, Outbox& out) {
   if (!news_) return;
   at_.sender.send({.kind = FrameKind::kEpoch, .epoch = news_->epoch.number}, peer, news_->write(),
                   out);
@@ -155,7 +156,7 @@ void MembershipProtocol::ask_for_news(TimePoint now, Outbox& out) {
   }
 }
 
-void MembershipProtocol::take_epoch(Rank from, const Frame& frame, TimePoint now, Outbox& out) {
+void MembershipProtocol::take_epoch(WorkerId from, const Frame& frame, TimePoint now, Outbox& out) {
   auto news = EpochNews::read(frame.payload, options_.members);
   // Of a hub's news the bringer does not matter.
   const bool counts = from == at_.members.coordinator() || options_.exchange.hub;
@@ -164,7 +165,7 @@ void MembershipProtocol::take_epoch(Rank from, const Frame& frame, TimePoint now
     return;
   }
   enter(*news, now, out);
-  const Rank who = news->epoch.who;
+  const WorkerId who = news->epoch.who;
   if (options_.exchange.hub && !news->epoch.joins && who != options_.self &&
       !at_.members.peer(who).fresh) {
     // It may have lost the hub, and be waiting for it. Its next process would take itself for in.
@@ -177,7 +178,7 @@ void MembershipProtocol::take_epoch(Rank from, const Frame& frame, TimePoint now
 /// epoch were committed in this one, and without a member that stays nothing is; but a member that
 /// has missed that it was left out may have the result of all where the others have begun again.
 bool MembershipProtocol::means_own_results(const EpochNews& news) const {
-  const Rank self = options_.self;
+  const WorkerId self = options_.self;
   if (at_.members.is_hub() || news.epoch.number == membership().number() + 1) return true;
   const bool stays =
       news.membership.live(self) && news.membership.came_in(self) == membership().came_in(self);
@@ -226,7 +227,7 @@ void MembershipProtocol::enter(const EpochNews& news, TimePoint now, Outbox& out
 /// Of an epoch that is to be entered. One that was missed shows too: a member that came since has
 /// gone before. A joiner is told of itself alone, once it is in.
 void MembershipProtocol::note_changes(const EpochNews& news) {
-  const auto note = [&](Rank who, bool joins, bool leaves, std::int64_t after) {
+  const auto note = [&](WorkerId who, bool joins, bool leaves, std::int64_t after) {
     if (!at_.members.is_member() && who != options_.self) return;
     Epoch change = news.epoch;
     change.who = who;
@@ -239,7 +240,7 @@ void MembershipProtocol::note_changes(const EpochNews& news) {
     entered_.push_back(std::move(change));
   };
   for (int m = 0; m < options_.members; ++m) {
-    const Rank member(m);
+    const WorkerId member(m);
     Peer& peer = at_.members.peer(member);
     const bool was = membership().live(member);
     const bool is = news.membership.live(member);

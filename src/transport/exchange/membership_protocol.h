@@ -43,29 +43,29 @@ class MembershipProtocol {
     std::vector<HubRecord>& decisions;  // a hub's, to be written down before anything is sent
   };
   /// Takes a frame that has waited for its epoch.
-  using Deliver = std::function<void(Rank from, FrameBytes bytes, TimePoint now, Outbox& out)>;
+  using Deliver = std::function<void(WorkerId from, FrameBytes bytes, TimePoint now, Outbox& out)>;
 
   MembershipProtocol(const EngineOptions& options, const Parts& parts, Deliver deliver)
       : options_(options), at_(parts), deliver_(std::move(deliver)) {}
 
   /// Whether a frame is one of this membership. Frames about no round belong anywhere; those of an
   /// epoch still to be heard of wait for it.
-  [[nodiscard]] bool accepts(Rank from, const FrameHeader& head, const FrameBytes& bytes,
+  [[nodiscard]] bool accepts(WorkerId from, const FrameHeader& head, const FrameBytes& bytes,
                              TimePoint now, Outbox& out);
   /// Frame EPOCH.
-  void take_epoch(Rank from, const Frame& frame, TimePoint now, Outbox& out);
+  void take_epoch(WorkerId from, const Frame& frame, TimePoint now, Outbox& out);
 
   // At the coordinator.
   /// As ExchangeEngine's.
-  bool admit(Rank joiner, std::int64_t after, TimePoint now, Outbox& out);
-  bool release(Rank member, std::int64_t after, TimePoint now, Outbox& out);
+  bool admit(WorkerId joiner, std::int64_t after, TimePoint now, Outbox& out);
+  bool release(WorkerId member, std::int64_t after, TimePoint now, Outbox& out);
   /// A member is gone: rounds begin again without it. Of one that takes leave nothing is missing
   /// any more once the rounds it was in are through.
-  void exclude(Rank peer, const std::string& why, TimePoint now, Outbox& out);
+  void exclude(WorkerId peer, const std::string& why, TimePoint now, Outbox& out);
   /// A member that takes leave has ended its rounds.
-  void part_with(Rank peer, TimePoint now, Outbox& out);
+  void part_with(WorkerId peer, TimePoint now, Outbox& out);
   /// Tells a process the membership that counts.
-  void tell(Rank peer, Outbox& out);
+  void tell(WorkerId peer, Outbox& out);
 
   /// This member takes part only once an epoch says so.
   void stand_aside();
@@ -81,7 +81,7 @@ class MembershipProtocol {
 
  private:
   void declare(EpochNews news, TimePoint now, Outbox& out);
-  void remind(Rank peer, TimePoint now, Outbox& out);
+  void remind(WorkerId peer, TimePoint now, Outbox& out);
   void ask_for_news(TimePoint now, Outbox& out);
   [[nodiscard]] bool means_own_results(const EpochNews& news) const;
   void enter(const EpochNews& news, TimePoint now, Outbox& out);
@@ -92,10 +92,11 @@ class MembershipProtocol {
   const EngineOptions& options_;
   const Parts at_;
   const Deliver deliver_;
-  std::optional<EpochNews> news_;                   // at the coordinator: the last one
-  std::vector<std::pair<Rank, FrameBytes>> ahead_;  // of epochs that this member does not know yet
-  std::optional<TimePoint> asked_;                  // for the news of them, or the first such came
-  std::vector<Epoch> entered_;                      // and not taken
+  std::optional<EpochNews> news_;  // at the coordinator: the last one
+  std::vector<std::pair<WorkerId, FrameBytes>>
+      ahead_;                       // of epochs that this member does not know yet
+  std::optional<TimePoint> asked_;  // for the news of them, or the first such came
+  std::vector<Epoch> entered_;      // and not taken
 };
 
 }  // namespace isthmus

@@ -23,7 +23,7 @@ void MovingShares::restart() {
   if (members_.coordinates()) measured_.emplace(options_.members, options_.exchange.shares);
 }
 
-void MovingShares::took(Rank from, const SyncId& id, FrameKind kind, std::size_t bytes,
+void MovingShares::took(WorkerId from, const SyncId& id, FrameKind kind, std::size_t bytes,
                         TimePoint now) {
   if (gauge_) gauge_->took(from, id, kind, bytes, now);
 }
@@ -32,7 +32,7 @@ void MovingShares::forget(const SyncId& id) {
   if (gauge_) gauge_->forget(id);
 }
 
-void MovingShares::forget(Rank member) {
+void MovingShares::forget(WorkerId member) {
   if (measured_) measured_->forget(member);
 }
 
@@ -51,7 +51,7 @@ std::vector<std::byte> MovingShares::report(const SyncId& id) {
   return {};
 }
 
-bool MovingShares::take_report(Rank from, std::span<const std::byte> bytes, bool counts) {
+bool MovingShares::take_report(WorkerId from, std::span<const std::byte> bytes, bool counts) {
   if (!moves()) return bytes.empty();
   const auto rates = read_rates(bytes, options_.members);
   if (!rates) return false;

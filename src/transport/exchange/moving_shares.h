@@ -30,11 +30,11 @@ class MovingShares {
   /// Nothing has been measured, and nothing told: another run begins.
   void restart();
   /// A frame of values has come, of a round that may still be open.
-  void took(Rank from, const SyncId& id, FrameKind kind, std::size_t bytes, TimePoint now);
+  void took(WorkerId from, const SyncId& id, FrameKind kind, std::size_t bytes, TimePoint now);
   /// The round begins again.
   void forget(const SyncId& id);
   /// Another process has taken the member's place, or it is gone.
-  void forget(Rank member);
+  void forget(WorkerId member);
 
   /// Of the round of that name: as the last committed one of its fragment has told, or as at the
   /// start where that was in another epoch.
@@ -45,7 +45,7 @@ class MovingShares {
   [[nodiscard]] std::vector<std::byte> report(const SyncId& id);
   /// At the coordinator. `counts`: the first DONE of that member for that round.
   /// RETURNS: whether a DONE with these bytes behind its digest is one of this run.
-  [[nodiscard]] bool take_report(Rank from, std::span<const std::byte> bytes, bool counts);
+  [[nodiscard]] bool take_report(WorkerId from, std::span<const std::byte> bytes, bool counts);
   /// At the coordinator: a round is committed.
   void choose_next(const SyncId& id);
   /// The bytes that go with a round's COMMIT.

@@ -12,7 +12,7 @@
 namespace isthmus {
 
 struct Outgoing {
-  Rank to;
+  WorkerId to;
   FrameBytes frame;
   std::uint64_t payload_bytes = 0;  // encoded values in it; a repetition counts none
 };

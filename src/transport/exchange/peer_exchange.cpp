@@ -116,7 +116,7 @@ void PeerExchange::take_in_frames() {
         give_up_quietly(fmt::format("worker {}: its transport was closed", self().value()));
         return;
       }
-      std::vector<std::pair<Rank, std::vector<std::byte>>> notes;
+      std::vector<std::pair<WorkerId, std::vector<std::byte>>> notes;
       deadline = drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
         if (received) {
           engine.receive(received->from, std::move(received->bytes), now, out);
@@ -286,7 +286,7 @@ ByteCounts PeerExchange::bytes() const {
   return locked([&](const ExchangeEngine&) { return bytes_; });
 }
 
-void PeerExchange::note(Rank to, std::span<const std::byte> bytes) {
+void PeerExchange::note(WorkerId to, std::span<const std::byte> bytes) {
   if (bytes.size() > kMaxFramePayload) {
     throw RunError(fmt::format("a note of {} bytes to worker {}: at most {} fit a frame",
                                bytes.size(), to.value(), kMaxFramePayload));
@@ -294,7 +294,7 @@ void PeerExchange::note(Rank to, std::span<const std::byte> bytes) {
   drive([&](ExchangeEngine& engine, TimePoint, Outbox& out) { engine.note(to, bytes, out); });
 }
 
-bool PeerExchange::admit(Rank joiner, std::int64_t after) {
+bool PeerExchange::admit(WorkerId joiner, std::int64_t after) {
   bool admitted = false;
   drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
     admitted = engine.admit(joiner, after, now, out);
@@ -302,7 +302,7 @@ bool PeerExchange::admit(Rank joiner, std::int64_t after) {
   return admitted;
 }
 
-bool PeerExchange::release(Rank member, std::int64_t after) {
+bool PeerExchange::release(WorkerId member, std::int64_t after) {
   bool released = false;
   drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
     released = engine.release(member, after, now, out);
@@ -310,13 +310,13 @@ bool PeerExchange::release(Rank member, std::int64_t after) {
   return released;
 }
 
-void PeerExchange::stands(Rank member) {
+void PeerExchange::stands(WorkerId member) {
   drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
     engine.hub().stands(member, now, out);
   });
 }
 
-void PeerExchange::exclude(Rank member, const std::string& why) {
+void PeerExchange::exclude(WorkerId member, const std::string& why) {
   drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
     engine.exclude(member, why, now, out);
   });
@@ -326,7 +326,7 @@ void PeerExchange::begin_anew() {
   queue_->update([&] { engine_.hub().restore({}); });
 }
 
-bool PeerExchange::has_left(Rank member) const {
+bool PeerExchange::has_left(WorkerId member) const {
   return locked([&](const ExchangeEngine& engine) { return engine.members().peer(member).left; });
 }
 

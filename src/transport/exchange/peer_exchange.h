@@ -39,7 +39,7 @@ class PeerExchange final : public Exchange {
   PeerExchange(const PeerExchange&) = delete;
   PeerExchange& operator=(const PeerExchange&) = delete;
 
-  [[nodiscard]] Rank self() const override { return transport_.self(); }
+  [[nodiscard]] WorkerId self() const override { return transport_.self(); }
   [[nodiscard]] int members() const override { return transport_.size() - (options_.hub ? 1 : 0); }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override {
     return encode_key(id, static_cast<std::uint32_t>(self().value()), options_.run_key);
@@ -66,17 +66,17 @@ class PeerExchange final : public Exchange {
 
   /// Sends bytes to the program of member `to`, after everything sent to it before. At most
   /// kMaxFramePayload. For transports that lose nothing: it is not repeated. Any task.
-  void note(Rank to, std::span<const std::byte> bytes);
+  void note(WorkerId to, std::span<const std::byte> bytes);
 
   /// At the coordinator, with `elastic`: `joiner` takes part in rounds sent after step `after`; no
   /// member may have begun one, and none may do so before its EPOCH has come. Each member's
   /// transport has told that member of the joiner's process. Any task. RETURNS: false when it is a
   /// member, or lost.
-  bool admit(Rank joiner, std::int64_t after);
+  bool admit(WorkerId joiner, std::int64_t after);
   /// At the coordinator, with `elastic`: rounds sent after step `after` are without `member`, under
   /// the same rule; those sent by then end with it. Any task. RETURNS: false when it is no member,
   /// leaves already, or too few would be left.
-  bool release(Rank member, std::int64_t after);
+  bool release(WorkerId member, std::int64_t after);
 
   /// With `gathers`: the members have met. `met`: how often `on_back` had told of each when it was
   /// met; who has been lost since, or started anew, counts as lost. Before the first round.
@@ -84,12 +84,12 @@ class PeerExchange final : public Exchange {
 
   // At a hub; any task.
   /// A member of before is there and of the same run: from now on it is heard.
-  void stands(Rank member);
+  void stands(WorkerId member);
   /// A run begins: nothing has been decided, all are members, none has been heard.
   void begin_anew();
   /// A member is gone. Nothing where it is none.
-  void exclude(Rank member, const std::string& why);
-  [[nodiscard]] bool has_left(Rank member) const;
+  void exclude(WorkerId member, const std::string& why);
+  [[nodiscard]] bool has_left(WorkerId member) const;
   /// Whether all who are there have said goodbye.
   [[nodiscard]] bool all_left() const;
   /// At a member too: what it knows of that. Any task.

@@ -80,10 +80,10 @@ struct PeerExchangeOptions {
   /// What another member's program has sent with `note`; and that a member is lost, and why. Called
   /// by the exchange's own task, one call at a time, from before the constructor returns. May be
   /// empty.
-  std::function<void(Rank from, std::span<const std::byte> bytes)> on_note = {};
-  std::function<void(Rank peer, const std::string& why)> on_lost = {};
+  std::function<void(WorkerId from, std::span<const std::byte> bytes)> on_note = {};
+  std::function<void(WorkerId peer, const std::string& why)> on_lost = {};
   /// A new process of a member that was lost has come: nothing sent to it before has reached it.
-  std::function<void(Rank peer)> on_back = {};
+  std::function<void(WorkerId peer)> on_back = {};
   /// Somebody has come or gone; one call each. By whatever task of this member has brought it
   /// about, so at member 0 two calls may come at once; with `on_records` in order, one at a time,
   /// and none may wait for another call of this exchange.
@@ -110,12 +110,12 @@ struct PeerExchangeOptions {
   std::function<void(const ProxyRound& round)> on_proxy_round = {};
   /// A round's result is final here: how long after this member has begun it, whether or not it
   /// has been waited for. By whatever task has brought that about, two perhaps at once.
-  std::function<void(Rank self, const SyncId& id, Duration took)> on_round = {};
+  std::function<void(WorkerId self, const SyncId& id, Duration took)> on_round = {};
 };
 
 /// One member's place in an exchange, and the options of the exchange.
 struct EngineOptions {
-  Rank self;        // a hub: Rank(members)
+  WorkerId self;    // a hub: Rank(members)
   int members = 1;  // a hub is not among them
   PeerExchangeOptions exchange = {};
   /// The shares that the coordinator sends with a commit, instead of those it has measured; for

@@ -15,7 +15,7 @@ constexpr std::size_t kMaxWords = 1000;  // of why a member is gone
 
 }  // namespace
 
-void PeerLosses::lose(Rank peer, const std::string& why, TimePoint now, Outbox& out,
+void PeerLosses::lose(WorkerId peer, const std::string& why, TimePoint now, Outbox& out,
                       LossCause cause) {
   Peer& state = at_.members.peer(peer);
   const bool coordinates = at_.members.coordinates();
@@ -56,19 +56,19 @@ void PeerLosses::lose(Rank peer, const std::string& why, TimePoint now, Outbox& 
   }
 }
 
-void PeerLosses::lose_again(Rank peer, TimePoint now, Outbox& out) {
+void PeerLosses::lose_again(WorkerId peer, TimePoint now, Outbox& out) {
   const Peer& state = at_.members.peer(peer);
   lose(peer, std::string(state.why), now, out, state.cause);
 }
 
 void PeerLosses::lose_again_all(TimePoint now, Outbox& out) {
   if (!options_.exchange.elastic) return;
-  for (const Rank rank : at_.members.peers()) {
+  for (const WorkerId rank : at_.members.peers()) {
     if (at_.members.peer(rank).lost && at_.rounds.any_pending()) lose_again(rank, now, out);
   }
 }
 
-void PeerLosses::welcome_back(Rank peer, TimePoint now, Outbox& out) {
+void PeerLosses::welcome_back(WorkerId peer, TimePoint now, Outbox& out) {
   Peer& state = at_.members.peer(peer);
   at_.barrier.count_return(peer);
   state.lost = false;
@@ -94,7 +94,7 @@ void PeerLosses::welcome_back(Rank peer, TimePoint now, Outbox& out) {
 }
 
 /// To the coordinator.
-void PeerLosses::report(Rank peer, LossCause cause, const std::string& why, Outbox& out) {
+void PeerLosses::report(WorkerId peer, LossCause cause, const std::string& why, Outbox& out) {
   std::uint64_t how = 0;
   if (cause == LossCause::kStalled) how = kStalls;
   if (cause == LossCause::kGivenUp) how = kGivesUp;
@@ -106,7 +106,7 @@ void PeerLosses::report(Rank peer, LossCause cause, const std::string& why, Outb
 
 // A whole result still needs its verdict, which is given once every digest is there; a result
 // that is not whole cannot become so without anyone who has not taken leave in order.
-void PeerLosses::fail_what_needs(Rank peer, Outbox& out) {
+void PeerLosses::fail_what_needs(WorkerId peer, Outbox& out) {
   for (auto& [id, open] : at_.rounds.all()) {
     if (!open.pending()) {
       continue;
@@ -131,14 +131,14 @@ void PeerLosses::end_without_coordinator(const std::string& why) {
   if (at_.rounds.ended()) {
     return;
   }
-  const Rank coordinator = at_.members.coordinator();
+  const WorkerId coordinator = at_.members.coordinator();
   at_.rounds.end_all({ExchangeError::Kind::kPeerLost, coordinator,
                       fmt::format("worker {} is gone ({}), and nothing goes on without it",
                                   coordinator.value(), why)});
 }
 
 /// Whether some round here cannot end without more from a peer that has taken leave.
-bool PeerLosses::needs(Rank peer) const {
+bool PeerLosses::needs(WorkerId peer) const {
   return std::ranges::any_of(at_.rounds.all(), [&](const auto& entry) {
     const auto& [id, open] = entry;
     if (!open.pending() || !membership().takes_part(peer, id.sent)) {
@@ -154,16 +154,16 @@ bool PeerLosses::needs(Rank peer) const {
 /// is nothing to be cut off from: a member that is away may still be on its way.
 bool PeerLosses::alone() const {
   if (at_.rounds.all().empty() && at_.rounds.last_begun() == StepIndex(0)) return false;
-  const std::vector<Rank> others = at_.members.peers();
-  const auto lost = [&](Rank rank) { return at_.members.peer(rank).lost; };
-  const auto left = [&](Rank rank) { return at_.members.peer(rank).left; };
+  const std::vector<WorkerId> others = at_.members.peers();
+  const auto lost = [&](WorkerId rank) { return at_.members.peer(rank).lost; };
+  const auto left = [&](WorkerId rank) { return at_.members.peer(rank).left; };
   return options_.exchange.hub && !at_.members.is_hub() && at_.members.is_member() &&
          !at_.rounds.ended() && lost(at_.members.coordinator()) &&
-         std::ranges::all_of(others, [&](Rank rank) { return lost(rank) || left(rank); }) &&
-         std::ranges::any_of(others, [&](Rank rank) { return lost(rank) && !left(rank); });
+         std::ranges::all_of(others, [&](WorkerId rank) { return lost(rank) || left(rank); }) &&
+         std::ranges::any_of(others, [&](WorkerId rank) { return lost(rank) && !left(rank); });
 }
 
-void PeerLosses::take_bye(Rank from, TimePoint now, Outbox& out) {
+void PeerLosses::take_bye(WorkerId from, TimePoint now, Outbox& out) {
   at_.members.peer(from).left = true;
   if (at_.members.coordinates() && membership().leaves(from) && !at_.rounds.ended() &&
       !needs(from)) {
@@ -171,11 +171,11 @@ void PeerLosses::take_bye(Rank from, TimePoint now, Outbox& out) {
   }
 }
 
-void PeerLosses::take_gone(Rank from, const Frame& frame, TimePoint now, Outbox& out) {
+void PeerLosses::take_gone(WorkerId from, const Frame& frame, TimePoint now, Outbox& out) {
   const FrameHeader& head = frame.header;
   const bool known = head.part < static_cast<std::uint32_t>(options_.members) &&
                      head.part != static_cast<std::uint32_t>(at_.members.coordinator().value());
-  const Rank peer(known ? static_cast<int>(head.part) : 0);
+  const WorkerId peer(known ? static_cast<int>(head.part) : 0);
   // What was seen before it came back is no news.
   if (!options_.exchange.elastic || !at_.members.coordinates() || !known || at_.rounds.ended() ||
       !membership().live(peer) || !at_.members.live(from) ||
@@ -199,9 +199,9 @@ void PeerLosses::take_gone(Rank from, const Frame& frame, TimePoint now, Outbox&
 
 /// Without its values nothing goes on, and nobody else can take the coordinator's place.
 void PeerLosses::settle_reports(TimePoint now, Outbox& out) {
-  std::set<Rank> members;
+  std::set<WorkerId> members;
   for (int m = 0; m < options_.members && !at_.rounds.ended(); ++m) {
-    if (at_.members.live(Rank(m))) members.insert(Rank(m));
+    if (at_.members.live(WorkerId(m))) members.insert(WorkerId(m));
   }
   const auto gone = at_.reports.settle(now, at_.members.coordinator(), members);
   for (const auto& [who, why] : gone) {
@@ -222,15 +222,15 @@ void PeerLosses::leave_behind(const SyncId& id, bool groups, TimePoint now, Outb
   if (!options_.exchange.elastic || at_.rounds.ended() || open == nullptr || !open->pending()) {
     return;
   }
-  std::vector<Rank> behind;
-  for (const Rank peer : at_.members.peers()) {
+  std::vector<WorkerId> behind;
+  for (const WorkerId peer : at_.members.peers()) {
     const Round& round = open->round;
     if (at_.members.can_spare(peer) && membership().takes_part(peer, id.sent) &&
         (round.nothing_from(peer) || (groups && round.no_partial_from(peer)))) {
       behind.push_back(peer);
     }
   }
-  for (const Rank peer : behind) {
+  for (const WorkerId peer : behind) {
     const std::string why =
         fmt::format("worker {} has waited long for it to begin the round of fragment {} of step {}",
                     options_.self.value(), id.fragment.value(), id.sent.value());

@@ -39,27 +39,27 @@ class PeerLosses {
   PeerLosses(const EngineOptions& options, const Parts& parts) : options_(options), at_(parts) {}
 
   /// The transport's news: `peer` is gone.
-  void lose(Rank peer, const std::string& why, TimePoint now, Outbox& out, LossCause cause);
+  void lose(WorkerId peer, const std::string& why, TimePoint now, Outbox& out, LossCause cause);
   /// A peer was lost before: something waits for it yet, or the word on it may not have come.
-  void lose_again(Rank peer, TimePoint now, Outbox& out);
+  void lose_again(WorkerId peer, TimePoint now, Outbox& out);
   /// As lose_again of all lost members, while a round is open.
   void lose_again_all(TimePoint now, Outbox& out);
   /// Links to a new process of `peer` stand: as ExchangeEngine's.
-  void welcome_back(Rank peer, TimePoint now, Outbox& out);
+  void welcome_back(WorkerId peer, TimePoint now, Outbox& out);
   /// Frame GONE.
-  void take_gone(Rank from, const Frame& frame, TimePoint now, Outbox& out);
+  void take_gone(WorkerId from, const Frame& frame, TimePoint now, Outbox& out);
   /// Frame BYE.
-  void take_bye(Rank from, TimePoint now, Outbox& out);
+  void take_bye(WorkerId from, TimePoint now, Outbox& out);
   /// The member has waited long for a round: as ExchangeEngine's.
   void leave_behind(const SyncId& id, bool groups, TimePoint now, Outbox& out);
   /// At the coordinator: members are excluded whose reports have been gathered for long enough.
   void settle_reports(TimePoint now, Outbox& out);
 
  private:
-  void report(Rank peer, LossCause cause, const std::string& why, Outbox& out);
-  void fail_what_needs(Rank peer, Outbox& out);
+  void report(WorkerId peer, LossCause cause, const std::string& why, Outbox& out);
+  void fail_what_needs(WorkerId peer, Outbox& out);
   void end_without_coordinator(const std::string& why);
-  [[nodiscard]] bool needs(Rank peer) const;
+  [[nodiscard]] bool needs(WorkerId peer) const;
   [[nodiscard]] bool alone() const;
   [[nodiscard]] const Membership& membership() const { return at_.members.membership(); }
 

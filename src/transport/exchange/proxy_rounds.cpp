@@ -23,7 +23,7 @@ std::optional<SyncId> ProxyRounds::begun(const SyncId& id) {
   return std::exchange(begun_last_, id);
 }
 
-void ProxyRounds::announce(const OpenRound& open, const std::vector<Rank>& to, Outbox& out) {
+void ProxyRounds::announce(const OpenRound& open, const std::vector<WorkerId>& to, Outbox& out) {
   if (!deadline_) return;
   const SyncId& id = open.round.id();
   FrameHeader head{.kind = FrameKind::kBegun, .id = id, .part = kNoRoundBefore};
@@ -31,12 +31,12 @@ void ProxyRounds::announce(const OpenRound& open, const std::vector<Rank>& to, O
     head.part = static_cast<std::uint32_t>(open.before->fragment.value());
     head.offset = static_cast<std::uint64_t>(open.before->sent.value());
   }
-  for (const Rank rank : to) {
+  for (const WorkerId rank : to) {
     if (members_.membership().takes_part(rank, id.sent)) sender_.send(head, rank, {}, out);
   }
 }
 
-void ProxyRounds::take_begun(Rank from, const FrameHeader& head) {
+void ProxyRounds::take_begun(WorkerId from, const FrameHeader& head) {
   const SyncId& id = head.id;
   if (!deadline_ || rounds_.contains(id) || rounds_.over(id)) return;
   const auto of_it = std::ranges::count_if(

@@ -50,9 +50,9 @@ class ProxyRounds {
   /// This member has got to a round that was begun in its name: its own contribution is too late.
   void met(TimePoint since, TimePoint now);
   /// Sends BEGUN of a round that has begun here.
-  void announce(const OpenRound& open, const std::vector<Rank>& to, Outbox& out);
+  void announce(const OpenRound& open, const std::vector<WorkerId>& to, Outbox& out);
   /// Frame BEGUN.
-  void take_begun(Rank from, const FrameHeader& head);
+  void take_begun(WorkerId from, const FrameHeader& head);
 
   /// Counts who has begun what.
   void look_ahead(TimePoint now);

@@ -9,18 +9,18 @@
 
 namespace isthmus {
 
-void ReachabilityReports::note(Rank from, Rank to, const std::string& what, TimePoint now) {
+void ReachabilityReports::note(WorkerId from, WorkerId to, const std::string& what, TimePoint now) {
   Report& report = reports_.try_emplace({from, to}, Report{now, what, true}).first->second;
   if (report.settled) report = {now, what, false};
   if (report.what.empty()) report.what = what;
 }
 
-bool ReachabilityReports::open(Rank from, Rank to) const {
+bool ReachabilityReports::open(WorkerId from, WorkerId to) const {
   const auto found = reports_.find({from, to});
   return found != reports_.end() && !found->second.settled;
 }
 
-void ReachabilityReports::gone(Rank member) {
+void ReachabilityReports::gone(WorkerId member) {
   for (auto& [pair, report] : reports_) {
     if (pair.first == member || pair.second == member) report.settled = true;
   }
@@ -35,8 +35,8 @@ TimePoint ReachabilityReports::due() const {
 }
 
 /// With how many others it has one that may be its own fault, in whichever direction.
-int ReachabilityReports::peers_of(Rank member) const {
-  std::set<Rank> peers;
+int ReachabilityReports::peers_of(WorkerId member) const {
+  std::set<WorkerId> peers;
   for (const auto& [pair, report] : reports_) {
     if (report.blamed.value_or(member) != member) continue;
     if (pair.first == member) peers.insert(pair.second);
@@ -45,7 +45,7 @@ int ReachabilityReports::peers_of(Rank member) const {
   return static_cast<int>(peers.size());
 }
 
-void ReachabilityReports::blame(Rank member) {
+void ReachabilityReports::blame(WorkerId member) {
   for (auto& [pair, report] : reports_) {
     const bool has_it = pair.first == member || pair.second == member;
     if (has_it && !report.blamed) report.blamed = member;
@@ -53,9 +53,9 @@ void ReachabilityReports::blame(Rank member) {
 }
 
 /// Whether there are several others, and its values reach none of them.
-bool ReachabilityReports::reaches_nobody(Rank member, const std::set<Rank>& live) const {
+bool ReachabilityReports::reaches_nobody(WorkerId member, const std::set<WorkerId>& live) const {
   int others = 0;
-  for (const Rank other : live) {
+  for (const WorkerId other : live) {
     if (other == member) continue;
     if (!open(member, other)) return false;
     ++others;
@@ -63,29 +63,30 @@ bool ReachabilityReports::reaches_nobody(Rank member, const std::set<Rank>& live
   return others >= 2;
 }
 
-std::vector<ReachabilityReports::Gone> ReachabilityReports::settle(TimePoint now, Rank coordinator,
-                                                                   const std::set<Rank>& live) {
+std::vector<ReachabilityReports::Gone> ReachabilityReports::settle(TimePoint now,
+                                                                   WorkerId coordinator,
+                                                                   const std::set<WorkerId>& live) {
   std::vector<Gone> gone;
   if (now < due()) return gone;
   std::erase_if(reports_, [&](const auto& each) { return now - each.second.seen >= kRemember; });
   // All that have come by now: the later ones tell of the first.
-  std::vector<std::pair<Rank, Rank>> open_ones;
+  std::vector<std::pair<WorkerId, WorkerId>> open_ones;
   for (const auto& [pair, report] : reports_) {
     if (!report.settled) open_ones.push_back(pair);
   }
   const bool only_coordinator = live.contains(coordinator) && reaches_nobody(coordinator, live);
-  const auto common = [&](const std::pair<Rank, Rank>& pair) {
+  const auto common = [&](const std::pair<WorkerId, WorkerId>& pair) {
     return std::max(peers_of(pair.first), peers_of(pair.second));
   };
   std::ranges::stable_sort(open_ones, std::greater<>(), common);
-  std::set<Rank> staying = live;
+  std::set<WorkerId> staying = live;
   for (const auto& pair : open_ones) {
     const auto& [from, to] = pair;
     Report& report = reports_.at(pair);
     report.settled = true;
     if (!staying.contains(from) || !staying.contains(to)) continue;
     const int of_from = peers_of(from), of_to = peers_of(to);
-    Rank who = of_to > of_from ? to : from;
+    WorkerId who = of_to > of_from ? to : from;
     if (only_coordinator) who = coordinator;
     if (who == coordinator && !only_coordinator) who = from == who ? to : from;
     if (who == from ? of_from > of_to : of_to > of_from) blame(who);

@@ -28,17 +28,17 @@ class ReachabilityReports {
   static constexpr Duration kRemember = std::chrono::hours(1);
 
   struct Gone {
-    Rank who;
+    WorkerId who;
     std::string why;
   };
 
   /// `from` gets no values to `to`. `what`: in words, as far as is known. Said again while it is
   /// not settled, it changes nothing but words that were missing.
-  void note(Rank from, Rank to, const std::string& what, TimePoint now);
+  void note(WorkerId from, WorkerId to, const std::string& what, TimePoint now);
   /// Whether it is being settled who goes of these, as the values of `from` do not get to `to`.
-  [[nodiscard]] bool open(Rank from, Rank to) const;
+  [[nodiscard]] bool open(WorkerId from, WorkerId to) const;
   /// The member has gone, for whatever reason: what was reported of this process is settled.
-  void gone(Rank member);
+  void gone(WorkerId member);
   /// When `settle` has something to say; kNever: nothing was reported.
   [[nodiscard]] TimePoint due() const;
   /// Who is to go of what has been reported for long enough: of each pair the one that more pairs
@@ -46,21 +46,21 @@ class ReachabilityReports {
   /// coordinator stays, unless there are several others and its own values reach none of them: then
   /// it is who goes, and nobody else.
   /// `live`: who takes part, the coordinator too where it is a member.
-  [[nodiscard]] std::vector<Gone> settle(TimePoint now, Rank coordinator,
-                                         const std::set<Rank>& live);
+  [[nodiscard]] std::vector<Gone> settle(TimePoint now, WorkerId coordinator,
+                                         const std::set<WorkerId>& live);
 
  private:
   struct Report {
     TimePoint seen;
     std::string what;
     bool settled = false;
-    std::optional<Rank> blamed = {};  // once others have told which of the two it is
+    std::optional<WorkerId> blamed = {};  // once others have told which of the two it is
   };
-  [[nodiscard]] int peers_of(Rank member) const;
-  void blame(Rank member);
-  [[nodiscard]] bool reaches_nobody(Rank member, const std::set<Rank>& live) const;
+  [[nodiscard]] int peers_of(WorkerId member) const;
+  void blame(WorkerId member);
+  [[nodiscard]] bool reaches_nobody(WorkerId member, const std::set<WorkerId>& live) const;
 
-  std::map<std::pair<Rank, Rank>, Report> reports_;  // by who reports and about whom
+  std::map<std::pair<WorkerId, WorkerId>, Report> reports_;  // by who reports and about whom
 };
 
 }  // namespace isthmus

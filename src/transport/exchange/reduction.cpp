@@ -37,7 +37,7 @@ std::vector<std::size_t> owner_borders(std::size_t tiles, int members,
 struct Section {
   std::size_t first_tile = 0;
   std::size_t end_tile = 0;
-  Rank owner{-1};
+  WorkerId owner{-1};
 };
 
 void append_parts(const Codec& codec, std::size_t n, const Section& section,
@@ -66,8 +66,8 @@ void append_parts(const Codec& codec, std::size_t n, const Section& section,
 }
 
 struct Grouping {
-  std::vector<std::vector<Rank>> groups;  // in order of their first member
-  std::vector<std::size_t> of;            // by member; of one that takes no part, no group
+  std::vector<std::vector<WorkerId>> groups;  // in order of their first member
+  std::vector<std::size_t> of;                // by member; of one that takes no part, no group
 };
 
 Grouping group_members(std::span<const std::uint32_t> group_of, const std::vector<bool>& live) {
@@ -84,7 +84,7 @@ Grouping group_members(std::span<const std::uint32_t> group_of, const std::vecto
       names.push_back(group_of[m]);
       result.groups.emplace_back();
     }
-    result.groups[g].push_back(Rank(static_cast<int>(m)));
+    result.groups[g].push_back(WorkerId(static_cast<int>(m)));
     result.of.push_back(g);
   }
   return result;
@@ -92,18 +92,18 @@ Grouping group_members(std::span<const std::uint32_t> group_of, const std::vecto
 
 /// Who of a group has least to do for its share; the first of several. Where all have a share of
 /// nothing, somebody has to.
-Rank least_loaded(const std::vector<Rank>& group, std::span<const std::uint32_t> shares,
-                  const std::vector<std::uint64_t>& load) {
-  const auto share = [&](Rank rank) {
+WorkerId least_loaded(const std::vector<WorkerId>& group, std::span<const std::uint32_t> shares,
+                      const std::vector<std::uint64_t>& load) {
+  const auto share = [&](WorkerId rank) {
     return shares.empty() ? 1 : shares[static_cast<std::size_t>(rank.value())];
   };
-  const bool nobody = std::ranges::none_of(group, [&](Rank rank) { return share(rank) > 0; });
-  const auto busy = [&](Rank rank) {
+  const bool nobody = std::ranges::none_of(group, [&](WorkerId rank) { return share(rank) > 0; });
+  const auto busy = [&](WorkerId rank) {
     const auto bytes = static_cast<double>(load[static_cast<std::size_t>(rank.value())]);
     return bytes / (nobody ? 1 : share(rank));
   };
-  std::optional<Rank> best;
-  for (const Rank rank : group) {
+  std::optional<WorkerId> best;
+  for (const WorkerId rank : group) {
     if ((nobody || share(rank) > 0) && (!best || busy(rank) < busy(*best))) best = rank;
   }
   return *best;
@@ -222,13 +222,13 @@ ReductionPlan make_reduction_plan(const Codec& codec, std::size_t n, int members
   ReductionPlan plan{.kind = kind, .parts = {}, .layout = 0};
   std::string agreed = fmt::format("{} {} {}", codec.name(), n, members);
   if (plan.all_to_all()) {
-    append_parts(codec, n, {0, tiles, Rank(-1)}, chunk_bytes, plan.parts);
+    append_parts(codec, n, {0, tiles, WorkerId(-1)}, chunk_bytes, plan.parts);
     agreed += kind == ReductionKind::kGather ? " gather" : " collect";
   } else {
     const std::vector<std::size_t> border = owner_borders(tiles, members, shares);
     for (int owner = 0; owner < members; ++owner) {
       const auto j = static_cast<std::size_t>(owner);
-      append_parts(codec, n, {border[j], border[j + 1], Rank(owner)}, chunk_bytes, plan.parts);
+      append_parts(codec, n, {border[j], border[j + 1], WorkerId(owner)}, chunk_bytes, plan.parts);
       agreed += fmt::format(" {}", border[j + 1]);
     }
   }
@@ -242,7 +242,7 @@ void add_groups(ReductionPlan& plan, std::span<const std::uint32_t> group_of,
   if (plan.kind != ReductionKind::kReduce) return;
   const Grouping grouping = group_members(group_of, live);
   const bool some_pair = std::ranges::any_of(
-      grouping.groups, [](const std::vector<Rank>& group) { return group.size() > 1; });
+      grouping.groups, [](const std::vector<WorkerId>& group) { return group.size() > 1; });
   if (grouping.groups.size() < 2 || !some_pair) return;
   plan.groups = grouping.groups;
   std::vector<std::uint64_t> collected(
@@ -250,7 +250,7 @@ void add_groups(ReductionPlan& plan, std::span<const std::uint32_t> group_of,
   for (const Part& part : plan.parts) {
     const std::size_t home = grouping.of[static_cast<std::size_t>(part.owner.value())];
     for (std::size_t g = 0; g < plan.groups.size(); ++g) {
-      const Rank collector =
+      const WorkerId collector =
           g == home ? part.owner : least_loaded(plan.groups[g], shares, collected);
       if (g != home) collected[static_cast<std::size_t>(collector.value())] += part.bytes;
       plan.collectors.push_back(collector);

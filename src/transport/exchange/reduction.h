@@ -48,7 +48,7 @@ inline constexpr std::size_t kMinPartBytes = std::size_t{1} << 15;
 
 /// Consecutive tiles that travel in one frame.
 struct Part {
-  Rank owner{-1};  // who reduces it; -1 in a gather or collect, where everyone takes in all
+  WorkerId owner{-1};  // who reduces it; -1 in a gather or collect, where everyone takes in all
   std::size_t first_value = 0;
   std::size_t values = 0;
   std::size_t offset = 0;  // of its tiles in the encoded vector
@@ -62,10 +62,11 @@ struct ReductionPlan {
   std::vector<Part> parts;   // in order; together the whole vector
   std::uint32_t layout = 0;  // hash of everything the members must agree on
   /// Of a reduce in two levels, else empty: who takes part, by group, in member order.
-  std::vector<std::vector<Rank>> groups = {};
-  std::vector<Rank> collectors = {};  // [part][group]: who sums a group's contributions to a part
+  std::vector<std::vector<WorkerId>> groups = {};
+  std::vector<WorkerId> collectors =
+      {};  // [part][group]: who sums a group's contributions to a part
   [[nodiscard]] bool two_levels() const { return !groups.empty(); }
-  [[nodiscard]] Rank collector(std::size_t part, std::size_t group) const {
+  [[nodiscard]] WorkerId collector(std::size_t part, std::size_t group) const {
     return collectors[part * groups.size() + group];
   }
 };

@@ -170,7 +170,7 @@ Reduced ResultBuilder::take() {
                   .wire_bytes = 0};
   for (std::size_t m = 0; m < contributes_.size(); ++m) {
     if (contributes_[m]) {
-      reduced.contributors.push_back(Rank(static_cast<int>(m)));
+      reduced.contributors.push_back(WorkerId(static_cast<int>(m)));
       if (routes_->plan().kind == ReductionKind::kCollect) {
         reduced.contributions.push_back({options_.values, std::move(collected_[m])});
       }

@@ -40,7 +40,7 @@ class RoundDeadline {
 /// A round that others have begun, and this member has not.
 struct RoundAhead {
   /// Who has begun it, and what each of them had begun last.
-  std::map<Rank, std::optional<SyncId>> begun;
+  std::map<WorkerId, std::optional<SyncId>> begun;
   std::optional<SyncId> before;  // what enough of them name, while they do
   int others = 0;                // who name it
   std::optional<TimePoint> enough_since;

@@ -11,9 +11,9 @@ namespace {
 
 constexpr int kMaxProbeBackoff = 16;  // probes of a silent peer come at most this much slower
 
-std::vector<int> numbers(const std::vector<Rank>& ranks) {
+std::vector<int> numbers(const std::vector<WorkerId>& ranks) {
   std::vector<int> result(ranks.size());
-  std::ranges::transform(ranks, result.begin(), [](Rank rank) { return rank.value(); });
+  std::ranges::transform(ranks, result.begin(), [](WorkerId rank) { return rank.value(); });
   return result;
 }
 
@@ -30,7 +30,7 @@ TimePoint RoundRepair::due() const {
 void RoundRepair::probe_silent(TimePoint now, Outbox& out) {
   const Duration interval = options_.exchange.retry_interval;
   last_ = now;
-  for (const Rank rank : members_.peers()) {
+  for (const WorkerId rank : members_.peers()) {
     Peer& peer = members_.peer(rank);
     const bool silent = std::ranges::any_of(rounds_.all(), [&](const auto& entry) {
       const auto& [id, open] = entry;
@@ -47,11 +47,11 @@ void RoundRepair::probe_silent(TimePoint now, Outbox& out) {
   }
 }
 
-void RoundRepair::answer_probe(Rank from, Outbox& out) {
+void RoundRepair::answer_probe(WorkerId from, Outbox& out) {
   sender_.send({.kind = FrameKind::kEcho, .part = members_.count_echo(from)}, from, {}, out);
 }
 
-void RoundRepair::take_echo(Rank from, std::uint32_t echo, Outbox& out) {
+void RoundRepair::take_echo(WorkerId from, std::uint32_t echo, Outbox& out) {
   if (from.value() >= options_.members) return;  // a hub has nothing of a round
   for (auto& [id, open] : rounds_.all()) {
     if (open.failure || open.round.complete()) {
@@ -65,7 +65,7 @@ void RoundRepair::take_echo(Rank from, std::uint32_t echo, Outbox& out) {
   }
 }
 
-void RoundRepair::answer_request(Rank from, const Frame& frame, Outbox& out) {
+void RoundRepair::answer_request(WorkerId from, const Frame& frame, Outbox& out) {
   OpenRound* open = rounds_.find(frame.header.id);
   if (open == nullptr) return;
   if (const auto entries = read_request(frame.payload)) {
@@ -75,9 +75,9 @@ void RoundRepair::answer_request(Rank from, const Frame& frame, Outbox& out) {
   }
 }
 
-std::vector<Rank> RoundRepair::waits_for(const OpenRound& open) const {
-  std::vector<Rank> missing;
-  for (const Rank rank : members_.peers()) {
+std::vector<WorkerId> RoundRepair::waits_for(const OpenRound& open) const {
+  std::vector<WorkerId> missing;
+  for (const WorkerId rank : members_.peers()) {
     if (!members_.membership().takes_part(rank, open.round.id().sent)) {
       continue;
     }
@@ -93,7 +93,8 @@ std::vector<Rank> RoundRepair::waits_for(const OpenRound& open) const {
 
 void RoundRepair::ask(const OpenRound& open, Outbox& out) {
   if (!open.pending()) return;
-  for (const Rank peer : waits_for(open)) sender_.send({.kind = FrameKind::kProbe}, peer, {}, out);
+  for (const WorkerId peer : waits_for(open))
+    sender_.send({.kind = FrameKind::kProbe}, peer, {}, out);
 }
 
 std::string RoundRepair::describe(const OpenRound& open) const {
@@ -103,7 +104,7 @@ std::string RoundRepair::describe(const OpenRound& open) const {
     return fmt::format("fragment {} of step {} waits for the hub{}", id.fragment.value(),
                        id.sent.value(), lost ? ", which is gone" : "");
   }
-  const std::vector<Rank> missing = waits_for(open);
+  const std::vector<WorkerId> missing = waits_for(open);
   return fmt::format("fragment {} of step {} waits for {} from worker{} {}", id.fragment.value(),
                      id.sent.value(),
                      !open.round.complete() ? "data"

@@ -34,14 +34,14 @@ class RoundRepair {
   /// Sends PROBE to all that this round waits for, who need not answer.
   void ask(const OpenRound& open, Outbox& out);
   /// Frames PROBE, ECHO and REQUEST.
-  void answer_probe(Rank from, Outbox& out);
-  void take_echo(Rank from, std::uint32_t echo, Outbox& out);
-  void answer_request(Rank from, const Frame& frame, Outbox& out);
+  void answer_probe(WorkerId from, Outbox& out);
+  void take_echo(WorkerId from, std::uint32_t echo, Outbox& out);
+  void answer_request(WorkerId from, const Frame& frame, Outbox& out);
   /// Who and what a round waits for, for people.
   [[nodiscard]] std::string describe(const OpenRound& open) const;
 
  private:
-  [[nodiscard]] std::vector<Rank> waits_for(const OpenRound& open) const;
+  [[nodiscard]] std::vector<WorkerId> waits_for(const OpenRound& open) const;
 
   const EngineOptions& options_;
   MemberView& members_;

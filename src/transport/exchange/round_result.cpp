@@ -36,7 +36,7 @@ std::string round_name(const SyncId& id) {
 
 Digest128 digest_of(const Reduced& result, int members) {
   std::vector<bool> contributes(static_cast<std::size_t>(members));
-  for (const Rank rank : result.contributors) {
+  for (const WorkerId rank : result.contributors) {
     contributes[static_cast<std::size_t>(rank.value())] = true;
   }
   std::vector<std::byte> bits(bitmap_bytes(members));
@@ -69,7 +69,7 @@ void write_result(const SyncId& id, const Reduced& result, std::span<const Encod
   out.put(static_cast<std::uint32_t>(result.contributors.size()));
   out.put(static_cast<std::uint32_t>(result.contributions.size()));
   out.put(static_cast<std::uint32_t>(encoded.size()));
-  for (const Rank rank : result.contributors) out.put(static_cast<std::uint32_t>(rank.value()));
+  for (const WorkerId rank : result.contributors) out.put(static_cast<std::uint32_t>(rank.value()));
   to(head);
   to(std::as_bytes(values));
   const auto put = [&to](std::uint64_t first, std::span<const std::byte> bytes) {

@@ -42,11 +42,11 @@ RoundRoutes::RoundRoutes(const RoundPlace& place, const Codec& codec, std::size_
   if (!plan_.two_levels()) return;
   group_of_.assign(static_cast<std::size_t>(members_), plan_.groups.size());
   for (std::size_t g = 0; g < plan_.groups.size(); ++g) {
-    for (const Rank member : plan_.groups[g]) group_of_[index(member)] = g;
+    for (const WorkerId member : plan_.groups[g]) group_of_[index(member)] = g;
   }
 }
 
-Rank RoundRoutes::gatherer(std::size_t k) const {
+WorkerId RoundRoutes::gatherer(std::size_t k) const {
   return plan_.two_levels() ? plan_.collector(k, own_group()) : plan_.parts[k].owner;
 }
 
@@ -58,18 +58,18 @@ bool RoundRoutes::feeds(std::size_t member) const {
   return takes_part(member) && (!plan_.two_levels() || group_of_[member] == own_group());
 }
 
-bool RoundRoutes::contribution_goes(std::size_t k, Rank to) const {
+bool RoundRoutes::contribution_goes(std::size_t k, WorkerId to) const {
   return plan_.all_to_all() || gatherer(k) == to;
 }
 
-Rank RoundRoutes::source(std::size_t k) const {
+WorkerId RoundRoutes::source(std::size_t k) const {
   return gatherer(k) == self_ ? plan_.parts[k].owner : gatherer(k);
 }
 
-std::vector<Rank> RoundRoutes::receivers(std::size_t k) const {
-  std::vector<Rank> ranks;
+std::vector<WorkerId> RoundRoutes::receivers(std::size_t k) const {
+  std::vector<WorkerId> ranks;
   for (int hop = 1; hop < members_; ++hop) {
-    const Rank to((self_.value() + hop) % members_);
+    const WorkerId to((self_.value() + hop) % members_);
     const bool collects = owns(k) && plan_.two_levels() && takes_part(index(to)) &&
                           plan_.collector(k, group_of_[index(to)]) == to;
     if (feeds(index(to)) || collects) ranks.push_back(to);
@@ -77,11 +77,11 @@ std::vector<Rank> RoundRoutes::receivers(std::size_t k) const {
   return ranks;
 }
 
-std::size_t RoundRoutes::group_of(Rank member) const {
+std::size_t RoundRoutes::group_of(WorkerId member) const {
   return group_of_.empty() ? 0 : group_of_[index(member)];
 }
 
-bool RoundRoutes::collects_for_own_part(std::size_t k, Rank member) const {
+bool RoundRoutes::collects_for_own_part(std::size_t k, WorkerId member) const {
   return plan_.two_levels() && owns(k) && takes_part(index(member)) && !feeds(index(member)) &&
          plan_.collector(k, group_of_[index(member)]) == member;
 }

@@ -19,7 +19,7 @@ namespace isthmus {
 /// Where a round takes place. May outlive the call that gave it: a round is made of it while the
 /// engine goes on.
 struct RoundPlace {
-  Rank self;
+  WorkerId self;
   int members = 1;
   std::uint32_t epoch = 0;
   std::int64_t closed_before = 0;          // stamped into the frames sent at launch
@@ -43,7 +43,7 @@ class RoundRoutes {
   /// Cuts a vector of `values` values that `codec` encodes. REQUIRES: kind != kAuto.
   RoundRoutes(const RoundPlace& place, const Codec& codec, std::size_t values, ReductionKind kind);
 
-  [[nodiscard]] Rank self() const { return self_; }
+  [[nodiscard]] WorkerId self() const { return self_; }
   [[nodiscard]] int members() const { return members_; }
   [[nodiscard]] const ReductionPlan& plan() const { return plan_; }
   [[nodiscard]] const Part& part(std::size_t k) const { return plan_.parts[k]; }
@@ -53,28 +53,28 @@ class RoundRoutes {
   /// This member owns the part: it computes the result and answers with it.
   [[nodiscard]] bool owns(std::size_t k) const { return plan_.parts[k].owner == self_; }
   /// The member whose sum this member's contribution to a part enters. Of a reduce.
-  [[nodiscard]] Rank gatherer(std::size_t k) const;
+  [[nodiscard]] WorkerId gatherer(std::size_t k) const;
   /// This member sums contributions to the part.
   [[nodiscard]] bool gathers(std::size_t k) const;
   /// Whether that member's contributions enter the sums of this one.
   [[nodiscard]] bool feeds(std::size_t member) const;
   /// The member that gets this member's contribution to the part.
-  [[nodiscard]] bool contribution_goes(std::size_t k, Rank to) const;
+  [[nodiscard]] bool contribution_goes(std::size_t k, WorkerId to) const;
   /// The member that sends the result of a part to this one. Of a reduce.
-  [[nodiscard]] Rank source(std::size_t k) const;
+  [[nodiscard]] WorkerId source(std::size_t k) const;
   /// The members to which this one sends the result of a part. Of a reduce.
-  [[nodiscard]] std::vector<Rank> receivers(std::size_t k) const;
+  [[nodiscard]] std::vector<WorkerId> receivers(std::size_t k) const;
 
   // Of two levels.
-  [[nodiscard]] std::size_t group_of(Rank member) const;
+  [[nodiscard]] std::size_t group_of(WorkerId member) const;
   [[nodiscard]] std::size_t own_group() const { return group_of(self_); }
   /// `member`, of another group, sends the mean of its group to this one, which owns the part.
-  [[nodiscard]] bool collects_for_own_part(std::size_t k, Rank member) const;
+  [[nodiscard]] bool collects_for_own_part(std::size_t k, WorkerId member) const;
   /// The contribution stays in the own group, since the part's owner is one of it.
   [[nodiscard]] bool stays_in_group(std::size_t k) const;
 
  private:
-  Rank self_;
+  WorkerId self_;
   int members_;
   std::vector<bool> live_;  // by member; empty: all
   ReductionPlan plan_;

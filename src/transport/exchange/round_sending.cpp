@@ -18,7 +18,7 @@ RoundSending::RoundSending(std::shared_ptr<const RoundRoutes> routes,
 // still before it goes before what stays in this one.
 void RoundSending::send_contributions(Outbox& out) {
   for (int hop = 1; hop < routes_->members(); ++hop) {
-    const Rank to((routes_->self().value() + hop) % routes_->members());
+    const WorkerId to((routes_->self().value() + hop) % routes_->members());
     for (const bool stays : {false, true}) {
       for (std::size_t k = 0; routes_->takes_part(index(to)) && k < kept_.size(); ++k) {
         if (routes_->contribution_goes(k, to) && stays == routes_->stays_in_group(k)) {
@@ -36,7 +36,7 @@ void RoundSending::send_partial(std::size_t k, FrameBytes frame, Outbox& out) {
 
 void RoundSending::send_result(std::size_t k, FrameBytes frame, Outbox& out) {
   kept_[k].result = std::move(frame);
-  for (const Rank to : routes_->receivers(k)) {
+  for (const WorkerId to : routes_->receivers(k)) {
     send(to, k, FrameKind::kResult, kept_[k].result, out);
   }
 }
@@ -46,7 +46,7 @@ void RoundSending::drop_inputs_of(std::size_t k) {
   kept_[k].partial.reset();
 }
 
-void RoundSending::send(Rank to, std::size_t k, FrameKind kind, const FrameBytes& frame,
+void RoundSending::send(WorkerId to, std::size_t k, FrameKind kind, const FrameBytes& frame,
                         Outbox& out) {
   const std::size_t encoded =
       payload_of(frame).size() -
@@ -57,7 +57,7 @@ void RoundSending::send(Rank to, std::size_t k, FrameKind kind, const FrameBytes
   out.push_back({to, frame, encoded});
 }
 
-std::uint32_t& RoundSending::stamp(Rank to, std::size_t k, FrameKind kind) {
+std::uint32_t& RoundSending::stamp(WorkerId to, std::size_t k, FrameKind kind) {
   const std::size_t rows = kind == FrameKind::kContribution ? 0
                            : kind == FrameKind::kResult     ? 1
                                                             : 2;
@@ -65,8 +65,8 @@ std::uint32_t& RoundSending::stamp(Rank to, std::size_t k, FrameKind kind) {
   return stamps_[(rows * kept_.size() + k) * members + index(to)];
 }
 
-void RoundSending::send_again(Rank to, std::span<const RequestEntry> entries, std::uint32_t echo,
-                              Outbox& out) {
+void RoundSending::send_again(WorkerId to, std::span<const RequestEntry> entries,
+                              std::uint32_t echo, Outbox& out) {
   for (const RequestEntry& entry : entries) {
     const std::size_t end =
         std::min<std::size_t>(std::size_t{entry.first} + entry.count, kept_.size());
@@ -88,7 +88,7 @@ void RoundSending::send_again(Rank to, std::span<const RequestEntry> entries, st
   }
 }
 
-void RoundSending::send_anew(Rank to, Outbox& out) {
+void RoundSending::send_anew(WorkerId to, Outbox& out) {
   for (std::size_t k = 0; k < kept_.size(); ++k) {
     const Kept& kept = kept_[k];
     if (kept.own && routes_->contribution_goes(k, to)) {
@@ -98,7 +98,7 @@ void RoundSending::send_anew(Rank to, Outbox& out) {
       send(to, k, FrameKind::kPartial, kept.partial, out);
     }
     if (!kept.result) continue;
-    const std::vector<Rank> ranks = routes_->receivers(k);
+    const std::vector<WorkerId> ranks = routes_->receivers(k);
     if (std::ranges::find(ranks, to) != ranks.end()) {
       send(to, k, FrameKind::kResult, kept.result, out);
     }

@@ -34,9 +34,10 @@ class RoundSending {
 
   /// Sends again what `entries` name and was last sent before the echo numbered `echo` to that
   /// peer; what went out after the echo is still under way.
-  void send_again(Rank to, std::span<const RequestEntry> entries, std::uint32_t echo, Outbox& out);
+  void send_again(WorkerId to, std::span<const RequestEntry> entries, std::uint32_t echo,
+                  Outbox& out);
   /// Sends everything for `to` again, which has got nothing yet.
-  void send_anew(Rank to, Outbox& out);
+  void send_anew(WorkerId to, Outbox& out);
   /// Frees the frames: all members have the whole result.
   void drop_frames();
 
@@ -53,8 +54,8 @@ class RoundSending {
     FrameBytes partial;  // of two levels: the own group's mean, until its owner has it
   };
 
-  void send(Rank to, std::size_t k, FrameKind kind, const FrameBytes& frame, Outbox& out);
-  [[nodiscard]] std::uint32_t& stamp(Rank to, std::size_t k, FrameKind kind);
+  void send(WorkerId to, std::size_t k, FrameKind kind, const FrameBytes& frame, Outbox& out);
+  [[nodiscard]] std::uint32_t& stamp(WorkerId to, std::size_t k, FrameKind kind);
 
   std::shared_ptr<const RoundRoutes> routes_;
   const std::vector<std::uint32_t>* echoes_;

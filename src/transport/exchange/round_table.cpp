@@ -71,7 +71,7 @@ std::int64_t RoundTable::closed_before() const {
   return step;
 }
 
-void RoundTable::keep_early(const SyncId& id, Rank from, FrameBytes bytes) {
+void RoundTable::keep_early(const SyncId& id, WorkerId from, FrameBytes bytes) {
   early_[id].emplace_back(from, std::move(bytes));
 }
 

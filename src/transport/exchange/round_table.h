@@ -48,7 +48,7 @@ struct OpenRound {
 
 class RoundTable {
  public:
-  using Early = std::vector<std::pair<Rank, FrameBytes>>;
+  using Early = std::vector<std::pair<WorkerId, FrameBytes>>;
 
   /// Borrows all.
   RoundTable(const EngineOptions& options, const MemberView& members, const MovingShares& shares)
@@ -77,7 +77,7 @@ class RoundTable {
   [[nodiscard]] StepIndex last_begun() const { return last_begun_; }
 
   /// Frames of rounds that have not begun here.
-  void keep_early(const SyncId& id, Rank from, FrameBytes bytes);
+  void keep_early(const SyncId& id, WorkerId from, FrameBytes bytes);
   [[nodiscard]] Early take_early(const SyncId& id);
   /// Drops those of earlier epochs. RETURNS: the rounds.
   std::vector<SyncId> drop_outdated_early();

@@ -58,7 +58,7 @@ void run_over(Runtime& runtime, const std::vector<std::unique_ptr<Transport>>& t
     Transport& transport = *transports[static_cast<std::size_t>(rank)];
     try {
       PeerExchange exchange(transport, runtime, options);
-      WorkerContext context{Rank(rank), workers, exchange, runtime};
+      WorkerContext context{WorkerId(rank), workers, exchange, runtime};
       try {
         body(context);
         exchange.leave(kLeavePatience);

@@ -18,24 +18,24 @@ namespace isthmus {
 
 class StartBarrier {
  public:
-  using Held = std::vector<std::pair<Rank, FrameBytes>>;
+  using Held = std::vector<std::pair<WorkerId, FrameBytes>>;
 
   StartBarrier(std::size_t processes, bool closed) : closed_(closed), returns_(processes) {}
 
   /// The members have not all met.
   [[nodiscard]] bool closed() const { return closed_; }
   /// Of frames that come meanwhile, notes alone count. RETURNS: whether the frame has to wait.
-  [[nodiscard]] bool hold(Rank from, FrameKind kind, const FrameBytes& bytes) {
+  [[nodiscard]] bool hold(WorkerId from, FrameKind kind, const FrameBytes& bytes) {
     if (!closed_ || kind == FrameKind::kNote) return false;
     held_.emplace_back(from, bytes);
     return true;
   }
   /// What a process has sent that is gone.
-  void drop_from(Rank peer) {
+  void drop_from(WorkerId peer) {
     std::erase_if(held_, [&](const auto& each) { return each.first == peer; });
   }
   /// A new process of a member has come.
-  void count_return(Rank peer) { ++returns_[static_cast<std::size_t>(peer.value())]; }
+  void count_return(WorkerId peer) { ++returns_[static_cast<std::size_t>(peer.value())]; }
 
   /// The members have met. `members`: so many have been named.
   void open(std::size_t members) {
@@ -44,7 +44,7 @@ class StartBarrier {
     closed_ = false;
   }
   /// `met`: how often it had returned when it was met.
-  [[nodiscard]] bool started_anew(Rank peer, std::uint64_t met) const {
+  [[nodiscard]] bool started_anew(WorkerId peer, std::uint64_t met) const {
     return returns_[static_cast<std::size_t>(peer.value())] != met;
   }
   [[nodiscard]] Held take_held() { return std::exchange(held_, {}); }

@@ -18,7 +18,7 @@ std::string streams_text(const Hello& hello) {
 
 void LinkAdmission::take_hello(const ConnectionId& id, const LinkHeader& header,
                                std::span<const std::byte> body, TimePoint now,
-                               std::optional<Rank> owner) {
+                               std::optional<WorkerId> owner) {
   const auto hello = read_hello(body);
   if (!hello) {
     connections_.refuse(id, {RefusedField::kMalformed, hello.error().what});
@@ -139,7 +139,8 @@ void LinkAdmission::differs(const Hello& theirs, const Refusal& refusal) {
                         fmt::format("{} differs: {}", all_.describe(theirs.from), refusal.what));
 }
 
-bool LinkAdmission::speaks_for(Rank claimed, std::optional<Rank> owner, const ConnectionId& id) {
+bool LinkAdmission::speaks_for(WorkerId claimed, std::optional<WorkerId> owner,
+                               const ConnectionId& id) {
   if (!all_.with_keys() || owner == claimed) {
     return true;
   }

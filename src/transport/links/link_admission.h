@@ -28,9 +28,9 @@ class LinkAdmission {
 
   /// `owner`: whose key opened the connection, where links have keys.
   void take_hello(const ConnectionId& id, const LinkHeader& header, std::span<const std::byte> body,
-                  TimePoint now, std::optional<Rank> owner);
+                  TimePoint now, std::optional<WorkerId> owner);
   /// Whether this connection may speak for `claimed`; refuses and counts the connection otherwise.
-  bool speaks_for(Rank claimed, std::optional<Rank> owner, const ConnectionId& id);
+  bool speaks_for(WorkerId claimed, std::optional<WorkerId> owner, const ConnectionId& id);
 
  private:
   /// Whether the greeting fits this member and comes from a process that may be its sender now;

@@ -12,7 +12,7 @@ LinkConnections::Connection* LinkConnections::find(const ConnectionId& id) {
   return found == connections_.end() ? nullptr : &found->second;
 }
 
-void LinkConnections::accept(const ConnectionId& id, Rank peer, std::uint32_t stream) {
+void LinkConnections::accept(const ConnectionId& id, WorkerId peer, std::uint32_t stream) {
   LinkPeer::Accepted& accepted = all_.at(peer).accepted;
   forget(id);
   forget(ConnectionId(accepted.ids[stream]));
@@ -33,7 +33,7 @@ void LinkConnections::forget(const ConnectionId& id) {
   connections_.erase(found);
 }
 
-void LinkConnections::forget_all(Rank peer) {
+void LinkConnections::forget_all(WorkerId peer) {
   for (const ConnectionId& id : std::vector<ConnectionId>(all_.at(peer).accepted.ids)) forget(id);
 }
 
@@ -42,7 +42,7 @@ void LinkConnections::refuse(const ConnectionId& id, const Refusal& refusal, std
                           std::make_shared<const std::vector<std::byte>>(write_refusal(refusal)));
 }
 
-void LinkConnections::give_up_on(Rank peer, const char* why) {
+void LinkConnections::give_up_on(WorkerId peer, const char* why) {
   std::uint32_t stream = 0;
   for (const ConnectionId& id : all_.at(peer).accepted.ids) {
     if (!id.empty()) {
@@ -54,7 +54,7 @@ void LinkConnections::give_up_on(Rank peer, const char* why) {
   }
 }
 
-void LinkConnections::say(Rank peer, LinkKind kind, std::uint64_t number) {
+void LinkConnections::say(WorkerId peer, LinkKind kind, std::uint64_t number) {
   std::uint32_t stream = 0;
   for (const ConnectionId& id : all_.at(peer).accepted.ids) {
     if (!id.empty()) {
@@ -64,7 +64,7 @@ void LinkConnections::say(Rank peer, LinkKind kind, std::uint64_t number) {
   }
 }
 
-void LinkConnections::acknowledge(Rank rank) {
+void LinkConnections::acknowledge(WorkerId rank) {
   LinkPeer& peer = all_.at(rank);
   const ConnectionId& id = peer.accepted.ids[peer.accepted.last];
   if (id.empty()) {

@@ -9,14 +9,14 @@
 
 namespace isthmus {
 
-void LinkEngine::taken(Rank from, std::size_t frame_bytes, std::uint64_t returns) {
+void LinkEngine::taken(WorkerId from, std::size_t frame_bytes, std::uint64_t returns) {
   // While the engine closes, all frames count as taken already.
   if (!all_.closing && returns == all_.at(from).times_away) {
     receiving_.count_taken(from, frame_bytes);
   }
 }
 
-void LinkEngine::rerouted(Rank rank, bool around, TimePoint now) {
+void LinkEngine::rerouted(WorkerId rank, bool around, TimePoint now) {
   LinkPeer& peer = all_.at(rank);
   peer.dialled.around = around;
   const std::optional<TimePoint> down_since = peer.life.down_since;
@@ -25,7 +25,7 @@ void LinkEngine::rerouted(Rank rank, bool around, TimePoint now) {
   liveness_.rerouted(rank, now);
 }
 
-void LinkEngine::from_stream(Rank rank, std::span<const std::byte> header,
+void LinkEngine::from_stream(WorkerId rank, std::span<const std::byte> header,
                              std::span<const std::byte> body, TimePoint now) {
   LinkPeer& peer = all_.at(rank);
   const auto parsed = parse_link_message(header, body);
@@ -70,7 +70,7 @@ void LinkEngine::from_stream(Rank rank, std::span<const std::byte> header,
   }
 }
 
-void LinkEngine::take_acknowledgement(Rank rank, std::uint64_t frames) {
+void LinkEngine::take_acknowledgement(WorkerId rank, std::uint64_t frames) {
   LinkPeer& peer = all_.at(rank);
   if (frames > peer.out.acknowledged()) {
     liveness_.acknowledged(rank);
@@ -84,7 +84,7 @@ void LinkEngine::take_acknowledgement(Rank rank, std::uint64_t frames) {
 
 void LinkEngine::from_connection(const ConnectionId& id, std::span<const std::byte> header,
                                  std::span<const std::byte> body, TimePoint now,
-                                 std::optional<Rank> owner, FrameBytes kept) {
+                                 std::optional<WorkerId> owner, FrameBytes kept) {
   const auto parsed = parse_link_message(header, body);
   if (!parsed) {
     strangers_.sent(parsed.error().what);
@@ -111,7 +111,7 @@ void LinkEngine::from_connection(const ConnectionId& id, std::span<const std::by
 void LinkEngine::from_peer(const ConnectionId& id, const LinkHeader& header,
                            std::span<const std::byte> body, TimePoint now, FrameBytes kept) {
   LinkConnections::Connection& connection = *connections_.find(id);
-  const Rank from = connection.peer;
+  const WorkerId from = connection.peer;
   LinkPeer& peer = all_.at(from);
   if (peer.lost) {
     answer_lost(id, from, header.stream);
@@ -150,7 +150,7 @@ void LinkEngine::from_peer(const ConnectionId& id, const LinkHeader& header,
   presence_.settle_leave(from);
 }
 
-void LinkEngine::answer_lost(const ConnectionId& id, Rank from, std::uint32_t stream) {
+void LinkEngine::answer_lost(const ConnectionId& id, WorkerId from, std::uint32_t stream) {
   if (all_.at(from).farewell.leaving) {  // the word that all frames have come may have been lost
     all_.port.to_connection(id, {.kind = LinkKind::kClosed, .stream = stream}, nullptr);
   } else {
@@ -165,7 +165,7 @@ void LinkEngine::tick(TimePoint now) {
   sending_.send_held_back(now);
   if (now < next_beat_) {
     // Between two heartbeats this process has not been asleep.
-    for (const Rank rank : all_.living()) {
+    for (const WorkerId rank : all_.living()) {
       if (now >= liveness_.gone_at(rank)) liveness_.check(rank, now);
     }
   } else {
@@ -178,7 +178,7 @@ void LinkEngine::beat(TimePoint now) {
   all_.last_beat = now;
   next_beat_ = now + all_.options.heartbeat;
   sending_.renew_budget(now);
-  for (const Rank rank : all_.living()) {
+  for (const WorkerId rank : all_.living()) {
     LinkPeer& peer = all_.at(rank);
     if (was_away) liveness_.slept(rank, now);
     peer.in.acknowledged();
@@ -195,14 +195,14 @@ void LinkEngine::beat(TimePoint now) {
 
 TimePoint LinkEngine::next_tick() const {
   TimePoint next = std::min(next_beat_, sending_.goes_on());
-  for (const Rank rank : all_.living()) next = std::min(next, liveness_.gone_at(rank));
+  for (const WorkerId rank : all_.living()) next = std::min(next, liveness_.gone_at(rank));
   return next;
 }
 
 void LinkEngine::close(TimePoint now) {
   all_.closing = true;
   next_beat_ = now;
-  for (const Rank rank : all_.living()) {
+  for (const WorkerId rank : all_.living()) {
     LinkPeer& peer = all_.at(rank);
     peer.in.drop_held();
     peer.early.clear();  // these frames count as taken with the rest
@@ -213,7 +213,7 @@ void LinkEngine::close(TimePoint now) {
   }
 }
 
-std::string LinkEngine::describe_missing(std::span<const Rank> these,
+std::string LinkEngine::describe_missing(std::span<const WorkerId> these,
                                          std::span<const std::string> endpoints) const {
   std::string text = presence_.describe_missing(these, endpoints);
   if (!strangers_.hint().empty()) text += "; " + strangers_.hint();

@@ -49,56 +49,58 @@ class LinkEngine {
 
   // From the member. `returns`: how often the member had been told that the peer is back when it
   // sent the frame, or when the peer did. Frames of a former process of the peer do not count.
-  void submit(Rank to, FrameBytes frame, std::uint64_t returns = 0) {
+  void submit(WorkerId to, FrameBytes frame, std::uint64_t returns = 0) {
     sending_.submit(to, std::move(frame), returns);
   }
-  void taken(Rank from, std::size_t frame_bytes, std::uint64_t returns = 0);
+  void taken(WorkerId from, std::size_t frame_bytes, std::uint64_t returns = 0);
   /// Frames to `to` go over its first `streams` connections from now on. Connections that are not
   /// there yet are dialled, to a peer that has joined; otherwise nothing happens.
   /// REQUIRES: 1 <= streams <= most_streams(options).
-  void use_streams(Rank to, int streams) { sending_.use_streams(to, streams); }
-  [[nodiscard]] int streams_in_use(Rank to) const {
+  void use_streams(WorkerId to, int streams) { sending_.use_streams(to, streams); }
+  [[nodiscard]] int streams_in_use(WorkerId to) const {
     return static_cast<int>(all_.at(to).dialled.use);
   }
-  [[nodiscard]] int streams_dialled(Rank to) const { return all_.streams_dialled(to); }
+  [[nodiscard]] int streams_dialled(WorkerId to) const { return all_.streams_dialled(to); }
   /// Whether frames had to wait for a connection to take them since this was last asked.
-  [[nodiscard]] bool frames_waited(Rank to) {
+  [[nodiscard]] bool frames_waited(WorkerId to) {
     return std::exchange(all_.at(to).dialled.waited, false);
   }
   /// The member begins without those who have not joined: each is `back` when it comes.
   /// RETURNS: who they are.
-  std::vector<Rank> begin_without_absent() { return presence_.begin_without_absent(); }
+  std::vector<WorkerId> begin_without_absent() { return presence_.begin_without_absent(); }
   /// Nothing more will be submitted or taken; what has been submitted still goes.
   void close(TimePoint now);
 
   // From the connections this member has dialled.
   /// Other connections, none of which stands yet, have taken their place: `around` by way of a
   /// relay, or not. The times since when the peer counts as gone or silent stay as before.
-  void rerouted(Rank peer, bool around, TimePoint now);
-  void stream_up(Rank peer, int stream, TimePoint now) { greeting_.stream_up(peer, stream, now); }
-  void stream_down(Rank peer, int stream, TimePoint now, const std::string& why) {
+  void rerouted(WorkerId peer, bool around, TimePoint now);
+  void stream_up(WorkerId peer, int stream, TimePoint now) {
+    greeting_.stream_up(peer, stream, now);
+  }
+  void stream_down(WorkerId peer, int stream, TimePoint now, const std::string& why) {
     greeting_.stream_down(peer, stream, now, why);
   }
-  void stream_trouble(Rank peer, int stream, LinkEvent::Kind kind, const std::string& what) {
+  void stream_trouble(WorkerId peer, int stream, LinkEvent::Kind kind, const std::string& what) {
     greeting_.stream_trouble(peer, stream, kind, what);
   }
-  void handshake_failed(Rank peer, int stream, HandshakeFault fault) {
+  void handshake_failed(WorkerId peer, int stream, HandshakeFault fault) {
     greeting_.handshake_failed(peer, stream, fault);
   }
-  void writable(Rank peer, int stream) { greeting_.writable(peer, stream); }
-  void from_stream(Rank peer, std::span<const std::byte> header, std::span<const std::byte> body,
-                   TimePoint now);
+  void writable(WorkerId peer, int stream) { greeting_.writable(peer, stream); }
+  void from_stream(WorkerId peer, std::span<const std::byte> header,
+                   std::span<const std::byte> body, TimePoint now);
   /// What LinkProgress says of them; to be told at each heartbeat, or never.
-  void moved(Rank peer, Movement movement, TimePoint now) {
+  void moved(WorkerId peer, Movement movement, TimePoint now) {
     liveness_.moved(peer, movement, sending_.held_back(), now);
   }
   /// As TCP measures it on connections that end at the peer.
-  void measured(Rank peer, Duration round_trip) { all_.at(peer).life.round_trip = round_trip; }
+  void measured(WorkerId peer, Duration round_trip) { all_.at(peer).life.round_trip = round_trip; }
   /// From the connections it has accepted. `owner`: whose key opened it, where links have keys.
   /// `kept`: the body's bytes, where they can be kept as they are; else they are copied.
   void from_connection(const ConnectionId& id, std::span<const std::byte> header,
                        std::span<const std::byte> body, TimePoint now,
-                       std::optional<Rank> owner = {}, FrameBytes kept = nullptr);
+                       std::optional<WorkerId> owner = {}, FrameBytes kept = nullptr);
   /// Someone has connected to `endpoint` and got no further.
   void stranger_handshake(HandshakeFault fault, const std::string& endpoint) {
     strangers_.failed_handshake(fault, endpoint);
@@ -120,36 +122,38 @@ class LinkEngine {
   [[nodiscard]] TimePoint next_tick() const;
 
   /// True when something waits for `writable`.
-  [[nodiscard]] bool wants_write(Rank peer, int stream) const {
+  [[nodiscard]] bool wants_write(WorkerId peer, int stream) const {
     const LinkPeer& of = all_.at(peer);
     return !of.lost && of.dialled.streams[static_cast<std::size_t>(stream)].blocked;
   }
-  [[nodiscard]] bool have_joined(std::span<const Rank> these) const {
+  [[nodiscard]] bool have_joined(std::span<const WorkerId> these) const {
     return presence_.have_joined(these);
   }
   /// Why one of these cannot join: the first cause.
-  [[nodiscard]] std::optional<JoinError> join_error(std::span<const Rank> these) const {
+  [[nodiscard]] std::optional<JoinError> join_error(std::span<const WorkerId> these) const {
     return presence_.join_error(these);
   }
   /// Who of these has not joined and what is known of it, for people.
-  [[nodiscard]] std::string describe_missing(std::span<const Rank> these,
+  [[nodiscard]] std::string describe_missing(std::span<const WorkerId> these,
                                              std::span<const std::string> endpoints) const;
   /// After `close`: every living peer has all frames.
   [[nodiscard]] bool all_told() const { return presence_.all_told(); }
-  [[nodiscard]] bool is_lost(Rank peer) const { return all_.at(peer).lost; }
-  [[nodiscard]] LinkSigns signs(Rank peer) const { return liveness_.signs(peer); }
-  [[nodiscard]] std::size_t bytes_in_flight(Rank to) const {
+  [[nodiscard]] bool is_lost(WorkerId peer) const { return all_.at(peer).lost; }
+  [[nodiscard]] LinkSigns signs(WorkerId peer) const { return liveness_.signs(peer); }
+  [[nodiscard]] std::size_t bytes_in_flight(WorkerId to) const {
     return all_.at(to).out.bytes_in_flight();
   }
-  [[nodiscard]] std::size_t bytes_held(Rank from) const { return all_.at(from).in.bytes_held(); }
+  [[nodiscard]] std::size_t bytes_held(WorkerId from) const {
+    return all_.at(from).in.bytes_held();
+  }
 
  private:
-  void take_acknowledgement(Rank rank, std::uint64_t frames);
+  void take_acknowledgement(WorkerId rank, std::uint64_t frames);
   /// From a connection that has greeted, and whose key fits.
   void from_peer(const ConnectionId& id, const LinkHeader& header, std::span<const std::byte> body,
                  TimePoint now, FrameBytes kept);
   /// From a peer that is lost here.
-  void answer_lost(const ConnectionId& id, Rank from, std::uint32_t stream);
+  void answer_lost(const ConnectionId& id, WorkerId from, std::uint32_t stream);
   void beat(TimePoint now);
 
   LinkPeers all_;

@@ -41,9 +41,9 @@ class LinkGauge {
   virtual ~LinkGauge() = default;
   /// From now on frames to `to` go over the first `streams` connections only. The others stay.
   /// REQUIRES: a link whose number of connections is fixed.
-  virtual void use_streams(Rank to, int streams) = 0;
+  virtual void use_streams(WorkerId to, int streams) = 0;
   /// Blocks for a moment. RETURNS: nothing where the system does not tell, or none stands.
-  [[nodiscard]] virtual std::optional<LinkCounters> counters(Rank to) = 0;
+  [[nodiscard]] virtual std::optional<LinkCounters> counters(WorkerId to) = 0;
 };
 
 }  // namespace isthmus

@@ -19,7 +19,7 @@ constexpr Duration kApart = std::chrono::milliseconds(2500);
 
 }  // namespace
 
-void LinkGreeting::stream_up(Rank rank, int stream, TimePoint now) {
+void LinkGreeting::stream_up(WorkerId rank, int stream, TimePoint now) {
   if (all_.at(rank).lost) {
     return;
   }
@@ -30,7 +30,7 @@ void LinkGreeting::stream_up(Rank rank, int stream, TimePoint now) {
   greet(rank, stream, now);
 }
 
-void LinkGreeting::stream_down(Rank rank, int stream, TimePoint now, const std::string& why) {
+void LinkGreeting::stream_down(WorkerId rank, int stream, TimePoint now, const std::string& why) {
   LinkPeer& peer = all_.at(rank);
   if (peer.lost) {
     return;
@@ -42,7 +42,7 @@ void LinkGreeting::stream_down(Rank rank, int stream, TimePoint now, const std::
   sending_.pump(rank);
 }
 
-void LinkGreeting::stream_trouble(Rank rank, int stream, LinkEvent::Kind kind,
+void LinkGreeting::stream_trouble(WorkerId rank, int stream, LinkEvent::Kind kind,
                                   const std::string& what) {
   LinkPeer& peer = all_.at(rank);
   LinkStream& state = peer.dialled.streams[static_cast<std::size_t>(stream)];
@@ -58,7 +58,7 @@ void LinkGreeting::stream_trouble(Rank rank, int stream, LinkEvent::Kind kind,
   }
 }
 
-void LinkGreeting::drop(Rank rank, int stream, TimePoint now) {
+void LinkGreeting::drop(WorkerId rank, int stream, TimePoint now) {
   LinkPeer& peer = all_.at(rank);
   LinkStream& state = peer.dialled.streams[static_cast<std::size_t>(stream)];
   const bool stood = state.ready();
@@ -71,11 +71,11 @@ void LinkGreeting::drop(Rank rank, int stream, TimePoint now) {
   }
 }
 
-void LinkGreeting::drop_all(Rank rank, TimePoint now) {
+void LinkGreeting::drop_all(WorkerId rank, TimePoint now) {
   for (int k = 0; k < all_.streams_dialled(rank); ++k) drop(rank, k, now);
 }
 
-void LinkGreeting::writable(Rank rank, int stream) {
+void LinkGreeting::writable(WorkerId rank, int stream) {
   LinkPeer& peer = all_.at(rank);
   LinkStream& state = peer.dialled.streams[static_cast<std::size_t>(stream)];
   state.blocked = false;
@@ -86,7 +86,7 @@ void LinkGreeting::writable(Rank rank, int stream) {
   sending_.pump(rank);
 }
 
-void LinkGreeting::greet(Rank rank, int stream, TimePoint now) {
+void LinkGreeting::greet(WorkerId rank, int stream, TimePoint now) {
   LinkPeer::Dialled& dialled = all_.at(rank).dialled;
   LinkStream& state = dialled.streams[static_cast<std::size_t>(stream)];
   Hello hello = all_.hello;
@@ -104,7 +104,7 @@ void LinkGreeting::greet(Rank rank, int stream, TimePoint now) {
   }
 }
 
-void LinkGreeting::beat(Rank rank, TimePoint now) {
+void LinkGreeting::beat(WorkerId rank, TimePoint now) {
   constexpr int kPatience = 5;  // heartbeats until an unanswered greeting is repeated
   for (int k = 0; k < all_.streams_dialled(rank); ++k) {
     const LinkStream& stream = all_.at(rank).dialled.streams[static_cast<std::size_t>(k)];
@@ -122,8 +122,8 @@ void LinkGreeting::beat(Rank rank, TimePoint now) {
   }
 }
 
-void LinkGreeting::welcomed(Rank rank, const LinkHeader& header, std::span<const std::byte> body,
-                            TimePoint now) {
+void LinkGreeting::welcomed(WorkerId rank, const LinkHeader& header,
+                            std::span<const std::byte> body, TimePoint now) {
   LinkPeer& peer = all_.at(rank);
   LinkStream& stream = peer.dialled.streams[header.stream];
   if (stream.state != LinkStream::State::kGreeting || header.number != stream.attempt) {
@@ -152,7 +152,7 @@ void LinkGreeting::welcomed(Rank rank, const LinkHeader& header, std::span<const
 
 // The address of a lost process may be answered by the next process before that has greeted this
 // member. Frames of this link that are yet to be acknowledged are not for the next process.
-bool LinkGreeting::answers_for(Rank rank, int stream, std::span<const std::byte> body,
+bool LinkGreeting::answers_for(WorkerId rank, int stream, std::span<const std::byte> body,
                                TimePoint now) {
   LinkPeer& peer = all_.at(rank);
   const auto incarnation = read_incarnation(body);
@@ -175,7 +175,7 @@ bool LinkGreeting::answers_for(Rank rank, int stream, std::span<const std::byte>
   return false;
 }
 
-void LinkGreeting::refused(Rank rank, int stream, std::span<const std::byte> body) {
+void LinkGreeting::refused(WorkerId rank, int stream, std::span<const std::byte> body) {
   LinkPeer& peer = all_.at(rank);
   const auto refusal = read_refusal(body);
   if (!refusal) {
@@ -206,7 +206,7 @@ void LinkGreeting::refused(Rank rank, int stream, std::span<const std::byte> bod
   presence_.cannot_join(rank, refusal->field, text);
 }
 
-std::string LinkGreeting::handshake_words(Rank rank, HandshakeFault fault) const {
+std::string LinkGreeting::handshake_words(WorkerId rank, HandshakeFault fault) const {
   const MemberOptions& options = all_.options;
   if (fault == HandshakeFault::kMechanism) {
     return all_.with_keys()
@@ -218,7 +218,7 @@ std::string LinkGreeting::handshake_words(Rank rank, HandshakeFault fault) const
         "handshake failed: whoever answers there {}",
         fault == HandshakeFault::kHungUp ? "is no member, or wants a key" : "is no member");
   }
-  const auto label = [&](Rank member) {
+  const auto label = [&](WorkerId member) {
     return key_label(options.member_keys.at(static_cast<std::size_t>(member.value())));
   };
   if (fault == HandshakeFault::kKeyRefused && options.keys_from == rank) {
@@ -239,7 +239,7 @@ std::string LinkGreeting::handshake_words(Rank rank, HandshakeFault fault) const
       label(rank), rank.value());
 }
 
-void LinkGreeting::handshake_failed(Rank rank, int stream, HandshakeFault fault) {
+void LinkGreeting::handshake_failed(WorkerId rank, int stream, HandshakeFault fault) {
   LinkPeer& peer = all_.at(rank);
   // The port that was dialled is of this machine, and answers whether or not the peer is there.
   if (fault == HandshakeFault::kHungUp && all_.passed_on(rank)) {
@@ -271,7 +271,7 @@ void LinkGreeting::handshake_failed(Rank rank, int stream, HandshakeFault fault)
 // know. Connections that are hung up on prove nothing by themselves: a port that a container's
 // proxy, a balancer or a tunnel holds open for a member that has not started yet does the same.
 // Where a hub says whose keys count, a key may yet come, but not the hub's own.
-void LinkGreeting::settle_misfit(Rank rank, TimePoint now) {
+void LinkGreeting::settle_misfit(WorkerId rank, TimePoint now) {
   const LinkPeer& peer = all_.at(rank);
   if (!peer.misfit || peer.joined || peer.lost) return;
   if (now - peer.misfit->first < kMisfitIsSure || now - peer.misfit->last > kApart) return;

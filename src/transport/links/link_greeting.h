@@ -21,30 +21,30 @@ class LinkGreeting {
       : all_(all), strangers_(strangers), keys_(keys), sending_(sending), presence_(presence) {}
 
   // What happens to dialled connections, as LinkEngine has it.
-  void stream_up(Rank rank, int stream, TimePoint now);
-  void stream_down(Rank rank, int stream, TimePoint now, const std::string& why);
-  void stream_trouble(Rank rank, int stream, LinkEvent::Kind kind, const std::string& what);
-  void handshake_failed(Rank rank, int stream, HandshakeFault fault);
-  void writable(Rank rank, int stream);
+  void stream_up(WorkerId rank, int stream, TimePoint now);
+  void stream_down(WorkerId rank, int stream, TimePoint now, const std::string& why);
+  void stream_trouble(WorkerId rank, int stream, LinkEvent::Kind kind, const std::string& what);
+  void handshake_failed(WorkerId rank, int stream, HandshakeFault fault);
+  void writable(WorkerId rank, int stream);
 
-  void greet(Rank rank, int stream, TimePoint now);
+  void greet(WorkerId rank, int stream, TimePoint now);
   /// The connection counts as down, and what it carried goes again.
-  void drop(Rank rank, int stream, TimePoint now);
-  void drop_all(Rank rank, TimePoint now);
+  void drop(WorkerId rank, int stream, TimePoint now);
+  void drop_all(WorkerId rank, TimePoint now);
   /// Heartbeat of the peer's connections: those that stand say what they carried, the others greet.
-  void beat(Rank rank, TimePoint now);
+  void beat(WorkerId rank, TimePoint now);
   /// The peer has accepted the greeting.
-  void welcomed(Rank rank, const LinkHeader& header, std::span<const std::byte> body,
+  void welcomed(WorkerId rank, const LinkHeader& header, std::span<const std::byte> body,
                 TimePoint now);
   /// The peer has refused the greeting.
-  void refused(Rank rank, int stream, std::span<const std::byte> body);
+  void refused(WorkerId rank, int stream, std::span<const std::byte> body);
   /// The peer cannot join once a key mismatch has lasted long enough to be treated as permanent.
-  void settle_misfit(Rank rank, TimePoint now);
+  void settle_misfit(WorkerId rank, TimePoint now);
 
  private:
   /// Whether the process that answered is the one that this link is with.
-  bool answers_for(Rank rank, int stream, std::span<const std::byte> body, TimePoint now);
-  [[nodiscard]] std::string handshake_words(Rank rank, HandshakeFault fault) const;
+  bool answers_for(WorkerId rank, int stream, std::span<const std::byte> body, TimePoint now);
+  [[nodiscard]] std::string handshake_words(WorkerId rank, HandshakeFault fault) const;
 
   LinkPeers& all_;
   const LinkStrangers& strangers_;

@@ -24,7 +24,7 @@ constexpr int kRoundTripsBack = 7;
 
 }  // namespace
 
-TimePoint LinkLiveness::gone_at(Rank rank) const {
+TimePoint LinkLiveness::gone_at(WorkerId rank) const {
   const LinkPeer& peer = all_.at(rank);
   if (!peer.joined || peer.lost || !peer.life.down_since) return kNever;
   const MemberOptions& options = all_.options;
@@ -34,7 +34,7 @@ TimePoint LinkLiveness::gone_at(Rank rank) const {
   return *peer.life.down_since + std::max(least, far);
 }
 
-void LinkLiveness::check(Rank rank, TimePoint now) {
+void LinkLiveness::check(WorkerId rank, TimePoint now) {
   const LinkPeer& peer = all_.at(rank);
   const LinkPeer::Life& life = peer.life;
   if (!peer.joined || peer.lost) {
@@ -70,7 +70,7 @@ void LinkLiveness::check(Rank rank, TimePoint now) {
   }
 }
 
-void LinkLiveness::moved(Rank rank, Movement movement, bool held_back, TimePoint now) {
+void LinkLiveness::moved(WorkerId rank, Movement movement, bool held_back, TimePoint now) {
   LinkPeer& peer = all_.at(rank);
   LinkPeer::Life& life = peer.life;
   const bool under_way = peer.joined && !peer.lost && peer.out.bytes_in_flight() > 0;
@@ -99,25 +99,25 @@ void LinkLiveness::moved(Rank rank, Movement movement, bool held_back, TimePoint
   }
 }
 
-void LinkLiveness::slept(Rank rank, TimePoint now) {
+void LinkLiveness::slept(WorkerId rank, TimePoint now) {
   LinkPeer::Life& life = all_.at(rank).life;
   life.heard = life.answered = now;
   if (life.down_since) life.down_since = now;
   acknowledged(rank);
 }
 
-void LinkLiveness::acknowledged(Rank rank) {
+void LinkLiveness::acknowledged(WorkerId rank) {
   LinkPeer::Life& life = all_.at(rank).life;
   life.stalled_since.reset();
   life.untaken_since.reset();
 }
 
-void LinkLiveness::rerouted(Rank rank, TimePoint now) {
+void LinkLiveness::rerouted(WorkerId rank, TimePoint now) {
   all_.at(rank).life.answered = now;
   acknowledged(rank);
 }
 
-LinkSigns LinkLiveness::signs(Rank rank) const {
+LinkSigns LinkLiveness::signs(WorkerId rank) const {
   const LinkPeer& peer = all_.at(rank);
   // On a detour bytes move in lumps, as the tasks on the way have room: a stall there is no reason
   // to take another way.

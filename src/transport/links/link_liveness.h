@@ -16,18 +16,18 @@ class LinkLiveness {
   LinkLiveness(LinkPeers& all, LinkPresence& presence) : all_(all), presence_(presence) {}
 
   /// Loses the peer if it is not alive any more.
-  void check(Rank rank, TimePoint now);
+  void check(WorkerId rank, TimePoint now);
   /// When broken connections to the peer have had their time to come back; kNever: none broke.
-  [[nodiscard]] TimePoint gone_at(Rank rank) const;
+  [[nodiscard]] TimePoint gone_at(WorkerId rank) const;
   /// As LinkEngine::moved. `held_back`: something waits for the budget.
-  void moved(Rank rank, Movement movement, bool held_back, TimePoint now);
+  void moved(WorkerId rank, Movement movement, bool held_back, TimePoint now);
   /// This process has been asleep until now: that time counts against nobody.
-  void slept(Rank rank, TimePoint now);
+  void slept(WorkerId rank, TimePoint now);
   /// The peer has acknowledged frames.
-  void acknowledged(Rank rank);
+  void acknowledged(WorkerId rank);
   /// Other connections have taken the place of those dialled to the peer.
-  void rerouted(Rank rank, TimePoint now);
-  [[nodiscard]] LinkSigns signs(Rank rank) const;
+  void rerouted(WorkerId rank, TimePoint now);
+  [[nodiscard]] LinkSigns signs(WorkerId rank) const;
 
  private:
   LinkPeers& all_;

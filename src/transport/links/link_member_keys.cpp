@@ -20,7 +20,7 @@ LinkMemberKeys::LinkMemberKeys(LinkPeers& all, LinkStrangers& strangers,
   if (may_come()) {
     MemberOptions& options = all_.options;
     for (int member = 0; member < options.members; ++member) {
-      if (Rank(member) != options.self && Rank(member) != *options.keys_from) {
+      if (WorkerId(member) != options.self && WorkerId(member) != *options.keys_from) {
         options.member_keys[static_cast<std::size_t>(member)].clear();
       }
     }
@@ -32,10 +32,10 @@ void LinkMemberKeys::set(const KeyTable& table) {
   if (version_ == table.version) return;
   version_ = table.version;
   use(table.members);
-  for (const Rank rank : all_.living()) say(rank);
+  for (const WorkerId rank : all_.living()) say(rank);
 }
 
-void LinkMemberKeys::take(Rank from, std::span<const std::byte> body) {
+void LinkMemberKeys::take(WorkerId from, std::span<const std::byte> body) {
   const MemberOptions& options = all_.options;
   if (!options.keys_from || from != *options.keys_from || from == options.self) return;
   const auto table = read_key_table(body, options.members);
@@ -54,7 +54,7 @@ void LinkMemberKeys::take(Rank from, std::span<const std::byte> body) {
     }
   }
   // The announcing member's own link stands, and a member without a key would not be asked.
-  for (const Rank rank : {from, options.self}) {
+  for (const WorkerId rank : {from, options.self}) {
     keys[static_cast<std::size_t>(rank.value())] =
         options.member_keys[static_cast<std::size_t>(rank.value())];
   }
@@ -65,12 +65,12 @@ void LinkMemberKeys::use(const std::vector<std::string>& keys) {
   all_.port.keys_changed(keys);  // before anybody is dialled anew
   for (std::size_t member = 0; member < keys.size(); ++member) {
     if (all_.options.member_keys[member] != keys[member]) {
-      change(Rank(static_cast<int>(member)), keys[member]);
+      change(WorkerId(static_cast<int>(member)), keys[member]);
     }
   }
 }
 
-void LinkMemberKeys::change(Rank rank, const std::string& key) {
+void LinkMemberKeys::change(WorkerId rank, const std::string& key) {
   std::string& known = all_.options.member_keys[static_cast<std::size_t>(rank.value())];
   const bool had_one = !std::exchange(known, key).empty();
   if (rank == all_.options.self) return;
@@ -89,7 +89,7 @@ void LinkMemberKeys::change(Rank rank, const std::string& key) {
   }
 }
 
-void LinkMemberKeys::say(Rank rank) {
+void LinkMemberKeys::say(WorkerId rank) {
   if (all_.options.keys_from != all_.options.self || !version_) return;
   const LinkPeer::Accepted& accepted = all_.at(rank).accepted;
   const ConnectionId& id = accepted.ids[accepted.last];
@@ -100,7 +100,7 @@ void LinkMemberKeys::say(Rank rank) {
           {.version = *version_, .members = all_.options.member_keys, .guests = {}})));
 }
 
-void LinkMemberKeys::begin_anew(Rank rank) {
+void LinkMemberKeys::begin_anew(WorkerId rank) {
   if (all_.options.keys_from == rank && version_) version_ = 0;
 }
 

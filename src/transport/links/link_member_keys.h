@@ -30,23 +30,23 @@ class LinkMemberKeys {
   }
   /// The announcing member's key is known from the configuration alone. Where the configuration
   /// gives that member's key and all others, a key that is refused here is no member's.
-  [[nodiscard]] bool final_for(Rank rank) const {
+  [[nodiscard]] bool final_for(WorkerId rank) const {
     return all_.options.keys_from == rank && !all_.options.keys_come;
   }
 
   /// At the announcing member: the table from now on. All living peers are told.
   void set(const KeyTable& table);
   /// A table that a peer has sent.
-  void take(Rank from, std::span<const std::byte> body);
+  void take(WorkerId from, std::span<const std::byte> body);
   /// At the announcing member: tells the peer the table. Each heartbeat repeats the table, since a
   /// connection that breaks loses messages.
-  void say(Rank rank);
+  void say(WorkerId rank);
   /// Another process is this member. An announcing process counts versions from the start.
-  void begin_anew(Rank rank);
+  void begin_anew(WorkerId rank);
 
  private:
   void use(const std::vector<std::string>& keys);
-  void change(Rank rank, const std::string& key);
+  void change(WorkerId rank, const std::string& key);
 
   LinkPeers& all_;
   LinkStrangers& strangers_;

@@ -130,8 +130,8 @@ Expected<Hello, LinkFault> read_hello(std::span<const std::byte> body) {
   Hello hello;
   hello.protocol = in.get<std::uint16_t>();
   hello.members = in.get<std::uint16_t>();
-  hello.from = Rank(in.get<std::uint16_t>());
-  hello.to = Rank(in.get<std::uint16_t>());
+  hello.from = WorkerId(in.get<std::uint16_t>());
+  hello.to = WorkerId(in.get<std::uint16_t>());
   hello.streams = in.get<std::uint8_t>();
   hello.most_streams = in.get<std::uint8_t>();
   const auto name_bytes = std::size_t{in.get<std::uint16_t>()};

@@ -66,8 +66,8 @@ using LinkHeaderBytes = std::array<std::byte, kLinkHeaderBytes>;
 struct Hello {
   std::uint16_t protocol = 0;  // version of the frames it speaks
   int members = 1;
-  Rank from;
-  Rank to;                    // whom it means to reach
+  WorkerId from;
+  WorkerId to;                // whom it means to reach
   int streams = 1;            // of each directed link, from the beginning
   int most_streams = 0;       // it may come to so many; 0: no more than that
   Digest128 run;              // of the run's name and secret, if it has one

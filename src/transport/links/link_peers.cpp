@@ -49,17 +49,17 @@ LinkPeer LinkPeers::unknown() const {
   return peer;
 }
 
-std::vector<Rank> LinkPeers::living() const {
-  std::vector<Rank> result;
+std::vector<WorkerId> LinkPeers::living() const {
+  std::vector<WorkerId> result;
   for (int member = 0; member < options.members; ++member) {
-    if (Rank(member) != options.self && !at(Rank(member)).lost) {
-      result.push_back(Rank(member));
+    if (WorkerId(member) != options.self && !at(WorkerId(member)).lost) {
+      result.push_back(WorkerId(member));
     }
   }
   return result;
 }
 
-std::string LinkPeers::describe(Rank rank) const {
+std::string LinkPeers::describe(WorkerId rank) const {
   const auto place = static_cast<std::size_t>(rank.value());
   std::string name = at(rank).process.name;
   if (name.empty() && place < options.expected_names.size()) {

@@ -102,24 +102,26 @@ struct LinkPeers {
   /// Borrows `port`. `incarnation`: drawn afresh by every process.
   LinkPeers(MemberOptions options, const Digest128& incarnation, LinkPort& port, TimePoint now);
 
-  [[nodiscard]] LinkPeer& at(Rank rank) { return peers.at(static_cast<std::size_t>(rank.value())); }
-  [[nodiscard]] const LinkPeer& at(Rank rank) const {
+  [[nodiscard]] LinkPeer& at(WorkerId rank) {
+    return peers.at(static_cast<std::size_t>(rank.value()));
+  }
+  [[nodiscard]] const LinkPeer& at(WorkerId rank) const {
     return peers.at(static_cast<std::size_t>(rank.value()));
   }
   /// The record of a peer of which nothing is known.
   [[nodiscard]] LinkPeer unknown() const;
   /// All others that are not lost, in rank order.
-  [[nodiscard]] std::vector<Rank> living() const;
-  [[nodiscard]] int streams_dialled(Rank rank) const {
+  [[nodiscard]] std::vector<WorkerId> living() const;
+  [[nodiscard]] int streams_dialled(WorkerId rank) const {
     return static_cast<int>(at(rank).dialled.streams.size());
   }
   /// Whether connections to the peer end in this machine, from where a relay carries them on.
-  [[nodiscard]] bool passed_on(Rank rank) const {
+  [[nodiscard]] bool passed_on(WorkerId rank) const {
     return at(rank).dialled.around || is_relayed(options, rank);
   }
   [[nodiscard]] bool with_keys() const { return !options.member_keys.empty(); }
   /// The peer's number and name, for people.
-  [[nodiscard]] std::string describe(Rank rank) const;
+  [[nodiscard]] std::string describe(WorkerId rank) const;
 
   MemberOptions options;
   Hello hello;  // without `to`

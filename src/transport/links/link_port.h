@@ -28,20 +28,20 @@ class LinkPort {
  public:
   virtual ~LinkPort() = default;
   /// Sends over a dialled connection. RETURNS: false when the connection takes nothing now.
-  virtual bool to_stream(Rank peer, int stream, const LinkHeader& header, FrameBytes body) = 0;
+  virtual bool to_stream(WorkerId peer, int stream, const LinkHeader& header, FrameBytes body) = 0;
   /// Sends over an accepted connection. The message may be dropped.
   virtual void to_connection(const ConnectionId& id, const LinkHeader& header, FrameBytes body) = 0;
   /// Appends to the member's own queue.
-  virtual void deliver(Rank from, FrameBytes frame) = 0;
+  virtual void deliver(WorkerId from, FrameBytes frame) = 0;
   /// News for the member: the peer is gone, or stands as a new process. The two calls alternate.
-  virtual void lost(Rank peer, LossCause cause, const std::string& why) = 0;
-  virtual void back(Rank peer) = 0;
+  virtual void lost(WorkerId peer, LossCause cause, const std::string& why) = 0;
+  virtual void back(WorkerId peer) = 0;
   /// Ends the connections dialled to the peer; `dial_again` begins new ones in their place. Both
   /// may happen later: until then the old connections may bring and take messages.
-  virtual void hang_up(Rank peer) = 0;
-  virtual void dial_again(Rank peer) = 0;
+  virtual void hang_up(WorkerId peer) = 0;
+  virtual void dial_again(WorkerId peer) = 0;
   /// Dials more connections to the peer, until there are `streams`.
-  virtual void dial_more(Rank peer, int streams) = 0;
+  virtual void dial_more(WorkerId peer, int streams) = 0;
   /// Whose keys count from now on, by member.
   virtual void keys_changed(const std::vector<std::string>& /*members*/) {}
   virtual void event(const LinkEvent& event) = 0;

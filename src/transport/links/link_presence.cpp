@@ -8,7 +8,7 @@
 
 namespace isthmus {
 
-void LinkPresence::settle_joined(Rank rank) {
+void LinkPresence::settle_joined(WorkerId rank) {
   const LinkPeer& peer = all_.at(rank);
   const bool accepted = std::ranges::all_of(peer.dialled.streams, &LinkStream::ready);
   const bool greeted = std::ranges::none_of(  // on those that everyone dials from the beginning
@@ -19,7 +19,7 @@ void LinkPresence::settle_joined(Rank rank) {
   }
 }
 
-void LinkPresence::stand(Rank rank) {
+void LinkPresence::stand(WorkerId rank) {
   LinkPeer& peer = all_.at(rank);
   peer.joined = true;
   if (all_.options.readmits) {
@@ -34,7 +34,8 @@ void LinkPresence::stand(Rank rank) {
   sending_.pump(rank);
 }
 
-void LinkPresence::lose(Rank rank, LinkEvent::Kind kind, const std::string& why, LossCause cause) {
+void LinkPresence::lose(WorkerId rank, LinkEvent::Kind kind, const std::string& why,
+                        LossCause cause) {
   LinkPeer& peer = all_.at(rank);
   if (peer.lost) {
     return;
@@ -57,7 +58,7 @@ void LinkPresence::lose(Rank rank, LinkEvent::Kind kind, const std::string& why,
   }
 }
 
-void LinkPresence::settle_leave(Rank rank) {
+void LinkPresence::settle_leave(WorkerId rank) {
   const LinkPeer& peer = all_.at(rank);
   if (peer.lost || !peer.farewell.leaving || peer.in.arrived() < *peer.farewell.leaving) {
     return;
@@ -69,7 +70,7 @@ void LinkPresence::settle_leave(Rank rank) {
   lose(rank, LinkEvent::Kind::kLeft, "has left");
 }
 
-void LinkPresence::begin_anew(Rank rank) {
+void LinkPresence::begin_anew(WorkerId rank) {
   LinkPeer& former = all_.at(rank);
   connections_.forget_all(rank);
   LinkPeer fresh = all_.unknown();
@@ -89,14 +90,14 @@ void LinkPresence::begin_anew(Rank rank) {
   all_.port.dial_again(rank);
 }
 
-std::vector<Rank> LinkPresence::begin_without_absent() {
-  std::vector<Rank> absent;
+std::vector<WorkerId> LinkPresence::begin_without_absent() {
+  std::vector<WorkerId> absent;
   for (int member = 0; member < all_.options.members; ++member) {
-    LinkPeer& peer = all_.at(Rank(member));
-    if (Rank(member) == all_.options.self || peer.joined) {
+    LinkPeer& peer = all_.at(WorkerId(member));
+    if (WorkerId(member) == all_.options.self || peer.joined) {
       continue;
     }
-    absent.push_back(Rank(member));
+    absent.push_back(WorkerId(member));
     if (!std::exchange(peer.away, true)) {
       ++peer.times_away;
       peer.out.clear();
@@ -105,24 +106,24 @@ std::vector<Rank> LinkPresence::begin_without_absent() {
   return absent;
 }
 
-void LinkPresence::cannot_join(Rank rank, RefusedField field, const std::string& why) {
+void LinkPresence::cannot_join(WorkerId rank, RefusedField field, const std::string& why) {
   if (!has_join_error(rank)) {
     join_errors_.push_back({.refused = true, .field = field, .peer = rank, .what = why});
   }
 }
 
-void LinkPresence::may_join_again(Rank rank) {
+void LinkPresence::may_join_again(WorkerId rank) {
   std::erase_if(join_errors_, [&](const JoinError& error) { return error.peer == rank; });
 }
 
-bool LinkPresence::have_joined(std::span<const Rank> these) const {
-  return std::ranges::all_of(these, [&](Rank rank) {
+bool LinkPresence::have_joined(std::span<const WorkerId> these) const {
+  return std::ranges::all_of(these, [&](WorkerId rank) {
     return rank == all_.options.self ||
            (all_.at(rank).joined && !(all_.options.readmits && all_.at(rank).lost));
   });
 }
 
-std::optional<JoinError> LinkPresence::join_error(std::span<const Rank> these) const {
+std::optional<JoinError> LinkPresence::join_error(std::span<const WorkerId> these) const {
   for (const JoinError& error : join_errors_) {
     if (std::ranges::find(these, error.peer) != these.end()) {
       return error;
@@ -131,10 +132,10 @@ std::optional<JoinError> LinkPresence::join_error(std::span<const Rank> these) c
   return std::nullopt;
 }
 
-std::string LinkPresence::describe_missing(std::span<const Rank> these,
+std::string LinkPresence::describe_missing(std::span<const WorkerId> these,
                                            std::span<const std::string> endpoints) const {
   std::string text;
-  for (const Rank rank : all_.living()) {
+  for (const WorkerId rank : all_.living()) {
     const LinkPeer& peer = all_.at(rank);
     if (peer.joined || std::ranges::find(these, rank) == these.end()) {
       continue;
@@ -153,7 +154,7 @@ std::string LinkPresence::describe_missing(std::span<const Rank> these,
 }
 
 bool LinkPresence::all_told() const {
-  return std::ranges::all_of(all_.living(), [&](Rank rank) {
+  return std::ranges::all_of(all_.living(), [&](WorkerId rank) {
     const LinkPeer& peer = all_.at(rank);
     return peer.farewell.told || !peer.joined;
   });

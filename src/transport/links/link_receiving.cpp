@@ -5,7 +5,7 @@
 
 namespace isthmus {
 
-bool LinkReceiving::take_frame(Rank from, std::uint64_t number, FrameBytes frame) {
+bool LinkReceiving::take_frame(WorkerId from, std::uint64_t number, FrameBytes frame) {
   LinkPeer& peer = all_.at(from);
   std::vector<FrameBytes> in_order;
   const auto verdict = peer.in.receive(number, std::move(frame), in_order);
@@ -22,13 +22,13 @@ bool LinkReceiving::take_frame(Rank from, std::uint64_t number, FrameBytes frame
   return true;
 }
 
-void LinkReceiving::hand_out_early(Rank from) {
+void LinkReceiving::hand_out_early(WorkerId from) {
   for (FrameBytes& frame : std::exchange(all_.at(from).early, {})) {
     hand_out(from, std::move(frame));
   }
 }
 
-void LinkReceiving::hand_out(Rank from, FrameBytes frame) {
+void LinkReceiving::hand_out(WorkerId from, FrameBytes frame) {
   const std::size_t bytes = frame->size();
   if (all_.closing) {
     count_taken(from, bytes);
@@ -37,7 +37,7 @@ void LinkReceiving::hand_out(Rank from, FrameBytes frame) {
   }
 }
 
-void LinkReceiving::count_taken(Rank from, std::size_t frame_bytes) {
+void LinkReceiving::count_taken(WorkerId from, std::size_t frame_bytes) {
   LinkPeer& peer = all_.at(from);
   peer.in.taken(frame_bytes);
   if (peer.in.owes_acknowledgement() && !peer.lost) {

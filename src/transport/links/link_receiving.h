@@ -14,14 +14,14 @@ class LinkReceiving {
       : all_(all), connections_(connections) {}
 
   /// Takes frame `number` of the link. RETURNS: false when the frame exceeds the window.
-  [[nodiscard]] bool take_frame(Rank from, std::uint64_t number, FrameBytes frame);
+  [[nodiscard]] bool take_frame(WorkerId from, std::uint64_t number, FrameBytes frame);
   /// Hands out the frames that came before the peer had joined.
-  void hand_out_early(Rank from);
+  void hand_out_early(WorkerId from);
   /// The owner has taken a frame of so many bytes.
-  void count_taken(Rank from, std::size_t frame_bytes);
+  void count_taken(WorkerId from, std::size_t frame_bytes);
 
  private:
-  void hand_out(Rank from, FrameBytes frame);
+  void hand_out(WorkerId from, FrameBytes frame);
 
   LinkPeers& all_;
   LinkConnections& connections_;

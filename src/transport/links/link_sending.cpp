@@ -12,7 +12,7 @@ namespace isthmus {
 LinkSending::LinkSending(LinkPeers& all)
     : all_(all), budget_(all.options.send_bits_per_s ? all.options.send_bits_per_s() : 0) {}
 
-void LinkSending::submit(Rank to, FrameBytes frame, std::uint64_t returns) {
+void LinkSending::submit(WorkerId to, FrameBytes frame, std::uint64_t returns) {
   LinkPeer& peer = all_.at(to);
   if (all_.closing || peer.lost || peer.away || returns != peer.times_away) {
     return;
@@ -21,7 +21,7 @@ void LinkSending::submit(Rank to, FrameBytes frame, std::uint64_t returns) {
   pump(to);
 }
 
-void LinkSending::use_streams(Rank to, int streams) {
+void LinkSending::use_streams(WorkerId to, int streams) {
   LinkPeer& peer = all_.at(to);
   const auto wanted = static_cast<std::size_t>(streams);
   ISTHMUS_CHECK(streams >= 1 && wanted <= peer.accepted.ids.size(), streams,
@@ -37,7 +37,7 @@ void LinkSending::use_streams(Rank to, int streams) {
 }
 
 // Frames go to whichever connection takes one, in turn: a slow connection gets fewer.
-void LinkSending::pump(Rank rank) {
+void LinkSending::pump(WorkerId rank) {
   LinkPeer& peer = all_.at(rank);
   if (all_.options.readmits && !peer.joined) {
     return;  // the member may yet begin without this peer, which then gets none of these frames
@@ -90,15 +90,15 @@ void LinkSending::send_held_back(TimePoint now) {
     return;
   }
   held_back_ = false;
-  std::vector<Rank> peers = all_.living();
+  std::vector<WorkerId> peers = all_.living();
   const auto next = std::upper_bound(peers.begin(), peers.end(), sent_last_);
   std::rotate(peers.begin(), next, peers.end());  // clang 14 does not take std::ranges::rotate
-  for (const Rank peer : peers) {
+  for (const WorkerId peer : peers) {
     pump(peer);
   }
 }
 
-void LinkSending::say_close(Rank rank) {
+void LinkSending::say_close(WorkerId rank) {
   LinkPeer& peer = all_.at(rank);
   if (peer.farewell.told || !peer.out.all_sent()) {
     return;

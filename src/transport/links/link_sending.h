@@ -15,16 +15,16 @@ class LinkSending {
   explicit LinkSending(LinkPeers& all);
 
   /// As LinkEngine::submit.
-  void submit(Rank to, FrameBytes frame, std::uint64_t returns);
+  void submit(WorkerId to, FrameBytes frame, std::uint64_t returns);
   /// As LinkEngine::use_streams.
-  void use_streams(Rank to, int streams);
+  void use_streams(WorkerId to, int streams);
   /// Sends what may go to this peer now.
-  void pump(Rank rank);
+  void pump(WorkerId rank);
   /// Sends what has waited for the budget, if that is open.
   void send_held_back(TimePoint now);
   /// Tells the peer that this member leaves, once all frames are out. Each heartbeat repeats the
   /// message until the peer has confirmed.
-  void say_close(Rank rank);
+  void say_close(WorkerId rank);
   /// The bound on what goes out, which may change from one heartbeat to the next.
   void renew_budget(TimePoint now);
   /// Whether something waits for the budget to open.
@@ -36,7 +36,7 @@ class LinkSending {
   LinkPeers& all_;
   SendBudget budget_;
   bool held_back_ = false;
-  Rank sent_last_;  // the receiver of the last frame
+  WorkerId sent_last_;  // the receiver of the last frame
 };
 
 }  // namespace isthmus

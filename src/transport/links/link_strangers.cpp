@@ -14,7 +14,7 @@ constexpr std::size_t kMostTexts = 64;  // strangers may bring any number of key
 
 void LinkStrangers::sent(const std::string& what) {
   if (std::has_single_bit(++messages_)) {
-    all_.port.event({LinkEvent::Kind::kStranger, Rank{-1}, -1,
+    all_.port.event({LinkEvent::Kind::kStranger, WorkerId{-1}, -1,
                      fmt::format("a stranger sent {} ({} such message{} so far)", what, messages_,
                                  messages_ == 1 ? "" : "s")});
   }
@@ -24,7 +24,7 @@ void LinkStrangers::count(LinkEvent::Kind kind, const std::string& what) {
   const bool room = times_by_text_.size() < kMostTexts || times_by_text_.contains(what);
   const std::uint64_t times = ++times_by_text_[room ? what : std::string()];
   if (std::has_single_bit(times)) {
-    all_.port.event({kind, Rank{-1}, -1,
+    all_.port.event({kind, WorkerId{-1}, -1,
                      fmt::format("{}, {} {}", what, times,
                                  !room        ? "times with others"
                                  : times == 1 ? "time"

@@ -45,7 +45,7 @@ MpiPlace place_in(MPI_Comm group) {
   int size = 0;
   MPI_Comm_rank(group, &rank);
   MPI_Comm_size(group, &size);
-  return {.self = Rank(rank), .members = size};
+  return {.self = WorkerId(rank), .members = size};
 }
 
 // MPI keeps the order of one pair's messages, whatever their tags, for a receiver that takes any.
@@ -88,18 +88,18 @@ class MpiTransport final : public NetworkTransport {
     }
   }
 
-  [[nodiscard]] Rank self() const override { return place_.self; }
+  [[nodiscard]] WorkerId self() const override { return place_.self; }
   [[nodiscard]] int size() const override { return place_.members; }
   [[nodiscard]] const std::string& endpoint() const override { return endpoint_; }
   using NetworkTransport::join;
   void join(std::span<const std::string>, std::span<const std::string>) override {}
   using NetworkTransport::await_members;
-  [[nodiscard]] Expected<std::vector<Rank>, JoinError> await_members(
-      TimePoint, std::span<const Rank>) override {
+  [[nodiscard]] Expected<std::vector<WorkerId>, JoinError> await_members(
+      TimePoint, std::span<const WorkerId>) override {
     return {};
   }
 
-  void send(Rank to, FrameBytes frame) override {
+  void send(WorkerId to, FrameBytes frame) override {
     ISTHMUS_CHECK(to != self(), to.value());
     queue_->update([&] {
       if (!closing_) submitted_.emplace_back(to, std::move(frame));
@@ -133,7 +133,7 @@ class MpiTransport final : public NetworkTransport {
           const std::scoped_lock lock(mpi_mutex());
           if (take_orders() && !end) {
             end = runtime_.clock().now() + linger_;
-            for (int peer = 0; peer < size(); ++peer) post(Rank(peer), kFarewell, nullptr);
+            for (int peer = 0; peer < size(); ++peer) post(WorkerId(peer), kFarewell, nullptr);
           }
           nap = progress() ? kShortestMpiNap : std::min(2 * nap, kLongestMpiNap);
         }
@@ -142,13 +142,13 @@ class MpiTransport final : public NetworkTransport {
       }
       all_gone_ = settled();
     } catch (const std::exception&) {
-      for (int peer = 0; peer < size(); ++peer) lose(Rank(peer));
+      for (int peer = 0; peer < size(); ++peer) lose(WorkerId(peer));
     }
   }
 
   /// RETURNS: true once the member has closed.
   bool take_orders() {
-    std::vector<std::pair<Rank, FrameBytes>> submitted;
+    std::vector<std::pair<WorkerId, FrameBytes>> submitted;
     bool closing = false;
     queue_->update([&] {
       submitted.swap(submitted_);
@@ -160,7 +160,7 @@ class MpiTransport final : public NetworkTransport {
     return closing;
   }
 
-  void post(Rank to, Tag tag, FrameBytes frame) {
+  void post(WorkerId to, Tag tag, FrameBytes frame) {
     if (to == self() || (tag == kFrame && gone_[static_cast<std::size_t>(to.value())])) {
       return;  // a farewell is waited for even by those who have said theirs
     }
@@ -178,7 +178,7 @@ class MpiTransport final : public NetworkTransport {
     for (std::size_t from = 0; from < receiving_.size(); ++from) {
       std::deque<Receiving>& coming = receiving_[from];
       for (; !coming.empty() && done(coming.front().request); coming.pop_front()) {
-        hand_over(Rank(static_cast<int>(from)), coming.front());
+        hand_over(WorkerId(static_cast<int>(from)), coming.front());
         --under_way_;
         any = true;
       }
@@ -221,7 +221,7 @@ class MpiTransport final : public NetworkTransport {
     return flag != 0;
   }
 
-  void hand_over(Rank from, Receiving& received) {
+  void hand_over(WorkerId from, Receiving& received) {
     if (received.tag == kFarewell) {
       lose(from);
     } else {
@@ -238,7 +238,7 @@ class MpiTransport final : public NetworkTransport {
     }
   }
 
-  void lose(Rank peer) {
+  void lose(WorkerId peer) {
     const auto place = static_cast<std::size_t>(peer.value());
     if (peer != self() && !gone_[place]) {
       gone_[place] = true;
@@ -258,8 +258,8 @@ class MpiTransport final : public NetworkTransport {
   const Duration linger_;
   const std::string endpoint_;
   std::unique_ptr<WaitQueue> queue_;
-  std::vector<std::pair<Rank, FrameBytes>> submitted_;  // under queue_'s lock
-  bool closing_ = false;                                // under queue_'s lock
+  std::vector<std::pair<WorkerId, FrameBytes>> submitted_;  // under queue_'s lock
+  bool closing_ = false;                                    // under queue_'s lock
   Mailbox mailbox_;
   MPI_Comm group_ = MPI_COMM_NULL;
   // The task's alone while it runs.
@@ -292,7 +292,7 @@ void split_mpi_job(int site) {
   MpiJob& job = mpi_job();
   ISTHMUS_CHECK(!job.split, site);
   check_mpi(MPI_Comm_split(MPI_COMM_WORLD, site, self, &job.ranks), "no split into sites");
-  const bool first = place_in(job.ranks).self == Rank(0);
+  const bool first = place_in(job.ranks).self == WorkerId(0);
   check_mpi(MPI_Comm_split(MPI_COMM_WORLD, first ? 0 : MPI_UNDEFINED, site, &job.members),
             "no communicator of the sites");
   job.split = true;

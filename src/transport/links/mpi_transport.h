@@ -16,7 +16,7 @@
 namespace isthmus {
 
 struct MpiPlace {
-  Rank self;
+  WorkerId self;
   int members = 1;
 };
 

@@ -130,9 +130,9 @@ void check_options(const MemberOptions& options) {
 }
 
 Expected<void, JoinError> NetworkTransport::await_members(TimePoint deadline) {
-  std::vector<Rank> others;
+  std::vector<WorkerId> others;
   for (int member = 0; member < size(); ++member) {
-    if (Rank(member) != self()) others.push_back(Rank(member));
+    if (WorkerId(member) != self()) others.push_back(WorkerId(member));
   }
   const auto joined = await_members(deadline, others);
   if (!joined) return Unexpected<JoinError>(joined.error());

@@ -44,8 +44,8 @@ struct LinkEvent {
     kStranger,         // someone unknown: bytes that are no message, or a key that is no member's
   };
   Kind kind = Kind::kConnected;
-  Rank peer{-1};    // -1: unknown
-  int stream = -1;  // which of the parallel connections, where it is about one
+  WorkerId peer{-1};  // -1: unknown
+  int stream = -1;    // which of the parallel connections, where it is about one
   std::string text;
 };
 
@@ -57,7 +57,7 @@ struct RunIdentity {
 };
 
 struct MemberOptions {
-  Rank self;
+  WorkerId self;
   int members = 1;
   std::string bind = "tcp://127.0.0.1:*";  // *: any free port
   RunIdentity identity = {};
@@ -69,7 +69,7 @@ struct MemberOptions {
   /// uses fewer again when it does not (stream_policy.h).
   int most_streams = 0;
   /// In place of what the system's TCP counts on the first `streams` connections; for tests.
-  std::function<std::optional<LinkCounters>(Rank peer, int streams)> count_tcp = {};
+  std::function<std::optional<LinkCounters>(WorkerId peer, int streams)> count_tcp = {};
   /// Of each incoming link: frames come and not taken. At least kSmallestWindow.
   std::size_t window_bytes = std::size_t{32} << 20;
   Duration heartbeat = std::chrono::seconds(1);
@@ -88,7 +88,7 @@ struct MemberOptions {
   std::vector<std::string> member_keys = {};
   /// The member that says whose keys count (a hub), at all the same: what it says goes before
   /// `member_keys`, whose keys it can take out but not replace. With keys and `readmits`.
-  std::optional<Rank> keys_from = {};
+  std::optional<WorkerId> keys_from = {};
   /// It may also give keys, at all the same: those are empty in `member_keys`, but for the own one,
   /// and until it has spoken nobody else is dialled or let in.
   bool keys_come = false;
@@ -99,7 +99,7 @@ struct MemberOptions {
   /// Members whose links to here, and from here to them, go by way of a relay: what TCP counts on
   /// their connections is of this machine's part of the way, so nothing is made of it. They are
   /// far.
-  std::vector<Rank> relayed = {};
+  std::vector<WorkerId> relayed = {};
   /// Members with an address are reached by way of a relay too, where the direct way fails
   /// (link_way.h): counts in what this member may take of the machine.
   bool detours = false;
@@ -112,15 +112,15 @@ struct MemberOptions {
   bool readmits = false;
   std::function<void(const LinkEvent&)> on_event = {};  // called by the transport's own task
   /// Likewise, every few seconds, of each peer whose connections' counters are of the way to it.
-  std::function<void(Rank peer, const LinkReading& reading)> on_reading = {};
+  std::function<void(WorkerId peer, const LinkReading& reading)> on_reading = {};
   /// Likewise, of each frame that is put into a connection (`leaves`), or brought by one; of one
   /// that goes again, again. For recordings.
-  std::function<void(bool leaves, Rank peer, int stream, std::span<const std::byte> frame)>
+  std::function<void(bool leaves, WorkerId peer, int stream, std::span<const std::byte> frame)>
       on_carried = {};
 };
 /// What "auto" in a configuration means: the number at first, and the most.
 inline constexpr int kFewestStreams = 4, kMostStreams = 24;
-[[nodiscard]] inline bool is_relayed(const MemberOptions& options, Rank peer) {
+[[nodiscard]] inline bool is_relayed(const MemberOptions& options, WorkerId peer) {
   return std::find(options.relayed.begin(), options.relayed.end(), peer) != options.relayed.end();
 }
 /// The most connections that a link may have.
@@ -139,7 +139,7 @@ inline constexpr std::size_t kSmallestWindow = 8 * (kMaxLinkBody + 256);
 struct JoinError {
   bool refused = false;  // by or of a peer, or it was lost; otherwise time was up
   RefusedField field = RefusedField::kMalformed;  // where a peer refused
-  Rank peer{-1};
+  WorkerId peer{-1};
   std::string what;
 };
 
@@ -170,15 +170,15 @@ class NetworkTransport : public Transport {
   /// RETURNS: who of the others is not here; each is news (kPeerBack) when it comes, and until then
   /// nothing is sent to it. Or who of `these` refused, is lost or is missing, and why; a wait that
   /// failed for want of time may be tried again.
-  [[nodiscard]] virtual Expected<std::vector<Rank>, JoinError> await_members(
-      TimePoint deadline, std::span<const Rank> these) = 0;
+  [[nodiscard]] virtual Expected<std::vector<WorkerId>, JoinError> await_members(
+      TimePoint deadline, std::span<const WorkerId> these) = 0;
   /// At the member that says whose keys count: the table from now on, the first before `join`. All
   /// are told; connections of keys that are no longer in it end. Any task.
   // NOLINTNEXTLINE(performance-unnecessary-value-param): whoever keeps it takes it over
   virtual void set_keys(KeyTable /*table*/) {}
   /// With keys: who may be here, this member included. RETURNS: nothing while that is still to be
   /// said (`keys_come`).
-  [[nodiscard]] virtual std::optional<std::vector<Rank>> members_with_keys() {
+  [[nodiscard]] virtual std::optional<std::vector<WorkerId>> members_with_keys() {
     return std::nullopt;
   }
   /// Waits for all.

@@ -26,8 +26,8 @@ std::uint64_t ToldKeys::version() const {
   return now;
 }
 
-std::vector<Rank> with_keys(const std::vector<std::string>& keys) {
-  std::vector<Rank> these;
+std::vector<WorkerId> with_keys(const std::vector<std::string>& keys) {
+  std::vector<WorkerId> these;
   for (std::size_t member = 0; member < keys.size(); ++member) {
     if (!keys[member].empty()) these.emplace_back(static_cast<int>(member));
   }
@@ -39,7 +39,7 @@ std::shared_ptr<const ToldKeys> told_keys_of(const NetworkTransport& transport) 
   return hears == nullptr ? nullptr : hears->told_keys();
 }
 
-std::string key_now(const ToldKeys* told, const MemberOptions& options, Rank member) {
+std::string key_now(const ToldKeys* told, const MemberOptions& options, WorkerId member) {
   const auto place = static_cast<std::size_t>(member.value());
   if (told != nullptr) {
     if (const ToldKeys::Told now = told->told(); now.version > 0) return now.members.at(place);

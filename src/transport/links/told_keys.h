@@ -33,7 +33,7 @@ class ToldKeys {
 };
 
 /// Members that have a key in `keys`, by member.
-[[nodiscard]] std::vector<Rank> with_keys(const std::vector<std::string>& keys);
+[[nodiscard]] std::vector<WorkerId> with_keys(const std::vector<std::string>& keys);
 
 /// A transport that is told keys.
 class HearsKeys {
@@ -46,6 +46,7 @@ class HearsKeys {
 
 /// The key by which a relay and who calls it know a member now: as told, or else by the options;
 /// empty: it is to be told yet. `told` may be null.
-[[nodiscard]] std::string key_now(const ToldKeys* told, const MemberOptions& options, Rank member);
+[[nodiscard]] std::string key_now(const ToldKeys* told, const MemberOptions& options,
+                                  WorkerId member);
 
 }  // namespace isthmus

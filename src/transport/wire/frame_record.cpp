@@ -54,7 +54,7 @@ bool read_record(std::span<const std::byte> bytes, std::size_t members, FrameRec
   record.kind = static_cast<FrameKind>(kind);
   record.event = static_cast<FrameEvent>(event);
   record.stream = stream == kNoStream ? -1 : stream;
-  record.peer = Rank(static_cast<int>(peer));
+  record.peer = WorkerId(static_cast<int>(peer));
   return true;
 }
 
@@ -157,7 +157,7 @@ Expected<Recording, std::string> read_recording(std::span<const std::byte> bytes
       started > 0x7fffffffffffffffu) {
     return no("has a damaged head: who recorded it cannot be told");
   }
-  recording.head.self = Rank(static_cast<int>(self));
+  recording.head.self = WorkerId(static_cast<int>(self));
   recording.head.started_ms = static_cast<std::int64_t>(started);
   at += kChecksum;
   recording.records.reserve((bytes.size() - at) / kFrameRecordBytes);

@@ -29,7 +29,7 @@ struct FrameRecord {
   std::int64_t time_ns = 0;  // since the recording began, by the member's own clock
   FrameEvent event = FrameEvent::kQueued;
   int stream = -1;  // which connection of the link; -1: of kQueued and kTaken, or none
-  Rank peer;
+  WorkerId peer;
   FrameKind kind = FrameKind::kNote;
   std::uint32_t epoch = 0;
   SyncId id;                // of frames about a round
@@ -41,7 +41,7 @@ struct FrameRecord {
 
 /// Of one member's process.
 struct RecordingHead {
-  Rank self;
+  WorkerId self;
   std::int64_t started_ms = 0;     // since 1970, by the member's own clock
   std::vector<std::string> names;  // of all members, a hub last; at most 255 bytes each
   bool operator==(const RecordingHead&) const = default;

@@ -14,14 +14,14 @@ using Mailboxes = std::vector<std::unique_ptr<Mailbox>>;
 
 class InProcessTransport final : public Transport {
  public:
-  InProcessTransport(Rank self, std::shared_ptr<const Mailboxes> boxes)
+  InProcessTransport(WorkerId self, std::shared_ptr<const Mailboxes> boxes)
       : self_(self), boxes_(std::move(boxes)) {}
   ~InProcessTransport() override { close_boxes(); }
 
-  [[nodiscard]] Rank self() const override { return self_; }
+  [[nodiscard]] WorkerId self() const override { return self_; }
   [[nodiscard]] int size() const override { return static_cast<int>(boxes_->size()); }
 
-  void send(Rank to, FrameBytes frame) override {
+  void send(WorkerId to, FrameBytes frame) override {
     ISTHMUS_CHECK(to != self_, to.value());
     box(to).deliver(self_, std::move(frame));
   }
@@ -31,17 +31,17 @@ class InProcessTransport final : public Transport {
   void close() override { close_boxes(); }
 
  private:
-  [[nodiscard]] Mailbox& box(Rank rank) const {
+  [[nodiscard]] Mailbox& box(WorkerId rank) const {
     return *boxes_->at(static_cast<std::size_t>(rank.value()));
   }
   void close_boxes() {
     box(self_).close();
     for (int peer = 0; peer < size(); ++peer) {
-      if (Rank(peer) != self_) box(Rank(peer)).mark_lost(self_);
+      if (WorkerId(peer) != self_) box(WorkerId(peer)).mark_lost(self_);
     }
   }
 
-  Rank self_;
+  WorkerId self_;
   std::shared_ptr<const Mailboxes> boxes_;  // co-owned by the endpoints, which send to one another
 };
 
@@ -56,7 +56,7 @@ std::vector<std::unique_ptr<Transport>> make_in_process_transports(Runtime& runt
   std::vector<std::unique_ptr<Transport>> endpoints;
   endpoints.reserve(static_cast<std::size_t>(members));
   for (int rank = 0; rank < members; ++rank) {
-    endpoints.push_back(std::make_unique<InProcessTransport>(Rank(rank), boxes));
+    endpoints.push_back(std::make_unique<InProcessTransport>(WorkerId(rank), boxes));
   }
   return endpoints;
 }

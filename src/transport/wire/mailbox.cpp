@@ -15,7 +15,7 @@ Mailbox::Mailbox(Runtime& runtime, int peers)
       lost_(static_cast<std::size_t>(peers), false),
       returns_(static_cast<std::size_t>(peers), 0) {}
 
-void Mailbox::deliver(Rank from, FrameBytes frame) {
+void Mailbox::deliver(WorkerId from, FrameBytes frame) {
   ISTHMUS_CHECK(frame != nullptr);
   queue_->update([&] {
     const auto index = static_cast<std::size_t>(from.value());
@@ -24,7 +24,7 @@ void Mailbox::deliver(Rank from, FrameBytes frame) {
   });
 }
 
-void Mailbox::mark_lost(Rank peer) {
+void Mailbox::mark_lost(WorkerId peer) {
   queue_->update([&] {
     const auto index = static_cast<std::size_t>(peer.value());
     if (closed_ || lost_.at(index)) return;
@@ -33,7 +33,7 @@ void Mailbox::mark_lost(Rank peer) {
   });
 }
 
-void Mailbox::mark_back(Rank peer) {
+void Mailbox::mark_back(WorkerId peer) {
   queue_->update([&] {
     const auto index = static_cast<std::size_t>(peer.value());
     if (closed_) return;
@@ -43,7 +43,7 @@ void Mailbox::mark_back(Rank peer) {
   });
 }
 
-void Mailbox::expect(Rank peer) {
+void Mailbox::expect(WorkerId peer) {
   queue_->update([&] { lost_.at(static_cast<std::size_t>(peer.value())) = true; });
 }
 
@@ -69,14 +69,14 @@ Expected<ReceivedFrame, TransportError> Mailbox::receive(TimePoint deadline) {
   };
   if (!queue_->wait(ready, deadline)) {
     return Unexpected<TransportError>(
-        {TransportError::Kind::kDeadlineExceeded, Rank{-1}, "no frame before the deadline"});
+        {TransportError::Kind::kDeadlineExceeded, WorkerId{-1}, "no frame before the deadline"});
   }
   if (closed) {
     return Unexpected<TransportError>(
-        {TransportError::Kind::kClosed, Rank{-1}, "this endpoint has been closed"});
+        {TransportError::Kind::kClosed, WorkerId{-1}, "this endpoint has been closed"});
   }
   if (taken->frame.bytes == nullptr) {
-    const Rank peer = taken->frame.from;
+    const WorkerId peer = taken->frame.from;
     if (taken->back) {
       return Unexpected<TransportError>(
           {TransportError::Kind::kPeerBack, peer,

@@ -20,13 +20,13 @@ class Mailbox {
   Mailbox(Runtime& runtime, int peers);
 
   /// Appends a frame. Dropped when the box is closed or `from` has been marked lost.
-  void deliver(Rank from, FrameBytes frame);
+  void deliver(WorkerId from, FrameBytes frame);
   /// Tells the owner, once and after the frames delivered before, that `peer` is gone.
-  void mark_lost(Rank peer);
+  void mark_lost(WorkerId peer);
   /// ... that `peer` stands again: what is delivered from now on comes after this news.
-  void mark_back(Rank peer);
+  void mark_back(WorkerId peer);
   /// `peer` is not there yet: nothing of it counts before `mark_back`. No news for the owner.
-  void expect(Rank peer);
+  void expect(WorkerId peer);
   /// From now on `receive` returns kClosed.
   void close();
   /// As Transport::receive.

@@ -71,7 +71,7 @@ void FrameRecorder::begin_file() {
   written_ = head.size();
 }
 
-void FrameRecorder::record(FrameEvent event, Rank peer, int stream,
+void FrameRecorder::record(FrameEvent event, WorkerId peer, int stream,
                            std::span<const std::byte> frame) {
   FrameRecord record{.event = event, .stream = stream, .peer = peer};
   if (!describe_frame(frame, record)) return;

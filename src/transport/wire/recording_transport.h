@@ -47,7 +47,7 @@ class FrameRecorder {
   FrameRecorder& operator=(const FrameRecorder&) = delete;
 
   /// Any task; never waits for the disk. What is no frame of this version is passed over.
-  void record(FrameEvent event, Rank peer, int stream, std::span<const std::byte> frame);
+  void record(FrameEvent event, WorkerId peer, int stream, std::span<const std::byte> frame);
 
  private:
   void begin_file();
@@ -80,9 +80,9 @@ class RecordingTransport final : public Transport {
   RecordingTransport(Transport& below, FrameRecorder& recorder)
       : below_(below), recorder_(recorder) {}
 
-  [[nodiscard]] Rank self() const override { return below_.self(); }
+  [[nodiscard]] WorkerId self() const override { return below_.self(); }
   [[nodiscard]] int size() const override { return below_.size(); }
-  void send(Rank to, FrameBytes frame) override {
+  void send(WorkerId to, FrameBytes frame) override {
     recorder_.record(FrameEvent::kQueued, to, -1, *frame);
     below_.send(to, std::move(frame));
   }

@@ -22,7 +22,7 @@ namespace isthmus {
 inline constexpr std::size_t kMaxFramePayload = std::size_t{1} << 20;
 
 struct ReceivedFrame {
-  Rank from;
+  WorkerId from;
   FrameBytes bytes;
   std::uint64_t returns = 0;  // how often there had been kPeerBack of `from` before it
 };
@@ -38,7 +38,7 @@ struct TransportError {
     kPeerBack,
   };
   Kind kind = Kind::kDeadlineExceeded;
-  Rank peer;  // for kPeerLost and kPeerBack
+  WorkerId peer;  // for kPeerLost and kPeerBack
   std::string what;
   LossCause cause = LossCause::kGone;
 };
@@ -46,10 +46,10 @@ struct TransportError {
 class Transport {
  public:
   virtual ~Transport() = default;
-  [[nodiscard]] virtual Rank self() const = 0;
+  [[nodiscard]] virtual WorkerId self() const = 0;
   [[nodiscard]] virtual int size() const = 0;
   /// Queues one frame for `to` (not self) and returns at once. Frames to a lost peer are dropped.
-  virtual void send(Rank to, FrameBytes frame) = 0;
+  virtual void send(WorkerId to, FrameBytes frame) = 0;
   /// Blocks for the next frame from anyone, until `deadline`.
   /// RETURNS: kDeadlineExceeded; kClosed after `close`; kPeerLost once per lost peer, and between
   /// two of the same peer kPeerBack.

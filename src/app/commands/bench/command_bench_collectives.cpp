@@ -222,7 +222,7 @@ void bench_processes(const BenchCollectivesArguments& arguments,
     return;
   }
   const SystemRuntime runtime;
-  const bool tells = place.self == Rank(0);
+  const bool tells = place.self == WorkerId(0);
   const std::vector<NamedCommunicator> all = communicators_of(
       arguments.backend, tells, process_deadline(options, process_backends().size()));
   std::vector<CollectiveTiming> timings;

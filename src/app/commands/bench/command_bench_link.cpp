@@ -156,7 +156,7 @@ std::string endpoint_of(const std::string& host, int port) {
 MemberOptions one_of_two(const BenchLinkArguments& arguments, int self, const std::string& name,
                          const std::string& token) {
   MemberOptions options;
-  options.self = Rank(self);
+  options.self = WorkerId(self);
   options.members = 2;
   options.name = name;
   options.identity = link_identity(kPurpose, token);
@@ -303,7 +303,7 @@ int command_bench_link(const BenchLinkArguments& arguments, Session& session) {
   options.say = [&progress](const std::string& words) { progress.now(words); };
   options.check = stop_at_signal;
   options.on_result = [&](const PairMeasurement& pair, std::size_t done, std::size_t all) {
-    const auto name = [&](Rank member) {
+    const auto name = [&](WorkerId member) {
       return party.names[static_cast<std::size_t>(member.value())];
     };
     progress.say(fmt::format("[{}/{}] {} -> {} {}, {} -> {} {}, round trip {}", done, all,

@@ -16,7 +16,7 @@ namespace {
 
 double seconds_of(const FrameRecord& record) { return static_cast<double>(record.time_ns) * 1e-9; }
 
-std::size_t place(Rank rank) { return static_cast<std::size_t>(rank.value()); }
+std::size_t place(WorkerId rank) { return static_cast<std::size_t>(rank.value()); }
 
 /// What tells frames to or from one peer apart; a repetition has the same.
 using FrameKey = std::tuple<std::size_t, FrameKind, SyncId, std::uint32_t, std::uint32_t>;

@@ -14,7 +14,8 @@
 namespace isthmus::app {
 namespace {
 
-Rank place_of(const Config& config, const std::filesystem::path& file, const std::string& site) {
+WorkerId place_of(const Config& config, const std::filesystem::path& file,
+                  const std::string& site) {
   std::vector<std::string> names;
   for (const SiteConfig& each : config.sites) names.push_back(each.name);
   if (!config.origins.contains("site[0].name")) {
@@ -29,7 +30,7 @@ Rank place_of(const Config& config, const std::filesystem::path& file, const std
     throw ConfigError(fmt::format("{} has one site, and so no link", file.string()));
   }
   check_addresses(config);
-  return Rank(static_cast<int>(found - names.begin()));
+  return WorkerId(static_cast<int>(found - names.begin()));
 }
 
 /// A hub's relay serves the members of its run alone.

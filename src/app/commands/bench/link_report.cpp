@@ -20,7 +20,7 @@ constexpr double kDigits = 4;  // that a rate is known to, at best
 
 double ms(Duration duration) { return std::chrono::duration<double, std::milli>(duration).count(); }
 
-const std::string& name_of(const Survey& survey, Rank member) {
+const std::string& name_of(const Survey& survey, WorkerId member) {
   return survey.names.at(static_cast<std::size_t>(member.value()));
 }
 

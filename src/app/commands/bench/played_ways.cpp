@@ -87,7 +87,7 @@ Question question_of(const Config& config, std::int64_t values) {
   round.round_behind = false;
   round.commit_every = 0;
   round.chunk_bytes = chunk_bytes(config);
-  round.step_time = [](Rank, StepIndex) { return Duration(0); };
+  round.step_time = [](WorkerId, StepIndex) { return Duration(0); };
   round.links = link_matrix(config.links, question.sites);
   round.link = {.model = config.sim.link_model == "ideal" ? LinkModel::kPlain : LinkModel::kTcp,
                 .byte_scale = surrogate_byte_scale(config, layout) *

@@ -63,11 +63,11 @@ void JoiningExchange::become_member(StepIndex last) {
   });
 }
 
-void JoiningExchange::fail(Rank who, const std::string& why) {
+void JoiningExchange::fail(WorkerId who, const std::string& why) {
   queue_->update([&] { set_failure(who, why); });
 }
 
-void JoiningExchange::set_failure(Rank who, std::string why) {
+void JoiningExchange::set_failure(WorkerId who, std::string why) {
   if (!failure_) {
     failure_ = ExchangeError{ExchangeError::Kind::kPeerLost, who, std::move(why)};
   }

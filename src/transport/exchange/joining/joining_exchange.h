@@ -43,7 +43,7 @@ class ForwardingExchange final : public Exchange {
   /// of rounds without values, which only commit others; an empty one ends that.
   void forward_to(Sink sink) { sink_ = std::move(sink); }
 
-  [[nodiscard]] Rank self() const override { return real_.self(); }
+  [[nodiscard]] WorkerId self() const override { return real_.self(); }
   [[nodiscard]] int members() const override { return real_.members(); }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override { return real_.key(id); }
   Ticket begin(Contribution contribution) override;
@@ -81,7 +81,7 @@ class JoiningExchange final : public Exchange {
   void become_member(StepIndex last);
   /// The joining is over: whoever waits for the donor is told why, as for a lost peer `who`. The
   /// first word stands; rounds of the real exchange go on.
-  void fail(Rank who, const std::string& why);
+  void fail(WorkerId who, const std::string& why);
 
   /// Blocks until step t may be taken: the donor has ended it, or K is known. RETURNS:
   /// DeadlineExceeded after `patience`, PeerLost when the joining has failed.
@@ -91,7 +91,7 @@ class JoiningExchange final : public Exchange {
   /// K, once it is known.
   [[nodiscard]] std::optional<StepIndex> member_after() const;
 
-  [[nodiscard]] Rank self() const override { return real_.self(); }
+  [[nodiscard]] WorkerId self() const override { return real_.self(); }
   [[nodiscard]] int members() const override { return real_.members(); }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override { return real_.key(id); }
   /// Of a round sent by K, or while K is not known: gives nothing to anybody.
@@ -112,7 +112,7 @@ class JoiningExchange final : public Exchange {
   };
   // These two with the lock held.
   [[nodiscard]] bool replays(const SyncId& id) const { return !last_ || id.sent <= *last_; }
-  void set_failure(Rank who, std::string why);
+  void set_failure(WorkerId who, std::string why);
   /// Blocks until `ready()` or a failure. RETURNS: what hinders, as await_step; `what` is awaited.
   [[nodiscard]] Expected<void, ExchangeError> await(const std::function<bool()>& ready,
                                                     Duration patience, const std::string& what);

@@ -18,7 +18,7 @@ constexpr double kWorthTwice = 1.5;  // so much slower is who has its piece fetc
 
 }  // namespace
 
-PieceFetch::PieceFetch(PieceTable table, Rank donor, Options options)
+PieceFetch::PieceFetch(PieceTable table, WorkerId donor, Options options)
     : table_(std::move(table)),
       donor_(donor),
       options_(options),
@@ -29,7 +29,7 @@ PieceFetch::PieceFetch(PieceTable table, Rank donor, Options options)
   add(donor, std::vector<bool>(table_.size(), true));
 }
 
-void PieceFetch::add(Rank source, std::vector<bool> holds) {
+void PieceFetch::add(WorkerId source, std::vector<bool> holds) {
   ISTHMUS_CHECK(holds.size() == table_.size(), holds.size(), table_.size());
   if (sources_.contains(source)) return;
   for (std::size_t k = 0; k < holds.size(); ++k) holders_[k] += holds[k] ? 1 : 0;
@@ -54,12 +54,12 @@ void PieceFetch::give_up(From& source, const std::string& why) {
   if (source.told.rank == donor_ && !failure_ && !complete()) failure_ = why;
 }
 
-void PieceFetch::lose(Rank source) {
+void PieceFetch::lose(WorkerId source) {
   const auto found = sources_.find(source);
   if (found != sources_.end()) give_up(found->second, "the site whose state it is has gone");
 }
 
-void PieceFetch::take(Rank from, std::uint64_t offset, std::span<const std::byte> bytes,
+void PieceFetch::take(WorkerId from, std::uint64_t offset, std::span<const std::byte> bytes,
                       TimePoint now) {
   const auto found = sources_.find(from);
   if (found == sources_.end() || found->second.told.gone) return;

@@ -45,26 +45,26 @@ class PieceFetch {
   };
   /// What a source is asked for.
   struct Ask {
-    Rank from;
+    WorkerId from;
     std::uint64_t offset = 0;  // in the state
     std::uint32_t bytes = 0;   // of one piece
   };
   /// What has become of a source.
   struct Source {
-    Rank rank;
+    WorkerId rank;
     std::uint64_t given = 0;  // bytes of pieces that were right
     int bad = 0;              // pieces
     bool gone = false;        // or asked no more
   };
 
-  PieceFetch(PieceTable table, Rank donor, Options options);
-  PieceFetch(PieceTable table, Rank donor) : PieceFetch(std::move(table), donor, Options()) {}
+  PieceFetch(PieceTable table, WorkerId donor, Options options);
+  PieceFetch(PieceTable table, WorkerId donor) : PieceFetch(std::move(table), donor, Options()) {}
 
   /// `source` has these pieces. The first word of each stands. REQUIRES: one entry a piece.
-  void add(Rank source, std::vector<bool> holds);
-  void lose(Rank source);
+  void add(WorkerId source, std::vector<bool> holds);
+  void lose(WorkerId source);
   /// Bytes that `from` says to be at `offset`. What was not asked of it is left aside.
-  void take(Rank from, std::uint64_t offset, std::span<const std::byte> bytes, TimePoint now);
+  void take(WorkerId from, std::uint64_t offset, std::span<const std::byte> bytes, TimePoint now);
   /// Bytes of a piece that need not be asked for. RETURNS: whether they are right.
   bool put(std::size_t piece, std::span<const std::byte> bytes);
   /// What to ask for now; also looks after silent sources, so call it now and then.
@@ -126,9 +126,9 @@ class PieceFetch {
   void give_up(From& source, const std::string& why);
 
   const PieceTable table_;
-  const Rank donor_;
+  const WorkerId donor_;
   const Options options_;
-  std::map<Rank, From> sources_;
+  std::map<WorkerId, From> sources_;
   std::vector<bool> here_;    // by piece
   std::vector<int> holders_;  // the same
   std::vector<std::size_t> given_;

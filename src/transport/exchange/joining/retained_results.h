@@ -94,7 +94,7 @@ class RetainingExchange final : public Exchange {
   /// two steps.
   void set_replaying(bool replaying);
 
-  [[nodiscard]] Rank self() const override { return real_.self(); }
+  [[nodiscard]] WorkerId self() const override { return real_.self(); }
   [[nodiscard]] int members() const override { return real_.members(); }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override { return real_.key(id); }
   Ticket begin(Contribution contribution) override;

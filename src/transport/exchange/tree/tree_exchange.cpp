@@ -29,7 +29,7 @@ struct TreeExchange::Round {
   std::size_t parts_missing = 0;
   Reduced result;
   ByteCounts sent_before;
-  std::map<Rank, Digest128> dones;  // at member 0
+  std::map<WorkerId, Digest128> dones;  // at member 0
   bool committed = false;
   std::optional<ExchangeError> error;
 
@@ -51,7 +51,7 @@ EncodeKey TreeExchange::key(const SyncId& id) const {
   return encode_key(id, static_cast<std::uint32_t>(self().value()));
 }
 
-void TreeExchange::send(Rank to, FrameBytes frame) {
+void TreeExchange::send(WorkerId to, FrameBytes frame) {
   sent_.wire += frame->size();
   const FrameOrder order = *order_of(frame);
   if (is_values(order.kind)) sent_.payload += payload_of(frame).size();
@@ -83,7 +83,7 @@ Ticket TreeExchange::begin(Contribution contribution) {
     if (sum.missing == 0) pass_on(k);
   }
   if (parts.empty()) finish_part();
-  for (const Rank peer : std::exchange(lost_, {})) take_loss(peer);
+  for (const WorkerId peer : std::exchange(lost_, {})) take_loss(peer);
   for (const ReceivedFrame& frame : std::exchange(early_, {})) take(frame);
   return {round.id};
 }
@@ -141,7 +141,7 @@ void TreeExchange::take(const ReceivedFrame& received) {
   switch (header.kind) {
     case FrameKind::kDone: {
       Digest128 digest;
-      if (frame->payload.size() != digest.bytes.size() || self() != Rank(0)) break;
+      if (frame->payload.size() != digest.bytes.size() || self() != WorkerId(0)) break;
       std::ranges::copy(frame->payload, std::as_writable_bytes(std::span(digest.bytes)).begin());
       return take_done(received.from, digest);
     }
@@ -181,14 +181,14 @@ void TreeExchange::pass_on(std::size_t part) {
   const SumTree& tree = round.plan.tree(part);
   const Part& cut = round.plan.cut.parts[part];
   Round::Sum& sum = round.sums[part];
-  const Rank above(tree.up[static_cast<std::size_t>(self().value())]);
+  const WorkerId above(tree.up[static_cast<std::size_t>(self().value())]);
   if (sum.of_child.empty() && !tree.root(self().value())) {
     return send(above, frame_of(FrameKind::kContribution, part, round.own_bytes(cut)));
   }
   std::vector<float> values(cut.values);
   for (std::size_t i = 0; i < sum.of_child.size(); ++i) {
     if (!decode_add(*round.codec, payload_of(sum.of_child[i]), values)) {
-      return fail(ExchangeError::Kind::kCorrupt, Rank(tree.children(self().value())[i]),
+      return fail(ExchangeError::Kind::kCorrupt, WorkerId(tree.children(self().value())[i]),
                   "a sum that does not decode");
     }
   }
@@ -218,7 +218,7 @@ void TreeExchange::take_mean(std::size_t part, const ReceivedFrame& received) {
               round.mean_of(round.plan.cut.parts[part]))) {
     return fail(ExchangeError::Kind::kCorrupt, received.from, "a mean that does not decode");
   }
-  for (const int to : tree.followers(self().value())) send(Rank(to), received.bytes);
+  for (const int to : tree.followers(self().value())) send(WorkerId(to), received.bytes);
   round.has_mean[part] = true;
   --round.parts_missing;
   finish_part();
@@ -228,28 +228,28 @@ void TreeExchange::finish_part() {
   Round& round = *round_;
   if (round.parts_missing > 0 || !round.commits) return;
   const Digest128 digest = xxh3_128(std::as_bytes(std::span(round.result.values)));
-  if (self() == Rank(0)) return take_done(self(), digest);
-  send(Rank(0), frame_of(FrameKind::kDone, 0, std::as_bytes(std::span(digest.bytes))));
+  if (self() == WorkerId(0)) return take_done(self(), digest);
+  send(WorkerId(0), frame_of(FrameKind::kDone, 0, std::as_bytes(std::span(digest.bytes))));
 }
 
-void TreeExchange::take_done(Rank from, const Digest128& digest) {
+void TreeExchange::take_done(WorkerId from, const Digest128& digest) {
   Round& round = *round_;
   round.dones[from] = digest;
   if (static_cast<int>(round.dones.size()) < members()) return;
   const bool agreed = std::ranges::all_of(
       round.dones, [&](const auto& done) { return done.second == round.dones.begin()->second; });
   for (int to = 1; to < members(); ++to) {
-    send(Rank(to), frame_of(agreed ? FrameKind::kCommit : FrameKind::kAbort, 0, {}));
+    send(WorkerId(to), frame_of(agreed ? FrameKind::kCommit : FrameKind::kAbort, 0, {}));
   }
   round.committed = agreed;
   if (!agreed) fail(ExchangeError::Kind::kDiverged, self(), "results differ");
 }
 
 // Who is through with a round may leave at once, so not every loss is one for this round.
-void TreeExchange::take_loss(Rank peer) {
+void TreeExchange::take_loss(WorkerId peer) {
   const Round& round = *round_;
   const bool needed = round.parts_missing > 0 ||
-                      (self() == Rank(0) ? !round.dones.contains(peer) : peer == Rank(0));
+                      (self() == WorkerId(0) ? !round.dones.contains(peer) : peer == WorkerId(0));
   if (needed && !round.complete()) {
     fail(ExchangeError::Kind::kPeerLost, peer, fmt::format("member {} is lost", peer.value()));
   } else {
@@ -270,7 +270,7 @@ FrameBytes TreeExchange::frame_of(FrameKind kind, std::size_t part,
                     payload);
 }
 
-void TreeExchange::fail(ExchangeError::Kind kind, Rank peer, std::string what) {
+void TreeExchange::fail(ExchangeError::Kind kind, WorkerId peer, std::string what) {
   if (!round_->error) round_->error = ExchangeError{kind, peer, std::move(what)};
 }
 

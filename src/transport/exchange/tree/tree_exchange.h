@@ -27,7 +27,7 @@ class TreeExchange final : public Exchange {
   TreeExchange(Transport& transport, const Runtime& runtime, TreeShape shape);
   ~TreeExchange() override;
 
-  [[nodiscard]] Rank self() const override { return transport_.self(); }
+  [[nodiscard]] WorkerId self() const override { return transport_.self(); }
   [[nodiscard]] int members() const override { return transport_.size(); }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override;
   /// REQUIRES besides: no round is open; a weight of 1; a codec that is not sparse; no owner
@@ -43,20 +43,20 @@ class TreeExchange final : public Exchange {
  private:
   struct Round;
 
-  void send(Rank to, FrameBytes frame);
+  void send(WorkerId to, FrameBytes frame);
   /// Takes in frames until the round is complete or `deadline`.
   void take_frames(TimePoint deadline);
   void take(const ReceivedFrame& received);
   void take_sum(std::size_t part, const ReceivedFrame& received);
   void take_mean(std::size_t part, const ReceivedFrame& received);
-  void take_done(Rank from, const Digest128& digest);
-  void take_loss(Rank peer);
+  void take_done(WorkerId from, const Digest128& digest);
+  void take_loss(WorkerId peer);
   /// All sums that `part` waits for are here.
   void pass_on(std::size_t part);
   void finish_part();
   [[nodiscard]] FrameBytes frame_of(FrameKind kind, std::size_t part,
                                     std::span<const std::byte> payload) const;
-  void fail(ExchangeError::Kind kind, Rank peer, std::string what);
+  void fail(ExchangeError::Kind kind, WorkerId peer, std::string what);
 
   Transport& transport_;
   const Clock& clock_;
@@ -65,7 +65,7 @@ class TreeExchange final : public Exchange {
   /// Of the next round, from members who are through with this one. Nobody gets further: a result
   /// needs everyone's contribution.
   std::vector<ReceivedFrame> early_;
-  std::vector<Rank> lost_;
+  std::vector<WorkerId> lost_;
   ByteCounts sent_;
 };
 

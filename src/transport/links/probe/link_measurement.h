@@ -103,8 +103,8 @@ struct DirectionMeasurement {
 
 /// The link between members a < b.
 struct PairMeasurement {
-  Rank a;
-  Rank b;
+  WorkerId a;
+  WorkerId b;
   EchoSummary echo;
   DirectionMeasurement up;    // a to b
   DirectionMeasurement down;  // b to a

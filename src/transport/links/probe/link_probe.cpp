@@ -92,12 +92,12 @@ LinkProbe::LinkProbe(ProbeMailbox& mailbox, LinkGauge* gauge, const ProbePlan& p
       say_(std::move(say)),
       end_(mailbox.now() + longest_pair(plan)) {}
 
-void LinkProbe::refuse(Rank peer, const std::string& what) const {
+void LinkProbe::refuse(WorkerId peer, const std::string& what) const {
   throw PeerError(
       fmt::format("site {} sends {} while the link to it is measured", mailbox_.name(peer), what));
 }
 
-ProbeMailbox::Received LinkProbe::next(Rank peer) {
+ProbeMailbox::Received LinkProbe::next(WorkerId peer) {
   const TimePoint now = mailbox_.now();
   auto received = mailbox_.receive(peer, std::min(end_, now + kSilence));
   if (!received) {
@@ -110,7 +110,7 @@ ProbeMailbox::Received LinkProbe::next(Rank peer) {
   return std::move(*received);
 }
 
-EchoSummary LinkProbe::echo(Rank peer) {
+EchoSummary LinkProbe::echo(WorkerId peer) {
   const TimePoint end = mailbox_.now() + std::min<Duration>(kLongestEcho, plan_.budget / 4);
   std::vector<Duration> samples;
   for (std::uint64_t number = 0; number < kFirstEchoes + kMostEchoes; ++number) {
@@ -127,7 +127,7 @@ EchoSummary LinkProbe::echo(Rank peer) {
   return summarise_echoes(samples);
 }
 
-std::optional<double> LinkProbe::transfer(Rank peer, Duration time, Duration rtt,
+std::optional<double> LinkProbe::transfer(WorkerId peer, Duration time, Duration rtt,
                                           DirectionMeasurement& into, bool watch) {
   const std::uint32_t number = transfers_++;
   const TimePoint begin = mailbox_.now();
@@ -180,7 +180,7 @@ std::optional<double> LinkProbe::transfer(Rank peer, Duration time, Duration rtt
   }
 }
 
-DirectionMeasurement LinkProbe::drive(Rank peer, const EchoSummary& echo) {
+DirectionMeasurement LinkProbe::drive(WorkerId peer, const EchoSummary& echo) {
   DirectionMeasurement found;
   const auto counters = [&] {
     return gauge_ == nullptr ? std::optional<LinkCounters>() : gauge_->counters(peer);
@@ -246,7 +246,7 @@ DirectionMeasurement LinkProbe::drive(Rank peer, const EchoSummary& echo) {
   return found;
 }
 
-ProbeMessage LinkProbe::serve(Rank peer) {
+ProbeMessage LinkProbe::serve(WorkerId peer) {
   ArrivalSeries series;
   std::uint32_t begun = 0;  // transfers
   bool under_way = false;
@@ -285,7 +285,7 @@ ProbeMessage LinkProbe::serve(Rank peer) {
   }
 }
 
-PairMeasurement LinkProbe::lead(Rank b) {
+PairMeasurement LinkProbe::lead(WorkerId b) {
   PairMeasurement result{.a = mailbox_.self(), .b = b, .echo = {}, .up = {}, .down = {}};
   result.echo = echo(b);
   say_(fmt::format("{} <-> {}: round trip {}", mailbox_.name(result.a), mailbox_.name(b),
@@ -301,7 +301,7 @@ PairMeasurement LinkProbe::lead(Rank b) {
   return result;
 }
 
-PairMeasurement LinkProbe::follow(Rank a) {
+PairMeasurement LinkProbe::follow(WorkerId a) {
   const ProbeMessage first = serve(a);
   const auto* turn = std::get_if<ProbeTurn>(&first);
   if (turn == nullptr || turn->pair != pair_) {

@@ -35,25 +35,25 @@ class ProbeMailbox {
   /// Borrows both.
   ProbeMailbox(Transport& transport, Runtime& runtime, Options options);
 
-  void send(Rank to, const ProbeMessage& message);
-  void send_frame(Rank to, FrameBytes frame) { transport_.send(to, std::move(frame)); }
+  void send(WorkerId to, const ProbeMessage& message);
+  void send_frame(WorkerId to, FrameBytes frame) { transport_.send(to, std::move(frame)); }
   struct Received {
     ProbeMessage message;
     std::size_t payload_bytes = 0;
   };
   /// Blocks for the next message of `from`. RETURNS: nothing at `deadline`. THROWS: PeerError when
   /// a member that is still needed is lost, has stopped, or sends what cannot be.
-  [[nodiscard]] std::optional<Received> receive(Rank from, TimePoint deadline);
+  [[nodiscard]] std::optional<Received> receive(WorkerId from, TimePoint deadline);
   /// Tells everyone why this member goes no further.
   void stop(const std::string& why);
   /// Members that nothing more is expected of: they may leave.
-  void not_needed(Rank member) { needed_.at(static_cast<std::size_t>(member.value())) = false; }
+  void not_needed(WorkerId member) { needed_.at(static_cast<std::size_t>(member.value())) = false; }
 
-  void set_name(Rank member, const std::string& name);
-  [[nodiscard]] const std::string& name(Rank member) const {
+  void set_name(WorkerId member, const std::string& name);
+  [[nodiscard]] const std::string& name(WorkerId member) const {
     return options_.names.at(static_cast<std::size_t>(member.value()));
   }
-  [[nodiscard]] Rank self() const { return transport_.self(); }
+  [[nodiscard]] WorkerId self() const { return transport_.self(); }
   [[nodiscard]] int size() const { return transport_.size(); }
   [[nodiscard]] TimePoint now() const { return runtime_.clock().now(); }
 
@@ -85,20 +85,20 @@ class LinkProbe {
             std::function<void(const std::string&)> say);
 
   /// The whole of the pair (self, b), led from here. THROWS: PeerError.
-  [[nodiscard]] PairMeasurement lead(Rank b);
+  [[nodiscard]] PairMeasurement lead(WorkerId b);
   /// The other end of it. RETURNS: the result as the leader tells it.
-  [[nodiscard]] PairMeasurement follow(Rank a);
+  [[nodiscard]] PairMeasurement follow(WorkerId a);
 
  private:
-  [[nodiscard]] EchoSummary echo(Rank peer);
-  [[nodiscard]] DirectionMeasurement drive(Rank peer, const EchoSummary& echo);
+  [[nodiscard]] EchoSummary echo(WorkerId peer);
+  [[nodiscard]] DirectionMeasurement drive(WorkerId peer, const EchoSummary& echo);
   /// RETURNS: the rate, or nothing when the transfer was too short to tell.
-  [[nodiscard]] std::optional<double> transfer(Rank peer, Duration time, Duration rtt,
+  [[nodiscard]] std::optional<double> transfer(WorkerId peer, Duration time, Duration rtt,
                                                DirectionMeasurement& into, bool watch);
   /// Answers until something else comes. RETURNS: that.
-  [[nodiscard]] ProbeMessage serve(Rank peer);
-  [[nodiscard]] ProbeMailbox::Received next(Rank peer);
-  [[noreturn]] void refuse(Rank peer, const std::string& what) const;
+  [[nodiscard]] ProbeMessage serve(WorkerId peer);
+  [[nodiscard]] ProbeMailbox::Received next(WorkerId peer);
+  [[noreturn]] void refuse(WorkerId peer, const std::string& what) const;
 
   ProbeMailbox& mailbox_;
   LinkGauge* gauge_;

@@ -35,7 +35,7 @@ class Surveyor {
         if (options_.on_result) options_.on_result(survey.pairs.back(), i + 1, pairs_.size());
       }
       for (int member = 0; member < mailbox_.size(); ++member) {
-        survey.names.push_back(mailbox_.name(Rank(member)));
+        survey.names.push_back(mailbox_.name(WorkerId(member)));
       }
       return survey;
     } catch (const std::exception& error) {
@@ -45,19 +45,19 @@ class Surveyor {
   }
 
  private:
-  [[nodiscard]] Rank self() const { return mailbox_.self(); }
+  [[nodiscard]] WorkerId self() const { return mailbox_.self(); }
 
   void greet() {
     const ProbePlan& plan = options_.plan;
     for (int member = 0; member < mailbox_.size(); ++member) {
-      if (Rank(member) == self()) continue;
+      if (WorkerId(member) == self()) continue;
       mailbox_.send(
-          Rank(member),
+          WorkerId(member),
           ProbeHello{.budget = plan.budget, .streams = plan.streams, .name = options_.name});
     }
     const TimePoint deadline = mailbox_.now() + options_.patience;
     for (int member = 0; member < mailbox_.size(); ++member) {
-      const Rank peer(member);
+      const WorkerId peer(member);
       if (peer == self()) continue;
       const auto received = mailbox_.receive(peer, deadline);
       const auto* hello = received ? std::get_if<ProbeHello>(&received->message) : nullptr;
@@ -84,13 +84,14 @@ class Surveyor {
   /// pair, which says why when the second is gone.
   void release(std::size_t i) {
     const std::span rest(pairs_.begin() + static_cast<std::ptrdiff_t>(i), pairs_.end());
-    const auto has_a_pair = [](const auto& pairs, Rank member) {
+    const auto has_a_pair = [](const auto& pairs, WorkerId member) {
       return std::ranges::any_of(
           pairs, [&](const auto& pair) { return pair.first == member || pair.second == member; });
     };
     const bool measures_later = has_a_pair(rest.subspan(1), self());
     for (int member = 0; member < mailbox_.size(); ++member) {
-      if (!measures_later || !has_a_pair(rest, Rank(member))) mailbox_.not_needed(Rank(member));
+      if (!measures_later || !has_a_pair(rest, WorkerId(member)))
+        mailbox_.not_needed(WorkerId(member));
     }
   }
 
@@ -109,13 +110,13 @@ class Surveyor {
     }
     PairMeasurement result = probe.lead(b);
     for (int member = 0; member < mailbox_.size(); ++member) {
-      if (Rank(member) == self()) continue;
-      mailbox_.send(Rank(member), ProbeResult{.pair = number, .result = result});
+      if (WorkerId(member) == self()) continue;
+      mailbox_.send(WorkerId(member), ProbeResult{.pair = number, .result = result});
     }
     return result;
   }
 
-  PairMeasurement hear(std::uint32_t number, Rank a, Rank b) {
+  PairMeasurement hear(std::uint32_t number, WorkerId a, WorkerId b) {
     const Duration patience = longest_pair(options_.plan) + options_.patience;
     const auto received = mailbox_.receive(a, mailbox_.now() + patience);
     if (!received) {
@@ -132,22 +133,22 @@ class Surveyor {
 
   const SurveyOptions& options_;
   ProbeMailbox mailbox_;
-  const std::vector<std::pair<Rank, Rank>> pairs_;
+  const std::vector<std::pair<WorkerId, WorkerId>> pairs_;
 };
 
 }  // namespace
 
 // The circle method: member n - 1 stays, the others go round.
-std::vector<std::pair<Rank, Rank>> survey_pairs(int members) {
+std::vector<std::pair<WorkerId, WorkerId>> survey_pairs(int members) {
   ISTHMUS_CHECK(members >= 0, members);
   const int places = members + members % 2;  // with an empty one for odd numbers
-  std::vector<std::pair<Rank, Rank>> pairs;
+  std::vector<std::pair<WorkerId, WorkerId>> pairs;
   for (int round = 0; round < places - 1; ++round) {
     for (int i = 0; i < places / 2; ++i) {
       const int one = i == 0 ? places - 1 : (round + i) % (places - 1);
       const int other = (round + places - 1 - i) % (places - 1);
       if (std::max(one, other) < members) {
-        pairs.emplace_back(Rank(std::min(one, other)), Rank(std::max(one, other)));
+        pairs.emplace_back(WorkerId(std::min(one, other)), WorkerId(std::max(one, other)));
       }
     }
   }

@@ -21,7 +21,7 @@ namespace isthmus {
 
 /// Every pair (a, b) with a < b, once. Rounds of a tournament: neighbours in the order share few
 /// members, so a member's turns are spread.
-[[nodiscard]] std::vector<std::pair<Rank, Rank>> survey_pairs(int members);
+[[nodiscard]] std::vector<std::pair<WorkerId, WorkerId>> survey_pairs(int members);
 /// How long it takes with links whose round trips are short.
 [[nodiscard]] Duration survey_time(int members, const ProbePlan& plan);
 

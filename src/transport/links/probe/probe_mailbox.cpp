@@ -30,17 +30,17 @@ ProbeMailbox::ProbeMailbox(Transport& transport, Runtime& runtime, Options optio
   }
 }
 
-void ProbeMailbox::set_name(Rank member, const std::string& name) {
+void ProbeMailbox::set_name(WorkerId member, const std::string& name) {
   if (!name.empty()) options_.names.at(static_cast<std::size_t>(member.value())) = name;
 }
 
-void ProbeMailbox::send(Rank to, const ProbeMessage& message) {
+void ProbeMailbox::send(WorkerId to, const ProbeMessage& message) {
   transport_.send(to, probe_frame(message));
 }
 
 void ProbeMailbox::stop(const std::string& why) {
   for (int member = 0; member < size(); ++member) {
-    if (Rank(member) != self()) send(Rank(member), ProbeStop{.why = why});
+    if (WorkerId(member) != self()) send(WorkerId(member), ProbeStop{.why = why});
   }
 }
 
@@ -70,12 +70,12 @@ void ProbeMailbox::take(const ReceivedFrame& received) {
   }
 }
 
-std::optional<ProbeMailbox::Received> ProbeMailbox::receive(Rank from, TimePoint deadline) {
+std::optional<ProbeMailbox::Received> ProbeMailbox::receive(WorkerId from, TimePoint deadline) {
   auto& waiting = waiting_.at(static_cast<std::size_t>(from.value()));
   while (waiting.empty()) {
     if (options_.check) options_.check();
     for (std::size_t member = 0; member < lost_.size(); ++member) {
-      if (lost_[member] && (needed_[member] || Rank(static_cast<int>(member)) == from)) {
+      if (lost_[member] && (needed_[member] || WorkerId(static_cast<int>(member)) == from)) {
         throw PeerError(fmt::format("site {} is gone before the links were measured: {}",
                                     options_.names[member], *lost_[member]));
       }

@@ -226,8 +226,8 @@ void read_fields(Reader& in, ProbeResult& result) {
   in.get(b);
   constexpr std::uint32_t kLargest = 0x7fffffff;
   const bool ranks = a <= kLargest && b <= kLargest;  // else a pair that is refused
-  result.result.a = Rank(ranks ? static_cast<int>(a) : 0);
-  result.result.b = Rank(ranks ? static_cast<int>(b) : 0);
+  result.result.a = WorkerId(ranks ? static_cast<int>(a) : 0);
+  result.result.b = WorkerId(ranks ? static_cast<int>(b) : 0);
   in.get(result.result.echo);
   in.get(result.result.up);
   in.get(result.result.down);

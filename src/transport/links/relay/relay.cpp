@@ -73,7 +73,7 @@ Relay::~Relay() {
   task_.reset();
 }
 
-std::string Relay::name(Rank member) const {
+std::string Relay::name(WorkerId member) const {
   const auto place = static_cast<std::size_t>(member.value());
   return place < options_.expected_names.size() ? "site " + options_.expected_names[place]
                                                 : fmt::format("member {}", place);
@@ -119,7 +119,7 @@ void Relay::look_at_keys() {
     } catch (const ConfigError& error) {  // nobody has the other half of it
       log_warning("relay: {}", error.what());
     }
-    const Rank member(static_cast<int>(m));
+    const WorkerId member(static_cast<int>(m));
     const auto its = [member](const auto& each) {
       return each.from == member || each.to == member;
     };
@@ -158,7 +158,7 @@ void Relay::turn() {
   });
   for (auto each = listening_.begin(); each != listening_.end();) {
     const bool over = !advance(each->second, all[each->second.place].ready, now);
-    if (over) log_info("relay: {} no longer listens", name(Rank(each->first)));
+    if (over) log_info("relay: {} no longer listens", name(WorkerId(each->first)));
     each = over ? listening_.erase(each) : std::next(each);
   }
   for (auto each = visitors_.begin(); each != visitors_.end();) {
@@ -255,7 +255,7 @@ std::optional<RelayWordKind> Relay::check(const Visitor& visitor,
 }
 
 // The hub cannot replace a key of the file: once it has said whose count, none is on its way.
-RelayWordKind Relay::why_no_key(Rank member) const {
+RelayWordKind Relay::why_no_key(WorkerId member) const {
   const bool barred =
       told_version_ > 0 && !options_.member_keys[static_cast<std::size_t>(member.value())].empty();
   return barred ? RelayWordKind::kKey : RelayWordKind::kNotYet;

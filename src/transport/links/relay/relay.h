@@ -75,14 +75,14 @@ class Relay {
   };
   struct Caller {
     TcpSocket socket;
-    Rank from, to;
+    WorkerId from, to;
     Digest128 token;
     TimePoint deadline;
     std::size_t place = 0;
   };
   struct Joined {
     TcpSplice splice;
-    Rank from, to;
+    WorkerId from, to;
   };
   void serve();
   void turn();
@@ -98,7 +98,7 @@ class Relay {
   [[nodiscard]] std::optional<RelayWordKind> fulfil(Visitor& visitor, TimePoint now);
   [[nodiscard]] std::optional<RelayWordKind> check(const Visitor& visitor,
                                                    const RelayRequest& request) const;
-  [[nodiscard]] RelayWordKind why_no_key(Rank member) const;
+  [[nodiscard]] RelayWordKind why_no_key(WorkerId member) const;
   [[nodiscard]] std::optional<RelayWordKind> listen(Visitor& visitor, const RelayRequest& request,
                                                     TimePoint now);
   [[nodiscard]] std::optional<RelayWordKind> dial(Visitor& visitor, const RelayRequest& request,
@@ -107,7 +107,7 @@ class Relay {
   void refuse(Visitor& visitor, RelayWordKind why, TimePoint now);
   /// Says it at the 1st, 2nd, 4th, 8th, ... time.
   void complain(RelayWordKind about, const std::string& text);
-  [[nodiscard]] std::string name(Rank member) const;
+  [[nodiscard]] std::string name(WorkerId member) const;
 
   Runtime& runtime_;
   const MemberOptions options_;

@@ -18,7 +18,7 @@ namespace isthmus {
 
 /// Where a relay is reached, and whose it is.
 struct RelayPlace {
-  Rank member;
+  WorkerId member;
   std::string host;  // without brackets
   int port = 0;
 };

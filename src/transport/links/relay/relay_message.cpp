@@ -139,8 +139,8 @@ Expected<RelayRequest, RelayWordKind> read_relay_request(
   }
   RelayRequest request;
   request.verb = static_cast<RelayVerb>(verb);
-  request.from = Rank(in->get<std::uint16_t>());
-  request.to = Rank(in->get<std::uint16_t>());
+  request.from = WorkerId(in->get<std::uint16_t>());
+  request.to = WorkerId(in->get<std::uint16_t>());
   request.run = get_token(*in);
   request.token = get_token(*in);
   std::ranges::transform(in->get_bytes(request.proof.size()), request.proof.begin(),

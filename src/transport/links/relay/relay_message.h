@@ -58,8 +58,8 @@ enum class RelayVerb : std::uint16_t {
 };
 struct RelayRequest {
   RelayVerb verb = RelayVerb::kListen;
-  Rank from;
-  Rank to;  // but for kDial as `from`
+  WorkerId from;
+  WorkerId to;  // but for kDial as `from`
   Digest128 run;
   Digest128 token = {};  // kAccept
   KeyProof proof = {};   // zeros without keys

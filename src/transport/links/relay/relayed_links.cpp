@@ -66,9 +66,9 @@ RelayedLinks::RelayedLinks(Runtime& runtime, const MemberOptions& options, Route
     }
   }
   const TimePoint now = runtime.clock().now();
-  std::vector<Rank> reached = routes_.hidden;
+  std::vector<WorkerId> reached = routes_.hidden;
   reached.insert(reached.end(), routes_.detours.begin(), routes_.detours.end());
-  for (const Rank member : reached) {
+  for (const WorkerId member : reached) {
     if (member != options_.self) {
       const auto [door, fresh] = doors_.emplace(
           member.value(), Door{.listener = TcpSocket::listen_at(kHere, 0),
@@ -89,11 +89,11 @@ RelayedLinks::~RelayedLinks() {
   task_.reset();
 }
 
-std::string RelayedLinks::endpoint(Rank hidden) const {
+std::string RelayedLinks::endpoint(WorkerId hidden) const {
   return fmt::format("tcp://{}:{}", kHere, doors_.at(hidden.value()).listener.port());
 }
 
-std::string RelayedLinks::trouble(Rank hidden) const {
+std::string RelayedLinks::trouble(WorkerId hidden) const {
   std::string why;
   queue_->update([&] {
     if (const auto found = trouble_.find(hidden.value()); found != trouble_.end()) {
@@ -127,7 +127,7 @@ void RelayedLinks::turn() {
   for (auto& [to, door] : doors_) {
     door.place = all.size();
     all.push_back(
-        {.descriptor = door.listener.descriptor(), .to_read = takes && takes_more(Rank(to))});
+        {.descriptor = door.listener.descriptor(), .to_read = takes && takes_more(WorkerId(to))});
   }
   for (TcpSplice& each : joined_) each.add_to(all);
   for (TcpSplice& each : accepted_) each.add_to(all);
@@ -151,16 +151,16 @@ void RelayedLinks::turn() {
   outgoing_.remove_if([&](Outgoing& each) { return !advance(each, all, now); });
   for (Listening& each : listening_) advance(each, all, now);
   for (auto& [to, door] : doors_) {
-    if (all[door.place].ready && !stopping_) take_connections(Rank(to), door, now);
+    if (all[door.place].ready && !stopping_) take_connections(WorkerId(to), door, now);
   }
 }
 
-bool RelayedLinks::takes_more(Rank to) const {
+bool RelayedLinks::takes_more(WorkerId to) const {
   const auto many = std::ranges::count(outgoing_, to, &Outgoing::to);
   return static_cast<std::size_t>(many) < most_from_each_;
 }
 
-void RelayedLinks::take_connections(Rank to, Door& door, TimePoint now) {
+void RelayedLinks::take_connections(WorkerId to, Door& door, TimePoint now) {
   for (int taken = 0; taken < kRelayedPerTurn && takes_more(to); ++taken) {
     bool failed = false;
     std::optional<TcpSocket> socket = door.listener.accept(failed);
@@ -211,14 +211,14 @@ std::optional<RelayCall> RelayedLinks::call(std::size_t relay, const RelayReques
       request.verb == RelayVerb::kDial ? kDialTakes : kCallTakes, told_.get());
 }
 
-std::size_t RelayedLinks::relay_after(std::size_t relay, Rank to) const {
+std::size_t RelayedLinks::relay_after(std::size_t relay, WorkerId to) const {
   const std::size_t all = routes_.relays.size();
   std::size_t next = (relay + 1) % all;
   while (routes_.relays[next].member == to && next != relay) next = (next + 1) % all;
   return next;
 }
 
-void RelayedLinks::turn_from(std::size_t relay, Rank to) {
+void RelayedLinks::turn_from(std::size_t relay, WorkerId to) {
   std::size_t& first = doors_.at(to.value()).relay;
   if (first == relay) first = relay_after(relay, to);
 }
@@ -361,7 +361,7 @@ bool RelayedLinks::advance(RelayCall& accepting, const std::vector<Waited>& all,
   return false;
 }
 
-void RelayedLinks::failed(Rank hidden, std::size_t relay, const std::string& why) {
+void RelayedLinks::failed(WorkerId hidden, std::size_t relay, const std::string& why) {
   const RelayPlace& place = routes_.relays[relay];
   const std::string text = fmt::format("relay {}:{}: {}", place.host, place.port, why);
   queue_->update([&] { trouble_[hidden.value()] = text; });
@@ -380,7 +380,7 @@ void RelayedLinks::failed(Rank hidden, std::size_t relay, const std::string& why
   }
 }
 
-void RelayedLinks::succeeded(Rank hidden) {
+void RelayedLinks::succeeded(WorkerId hidden) {
   queue_->update([&] { trouble_.erase(hidden.value()); });
   failures_.erase(hidden.value());
 }

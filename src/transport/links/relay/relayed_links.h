@@ -37,10 +37,10 @@ class RelayedLinks {
  public:
   struct Routes {
     std::vector<RelayPlace> relays;  // tried in this order; at least one
-    std::vector<Rank> hidden;        // members that cannot be dialled, this one possibly among them
-    std::vector<Rank> detours = {};  // that can be, and are reached this way too; likewise
-    int own_port = 0;                // of this member's transport, where it is one of those,
-    std::string own_host = "127.0.0.1";        // ... and a numeric address of this machine for it
+    std::vector<WorkerId> hidden;    // members that cannot be dialled, this one possibly among them
+    std::vector<WorkerId> detours = {};  // that can be, and are reached this way too; likewise
+    int own_port = 0;                    // of this member's transport, where it is one of those,
+    std::string own_host = "127.0.0.1";  // ... and a numeric address of this machine for it
     NameLookup::LookUp look_up = resolve_tcp;  // of relays
   };
   /// `options`: of this member. `told`: the relays' keys, where a hub says them; may be null.
@@ -53,10 +53,10 @@ class RelayedLinks {
   RelayedLinks& operator=(const RelayedLinks&) = delete;
 
   /// What to dial in the place of the member. REQUIRES: another one of the hidden or the detours.
-  [[nodiscard]] std::string endpoint(Rank hidden) const;
+  [[nodiscard]] std::string endpoint(WorkerId hidden) const;
   /// Why the last attempt to reach it, or for this member itself to be reached, has failed; empty:
   /// it has not. Any task.
-  [[nodiscard]] std::string trouble(Rank hidden) const;
+  [[nodiscard]] std::string trouble(WorkerId hidden) const;
 
  private:
   /// For one hidden member: who connects here, means it.
@@ -67,7 +67,7 @@ class RelayedLinks {
   };
   /// A connection of the transport's on its way to a hidden member.
   struct Outgoing {
-    Rank to;
+    WorkerId to;
     TcpSocket local;
     TimePoint given_up_at;
     TimePoint again;         // the next attempt
@@ -97,12 +97,12 @@ class RelayedLinks {
   };
   void serve();
   void turn();
-  [[nodiscard]] bool takes_more(Rank to) const;
-  void take_connections(Rank to, Door& door, TimePoint now);
+  [[nodiscard]] bool takes_more(WorkerId to) const;
+  void take_connections(WorkerId to, Door& door, TimePoint now);
   /// The door's next connections try the relay after `relay` first.
-  void turn_from(std::size_t relay, Rank to);
+  void turn_from(std::size_t relay, WorkerId to);
   /// Nobody listens at a relay of its own.
-  [[nodiscard]] std::size_t relay_after(std::size_t relay, Rank to) const;
+  [[nodiscard]] std::size_t relay_after(std::size_t relay, WorkerId to) const;
   /// RETURNS: false once it is over, or joined.
   [[nodiscard]] bool advance(Outgoing& outgoing, const std::vector<Waited>& all, TimePoint now);
   void advance(Listening& listening, const std::vector<Waited>& all, TimePoint now);
@@ -115,8 +115,8 @@ class RelayedLinks {
   /// RETURNS: nothing when the relay's name has no address, or none yet.
   [[nodiscard]] std::optional<RelayCall> call(std::size_t relay, const RelayRequest& request,
                                               TimePoint now);
-  void failed(Rank hidden, std::size_t relay, const std::string& why);
-  void succeeded(Rank hidden);
+  void failed(WorkerId hidden, std::size_t relay, const std::string& why);
+  void succeeded(WorkerId hidden);
 
   Runtime& runtime_;
   const MemberOptions options_;

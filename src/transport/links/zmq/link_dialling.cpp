@@ -20,7 +20,7 @@ void LinkDialling::begin(std::span<const std::string> endpoints,
                          std::span<const std::string> detours) {
   endpoints_.assign(endpoints.begin(), endpoints.end());
   for (std::size_t place = 0; place < endpoints.size(); ++place) {
-    const Rank peer(static_cast<int>(place));
+    const WorkerId peer(static_cast<int>(place));
     if (peer == options_.self) continue;
     if (place < detours.size() && !detours[place].empty()) {
       ways_.emplace(peer.value(), Way{LinkWay(options_.dead_after), detours[place]});
@@ -29,12 +29,12 @@ void LinkDialling::begin(std::span<const std::string> endpoints,
   }
 }
 
-bool LinkDialling::goes_around(Rank peer) const {
+bool LinkDialling::goes_around(WorkerId peer) const {
   const auto way = ways_.find(peer.value());
   return way != ways_.end() && way->second.choice.around();
 }
 
-void LinkDialling::dial(Rank peer) {
+void LinkDialling::dial(WorkerId peer) {
   const auto way = ways_.find(peer.value());
   if (way != ways_.end()) way->second.choice.begin();
   const bool around = goes_around(peer);
@@ -45,17 +45,17 @@ void LinkDialling::look(TimePoint now) {
   if (now < next_look_) return;
   next_look_ = now + kBetweenLooks;
   for (auto& [place, way] : ways_) {
-    if (engine_.is_lost(Rank(place))) continue;  // it is not dialled
+    if (engine_.is_lost(WorkerId(place))) continue;  // it is not dialled
     try {
-      look_at(Rank(place), way, now);
+      look_at(WorkerId(place), way, now);
     } catch (const SystemError& error) {  // those that are there do
-      event_({LinkEvent::Kind::kRetried, Rank(place), -1, error.what()});
+      event_({LinkEvent::Kind::kRetried, WorkerId(place), -1, error.what()});
       next_look_ = now + kNoRoomToDial;
     }
   }
 }
 
-void LinkDialling::look_at(Rank peer, Way& way, TimePoint now) {
+void LinkDialling::look_at(WorkerId peer, Way& way, TimePoint now) {
   LinkSigns signs = engine_.signs(peer);
   signs.other_stands_since = sockets_.beside_stands_since(peer);
   switch (way.choice.observe(now, signs)) {
@@ -87,7 +87,8 @@ void LinkDialling::look_at(Rank peer, Way& way, TimePoint now) {
   sockets_.dial_more(peer, way.choice.around() ? options_.streams : engine_.streams_dialled(peer));
 }
 
-void LinkDialling::tell_taken(Rank peer, bool around, const LinkSigns& signs, TimePoint now) const {
+void LinkDialling::tell_taken(WorkerId peer, bool around, const LinkSigns& signs,
+                              TimePoint now) const {
   const auto place = static_cast<std::size_t>(peer.value());
   const std::string who = place < options_.expected_names.size()
                               ? "site " + options_.expected_names[place]

@@ -25,12 +25,12 @@ class LinkDialling {
   /// As NetworkTransport::join; dials all. Call once.
   void begin(std::span<const std::string> endpoints, std::span<const std::string> detours);
   /// Anew, the way that was taken last.
-  void dial(Rank peer);
+  void dial(WorkerId peer);
   /// Looks at who answers, and may move connections. Call in every turn.
   void look(TimePoint now);
   /// When `look` has something to look at again; kNever where there are no detours.
   [[nodiscard]] TimePoint next_look() const { return ways_.empty() ? kNever : next_look_; }
-  [[nodiscard]] bool goes_around(Rank peer) const;
+  [[nodiscard]] bool goes_around(WorkerId peer) const;
   [[nodiscard]] const std::vector<std::string>& endpoints() const { return endpoints_; }
 
  private:
@@ -39,9 +39,9 @@ class LinkDialling {
     std::string detour;
   };
   /// THROWS: SystemError for want of a file or socket; the next look goes on from there.
-  void look_at(Rank peer, Way& way, TimePoint now);
-  void tell_taken(Rank peer, bool around, const LinkSigns& signs, TimePoint now) const;
-  [[nodiscard]] const std::string& direct(Rank peer) const {
+  void look_at(WorkerId peer, Way& way, TimePoint now);
+  void tell_taken(WorkerId peer, bool around, const LinkSigns& signs, TimePoint now) const;
+  [[nodiscard]] const std::string& direct(WorkerId peer) const {
     return endpoints_[static_cast<std::size_t>(peer.value())];
   }
 

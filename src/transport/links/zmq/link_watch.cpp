@@ -9,7 +9,7 @@ void LinkWatch::look(TimePoint now) {
   if (now < next_look_) return;
   next_look_ = now + options_.heartbeat;
   for (int place = 0; place < options_.members; ++place) {
-    const Rank peer(place);
+    const WorkerId peer(place);
     if (peer == options_.self || engine_.is_lost(peer)) continue;
     const bool passed_on = is_relayed(options_, peer) || dialling_.goes_around(peer);
     const auto each = sockets_.each_counter(peer);

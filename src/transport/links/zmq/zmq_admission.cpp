@@ -113,10 +113,10 @@ std::string ZmqAdmission::key_of(zmq::message_t& message) {
   return user == nullptr ? std::string() : std::string(user);
 }
 
-std::optional<Rank> ZmqAdmission::owner_of(const std::string& key) const {
+std::optional<WorkerId> ZmqAdmission::owner_of(const std::string& key) const {
   const auto member = std::find(member_keys_.begin(), member_keys_.end(), key);
   if (key.empty() || member == member_keys_.end()) return std::nullopt;
-  return Rank(static_cast<int>(member - member_keys_.begin()));
+  return WorkerId(static_cast<int>(member - member_keys_.begin()));
 }
 
 }  // namespace isthmus

@@ -39,7 +39,7 @@ class ZmqAdmission {
   /// The key that opened the connection that this came on.
   [[nodiscard]] static std::string key_of(zmq::message_t& message);
   /// Whose it is now.
-  [[nodiscard]] std::optional<Rank> owner_of(const std::string& key) const;
+  [[nodiscard]] std::optional<WorkerId> owner_of(const std::string& key) const;
   [[nodiscard]] bool is_guest(const std::string& key) const { return guests_.contains(key); }
 
  private:

@@ -19,12 +19,12 @@ namespace isthmus {
 struct ZmqShared {
   /// With how often the peer had come back, as far as the owner knew.
   struct Submitted {
-    Rank to;
+    WorkerId to;
     FrameBytes frame;
     std::uint64_t returns = 0;
   };
   struct Taken {
-    Rank from;
+    WorkerId from;
     std::size_t bytes = 0;
     std::uint64_t returns = 0;
   };
@@ -33,14 +33,14 @@ struct ZmqShared {
     LossCause cause = LossCause::kGone;
   };
   struct Question {
-    std::vector<Rank> these;
+    std::vector<WorkerId> these;
     bool last = false;  // to be answered whatever the answer is
   };
   struct Answer {
     bool joined = false;
     std::optional<JoinError> error = {};
     std::string missing = {};
-    std::vector<Rank> absent = {};
+    std::vector<WorkerId> absent = {};
   };
 
   std::vector<Submitted> submitted;
@@ -51,13 +51,13 @@ struct ZmqShared {
   std::string failure;  // nothing is sent any more; empty: none
   std::optional<Question> question;
   std::optional<Answer> answer;
-  std::map<int, Loss> why;                     // by lost peer
-  std::map<int, std::uint64_t> returns;        // by peer, of those that the owner knows of
-  std::map<int, int> streams;                  // to be used from now on, by peer
-  std::optional<KeyTable> keys;                // to be used from now on
-  std::uint64_t keys_version = 0;              // of the newest that was given
-  std::optional<std::vector<Rank>> with_keys;  // once that is known
-  std::optional<Rank> asks_counters;
+  std::map<int, Loss> why;                         // by lost peer
+  std::map<int, std::uint64_t> returns;            // by peer, of those that the owner knows of
+  std::map<int, int> streams;                      // to be used from now on, by peer
+  std::optional<KeyTable> keys;                    // to be used from now on
+  std::uint64_t keys_version = 0;                  // of the newest that was given
+  std::optional<std::vector<WorkerId>> with_keys;  // once that is known
+  std::optional<WorkerId> asks_counters;
   std::optional<std::optional<LinkCounters>> counted;  // the answer
 };
 

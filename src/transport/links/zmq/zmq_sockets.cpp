@@ -59,7 +59,7 @@ ZmqSockets::~ZmqSockets() = default;
 
 const std::string& ZmqSockets::endpoint() const { return state_->endpoint; }
 
-void ZmqSockets::dial(Rank peer, const std::string& endpoint, bool around) {
+void ZmqSockets::dial(WorkerId peer, const std::string& endpoint, bool around) {
   state_->addresses[static_cast<std::size_t>(peer.value())] = endpoint;
   state_->around[static_cast<std::size_t>(peer.value())] = around;
   auto& links = state_->dialled[static_cast<std::size_t>(peer.value())];
@@ -69,7 +69,7 @@ void ZmqSockets::dial(Rank peer, const std::string& endpoint, bool around) {
 
 int ZmqSockets::most_streams() const { return state_->allowance.streams; }
 
-void ZmqSockets::dial_more(Rank peer, int streams) {
+void ZmqSockets::dial_more(WorkerId peer, int streams) {
   const auto place = static_cast<std::size_t>(peer.value());
   auto& links = state_->dialled[place];
   while (!links.empty() && state_->may_dial(peer) &&
@@ -78,7 +78,7 @@ void ZmqSockets::dial_more(Rank peer, int streams) {
   }
 }
 
-std::unique_ptr<Watched> ZmqSockets::State::dial(Rank peer, const std::string& address,
+std::unique_ptr<Watched> ZmqSockets::State::dial(WorkerId peer, const std::string& address,
                                                  bool tries) {
   const auto place = static_cast<std::size_t>(peer.value());
   zmq::socket_t plain = new_socket(context, zmq::socket_type::dealer, address, options);
@@ -102,7 +102,7 @@ std::unique_ptr<Watched> ZmqSockets::State::dial(Rank peer, const std::string& a
   return watched;
 }
 
-void ZmqSockets::State::redial(std::unique_ptr<Watched>& link, Rank peer,
+void ZmqSockets::State::redial(std::unique_ptr<Watched>& link, WorkerId peer,
                                const std::string& address, bool tries, TimePoint now) {
   try {
     link = dial(peer, address, tries);
@@ -115,34 +115,34 @@ void ZmqSockets::State::redial(std::unique_ptr<Watched>& link, Rank peer,
 // may be another process by now.
 void ZmqSockets::State::dial_ended_again(TimePoint now) {
   for (std::size_t peer = 0; peer < dialled.size(); ++peer) {
-    if (!may_dial(Rank(static_cast<int>(peer)))) continue;  // is hung up on soon
+    if (!may_dial(WorkerId(static_cast<int>(peer)))) continue;  // is hung up on soon
     for (auto& each : dialled[peer]) {
       if (each->ended && now - *each->ended >= kRedialAfter) {
-        redial(each, Rank(static_cast<int>(peer)), addresses[peer], false, now);
+        redial(each, WorkerId(static_cast<int>(peer)), addresses[peer], false, now);
       }
     }
   }
 }
 
-void ZmqSockets::hang_up(Rank peer) {
+void ZmqSockets::hang_up(WorkerId peer) {
   state_->dialled[static_cast<std::size_t>(peer.value())].clear();
   end_beside(peer);
 }
 
-void ZmqSockets::dial_beside(Rank peer, const std::string& endpoint) {
+void ZmqSockets::dial_beside(WorkerId peer, const std::string& endpoint) {
   if (!state_->may_dial(peer)) return;
   state_->beside.insert_or_assign(
       peer.value(), State::Beside{endpoint, state_->dial(peer, endpoint, true), std::nullopt});
 }
 
-void ZmqSockets::end_beside(Rank peer) { state_->beside.erase(peer.value()); }
+void ZmqSockets::end_beside(WorkerId peer) { state_->beside.erase(peer.value()); }
 
-std::optional<TimePoint> ZmqSockets::beside_stands_since(Rank peer) const {
+std::optional<TimePoint> ZmqSockets::beside_stands_since(WorkerId peer) const {
   const auto found = state_->beside.find(peer.value());
   return found == state_->beside.end() ? std::nullopt : found->second.stands_since;
 }
 
-void ZmqSockets::take_over(LinkEngine& engine, Rank peer, bool around, TimePoint now) {
+void ZmqSockets::take_over(LinkEngine& engine, WorkerId peer, bool around, TimePoint now) {
   const auto taken = state_->beside.extract(peer.value());
   ISTHMUS_CHECK(!taken.empty() && taken.mapped().stands_since, peer.value());
   const auto place = static_cast<std::size_t>(peer.value());
@@ -176,7 +176,7 @@ void ZmqSockets::State::end_uncounted() {
   });
 }
 
-bool ZmqSockets::to_stream(Rank peer, int stream, const LinkHeader& header,
+bool ZmqSockets::to_stream(WorkerId peer, int stream, const LinkHeader& header,
                            const FrameBytes& body) {
   const auto& links = state_->dialled[static_cast<std::size_t>(peer.value())];
   if (static_cast<std::size_t>(stream) >= links.size()) return false;
@@ -208,7 +208,7 @@ void ZmqSockets::close() {
   // Peers have confirmed, or had their time; a stranger's half-open connection may wait for ever.
   const int linger = milliseconds(std::min<Duration>(state_->options.linger, kLastWords));
   state_->for_each_dialled(
-      [&](Rank, int, Watched& dialled) { dialled.socket.set(zmq::sockopt::linger, linger); });
+      [&](WorkerId, int, Watched& dialled) { dialled.socket.set(zmq::sockopt::linger, linger); });
   state_->router->socket.set(zmq::sockopt::linger, linger);
   state_->dialled.clear();
   state_->beside.clear();

@@ -28,24 +28,24 @@ class ZmqSockets {
   /// The most connections to each peer for which there are open files, of those it may have.
   [[nodiscard]] int most_streams() const;
   /// `around`: by way of a relay, so that what TCP says of the connections is not of the peer.
-  void dial(Rank peer, const std::string& endpoint, bool around);
+  void dial(WorkerId peer, const std::string& endpoint, bool around);
   /// Where something has been dialled and not hung up. THROWS: SystemError for want of a file.
-  void dial_more(Rank peer, int streams);
-  void hang_up(Rank peer);
+  void dial_more(WorkerId peer, int streams);
+  void hang_up(WorkerId peer);
   /// With keys: whose count from now on, by member, and those of guests. Where a member has none
   /// nothing is dialled; connections opened with keys that count no more are ended.
   void set_keys(const std::vector<std::string>& members, const std::vector<std::string>& guests);
   /// Tries another endpoint of the peer by one connection, which says nothing of itself and is
   /// broken off where it brings no answer for a while. One at a time; `hang_up` ends it too.
-  void dial_beside(Rank peer, const std::string& endpoint);
-  void end_beside(Rank peer);
+  void dial_beside(WorkerId peer, const std::string& endpoint);
+  void end_beside(WorkerId peer);
   /// Since when it stands, without a break; nothing: it does not.
-  [[nodiscard]] std::optional<TimePoint> beside_stands_since(Rank peer) const;
+  [[nodiscard]] std::optional<TimePoint> beside_stands_since(WorkerId peer) const;
   /// It takes the place of those dialled to the peer, alone until `dial_more`, and the engine is
   /// told. REQUIRES: it stands.
-  void take_over(LinkEngine& engine, Rank peer, bool around, TimePoint now);
+  void take_over(LinkEngine& engine, WorkerId peer, bool around, TimePoint now);
   /// As LinkPort. Over what has been hung up nothing goes.
-  bool to_stream(Rank peer, int stream, const LinkHeader& header, const FrameBytes& body);
+  bool to_stream(WorkerId peer, int stream, const LinkHeader& header, const FrameBytes& body);
   void to_connection(const ConnectionId& id, const LinkHeader& header, const FrameBytes& body);
 
   /// Blocks until there is news, or for `at_most`, or until `wake`.
@@ -56,9 +56,9 @@ class ZmqSockets {
   void answer_guests();
   /// Of the first `streams` connections dialled to `peer`; of the first `in_use` the mean round
   /// trip. RETURNS: nothing when one of them does not stand, or the system does not tell.
-  [[nodiscard]] std::optional<LinkCounters> counters(Rank peer, int streams, int in_use) const;
+  [[nodiscard]] std::optional<LinkCounters> counters(WorkerId peer, int streams, int in_use) const;
   /// Of every connection dialled to `peer`; nothing for one that does not stand or tell.
-  [[nodiscard]] std::vector<std::optional<LinkCounters>> each_counter(Rank peer) const;
+  [[nodiscard]] std::vector<std::optional<LinkCounters>> each_counter(WorkerId peer) const;
   /// Ends `wait`. Any thread, one at a time.
   void wake();
   /// Ends all connections; what has been said last still goes out.

@@ -28,7 +28,7 @@ HandshakeFault fault_of(const News& news) {
 
 }  // namespace
 
-void ZmqSockets::State::take_news(LinkEngine& engine, Rank peer, int stream, Watched& link,
+void ZmqSockets::State::take_news(LinkEngine& engine, WorkerId peer, int stream, Watched& link,
                                   const std::function<TimePoint()>& now) {
   while (const auto news = next_event(link.monitor)) {
     if (news->kind == ZMQ_EVENT_CONNECTED) {
@@ -72,9 +72,9 @@ void ZmqSockets::State::take_news_beside(TimePoint now) {
         link.ended = now;
       }
     }
-    if (link.ended && now - *link.ended >= kRedialAfter && may_dial(Rank(peer))) {
+    if (link.ended && now - *link.ended >= kRedialAfter && may_dial(WorkerId(peer))) {
       each.stands_since.reset();
-      redial(each.link, Rank(peer), each.address, true, now);
+      redial(each.link, WorkerId(peer), each.address, true, now);
     }
   }
 }
@@ -110,8 +110,8 @@ void ZmqSockets::wait(LinkEngine& engine, Duration at_most) {
                                         {state_->router->monitor.handle(), 0, ZMQ_POLLIN, 0}};
   if (state_->admission) items.push_back({state_->admission->handle(), 0, ZMQ_POLLIN, 0});
   const std::size_t first = items.size();
-  std::vector<std::pair<Rank, int>> whose;
-  state_->for_each_dialled([&](Rank peer, int stream, Watched& dialled) {
+  std::vector<std::pair<WorkerId, int>> whose;
+  state_->for_each_dialled([&](WorkerId peer, int stream, Watched& dialled) {
     const int wants = engine.wants_write(peer, stream) ? ZMQ_POLLIN | ZMQ_POLLOUT : ZMQ_POLLIN;
     whose.emplace_back(peer, stream);
     items.push_back({dialled.socket.handle(), 0, static_cast<short>(wants), 0});
@@ -139,7 +139,7 @@ void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now)
   if (state_->admission) {
     state_->admission->answer(now(), [&](const std::string& key) { engine.stranger_key(key); });
   }
-  state_->for_each_dialled([&](Rank peer, int stream, Watched& dialled) {
+  state_->for_each_dialled([&](WorkerId peer, int stream, Watched& dialled) {
     state_->take_news(engine, peer, stream, dialled, now);
     for (int i = 0; i < kMessagesPerTurn; ++i) {
       const auto parts = next_message(dialled.socket);
@@ -163,7 +163,7 @@ void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now)
     auto parts = next_message(state_->router->socket);
     if (!parts) break;
     const bool whole = parts->size() == 3;  // else it stays without a header, and is refused
-    std::optional<Rank> owner;
+    std::optional<WorkerId> owner;
     if (state_->admission) {
       const std::string key = ZmqAdmission::key_of(parts->back());
       owner = state_->admission->owner_of(key);
@@ -203,7 +203,7 @@ void ZmqSockets::answer_guests() {
   }
 }
 
-std::optional<LinkCounters> ZmqSockets::counters(Rank peer, int streams, int in_use) const {
+std::optional<LinkCounters> ZmqSockets::counters(WorkerId peer, int streams, int in_use) const {
   const auto& links = state_->dialled[static_cast<std::size_t>(peer.value())];
   if (links.size() < static_cast<std::size_t>(streams)) return std::nullopt;
   LinkCounters all;
@@ -220,7 +220,7 @@ std::optional<LinkCounters> ZmqSockets::counters(Rank peer, int streams, int in_
   return all;
 }
 
-std::vector<std::optional<LinkCounters>> ZmqSockets::each_counter(Rank peer) const {
+std::vector<std::optional<LinkCounters>> ZmqSockets::each_counter(WorkerId peer) const {
   std::vector<std::optional<LinkCounters>> all;
   for (const auto& each : state_->dialled[static_cast<std::size_t>(peer.value())]) {
     all.push_back(each->stands ? tcp_counters(each->descriptor) : std::nullopt);

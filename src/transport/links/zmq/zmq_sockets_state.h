@@ -30,9 +30,9 @@ struct ZmqSockets::State {
   explicit State(const MemberOptions& given) : options(given) {}
 
   /// One that tries a way (`tries`) finds out by itself whether that is still there.
-  std::unique_ptr<Watched> dial(Rank peer, const std::string& address, bool tries = false);
+  std::unique_ptr<Watched> dial(WorkerId peer, const std::string& address, bool tries = false);
   /// In the place of one that has ended; for want of a file or socket it is tried again later.
-  void redial(std::unique_ptr<Watched>& link, Rank peer, const std::string& address, bool tries,
+  void redial(std::unique_ptr<Watched>& link, WorkerId peer, const std::string& address, bool tries,
               TimePoint now);
   void dial_ended_again(TimePoint now);
   std::unique_ptr<Watched> watch(zmq::socket_t socket) {
@@ -40,11 +40,11 @@ struct ZmqSockets::State {
                                      fmt::format("inproc://monitor-{}", monitors++));
   }
   /// What came of a connection that was dialled.
-  void take_news(LinkEngine& engine, Rank peer, int stream, Watched& link,
+  void take_news(LinkEngine& engine, WorkerId peer, int stream, Watched& link,
                  const std::function<TimePoint()>& now);
   /// What came of connections that try another way.
   void take_news_beside(TimePoint now);
-  [[nodiscard]] Duration far_of(Rank peer) const {
+  [[nodiscard]] Duration far_of(WorkerId peer) const {
     const bool passed_on = around[static_cast<std::size_t>(peer.value())];
     return passed_on || is_relayed(options, peer) ? Duration{0} : options.far;
   }
@@ -52,7 +52,7 @@ struct ZmqSockets::State {
   void for_each_dialled(const Visit& visit) {
     for (std::size_t peer = 0; peer < dialled.size(); ++peer) {
       for (std::size_t k = 0; k < dialled[peer].size(); ++k) {
-        visit(Rank(static_cast<int>(peer)), static_cast<int>(k), *dialled[peer][k]);
+        visit(WorkerId(static_cast<int>(peer)), static_cast<int>(k), *dialled[peer][k]);
       }
     }
   }
@@ -61,7 +61,7 @@ struct ZmqSockets::State {
   void note_key(const std::string& key, zmq::message_t& message);
   /// Those with keys that count no more. ZeroMQ ends none by itself.
   void end_uncounted();
-  [[nodiscard]] bool may_dial(Rank peer) const {
+  [[nodiscard]] bool may_dial(WorkerId peer) const {
     return !options.keys || !keys[static_cast<std::size_t>(peer.value())].empty();
   }
   /// Takes a guest's question, unless it says something else, or too much.

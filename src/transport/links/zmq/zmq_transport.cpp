@@ -50,7 +50,7 @@ class ZmqTransport final : public NetworkTransport,
     sockets_.set_keys(engine_.keys(), {});
     if (!engine_.awaits_keys()) shared_.with_keys = with_keys(engine_.keys());
     for (int peer = 0; options_.most_streams > 0 && peer < size(); ++peer) {
-      if (Rank(peer) != self() && !is_relayed(options_, Rank(peer)))
+      if (WorkerId(peer) != self() && !is_relayed(options_, WorkerId(peer)))
         policies_.emplace(peer, new_policy());
     }
   }
@@ -60,7 +60,7 @@ class ZmqTransport final : public NetworkTransport,
     task_.reset();
   }
 
-  [[nodiscard]] Rank self() const override { return options_.self; }
+  [[nodiscard]] WorkerId self() const override { return options_.self; }
   [[nodiscard]] int size() const override { return options_.members; }
   [[nodiscard]] const std::string& endpoint() const override { return sockets_.endpoint(); }
 
@@ -88,15 +88,15 @@ class ZmqTransport final : public NetworkTransport,
       wake();
     });
   }
-  [[nodiscard]] std::optional<std::vector<Rank>> members_with_keys() override {
-    std::optional<std::vector<Rank>> known;
+  [[nodiscard]] std::optional<std::vector<WorkerId>> members_with_keys() override {
+    std::optional<std::vector<WorkerId>> known;
     queue_->update([&] { known = shared_.with_keys; });
     return known;
   }
 
   using NetworkTransport::await_members;
-  [[nodiscard]] Expected<std::vector<Rank>, JoinError> await_members(
-      TimePoint deadline, std::span<const Rank> these) override {
+  [[nodiscard]] Expected<std::vector<WorkerId>, JoinError> await_members(
+      TimePoint deadline, std::span<const WorkerId> these) override {
     ISTHMUS_CHECK(options_.readmits || these.size() + 1 >= static_cast<std::size_t>(size()),
                   these.size(), size());
     std::optional<ZmqShared::Answer> answer;
@@ -128,7 +128,7 @@ class ZmqTransport final : public NetworkTransport,
         {.what = "not all are here: " + (answer ? answer->missing : "this member has not joined")});
   }
 
-  void send(Rank to, FrameBytes frame) override {
+  void send(WorkerId to, FrameBytes frame) override {
     ISTHMUS_CHECK(to != self(), to.value());
     ISTHMUS_CHECK(frame->size() <= kMaxLinkBody, frame->size());
     queue_->update([&] {
@@ -166,7 +166,7 @@ class ZmqTransport final : public NetworkTransport,
   }
 
   // LinkGauge, called by the member.
-  void use_streams(Rank to, int streams) override {
+  void use_streams(WorkerId to, int streams) override {
     ISTHMUS_CHECK(streams >= 1 && streams <= options_.streams, streams, options_.streams);
     queue_->update([&] {
       shared_.streams[to.value()] = streams;
@@ -174,7 +174,7 @@ class ZmqTransport final : public NetworkTransport,
     });
   }
   /// Only the task knows; it answers at its next turn.
-  [[nodiscard]] std::optional<LinkCounters> counters(Rank to) override {
+  [[nodiscard]] std::optional<LinkCounters> counters(WorkerId to) override {
     queue_->update([&] {
       shared_.counted.reset();
       shared_.asks_counters = to;
@@ -201,22 +201,24 @@ class ZmqTransport final : public NetworkTransport,
   [[nodiscard]] TimePoint now() const { return runtime_.clock().now(); }
 
   // LinkPort, called by the engine on the task.
-  bool to_stream(Rank peer, int stream, const LinkHeader& header, FrameBytes body) override {
+  bool to_stream(WorkerId peer, int stream, const LinkHeader& header, FrameBytes body) override {
     return sockets_.to_stream(peer, stream, header, body);
   }
   void to_connection(const ConnectionId& id, const LinkHeader& header, FrameBytes body) override {
     sockets_.to_connection(id, header, body);
   }
-  void deliver(Rank from, FrameBytes frame) override { mailbox_.deliver(from, std::move(frame)); }
-  void lost(Rank peer, LossCause cause, const std::string& why) override {
+  void deliver(WorkerId from, FrameBytes frame) override {
+    mailbox_.deliver(from, std::move(frame));
+  }
+  void lost(WorkerId peer, LossCause cause, const std::string& why) override {
     queue_->update([&] { shared_.why[peer.value()] = {why, cause}; });
     mailbox_.mark_lost(peer);
   }
-  void back(Rank peer) override { mailbox_.mark_back(peer); }
+  void back(WorkerId peer) override { mailbox_.mark_back(peer); }
   // The sockets are in use while the engine is told what they bring.
-  void hang_up(Rank peer) override { dial_again_[peer.value()] = false; }
-  void dial_again(Rank peer) override { dial_again_[peer.value()] = true; }
-  void dial_more(Rank peer, int streams) override {
+  void hang_up(WorkerId peer) override { dial_again_[peer.value()] = false; }
+  void dial_again(WorkerId peer) override { dial_again_[peer.value()] = true; }
+  void dial_more(WorkerId peer, int streams) override {
     try {
       sockets_.dial_more(peer, streams);
     } catch (const SystemError& error) {  // those that are there do
@@ -248,8 +250,8 @@ class ZmqTransport final : public NetworkTransport,
         watch_.look(now());
         engine_.tick(now());
         for (const auto& [peer, again] : std::exchange(dial_again_, {})) {
-          sockets_.hang_up(Rank(peer));
-          if (again) dialling_.dial(Rank(peer));
+          sockets_.hang_up(WorkerId(peer));
+          if (again) dialling_.dial(WorkerId(peer));
         }
         if (!end) dialling_.look(now());
         adapt_streams();
@@ -271,7 +273,7 @@ class ZmqTransport final : public NetworkTransport,
     if (policies_.empty() || now() < adapts_next_) return;
     adapts_next_ = now() + kBetweenCounts;
     for (auto& [place, policy] : policies_) {
-      const Rank peer(place);
+      const WorkerId peer(place);
       if (dialling_.goes_around(peer)) continue;  // what TCP counts is of the way to the relay
       const bool waited = engine_.frames_waited(peer);
       const int streams = engine_.streams_in_use(peer);
@@ -291,7 +293,7 @@ class ZmqTransport final : public NetworkTransport,
     if (!options_.on_reading || now() < tells_next_) return;
     tells_next_ = now() + kBetweenReadings;
     for (int place = 0; place < size(); ++place) {
-      const Rank peer(place);
+      const WorkerId peer(place);
       if (peer == self() || is_relayed(options_, peer)) continue;
       LinkTally& tally = tallies_[place];
       LinkReading reading = tally.reading();
@@ -313,7 +315,7 @@ class ZmqTransport final : public NetworkTransport,
       for (int peer = 0; peer < size(); ++peer) shared_.why[peer] = {why, LossCause::kGone};
     });
     for (int peer = 0; peer < size(); ++peer) {
-      if (Rank(peer) != self()) mailbox_.mark_lost(Rank(peer));
+      if (WorkerId(peer) != self()) mailbox_.mark_lost(WorkerId(peer));
     }
   }
 
@@ -322,7 +324,7 @@ class ZmqTransport final : public NetworkTransport,
     std::vector<ZmqShared::Submitted> submitted;
     std::vector<ZmqShared::Taken> taken;
     std::map<int, int> streams;
-    std::optional<Rank> asks;
+    std::optional<WorkerId> asks;
     std::optional<KeyTable> keys;
     bool closing = false;
     queue_->update([&] {
@@ -340,7 +342,7 @@ class ZmqTransport final : public NetworkTransport,
       guests_ = keys->guests;
       engine_.set_keys(*keys);
     }
-    for (const auto& [to, count] : streams) engine_.use_streams(Rank(to), count);
+    for (const auto& [to, count] : streams) engine_.use_streams(WorkerId(to), count);
     if (asks) {
       const auto counted = is_relayed(options_, *asks) || dialling_.goes_around(*asks)
                                ? std::nullopt
