@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "report/data/no_value.h"
+#include "record/no_value.h"
 
 namespace isthmus::report {
 

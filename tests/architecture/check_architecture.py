@@ -44,6 +44,11 @@ def module_of(path):
     return None
 
 
+def room_of(path):
+    """Returns the folder of a module's file, relative to the repository: "src/transport/wire"."""
+    return str(pathlib.PurePosixPath(path).parent)
+
+
 def matches(path, patterns):
     return any(fnmatch(path, pattern) for pattern in patterns)
 
@@ -65,6 +70,11 @@ class Checker:
 
     def breach(self, path, line, rule, text):
         self.breaches.append(f"{path}:{line}: {rule}: {text}")
+
+    def check_tree(self):
+        """What is known of the whole tree alone."""
+        self.check_rooms()
+        self.check_folders()
 
     def run(self):
         texts = {str(p.relative_to(self.root)): p.read_text(errors="replace") for p in self.files}
@@ -120,13 +130,50 @@ class Checker:
     def _check_layer(self, path, number, module, header):
         if module is None:
             return
+        if header in rules.TEST_SEAMS.get(path, []):
+            return
         target = header.split("/")[0]
         if target == module:
+            self._check_room(path, number, module, header)
             return
         if target not in rules.MODULES:
             self.breach(path, number, "layers", f'"{header}" names no module')
         elif target not in rules.MAY_INCLUDE[module]:
             self.breach(path, number, "layers", f"{module} may not include {target} ({header})")
+
+    def _check_room(self, path, number, module, header):
+        """Rooms of a module see those that rules.ROOMS names, and none that see them."""
+        room = room_of(path)
+        other = room_of(rules.MODULES[module] + header[len(module):])
+        if room != other and other not in rules.ROOMS.get(room, []):
+            self.breach(path, number, "rooms", f"{room} may not include {other} ({header})")
+
+    def check_rooms(self):
+        """rules.ROOMS names folders that are there, and has no circle."""
+        def reaches(room, end, seen):
+            return any(other == end or (other not in seen and reaches(other, end, seen | {other}))
+                       for other in rules.ROOMS.get(room, []))
+        for room, others in rules.ROOMS.items():
+            for folder in [room, *others]:
+                if not (self.root / folder).is_dir():
+                    self.breach("tests/architecture/rules.py", 1, "rooms", f"{folder} is no folder")
+            if reaches(room, room, frozenset()):
+                self.breach("tests/architecture/rules.py", 1, "rooms", f"{room} sees itself")
+
+    def check_folders(self):
+        """A folder of product code holds one idea: not too many files, and a README that tells it."""
+        folders = defaultdict(int)
+        for module_folder in rules.MODULES.values():
+            for path in (self.root / module_folder).rglob("*"):
+                if path.is_file():
+                    folders[str(path.parent.relative_to(self.root))] += 1
+        for folder, files in sorted(folders.items()):
+            if files > rules.MAX_FILES:
+                self.breach(folder, 1, "folders", f"{files} files; a folder with more than {rules.MAX_FILES} "
+                                                  "holds more than one idea")
+            has_code = any(path.suffix in CODE for path in (self.root / folder).iterdir())
+            if has_code and not (self.root / folder / "README.md").is_file():
+                self.breach(folder, 1, "folders", "no README.md says what the folder holds")
 
     def check_depends(self, path, text):
         for call in re.finditer(r"isthmus_module\(\s*(\w+)([^)]*)\)", text):
@@ -197,7 +244,9 @@ class Checker:
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parents[2]
     checker = Checker(root)
-    breaches = checker.run()
+    checker.run()
+    checker.check_tree()
+    breaches = checker.breaches
     print("\n".join(breaches) if breaches else f"{len(checker.files)} files keep the architecture")
     return 1 if breaches else 0
 

@@ -3,8 +3,10 @@
 import pathlib
 import tempfile
 import unittest
+from unittest import mock
 
 import check_architecture
+import rules
 
 HEAD = "// SPDX-License-Identifier: Apache-2.0\n"
 
@@ -34,6 +36,40 @@ class RulesTest(unittest.TestCase):
         self.assert_breach("layers", "kernels/a.cpp", '#include "quant/math/codec_math.h"\n')
         self.assert_breach("layers", "src/inner/a.h", '#include "isthmus/outer.h"\n')
         self.assert_breach("layers", "src/inner/a.h", '#include "model.h"\n')
+
+    def test_rooms(self):
+        with mock.patch.object(rules, "ROOMS", {"src/outer/top": ["src/outer/base"]}):
+            self.assert_clean("src/outer/top/a.cpp", '#include "outer/base/b.h"\n#include "outer/top/a.h"\n')
+            self.assert_breach("rooms", "src/outer/base/b.cpp", '#include "outer/top/a.h"\n')
+            self.assert_breach("rooms", "src/outer/top/a.cpp", '#include "outer/other/a.h"\n')
+
+    def test_rooms_are_folders_without_circles(self):
+        with tempfile.TemporaryDirectory() as root:
+            for folder in ("a", "b", "c"):
+                pathlib.Path(root, folder).mkdir()
+            for rooms, expected in [({"a": ["b"], "b": ["c"]}, 0), ({"a": ["b"], "b": ["d"]}, 1),
+                                    ({"a": ["b"], "b": ["c"], "c": ["a"]}, 3)]:
+                with mock.patch.object(rules, "ROOMS", rooms):
+                    checker = check_architecture.Checker(root)
+                    checker.check_rooms()
+                    self.assertEqual(len(checker.breaches), expected, checker.breaches)
+
+    def test_folders(self):
+        with tempfile.TemporaryDirectory() as root:
+            folder = pathlib.Path(root, "src/outer/parts")
+            folder.mkdir(parents=True)
+            for number in range(59):
+                (folder / f"f{number}.cpp").write_text(HEAD)
+            checker = check_architecture.Checker(root)
+            checker.check_folders()
+            self.assertEqual(len(checker.breaches), 1, checker.breaches)
+            self.assertIn("no README.md", checker.breaches[0])
+            (folder / "README.md").write_text("Parts.\n")
+            (folder / "one_too_many.h").write_text(HEAD)
+            checker = check_architecture.Checker(root)
+            checker.check_folders()
+            self.assertEqual(len(checker.breaches), 1, checker.breaches)
+            self.assertIn("61 files", checker.breaches[0])
 
     def test_module_dependencies(self):
         head = "# SPDX-License-Identifier: Apache-2.0\n"

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "report/data/no_value.h"
+#include "record/no_value.h"
 
 namespace isthmus::report {
 

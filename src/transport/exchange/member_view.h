@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The members of a run as one of them sees them: the membership that counts now, the coordinator,
 // and the state of each peer's process and link. Member 0 coordinates, or a hub, which stands
-// behind the members (Rank(members)) and takes part in no round. Data and questions only: the
+// behind the members (WorkerId(members)) and takes part in no round. Data and questions only: the
 // decisions are made in membership_protocol.h and peer_losses.h. Pure.
 #pragma once
 

@@ -115,7 +115,7 @@ struct PeerExchangeOptions {
 
 /// One member's place in an exchange, and the options of the exchange.
 struct EngineOptions {
-  WorkerId self;    // a hub: Rank(members)
+  WorkerId self;    // a hub: WorkerId(members)
   int members = 1;  // a hub is not among them
   PeerExchangeOptions exchange = {};
   /// The shares that the coordinator sends with a commit, instead of those it has measured; for

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds the READMEs of product code to the files beside them.
 
-check.py [ROOT]: prints one `file:line: rule: what, remedy` per breach; exit 1 on any.
+check_readmes.py [ROOT]: prints one `file:line: rule: what, remedy` per breach; exit 1 on any.
 
 Each folder below src/ and kernels/ that holds code has a README.md. The first column of a README's file table
 (a table whose head begins with `file`) names files of that folder, as names or patterns (`rng.*`); other tables

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every rule of check.py refuses what it is there to refuse."""
+"""Every rule of check_readmes.py refuses what it is there to refuse."""
 import pathlib
 import tempfile
 import unittest
 
-import check
+import check_readmes
 
 TABLE = "| file | what it holds |\n|---|---|\n"
 
@@ -16,7 +16,7 @@ def breaches(files):
         folder.mkdir(parents=True)
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
-        return check.breaches(root)
+        return check_readmes.breaches(root)
 
 
 class CheckTest(unittest.TestCase):
