@@ -31,7 +31,7 @@ struct Contestant {
 constexpr std::array<Contestant, 2> kContestants = {
     {{"ddp", "method = \"ddp\"\ncodec = \"bf16\"", 4e-3},
      {"diloco",
-      "method = \"diloco\"\nH = 20\nlr = 0.7\nmomentum = 0.9\ncodec = \"int8\"\nfinal_sync = "
+      "method = \"diloco\"\nH = 20\nlr = 0.7\nmomentum = 0.6\ncodec = \"int8\"\nfinal_sync = "
       "\"full\"",
       4e-3}}};
 
