@@ -37,9 +37,9 @@ struct NetworkOptions {
 class SimNetwork {
  public:
   /// `links`: members x members, row-major [from][to]; the diagonal is unused. `world` is borrowed
-  /// and outlives the network and its endpoints. Worker r's tasks are the world's group r until it is
-  /// restarted: a crash stops that group with RankCrashed.
-  /// THROWS: ConfigError for links and faults out of range.
+  /// and outlives the network and its endpoints. Worker r's tasks are the world's group r until it
+  /// is restarted: a crash stops that group with RankCrashed. THROWS: ConfigError for links and
+  /// faults out of range.
   SimNetwork(SimWorld& world, int members, const std::vector<DirectedLink>& links,
              NetworkOptions options = {});
   ~SimNetwork();

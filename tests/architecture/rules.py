@@ -74,6 +74,7 @@ ROOMS = {
     "src/report/page": ["src/report/data"],
     "src/report/export": ["src/report/data", "src/report/page"],
     "src/session/site": ["src/session/run"],
+    "src/session": ["src/session/run", "src/session/site"],
     "src/session/hub": ["src/session/run", "src/session/site"],
     "src/transport/links": ["src/transport/links/tcp", "src/transport/wire"],
     "src/transport/collectives": ["src/transport/wire", "src/transport/links"],
@@ -134,7 +135,6 @@ OWNERS = {
     "oneapi/dnnl/*": ["kernels/cpu/gemm_onednn.cpp"],
     "omp.h": ["kernels/cpu/gemm_onednn.cpp"],
     # The operating system: storage, memory, threads, terminal and signals.
-    "netdb.h": ["src/session/site/link_rendezvous.cpp"],
     "fcntl.h": ["src/transport/collectives/shared_segment.cpp", "src/app/cli/child_process.cpp", "src/core/base/storage_system.cpp", "src/core/state/*.cpp", "src/data/*", "tests/*",
                 "src/sim/tun_device.cpp"],
     "dirent.h": ["src/core/base/storage_system.cpp"],
@@ -208,7 +208,6 @@ MAY_HAVE_IF = [
     "kernels/cuda/simt.h",  # nvcc, or the emulated device
     "kernels/isa.cpp",  # __builtin_cpu_supports names x86 features only on x86
     "kernels/thread_team.cpp",  # pause instruction of the spin loop
-    "src/core/base/thread_annotations.h",
 ]
 
 # Sizes: a file or a class beyond them holds more than one idea. Structs may have any number of fields.
@@ -219,7 +218,7 @@ MAX_METHODS = 40
 MAX_MEMBERS = 20
 BIG_CLASSES = [
     "Avx2", "Avx512",  # the vocabulary of an instruction set, a line a function
-    "CudaLoop", "ExchangeEngine", "RunDirectory", "Training",
+    "CudaLoop", "ExchangeEngine", "RunDirectory",
 ]
 
 SPDX = "SPDX-License-Identifier: Apache-2.0"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Attention on (emulated) devices whose blocks have 99 KiB of shared memory: compute
 // capability 8.6, 8.9 and 12.0.
+#include "cuda/emulated/runtime.h"
 #include "cuda/training_case.h"
 #include "kernels/cuda/attention.h"
-#include "tests/cuda/emulated/runtime.h"
 
 namespace isthmus::cuda {
 namespace {

@@ -3,9 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "cuda/device_test.h"
+#include "cuda/emulated/simt.h"
 #include "kernels/cuda/spsa.h"
 #include "quant/cuda/cuda_codec.h"
-#include "tests/cuda/emulated/simt.h"
 
 namespace isthmus::cuda {
 namespace {

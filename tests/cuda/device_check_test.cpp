@@ -4,8 +4,8 @@
 
 #include <gmock/gmock.h>
 
+#include "cuda/emulated/runtime.h"
 #include "cuda/training_case.h"
-#include "tests/cuda/emulated/runtime.h"
 
 namespace isthmus {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "app/cli/commands.h"
 #include "app/train/training_plan.h"
+#include "cuda/emulated/runtime.h"
 #include "inner/model/model_layout.h"
 #include "isthmus/errors.h"
-#include "tests/cuda/emulated/runtime.h"
 
 namespace isthmus::app {
 namespace {

@@ -4,9 +4,9 @@
 #include <numeric>
 
 #include "cuda/device_test.h"
+#include "cuda/emulated/runtime.h"
 #include "kernels/bf16.h"
 #include "kernels/cuda/simt.h"
-#include "tests/cuda/emulated/runtime.h"
 
 namespace isthmus::cuda {
 namespace {

@@ -7,10 +7,10 @@
 #include <map>
 #include <vector>
 
+#include "cuda/emulated/runtime.h"
 #include "kernels/activation_math.h"
 #include "kernels/bf16.h"
 #include "kernels/cuda/cublas_calls.h"
-#include "tests/cuda/emulated/runtime.h"
 
 namespace isthmus::cuda {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What matmul.cpp asks of cuBLASLt and of the device, over a fake of the one and an emulated other.
 #include "cuda/device_test.h"
+#include "cuda/emulated/runtime.h"
 #include "kernels/cuda/matmul.h"
-#include "tests/cuda/emulated/runtime.h"
 
 namespace isthmus::cuda {
 namespace {

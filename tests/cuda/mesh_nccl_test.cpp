@@ -3,8 +3,8 @@
 // emulated devices' memory.
 #include <fmt/format.h>
 
+#include "cuda/emulated/runtime.h"
 #include "cuda/mesh_case.h"
-#include "tests/cuda/emulated/runtime.h"
 #include "transport/collectives/nccl_backend.h"
 #include "transport/fake_cuda.h"
 #include "transport/fake_nccl.h"

@@ -8,13 +8,13 @@
 
 #include "core/base/log.h"
 #include "cuda/device_test.h"
+#include "cuda/emulated/runtime.h"
 #include "cuda/resident_adam_loop.h"
 #include "cuda/resident_loop.h"
 #include "outer/adam_loop.h"
 #include "outer/losing_exchange.h"
 #include "outer/place/outer_placement.h"
 #include "outer/toy_loops.h"
-#include "tests/cuda/emulated/runtime.h"
 
 namespace isthmus {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "cuda/emulated/simt.h"
 #include "cuda/thread_orders.h"
-#include "tests/cuda/emulated/simt.h"
 
 namespace isthmus::cuda {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Training with attention by cuDNN on the emulated device, which has plain loops in its place: that
 // the chosen attention is the one that runs, where its workspace lies, and what is refused.
+#include "cuda/emulated/runtime.h"
 #include "cuda/training_case.h"
 #include "inner/cuda/device_check.h"
-#include "tests/cuda/emulated/runtime.h"
 
 namespace isthmus {
 namespace {

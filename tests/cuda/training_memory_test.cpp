@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of training on the (emulated) device: as much as was said, and words where it ends.
+#include "cuda/emulated/runtime.h"
 #include "cuda/mesh_case.h"
-#include "tests/cuda/emulated/runtime.h"
 
 namespace isthmus {
 namespace {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where rounds have a deadline: what a site that is late trains, gives and is told, and what is
-// held against that. Skipping is as app/site_lateness has it.
+// held against that. Skipping is as session/site/site_lateness has it.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `load_config` must know of the modules above core.
+// What `load_config` must know of the modules above config.
 #include "app/cli/commands.h"
 #include "core/base/storage.h"
 #include "inner/hf/hf_config.h"

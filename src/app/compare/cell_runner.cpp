@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 
+#include "app/observe/progress.h"
 #include "app/train/run_estimate.h"
 #include "app/train/training.h"
 #include "core/base/system_runtime.h"

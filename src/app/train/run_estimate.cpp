@@ -58,7 +58,7 @@ RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Wor
                        .plan = plan,
                        .simulated = simulated,
                        .byte_scale = simulated ? surrogate_byte_scale(config, layout) : 1.0};
-  const ModelRun run{.world = world, .plan = plan, .layout = layout, .data = data};
+  const ModelRun run{.world = world, .plan = plan, .layout = layout};
   std::int64_t inner_bytes = 0;
   for (int m = 0; m < plan.workers; ++m) {
     inner_bytes += loop_memory(layout, language_model_options(config, plan, WorkerId(m))).total();
@@ -68,7 +68,7 @@ RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Wor
   RunEstimate estimate{.parameters = layout.elements(),
                        .steps = plan.total_steps,
                        .tokens = plan.total_steps * plan.tokens_per_step(config.train.context),
-                       .step_flops = step_flops(run),
+                       .step_flops = step_flops(config, plan, layout),
                        .memory_bytes = static_cast<std::uint64_t>(
                            inner_bytes + kEstimateFloatBytes * outer_values * plan.workers),
                        .outer_bytes_per_parameter =
@@ -106,9 +106,8 @@ double measured_speed(Config config) {
   const Dataset data = Dataset::open(storage, config.data, config.file.parent_path());
   const TrainingPlan plan = make_training_plan(config, kernels::usable_cores());
   const ModelLayout layout(model_shape(config.model, config.train.context));
-  const RunWorld world{.config = config, .plan = plan};
-  const ModelRun run{.world = world, .plan = plan, .layout = layout, .data = data};
-  return step_flops(run) / std::chrono::duration<double>(time_step(run)).count();
+  return step_flops(config, plan, layout) /
+         std::chrono::duration<double>(time_step(config, plan, data)).count();
 }
 
 std::string render_estimate(const Config& config, const RunEstimate& estimate) {

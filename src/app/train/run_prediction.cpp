@@ -41,29 +41,29 @@ int streams_over(const DirectedLink& link, int configured) {
 
 }  // namespace
 
-double step_flops(const ModelRun& run) {
+double step_flops(const Config& config, const TrainingPlan& plan, const ModelLayout& layout) {
   // Two forward passes instead of one and a backward pass, which is two.
-  const double passes = forward_only(run.world.config) ? 2.0 / 3.0 : 1.0;
-  return passes * training_flops_per_token(run.layout, run.world.config.train.context) *
-         static_cast<double>(run.plan.worker_samples * run.world.config.train.context);
+  const double passes = forward_only(config) ? 2.0 / 3.0 : 1.0;
+  return passes * training_flops_per_token(layout, config.train.context) *
+         static_cast<double>(plan.worker_samples * config.train.context);
 }
 
-Duration measure_step(const ModelRun& run) {
-  return declares_step_time(run.world.config) ? Duration{0} : time_step(run);
+Duration measure_step(const Config& config, const TrainingPlan& plan, const Dataset& data) {
+  return declares_step_time(config) ? Duration{0} : time_step(config, plan, data);
 }
 
-Duration time_step(const ModelRun& run) {
-  const auto files = make_state_memory(run.world.config, WorkerId(0), nullptr, nullptr);
+Duration time_step(const Config& config, const TrainingPlan& plan, const Dataset& data) {
+  const auto files = make_state_memory(config, WorkerId(0), nullptr, nullptr);
   const StateMemoryScope scope(files.get());
-  BatchSource source(run.data, batch_plan(run.world.config, run.plan), 0);
-  LanguageModelLoop loop(language_model_options(run.world.config, run.plan, WorkerId(0)),
+  BatchSource source(data, batch_plan(config, plan), 0);
+  LanguageModelLoop loop(language_model_options(config, plan, WorkerId(0)),
                          [&](StepIndex t) { return source.at(t.value() - 1); });
   SystemRuntime runtime;
   Duration best = Duration::max();
   constexpr int kRepetitions = 3;  // the first one also touches the memory
   for (int i = 0; i < kRepetitions; ++i) {
     const TimePoint begin = runtime.clock().now();
-    if (forward_only(run.world.config)) {
+    if (forward_only(config)) {
       const OwnParameters own(loop.parameters());
       (void)loop.train_loss(StepIndex(1), {}, own);
       (void)loop.train_loss(StepIndex(1), {}, own);
@@ -92,7 +92,8 @@ std::vector<PredictionInput> stretches_of(const ModelRun& run,
   std::vector<StepClock> clocks;
   for (int m = 0; m < run.plan.workers; ++m) {
     const std::size_t own = measured_steps.size() == 1 ? 0 : static_cast<std::size_t>(m);
-    clocks.push_back(make_step_clock(config, WorkerId(m), step_flops(run), measured_steps.at(own)));
+    clocks.push_back(make_step_clock(config, WorkerId(m), step_flops(config, run.plan, run.layout),
+                                     measured_steps.at(own)));
   }
   std::int64_t done = 0;
   std::vector<PredictionInput> stretches =

@@ -19,18 +19,20 @@ struct ModelRun {
   const RunWorld& world;
   const TrainingPlan& plan;
   const ModelLayout& layout;
-  const Dataset& data;
 };
 
 /// Floating-point operations of one worker's inner step (forward and backward).
-[[nodiscard]] double step_flops(const ModelRun& run);
+[[nodiscard]] double step_flops(const Config& config, const TrainingPlan& plan,
+                                const ModelLayout& layout);
 
 /// Real length of one inner step of worker 0, measured on this machine, where the configuration
 /// declares none; else zero.
-[[nodiscard]] Duration measure_step(const ModelRun& run);
+[[nodiscard]] Duration measure_step(const Config& config, const TrainingPlan& plan,
+                                    const Dataset& data);
 
 /// The same, measured whatever is declared.
-[[nodiscard]] Duration time_step(const ModelRun& run);
+[[nodiscard]] Duration time_step(const Config& config, const TrainingPlan& plan,
+                                 const Dataset& data);
 
 /// What the closed form says of a run over declared links. `measured_steps`: one a worker, or one
 /// for all; of steps that are not declared, over real links of all.

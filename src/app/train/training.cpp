@@ -1,284 +1,345 @@
 // SPDX-License-Identifier: Apache-2.0
+// A run of the built-in trainer: the model's layout, data, device and memory with their checks, and
+// what the run's session (session/run_session.h) asks and tells.
 #include "app/train/training.h"
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <exception>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "app/observe/progress.h"
+#include "app/observe/run_watch.h"
 #include "app/train/language_model_trainer.h"
+#include "app/train/memory_check.h"
+#include "app/train/model_json.h"
+#include "app/train/offload.h"
+#include "app/train/rank_communicators.h"
 #include "app/train/run_parts.h"
 #include "app/train/run_prediction.h"
 #include "app/train/run_summary.h"
-#include "app/train/training_run.h"
+#include "app/train/training_plan.h"
+#include "config/schema/device_request.h"
 #include "core/base/log.h"
+#include "core/base/system_runtime.h"
+#include "core/state/checkpoint_names.h"
+#include "data/batch_source.h"
 #include "inner/hf/hf_weights.h"
-#include "record/event_log.h"
-#include "session/run/checkpointing.h"
-#include "session/run/lone_training.h"
+#include "inner/model/model_layout.h"
+#include "inner/model/schedule.h"
+#include "kernels/isa.h"
+#include "record/run_directory.h"
+#include "session/run/owner_shares.h"
 #include "session/run/run_worlds.h"
-#include "session/run/saved_pieces.h"
 #include "session/run/signals.h"
-#include "session/run/worker.h"
-#include "session/site/site_connection.h"
+#include "session/run_session.h"
+#include "session/site/site_links.h"
+#include "transport/exchange/reduction.h"
 
 namespace isthmus::app {
+namespace {
+
+/// The run's data, not yet hashed, unless they are open already.
+std::optional<OpenData> open_own(const Storage& storage, const Config& config,
+                                 const TrainingRequest& request) {
+  if (request.side_by_side && request.side_by_side->data != nullptr) {
+    return std::nullopt;
+  }
+  return OpenData{Dataset::open(storage, config.data, config.file.parent_path()), {}};
+}
+
+/// One run of the built-in trainer, from checks to summary.
+class Training final : public RunObserver {
+ public:
+  /// Checks everything that can be wrong before anything is written. Borrows all three.
+  /// THROWS: ConfigError, SystemError.
+  Training(const Config& config, const TrainingRequest& request, Session& session);
+
+  TrainingOutcome run();
+
+ private:
+  void choose_device();
+  void check() const;
+  /// The options of the run's session, which reads the plan once the checks are done.
+  [[nodiscard]] SessionOptions session_options() const;
+  [[nodiscard]] TrainerFacts facts() const;
+  [[nodiscard]] ModelRun model_run(const RunWorld& world) const {
+    return {.world = world, .plan = plan_, .layout = layout_};
+  }
+  /// Opens the pages about the run, where they are asked for.
+  void let_watch();
+  /// One line on what computes, and why no device does where there is one.
+  void tell_device() const;
+  /// What the closed form says of the run that has ended.
+  void predict(const RunWorld& world, const WorldResult& result);
+
+  [[nodiscard]] ProgressView* progress() override { return progress_ ? &*progress_ : nullptr; }
+  [[nodiscard]] StatusBoard* status() override { return watch_ ? &watch_->board() : nullptr; }
+  void waiting(const std::string& what) override;
+  void begun(const RunDirectory& directory, const Manifest& manifest, const RunTotals& totals,
+             MetricsLog& log) override;
+  [[nodiscard]] Duration measure_step() override;
+  void finished(RunDirectory& directory, const RunOutcome& outcome, const RunWorld& world,
+                const WorldResult& result) override;
+  void ending() override { progress_.reset(); }
+
+  SystemStorage storage_;
+  const Config& config_;
+  const TrainingRequest& request_;
+  Session& session_;
+  ModelLayout layout_;
+  TrainingPlan plan_;
+  std::optional<OpenData> own_data_;  // nothing where it is shared with other runs
+  const Dataset& data_;
+  std::int64_t eval_tokens_;
+  std::optional<RunWatch> watch_;
+  std::optional<Progress> progress_;
+  TrainingOutcome outcome_;
+  RunSession run_;  // borrows watch_ and progress_
+};
+
+Training::Training(const Config& config, const TrainingRequest& request, Session& session)
+    : config_(config),
+      request_(request),
+      session_(session),
+      layout_(model_shape(config.model, config.train.context)),
+      plan_(make_training_plan(config, kernels::usable_cores(), own_worker(config, request.site))),
+      own_data_(open_own(storage_, config, request)),
+      data_(own_data_ ? own_data_->data : request.side_by_side->data->data),
+      eval_tokens_(app::eval_tokens(config, data_)),
+      run_(session_options()) {
+  plan_.processes = request.mesh;
+  plan_.json = session.json;
+  choose_device();
+  if (!request.side_by_side) {
+    kernels::use_isa(kernels::isa_named(config.train.kernels));
+  }
+  check();
+  run_.check_force();
+  if (own_data_) {
+    own_data_->fingerprint = data_.fingerprint();
+  }
+  run_.take_facts(facts());
+}
+
+SessionOptions Training::session_options() const {
+  const std::optional<SideBySide>& beside = request_.side_by_side;
+  return {.config = config_,
+          .plan = plan_,
+          .command = request_.command,
+          .argv = session_.argv,
+          .out = request_.out.empty() ? config_.run.out : request_.out,
+          .resume = request_.resume,
+          .force = request_.force,
+          .simulated = request_.simulated,
+          .emulated = request_.emulated,
+          .slots = beside ? beside->slots : 0,
+          .byte_scale = request_.simulated ? surrogate_byte_scale(config_, layout_) : 1.0,
+          .checkpoints = !beside || beside->checkpoint,
+          .events = !beside || beside->events,
+          .keeps_evals = beside.has_value(),
+          .lane = request_.lane,
+          .finished_lanes = request_.finished_lanes,
+          .on_step = beside ? beside->on_step : nullptr,
+          .site = request_.site,
+          .recording = request_.recording,
+          .in_hand = request_.in_hand,
+          .returns = request_.mesh == nullptr};
+}
+
+TrainerFacts Training::facts() const {
+  const std::filesystem::path init =
+      config_.model.init.empty() ? std::filesystem::path() : config_.locate(config_.model.init);
+  return {.parameters = parameters_without_values(layout_),
+          .layout = layout_digest(layout_),
+          .step_flops = step_flops(config_, plan_, layout_),
+          .model = model_json(config_, layout_.elements()),
+          .device = device_text(plan_.device, plan_),
+          .data = own_data_ ? own_data_->fingerprint : request_.side_by_side->data->fingerprint,
+          .files = hf_companions(storage_, layout_.shape(), init, data_.format() == "text")};
+}
+
+void Training::choose_device() {
+  const auto refuse = [](const std::string& key, const char* remedy) {
+    throw ConfigError(fmt::format("{}: runs side by side compute on the CPU; {}", key, remedy));
+  };
+  if (!request_.side_by_side) {
+    plan_.device = app::choose_device(config_, plan_, layout_, request_.simulated);
+  } else if (asks_for_cuda(config_)) {
+    refuse(fmt::format("train.device = \"{}\"", config_.train.device), "leave it out");
+  } else if (config_.train.attention == "cudnn" && !request_.simulated) {
+    refuse("train.attention = \"cudnn\"", "set it to \"own\"");
+  } else if (outer_is_on_device(config_) && !request_.simulated) {
+    refuse("outer.placement = \"device\"", "set it to \"host\"");
+  }
+}
+
+void Training::check() const {
+  data_.check_vocabulary(config_.model.vocab);
+  for (int m = 0; m < plan_.workers; ++m) {
+    const BatchSource source(data_, batch_plan(config_, plan_), m);
+  }
+  if (eval_tokens_ >= 0) {
+    const ValidationSource windows(data_, config_.train.context, eval_tokens_, config_.model.vocab,
+                                   parse_validation_part(config_.eval.part));
+  }
+  const std::vector<Parameter> parameters = parameters_without_values(layout_);
+  const PredictionInput exchange =
+      prediction_input(config_.method, config_.outer, parameters, plan_.workers, plan_.total_steps);
+  if (config_.net.reduction == "groups" &&
+      resolve_reduction(exchange.exchange, *exchange.codec, plan_.workers) !=
+          ReductionKind::kReduce) {
+    throw ConfigError(fmt::format(
+        "net.reduction = \"groups\": with outer.codec = {} and {} workers all would be sent to "
+        "all, "
+        "where groups have nothing to sum; remove it, or set outer.exchange = \"reduce\"",
+        exchange.codec->name(), plan_.workers));
+  }
+  (void)owner_shares(config_);
+  check_measuring_links(config_, request_.site && request_.site->mpi,
+                        request_.site && is_elastic(config_, *request_.site));
+  if (config_.net.deadline && request_.site && request_.site->mpi) {
+    throw ConfigError(
+        "net.deadline over MPI: there all sites take part in every round, as none may be lost; "
+        "remove it");
+  }
+  (void)LearningRateSchedule(config_.inner, plan_.total_steps);
+  check_offload(config_, plan_, layout_, own_worker(config_, request_.site));
+  check_memory(config_, plan_, layout_, memory_limit(), request_.command == "train");
+  check_rank_communicators(config_, plan_);
+  if (!config_.model.init.empty()) {
+    check_hf_weights(storage_, config_.locate(config_.model.init), parameters);
+  }
+  if (request_.simulated || request_.emulated) {
+    check_links(config_);
+  }
+  if (!config_.faults.empty() && !request_.simulated) {
+    throw ConfigError(fmt::format(
+        "[[fault]] is what goes wrong in virtual time, and {}: remove the {}, or use `simulate`",
+        request_.emulated ? "--emulate takes real time" : "this run takes real time",
+        config_.faults.size() == 1 ? "entry" : "entries"));
+  }
+  if (!request_.simulated) {
+    for (const LinkConfig& link : config_.links) {
+      if (link.trace.empty()) continue;
+      throw ConfigError(fmt::format(
+          "[[link]] {} - {}: trace = \"{}\" says rates in virtual time, and {}: give it a rate, or "
+          "use `simulate`",
+          link.a, link.b, link.trace.string(),
+          request_.emulated ? "--emulate takes real time" : "this run takes real time"));
+    }
+  }
+  if (!config_.log.http.empty()) {
+    (void)parse_http_address("log.http", config_.log.http);
+  }
+}
+
+void Training::let_watch() {
+  if (request_.side_by_side || config_.log.http.empty()) {
+    return;
+  }
+  HttpAddress address = parse_http_address("log.http", config_.log.http);
+  if (address.port > 0 && request_.site && request_.site->mpi) {
+    address.port += own_worker(config_, request_.site)->value();  // several may be on one machine
+  }
+  StatusBoard::Options options;
+  options.total_steps = plan_.total_steps;
+  options.simulated = request_.simulated;
+  options.stalled_after = config_.log.stalled_after;
+  for (const SiteConfig& site : config_.sites) options.sites.push_back(site.name);
+  options.self = own_worker(config_, request_.site);
+  options.hub = request_.site && has_hub(config_, *request_.site);
+  options.links_tell = !(request_.site && request_.site->mpi);
+  watch_.emplace(storage_, address, std::move(options));
+  if (request_.site) watch_->board().waiting("all of them");
+}
+
+void Training::tell_device() const {
+  if (request_.side_by_side) return;
+  log_info("the inner loop computes on {}{}", device_text(plan_.device, plan_),
+           plan_.device.note.empty() ? "" : ": " + plan_.device.note);
+}
 
 TrainingOutcome Training::run() {
   std::optional<SignalScope> signals;
-  std::optional<Progress> progress;
   if (!request_.side_by_side) {
     signals.emplace();
-    progress.emplace(session_.err, session_.progress);
+    progress_.emplace(session_.err, session_.progress);
   }
   let_watch();
-  if (request_.site) {
-    check_folder({.out = out_, .existing = existing()});
-    join_sites();
-  }
-  Manifest manifest = this->manifest();
-  RunDirectory directory(
-      storage_,
-      {.out = out_, .name = config_.run.name, .run_id = manifest.run_id, .existing = existing()});
-  if (!joins_) storage_.remove_all(directory.path() / SavedPieces::kFile);  // of a join that ended
-  storage_.remove_all(directory.path() / kResultsFile);  // of a process that was killed
-  directory.write_config(config_);
-  directory.write_manifest(manifest);
+  outcome_.parameters = layout_.elements();
+  outcome_.simulated = request_.simulated;
+  const MakeTrainer make = [&](const WorkerContext& context,
+                               EventSink* events) -> std::unique_ptr<Trainer> {
+    return std::make_unique<LanguageModelTrainer>(
+        LanguageModelTrainer::Setup{.config = config_,
+                                    .plan = plan_,
+                                    .storage = storage_,
+                                    .data = data_,
+                                    .eval_tokens = eval_tokens_,
+                                    .events = events},
+        context.rank, context.runtime);
+  };
+  (void)run_.run(make, *this);
+  return outcome_;
+}
 
-  RunTotals totals;
-  totals.payload_bytes.resize(static_cast<std::size_t>(plan_.workers));
-  totals.wire_bytes.resize(static_cast<std::size_t>(plan_.workers));
-  totals.compute_s.resize(static_cast<std::size_t>(plan_.workers));
-  if (resume_) {
-    const std::unique_ptr<StateReader> shared = resume_->shared();
-    PrefixedStateReader reader(*shared, "totals/");
-    totals.load(reader);
-  }
-  std::int64_t resumed_step = resume_ ? resume_->info().step : 0;
-  if (joins_) {  // what was sent before it came is not known here
-    resumed_step = joins_->step.value();
-    totals.clock_s = joins_->clock_s;
-  }
-  totals.steps = resumed_step;  // where a site joins it has no lines of steps before
-  if ((resume_ || joins_) && goes_on_) {
-    // First of all: lines too many are dropped by the next resume, lines too few are lost.
-    CheckpointStore store(storage_, directory.checkpoints(), config_.ckpt.keep);
-    store.recover();
-    store.remove_after(resumed_step);
-  }
-  if (given_up_) {
-    const std::filesystem::path aside = directory.set_aside();
-    log_warning("the run begins anew: not all sites have its first checkpoint, of step {}{}",
-                *given_up_,
-                aside.empty() ? "" : fmt::format("; what was here is in '{}'", aside.string()));
-  }
-  directory.truncate_after("metrics.jsonl", resumed_step);
-  directory.truncate_after("events.jsonl", resumed_step);
-  JsonLinesFile metrics = directory.open_lines("metrics.jsonl");
-  const WorkerId own = own_rank(config_, request_).value_or(WorkerId(0));
-  MetricsLog log({.config = config_,
-                  .total_steps = plan_.total_steps,
-                  .simulated = request_.simulated,
-                  .byte_scale = byte_scale(),
-                  .lane = request_.lane,
-                  .finished_lanes = request_.finished_lanes,
-                  .on_step = request_.side_by_side ? request_.side_by_side->on_step : nullptr,
-                  .tensorboard = tensorboard_sink(storage_, config_, directory.path(),
-                                                  request_.simulated, resumed_step),
-                  .status = status(),
-                  .self = static_cast<std::size_t>(own.value()),
-                  .keeps_evals = request_.side_by_side.has_value()},
-                 metrics, progress ? &*progress : nullptr, totals);
+void Training::waiting(const std::string& what) {
+  if (watch_) watch_->board().waiting(what);
+  session_.err.write(fmt::format("isthmus: waiting for the other sites: {}\n", what));
+}
+
+void Training::begun(const RunDirectory& directory, const Manifest& manifest,
+                     const RunTotals& /*totals*/, MetricsLog& log) {
   if (watch_) {
-    watch_->board().begin(manifest, totals, directory.path().string());
     watch_->announce(directory.path(), manifest.run_id);
   }
-  log.begin(manifest);
   if (request_.mesh != nullptr) {
     request_.mesh->on_finding = [this, &log](const RankFinding& finding) {
       log.rank(StepIndex(request_.mesh->step), finding);
     };
   }
   tell_device();
-  if (const std::string warning = codec_warning(config_); !warning.empty()) {
-    log_warning("{}", warning);
-  }
-
-  TrainingOutcome outcome{.status = "ok",
-                          .directory = directory.path(),
-                          .parameters = layout_.elements(),
-                          .simulated = request_.simulated,
-                          .resumed = resumed_step > 0};
-  std::string cause;
-  std::exception_ptr failure;
-  bool by_peers = false;
-  try {
-    go(directory, manifest, log, totals, outcome);
-  } catch (const std::exception& error) {
-    outcome.status = "failed";
-    cause = error.what();
-    failure = std::current_exception();
-    by_peers = dynamic_cast<const PeerError*>(&error) != nullptr;
-  }
-  progress.reset();
-  log.end(outcome.status, cause, site_ ? site_->late() : std::nullopt);
-  manifest.status = outcome.status;
-  manifest.ended = utc_now();
-  directory.write_manifest(manifest);
-  if (failure) {
-    if (by_peers && site_ && site_->cut_off() && request_.mesh == nullptr) {
-      if (request_.in_hand != nullptr)
-        request_.in_hand->late = site_->late().value_or(LateStatus());
-      throw CutOffError(cause, directory.path());
-    }
-    std::rethrow_exception(failure);
-  }
-  return outcome;
 }
 
-void Training::go(RunDirectory& directory, const Manifest& manifest, MetricsLog& log,
-                  RunTotals& totals, TrainingOutcome& outcome) {
-  const std::unique_ptr<SiteBoard> site_board =
-      site_ ? make_site_board(*site_, config_, plan_.total_steps, totals.steps, log, status())
-            : nullptr;
-  const SiteConnection connection(site_ ? &*site_ : nullptr, site_board.get());
-  if (site_) {
-    site_->take_newcomers(
-        manifest.run_id, [&board = *site_board](const WishNote& note) { board.wish_join(note); },
-        join_window(config_), plan_.total_steps);
-  }
-  std::function<void(StepIndex, const Digest128&)> tell_outer;
-  std::function<void(StepIndex)> await_lines;
-  std::function<bool(StepIndex)> of_all_sites;
-  if (site_board) {
-    of_all_sites = [&](StepIndex t) { return !std::ranges::count(site_board->present(t), false); };
-    await_lines = [&](StepIndex t) { site_board->await_lines(t); };
-    tell_outer = [&](StepIndex t, const Digest128& digest) { site_board->tell_outer(t, digest); };
-  }
-  RunBoard own_board(plan_.workers, plan_.total_steps, log);
-  Board& board = site_board ? static_cast<Board&>(*site_board) : own_board;
-  const std::filesystem::path init_folder =
-      config_.model.init.empty() ? std::filesystem::path() : config_.locate(config_.model.init);
-  Checkpointing checkpointing(
-      {.storage = storage_,
-       .folder = directory.checkpoints(),
-       .config = config_,
-       .run_id = manifest.run_id,
-       .config_hash = digest_,
-       .data = fingerprint_,
-       .writes = !request_.side_by_side || request_.side_by_side->checkpoint,
-       .only = own_rank(config_, request_),
-       .of_all_sites = of_all_sites,
-       .await_lines = await_lines,
-       .files = hf_companions(storage_, layout_.shape(), init_folder, data_.format() == "text")},
-      std::move(resume_), totals, log);
-  const bool keeps_events = !request_.side_by_side || request_.side_by_side->events;
-  std::optional<EventLog> events;
-  if (keeps_events) {
-    events.emplace(directory.open_lines("events.jsonl"),
-                   Duration(static_cast<Duration::rep>(totals.clock_s * 1e9)) -
-                       (site_board ? site_board->start().time_since_epoch() : Duration{0}));
-    if (site_) site_->record_into(&*events);
-  }
-  AnchorMean anchor_mean(plan_.workers);
-  const RunWorld world{.config = config_,
-                       .plan = plan_,
-                       .simulated = request_.simulated,
-                       .byte_scale = byte_scale(),
-                       .slots = request_.side_by_side ? request_.side_by_side->slots : 0,
-                       .begun = Duration(static_cast<Duration::rep>(totals.clock_s * 1e9)),
-                       .emulated = request_.emulated,
-                       .site = site_ ? &*site_ : nullptr,
-                       .events = events ? &*events : nullptr,
-                       .status = status()};
-  const ModelRun run{.world = world, .plan = plan_, .layout = layout_, .data = data_};
-  if (request_.simulated && totals.measured_step == Duration{0}) {
-    totals.measured_step = measure_step(run);
-  }
-  std::optional<RetainedResults> retained;
-  if (site_ && retains_results(config_)) {
-    retained.emplace(storage_, directory.path() / kResultsFile,
-                     RetainedResults::Room{.most_bytes = retained_bytes(config_),
-                                           .free_bytes = [path = directory.path()] {
-                                             return std::filesystem::space(path).available;
-                                           }});
-  }
-  const LanguageModelTrainer::Setup trained{.config = config_,
-                                            .plan = plan_,
-                                            .storage = storage_,
-                                            .data = data_,
-                                            .eval_tokens = eval_tokens_,
-                                            .events = world.events};
-  const MakeTrainer make = [&](const WorkerContext& context) -> std::unique_ptr<Trainer> {
-    return std::make_unique<LanguageModelTrainer>(trained, context.rank, context.runtime);
-  };
-  const WorkerSetup setup{
-      .config = config_,
-      .plan = plan_,
-      .make = make,
-      .board = board,
-      .checkpointing = checkpointing,
-      .anchor_mean = anchor_mean,
-      .events = world.events,
-      .patience = round_patience(config_, request_.simulated),
-      .step_flops = step_flops(run),
-      .begun = world.begun,
-      .measured_step = totals.measured_step,
-      .tell_outer = tell_outer,
-      .retained = retained ? &*retained : nullptr,
-      .site = site_ ? &*site_ : nullptr,
-      .in_hand = site_ && site_->elastic() && request_.mesh == nullptr ? request_.in_hand : nullptr,
-      .on_own_work = [&](StepIndex t, const BroughtBack& work) {
-        if (site_board) site_board->came_back(t, work);
-      }};
-  WorldResult result;
-  try {
-    result = run_workers(world, [&](WorkerContext& context) { run_worker(setup, context); });
-  } catch (const PeerError&) {
-    if (site_board) site_board->explain();
-    throw;
-  }
-  if (site_) {
-    site_board->flush();
-    site_->leave();
-    site_board->check();
-  }
-  switch (board.stopped()) {
-    case StopWish::kNone:
-      break;
-    case StopWish::kInterrupt:
-      outcome.status = "interrupted";
-      outcome.exit_code = ExitCode::kInterrupted;
-      break;
-    case StopWish::kRequeue:
-      outcome.status = "checkpointed";
-      outcome.exit_code = ExitCode::kCheckpointedRequeue;
-      break;
-  }
+Duration Training::measure_step() { return app::measure_step(config_, plan_, data_); }
+
+void Training::finished(RunDirectory& directory, const RunOutcome& outcome, const RunWorld& world,
+                        const WorldResult& result) {
+  static_cast<RunOutcome&>(outcome_) = outcome;
+  predict(world, result);
+  write_summary(directory, config_, outcome_, result);
+}
+
+void Training::predict(const RunWorld& world, const WorldResult& result) {
+  const RunTotals& totals = outcome_.totals;
+  const ModelRun run = model_run(world);
   // The closed form speaks of the whole run.
-  if (request_.simulated && board.stopped() == StopWish::kNone) {
-    outcome.prediction = predict_run(run, {totals.measured_step});
+  if (request_.simulated && !outcome_.stopped) {
+    outcome_.prediction = predict_run(run, {totals.measured_step});
     if (!config_.faults.empty()) {
-      outcome.faults = cost_of_faults(config_, *outcome.prediction, totals.measured_step,
-                                      totals.clock_s, outcome.resumed);
+      outcome_.faults = cost_of_faults(config_, *outcome_.prediction, totals.measured_step,
+                                       totals.clock_s, outcome_.resumed);
     }
   }
-  if (has_real_links(world) && board.stopped() == StopWish::kNone && !outcome.resumed) {
-    outcome.prediction = predict_run(run, totals.mean_steps());
+  if (has_real_links(world) && !outcome_.stopped && !outcome_.resumed) {
+    outcome_.prediction = predict_run(run, totals.mean_steps());
   }
   // Which rounds faults lengthen is not known; nobody looks at single rounds of runs side by side.
-  if (outcome.prediction && !outcome.faults && !request_.side_by_side) {
+  if (outcome_.prediction && !outcome_.faults && !request_.side_by_side) {
     const std::vector<Duration> steps =
         request_.simulated ? std::vector{totals.measured_step} : totals.mean_steps();
-    outcome.rounds = compare_rounds(predict_run_rounds(run, steps), result.rounds);
-    const WorkerId own = own_rank(config_, request_).value_or(WorkerId(0));
-    outcome.rounds_at = config_.sites.at(static_cast<std::size_t>(own.value())).name;
+    outcome_.rounds = compare_rounds(predict_run_rounds(run, steps), result.rounds);
+    const WorkerId own = own_worker(config_, request_.site).value_or(WorkerId(0));
+    outcome_.rounds_at = config_.sites.at(static_cast<std::size_t>(own.value())).name;
   }
-  outcome.totals = totals;
-  outcome.evals = log.evals();
-  if (site_) outcome.late = site_->late();
-  write_summary(directory, config_, outcome, result);
 }
+
+}  // namespace
 
 TrainingOutcome run_training(const Config& config, const TrainingRequest& request,
                              Session& session) {

@@ -21,6 +21,7 @@
 #include "record/round_times.h"
 #include "record/run_log.h"
 #include "session/run/lone_training.h"
+#include "session/run_session.h"
 #include "session/site/site_session.h"
 
 namespace isthmus::app {
@@ -62,34 +63,15 @@ struct TrainingRequest {
   InHand* in_hand = nullptr;
 };
 
-struct TrainingOutcome {
-  ExitCode exit_code = ExitCode::kOk;
-  std::string status;  // as in manifest.json
-  std::filesystem::path directory;
+struct TrainingOutcome : RunOutcome {
   std::int64_t parameters = 0;
   bool simulated = false;
-  bool resumed = false;  // an earlier session took some of the steps
-  RunTotals totals;
-  std::vector<EvalRecord> evals;  // of this session; of a run alone the last one
   /// Runs over declared links: what the closed form said.
   std::optional<Prediction> prediction;
   RoundComparison rounds;  // single rounds of it, beside measured ones; may be empty
   std::string rounds_at;   // at which worker
   /// Simulated runs with [[fault]]: what those cost.
   std::optional<FaultCost> faults;
-  std::optional<LateStatus> late;  // of this site, where rounds have a deadline
-};
-
-/// The other sites go on without this one, or wait for the first: it can come back with
-/// `resume = "auto"`.
-class CutOffError : public PeerError {
- public:
-  CutOffError(const std::string& text, std::filesystem::path directory)
-      : PeerError(text), directory_(std::move(directory)) {}
-  [[nodiscard]] const std::filesystem::path& directory() const { return directory_; }
-
- private:
-  std::filesystem::path directory_;
 };
 
 /// Runs to the end, or to a checkpoint after a signal. Prints progress and notes on session.err.

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/data_file.h"
+#include "core/base/events.h"
 #include "core/base/hash.h"
 #include "isthmus/inner_loop.h"
 #include "isthmus/outer.h"
@@ -27,6 +28,7 @@ struct TrainerFacts {
   std::vector<Parameter> parameters;  // names, shapes and element ids; no values
   Digest128 layout;                   // of names, shapes and order
   std::string kind = "own";
+  double step_flops = 0;       // floating-point operations of one worker's inner step
   std::string model = "{}";    // for the manifest: a JSON object
   std::string device = "cpu";  // for the manifest: what computes the inner loops of this process
   std::vector<DataFile> data;  // it trains on these
@@ -77,7 +79,9 @@ class Trainer {
   virtual void train_alone() {}
 };
 
-/// Makes the trainer of worker `context.rank`, on the worker's task.
-using MakeTrainer = std::function<std::unique_ptr<Trainer>(const WorkerContext& context)>;
+/// Makes the trainer of worker `context.rank`, on the worker's task. `events`: of the run, may be
+/// null; borrowed for the trainer's life.
+using MakeTrainer =
+    std::function<std::unique_ptr<Trainer>(const WorkerContext& context, EventSink* events)>;
 
 }  // namespace isthmus::app

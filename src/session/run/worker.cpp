@@ -25,7 +25,7 @@ class Worker {
   Worker(const WorkerSetup& setup, WorkerContext& context)
       : setup_(setup),
         context_(context),
-        trainer_(setup.make(context)),
+        trainer_(setup.make(context, setup.events)),
         timed_(trainer_->loop(), context.runtime, context.rank,
                make_step_clock(setup.config, context.rank, setup.step_flops, setup.measured_step),
                setup.events,

@@ -2,11 +2,14 @@
 // The protocol of one member of an exchange: frames, losses and begins come in, frames go out. A
 // pure state machine; peer_exchange.h drives it under one lock. The engine owns the parts, hands
 // each frame to the part that it concerns, and begins rounds:
-//   round_table         open rounds, their results        exchange_round   data path of one round
-//   commit_protocol     DONE, COMMIT, ABORT               round_repair     PROBE, ECHO, REQUEST
-//   membership_protocol members come and go: EPOCH        peer_losses      lost, returned: GONE,
-//   BYE member_view         peers, membership, coordinator    hub_recovery     a hub dies, comes
-//   back
+//   round_table          open rounds and their results
+//   exchange_round       data path of one round
+//   round_repair         PROBE, ECHO, REQUEST
+//   commit_protocol      DONE, COMMIT, ABORT
+//   member_view          peers, membership, coordinator
+//   membership_protocol  members come and go: EPOCH, BYE
+//   peer_losses          members lost and returned: GONE
+//   hub_recovery         a hub's process ends and its next one begins
 // and what a run may do besides: start_barrier, rollback, proxy_rounds, moving_shares,
 // divergent_results.
 #pragma once

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "cuda/emulated/runtime.h"
 #include "isthmus/errors.h"
-#include "tests/cuda/emulated/runtime.h"
 
 namespace isthmus::cuda {
 namespace {

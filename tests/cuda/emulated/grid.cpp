@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/cuda/emulated/simt.h"
+#include "cuda/emulated/simt.h"
 
 namespace isthmus::cuda::emulated {
 namespace {

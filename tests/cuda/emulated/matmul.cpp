@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "cuda/emulated/runtime.h"
+#include "cuda/emulated/simt.h"
 #include "kernels/activation_math.h"
-#include "tests/cuda/emulated/runtime.h"
-#include "tests/cuda/emulated/simt.h"
 
 namespace isthmus::cuda {
 namespace {

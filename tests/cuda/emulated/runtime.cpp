@@ -5,7 +5,7 @@
 // refuses while a graph is recorded ends the program. One lock for all: streams may be used from
 // several threads. There are two devices, with their own memory: kernels and events on a stream of
 // another device than the thread's are refused, as by a driver.
-#include "tests/cuda/emulated/runtime.h"
+#include "cuda/emulated/runtime.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -20,7 +20,7 @@
 #include <typeinfo>
 #include <vector>
 
-#include "tests/cuda/emulated/simt.h"
+#include "cuda/emulated/simt.h"
 
 namespace isthmus::cuda {
 namespace {

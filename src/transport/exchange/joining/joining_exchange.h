@@ -4,9 +4,9 @@
 // every step it ends. The joiner takes the same steps without training, on these results, until a
 // step K that all have agreed on; rounds sent after K it shares like anybody. So nobody waits for
 // the joiner, and it asks nobody for a round again.
-//   donor:   ForwardingExchange, a sink that sends `write_result` (round_result.h), and its steps'
-//   ends joiner:  JoiningExchange, whose `deliver`, `reached` and `become_member` follow what has
-//   come
+//   donor:   ForwardingExchange, a sink that sends `write_result` (round_result.h), and a mark
+//            for each step that the donor ends
+//   joiner:  JoiningExchange, whose `deliver`, `reached` and `become_member` follow what arrives
 #pragma once
 
 #include <cstddef>

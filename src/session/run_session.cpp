@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/run_session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <exception>
+#include <memory>
+
+#include "core/base/log.h"
+#include "core/state/checkpoint_names.h"
+#include "record/event_log.h"
+#include "record/tensorboard_sink.h"
+#include "record/wall_clock.h"
+#include "session/run/checkpointing.h"
+#include "session/run/owner_shares.h"
+#include "session/run/resume.h"
+#include "session/run/run_board.h"
+#include "session/run/run_settings.h"
+#include "session/run/saved_pieces.h"
+#include "session/run/worker.h"
+#include "session/site/site_connection.h"
+#include "session/site/site_links.h"
+
+namespace isthmus::app {
+namespace {
+
+Duration clock_of(const RunTotals& totals) {
+  return Duration(static_cast<Duration::rep>(totals.clock_s * 1e9));
+}
+
+RunTotals empty_totals(int workers) {
+  const auto count = static_cast<std::size_t>(workers);
+  RunTotals totals;
+  totals.payload_bytes.resize(count);
+  totals.wire_bytes.resize(count);
+  totals.compute_s.resize(count);
+  return totals;
+}
+
+}  // namespace
+
+std::optional<WorkerId> own_worker(const Config& config, const std::optional<SiteArguments>& site) {
+  return site ? std::optional(site_of(config, *site)) : std::nullopt;
+}
+
+RunSession::RunSession(SessionOptions options)
+    : options_(std::move(options)),
+      config_(options_.config),
+      digest_(config_digest(config_)),
+      resume_(options_.site ? std::nullopt : find_resume(storage_, options_.out, options_.resume)),
+      continues_(options_.resume == "auto" ||
+                 (resume_ && !options_.out.empty() &&
+                  is_same_place(resume_->folder().parent_path(), options_.out / "ckpt"))) {}
+
+void RunSession::check_force() const {
+  const std::filesystem::path& out = options_.out;
+  if (!options_.force || continues_ || out.empty()) {
+    return;
+  }
+  if (!config_.model.init.empty() &&
+      lies_within(config_.locate(config_.model.init), out / "ckpt")) {
+    throw ConfigError(
+        fmt::format("--force would remove model.init = \"{}\" with the run in '{}': choose another "
+                    "--out, or export the model first",
+                    config_.model.init.string(), out.string()));
+  }
+  const auto check_file = [&](const char* key, const std::filesystem::path& file,
+                              std::string_view folder) {
+    if (file.empty() || !lies_within(file, out / folder)) return;
+    throw ConfigError(fmt::format(
+        "--force would remove {} = \"{}\" with the run in '{}': choose another --out, or "
+        "copy the file first",
+        key, file.string(), out.string()));
+  };
+  for (const LinkConfig& link : config_.links) check_file("link.trace", link.trace, kTracesFolder);
+  check_file("net.table", config_.net.table, kWaysFolder);
+}
+
+void RunSession::take_facts(TrainerFacts facts) {
+  facts_ = std::move(facts);
+  check_resume();
+}
+
+void RunSession::check_resume() const {
+  if (!resume_) {
+    return;
+  }
+  check_same_configuration(storage_, *resume_, config_, digest_);
+  check_same_data(*resume_, facts_.data);
+  if (resume_->info().only_worker && !options_.site && options_.plan.workers > 1) {
+    throw ConfigError(fmt::format(
+        "checkpoint {} holds one site's state alone: go on at all sites with train --site NAME "
+        "--resume auto, or start a new run from its model with model.init",
+        resume_->folder().string()));
+  }
+}
+
+RunOutcome RunSession::run(const MakeTrainer& make, RunObserver& observer) {
+  if (options_.site) {
+    check_folder({.out = options_.out, .existing = existing()});
+    join_sites(observer);
+  }
+  Manifest manifest = this->manifest();
+  RunDirectory directory(storage_, {.out = options_.out,
+                                    .name = config_.run.name,
+                                    .run_id = manifest.run_id,
+                                    .existing = existing()});
+  RunTotals totals = empty_totals(options_.plan.workers);
+  directory.write_config(config_);
+  directory.write_manifest(manifest);
+  const std::int64_t resumed_step = prepare(directory, totals);
+
+  JsonLinesFile metrics = directory.open_lines("metrics.jsonl");
+  const WorkerId own = own_worker(config_, options_.site).value_or(WorkerId(0));
+  MetricsLog log({.config = config_,
+                  .total_steps = options_.plan.total_steps,
+                  .simulated = options_.simulated,
+                  .byte_scale = options_.byte_scale,
+                  .lane = options_.lane,
+                  .finished_lanes = options_.finished_lanes,
+                  .on_step = options_.on_step,
+                  .tensorboard = tensorboard_sink(storage_, config_, directory.path(),
+                                                  options_.simulated, resumed_step),
+                  .status = observer.status(),
+                  .self = static_cast<std::size_t>(own.value()),
+                  .keeps_evals = options_.keeps_evals},
+                 metrics, observer.progress(), totals);
+  if (StatusBoard* const status = observer.status()) {
+    status->begin(manifest, totals, directory.path().string());
+  }
+  log.begin(manifest);
+  observer.begun(directory, manifest, totals, log);
+  if (const std::string warning = codec_warning(config_); !warning.empty()) {
+    log_warning("{}", warning);
+  }
+
+  RunOutcome outcome{.directory = directory.path(), .resumed = resumed_step > 0, .totals = {}};
+  std::string cause;
+  std::exception_ptr failure;
+  bool by_peers = false;
+  try {
+    train(directory, manifest, log, make, observer, totals, outcome);
+  } catch (const std::exception& error) {
+    outcome.status = "failed";
+    cause = error.what();
+    failure = std::current_exception();
+    by_peers = dynamic_cast<const PeerError*>(&error) != nullptr;
+  }
+  observer.ending();
+  log.end(outcome.status, cause, site_ ? site_->late() : std::nullopt);
+  manifest.status = outcome.status;
+  manifest.ended = utc_now();
+  directory.write_manifest(manifest);
+  if (failure) {
+    if (by_peers && site_ && site_->cut_off() && options_.returns) {
+      if (options_.in_hand != nullptr) {
+        options_.in_hand->late = site_->late().value_or(LateStatus());
+      }
+      throw CutOffError(cause, directory.path());
+    }
+    std::rethrow_exception(failure);
+  }
+  return outcome;
+}
+
+std::int64_t RunSession::prepare(RunDirectory& directory, RunTotals& totals) {
+  if (!start_.joins) {  // of a join that has ended
+    storage_.remove_all(directory.path() / SavedPieces::kFile);
+  }
+  storage_.remove_all(directory.path() / kResultsFile);  // of a process that was killed
+  if (resume_) {
+    const std::unique_ptr<StateReader> shared = resume_->shared();
+    PrefixedStateReader reader(*shared, "totals/");
+    totals.load(reader);
+  }
+  std::int64_t resumed_step = resume_ ? resume_->info().step : 0;
+  if (start_.joins) {  // what was sent before this site came is not known here
+    resumed_step = start_.joins->step.value();
+    totals.clock_s = start_.joins->clock_s;
+  }
+  totals.steps = resumed_step;  // where a site joins it has no lines of steps before
+  if ((resume_ || start_.joins) && continues_) {
+    // First of all: lines too many are dropped by the next resume, lines too few are lost.
+    CheckpointStore store(storage_, directory.checkpoints(), config_.ckpt.keep);
+    store.recover();
+    store.remove_after(resumed_step);
+  }
+  if (start_.given_up) {
+    const std::filesystem::path aside = directory.set_aside();
+    log_warning("the run begins anew: not all sites have its first checkpoint, of step {}{}",
+                *start_.given_up,
+                aside.empty() ? "" : fmt::format("; what was here is in '{}'", aside.string()));
+  }
+  directory.truncate_after("metrics.jsonl", resumed_step);
+  directory.truncate_after("events.jsonl", resumed_step);
+  return resumed_step;
+}
+
+void RunSession::train(RunDirectory& directory, const Manifest& manifest, MetricsLog& log,
+                       const MakeTrainer& make, RunObserver& observer, RunTotals& totals,
+                       RunOutcome& outcome) {
+  SiteSession* const site = site_ ? &*site_ : nullptr;
+  const RunPlan& plan = options_.plan;
+  const std::unique_ptr<SiteBoard> site_board =
+      site != nullptr
+          ? make_site_board(*site, config_, plan.total_steps, totals.steps, log, observer.status())
+          : nullptr;
+  const SiteConnection connection(site, site_board.get());
+  std::function<void(StepIndex, const Digest128&)> tell_outer;
+  std::function<void(StepIndex)> await_lines;
+  std::function<bool(StepIndex)> of_all_sites;
+  if (site != nullptr) {
+    site->take_newcomers(
+        manifest.run_id, [&board = *site_board](const WishNote& note) { board.wish_join(note); },
+        join_window(config_), plan.total_steps);
+    of_all_sites = [&](StepIndex t) { return !std::ranges::count(site_board->present(t), false); };
+    await_lines = [&](StepIndex t) { site_board->await_lines(t); };
+    tell_outer = [&](StepIndex t, const Digest128& digest) { site_board->tell_outer(t, digest); };
+  }
+  RunBoard own_board(plan.workers, plan.total_steps, log);
+  Board& board = site_board ? static_cast<Board&>(*site_board) : own_board;
+  Checkpointing checkpointing({.storage = storage_,
+                               .folder = directory.checkpoints(),
+                               .config = config_,
+                               .run_id = manifest.run_id,
+                               .config_hash = digest_,
+                               .data = facts_.data,
+                               .writes = options_.checkpoints,
+                               .only = own_worker(config_, options_.site),
+                               .of_all_sites = of_all_sites,
+                               .await_lines = await_lines,
+                               .files = facts_.files},
+                              std::move(resume_), totals, log);
+  const Duration begun = clock_of(totals);
+  std::optional<EventLog> events;
+  if (options_.events) {
+    events.emplace(directory.open_lines("events.jsonl"),
+                   begun - (site_board ? site_board->start().time_since_epoch() : Duration{0}));
+    if (site != nullptr) site->record_into(&*events);
+  }
+  AnchorMean anchor_mean(plan.workers);
+  const RunWorld world{.config = config_,
+                       .plan = plan,
+                       .simulated = options_.simulated,
+                       .byte_scale = options_.byte_scale,
+                       .slots = options_.slots,
+                       .begun = begun,
+                       .emulated = options_.emulated,
+                       .site = site,
+                       .events = events ? &*events : nullptr,
+                       .status = observer.status()};
+  if (options_.simulated && totals.measured_step == Duration{0}) {
+    totals.measured_step = observer.measure_step();
+  }
+  const std::unique_ptr<RetainedResults> retained = retained_results(directory);
+  const WorkerSetup setup{.config = config_,
+                          .plan = plan,
+                          .make = make,
+                          .board = board,
+                          .checkpointing = checkpointing,
+                          .anchor_mean = anchor_mean,
+                          .events = world.events,
+                          .patience = round_patience(config_, options_.simulated),
+                          .step_flops = facts_.step_flops,
+                          .begun = begun,
+                          .measured_step = totals.measured_step,
+                          .tell_outer = tell_outer,
+                          .retained = retained.get(),
+                          .site = site,
+                          .in_hand = site != nullptr && site->elastic() && options_.returns
+                                         ? options_.in_hand
+                                         : nullptr,
+                          .on_own_work = [&](StepIndex t, const BroughtBack& work) {
+                            if (site_board) site_board->came_back(t, work);
+                          }};
+  WorldResult result;
+  try {
+    result = run_workers(world, [&](WorkerContext& context) { run_worker(setup, context); });
+  } catch (const PeerError&) {
+    if (site_board) site_board->explain();
+    throw;
+  }
+  if (site != nullptr) {
+    site_board->flush();
+    site->leave();
+    site_board->check();
+  }
+  outcome.stopped = board.stopped() != StopWish::kNone;
+  switch (board.stopped()) {
+    case StopWish::kNone:
+      break;
+    case StopWish::kInterrupt:
+      outcome.status = "interrupted";
+      outcome.exit_code = ExitCode::kInterrupted;
+      break;
+    case StopWish::kRequeue:
+      outcome.status = "checkpointed";
+      outcome.exit_code = ExitCode::kCheckpointedRequeue;
+      break;
+  }
+  outcome.totals = totals;
+  outcome.evals = log.evals();
+  if (site != nullptr) outcome.late = site->late();
+  observer.finished(directory, outcome, world, result);
+}
+
+std::unique_ptr<RetainedResults> RunSession::retained_results(const RunDirectory& directory) {
+  if (!site_ || !retains_results(config_)) {
+    return nullptr;
+  }
+  return std::make_unique<RetainedResults>(
+      storage_, directory.path() / kResultsFile,
+      RetainedResults::Room{.most_bytes = retained_bytes(config_),
+                            .free_bytes = [path = directory.path()] {
+                              return std::filesystem::space(path).available;
+                            }});
+}
+
+SiteFacts RunSession::site_facts() const {
+  SiteFacts facts{.run_id = random_id(),
+                  .layout = facts_.layout,
+                  .common = common_values(config_),
+                  .resumes = options_.resume == "auto",
+                  .folder = options_.out,
+                  .held = {},
+                  .late = options_.in_hand != nullptr ? options_.in_hand->late : LateStatus()};
+  append_shares(config_, facts.common);
+  facts.common.emplace_back("outer.commit, given where sites may be lost",
+                            takes_steps_back(config_, *options_.site) ? "yes" : "no");
+  facts.common.emplace_back("layout of the model", facts.layout.hex());
+  append_data(facts_.data, facts.common);
+  if (facts.resumes) {
+    HeldCheckpoints here = held_checkpoints(storage_, options_.out, config_, digest_,
+                                            site_of(config_, *options_.site));
+    facts.held = std::move(here.held);
+    facts.unreadable = here.unreadable;
+  }
+  return facts;
+}
+
+void RunSession::join_sites(RunObserver& observer) {
+  const SiteFacts facts = site_facts();
+  site_.emplace(config_, *options_.site, facts, observer.status(), options_.recording);
+  InHand none;
+  InHand& hand = options_.in_hand != nullptr ? *options_.in_hand : none;
+  start_ = site_->gather([&](const std::string& what) { observer.waiting(what); },
+                         {.goes_on = [&] { return hand.training && hand.training->trains(); },
+                          .end = [&] { hand.end_training(); }});
+  for (const HeldCheckpoint& held : facts.held) {
+    if (start_.joins && held.run_id != start_.run_id) {
+      throw ConfigError(fmt::format(
+          "'{}' holds checkpoints of run {}, and the others are in run {}: give another --out, or "
+          "--force",
+          options_.out.string(), held.run_id, start_.run_id));
+    }
+  }
+  if (start_.resume_after) {
+    const std::filesystem::path checkpoints = options_.out / "ckpt";
+    CheckpointStore(storage_, checkpoints, config_.ckpt.keep).recover();
+    resume_ = Checkpoint::open(storage_, checkpoints / step_name(*start_.resume_after));
+    check_resume();
+  }
+}
+
+Manifest RunSession::manifest() const {
+  Manifest manifest = make_manifest(config_, options_.command, options_.argv);
+  manifest.config_hash = digest_;
+  manifest.simulated = options_.simulated;
+  manifest.surrogate = options_.simulated ? config_.surrogate : std::nullopt;
+  manifest.parameters = facts_.values();
+  manifest.model = facts_.model;
+  manifest.device = facts_.device;
+  for (const DataFile& file : facts_.data) {
+    manifest.data.push_back({file.path, file.bytes, file.sha256});
+  }
+  if (resume_) {
+    if (continues_) {
+      manifest.run_id = resume_->info().run_id;  // the same run
+    } else {
+      manifest.parent = resume_->info().run_id;
+    }
+  } else if (!start_.run_id.empty()) {
+    manifest.run_id = start_.run_id;
+  }
+  return manifest;
+}
+
+}  // namespace isthmus::app
