@@ -52,7 +52,7 @@ ROOMS = {
     "src/app/observe": ["src/app/cli"],
     "src/app/train": ["src/app/cli", "src/app/observe"],
     "src/app/commands/bench": ["src/app/cli", "src/app/train"],
-    "src/app/compare": ["src/app/cli", "src/app/train"],
+    "src/app/compare": ["src/app/cli", "src/app/observe", "src/app/train"],
     "src/app/commands": ["src/app/cli", "src/app/observe", "src/app/train", "src/app/commands/bench",
                          "src/app/compare"],
     "src/app/commands/plan": ["src/app/cli", "src/app/train", "src/app/commands/bench"],
