@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "config_fixture.h"
-#include "temporary_directory.h"
+#include "core/temporary_directory.h"
 
 namespace isthmus {
 namespace {

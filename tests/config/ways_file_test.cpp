@@ -10,7 +10,7 @@
 #include <string>
 
 #include "config_fixture.h"
-#include "temporary_directory.h"
+#include "core/temporary_directory.h"
 
 namespace isthmus {
 namespace {
