@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <nlohmann/json.hpp>
 
+#include "core/base/json_input.h"
 #include "isthmus/errors.h"
 #include "record/build_info.h"
 #include "record/run_directory.h"
@@ -82,7 +82,7 @@ void RunDirectory::write_manifest(const Manifest& manifest) {
   line.add("method", manifest.method).add("workers", manifest.workers);
   line.add_raw("model", manifest.model);
   add_text_or_null(line, "parent", manifest.parent);
-  write_json("manifest.json", nlohmann::ordered_json::parse(line.str()).dump(2));
+  write_json("manifest.json", indented_json(line.str()));
 }
 
 }  // namespace isthmus::app
