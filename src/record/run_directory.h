@@ -86,7 +86,7 @@ struct RunDirectoryOptions {
 /// Texts that people have put to a run (`runs tag`): a JSON list.
 inline constexpr std::string_view kTagsFile = "tags.json";
 /// Of results that the site retains while it trains
-/// (transport/exchange/joining/retained_results.h).
+/// (transport/exchange/catch_up/retained_results.h).
 inline constexpr std::string_view kResultsFile = "retained.results";
 /// Copies of the files of rates over time that the links name (link.trace), and of net.table.
 inline constexpr std::string_view kTracesFolder = "link_traces";

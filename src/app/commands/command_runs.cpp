@@ -10,8 +10,8 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "app/cli/text_table.h"
 #include "app/commands/inspect.h"
+#include "app/common/text_table.h"
 #include "app/observe/status_folder.h"
 #include "core/base/json_input.h"
 #include "core/base/units.h"

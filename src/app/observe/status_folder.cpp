@@ -8,7 +8,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "app/observe/run_watch.h"
 #include "core/base/json_input.h"
 #include "core/base/units.h"
