@@ -11,7 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "transport/exchange/joining/piece_fetch.h"
+#include "transport/exchange/catch_up/piece_fetch.h"
 #include "transport/exchange/round_result.h"
 #include "transport/wire/note_stream.h"
 

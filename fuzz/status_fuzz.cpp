@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "app/cli/terminal.h"
+#include "app/common/terminal.h"
 #include "app/observe/status_text.h"
 #include "isthmus/errors.h"
 #include "record/run_status.h"

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "app/parse/cli.h"
+#include "app/flags/cli.h"
 #include "core/base/freed_memory.h"
 #include "core/base/open_files.h"
 

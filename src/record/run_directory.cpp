@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/hash.h"
+#include "core/base/json_input.h"
 #include "isthmus/errors.h"
 #include "record/run_files.h"
 
@@ -60,7 +61,7 @@ struct LineFacts {
 };
 LineFacts facts_of(std::string_view line) {
   LineFacts facts;
-  const auto json = nlohmann::json::parse(line, nullptr, false);
+  const auto json = read_json(line);
   if (!json.is_object()) {
     return facts;
   }

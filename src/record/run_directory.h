@@ -54,6 +54,9 @@ struct Manifest {
 [[nodiscard]] Manifest make_manifest(const Config& config, std::string command,
                                      std::vector<std::string> argv);
 
+/// manifest.json's text.
+[[nodiscard]] std::string manifest_json(const Manifest& manifest);
+
 /// A file of JSON lines, one write a line. One thread at a time calls `append`.
 class JsonLinesFile {
  public:
@@ -83,7 +86,7 @@ struct RunDirectoryOptions {
 /// Texts that people have put to a run (`runs tag`): a JSON list.
 inline constexpr std::string_view kTagsFile = "tags.json";
 /// Of results that the site retains while it trains
-/// (transport/exchange/joining/retained_results.h).
+/// (transport/exchange/catch_up/retained_results.h).
 inline constexpr std::string_view kResultsFile = "retained.results";
 /// Copies of the files of rates over time that the links name (link.trace), and of net.table.
 inline constexpr std::string_view kTracesFolder = "link_traces";
@@ -126,7 +129,9 @@ class RunDirectory {
     return digests_.at(trace);
   }
   /// Writes manifest.json atomically; called at the start and at the end.
-  void write_manifest(const Manifest& manifest);
+  void write_manifest(const Manifest& manifest) {
+    write_json("manifest.json", manifest_json(manifest));
+  }
   /// Writes `json` (an object) to `name` atomically: links.json, summary.json.
   void write_json(const std::string& name, std::string_view json);
 

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <nlohmann/json.hpp>
 
+#include "core/base/json_input.h"
 #include "isthmus/errors.h"
 #include "record/build_info.h"
 #include "record/run_directory.h"
@@ -64,7 +64,7 @@ Manifest make_manifest(const Config& config, std::string command, std::vector<st
   return manifest;
 }
 
-void RunDirectory::write_manifest(const Manifest& manifest) {
+std::string manifest_json(const Manifest& manifest) {
   JsonLine line;
   line.add("schema", 1).add("run_id", manifest.run_id).add("name", manifest.name);
   line.add("command", manifest.command).add("argv", std::span<const std::string>(manifest.argv));
@@ -82,7 +82,7 @@ void RunDirectory::write_manifest(const Manifest& manifest) {
   line.add("method", manifest.method).add("workers", manifest.workers);
   line.add_raw("model", manifest.model);
   add_text_or_null(line, "parent", manifest.parent);
-  write_json("manifest.json", nlohmann::ordered_json::parse(line.str()).dump(2));
+  return indented_json(line.str());
 }
 
 }  // namespace isthmus::app

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <vector>
 
+#include "core/base/json_input.h"
 #include "record/json_values.h"
 #include "record/tensorboard_event.h"
 
@@ -42,7 +43,7 @@ std::vector<Scalar> scalars_of(const Json& line, const std::string& group) {
 }  // namespace
 
 bool TensorBoardScalars::take(std::string_view text, std::string& records) {
-  const Json line = Json::parse(text, nullptr, false);
+  const Json line = read_json(text);
   const std::string kind = line.is_object() ? text_at(line, "k") : "";
   const std::int64_t step = line.is_object() ? integer_at(line, "step", -1) : -1;
   if (kind == "round" && step >= 0) {

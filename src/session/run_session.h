@@ -30,7 +30,7 @@
 #include "session/site/site_recording.h"
 #include "session/site/site_session.h"
 #include "session/site/site_start.h"
-#include "transport/exchange/joining/retained_results.h"
+#include "transport/exchange/catch_up/retained_results.h"
 
 namespace isthmus::app {
 

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <set>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "app/compare/cell_runner.h"
 #include "app/compare/comparison_checks.h"
 #include "isthmus/errors.h"

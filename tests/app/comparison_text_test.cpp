@@ -8,7 +8,7 @@
 #include <cmath>
 #include <sstream>
 
-#include "app/cli/terminal.h"
+#include "app/common/terminal.h"
 
 namespace isthmus::app {
 namespace {

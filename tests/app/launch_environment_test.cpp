@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "app/cli/launch_environment.h"
+#include "app/common/launch_environment.h"
 
 #include <gtest/gtest.h>
 

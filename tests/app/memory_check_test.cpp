@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "app/train/run_parts.h"
 #include "app/train/site_lanes.h"
 #include "core/base/freed_memory.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "app/cli/terminal.h"
+#include "app/common/terminal.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "app/cli/text_table.h"
+#include "app/common/text_table.h"
 #include "core/temporary_directory.h"
 
 namespace isthmus::app {

@@ -11,8 +11,8 @@
 #include <map>
 #include <string>
 
-#include "app/cli/commands.h"
 #include "app/commands/bench/played_ways.h"
+#include "app/common/commands.h"
 #include "core/base/system_runtime.h"
 #include "isthmus/errors.h"
 #include "plan/prediction.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "app/train/training_plan.h"
 #include "cuda/emulated/runtime.h"
 #include "inner/model/model_layout.h"

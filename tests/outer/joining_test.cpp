@@ -14,7 +14,7 @@
 #include "outer/parts/idle_inner_loop.h"
 #include "outer/parts/late_rounds.h"
 #include "outer/toy_loops.h"
-#include "transport/exchange/joining/joining_exchange.h"
+#include "transport/exchange/catch_up/joining_exchange.h"
 #include "transport/exchange/round_result.h"
 #include "transport/exchange/run_in_process.h"
 

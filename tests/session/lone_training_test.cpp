@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "app/train/language_model_trainer.h"
 #include "app/train/run_parts.h"
 #include "core/base/log.h"

@@ -10,7 +10,7 @@
 #include <chrono>
 #include <optional>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "core/base/system_runtime.h"
 #include "isthmus/errors.h"
 #include "plan/prediction.h"

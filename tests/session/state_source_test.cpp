@@ -19,7 +19,7 @@
 #include "session/run/worker_state.h"
 #include "session/site/newcomer.h"
 #include "session/site/state_server.h"
-#include "transport/exchange/joining/joining_exchange.h"
+#include "transport/exchange/catch_up/joining_exchange.h"
 
 namespace isthmus::app {
 namespace {

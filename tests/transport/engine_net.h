@@ -76,7 +76,7 @@ class EngineNet {
     const bool commit = contribution.commit;
     std::optional<Contribution> retained;
     if (elastic_) retained = contribution;
-    Round round(std::move(contribution), engine(m).place(contribution.id));
+    Round round(std::move(contribution), engine(m).rounds().place(contribution.id));
     engine(m).begin(std::move(round), commit, std::move(retained), now_, out);
     transmit(m, out);
   }

@@ -163,7 +163,8 @@ TEST(ExchangeEngine, FramesOfRoundsNotYetBegunAreKept) {
 std::vector<FrameBytes> forged_frames(EngineNet& net, WorkerId from, WorkerId to, WorkerId rank,
                                       const std::shared_ptr<const Codec>& codec, SyncId id,
                                       ReductionKind kind) {
-  Round forgery(contribution_of(codec, rank, 100, id, kind), net.engine(from.value()).place(id));
+  Round forgery(contribution_of(codec, rank, 100, id, kind),
+                net.engine(from.value()).rounds().place(id));
   Outbox out;
   EXPECT_TRUE(forgery.launch(out).has_value());
   std::vector<FrameBytes> frames;

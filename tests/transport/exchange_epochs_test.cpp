@@ -240,10 +240,10 @@ TEST(ExchangeEpochs, WhoseWayIsAtFaultGoesAndNobodyElse) {
 
 TEST(ExchangeEpochs, AFirstMemberWhoseValuesReachNobodyLeavesOutNobody) {
   GivingUp run(4, false);
-  const std::uint32_t epoch = run.net().engine(0).epoch();
+  const std::uint32_t epoch = run.net().engine(0).members().membership().number();
   for (const int peer : {1, 2, 3}) run.net().give_up(0, peer);
   EXPECT_THAT(run.without_result(), ::testing::SizeIs(4));
-  EXPECT_EQ(run.net().engine(0).epoch(), epoch);
+  EXPECT_EQ(run.net().engine(0).members().membership().number(), epoch);
 }
 
 // Member 2 stood still: it is told so when it wakes up, and says it to the coordinator first.
@@ -272,12 +272,13 @@ TEST(ExchangeEpochs, ANextProcessMayBeFasterThanTheNewsOfTheFormerOne) {
   for (const Outgoing& each : news) {
     if (each.to == WorkerId(1)) member.receive(WorkerId(0), each.frame, TimePoint{}, out);
   }
-  ASSERT_EQ(member.epoch(), 2u);
+  ASSERT_EQ(member.members().membership().number(), 2u);
   const SyncId id{FragmentId(0), StepIndex(6)};
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
   const Contribution contribution =
       contribution_of(codec, WorkerId(1), 100, id, ReductionKind::kReduce);
-  member.begin(Round(contribution, member.place(id)), true, contribution, TimePoint{}, out);
+  member.begin(Round(contribution, member.rounds().place(id)), true, contribution, TimePoint{},
+               out);
   for (const Outgoing& each : out) {
     EXPECT_NE(parse_frame(*each.frame)->header.kind, FrameKind::kGone);
   }

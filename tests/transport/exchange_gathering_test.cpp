@@ -42,7 +42,7 @@ Outbox begin(ExchangeEngine& engine, int self, float scale = 1) {
   }
   Outbox out;
   std::optional<Contribution> retained = contribution;
-  Round round(std::move(contribution), engine.place(kRound));
+  Round round(std::move(contribution), engine.rounds().place(kRound));
   engine.begin(std::move(round), true, std::move(retained), TimePoint{}, out);
   return out;
 }
@@ -77,7 +77,7 @@ TEST(ExchangeGathering, WhoComesAndGoesBeforeTheStartIsLeftOutOfNothing) {
   start(first, {0, 1}, out[0]);
   start(second, {0, 0}, out[1]);
   EXPECT_THAT(first.take_epochs(), IsEmpty());
-  EXPECT_EQ(first.epoch(), 0U);
+  EXPECT_EQ(first.members().membership().number(), 0U);
   for (int m = 0; m < 2; ++m) {
     const auto place = static_cast<std::size_t>(m);
     const Outbox more = begin(m == 0 ? first : second, m);

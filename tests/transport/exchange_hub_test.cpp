@@ -109,8 +109,8 @@ TEST(ExchangeHub, WhoMissesTheNewsIsToldAgainOnceOthersSpeakOfIt) {
   for (const Outgoing& each : news) {
     if (each.to == WorkerId(0)) knows.receive(WorkerId(3), each.frame, TimePoint{}, none);
   }
-  ASSERT_EQ(knows.epoch(), 1u);
-  for (int second = 0; second < 5 && missed.epoch() == 0; ++second) {
+  ASSERT_EQ(knows.members().membership().number(), 1u);
+  for (int second = 0; second < 5 && missed.members().membership().number() == 0; ++second) {
     const TimePoint now{second * 1s};
     Outbox of_others, asked, answer;
     knows.note(WorkerId(1), {}, of_others);
@@ -121,7 +121,7 @@ TEST(ExchangeHub, WhoMissesTheNewsIsToldAgainOnceOthersSpeakOfIt) {
     }
     for (const Outgoing& each : answer) missed.receive(WorkerId(3), each.frame, now, none);
   }
-  EXPECT_EQ(missed.epoch(), 1u);
+  EXPECT_EQ(missed.members().membership().number(), 1u);
 }
 
 // What a log that was written anew leaves out nobody asks for any more, but for the last round of

@@ -172,7 +172,7 @@ TEST_P(TakingBackSweep, ARoundThatHasFailedFailsWhenItComesAgain) {
       if (happened != moment || run.step_of(accuser) == plan.steps) continue;
       const FrameHeader abort{
           .kind = FrameKind::kAbort,
-          .epoch = net.engine(accuser).epoch(),
+          .epoch = net.engine(accuser).members().membership().number(),
           .id = {FragmentId(seed % 4 == 0 ? 0 : 1), StepIndex(run.step_of(accuser) + 1)},
           .part = 1,
           .offset = static_cast<std::uint64_t>(ExchangeError::Kind::kDiverged)};

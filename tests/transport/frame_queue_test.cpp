@@ -143,7 +143,7 @@ class TickNet {
   [[nodiscard]] ExchangeEngine& engine(int m) { return *engines_[static_cast<std::size_t>(m)]; }
   void begin(int m, Contribution contribution) {
     Outbox out;
-    Round round(std::move(contribution), engine(m).place(contribution.id));
+    Round round(std::move(contribution), engine(m).rounds().place(contribution.id));
     engine(m).begin(std::move(round), true, std::nullopt, {}, out);
     submit(m, out);
   }

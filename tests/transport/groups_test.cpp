@@ -235,7 +235,7 @@ TEST(Groups, UnlikeGroupsShowAtOnce) {
   Outbox out;
   const auto begin = [&](EngineNet& net, int m, Outbox& into) {
     Contribution mine = contribution_of(codec, WorkerId(m), 9000, kRound, ReductionKind::kReduce);
-    Round round(std::move(mine), net.engine(m).place(kRound));
+    Round round(std::move(mine), net.engine(m).rounds().place(kRound));
     net.engine(m).begin(std::move(round), true, std::nullopt, net.now(), into);
   };
   begin(one, 0, out);

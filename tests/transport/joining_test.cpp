@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "core/base/system_runtime.h"
-#include "transport/exchange/joining/joining_exchange.h"
+#include "transport/exchange/catch_up/joining_exchange.h"
 #include "transport/exchange/peer_exchange.h"
 #include "transport/exchange/round_result.h"
 #include "transport/exchange/run_in_process.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A state that comes in pieces from several sources: some die, lie, are slow or fall silent. What
 // the joiner ends with is held against the donor's bytes.
-#include "transport/exchange/joining/piece_fetch.h"
+#include "transport/exchange/catch_up/piece_fetch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "core/base/rng.h"
-#include "transport/exchange/joining/donor_throttle.h"
+#include "transport/exchange/catch_up/donor_throttle.h"
 #include "transport/random_bytes.h"
 
 namespace isthmus {

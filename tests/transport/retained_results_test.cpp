@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is on the disk of the results of rounds, and what is told where it is not.
-#include "transport/exchange/joining/retained_results.h"
+#include "transport/exchange/catch_up/retained_results.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/base/storage_faults.h"
-#include "transport/exchange/joining/joining_exchange.h"
+#include "transport/exchange/catch_up/joining_exchange.h"
 #include "transport/exchange/peer_exchange.h"
 #include "transport/exchange/run_in_process.h"
 #include "transport/naive_mean.h"

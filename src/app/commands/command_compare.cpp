@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "app/compare/cell_runner.h"
 #include "app/compare/comparison_checks.h"
 #include "app/compare/comparison_estimate.h"

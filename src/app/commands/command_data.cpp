@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "app/cli/commands.h"
-#include "app/cli/text_table.h"
 #include "app/commands/inspect.h"
+#include "app/common/commands.h"
+#include "app/common/text_table.h"
 #include "app/observe/progress.h"
 #include "core/base/storage.h"
 #include "core/base/units.h"

@@ -5,8 +5,8 @@
 
 #include <array>
 
-#include "app/cli/commands.h"
 #include "app/commands/demo_corpus.h"
+#include "app/common/commands.h"
 #include "app/train/run_summary.h"
 #include "app/train/training.h"
 #include "core/base/units.h"

@@ -5,9 +5,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "app/cli/commands.h"
-#include "app/cli/launch_environment.h"
-#include "app/cli/text_table.h"
+#include "app/common/commands.h"
+#include "app/common/launch_environment.h"
+#include "app/common/text_table.h"
 #include "app/train/device_choice.h"
 #include "core/base/suggest.h"
 #include "core/base/units.h"

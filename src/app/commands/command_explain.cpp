@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "app/cli/commands.h"
-#include "app/cli/error_catalog.h"
-#include "app/cli/text_table.h"
+#include "app/common/commands.h"
+#include "app/common/error_catalog.h"
+#include "app/common/text_table.h"
 #include "core/base/suggest.h"
 #include "isthmus/codec.h"
 #include "isthmus/outer.h"

@@ -2,7 +2,7 @@
 // `export RUN --to tb|csv|chrome|mlperf`: a run's or a comparison's records for other tools.
 #include <fmt/format.h>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "core/base/log.h"
 #include "core/base/suggest.h"
 #include "core/base/units.h"

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "app/cli/text_table.h"
 #include "app/commands/bench/frame_report.h"
+#include "app/common/text_table.h"
 #include "core/base/storage.h"
 #include "core/base/units.h"
 #include "isthmus/errors.h"

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 
 namespace CLI {
 class App;

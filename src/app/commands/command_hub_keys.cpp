@@ -6,8 +6,8 @@
 #include <chrono>
 #include <cmath>
 
-#include "app/cli/text_table.h"
 #include "app/commands/hub_commands.h"
+#include "app/common/text_table.h"
 #include "core/base/system_runtime.h"
 #include "core/base/units.h"
 #include "isthmus/errors.h"

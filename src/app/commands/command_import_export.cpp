@@ -3,7 +3,7 @@
 // Hugging Face layout, so each is a checked copy.
 #include <fmt/format.h>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "app/train/hf_model.h"
 #include "core/base/units.h"
 #include "core/state/checkpoint.h"

@@ -5,8 +5,8 @@
 
 #include <span>
 
-#include "app/cli/commands.h"
-#include "app/cli/text_table.h"
+#include "app/common/commands.h"
+#include "app/common/text_table.h"
 #include "core/base/storage.h"
 #include "core/base/suggest.h"
 #include "record/json_line.h"

@@ -2,8 +2,8 @@
 // `inspect PATH`: says what a path is and shows what is in it.
 #include <fmt/format.h>
 
-#include "app/cli/commands.h"
 #include "app/commands/inspect.h"
+#include "app/common/commands.h"
 #include "core/base/storage.h"
 #include "record/json_line.h"
 

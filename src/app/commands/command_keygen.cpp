@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "core/base/storage.h"
 #include "record/json_line.h"
 #include "transport/links/link_keys.h"

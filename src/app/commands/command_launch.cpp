@@ -8,11 +8,11 @@
 #include <optional>
 #include <sstream>
 
-#include "app/cli/child_process.h"
-#include "app/cli/free_ports.h"
 #include "app/commands/job_folders.h"
 #include "app/commands/launched_sites.h"
 #include "app/commands/links_flag.h"
+#include "app/common/child_process.h"
+#include "app/common/free_ports.h"
 #include "app/observe/http_address.h"
 #include "config/links_file.h"
 #include "isthmus/errors.h"

@@ -2,8 +2,8 @@
 // `methods`: the outer methods of this build, and the codecs they may use.
 #include <fmt/format.h>
 
-#include "app/cli/commands.h"
-#include "app/cli/text_table.h"
+#include "app/common/commands.h"
+#include "app/common/text_table.h"
 #include "core/base/suggest.h"
 #include "isthmus/codec.h"
 #include "isthmus/outer.h"

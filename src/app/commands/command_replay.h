@@ -4,7 +4,7 @@
 
 #include <filesystem>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 
 namespace isthmus::app {
 

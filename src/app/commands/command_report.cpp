@@ -2,7 +2,7 @@
 // `report RUN...`: one page of all of them; `report DIR`: the page of a comparison.
 #include <fmt/format.h>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "app/compare/comparison_page.h"
 #include "core/base/log.h"
 #include "core/base/suggest.h"

@@ -10,9 +10,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "app/cli/text_table.h"
 #include "app/commands/inspect.h"
+#include "app/common/text_table.h"
 #include "app/observe/status_folder.h"
+#include "core/base/json_input.h"
 #include "core/base/units.h"
 #include "isthmus/errors.h"
 #include "record/json_line.h"
@@ -50,7 +51,7 @@ std::vector<std::string> tags_of(const Storage& storage, const fs::path& run) {
   if (storage.kind(file) != FileKind::kFile) {
     return {};
   }
-  const auto json = nlohmann::json::parse(read_text(storage, file), nullptr, false);
+  const auto json = read_json(read_text(storage, file));
   std::vector<std::string> tags;
   for (const auto& each : json) {
     if (each.is_string()) tags.push_back(each.get<std::string>());

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 
 namespace isthmus::app {
 

@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "app/observe/http_client.h"
 #include "app/observe/status_folder.h"
 #include "app/observe/status_text.h"

@@ -9,10 +9,10 @@
 #include <optional>
 #include <utility>
 
-#include "app/cli/commands.h"
-#include "app/cli/launch_environment.h"
 #include "app/commands/bench/link_commands.h"
 #include "app/commands/links_flag.h"
+#include "app/common/commands.h"
+#include "app/common/launch_environment.h"
 #include "app/train/mesh_job.h"
 #include "app/train/run_estimate.h"
 #include "app/train/run_summary.h"

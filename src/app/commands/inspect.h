@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "core/base/storage.h"
 
 namespace isthmus::app {

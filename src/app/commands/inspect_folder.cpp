@@ -3,8 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "app/cli/text_table.h"
 #include "app/commands/inspect.h"
+#include "app/common/text_table.h"
 #include "core/base/json_input.h"
 #include "core/base/units.h"
 #include "core/state/safetensors.h"

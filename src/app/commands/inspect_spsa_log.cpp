@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "app/cli/text_table.h"
 #include "app/commands/inspect.h"
+#include "app/common/text_table.h"
 #include "isthmus/errors.h"
 #include "kernels/spsa_code.h"
 #include "outer/parts/spsa_log.h"

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "app/cli/child_process.h"
 #include "app/commands/launched_sites.h"
+#include "app/common/child_process.h"
 #include "app/observe/round_json.h"
 #include "core/base/json_input.h"
 #include "core/base/storage.h"

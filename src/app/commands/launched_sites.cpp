@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "app/cli/child_process.h"
+#include "app/common/child_process.h"
 #include "isthmus/errors.h"
 #include "record/wall_clock.h"
 #include "session/run/signals.h"

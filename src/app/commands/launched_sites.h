@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "app/cli/terminal.h"
+#include "app/common/terminal.h"
 
 namespace isthmus::app {
 

@@ -12,7 +12,7 @@
 #include <functional>
 #include <string>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "app/compare/cell_inputs.h"
 #include "app/compare/cell_store.h"
 #include "app/compare/comparison_plan.h"

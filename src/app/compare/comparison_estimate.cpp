@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "app/cli/text_table.h"
+#include "app/common/text_table.h"
 #include "app/compare/comparison_text.h"
 #include "core/base/units.h"
 #include "record/json_line.h"

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "core/base/json_input.h"
 #include "record/build_info.h"
 
 namespace isthmus::app {
@@ -158,7 +159,7 @@ std::string command_of(const Storage& storage, const std::filesystem::path& fold
   if (storage.kind(file) != FileKind::kFile) {
     return "";
   }
-  const auto json = nlohmann::json::parse(read_text(storage, file), nullptr, false);
+  const auto json = read_json(read_text(storage, file));
   const auto command = json.is_object() ? json.find("command") : json.end();
   return json.is_object() && command != json.end() && command->is_string()
              ? command->get<std::string>()
@@ -216,7 +217,7 @@ void write_comparison_manifest(RunDirectory& directory, const Experiment& experi
   line.add("variants", std::span<const std::string>(names));
   line.add("baseline", names[plan.baseline()]);
   line.add("cells", facts.cells);
-  directory.write_json("manifest.json", nlohmann::ordered_json::parse(line.str()).dump(2));
+  directory.write_json("manifest.json", indented_json(line.str()));
 }
 
 std::string comparison_json(const report::Comparison& comparison, const ComparisonFacts& facts,

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "app/compare/cell_inputs.h"
 #include "app/compare/comparison_plan.h"
 #include "record/run_directory.h"

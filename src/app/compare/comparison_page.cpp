@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "app/compare/comparison_links.h"
 #include "config/schema/experiment.h"
 #include "isthmus/errors.h"

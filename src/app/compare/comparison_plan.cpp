@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "app/train/run_parts.h"
 #include "core/base/check.h"
 #include "core/base/hash.h"

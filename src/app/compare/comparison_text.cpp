@@ -8,7 +8,7 @@
 #include <cmath>
 #include <set>
 
-#include "app/cli/text_table.h"
+#include "app/common/text_table.h"
 #include "core/base/units.h"
 
 namespace isthmus::app {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "app/compare/comparison_plan.h"
 #include "report/data/comparison.h"
 

@@ -8,8 +8,8 @@
 #include <set>
 #include <utility>
 
-#include "app/cli/commands.h"
-#include "app/cli/text_table.h"
+#include "app/common/commands.h"
+#include "app/common/text_table.h"
 #include "app/compare/comparison_text.h"
 #include "core/base/check.h"
 #include "core/base/suggest.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "app/cli/terminal.h"
+#include "app/common/terminal.h"
 #include "isthmus/config.h"
 #include "report/data/reference.h"
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "app/cli/progress_mode.h"
-#include "app/cli/terminal.h"
+#include "app/common/progress_mode.h"
+#include "app/common/terminal.h"
 #include "record/progress_update.h"
 
 namespace isthmus::app {

@@ -8,8 +8,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "app/observe/run_watch.h"
+#include "core/base/json_input.h"
 #include "core/base/units.h"
 #include "isthmus/config.h"
 #include "isthmus/errors.h"
@@ -40,10 +41,8 @@ std::string word(const Json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-Json read_json(const Storage& storage, const fs::path& file) {
-  return storage.kind(file) == FileKind::kFile
-             ? Json::parse(read_text(storage, file), nullptr, false)
-             : Json();
+Json json_in(const Storage& storage, const fs::path& file) {
+  return storage.kind(file) == FileKind::kFile ? read_json(read_text(storage, file)) : Json();
 }
 
 /// The lines of metrics.jsonl, one after another.
@@ -100,7 +99,7 @@ class MetricsReader {
 
   template <typename Use>
   void take(std::string_view line, const Use& use) {
-    const Json json = Json::parse(line, nullptr, false);
+    const Json json = read_json(line);
     if (json.is_object()) {
       last_t = std::max(last_t, number(json, "t"));
       use(json);
@@ -235,7 +234,7 @@ void judge(const MetricsReader& metrics, RunStatus& status) {
 }  // namespace
 
 RunStatus folder_status(const Storage& storage, const fs::path& run) {
-  const Json manifest = read_json(storage, run / "manifest.json");
+  const Json manifest = json_in(storage, run / "manifest.json");
   if (!manifest.is_object()) {
     throw ConfigError(
         fmt::format("'{}' is no run's folder: there is no manifest.json", run.string()));
@@ -255,7 +254,7 @@ RunStatus folder_status(const Storage& storage, const fs::path& run) {
     metrics.read({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   }
   if (metrics.ended) {
-    if (const Json summary = read_json(storage, run / "summary.json"); summary.is_object()) {
+    if (const Json summary = json_in(storage, run / "summary.json"); summary.is_object()) {
       take_summary(summary, status);
     }
   }
@@ -271,7 +270,7 @@ RunStatus folder_status(const Storage& storage, const fs::path& run) {
 }
 
 std::optional<LiveFile> live_file(const Storage& storage, const fs::path& run) {
-  const Json json = read_json(storage, run / kLiveFile);
+  const Json json = json_in(storage, run / kLiveFile);
   if (!json.is_object()) {
     return std::nullopt;
   }

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "app/cli/terminal.h"
+#include "app/common/terminal.h"
 #include "record/run_status.h"
 
 namespace isthmus::app {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "app/train/run_parts.h"
 #include "inner/loop/model_cost.h"
 #include "kernels/thread_team.h"

@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "app/cli/cli_errors.h"
+#include "app/common/cli_errors.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::app {

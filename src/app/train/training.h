@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "app/train/fault_cost.h"
 #include "data/dataset.h"
 #include "inner/mesh/rank_processes.h"

@@ -87,6 +87,18 @@ nlohmann::json parse_json(std::string_view text, const std::string& label) {
   }
 }
 
+json read_json(std::string_view text) {
+  return json::parse(text.begin(), text.end(), nullptr, false);
+}
+
+std::string indented_json(std::string_view text) {
+  const auto document = nlohmann::ordered_json::parse(text.begin(), text.end(), nullptr, false);
+  if (document.is_discarded()) {
+    throw SystemError("not valid JSON: " + std::string(text.substr(0, 200)));
+  }
+  return document.dump(2);
+}
+
 json parse_cbor(std::span<const std::byte> bytes, const std::string& label) {
   const auto* first = reinterpret_cast<const std::uint8_t*>(bytes.data());
   const auto* last = first + bytes.size();

@@ -19,8 +19,17 @@ namespace isthmus {
 /// THROWS: SystemError "LABEL: not valid JSON: ...".
 [[nodiscard]] nlohmann::json parse_json(std::string_view text, const std::string& label);
 
-/// The same of one CBOR item (RFC 8949) and nothing after it; of what is no JSON value, no tags.
-/// THROWS: SystemError "LABEL: not valid CBOR: ...".
+/// Parses a JSON document that this program has written: no limits, the last of equal keys counts.
+/// The parser is compiled here once; a source that calls nlohmann's own `parse` compiles it again.
+/// RETURNS: a value that `is_discarded()` where `text` is no JSON.
+[[nodiscard]] nlohmann::json read_json(std::string_view text);
+
+/// RETURNS: the JSON document `text` over several lines, indented by two blanks, keys in their
+/// order. THROWS: SystemError where it is no JSON.
+[[nodiscard]] std::string indented_json(std::string_view text);
+
+/// The same as parse_json of one CBOR item (RFC 8949) and nothing after it; of what is no JSON
+/// value, no tags. THROWS: SystemError "LABEL: not valid CBOR: ...".
 [[nodiscard]] nlohmann::json parse_cbor(std::span<const std::byte> bytes, const std::string& label);
 
 /// The bits of a whole number that lies in [least, most]. THROWS: std::out_of_range.

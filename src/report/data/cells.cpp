@@ -7,6 +7,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/base/json_input.h"
 #include "report/data/json_fields.h"
 #include "report/data/text.h"
 
@@ -116,7 +117,7 @@ std::string cell_line(const CellResult& cell) {
 }
 
 std::optional<CellResult> read_cell(std::string_view line) {
-  const Json json = Json::parse(line, nullptr, false);
+  const Json json = read_json(line);
   if (!json.is_object() || text_at(json, "k") != "cell" || integer_at(json, "v", 0) != kVersion) {
     return std::nullopt;
   }

@@ -8,6 +8,8 @@
 #include <sstream>
 #include <system_error>
 
+#include "core/base/json_input.h"
+
 namespace isthmus::report {
 namespace {
 
@@ -32,7 +34,7 @@ Json parse_file(const std::filesystem::path& file, RunData& run) {
   std::ifstream in(file, std::ios::binary);
   std::ostringstream text;
   text << in.rdbuf();
-  Json parsed = Json::parse(text.str(), nullptr, false);
+  Json parsed = read_json(text.str());
   if (parsed.is_discarded() || !parsed.is_object()) {
     run.warnings.push_back(fmt::format("{} is damaged (not a JSON object): not used", name));
     return Json(Json::value_t::discarded);

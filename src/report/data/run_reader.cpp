@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/base/json_input.h"
 #include "report/data/json_fields.h"
 #include "report/data/run_data.h"
 
@@ -62,7 +63,7 @@ bool each_line(const std::filesystem::path& file, RunData& run, Use use) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) {
       continue;
     }
-    const Json object = Json::parse(line, nullptr, false);
+    const Json object = read_json(line);
     if (object.is_discarded() || !object.is_object() || !use(object)) {
       damaged.add(number, in.peek() == std::ifstream::traits_type::eof());
     }

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/json_input.h"
 #include "core/base/storage.h"
 #include "report/data/json_fields.h"
 #include "report/data/metric_lines.h"
@@ -51,7 +52,7 @@ void each_metric(const ExportedRun& run, ExportResult& result,
 }
 
 bool is_metric_line(std::string_view line) {
-  const Json object = Json::parse(line, nullptr, false);
+  const Json object = read_json(line);
   return object.is_object() && !text_at(object, "k").empty();
 }
 

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <optional>
 
+#include "core/base/json_input.h"
 #include "core/base/utf8_text.h"
 #include "isthmus/errors.h"
 #include "report/data/json_fields.h"
@@ -67,7 +68,7 @@ std::optional<Json> MlperfLog::value(const std::string& key) const {
   if (found == run_.config.end()) {
     return std::nullopt;
   }
-  Json json = Json::parse(found->second.value, nullptr, false);
+  Json json = read_json(found->second.value);
   return json.is_discarded() ? std::nullopt : std::optional(std::move(json));
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
+#include "core/base/json_input.h"
 #include "core/base/storage.h"
 #include "record/tensorboard_event.h"
 #include "record/tensorboard_scalars.h"
@@ -30,7 +31,7 @@ void export_run(const ExportedRun& run, const std::filesystem::path& folder, Exp
   double started = 0;
   each_metric(run, result, [&](std::string_view line) {
     if (records.empty()) {
-      const Json first = Json::parse(line, nullptr, false);
+      const Json first = read_json(line);
       const double time = first.is_object() && !simulated ? number_at(first, "t") : 0;
       started = std::isfinite(time) ? time : 0;
       records = tensorboard_opening(started, simulated, config_of(run));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include "core/base/json_input.h"
 #include "core/base/storage.h"
 #include "isthmus/errors.h"
 #include "report/data/json_fields.h"
@@ -15,8 +16,7 @@ namespace {
 std::vector<std::string> site_names(const RunData& run) {
   std::vector<std::string> names;
   for (int i = 0; run.config.contains(fmt::format("site[{}].name", i)); ++i) {
-    const Json name =
-        Json::parse(run.config.at(fmt::format("site[{}].name", i)).value, nullptr, false);
+    const Json name = read_json(run.config.at(fmt::format("site[{}].name", i)).value);
     names.push_back(name.is_string() ? name.get<std::string>() : fmt::format("worker {}", i));
   }
   return names;
@@ -24,7 +24,7 @@ std::vector<std::string> site_names(const RunData& run) {
 
 /// A line of events.jsonl; false when it is none.
 bool take_event(std::string_view text, TraceInput& input) {
-  const Json line = Json::parse(text, nullptr, false);
+  const Json line = read_json(text);
   if (!line.is_object()) {
     return false;
   }

@@ -8,6 +8,7 @@
 #include <map>
 #include <system_error>
 
+#include "core/base/json_input.h"
 #include "isthmus/errors.h"
 #include "report/data/json_fields.h"
 #include "report/page/comparison_report.h"
@@ -152,7 +153,7 @@ ComparisonFolder read_comparison(const fs::path& path) {
         "`isthmus compare ... --resume`",
         path.string()));
   }
-  const Json summary = Json::parse(whole_file(path / "summary.json"), nullptr, false);
+  const Json summary = read_json(whole_file(path / "summary.json"));
   if (!summary.is_object() || text_at(summary, "kind") != "comparison" ||
       list_at(summary, "variants").empty()) {
     throw SystemError(fmt::format("{}: summary.json is not one of `isthmus compare`: run it again",

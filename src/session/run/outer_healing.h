@@ -16,7 +16,7 @@
 #include "outer/parts/idle_inner_loop.h"
 #include "session/run/outer_verdict.h"
 #include "session/run/worker_state.h"
-#include "transport/exchange/joining/retained_results.h"
+#include "transport/exchange/catch_up/retained_results.h"
 
 namespace isthmus::app {
 

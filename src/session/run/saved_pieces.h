@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The pieces of a state (transport/exchange/joining/piece_table.h) that have come to a site that
+// The pieces of a state (transport/exchange/catch_up/piece_table.h) that have come to a site that
 // joins, in a file of its run's folder, so that its next process need not fetch them again. Nothing
 // in the file is believed: a piece counts when its bytes have the digest that the donor's table
 // names, whatever state it was saved from. Little-endian; what a kill has torn off at the end is
@@ -24,7 +24,7 @@
 #include "core/base/hash.h"
 #include "core/base/storage.h"
 #include "record/run_files.h"
-#include "transport/exchange/joining/piece_table.h"
+#include "transport/exchange/catch_up/piece_table.h"
 
 namespace isthmus::app {
 

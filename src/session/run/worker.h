@@ -17,7 +17,7 @@
 #include "session/run/run_plan.h"
 #include "session/run/trainer.h"
 #include "session/run/worker_site.h"
-#include "transport/exchange/joining/retained_results.h"
+#include "transport/exchange/catch_up/retained_results.h"
 
 namespace isthmus::app {
 

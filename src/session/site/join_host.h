@@ -60,7 +60,7 @@
 #include "isthmus/outer.h"
 #include "session/site/site_notes.h"
 #include "session/site/state_source.h"
-#include "transport/exchange/joining/joining_exchange.h"
+#include "transport/exchange/catch_up/joining_exchange.h"
 
 namespace isthmus::app {
 

@@ -16,8 +16,8 @@
 #include "isthmus/state.h"
 #include "session/run/saved_pieces.h"
 #include "session/site/site_notes.h"
-#include "transport/exchange/joining/joining_exchange.h"
-#include "transport/exchange/joining/piece_fetch.h"
+#include "transport/exchange/catch_up/joining_exchange.h"
+#include "transport/exchange/catch_up/piece_fetch.h"
 #include "transport/wire/note_stream.h"
 
 namespace isthmus::app {

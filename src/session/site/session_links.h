@@ -11,7 +11,7 @@
 #include "record/measured_rounds.h"
 #include "session/site/session_state.h"
 #include "session/site/site_lateness.h"
-#include "transport/exchange/joining/joining_exchange.h"
+#include "transport/exchange/catch_up/joining_exchange.h"
 #include "transport/exchange/peer_exchange.h"
 #include "transport/links/network_transport.h"
 #include "transport/wire/recording_transport.h"

@@ -149,7 +149,7 @@ struct OfferNote {
 };
 /// From the donor, behind OfferNote and to all who were told to prepare: a piece of the stream
 /// (transport/wire/note_stream.h) that is the state's table
-/// (transport/exchange/joining/piece_table.h).
+/// (transport/exchange/catch_up/piece_table.h).
 struct TableNote {
   std::vector<std::byte> piece;
 };

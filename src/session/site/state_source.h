@@ -24,8 +24,8 @@
 #include "isthmus/inner_loop.h"
 #include "isthmus/outer.h"
 #include "session/site/site_notes.h"
-#include "transport/exchange/joining/donor_throttle.h"
-#include "transport/exchange/joining/piece_table.h"
+#include "transport/exchange/catch_up/donor_throttle.h"
+#include "transport/exchange/catch_up/piece_table.h"
 #include "transport/wire/note_stream.h"
 
 namespace isthmus::app {

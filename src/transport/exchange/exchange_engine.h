@@ -59,9 +59,7 @@ class ExchangeEngine {
   ExchangeEngine(const ExchangeEngine&) = delete;
   ExchangeEngine& operator=(const ExchangeEngine&) = delete;
 
-  /// Where a round takes place: as RoundTable's.
-  [[nodiscard]] RoundPlace place(const SyncId& id) const { return rounds_.place(id); }
-  /// Opens a round made from `place()`. `retained`: the contribution it was made of, where
+  /// Opens a round made from `rounds().place()`. `retained`: the contribution it was made of, where
   /// `elastic`. REQUIRES: the rules of Exchange::begin.
   void begin(Round round, bool commit, std::optional<Contribution> retained, TimePoint now,
              Outbox& out);
@@ -127,8 +125,6 @@ class ExchangeEngine {
   /// that goes alone, when the coordinator has taken note, or is lost.
   [[nodiscard]] bool all_left() const;
 
-  /// Grows with every membership that is entered.
-  [[nodiscard]] std::uint32_t epoch() const { return members_.membership().number(); }
   /// Members that have come and gone since the last call, one entry each.
   [[nodiscard]] std::vector<Epoch> take_epochs() { return epochs_.take_epochs(); }
   /// Everything since the last call.

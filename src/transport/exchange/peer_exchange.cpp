@@ -171,7 +171,7 @@ Ticket PeerExchange::begin(Contribution contribution) {
   std::optional<Contribution> retained;
   if (options_.elastic) retained = contribution;
   const RoundPlace place =
-      locked([&](const ExchangeEngine& engine) { return engine.place(contribution.id); });
+      locked([&](const ExchangeEngine& engine) { return engine.rounds().place(contribution.id); });
   Round round(std::move(contribution), place);
   drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
     engine.begin(std::move(round), commit, std::move(retained), now, out);
@@ -209,7 +209,8 @@ Expected<Reduced, ExchangeError> PeerExchange::wait(const Ticket& ticket, Durati
   const TimePoint begin = runtime_.clock().now();
   TimePoint deadline = after(begin, patience);
   const auto ready = [&] { return engine_.ready(ticket.id); };
-  std::uint32_t epoch = locked([](const ExchangeEngine& engine) { return engine.epoch(); });
+  std::uint32_t epoch =
+      locked([](const ExchangeEngine& engine) { return engine.members().membership().number(); });
   TimePoint now = begin;
   TimePoint straggles_at = after(begin, options_.straggler);  // later where the membership changes
   bool groups = false;                                        // have been waited for as well
@@ -225,14 +226,15 @@ Expected<Reduced, ExchangeError> PeerExchange::wait(const Ticket& ticket, Durati
         engine.ask(ticket.id, out);
         asks_at = after(at, options_.asks_after);
       }
-      if (engine.epoch() == epoch && at >= straggles_at) {
+      if (engine.members().membership().number() == epoch && at >= straggles_at) {
         engine.leave_behind(ticket.id, groups, at, out);
         // Who is in the same group as a straggler names it first.
         straggles_at = after(at, groups ? options_.straggler : options_.straggler / 14);
         groups = !groups;
       }
-      if (engine.epoch() != epoch) {  // somebody has come or gone: all have as long again
-        epoch = engine.epoch();
+      if (engine.members().membership().number() !=
+          epoch) {  // somebody has come or gone: all have as long again
+        epoch = engine.members().membership().number();
         straggles_at = after(at, options_.straggler);
         groups = false;
         deadline = std::max(deadline, after(at, patience));

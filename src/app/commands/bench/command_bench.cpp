@@ -8,7 +8,7 @@
 #include <cmath>
 #include <optional>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "app/train/device_choice.h"
 #include "config/schema/device_request.h"
 #include "config/schema/recompute.h"

@@ -7,8 +7,8 @@
 #include <bit>
 #include <cstring>
 
-#include "app/cli/commands.h"
-#include "app/cli/text_table.h"
+#include "app/common/commands.h"
+#include "app/common/text_table.h"
 #include "core/base/rng.h"
 #include "core/base/storage.h"
 #include "core/base/system_runtime.h"

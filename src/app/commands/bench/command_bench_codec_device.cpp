@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "app/cli/text_table.h"
+#include "app/common/text_table.h"
 #include "isthmus/codec.h"
 #include "isthmus/errors.h"
 #include "kernels/cuda/device.h"

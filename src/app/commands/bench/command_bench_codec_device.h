@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 
 namespace isthmus::app {
 

@@ -9,8 +9,8 @@
 #include <memory>
 #include <vector>
 
-#include "app/cli/launch_environment.h"
-#include "app/cli/text_table.h"
+#include "app/common/launch_environment.h"
+#include "app/common/text_table.h"
 #include "app/train/rank_communicators.h"
 #include "core/base/log.h"
 #include "core/base/storage.h"

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 
 namespace isthmus::app {
 

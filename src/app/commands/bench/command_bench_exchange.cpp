@@ -6,9 +6,9 @@
 
 #include <algorithm>
 
-#include "app/cli/text_table.h"
 #include "app/commands/bench/played_ways.h"
 #include "app/commands/bench/ways_table.h"
+#include "app/common/text_table.h"
 #include "config/links_file.h"
 #include "core/base/units.h"
 #include "record/json_line.h"

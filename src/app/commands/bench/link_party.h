@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "isthmus/config.h"
 #include "transport/links/network_transport.h"
 

@@ -7,7 +7,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "app/cli/text_table.h"
+#include "app/common/text_table.h"
 #include "core/base/units.h"
 #include "record/json_line.h"
 #include "sim/topology.h"

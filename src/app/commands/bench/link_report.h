@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "app/cli/terminal.h"
+#include "app/common/terminal.h"
 #include "config/links_file.h"
 #include "transport/links/probe/link_survey.h"
 

@@ -10,7 +10,7 @@
 #include <set>
 #include <utility>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "app/train/run_parts.h"
 #include "inner/model/model_layout.h"
 #include "plan/exchange_ways.h"

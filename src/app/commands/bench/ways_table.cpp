@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <memory>
 
-#include "app/cli/text_table.h"
 #include "app/commands/bench/played_ways.h"
+#include "app/common/text_table.h"
 #include "app/train/run_parts.h"
 #include "core/base/storage.h"
 #include "core/base/units.h"

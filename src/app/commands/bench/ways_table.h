@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 #include "config/load/ways_file.h"
 
 namespace isthmus::app {

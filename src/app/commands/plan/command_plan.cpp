@@ -4,8 +4,8 @@
 
 #include <chrono>
 
-#include "app/cli/text_table.h"
 #include "app/commands/bench/link_commands.h"
+#include "app/common/text_table.h"
 #include "app/train/run_parts.h"
 #include "config/links_file.h"
 #include "core/base/suggest.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "app/cli/commands.h"
+#include "app/common/commands.h"
 
 namespace isthmus::app {
 

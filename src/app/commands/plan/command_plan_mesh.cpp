@@ -7,9 +7,9 @@
 #include <array>
 #include <map>
 
-#include "app/cli/text_table.h"
 #include "app/commands/plan/command_plan.h"
 #include "app/commands/plan/mesh_question.h"
+#include "app/common/text_table.h"
 #include "config/schema/recompute.h"
 #include "core/base/units.h"
 #include "record/json_line.h"

@@ -4,8 +4,8 @@
 
 #include <cmath>
 
-#include "app/cli/text_table.h"
 #include "app/commands/plan/command_plan.h"
+#include "app/common/text_table.h"
 #include "inner/mesh/pipeline_schedule_check.h"
 #include "inner/mesh/pipeline_schedule_text.h"
 #include "record/json_line.h"

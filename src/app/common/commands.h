@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// The commands: plain arguments in, exit code out. cli.cpp alone knows the flags (CLI11) and fills
+// these structs; main.cpp turns what a command throws into one line and an exit code.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/common/progress_mode.h"
+#include "app/common/terminal.h"
+#include "isthmus/config.h"
+#include "isthmus/errors.h"
+#include "plan/utilisation_schedule.h"
+#include "session/run/site_arguments.h"
+#include "session/run/usage_error.h"
+
+namespace isthmus::app {
+
+/// What every command is given. `out` is stdout (machine output, tables), `err` stderr (words).
+struct Session {
+  Terminal& out;
+  Terminal& err;
+  std::vector<std::string> argv;
+  bool quiet = false;  // -q: warnings and errors only
+  int verbose = 0;     // -v
+  bool json = false;   // --json: one machine-readable object on stdout
+  ProgressMode progress = ProgressMode::kAuto;
+};
+
+/// The methods, codecs and model reader of this build, for `load_config`.
+[[nodiscard]] SchemaContext schema_context();
+/// A method as the JSON object of `methods` and `explain`.
+[[nodiscard]] std::string method_json(const MethodInfo& method);
+
+struct TrainArguments {
+  std::filesystem::path config;
+  std::vector<std::string> overrides;  // --set, and --workers N as run.workers=N
+  std::filesystem::path out;           // --out; empty: run.out
+  std::string resume = "never";        // never | auto (newest checkpoint of out) | PATH
+  bool force = false;
+  bool dry_run = false;  // check, print memory, bytes and time, train nothing
+  SiteArguments site;    // train; no name: all sites are in this process
+};
+struct SimulateArguments : TrainArguments {
+  std::vector<LinkConfig> links;  // --link; replaces those of the file
+  bool emulate = false;           // real time, threads and sockets behind the declared links
+};
+struct LaunchArguments : TrainArguments {
+  std::string via = "local";           // local | ssh | slurm | mpi | print
+  std::vector<std::string> sites;      // to start; empty: all
+  std::vector<std::string> addresses;  // as SiteArguments
+  std::string ssh = "ssh";             // the ssh to use
+  std::vector<std::string> hosts;      // ssh: "NAME=USER@HOST" where it is not the address's host
+  std::string directory;               // ssh: where the configuration lies there
+  std::string mpirun = "mpirun";       // mpi, ranks: the program, with what goes before "-n"
+  std::string ranks = "threads";       // threads | processes: what the ranks of meshes are
+  int restarts = 0;                    // --restart: of each site that dies or loses the others
+};
+struct HubArguments {
+  std::filesystem::path config;
+  std::vector<std::string> overrides;
+  std::filesystem::path out;  // with its log; empty: run.out/hub, or runs/NAME-hub
+  bool resume = false;        // with the log that is there
+  std::string http;           // of its own page, HOST:PORT; empty: none, whatever log.http says
+  SiteArguments links;        // listen, key_file, addresses
+};
+struct CompareArguments {
+  std::filesystem::path config;
+  std::vector<std::string> overrides;  // --set, and --seeds N as compare.seeds=N
+  std::filesystem::path out;           // --out; empty: run.out
+  std::vector<std::string> only;       // variants beside the baseline; empty: all
+  int jobs = 0;                        // cells at a time; 0: as many as cores and memory take
+  bool quick = false;                  // three seeds, a quarter of the length: not a result
+  bool resume = false;                 // keep the cells that the folder has
+  bool force = false;                  // replace the comparison that is in the folder
+  bool dry_run = false;                // list the cells and what they cost
+  std::filesystem::path judge;         // --judge: finished cells to judge again; nothing is run
+  std::string against;                 // --against: "ref:NAME" instead of `config`
+  /// Exit 6 unless these variants reach the target with every seed; "all": each of them.
+  std::vector<std::string> require;
+};
+struct DemoArguments {
+  std::filesystem::path out;  // empty: runs/demo-<stamp>-<id>
+  std::uint64_t seed = 0;
+};
+int command_simulate(const SimulateArguments& arguments, Session& session);
+int command_compare(const CompareArguments& arguments, Session& session);
+int command_demo(const DemoArguments& arguments, Session& session);
+
+struct InitArguments {
+  std::filesystem::path directory = ".";
+  std::string name = "laptop";  // --template
+  bool force = false;
+};
+struct KeygenArguments {
+  std::vector<std::string> names;  // of sites
+  std::filesystem::path out = "keys";
+};
+struct InspectArguments {
+  std::filesystem::path path;
+  std::vector<std::string> overrides;  // of a configuration
+  bool tensors = false;                // list every tensor
+};
+struct ExplainArguments {
+  std::string topic;  // a key, section, error code, method or codec
+};
+struct DataArguments {
+  enum class Action { kInspect, kSynth, kVerify };
+  Action action = Action::kInspect;
+  std::string source;                  // "text:FILE", a path, or "synth:NAME"
+  std::filesystem::path out;           // synth: token file to write
+  std::optional<std::int64_t> tokens;  // synth: absent, those of the spelling
+  std::optional<std::uint64_t> seed;   // synth: absent, that of the spelling
+};
+struct ImportArguments {
+  std::filesystem::path from, to;
+};
+struct ExportArguments {
+  std::filesystem::path from, to;
+  std::string format = "hf";  // hf, of a model; tb | csv | chrome | mlperf, of a run's records
+};
+struct ReportArguments {
+  std::vector<std::filesystem::path> runs;
+  std::filesystem::path out;  // empty: report.html in the first run
+  std::filesystem::path csv;  // a folder, or empty
+  std::string title;
+  std::vector<std::string> links;  // to re-time the runs over
+};
+struct StatusArguments {
+  std::string run;     // a folder or a URL; empty: the newest run below runs/
+  bool watch = false;  // look again every second until it has ended
+};
+struct BenchCodecArguments {
+  std::string codec;  // empty: all
+  std::filesystem::path in, out, bytes;
+};
+struct BenchComputeArguments {
+  std::vector<std::string> workloads;  // empty: four of the measured ones
+  int threads = 0;                     // 0: all cores
+  double seconds = 6;                  // of timed steps, each
+  std::int64_t sequences = 0;          // 0: the workload's
+  std::string precision = "fp32";      // or bf16
+  std::string optimizer = "adamw";     // of the inner loop
+  std::string kernels = "auto";        // as train.kernels has it
+  std::string device = "cpu";          // or cuda, cuda:N
+  std::string attention = "own";       // as train.attention has it
+  std::int64_t micro_batches = 1;      // of each data-parallel rank
+  std::string recompute = "none";      // selective or full
+  int tp = 1, pp = 1, dp = 1;          // the mesh, its ranks threads
+  std::string schedule = "1f1b";
+  int virtual_stages = 1;
+  bool sequence_parallel = false;
+  int zero = 0;
+};
+struct PlanUtilisationArguments {
+  std::filesystem::path config;        // a run whose method and model are meant, or empty
+  std::vector<std::string> overrides;  // --set, of that
+  std::string params, step_time;       // "1B", "100ms"
+  std::optional<int> layers;
+  std::vector<std::string> methods;  // "diloco", "streaming-diloco:overlap=1"; empty: a set
+  UtilisationChoice common;          // for every method that has such a setting; no method
+  std::string bandwidth;             // "1Gbit/s": utilisation there too
+};
+/// Names that `init --template` knows.
+[[nodiscard]] std::vector<std::string> template_names();
+
+/// Puts "NAME=HOST:PORT" in the place of the file's addresses. THROWS: UsageError.
+void set_addresses(Config& config, const std::vector<std::string>& addresses);
+
+int command_init(const InitArguments& arguments, Session& session);
+int command_inspect(const InspectArguments& arguments, Session& session);
+int command_doctor(Session& session);
+int command_keygen(const KeygenArguments& arguments, Session& session);
+int command_explain(const ExplainArguments& arguments, Session& session);
+int command_methods(Session& session);
+int command_data(const DataArguments& arguments, Session& session);
+int command_import(const ImportArguments& arguments, Session& session);
+int command_export(const ExportArguments& arguments, Session& session);
+int command_export_run(const ExportArguments& arguments, Session& session);
+int command_status(const StatusArguments& arguments, Session& session);
+int command_report(const ReportArguments& arguments, Session& session);
+int command_bench_codec(const BenchCodecArguments& arguments, Session& session);
+int command_bench_compute(const BenchComputeArguments& arguments, Session& session);
+int command_bench_sim(Session& session);
+int command_bench_utilisation(Session& session);
+int command_plan_utilisation(const PlanUtilisationArguments& arguments, Session& session);
+
+}  // namespace isthmus::app

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flags of `hub`.
+#include <memory>
+
+#include "app/commands/hub_commands.h"
+#include "app/commands/links_flag.h"
+#include "app/flags/cli_parser.h"
+
+namespace isthmus::app {
+namespace {
+
+constexpr std::string_view kHubHelp =
+    "With [hub] in the file, this process says who is there and which rounds are final, so that\n"
+    "any site may die, the first too. It trains nothing and needs no data and no GPU. What it has\n"
+    "decided is in DIR/hub.log; when it dies the sites go on training until a round needs it, and\n"
+    "wait. Start it again by the same command:\n\n"
+    "  isthmus hub run.toml --out runs/hub --resume auto";
+
+constexpr std::string_view kInviteHelp =
+    "Prints one string that lets a site without a key in the file come into the run, at its start\n"
+    "or later. It is a secret until it is used; it is good for --uses keys, for --ttl, by the\n"
+    "hub's clock. At the site:\n\n"
+    "  isthmus keygen west\n"
+    "  isthmus train run.toml --site west --invite isthmus1...      (or in keys/west.invite)";
+
+CLI::App* keys_command(CLI::App& hub, HubKeysArguments& arguments, const std::string& name,
+                       const std::string& text) {
+  CLI::App* command = subcommand(hub, name, text);
+  command->add_option("CONFIG", arguments.config, "TOML file that describes the run")
+      ->required()
+      ->type_name("");
+  repeated(*command, "--set", arguments.overrides, "override a key: --set run.out=runs/wan")
+      ->type_name("KEY=VALUE");
+  command
+      ->add_option("--hub", arguments.folder,
+                   "folder of the hub's log (default: run.out/hub, or runs/NAME-hub)")
+      ->type_name("DIR");
+  return command;
+}
+
+void add_keys_commands(CLI::App& hub, Parsed& parsed) {
+  // Shared by the flags below, which fill it, and the actions, which are kept by `parsed`.
+  const auto shared = std::make_shared<HubKeysArguments>();
+  HubKeysArguments& arguments = *shared;
+  CLI::App* invite = keys_command(hub, arguments, "invite", "let a site without a key come in");
+  invite->footer(std::string(kInviteHelp));
+  invite->add_option("--name", arguments.site, "the site")->required()->type_name("SITE");
+  invite->add_option("--ttl", arguments.ttl, "how long it is good (default 24h)")
+      ->type_name("TIME");
+  invite->add_option("--uses", arguments.uses, "keys that may come with it, one after another")
+      ->check(CLI::Range(1, 1000))
+      ->type_name("N");
+  invite
+      ->add_option("--address", arguments.address,
+                   "where the site reaches the hub (default: hub.address)")
+      ->type_name("HOST:PORT");
+  invite->add_option("--out", arguments.out, "write it into a file, for its owner alone")
+      ->type_name("FILE");
+  invite->callback([shared, &parsed] {
+    parsed.action = [shared](Session& session) { return command_hub_invite(*shared, session); };
+  });
+  CLI::App* revoke = keys_command(hub, arguments, "revoke", "bar a site's key for good");
+  revoke->add_option("NAME", arguments.site, "the site")->required()->type_name("");
+  revoke->callback([shared, &parsed] {
+    parsed.action = [shared](Session& session) { return command_hub_revoke(*shared, session); };
+  });
+  CLI::App* keys = keys_command(hub, arguments, "keys", "who is let in, and how");
+  keys->callback([shared, &parsed] {
+    parsed.action = [shared](Session& session) { return command_hub_keys(*shared, session); };
+  });
+}
+
+}  // namespace
+
+void add_hub_command(CLI::App& app, Parsed& parsed) {
+  CLI::App* command = subcommand(app, "hub", "say which rounds of a run's sites are final");
+  HubArguments& arguments = parsed.hub;
+  command->footer(std::string(kHubHelp));
+  add_keys_commands(*command, parsed);
+  command->require_subcommand(0, 1);
+  command->add_option("CONFIG", arguments.config, "TOML file that describes the run")
+      ->type_name("");
+  repeated(*command, "--set", arguments.overrides, "override a key: --set net.dead_after=5s")
+      ->type_name("KEY=VALUE");
+  command
+      ->add_option("--out", arguments.out,
+                   "folder of its log (default: run.out/hub, or runs/NAME-hub)")
+      ->type_name("DIR");
+  command
+      ->add_option_function<std::string>(
+          "--resume",
+          [&arguments](const std::string& value) { arguments.resume = value != "never"; },
+          "go on with the log that is in the folder, if there is one")
+      ->expected(0, 1)
+      ->check(CLI::IsMember({"auto", "never"}))
+      ->type_name("[auto|never]");
+  command
+      ->add_option("--listen", arguments.links.listen,
+                   "where to bind (default: hub.address's port)")
+      ->type_name("HOST:PORT");
+  command
+      ->add_option("--key", arguments.links.key_file,
+                   "the hub's secret key (default: keys/hub.key beside CONFIG)")
+      ->type_name("FILE");
+  // log.http is the sites': with one of them on this machine its port is taken.
+  command
+      ->add_option("--http", arguments.http,
+                   "serve a page about the hub, /metrics and /healthz (log.http is for sites)")
+      ->type_name("ADDRESS:PORT");
+  repeated(*command, "--address", arguments.links.addresses,
+           "where a site is reached, instead of the file's")
+      ->type_name("NAME=HOST:PORT");
+  const auto links = add_links_flag(*command);
+  command->callback([command, links, &parsed] {
+    if (!command->get_subcommands().empty()) return;
+    if (parsed.hub.config.empty()) {
+      throw CLI::RequiredError("CONFIG");
+    }
+    parsed.action = [links, &parsed](Session& session) {
+      return command_hub(parsed.hub, *links, session);
+    };
+  });
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "app/commands/links_flag.h"
+#include "app/flags/cli_parser.h"
+#include "config/schema/device_request.h"
+
+namespace isthmus::app {
+
+void add_device_flag(CLI::App& command, TrainArguments& arguments) {
+  const auto take = [&arguments](const std::string& text) {
+    arguments.overrides.push_back("train.device=\"" + text + "\"");
+  };
+  command
+      .add_option_function<std::string>("--device", take,
+                                        "auto, cpu, cuda or cuda:N: what computes the inner loop")
+      ->check([](const std::string& text) {
+        return parse_device(text) ? std::string() : "no such device; auto, cpu, cuda or cuda:N";
+      })
+      ->type_name("DEVICE");
+}
+
+void add_launch_command(CLI::App& app, Parsed& parsed) {
+  CLI::App* launch = subcommand(app, "launch", "start `train --site` for every site of a file");
+  LaunchArguments& arguments = parsed.launch;
+  add_configuration_flags(*launch, arguments);
+  add_http_flag(*launch, arguments);
+  add_device_flag(*launch, arguments);
+  launch
+      ->add_option("--via", arguments.via,
+                   "local: all on this machine; ssh: each on its host; slurm: each on a node of "
+                   "this allocation; mpi: as one MPI job; print: the commands, to start by other "
+                   "means")
+      ->check(CLI::IsMember({"local", "ssh", "slurm", "mpi", "print"}));
+  repeated(*launch, "--site", arguments.sites, "only this one (default: all)")->type_name("NAME");
+  repeated(*launch, "--address", arguments.addresses,
+           "where a site is reached, instead of the file's")
+      ->type_name("NAME=HOST:PORT");
+  launch->add_option("--ssh", arguments.ssh, "ssh: the program (default: ssh)");
+  repeated(*launch, "--host", arguments.hosts,
+           "ssh: where a site is started (default: the host of its address)")
+      ->type_name("NAME=USER@HOST");
+  launch->add_option("--directory", arguments.directory,
+                     "ssh: where CONFIG lies there (default: this folder)");
+  launch
+      ->add_option(
+          "--mpirun", arguments.mpirun,
+          "mpi, and --ranks processes: the program and its own flags (default: mpirun), as in "
+          "\"mpirun --hostfile hosts\"")
+      ->type_name("WORDS");
+  launch
+      ->add_option("--ranks", arguments.ranks,
+                   "of sites with a mesh: threads of the site's process (default), or processes: "
+                   "each site is an MPI job of its own; with --via mpi all are one")
+      ->check(CLI::IsMember({"threads", "processes"}));
+  launch
+      ->add_option("--restart", arguments.restarts,
+                   "how often a site that dies by a signal or loses the others (exit code 5) is "
+                   "started again, with --resume auto (default: 0)")
+      ->check(CLI::Range(0, 1000));
+  const auto links = add_links_flag(*launch);
+  launch->callback([links, &parsed] {
+    parsed.action = [links, &parsed](Session& session) {
+      return command_launch(parsed.launch, *links, session);
+    };
+  });
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parser of the command line: every command, every flag. Internal to cli*.cpp, which alone know
+// CLI11.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "app/commands/bench/link_commands.h"
+#include "app/commands/command_replay.h"
+#include "app/commands/command_runs.h"
+#include "app/commands/plan/command_plan.h"
+#include "app/common/commands.h"
+
+namespace isthmus::app {
+
+using Action = std::function<int(Session&)>;
+
+/// Values of the global flags, and the action that the chosen command sets.
+struct Parsed {
+  bool quiet = false;
+  int verbose = 0;
+  bool json = false;
+  ColorMode color = ColorMode::kAuto;
+  ProgressMode progress = ProgressMode::kAuto;
+  Action action;
+  // Arguments of the commands; alive as long as the parser that fills them.
+  TrainArguments train;
+  SimulateArguments simulate;
+  bool simulate_kernel = false;
+  std::vector<std::string> links;
+  std::filesystem::path simulate_links_file, plan_links_file;
+  int workers = 0;
+  LaunchArguments launch;
+  HubArguments hub;
+  CompareArguments compare;
+  int seeds = 0;
+  std::string only, require;
+  DemoArguments demo;
+  InitArguments init;
+  KeygenArguments keygen;
+  InspectArguments inspect;
+  ExplainArguments explain;
+  DataArguments data;
+  ImportArguments model_import;
+  ExportArguments model_export;
+  ReplayArguments replay;
+  RunsArguments runs;
+  std::filesystem::path run;
+  MergeArguments merge;
+  ReportArguments report;
+  StatusArguments status;
+  BenchCodecArguments bench_codec;
+  BenchComputeArguments bench_compute;
+  BenchLinkArguments bench_link;
+  DoctorSiteArguments doctor_site;
+  PlanUtilisationArguments plan_utilisation;
+  PlanMeshArguments plan_mesh;
+  PlanPipelineArguments plan_pipeline;
+  std::string shell;
+};
+
+/// A command under `app` that knows the global flags too.
+CLI::App* subcommand(CLI::App& app, const std::string& name, const std::string& text);
+
+/// A flag that may be given several times, one value each.
+template <typename Value>
+CLI::Option* repeated(CLI::App& app, const std::string& name, std::vector<Value>& values,
+                      const std::string& text) {
+  return app.add_option(name, values, text)->allow_extra_args(false)->take_all();
+}
+
+/// --recompute [none|selective|full], the word `target`; alone it is full (cli_bench.cpp).
+void add_recompute(CLI::App& command, std::string& target, const std::string& text);
+/// `arguments` with --recompute=full where it stands alone: CLI11 would take any word after it,
+/// such as CONFIG, for what it says.
+[[nodiscard]] std::vector<std::string> recompute_alone_is_full(std::vector<std::string> arguments);
+
+/// CONFIG, --set, --out, --resume, --force (cli_parser.cpp).
+void add_configuration_flags(CLI::App& command, TrainArguments& arguments);
+/// --http, of commands that run (cli_status.cpp).
+void add_http_flag(CLI::App& command, TrainArguments& arguments);
+/// --device, of commands that train for real (cli_launch.cpp).
+void add_device_flag(CLI::App& command, TrainArguments& arguments);
+/// `status` (cli_status.cpp).
+void add_status_command(CLI::App& app, Parsed& parsed);
+/// `launch` (cli_launch.cpp).
+void add_launch_command(CLI::App& app, Parsed& parsed);
+/// `hub` (cli_hub.cpp).
+void add_hub_command(CLI::App& app, Parsed& parsed);
+/// `compare` (cli_compare.cpp).
+void add_compare_command(CLI::App& app, Parsed& parsed);
+/// `keygen` (cli_keygen.cpp).
+void add_keygen_command(CLI::App& app, Parsed& parsed);
+/// `replay` (cli_replay.cpp).
+void add_replay_command(CLI::App& app, Parsed& parsed);
+/// `runs` and what is below it, `merge` (cli_runs.cpp).
+void add_runs_commands(CLI::App& app, Parsed& parsed);
+/// `bench` and what is below it (cli_bench.cpp).
+void add_bench_command(CLI::App& app, Parsed& parsed);
+/// `doctor` (cli_bench.cpp).
+void add_doctor_command(CLI::App& app, Parsed& parsed);
+/// `plan` and what is below it (cli_plan.cpp).
+void add_plan_command(CLI::App& app, Parsed& parsed);
+/// `plan mesh` and `plan pipeline` (cli_plan_mesh.cpp).
+void add_plan_mesh_command(CLI::App& plan, Parsed& parsed);
+void add_plan_pipeline_command(CLI::App& plan, Parsed& parsed);
+
+/// A parser that fills `parsed`, which must outlive it.
+[[nodiscard]] std::unique_ptr<CLI::App> make_parser(Parsed& parsed);
+
+}  // namespace isthmus::app

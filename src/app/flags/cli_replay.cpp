@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flags of `replay`.
+#include "app/flags/cli_parser.h"
+
+namespace isthmus::app {
+namespace {
+
+constexpr std::string_view kReplayHelp =
+    "A member that comes late needs no weights from the others: those that the run began from, or\n"
+    "any of its checkpoints, and method.log give them, bit for bit. The log's digests are "
+    "compared\n"
+    "on the way.\n\n"
+    "  isthmus replay runs/NAME/method.log models/base --out now\n"
+    "  isthmus replay runs/NAME/method.log models/base --expect runs/NAME/ckpt/last";
+
+}  // namespace
+
+void add_replay_command(CLI::App& app, Parsed& parsed) {
+  CLI::App* command =
+      subcommand(app, "replay", "weights of an spsa run, from where it began and its log");
+  command->footer(std::string(kReplayHelp));
+  command->add_option("LOG", parsed.replay.log, "method.log of the run")->required();
+  command
+      ->add_option("BASE", parsed.replay.base,
+                   "model folder it began from (model.init), or a checkpoint of the run")
+      ->required();
+  command->add_option("--out", parsed.replay.out, "model folder to write")->type_name("DIR");
+  command
+      ->add_option("--expect", parsed.replay.expect,
+                   "fail unless these are the same weights, bit for bit")
+      ->type_name("DIR");
+  command->callback([&parsed] {
+    parsed.action = [&parsed](Session& session) { return command_replay(parsed.replay, session); };
+  });
+}
+
+}  // namespace isthmus::app
