@@ -89,7 +89,7 @@ void ExchangeEngine::open(Round round, bool commit, std::optional<Contribution> 
   const Membership& membership = members_.membership();
   ISTHMUS_CHECK(rounds_.ended() || membership.takes_part(options_.self, id.sent), id.sent.value());
   if (retained && round.epoch() != membership.epoch_of(id.sent)) {  // changed since it was made
-    round = Round(*retained, place(id));
+    round = Round(*retained, rounds_.place(id));
   }
   if (options_.exchange.takes_back) retained.reset();  // no round is begun again here
   repair_.begins(now);
@@ -132,7 +132,7 @@ void ExchangeEngine::open(Round round, bool commit, std::optional<Contribution> 
 void ExchangeEngine::begin_proxies(TimePoint now, Outbox& out) {
   proxies_.look_ahead(now);
   while (auto due = proxies_.take_due(now)) {
-    const RoundPlace where = place(due->contribution.id);
+    const RoundPlace where = rounds_.place(due->contribution.id);
     open(Round(due->contribution, where), true, due->contribution, due->since, now, out);
   }
 }
