@@ -19,10 +19,10 @@ SCANNED = ["include", "src", "kernels", "tests", "bench", "examples", "fuzz", "c
            ".ci", "experiments"]
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 CONDITION = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif)\b")
-# A function, by name, that returns Expected by value; the group before holds the attributes.
-RETURNS_EXPECTED = re.compile(
-    r"(?P<before>(?:\[\[\w+\]\]|virtual|static|inline|constexpr|friend|\s)*)"
-    r"\bExpected<(?:[^<>;{}()]|<[^<>;{}()]*>)*>\s+(?P<name>[A-Za-z_][\w:]*)\s*\(")
+# A function, by name, that returns Expected by value; and what may stand before the type.
+RETURNS_EXPECTED = re.compile(r"\bExpected<(?:[^<>;{}()]|<[^<>;{}()]*>)*>\s+(?P<name>[A-Za-z_][\w:]*)\s*\(")
+SPECIFIERS = re.compile(r"(?:\[\[\w+\]\]|virtual|static|inline|constexpr|friend|\s)*$")
+LONGEST_SPECIFIERS = 200  # characters
 
 
 def is_cpp_standard(header):
@@ -206,7 +206,8 @@ class Checker:
         if not path.endswith(".h"):
             return
         for match in RETURNS_EXPECTED.finditer(code):
-            if "[[nodiscard]]" not in match.group("before"):
+            before = code[max(0, match.start() - LONGEST_SPECIFIERS):match.start()]
+            if "[[nodiscard]]" not in SPECIFIERS.search(before).group():
                 name = match.group("name")
                 line = code.count("\n", 0, match.start("name")) + 1
                 self.breach(path, line, "nodiscard",
