@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <deque>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -18,6 +17,7 @@ namespace isthmus::cuda::emulated {
 namespace {
 
 constexpr std::size_t kStackBytes = 128 << 10;
+constexpr std::size_t kCacheLine = 64, kStackColors = 64;
 constexpr unsigned kMostThreads = 1024;
 constexpr unsigned kLanes = 32;
 
@@ -38,15 +38,22 @@ struct Fiber {
   ucontext_t start;
   jmp_buf place;
   bool begun = false;
-  bool done = true;
   dim3 index;
-  const std::uint64_t* waits_for = nullptr;  // runs again once this is no longer `while_it_is`
-  std::uint64_t while_it_is = 0;
-  std::deque<std::vector<Copy>> copies;  // groups, the last one open
+  std::vector<Copy> copies;            // queued and not done, oldest first
+  std::vector<std::size_t> committed;  // by group: how many of them it and those before it have
 };
+
+/// What the scheduler reads of each thread, over and over: apart from the fibers, which are large.
+struct Waiting {
+  const std::uint64_t* on = nullptr;  // runs again once this is no longer `value`; null: runs
+  std::uint64_t value = 0;
+};
+/// What a thread that has returned waits on.
+constexpr std::uint64_t kForEver = 0;
 
 struct Machine {
   std::vector<Fiber> fibers = std::vector<Fiber>(kMostThreads);
+  Waiting waiting[kMostThreads];
   Warp warps[kMostThreads / kLanes];
   std::vector<std::byte> shared;
   const std::function<void()>* kernel = nullptr;
@@ -77,9 +84,7 @@ void yield() {
 }
 
 void wait_while(const std::uint64_t& generation, std::uint64_t value) {
-  Fiber& self = machine().fibers[machine().current];
-  self.waits_for = &generation;
-  self.while_it_is = value;
+  machine().waiting[machine().current] = {&generation, value};
   yield();
 }
 
@@ -91,7 +96,7 @@ void fiber_main() {
     } catch (...) {
       fail("an exception");
     }
-    m.fibers[m.current].done = true;
+    m.waiting[m.current] = {&kForEver, kForEver};
     --m.live;
     --m.warps[m.current / kLanes].live;
     m.progress = true;
@@ -106,8 +111,11 @@ void enter(Fiber& fiber) {
   fiber.begun = true;
   fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
   getcontext(&fiber.start);
+  // Stacks begin at unlike places of a page: otherwise all of them would share a few lines of the
+  // cache.
+  const std::size_t color = static_cast<std::size_t>(m.current) % kStackColors * kCacheLine;
   fiber.start.uc_stack.ss_sp = fiber.stack.get();
-  fiber.start.uc_stack.ss_size = kStackBytes;
+  fiber.start.uc_stack.ss_size = kStackBytes - color;
   fiber.start.uc_link = nullptr;
   makecontext(&fiber.start, fiber_main, 0);
   setcontext(&fiber.start);
@@ -135,19 +143,18 @@ void run_block(std::vector<unsigned>& order) {
   }
   for (unsigned t = 0; t < m.threads; ++t) {
     Fiber& fiber = m.fibers[t];
-    fiber.done = false;
-    fiber.waits_for = nullptr;
-    fiber.copies.assign(1, {});
+    m.waiting[t].on = nullptr;
+    fiber.copies.clear();
+    fiber.committed.clear();
     fiber.index = dim3(t % blockDim.x, t / blockDim.x % blockDim.y, t / (blockDim.x * blockDim.y));
   }
   while (m.live > 0) {
     m.progress = false;
     for (const unsigned t : order) {
+      Waiting& waiting = m.waiting[t];
+      if (waiting.on != nullptr && *waiting.on == waiting.value) continue;
+      waiting.on = nullptr;
       Fiber& fiber = m.fibers[t];
-      if (fiber.done || (fiber.waits_for != nullptr && *fiber.waits_for == fiber.while_it_is)) {
-        continue;
-      }
-      fiber.waits_for = nullptr;
       m.current = t;
       threadIdx = fiber.index;
       m.progress = true;
@@ -226,23 +233,33 @@ const Slot* exchange(const void* value, std::size_t bytes) {
 
 void queue_copy(void* shared, const void* from, bool inside) {
   std::memset(shared, 0xFF, 16);
-  machine().fibers[machine().current].copies.back().push_back({shared, from, inside});
+  machine().fibers[machine().current].copies.push_back({shared, from, inside});
 }
 
-void commit_copies() { machine().fibers[machine().current].copies.emplace_back(); }
+void commit_copies() {
+  Fiber& fiber = machine().fibers[machine().current];
+  fiber.committed.push_back(fiber.copies.size());
+}
 
 void wait_copies(int pending) {
-  std::deque<std::vector<Copy>>& groups = machine().fibers[machine().current].copies;
-  while (groups.size() > static_cast<std::size_t>(pending) + 1) {
-    for (const Copy& copy : groups.front()) {
-      if (copy.inside) {
-        std::memcpy(copy.to, copy.from, 16);
-      } else {
-        std::memset(copy.to, 0, 16);
-      }
+  Fiber& fiber = machine().fibers[machine().current];
+  const std::size_t groups = fiber.committed.size();
+  if (groups <= static_cast<std::size_t>(pending)) return;
+  const std::size_t over = groups - static_cast<std::size_t>(pending);
+  const std::size_t done = fiber.committed[over - 1];
+  for (std::size_t i = 0; i < done; ++i) {
+    const Copy& copy = fiber.copies[i];
+    if (copy.inside) {
+      std::memcpy(copy.to, copy.from, 16);
+    } else {
+      std::memset(copy.to, 0, 16);
     }
-    groups.pop_front();
   }
+  fiber.copies.erase(fiber.copies.begin(),
+                     fiber.copies.begin() + static_cast<std::ptrdiff_t>(done));
+  fiber.committed.erase(fiber.committed.begin(),
+                        fiber.committed.begin() + static_cast<std::ptrdiff_t>(over));
+  for (std::size_t& each : fiber.committed) each -= done;
 }
 
 }  // namespace isthmus::cuda::emulated
