@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
+#include <vector>
 
 #include "quant/codec_values.h"
 #include "quant/codecs/scale_plane.h"
@@ -103,6 +105,14 @@ void compare(const GridLoops& fast, const GridLoops& reference, const NamedValue
   }
 }
 
+/// testing::hard_vectors, made once a length: every grid of every instruction set asks for all of
+/// them.
+const std::vector<NamedValues>& hard_vectors_of(std::size_t n) {
+  static std::map<std::size_t, std::vector<NamedValues>> made;
+  const auto at = made.find(n);
+  return at != made.end() ? at->second : made.emplace(n, testing::hard_vectors(n)).first->second;
+}
+
 template <typename G>
 void compare_everywhere(const BlockKernels& fast, const BlockKernels& reference) {
   std::vector<Shape> shapes;
@@ -117,7 +127,7 @@ void compare_everywhere(const BlockKernels& fast, const BlockKernels& reference)
   std::size_t turn = 0;
   for (const Shape& shape : shapes) {
     // All inputs at the long shapes; a different one at each of the many short ones.
-    const std::vector<NamedValues> inputs = testing::hard_vectors(shape.n);
+    const std::vector<NamedValues>& inputs = hard_vectors_of(shape.n);
     for (std::size_t k = 0; k < (shape.n > 257 ? inputs.size() : 2); ++k) {
       const NamedValues& input = inputs[shape.n > 257 ? k : (k == 0 ? 0 : turn++ % inputs.size())];
       compare<G>(fast.grid(G::kGrid), reference.grid(G::kGrid), input, shape,
@@ -139,7 +149,7 @@ TEST_P(BlockKernelsTest, EveryGridMatchesThePortableLoops) {
 TEST_P(BlockKernelsTest, StatisticsMatchThePortableLoops) {
   for (const std::size_t block : {1u, 8u, 16u, 32u, 256u, 4096u}) {
     for (std::size_t n = 1; n <= 4096; n += n < 300 ? 1 : 977) {
-      for (const NamedValues& input : testing::hard_vectors(n)) {
+      for (const NamedValues& input : hard_vectors_of(n)) {
         const std::size_t nb = blocks_of(n, block);
         const std::vector<float> x = shifted(input.x, n % 16);
         const float* const at = x.data() + n % 16;
