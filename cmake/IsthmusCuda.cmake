@@ -58,7 +58,7 @@ function(isthmus_cuda_sources module)
     return()
   endif()
   # A test with the emulated device replaces these objects of the library by its own, one by one.
-  set_source_files_properties(${ARG_RUNTIME} ${ARG_HOST} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  set_source_files_properties(${ARG_RUNTIME} ${ARG_EXACT} ${ARG_FAST} ${ARG_HOST} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_sources(isthmus_${module} PRIVATE ${ARG_RUNTIME} ${ARG_EXACT} ${ARG_FAST} ${ARG_HOST})
   target_link_libraries(isthmus_${module} PRIVATE CUDA::cudart_static ${CMAKE_DL_LIBS})
   # The host halves of .cu files fuse no products and sums either, as isthmus_flags has it for C++.

@@ -82,7 +82,7 @@ std::string manifest_json(const Manifest& manifest) {
   line.add("method", manifest.method).add("workers", manifest.workers);
   line.add_raw("model", manifest.model);
   add_text_or_null(line, "parent", manifest.parent);
-  return indented_json(line.str());
+  return indented_json(line.str(), "manifest.json");
 }
 
 }  // namespace isthmus::app

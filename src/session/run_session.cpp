@@ -106,9 +106,13 @@ RunOutcome RunSession::run(const MakeTrainer& make, RunObserver& observer) {
                                     .name = config_.run.name,
                                     .run_id = manifest.run_id,
                                     .existing = existing()});
-  RunTotals totals = empty_totals(options_.plan.workers);
+  if (!start_.joins) {  // of a join that has ended
+    storage_.remove_all(directory.path() / SavedPieces::kFile);
+  }
+  storage_.remove_all(directory.path() / kResultsFile);  // of a process that was killed
   directory.write_config(config_);
   directory.write_manifest(manifest);
+  RunTotals totals = empty_totals(options_.plan.workers);
   const std::int64_t resumed_step = prepare(directory, totals);
 
   JsonLinesFile metrics = directory.open_lines("metrics.jsonl");
@@ -129,8 +133,8 @@ RunOutcome RunSession::run(const MakeTrainer& make, RunObserver& observer) {
   if (StatusBoard* const status = observer.status()) {
     status->begin(manifest, totals, directory.path().string());
   }
+  observer.begun(directory, manifest, log);
   log.begin(manifest);
-  observer.begun(directory, manifest, totals, log);
   if (const std::string warning = codec_warning(config_); !warning.empty()) {
     log_warning("{}", warning);
   }
@@ -165,10 +169,6 @@ RunOutcome RunSession::run(const MakeTrainer& make, RunObserver& observer) {
 }
 
 std::int64_t RunSession::prepare(RunDirectory& directory, RunTotals& totals) {
-  if (!start_.joins) {  // of a join that has ended
-    storage_.remove_all(directory.path() / SavedPieces::kFile);
-  }
-  storage_.remove_all(directory.path() / kResultsFile);  // of a process that was killed
   if (resume_) {
     const std::unique_ptr<StateReader> shared = resume_->shared();
     PrefixedStateReader reader(*shared, "totals/");

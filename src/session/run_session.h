@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "core/base/storage.h"
-#include "core/base/system_runtime.h"
 #include "core/state/checkpoint.h"
 #include "isthmus/config.h"
 #include "isthmus/errors.h"
@@ -86,9 +85,8 @@ class RunObserver {
   [[nodiscard]] virtual StatusBoard* status() = 0;
   /// The run waits for other sites: a sentence for people.
   virtual void waiting(const std::string& what) = 0;
-  /// The folder and its manifest are written, the first line is logged. `log` lives until `ending`.
-  virtual void begun(const RunDirectory& directory, const Manifest& manifest,
-                     const RunTotals& totals, MetricsLog& log) = 0;
+  /// The folder and its manifest are written, the first line is not. `log` lives until `ending`.
+  virtual void begun(const RunDirectory& directory, const Manifest& manifest, MetricsLog& log) = 0;
   /// RETURNS: real length of a worker's step in a simulated run that declares none; zero where one
   /// is declared.
   [[nodiscard]] virtual Duration measure_step() = 0;

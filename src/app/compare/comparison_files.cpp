@@ -217,7 +217,7 @@ void write_comparison_manifest(RunDirectory& directory, const Experiment& experi
   line.add("variants", std::span<const std::string>(names));
   line.add("baseline", names[plan.baseline()]);
   line.add("cells", facts.cells);
-  directory.write_json("manifest.json", indented_json(line.str()));
+  directory.write_json("manifest.json", indented_json(line.str(), "manifest.json"));
 }
 
 std::string comparison_json(const report::Comparison& comparison, const ComparisonFacts& facts,

@@ -57,7 +57,7 @@ std::string rounds_json(const RoundComparison& comparison, const std::string& wh
 }
 
 RoundComparison read_rounds(std::string_view text) {
-  const nlohmann::json json = read_json(text);
+  const nlohmann::json json = parse_json(text, "rounds");
   RoundComparison comparison{.all = compared_of(json.at("all"), -1), .fragments = {}, .pairs = {}};
   for (const nlohmann::json& each : json.at("fragments")) {
     comparison.fragments.push_back(compared_of(each, each.at("frag").get<int>()));

@@ -26,7 +26,6 @@
 #include "config/schema/device_request.h"
 #include "core/base/log.h"
 #include "core/base/system_runtime.h"
-#include "core/state/checkpoint_names.h"
 #include "data/batch_source.h"
 #include "inner/hf/hf_weights.h"
 #include "inner/model/model_layout.h"
@@ -80,8 +79,7 @@ class Training final : public RunObserver {
   [[nodiscard]] ProgressView* progress() override { return progress_ ? &*progress_ : nullptr; }
   [[nodiscard]] StatusBoard* status() override { return watch_ ? &watch_->board() : nullptr; }
   void waiting(const std::string& what) override;
-  void begun(const RunDirectory& directory, const Manifest& manifest, const RunTotals& totals,
-             MetricsLog& log) override;
+  void begun(const RunDirectory& directory, const Manifest& manifest, MetricsLog& log) override;
   [[nodiscard]] Duration measure_step() override;
   void finished(RunDirectory& directory, const RunOutcome& outcome, const RunWorld& world,
                 const WorldResult& result) override;
@@ -284,7 +282,12 @@ TrainingOutcome Training::run() {
                                     .events = events},
         context.rank, context.runtime);
   };
-  (void)run_.run(make, *this);
+  try {
+    (void)run_.run(make, *this);
+  } catch (...) {
+    progress_.reset();  // before signals are the program's again
+    throw;
+  }
   return outcome_;
 }
 
@@ -293,8 +296,7 @@ void Training::waiting(const std::string& what) {
   session_.err.write(fmt::format("isthmus: waiting for the other sites: {}\n", what));
 }
 
-void Training::begun(const RunDirectory& directory, const Manifest& manifest,
-                     const RunTotals& /*totals*/, MetricsLog& log) {
+void Training::begun(const RunDirectory& directory, const Manifest& manifest, MetricsLog& log) {
   if (watch_) {
     watch_->announce(directory.path(), manifest.run_id);
   }

@@ -91,12 +91,12 @@ json read_json(std::string_view text) {
   return json::parse(text.begin(), text.end(), nullptr, false);
 }
 
-std::string indented_json(std::string_view text) {
-  const auto document = nlohmann::ordered_json::parse(text.begin(), text.end(), nullptr, false);
-  if (document.is_discarded()) {
-    throw SystemError("not valid JSON: " + std::string(text.substr(0, 200)));
+std::string indented_json(std::string_view text, const std::string& label) {
+  try {
+    return nlohmann::ordered_json::parse(text.begin(), text.end()).dump(2);
+  } catch (const json::exception& error) {
+    throw SystemError(label + ": not valid JSON: " + without_tag(error.what()));
   }
-  return document.dump(2);
 }
 
 json parse_cbor(std::span<const std::byte> bytes, const std::string& label) {

@@ -25,8 +25,8 @@ namespace isthmus {
 [[nodiscard]] nlohmann::json read_json(std::string_view text);
 
 /// RETURNS: the JSON document `text` over several lines, indented by two blanks, keys in their
-/// order. THROWS: SystemError where it is no JSON.
-[[nodiscard]] std::string indented_json(std::string_view text);
+/// order. `label` names it. THROWS: SystemError "LABEL: not valid JSON: ...".
+[[nodiscard]] std::string indented_json(std::string_view text, const std::string& label);
 
 /// The same as parse_json of one CBOR item (RFC 8949) and nothing after it; of what is no JSON
 /// value, no tags. THROWS: SystemError "LABEL: not valid CBOR: ...".

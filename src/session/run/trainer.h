@@ -80,7 +80,7 @@ class Trainer {
 };
 
 /// Makes the trainer of worker `context.rank`, on the worker's task. `events`: of the run, may be
-/// null; borrowed for the trainer's life.
+/// null; borrowed until `train_alone`.
 using MakeTrainer =
     std::function<std::unique_ptr<Trainer>(const WorkerContext& context, EventSink* events)>;
 
