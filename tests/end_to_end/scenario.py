@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the scripts beside this one share: how scenarios are played and fail, where they may listen."""
 import argparse
+import concurrent.futures
 import errno
+import functools
 import pathlib
 import random
 import socket
@@ -41,7 +43,14 @@ def free_ports(count):
     return ports
 
 
-def play(doc, scenarios):
+def together(tests, at_once=3):
+    """Plays tests that mostly wait, so many at a time; the first failure is raised once all have ended."""
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        for each in [pool.submit(test) for test in tests]:
+            each.result()
+
+
+def play(doc, scenarios, at_once=1):
     """The main of a script: each scenario gets the program, a folder and a corpus. `--only`: one."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--isthmus", required=True)
@@ -53,11 +62,16 @@ def play(doc, scenarios):
         folder = pathlib.Path(temporary)
         corpus = folder / "corpus.txt"
         corpus.write_bytes(pathlib.Path(arguments.text).read_bytes())
-        for scenario in scenarios:
-            if arguments.only and arguments.only != scenario.__name__:
-                continue
+
+        def played(scenario):
             try:
                 scenario(isthmus, folder, corpus)
             except Failure as failure:
-                sys.exit(f"{scenario.__name__}: {failure}")
+                raise Failure(f"{scenario.__name__}: {failure}") from None
             print(f"ok: {scenario.__name__}", flush=True)
+
+        try:
+            together([functools.partial(played, scenario) for scenario in scenarios
+                      if arguments.only in (None, scenario.__name__)], at_once)
+        except Failure as failure:
+            sys.exit(str(failure))

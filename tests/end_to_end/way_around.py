@@ -12,6 +12,8 @@ kilobyte, so that the two hear each other all the time. A site that is killed me
 soon as ever, and without net.detour one of the two is left out. Needs root.
 """
 import argparse
+import functools
+import itertools
 import json
 import os
 import pathlib
@@ -22,7 +24,7 @@ import tempfile
 import time
 
 from behind_nat import FOREVER, NAMES, Run
-from scenario import Failure, require
+from scenario import Failure, require, together
 
 SKIPPED = 77  # for ctest
 AROUND, DIRECTLY = "by way of a relay from now on", "goes directly again"
@@ -38,9 +40,13 @@ class Router:
 
     HOSTS = {name: f"10.79.{number}.2" for number, name in enumerate(NAMES, 1)}
 
+    numbers = itertools.count()
+
     def __init__(self):
-        self.of = {name: f"isthmus-{os.getpid()}-{name}" for name in NAMES}
-        self.between = f"isthmus-{os.getpid()}-between"
+        word = f"isthmus-{os.getpid()}-{next(self.numbers)}"
+        self.of = {name: f"{word}-{name}" for name in NAMES}
+        self.between = f"{word}-between"
+        self.runs = []
         try:
             for space in (self.between, *self.of.values()):
                 self.ip("netns", "add", space)
@@ -104,6 +110,8 @@ class Router:
         return sum(broken)
 
     def remove(self):
+        for run in self.runs:
+            run.end()
         for space in (self.between, *self.of.values()):
             subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
 
@@ -137,7 +145,7 @@ def main():
         print("skipped: needs root and iproute2, for network namespaces")
         return SKIPPED
     try:
-        router = Router()
+        Router().remove()
     except subprocess.CalledProcessError as error:
         print(f"skipped: no network namespaces with rules here: {error.stderr.decode().strip()}")
         return SKIPPED
@@ -145,15 +153,17 @@ def main():
         folder = pathlib.Path(folder)
         corpus = folder / "corpus.txt"
         corpus.write_bytes(pathlib.Path(arguments.text).read_bytes())
-        runs = []
 
-        def run_of(name, **how):
-            runs.append(Run(isthmus, folder / name, corpus, NAMES, ["east"], keys=True,
-                            host=Router.HOSTS, spaces=router.of, **how))
-            return runs[-1]
+        def run_of(router, name, **how):
+            run = Run(isthmus, folder / name, corpus, NAMES, ["east"], keys=True, host=Router.HOSTS,
+                      spaces=router.of, **how)
+            router.runs.append(run)
+            if how["steps"] == FOREVER:  # and few of them while the test waits
+                run.toml.write_text(run.toml.read_text().replace("[net]", '[net]\ncap = "4Mbit/s"'))
+            return run
 
-        def both_ways_then_one_way():
-            run = run_of("cut", steps=FOREVER)
+        def both_ways_then_one_way(router):
+            run = run_of(router, "cut", steps=FOREVER)
             run.start_all()
             run.until("rounds", lambda: len(run.rows("east", "round")) > 3)
             begin = time.monotonic()
@@ -177,7 +187,7 @@ def main():
             nobody_was_missed(run)
             last = max(row["step"] for row in run.rows("west", "train")) - 20
             require(count(run, "east", AROUND) == 0, "east has gone round")
-            plain = run_of("plain", steps=last + 20)
+            plain = run_of(router, "plain", steps=last + 20)
             plain.start_all()
             plain.ends(0)
             for name in NAMES:
@@ -187,8 +197,8 @@ def main():
                 require(len(lines[0]) > last, f"{name}: {len(lines[0])} lines of {last} steps")
                 require(lines[0] == lines[1], f"{name}: other lines than undisturbed")
 
-        def connections_that_are_reset():
-            run = run_of("reset", steps=FOREVER)
+        def connections_that_are_reset(router):
+            run = run_of(router, "reset", steps=FOREVER)
             run.start_all()
             run.until("rounds", lambda: len(run.rows("east", "round")) > 3)
             router.drop("add", "west", "north")
@@ -206,11 +216,11 @@ def main():
                 router.drop("del", "west", "north")
                 router.drop("del", "north", "west")
 
-        def two_that_have_never_met():
+        def two_that_have_never_met(router):
             router.drop("add", "west", "north")
             router.drop("add", "north", "west")
             try:
-                run = run_of("never", steps=800)
+                run = run_of(router, "never", steps=800)
                 text = run.toml.read_text()
                 for often, seldom in (("H = 5", "H = 400"), ("every = 50", "every = 400"),
                                       ('"20 steps"', '"400 steps"')):
@@ -223,8 +233,8 @@ def main():
                 router.drop("del", "west", "north")
                 router.drop("del", "north", "west")
 
-        def a_death_is_missed_as_soon_as_ever():
-            run = run_of("death", steps=FOREVER)
+        def a_death_is_missed_as_soon_as_ever(router):
+            run = run_of(router, "death", steps=FOREVER)
             run.start_all()
             run.until("rounds", lambda: len(run.rows("east", "round")) > 3)
             router.drop("add", "west", "north")
@@ -247,7 +257,7 @@ def main():
                 router.drop("del", "west", "north")
                 router.drop("del", "north", "west")
 
-        def narrowed(test):
+        def narrowed(router, test):
             """Plays it while the two are told nothing of what is dropped; where this kernel can."""
             try:
                 router.narrow("west", "north")
@@ -259,8 +269,8 @@ def main():
                 router.widen("west")
                 router.widen("north")
 
-        def a_way_that_drops_large_packets():
-            run = run_of("narrow", steps=FOREVER)
+        def a_way_that_drops_large_packets(router):
+            run = run_of(router, "narrow", steps=FOREVER)
             run.start_all()
             run.until("rounds", lambda: len(run.rows("east", "round")) > 3)
 
@@ -271,7 +281,7 @@ def main():
                 rounds_go_on(run)
                 print(f"rounds go on {time.monotonic() - begin:.1f} s after large packets are dropped")
 
-            narrowed(go_round)
+            narrowed(router, go_round)
             if count(run, "west", AROUND):
                 require(count(run, "west", NARROW) + count(run, "north", NARROW) > 0,
                         "nobody says what passes")
@@ -281,8 +291,8 @@ def main():
             run.stop()
             nobody_was_missed(run)
 
-        def without_a_relay_who_gets_nothing_large_is_left_out():
-            run = run_of("narrow_without", steps=FOREVER)
+        def without_a_relay_who_gets_nothing_large_is_left_out(router):
+            run = run_of(router, "narrow_without", steps=FOREVER)
             run.toml.write_text(run.toml.read_text().replace("[net]", "[net]\ndetour = false"))
             run.start_all()
             run.until("rounds", lambda: len(run.rows("east", "round")) > 3)
@@ -297,10 +307,10 @@ def main():
                 require(any(count(run, name, "something drops packets of full size") for name in NAMES),
                         "nobody says why")
 
-            narrowed(leave_one_out)
+            narrowed(router, leave_one_out)
 
-        def without_it_one_is_left_out():
-            run = run_of("without", steps=FOREVER)
+        def without_it_one_is_left_out(router):
+            run = run_of(router, "without", steps=FOREVER)
             run.toml.write_text(run.toml.read_text().replace("[net]", "[net]\ndetour = false"))
             run.start_all()
             run.until("rounds", lambda: len(run.rows("east", "round")) > 3)
@@ -314,23 +324,23 @@ def main():
                 router.drop("del", "west", "north")
                 router.drop("del", "north", "west")
 
+        def played(test):
+            router = Router()
+            try:
+                test(router)
+                print(f"{test.__name__}: ok", flush=True)
+            finally:
+                router.remove()
+
         try:
-            for test in (both_ways_then_one_way, connections_that_are_reset, two_that_have_never_met,
-                         a_death_is_missed_as_soon_as_ever, without_it_one_is_left_out,
-                         a_way_that_drops_large_packets,
-                         without_a_relay_who_gets_nothing_large_is_left_out):
-                if not arguments.only or arguments.only in test.__name__:
-                    test()
-                    print(f"{test.__name__}: ok", flush=True)
-                    for run in runs:
-                        run.end()
+            together([functools.partial(played, test) for test in (
+                both_ways_then_one_way, a_way_that_drops_large_packets, a_death_is_missed_as_soon_as_ever,
+                without_a_relay_who_gets_nothing_large_is_left_out, without_it_one_is_left_out,
+                two_that_have_never_met, connections_that_are_reset)
+                      if not arguments.only or arguments.only in test.__name__])
         except Failure as failure:
             print(f"FAILED: {failure}")
             return 1
-        finally:
-            for run in runs:
-                run.end()
-            router.remove()
     return 0
 
 
