@@ -32,8 +32,8 @@ threads = 1
 [inner]
 lr = 2e-3
 [eval]
-every = 20
-tokens = "1k"
+every = {every}
+tokens = "128"
 [outer]
 method = "{method}"
 {keys}
@@ -49,10 +49,10 @@ class Bench:
         self.isthmus, self.folder, self.text = isthmus, folder, text
         self.started = []
 
-    def write(self, name, rest, arch="llama", method="localsgd", keys="H = 10", steps=40, batch=512):
+    def write(self, name, rest, arch="llama", method="localsgd", keys="H = 4", steps=8, batch=128):
         path = self.folder / f"{name}.toml"
         path.write_text(CONFIG.format(arch=arch, method=method, keys=keys, steps=steps, text=self.text,
-                                      batch=batch, rest=rest))
+                                      batch=batch, rest=rest, every=4 if steps <= 16 else 20))
         return path
 
     def train(self, toml, out, *flags, ranks=1):
@@ -113,7 +113,7 @@ def mesh(**sizes):
     return "[parallel]\n" + "".join(f"{key} = {value}\n" for key, value in sizes.items())
 
 
-def sites_toml(bench, name, meshes, steps=40, batch=512):
+def sites_toml(bench, name, meshes, steps=16, batch=128):
     sites = "".join(f'[[site]]\nname = "{site}"\n{size}\n' for site, size in meshes)
     return bench.write(name, sites, method="streaming-diloco", steps=steps, batch=batch * len(meshes),
                        keys='H = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\ncodec = "int8"')

@@ -15,7 +15,7 @@ import signal
 import time
 
 from mesh_bench import children_of, mesh, play, sites_toml
-from scenario import Failure, free_ports, require
+from scenario import Failure, free_ports, require, together
 
 
 def processes_find_what_threads_find(bench):
@@ -30,7 +30,7 @@ def processes_find_what_threads_find(bench):
                               ("copies", "llama", {"tp": 4, "sequence_parallel": "true"}),
                               ("buckets", "gpt2", {"dp": 2}), ("buckets-zero1", "llama", {"dp": 2, "zero": 1})):
         large = name.startswith("buckets")  # than a bucket of gradients: 3.1 M values and more
-        toml = bench.write(name, mesh(**sizes), arch=arch, steps=10 if large else 40)
+        toml = bench.write(name, mesh(**sizes), arch=arch, steps=4 if large else 8)
         if large:
             toml.write_text(toml.read_text().replace("d_model = 32\n", "d_model = 256\n"))
         if name == "copies":  # of the key heads
@@ -127,7 +127,7 @@ def a_job_is_one_site_of_two(bench):
     sites = "".join(f'[[site]]\nname = "{name}"\n{size}\naddress = "127.0.0.1:{port}"\n'
                     for name, size, port in zip("ab", ("tp = 2", "pp = 2"), free_ports(2)))
     toml = bench.write("sites", sites, method="streaming-diloco",
-                       keys='H = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\ncodec = "int8"', batch=1024)
+                       keys='H = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\ncodec = "int8"', steps=16, batch=256)
     bench.run(bench.train(toml, "sites-one"))
     jobs = [bench.start(bench.train(toml, "sites-a", "--site", "a", ranks=2)),
             bench.start(bench.train(toml, "sites-b", "--site", "b"))]
@@ -183,7 +183,7 @@ def lanes_leave_the_first_process_less(bench):
     one = text.replace('method = "streaming-diloco"', 'method = "diloco"').replace("fragments = 2\noverlap = 2\nalpha = 0.5\n", "")
     for name, toml, every, tokens in (("held", text, 100000, "1k"), ("held-evaluated", one, 6, "64")):
         path = bench.folder / f"{name}.toml"
-        path.write_text(toml.replace("every = 20\n", f"every = {every}\n").replace('tokens = "1k"', f'tokens = "{tokens}"'))
+        path.write_text(toml.replace("every = 20\n", f"every = {every}\n").replace('tokens = "128"', f'tokens = "{tokens}"'))
         held = {place: held_by_ranks(bench, path, f"{name}-{place}", f'outer.placement="{place}"') for place in ("host", "ranks")}
         for first in (0, 2):
             saved = held["host"][first] - held["ranks"][first]
@@ -304,8 +304,8 @@ def a_killed_rank_ends_the_job(bench):
 
 
 def a_stopped_rank_ends_the_job_by_name_and_it_goes_on(bench):
-    stopped_rank(bench, "stopped", "")
-    stopped_rank(bench, "stopped-shared", table_of(bench, "shared", 2, ("shared-memory",)))
+    shared = table_of(bench, "stopped-table", 2, ("shared-memory",))
+    together([lambda: stopped_rank(bench, "stopped", ""), lambda: stopped_rank(bench, "stopped-shared", shared)])
 
 
 def stopped_rank(bench, name, key):
