@@ -78,7 +78,7 @@ void talk(std::span<const std::byte> input, bool elastic, bool moves_shares) {
                            .codec = codec,
                            .weight = 1,
                            .kind = kKinds[id.fragment.value()]};
-    Round round(own, engine.place({FragmentId(0), StepIndex(1)}));
+    Round round(own, engine.rounds().place({FragmentId(0), StepIndex(1)}));
     engine.begin(std::move(round), true, elastic ? std::optional(own) : std::nullopt, TimePoint{},
                  out);
   }
