@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "core/base/check.h"
+#include "core/base/deadline.h"
 #include "sim/wait_queue.h"
 
 namespace isthmus {
@@ -22,10 +23,6 @@ thread_local bool in_region = false;           // between begin and end of a reg
 int default_slots() {
   const unsigned cores = std::thread::hardware_concurrency();
   return cores == 0 ? 1 : static_cast<int>(cores);
-}
-
-TimePoint later(TimePoint time, Duration duration) {
-  return duration > kNever - time ? kNever : time + duration;
 }
 
 }  // namespace
@@ -345,7 +342,7 @@ void Scheduler::compute(Duration duration, const std::function<void()>& work) {
   task.state = SimTask::State::kComputing;
   task.work_done = false;
   const EventKey end =
-      push_event(later(now_, duration),
+      push_event(deadline_after(now_, duration),
                  {.kind = EventKind::kRegionEnd, .task = &task, .detail = 0, .action = {}});
   hand_to(next());
   const std::exception_ptr error = run_work(task, end, work);

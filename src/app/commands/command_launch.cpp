@@ -26,8 +26,6 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-std::string host_part(const std::string& address) { return address.substr(0, address.rfind(':')); }
-
 void append(Words& words, const Words& more) {
   words.insert(words.end(), more.begin(), more.end());
 }
@@ -290,7 +288,7 @@ class Launch {
   }
   [[nodiscard]] Words on_hub_host(const Words& words) const {
     if (arguments_.via != "ssh") return words;
-    std::string host = host_part(config_.hub.address);
+    std::string host = host_of(config_.hub.address);
     for (const std::string& each : arguments_.hosts) {
       if (each.starts_with("hub=")) host = each.substr(4);
     }
@@ -308,7 +306,7 @@ class Launch {
       append(words, train_command(own_program(), name, start));
       return words;
     }
-    std::string host = host_part(config_.sites[place].address);
+    std::string host = host_of(config_.sites[place].address);
     for (const std::string& each : arguments_.hosts) {
       if (each.starts_with(name + "=")) host = each.substr(name.size() + 1);
     }

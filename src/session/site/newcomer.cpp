@@ -8,6 +8,7 @@
 #include <exception>
 #include <utility>
 
+#include "core/base/deadline.h"
 #include "core/base/fault_point.h"
 #include "core/base/log.h"
 #include "core/state/state_bytes.h"
@@ -311,8 +312,7 @@ std::unique_ptr<StateReader> Newcomer::take_state() {
 // The offer may be an old one, of before it came back: only the donor's word tells how far the run
 // has come.
 bool Newcomer::may_replay(StepIndex t, Duration patience) {
-  const TimePoint end =
-      patience >= kNever - runtime_.clock().now() ? kNever : runtime_.clock().now() + patience;
+  const TimePoint end = deadline_after(runtime_.clock().now(), patience);
   while (true) {
     bool all_replayed = false;
     queue_->update([&] { all_replayed = reached_ && t > std::max(state_.offer->step, *reached_); });

@@ -23,8 +23,6 @@
 namespace isthmus::app {
 namespace {
 
-std::string host_of(const std::string& address) { return address.substr(0, address.rfind(':')); }
-
 /// Where to bind: as told, or the site's port on all interfaces, or on loopback where that is its
 /// address.
 std::string listens_at(const std::string& address, const std::string& listen) {
@@ -123,6 +121,8 @@ MemberOptions options_of(const Config& config, WorkerId self, const std::string&
 }
 
 }  // namespace
+
+std::string host_of(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
 std::filesystem::path own_key_file(const Config& config, const SiteArguments& arguments,
                                    const std::string& name) {

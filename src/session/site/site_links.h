@@ -21,6 +21,9 @@ class StatusBoard;
 [[nodiscard]] MemberOptions link_options(const Config& config, const SiteArguments& arguments,
                                          WorkerId self, StatusBoard* status = nullptr);
 
+/// RETURNS: HOST of "HOST:PORT"; all of an address without a port.
+[[nodiscard]] std::string host_of(const std::string& address);
+
 /// For runs that go on without a lost member: it may come back, so a wrong guess costs little.
 void let_come_back(MemberOptions& options);
 

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/deadline.h"
 #include "transport/wire/mpi_calls.h"
 
 namespace isthmus {
@@ -74,7 +75,7 @@ void MpiGroup::bury() {
 MpiGroup::Waited MpiGroup::wait_until(const std::function<bool()>& done, bool hear) {
   const Clock& clock = runtime_->clock();
   const TimePoint begin = clock.now();
-  const TimePoint end = deadline_ < kNever - begin ? begin + deadline_ : kNever;
+  const TimePoint end = deadline_after(begin, deadline_);
   Duration nap = kShortestNap;
   for (std::int64_t look = 0;; ++look) {
     const TimePoint now = clock.now();

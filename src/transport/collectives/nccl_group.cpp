@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/deadline.h"
 #include "transport/collectives/nccl_end.h"
 
 namespace isthmus {
@@ -201,7 +202,7 @@ void NcclGroup::over_ranks(const Call& call, const std::function<void()>& body) 
 void NcclGroup::begin(Duration patience) {
   const TimePoint now = runtime_->clock().now();
   patience_ = patience;
-  end_ = patience < kNever - now ? now + patience : kNever;
+  end_ = deadline_after(now, patience);
 }
 
 void NcclGroup::wait_until(const std::function<bool()>& done) {

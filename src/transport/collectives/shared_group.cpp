@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/deadline.h"
 #include "isthmus/errors.h"
 #include "transport/collectives/rendezvous_word.h"
 
@@ -160,7 +161,7 @@ bool SharedGroup::await(std::uint32_t generation, const Call& call) {
     std::this_thread::yield();
     if (complete()) return true;
   }
-  const TimePoint end = deadline_ < kNever - begin ? begin + deadline_ : kNever;
+  const TimePoint end = deadline_after(begin, deadline_);
   for (Duration nap = kShortestSharedNap;; nap = std::min(2 * nap, kLongestSharedNap)) {
     std::string why = end_cause();
     const TimePoint now = clock.now();

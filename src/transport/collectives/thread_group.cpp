@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "core/base/check.h"
+#include "core/base/deadline.h"
 #include "transport/collectives/rendezvous_word.h"
 
 namespace isthmus {
@@ -41,7 +42,7 @@ bool Gate::await(const std::function<bool()>& ready, Duration patience) {
   // Before looking for the last time: whoever changes something after that sees the sleeper.
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   const TimePoint now = clock_.now();
-  const TimePoint end = patience < kNever - now ? now + patience : kNever;
+  const TimePoint end = deadline_after(now, patience);
   const bool came = queue_->wait(ready, end);
   sleepers_.fetch_sub(1, std::memory_order_relaxed);
   return came;

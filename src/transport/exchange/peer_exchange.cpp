@@ -9,15 +9,12 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/deadline.h"
 #include "core/base/fault_point.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
 namespace {
-
-TimePoint after(TimePoint now, Duration patience) {
-  return patience >= kNever - now ? kNever : now + patience;
-}
 
 void check(const Contribution& contribution) {
   ISTHMUS_CHECK(contribution.codec != nullptr);
@@ -207,16 +204,17 @@ bool PeerExchange::poll(const Ticket& ticket) {
 
 Expected<Reduced, ExchangeError> PeerExchange::wait(const Ticket& ticket, Duration patience) {
   const TimePoint begin = runtime_.clock().now();
-  TimePoint deadline = after(begin, patience);
+  TimePoint deadline = deadline_after(begin, patience);
   const auto ready = [&] { return engine_.ready(ticket.id); };
   std::uint32_t epoch =
       locked([](const ExchangeEngine& engine) { return engine.members().membership().number(); });
   TimePoint now = begin;
-  TimePoint straggles_at = after(begin, options_.straggler);  // later where the membership changes
-  bool groups = false;                                        // have been waited for as well
-  TimePoint asks_at = after(begin, options_.asks_after);
-  while (!queue_->wait(
-      ready, std::min({deadline, after(now, options_.retry_interval), straggles_at, asks_at}))) {
+  TimePoint straggles_at =
+      deadline_after(begin, options_.straggler);  // later where the membership changes
+  bool groups = false;                            // have been waited for as well
+  TimePoint asks_at = deadline_after(begin, options_.asks_after);
+  while (!queue_->wait(ready, std::min({deadline, deadline_after(now, options_.retry_interval),
+                                        straggles_at, asks_at}))) {
     now = runtime_.clock().now();
     bool came_meanwhile = false;
     std::string missing;
@@ -224,20 +222,20 @@ Expected<Reduced, ExchangeError> PeerExchange::wait(const Ticket& ticket, Durati
       engine.tick(at, out);
       if (at >= asks_at) {
         engine.ask(ticket.id, out);
-        asks_at = after(at, options_.asks_after);
+        asks_at = deadline_after(at, options_.asks_after);
       }
       if (engine.members().membership().number() == epoch && at >= straggles_at) {
         engine.leave_behind(ticket.id, groups, at, out);
         // Who is in the same group as a straggler names it first.
-        straggles_at = after(at, groups ? options_.straggler : options_.straggler / 14);
+        straggles_at = deadline_after(at, groups ? options_.straggler : options_.straggler / 14);
         groups = !groups;
       }
       if (engine.members().membership().number() !=
           epoch) {  // somebody has come or gone: all have as long again
         epoch = engine.members().membership().number();
-        straggles_at = after(at, options_.straggler);
+        straggles_at = deadline_after(at, options_.straggler);
         groups = false;
-        deadline = std::max(deadline, after(at, patience));
+        deadline = std::max(deadline, deadline_after(at, patience));
       }
       came_meanwhile = engine.ready(ticket.id);
       missing = engine.describe(ticket.id);
@@ -365,7 +363,7 @@ void PeerExchange::leave(Duration patience) {
   if (members() == 1) {
     return;
   }
-  const TimePoint deadline = after(runtime_.clock().now(), patience);
+  const TimePoint deadline = deadline_after(runtime_.clock().now(), patience);
   (void)queue_->wait([&] { return engine_.may_leave(); }, deadline);
   drive([](ExchangeEngine& engine, TimePoint, Outbox& out) { engine.leave(out); });
   (void)queue_->wait([&] { return engine_.all_left(); }, deadline);

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/deadline.h"
+
 namespace isthmus {
 namespace {
 
@@ -76,7 +78,7 @@ void ProxyRounds::look_ahead(TimePoint now) {
     if (!ahead.enough_since) {
       const Duration late = deadline_->get();
       ahead.enough_since = now;
-      ahead.due = late >= kNever - now ? kNever : now + late;
+      ahead.due = deadline_after(now, late);
     }
   }
 }

@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "app/commands/bench/link_commands.h"
+#include "app/commands/plan/flag_quantity.h"
 #include "app/common/text_table.h"
 #include "app/train/run_parts.h"
 #include "config/links_file.h"
@@ -37,21 +38,6 @@ struct Answer {
   std::array<std::optional<double>, kUtilisationTargets.size()> needed;
   std::optional<double> utilisation;  // at the rate that was asked about
 };
-
-/// A flag's number with its unit, in (0, most].
-double flag_quantity(std::string_view flag, const std::string& text, Dimension dimension,
-                     double most) {
-  const auto quantity = parse_quantity(text, dimension);
-  if (!quantity) {
-    throw UsageError(
-        fmt::format("{} {}: {}; {}", flag, text, quantity.error().text, quantity.error().hint));
-  }
-  if (!(quantity->value > 0) || quantity->value > most) {
-    throw UsageError(fmt::format("{} {}: must be above 0 and at most {:g}; write {}", flag, text,
-                                 most, unit_examples(dimension)));
-  }
-  return quantity->value;
-}
 
 /// Flags that say what a configuration says too.
 void refuse_beside_config(const PlanUtilisationArguments& arguments) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 
+#include "app/commands/plan/flag_quantity.h"
 #include "app/train/run_parts.h"
 #include "app/train/site_lanes.h"
 #include "config/schema/device_request.h"
@@ -33,20 +34,6 @@ constexpr std::array<KnownModel, 5> kModels = {{
     {"llama-70b", "llama", 80, 8192, 64, 8, 28672, 128256, false},
     {"llama-405b", "llama", 126, 16384, 128, 8, 53248, 128256, false},
 }};
-
-double quantity_of(std::string_view flag, const std::string& text, Dimension dimension,
-                   double most) {
-  const auto quantity = parse_quantity(text, dimension);
-  if (!quantity) {
-    throw UsageError(
-        fmt::format("{} {}: {}; {}", flag, text, quantity.error().text, quantity.error().hint));
-  }
-  if (!(quantity->value > 0) || quantity->value > most) {
-    throw UsageError(fmt::format("{} {}: must be above 0 and at most {:g}; write {}", flag, text,
-                                 most, unit_examples(dimension)));
-  }
-  return quantity->value;
-}
 
 void set_size(ModelConfig& model, std::string_view spec, std::string_view setting) {
   const std::size_t equals = setting.find('=');
@@ -187,7 +174,7 @@ void read_flags(const PlanMeshArguments& a, MeshQuestion& question) {
   }
   question.workload.context = context;
   const double tokens =
-      quantity_of("--batch", a.batch.empty() ? "4Mi tok" : a.batch, Dimension::kTokens, 1e12);
+      flag_quantity("--batch", a.batch.empty() ? "4Mi tok" : a.batch, Dimension::kTokens, 1e12);
   const auto whole = static_cast<std::int64_t>(tokens);
   if (whole % context != 0) {
     const std::int64_t below = whole / context * context;
@@ -207,19 +194,19 @@ void read_machine(const PlanMeshArguments& a, MeshQuestion& question) {
   constexpr double kBits = 8;
   plan::MeshMachine& machine = question.machine;
   if (machine.flops_per_s == 0) {
-    machine.flops_per_s = quantity_of("--compute", a.compute, Dimension::kFlops, kMost);
+    machine.flops_per_s = flag_quantity("--compute", a.compute, Dimension::kFlops, kMost);
   }
   if (!a.attention.empty()) {
     machine.attention_flops_per_s =
-        quantity_of("--attention", a.attention, Dimension::kFlops, kMost);
+        flag_quantity("--attention", a.attention, Dimension::kFlops, kMost);
   }
   if (!a.memory_rate.empty()) {
     machine.memory_bytes_per_s =
-        quantity_of("--memory-rate", a.memory_rate, Dimension::kRate, kMost) / kBits;
+        flag_quantity("--memory-rate", a.memory_rate, Dimension::kRate, kMost) / kBits;
   }
   if (!a.memory.empty()) {
     machine.memory_bytes =
-        static_cast<std::int64_t>(quantity_of("--memory", a.memory, Dimension::kBytes, 1e18));
+        static_cast<std::int64_t>(flag_quantity("--memory", a.memory, Dimension::kBytes, 1e18));
   }
   const auto link = [&](std::string name, std::int64_t ranks, const char* rate_flag,
                         const std::string& rate, const char* latency_flag,
@@ -227,8 +214,8 @@ void read_machine(const PlanMeshArguments& a, MeshQuestion& question) {
     plan::LinkClass link_class;
     link_class.name = std::move(name);
     link_class.ranks = ranks;
-    link_class.bytes_per_s = quantity_of(rate_flag, rate, Dimension::kRate, kMost) / kBits;
-    link_class.latency_s = quantity_of(latency_flag, latency, Dimension::kTime, 1e3);
+    link_class.bytes_per_s = flag_quantity(rate_flag, rate, Dimension::kRate, kMost) / kBits;
+    link_class.latency_s = flag_quantity(latency_flag, latency, Dimension::kTime, 1e3);
     machine.links.push_back(link_class);
   };
   link("the node", a.nodes > 1 ? a.ranks / a.nodes : 0, "--node-link", a.node_rate,

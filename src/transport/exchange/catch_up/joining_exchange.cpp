@@ -6,15 +6,9 @@
 #include <algorithm>
 
 #include "core/base/check.h"
+#include "core/base/deadline.h"
 
 namespace isthmus {
-namespace {
-
-TimePoint deadline_after(TimePoint now, Duration patience) {
-  return patience >= kNever - now ? kNever : now + patience;
-}
-
-}  // namespace
 
 Ticket ForwardingExchange::begin(Contribution contribution) {
   if (contribution.encoded.values == 0) bare_.insert(contribution.id);
