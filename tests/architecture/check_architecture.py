@@ -161,7 +161,7 @@ class Checker:
                 self.breach("tests/architecture/rules.py", 1, "rooms", f"{room} sees itself")
 
     def check_folders(self):
-        """A folder of product code holds one idea: not too many files, and a README that tells it."""
+        """A folder of product code holds one idea: not too many files (its README: check_readmes.py)."""
         folders = defaultdict(int)
         for module_folder in rules.MODULES.values():
             for path in (self.root / module_folder).rglob("*"):
@@ -171,9 +171,6 @@ class Checker:
             if files > rules.MAX_FILES:
                 self.breach(folder, 1, "folders", f"{files} files; a folder with more than {rules.MAX_FILES} "
                                                   "holds more than one idea")
-            has_code = any(path.suffix in CODE for path in (self.root / folder).iterdir())
-            if has_code and not (self.root / folder / "README.md").is_file():
-                self.breach(folder, 1, "folders", "no README.md says what the folder holds")
 
     def check_depends(self, path, text):
         for call in re.finditer(r"isthmus_module\(\s*(\w+)([^)]*)\)", text):
