@@ -14,15 +14,6 @@
 namespace isthmus::config {
 namespace {
 
-const KeyRow<ExperimentSettings>* find_row(std::string_view name) {
-  for (const auto& row : experiment_rows()) {
-    if (row.name == name) {
-      return &row;
-    }
-  }
-  return nullptr;
-}
-
 /// "trials" for "compare.tune.trials" in section "compare.tune".
 std::vector<std::string> keys_of(std::string_view section) {
   std::vector<std::string> names;
@@ -97,7 +88,7 @@ void ExperimentReader::read_setting(const std::string& name, const SourceEntry& 
     space_ = read_space(entry.value, diagnostics);
     return;
   }
-  const auto* row = find_row(name);
+  const auto* row = find_row(experiment_rows(), name);
   if (row == nullptr) {
     unknown_setting(name, entry.place);
     return;
@@ -179,7 +170,7 @@ void ExperimentReader::read_own_tune(Variant& variant, const SourceEntry& entry)
     } else {
       diagnostics.add("E-KEY-UNKNOWN", each.place,
                       fmt::format("unknown key 'variant.{}.tune.{}'", variant.name, each.key),
-                      find_row("compare.tune." + each.key) != nullptr
+                      find_row(experiment_rows(), "compare.tune." + each.key) != nullptr
                           ? "it is the same for every variant: [compare.tune]"
                           : "a variant's tune has one key: space");
     }

@@ -259,7 +259,7 @@ std::optional<std::string> differs_from_run(const RetimedRun& again, double byte
       return fmt::format("it was evaluated after step {}, which is none of its steps", run.step);
     }
     const RetimedStep& step = again.steps[static_cast<std::size_t>(run.step) - 1];
-    const double clock_s = std::chrono::duration<double>(step.end.time_since_epoch()).count();
+    const double clock_s = in_seconds(step.end.time_since_epoch());
     if (!alike(clock_s, run.clock_s)) {
       return fmt::format(
           "re-timed at its own links, step {} ends at {:.9f} s where the run had "

@@ -31,7 +31,7 @@ EventLog::EventLog(JsonLinesFile file, Duration offset) : file_(std::move(file))
 
 void EventLog::record(const Event& event) {
   const auto seconds = [this](TimePoint time) {
-    return std::chrono::duration<double>(time.time_since_epoch() + offset_).count();
+    return in_seconds(time.time_since_epoch() + offset_);
   };
   const std::lock_guard lock(mutex_);
   if (written_ > kMaxEvents) {

@@ -15,7 +15,7 @@ class MeasuredRounds {
  public:
   void took(const SyncId& id, Duration time) {
     const std::scoped_lock lock(mutex_);
-    times_.add(id.fragment, id.sent, std::chrono::duration<double>(time).count());
+    times_.add(id.fragment, id.sent, in_seconds(time));
   }
   [[nodiscard]] RoundTimes so_far() const {
     const std::scoped_lock lock(mutex_);

@@ -27,7 +27,7 @@ std::string data_json(const std::vector<ManifestData>& data) {
 std::string surrogate_json(const SurrogateConfig& surrogate) {
   return JsonLine()
       .add("params", surrogate.params)
-      .add("step_time_s", std::chrono::duration<double>(surrogate.step_time).count())
+      .add("step_time_s", in_seconds(surrogate.step_time))
       .str();
 }
 

@@ -51,7 +51,7 @@ StatusBoard::StatusBoard(Options options) : options_(std::move(options)) {
   state_.status.live = true;
   state_.status.workers = static_cast<int>(options_.sites.size());
   state_.status.members = state_.status.workers;
-  state_.status.stalled_after_s = std::chrono::duration<double>(options_.stalled_after).count();
+  state_.status.stalled_after_s = in_seconds(options_.stalled_after);
   const int peers = state_.status.workers + (options_.hub ? 1 : 0);
   for (int m = 0; m < peers; ++m) {
     if (m < state_.status.workers) state_.status.sites.push_back({.name = name(WorkerId(m))});
@@ -142,7 +142,7 @@ void StatusBoard::step(const Step& step, const RunTotals& totals) {
 
 void StatusBoard::round(const RoundReport& round, std::uint64_t payload_bytes,
                         std::uint64_t wire_bytes) {
-  const double waited = std::chrono::duration<double>(round.waited).count();
+  const double waited = in_seconds(round.waited);
   const std::lock_guard lock(mutex_);
   FragmentStatus& fragment = fragments_[round.fragment.value()];
   ++fragment.rounds;
@@ -254,7 +254,7 @@ void StatusBoard::reading(WorkerId peer, const LinkReading& reading) {
   if (found == state_.peers.end()) return;
   LinkHealth& health = found->second.status.tcp.emplace();
   health.connections = reading.connections;
-  if (reading.rtt) health.rtt_s = std::chrono::duration<double>(*reading.rtt).count();
+  if (reading.rtt) health.rtt_s = in_seconds(*reading.rtt);
   health.segments = reading.segments;
   health.resent_segments = reading.retransmits;
   health.goodput_bits_per_s = reading.goodput_bits_per_s;

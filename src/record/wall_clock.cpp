@@ -20,13 +20,9 @@ std::tm utc() { return fmt::gmtime(std::chrono::system_clock::now()); }
 
 }  // namespace
 
-double monotonic_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
+double monotonic_now() { return in_seconds(std::chrono::steady_clock::now().time_since_epoch()); }
 
-double unix_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
+double unix_now() { return in_seconds(std::chrono::system_clock::now().time_since_epoch()); }
 
 std::string utc_now() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", utc()); }
 

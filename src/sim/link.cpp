@@ -24,10 +24,8 @@ void check_link(const DirectedLink& link, const std::string& label) {
     if (!good) throw ConfigError(fmt::format("{}: {} = {}: {}", label, what, value, rule));
   };
   require(link.bits_per_s >= 0, "rate", static_cast<double>(link.bits_per_s), "must be >= 0 bit/s");
-  require(link.one_way >= Duration::zero(), "rtt",
-          2 * std::chrono::duration<double>(link.one_way).count(), "must be >= 0 s");
-  require(link.jitter >= Duration::zero(), "jitter",
-          std::chrono::duration<double>(link.jitter).count(), "must be >= 0 s");
+  require(link.one_way >= Duration::zero(), "rtt", 2 * in_seconds(link.one_way), "must be >= 0 s");
+  require(link.jitter >= Duration::zero(), "jitter", in_seconds(link.jitter), "must be >= 0 s");
   require(link.loss >= 0 && link.loss < 1, "loss", link.loss,
           "must be in [0, 1), the share of packets lost");
   require(link.streams >= 1 && link.streams <= 1024, "streams", link.streams,
@@ -37,7 +35,7 @@ void check_link(const DirectedLink& link, const std::string& label) {
 std::int64_t mathis_bits_per_s(Duration rtt, double loss) {
   ISTHMUS_CHECK(rtt > Duration::zero(), rtt.count());
   ISTHMUS_CHECK(loss > 0, loss);
-  const double seconds = std::chrono::duration<double>(rtt).count();
+  const double seconds = in_seconds(rtt);
   return std::llround(1.22 * static_cast<double>(kSegmentBytes * 8) / (seconds * std::sqrt(loss)));
 }
 

@@ -428,8 +428,8 @@ void Scheduler::stop_all(const std::exception_ptr& reason) {
 }
 
 void Scheduler::give_up(const std::string& headline) {
-  std::string text = fmt::format("{}, at virtual time {:.9g} s:", headline,
-                                 std::chrono::duration<double>(now_.time_since_epoch()).count());
+  std::string text =
+      fmt::format("{}, at virtual time {:.9g} s:", headline, in_seconds(now_.time_since_epoch()));
   for (const auto& task : tasks_) {
     if (task->state != SimTask::State::kDone || task->error) text += describe(*task);
   }
@@ -441,9 +441,7 @@ void Scheduler::give_up(const std::string& headline) {
 std::string Scheduler::describe(const SimTask& task) const {
   const auto until = [&] {
     return task.has_timer
-               ? fmt::format(
-                     "until {:.9g} s",
-                     std::chrono::duration<double>(task.timer.first.time_since_epoch()).count())
+               ? fmt::format("until {:.9g} s", in_seconds(task.timer.first.time_since_epoch()))
                : std::string("for ever");
   };
   switch (task.state) {

@@ -20,7 +20,7 @@ using std::chrono::microseconds;
 double seconds_of(const Clock& clock, const std::function<void()>& work) {
   const TimePoint begin = clock.now();
   work();
-  return std::chrono::duration<double>(clock.now() - begin).count();
+  return in_seconds(clock.now() - begin);
 }
 
 double median_of(int repeats, const std::function<double()>& measure) {

@@ -165,13 +165,12 @@ TrainingOutcome train_and_come_back(const Config& config, TrainingRequest reques
       if (returns == kReturns || SignalScope::wish() != StopWish::kNone || SignalScope::leaving())
         throw;
       const Duration pause = pace.pause(SystemRuntime().clock().now());
-      session.err.write(
-          fmt::format("isthmus: {}: trying to come back{}, for net.gather = {}\n", error.what(),
-                      pause == Duration{0}
-                          ? ""
-                          : fmt::format(", cut off soon after the last time, in {}",
-                                        human_time(std::chrono::duration<double>(pause).count())),
-                      human_time(std::chrono::duration<double>(config.net.gather).count())));
+      session.err.write(fmt::format(
+          "isthmus: {}: trying to come back{}, for net.gather = {}\n", error.what(),
+          pause == Duration{0} ? ""
+                               : fmt::format(", cut off soon after the last time, in {}",
+                                             human_time(in_seconds(pause))),
+          human_time(in_seconds(config.net.gather))));
       if (!wait_before_return(pause)) throw;
       if (in_hand.training) in_hand.training->begin();
       request.out = error.directory();

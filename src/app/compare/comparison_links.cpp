@@ -18,9 +18,7 @@ using report::CellResult;
 using report::CellStatus;
 using report::RetimedVariant;
 
-double seconds(TimePoint time) {
-  return std::chrono::duration<double>(time.time_since_epoch()).count();
-}
+double seconds(TimePoint time) { return in_seconds(time.time_since_epoch()); }
 
 std::vector<RecordedEvaluation> recorded(const CellResult& run) {
   std::vector<RecordedEvaluation> evaluations;
@@ -120,7 +118,7 @@ double to_target(const report::Comparison& comparison, std::size_t variant,
 void note_own_link(const Config& config, report::OtherLinks& other) {
   if (config.links.empty()) return;
   const LinkConfig& first = config.links.front();
-  other.rtt_s = std::chrono::duration<double>(first.rtt).count();
+  other.rtt_s = in_seconds(first.rtt);
   const bool as_played = config.links.size() == 1 && first.bits_per_s_up == first.bits_per_s_down &&
                          first.loss == 0 && first.jitter == Duration{0} && first.streams == 1 &&
                          first.congestion == "bbr" && first.trace.empty();

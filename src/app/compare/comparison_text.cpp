@@ -301,9 +301,7 @@ ComparisonSetting setting_of(const Config& config) {
     return setting;
   }
   setting.clock = "simulated";
-  const auto seconds = [](Duration duration) {
-    return human_time(std::chrono::duration<double>(duration).count());
-  };
+  const auto seconds = [](Duration duration) { return human_time(in_seconds(duration)); };
   if (config.surrogate) {
     setting.clock += fmt::format(
         ", clock and bytes of a declared model of {} parameters at {} a step",

@@ -182,11 +182,11 @@ void take_manifest(const Json& manifest, RunStatus& status) {
 
 /// Steps and names of the sites, where this build understands the run's configuration.
 void take_config(const fs::path& run, RunStatus& status) {
-  status.stalled_after_s = std::chrono::duration<double>(LogConfig().stalled_after).count();
+  status.stalled_after_s = in_seconds(LogConfig().stalled_after);
   try {
     const Config config = load_config(run / "config.resolved.toml", {}, schema_context());
     status.steps = total_steps(config);
-    status.stalled_after_s = std::chrono::duration<double>(config.log.stalled_after).count();
+    status.stalled_after_s = in_seconds(config.log.stalled_after);
     for (const SiteConfig& site : config.sites) status.sites.push_back({.name = site.name});
   } catch (const Error&) {
     status.steps = 0;  // another version's; the rest is told all the same

@@ -106,8 +106,7 @@ double measured_speed(Config config) {
   const Dataset data = Dataset::open(storage, config.data, config.file.parent_path());
   const TrainingPlan plan = make_training_plan(config, kernels::usable_cores());
   const ModelLayout layout(model_shape(config.model, config.train.context));
-  return step_flops(config, plan, layout) /
-         std::chrono::duration<double>(time_step(config, plan, data)).count();
+  return step_flops(config, plan, layout) / in_seconds(time_step(config, plan, data));
 }
 
 std::string render_estimate(const Config& config, const RunEstimate& estimate) {

@@ -168,9 +168,9 @@ double mean_of(const LinkTrace& trace, double LinkTrace::Step::*rate) {
   double bits = 0;
   for (std::size_t i = 0; i < trace.steps.size(); ++i) {
     const Duration end = i + 1 < trace.steps.size() ? trace.steps[i + 1].from : trace.period;
-    bits += trace.steps[i].*rate * std::chrono::duration<double>(end - trace.steps[i].from).count();
+    bits += trace.steps[i].*rate * in_seconds(end - trace.steps[i].from);
   }
-  return bits / std::chrono::duration<double>(trace.period).count();
+  return bits / in_seconds(trace.period);
 }
 
 }  // namespace

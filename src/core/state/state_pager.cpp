@@ -121,8 +121,7 @@ void StatePager::wait(std::unique_lock<std::mutex>& lock, const Ready& ready) {
   const auto begin = std::chrono::steady_clock::now();
   changed_.wait(lock, [&] { return failure_ || ready(); });
   check();
-  traffic_.wait_s +=
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  traffic_.wait_s += in_seconds(std::chrono::steady_clock::now() - begin);
 }
 
 void StatePager::fetch(const StatePages& pages, StateUse use) {

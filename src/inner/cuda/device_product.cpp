@@ -53,7 +53,7 @@ double measure(const Clock& clock) {
       const TimePoint begin = clock.now();
       blas.matmul(stream, product);
       stream.synchronize();
-      return std::chrono::duration<double>(clock.now() - begin).count();
+      return in_seconds(clock.now() - begin);
     };
     seconds = time();  // chooses the algorithm too
     for (int i = 0; i < kProductRepetitions; ++i) seconds = std::min(seconds, time());

@@ -118,7 +118,7 @@ class MeshProcess {
   LossSum read_pass(const Order& order, const Canonical& first) {
     const TimePoint begin = processes_.clock.now();
     const LossSum sum = pass(order, first);
-    readings_.add_pass(std::chrono::duration<double>(processes_.clock.now() - begin).count());
+    readings_.add_pass(in_seconds(processes_.clock.now() - begin));
     if (order.readings) readings_.exchange();
     return sum;
   }

@@ -94,7 +94,7 @@ void RankTeam::fail(Pass& pass, std::size_t rank, const char* cause) {
   patience_.on_hang(fmt::format(
       "the mesh has lost ranks: {} did not come back for {:g} s more; it began with {}; "
       "threads cannot be stopped, so the process ends; {}",
-      missing, std::chrono::duration<double>(wait).count(), cause, kRankRemedy));
+      missing, in_seconds(wait), cause, kRankRemedy));
 }
 
 }  // namespace isthmus

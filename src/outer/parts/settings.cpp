@@ -192,7 +192,7 @@ void validate(const MethodInfo& method, const OuterOptions& options) {
   require(zero_one.local_step_clipper >= 1, "local_step_clipper",
           fmt::format("{}", zero_one.local_step_clipper), ">= 1 (largest spacing of the syncs)");
   require(options.patience > Duration{0}, "patience",
-          fmt::format("{} s", std::chrono::duration<double>(options.patience).count()), "> 0");
+          fmt::format("{} s", in_seconds(options.patience)), "> 0");
 }
 
 const std::string& codec_of(const MethodInfo& method, const OuterOptions& options) {

@@ -14,7 +14,7 @@ namespace {
 
 class Samples {
  public:
-  void add(Duration time) { seconds_.push_back(std::chrono::duration<double>(time).count()); }
+  void add(Duration time) { seconds_.push_back(in_seconds(time)); }
   [[nodiscard]] double median() {
     std::sort(seconds_.begin(), seconds_.end());
     return std::max(seconds_[seconds_.size() / 2], 1e-9);  // a clock may be too coarse

@@ -129,7 +129,7 @@ HubRun::End HubRun::run() {
     queue_->update([&] { events = std::exchange(events_, {}); });
     if (all_.now() - looked > all_.config().net.dead_after / 2) {
       log_warning("this process stood still for {:.1f} s: beginning anew from the log",
-                  std::chrono::duration<double>(all_.now() - looked).count());
+                  in_seconds(all_.now() - looked));
       return End::kAnew;
     }
     looked = all_.now();

@@ -76,7 +76,7 @@ Checkpointing::Checkpointing(Options options, std::optional<Checkpoint> resume, 
 }
 
 bool Checkpointing::due_by_time() {
-  const double every_s = std::chrono::duration<double>(options_.config.ckpt.every).count();
+  const double every_s = in_seconds(options_.config.ckpt.every);
   const double now_s = monotonic_now();
   if (every_s <= 0 || now_s - last_due_s_ < every_s) {
     return false;

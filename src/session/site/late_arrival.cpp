@@ -37,10 +37,10 @@ SiteStart LateArrival::come_late(TimePoint deadline,
         all_.takes_back);
   }
   links_.send(all_.donor(), all_.newcomer->join(linked));
-  TimePoint next_word = all_.runtime.clock().now() + kBetweenReports;
+  TimePoint next_word = all_.now() + kBetweenReports;
   const auto fetched = [&] {
     try {
-      return all_.newcomer->fetch(all_.runtime.clock().now() + kLookWhileFetching);
+      return all_.newcomer->fetch(all_.now() + kLookWhileFetching);
     } catch (const PeerError&) {
       check_turned_away();  // it may start over, or another donor have it
       throw;
@@ -53,10 +53,10 @@ SiteStart LateArrival::come_late(TimePoint deadline,
     all_.queue->update(
         [&] { asked_again = all_.arrival.running && all_.arrival.running->live != linked; });
     if (asked_again) {  // it may have waited its turn for longer than the first deadline
-      linked = find_all(all_.runtime.clock().now() + all_.config.net.gather);
+      linked = find_all(all_.now() + all_.config.net.gather);
       links_.send(all_.donor(), all_.newcomer->join(linked));
     }
-    if (all_.runtime.clock().now() >= next_word) {
+    if (all_.now() >= next_word) {
       say(all_.newcomer->progress());
       next_word += kBetweenReports;
     }
@@ -70,7 +70,7 @@ SiteStart LateArrival::come_late(TimePoint deadline,
 }
 
 std::vector<int> LateArrival::find_all(TimePoint deadline) {
-  TimePoint ask_again = all_.runtime.clock().now() + kBetweenQuestions;
+  TimePoint ask_again = all_.now() + kBetweenQuestions;
   while (true) {
     check_signal("not all sites of the run have answered");
     check_turned_away();
@@ -81,7 +81,7 @@ std::vector<int> LateArrival::find_all(TimePoint deadline) {
       seen_by = all_.arrival.seen_by;
     });
     const std::vector<WorkerId> live(running.live.begin(), running.live.end());
-    const TimePoint now = all_.runtime.clock().now();
+    const TimePoint now = all_.now();
     const auto linked = links_.transport->await_members(now + kLookWhileFetching, live);
     if (linked) {
       for (const WorkerId site : live) meeting_.say_hello(site);

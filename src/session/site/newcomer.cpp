@@ -203,8 +203,7 @@ void Newcomer::ask() {
       done = state_.fetch->sources();
       bytes = state_.fetch->bytes();
       from_disk = state_.from_disk;
-      seconds =
-          std::chrono::duration<double>(runtime_.clock().now() - state_.fetching_since).count();
+      seconds = in_seconds(runtime_.clock().now() - state_.fetching_since);
     }
   });
   for (const PieceFetch::Ask& each : wanted) {

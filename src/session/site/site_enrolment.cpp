@@ -90,7 +90,7 @@ void use_invitation(const Config& config, const SiteArguments& arguments,
   if (!outcome.reached) {
     throw PeerError(fmt::format(
         "--invite: the hub at {} was not reached within net.gather = {}: {}", invitation.address,
-        human_time(std::chrono::duration<double>(config.net.gather).count()), outcome.answer.why));
+        human_time(in_seconds(config.net.gather)), outcome.answer.why));
   }
   if (!outcome.answer.welcome) {
     throw PeerError(fmt::format("--invite: the hub at {} refuses the invitation of site '{}': {}",

@@ -56,8 +56,8 @@ void SiteLateness::stood_in(const ProxyRound& round) {
       "this site has not begun the round of fragment {} of step {}, {:.1f} s after {} others: with "
       "net.deadline they go on without what it gives to that round ({} so far; outer.carry says "
       "what becomes of it)",
-      round.id.fragment.value(), round.id.sent.value(),
-      std::chrono::duration<double>(round.late).count(), round.others, so_far_.rounds);
+      round.id.fragment.value(), round.id.sent.value(), in_seconds(round.late), round.others,
+      so_far_.rounds);
 }
 
 bool SiteLateness::skips(StepIndex t, std::optional<StepIndex> ahead, int missed) {

@@ -35,14 +35,14 @@ constexpr Duration kOthersFindIt = std::chrono::seconds(5);
 }  // namespace
 
 TimePoint SiteMeeting::gather_end() {
-  const TimePoint now = all_.runtime.clock().now();
+  const TimePoint now = all_.now();
   if (meanwhile_.goes_on && meanwhile_.goes_on()) gather_end_ = now + all_.config.net.gather;
   return gather_end_;
 }
 
 bool SiteMeeting::gather(const std::function<void(const std::string&)>& say, Meanwhile meanwhile) {
   meanwhile_ = std::move(meanwhile);
-  gather_end_ = all_.runtime.clock().now() + all_.config.net.gather;
+  gather_end_ = all_.now() + all_.config.net.gather;
   std::vector<std::string> endpoints;  // MPI knows its own
   if (links_.routes) endpoints = links_.routes->endpoints();
   if (all_.has_hub()) endpoints.push_back("tcp://" + all_.config.hub.address);
@@ -53,7 +53,7 @@ bool SiteMeeting::gather(const std::function<void(const std::string&)>& say, Mea
     all_.meeting.hellos[own] = hello();
     all_.meeting.greeted[own] = true;
   });
-  TimePoint next_word = all_.runtime.clock().now() + kBetweenReminders;
+  TimePoint next_word = all_.now() + kBetweenReminders;
   meet(say);
   bool goes_on = false;
   const auto settled = [&] {
@@ -68,7 +68,7 @@ bool SiteMeeting::gather(const std::function<void(const std::string&)>& say, Mea
     return over;
   };
   do {
-    const TimePoint now = all_.runtime.clock().now();
+    const TimePoint now = all_.now();
     check_signal(awaits());
     say_hellos();
     check_meeting();
@@ -77,7 +77,7 @@ bool SiteMeeting::gather(const std::function<void(const std::string&)>& say, Mea
       say(awaits());
       next_word = now + kBetweenReminders;
     }
-  } while (!all_.queue->wait(settled, all_.runtime.clock().now() + kLookWhileGathering));
+  } while (!all_.queue->wait(settled, all_.now() + kLookWhileGathering));
   if (meanwhile_.end) meanwhile_.end();
   meanwhile_ = {};
   return goes_on;
@@ -96,11 +96,11 @@ std::vector<WorkerId> SiteMeeting::awaited() const {
 }
 
 void SiteMeeting::meet(const std::function<void(const std::string&)>& say) {
-  const TimePoint begin = all_.runtime.clock().now();
+  const TimePoint begin = all_.now();
   TimePoint next_word = begin + kBetweenReminders;
   const std::array first = {all_.coordinator};
   while (true) {
-    const TimePoint now = all_.runtime.clock().now();
+    const TimePoint now = all_.now();
     const std::vector<WorkerId> these = awaited();
     const TimePoint deadline = gather_end();
     const auto joined =
@@ -149,12 +149,12 @@ void SiteMeeting::meet(const std::function<void(const std::string&)>& say) {
     if (begun) {
       throw TryAgainError(fmt::format("the run has begun, and {}", joined.error().what));
     }
-    if (all_.runtime.clock().now() >= deadline) {
+    if (all_.now() >= deadline) {
       throw PeerError(fmt::format("the sites did not come together within net.gather: {}{}",
                                   joined.error().what,
                                   links_.routes ? links_.routes->troubles() : ""));
     }
-    if (all_.runtime.clock().now() >= next_word) {
+    if (all_.now() >= next_word) {
       say(joined.error().what + (links_.routes ? links_.routes->troubles() : ""));
       next_word += kBetweenReminders;
     }
@@ -257,8 +257,7 @@ void SiteMeeting::say_hellos() {
 bool SiteMeeting::may_start() const {
   const bool any_away = std::ranges::any_of(all_.meeting.away, [](bool away) { return away; });
   if (all_.first_starts() && all_.self != all_.coordinator) {
-    return all_.meeting.start &&
-           (!any_away || all_.runtime.clock().now() >= all_.meeting.told_at + kOthersFindIt);
+    return all_.meeting.start && (!any_away || all_.now() >= all_.meeting.told_at + kOthersFindIt);
   }
   if (all_.first_starts() && any_away) return false;
   // One that came anew meanwhile has said what it brings before it has heard it from here.
@@ -281,7 +280,7 @@ void SiteMeeting::check_meeting() {
   std::vector<HelloNote> facts;
   std::optional<std::string> first_lost;
   bool all_told = true, over = false;
-  const TimePoint now = all_.runtime.clock().now();
+  const TimePoint now = all_.now();
   all_.queue->update([&] {
     if (!all_.first_starts()) return;
     first_lost = all_.fate.first_lost;

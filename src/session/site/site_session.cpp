@@ -99,7 +99,7 @@ void SiteSession::take(WorkerId from, std::span<const std::byte> bytes) {
   } else if (std::holds_alternative<StartNote>(*note) && from == all_.coordinator) {
     // Site 0 may have meant the process before this one.
     const auto& start = std::get<StartNote>(*note);
-    const TimePoint now = all_.runtime.clock().now();
+    const TimePoint now = all_.now();
     all_.queue->update([&] {
       if (!all_.has_hub() && start.session != all_.facts.run_id) return;
       all_.meeting.start = start;
@@ -244,10 +244,7 @@ void SiteSession::take_newcomers(const std::string& run_id,
             all_.queue->update([&] { live = all_.fate.live; });
             return live;
           },
-      .clock_s =
-          [this] {
-            return std::chrono::duration<double>(all_.runtime.clock().now() - links_.begin).count();
-          },
+      .clock_s = [this] { return in_seconds(all_.now() - links_.begin); },
       .rounds_every = all_.config.outer.H,
       .window = window,
       .total_steps = total_steps};
@@ -278,7 +275,7 @@ void SiteSession::after_step(StepIndex t, InnerLoop& inner, const OuterStrategy&
   reach(FaultPoint::kApplied);
   if (JoinHost* const host = this->host())
     host->after_step(t, inner, strategy, *links_.forwarding, stands);
-  source_.expire(all_.runtime.clock().now());
+  source_.expire(all_.now());
   if (all_.elastic) source_.after_step(t, inner, strategy);
 }
 
@@ -333,7 +330,7 @@ void SiteSession::lose(WorkerId site, const std::string& why) {
     // With a hub only a newcomer needs one of the others.
     const bool needed = site == all_.donor() && (!all_.has_hub() || all_.newcomer);
     bool meets = false;
-    const TimePoint now = all_.runtime.clock().now();
+    const TimePoint now = all_.now();
     all_.queue->update([&] {
       meets = all_.meeting.meets;
       all_.meeting.away[static_cast<std::size_t>(site.value())] = true;
@@ -345,7 +342,7 @@ void SiteSession::lose(WorkerId site, const std::string& why) {
     // What it has told of was of a run before.
     if (meets) std::erase_if(early_, [&](const auto& each) { return each.first == site; });
     if (host_) host_->lost(site);
-    source_.lost(site, all_.runtime.clock().now());
+    source_.lost(site, all_.now());
     if (all_.newcomer && needed) all_.newcomer->fail(site, why);
     if (all_.newcomer && !needed) all_.newcomer->lost(site);
   }
@@ -360,7 +357,7 @@ bool SiteSession::cut_off() {
         cut_off = all_.fate.cut_off && !all_.fate.over;
         return !all_.elastic || all_.fate.cut_off || all_.fate.over || all_.fate.failure;
       },
-      all_.runtime.clock().now() + kNewsTakes);
+      all_.now() + kNewsTakes);
   return cut_off;
 }
 

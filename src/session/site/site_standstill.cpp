@@ -44,7 +44,7 @@ void SiteStandstill::wait(StepIndex t) {
     stands_with_ = live;
     if (all_.options.on_wait) all_.options.on_wait(too_few());
     log_warning("{}: waiting after step {}, for net.gather = {} at most", too_few(), t.value() - 1,
-                human_time(std::chrono::duration<double>(all_.options.gather).count()));
+                human_time(in_seconds(all_.options.gather)));
   }
   if (at - since_ >= all_.options.gather) {
     // No PeerError: to try to come back would help nobody.

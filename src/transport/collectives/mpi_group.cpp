@@ -76,7 +76,7 @@ MpiGroup::Waited MpiGroup::wait_until(const std::function<bool()>& done, bool he
   const Clock& clock = runtime_->clock();
   const TimePoint begin = clock.now();
   const TimePoint end = deadline_after(begin, deadline_);
-  Duration nap = kShortestNap;
+  Duration nap = kShortestMpiNap;
   for (std::int64_t look = 0;; ++look) {
     const TimePoint now = clock.now();
     const bool busy = now - begin < kBusyInCall;
@@ -97,7 +97,7 @@ MpiGroup::Waited MpiGroup::wait_until(const std::function<bool()>& done, bool he
     }
     if (now >= end) return Waited::kLate;
     runtime_->sleep_until(now + nap);
-    nap = std::min(2 * nap, kLongestNap);
+    nap = std::min(2 * nap, kLongestMpiNap);
   }
 }
 
@@ -297,7 +297,7 @@ void MpiGroup::call_back(std::vector<MPI_Request>& requests) {
       MPI_Testall(static_cast<int>(requests.size()), requests.data(), &all, MPI_STATUSES_IGNORE);
       if (all != 0) return;
     }
-    runtime_->sleep_until(runtime_->clock().now() + kLongestNap);
+    runtime_->sleep_until(runtime_->clock().now() + kLongestMpiNap);
   } while (runtime_->clock().now() < end && &requests != &meeting_);
   left_behind_ = true;
 }
@@ -322,7 +322,7 @@ bool MpiGroup::all_out() {
 
 /// Large messages leave only while somebody calls MPI, which the rank itself may not do for long.
 void MpiGroup::keep_moving() {
-  Duration nap = kShortestNap;
+  Duration nap = kShortestMpiNap;
   while (true) {
     bool closing = false;
     (void)moving_->wait(
@@ -336,12 +336,12 @@ void MpiGroup::keep_moving() {
       const std::scoped_lock lock(mpi_mutex());
       if (all_out()) {
         moving_->update([this] { sending_ = false; });
-        nap = kShortestNap;
+        nap = kShortestMpiNap;
         continue;
       }
     }
     (void)moving_->wait([this] { return closing_; }, runtime_->clock().now() + nap);
-    nap = std::min(2 * nap, kLongestNap);
+    nap = std::min(2 * nap, kLongestMpiNap);
   }
 }
 

@@ -72,8 +72,6 @@ class MpiGroup {
   // One communicator of MPI a group; what is what is told by the tag.
   enum Tag : int { kControl = 1, kMeeting = 2, kValues = 3, kFirstMessage = 16 };
   static constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // a request: MPI counts in int
-  static constexpr Duration kShortestNap = std::chrono::microseconds(20);
-  static constexpr Duration kLongestNap = std::chrono::milliseconds(1);
 
   struct Packet {  // a meeting's message, or the head of one rank's message to another
     Call call;

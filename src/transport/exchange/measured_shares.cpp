@@ -126,8 +126,7 @@ std::vector<std::uint64_t> ArrivalGauge::take(const SyncId& id) {
       const std::uint64_t bytes = burst.after - burst.before;
       const Duration lasted = burst.last - burst.first;
       if (bytes < kFewestBytes || burst.frames <= kFramesAConnection * connections_) continue;
-      const double seconds =
-          std::chrono::duration<double>(std::max(lasted, kShortestBurst)).count();
+      const double seconds = in_seconds(std::max(lasted, kShortestBurst));
       const double rate = static_cast<double>(bytes) / seconds;
       rates[static_cast<std::size_t>(peer)] =
           static_cast<std::uint64_t>(std::clamp(rate, 1.0, 1e15)) |

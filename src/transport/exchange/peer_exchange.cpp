@@ -242,10 +242,9 @@ Expected<Reduced, ExchangeError> PeerExchange::wait(const Ticket& ticket, Durati
     });
     if (now >= deadline && !came_meanwhile) {
       record_wait(begin, ticket.id);
-      return Unexpected<ExchangeError>(
-          ExchangeError{ExchangeError::Kind::kDeadlineExceeded, self(),
-                        fmt::format("no result within {:.1f} s: {}",
-                                    std::chrono::duration<double>(patience).count(), missing)});
+      return Unexpected<ExchangeError>(ExchangeError{
+          ExchangeError::Kind::kDeadlineExceeded, self(),
+          fmt::format("no result within {:.1f} s: {}", in_seconds(patience), missing)});
     }
   }
   record_wait(begin, ticket.id);

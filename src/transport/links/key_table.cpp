@@ -16,8 +16,6 @@ namespace {
 constexpr std::size_t kTableHead = 16;
 constexpr std::size_t kRequestHead = 4;
 
-Unexpected<LinkFault> fault(std::string what) { return Unexpected<LinkFault>({false, what}); }
-
 using KeyBytes = std::array<std::uint8_t, kKeyBytes>;
 
 KeyBytes bytes_of_key(const std::string& key) {
@@ -51,18 +49,18 @@ std::vector<std::byte> write_key_table(const KeyTable& table) {
 Expected<KeyTable, LinkFault> read_key_table(std::span<const std::byte> body, int members) {
   const std::size_t expected = kTableHead + kKeyBytes * static_cast<std::size_t>(members);
   if (body.size() != expected) {
-    return fault(fmt::format("keys of {} bytes, not {}", body.size(), expected));
+    return malformed(fmt::format("keys of {} bytes, not {}", body.size(), expected));
   }
   FieldReader in(body);
   KeyTable table{.version = in.get<std::uint64_t>(), .members = {}, .guests = {}};
   if (in.get<std::uint32_t>() != static_cast<std::uint32_t>(members) ||
       in.get<std::uint32_t>() != 0) {
-    return fault("keys of another number of members");
+    return malformed("keys of another number of members");
   }
   for (int member = 0; member < members; ++member) {
     std::string key = get_key(in);
     if (!key.empty() && std::ranges::find(table.members, key) != table.members.end()) {
-      return fault("one key for two members");
+      return malformed("one key for two members");
     }
     table.members.push_back(std::move(key));
   }
@@ -86,12 +84,13 @@ Expected<EnrolRequest, LinkFault> read_enrol_request(std::span<const std::byte> 
   EnrolRequest request;
   const std::size_t head = kRequestHead + kKeyBytes + request.proof.size();
   if (body.size() < head || body.size() > head + kMaxMemberName) {
-    return fault(fmt::format("a request of {} bytes", body.size()));
+    return malformed(fmt::format("a request of {} bytes", body.size()));
   }
   FieldReader in(body);
   const auto name_bytes = std::size_t{in.get<std::uint32_t>()};
   if (name_bytes != body.size() - head) {
-    return fault(fmt::format("a request of {} bytes with a name of {}", body.size(), name_bytes));
+    return malformed(
+        fmt::format("a request of {} bytes with a name of {}", body.size(), name_bytes));
   }
   request.key = get_key(in);
   std::memcpy(request.proof.data(), in.get_bytes(request.proof.size()).data(),
@@ -100,7 +99,7 @@ Expected<EnrolRequest, LinkFault> read_enrol_request(std::span<const std::byte> 
   const bool printable = std::ranges::all_of(
       request.name, [](char c) { return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f; });
   if (request.key.empty() || request.name.empty() || !printable) {
-    return fault("a request without a key or a name");
+    return malformed("a request without a key or a name");
   }
   return request;
 }

@@ -10,8 +10,6 @@
 namespace isthmus {
 namespace {
 
-double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 // In units of dead_after. After one dead_after TCP ends a connection on which nothing gets through;
 // what that connection carried has the rest of the time to get through over other connections.
 constexpr double kStall = 1.5;
@@ -44,13 +42,14 @@ void LinkLiveness::check(WorkerId rank, TimePoint now) {
     const auto& streams = peer.dialled.streams;
     const auto broken = std::ranges::find_if(
         streams, [](const LinkStream& stream) { return !stream.trouble.empty(); });
-    presence_.lose(rank, LinkEvent::Kind::kLost,
-                   fmt::format("its connections broke and have not come back for {:.1f} s{}{}",
-                               seconds(now - *life.down_since), broken == streams.end() ? "" : ": ",
-                               broken == streams.end() ? "" : broken->trouble));
+    presence_.lose(
+        rank, LinkEvent::Kind::kLost,
+        fmt::format("its connections broke and have not come back for {:.1f} s{}{}",
+                    in_seconds(now - *life.down_since), broken == streams.end() ? "" : ": ",
+                    broken == streams.end() ? "" : broken->trouble));
   } else if (now - life.heard >= all_.options.dead_after) {
     presence_.lose(rank, LinkEvent::Kind::kLost,
-                   fmt::format("it has been silent for {:.1f} s", seconds(now - life.heard)));
+                   fmt::format("it has been silent for {:.1f} s", in_seconds(now - life.heard)));
   } else if (life.stalled_since &&
              now - *life.stalled_since >=
                  (all_.passed_on(rank) ? kLumps : kStall) * all_.options.dead_after) {
@@ -59,14 +58,14 @@ void LinkLiveness::check(WorkerId rank, TimePoint now) {
         fmt::format("it is heard, but nothing of {} bytes on their way to it has got through for "
                     "{:.1f} s: something drops packets of full size (check the MTU of this way, "
                     "or set net.ipv4.tcp_mtu_probing = 1 on both machines)",
-                    peer.out.bytes_in_flight(), seconds(now - *life.stalled_since)),
+                    peer.out.bytes_in_flight(), in_seconds(now - *life.stalled_since)),
         LossCause::kStalled);
   } else if (life.untaken_since && now - *life.untaken_since >= all_.options.stuck_after) {
     presence_.lose(
         rank, LinkEvent::Kind::kLost,
         fmt::format("it is heard and has {} bytes of frames, but has taken none for {:.1f} s: its "
                     "process hangs",
-                    peer.out.bytes_in_flight(), seconds(now - *life.untaken_since)));
+                    peer.out.bytes_in_flight(), in_seconds(now - *life.untaken_since)));
   }
 }
 

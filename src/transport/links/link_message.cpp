@@ -17,10 +17,6 @@ constexpr std::size_t kConfigurationBytes = 64;  // hexadecimal digits of a SHA-
 constexpr std::size_t kHelloBytes = 12 + 3 * kHashBytes + kConfigurationBytes;
 constexpr std::size_t kMaxRefusalText = 1024;
 
-Unexpected<LinkFault> message_fault(std::string what) {
-  return Unexpected<LinkFault>({false, what});
-}
-
 void put(FieldWriter& out, const Digest128& digest) {
   out.put_bytes(std::as_bytes(std::span(digest.bytes)));
 }
@@ -66,12 +62,11 @@ LinkHeaderBytes write_link_header(const LinkHeader& header, std::span<const std:
 Expected<LinkHeader, LinkFault> parse_link_message(std::span<const std::byte> header,
                                                    std::span<const std::byte> body) {
   if (header.size() != kLinkHeaderBytes) {
-    return message_fault(
-        fmt::format("a header of {} bytes, not {}", header.size(), kLinkHeaderBytes));
+    return malformed(fmt::format("a header of {} bytes, not {}", header.size(), kLinkHeaderBytes));
   }
   FieldReader in(header);
   if (const auto magic = in.get<std::uint32_t>(); magic != kLinkMagic) {
-    return message_fault(fmt::format("a header that starts with {:#010x}, not with ISLK", magic));
+    return malformed(fmt::format("a header that starts with {:#010x}, not with ISLK", magic));
   }
   if (const auto version = in.get<std::uint16_t>(); version != kLinkVersion) {
     return Unexpected<LinkFault>(
@@ -79,24 +74,23 @@ Expected<LinkHeader, LinkFault> parse_link_message(std::span<const std::byte> he
   }
   if (FieldReader(header.last(4)).get<std::uint32_t>() !=
       crc32c(header.first(kLinkHeaderBytes - 4))) {
-    return message_fault("a header with a wrong checksum");
+    return malformed("a header with a wrong checksum");
   }
   const auto kind = in.get<std::uint16_t>();
   if (kind < static_cast<std::uint16_t>(LinkKind::kHello) ||
       kind > static_cast<std::uint16_t>(LinkKind::kKeys)) {
-    return message_fault(fmt::format("a message of unknown kind {}", kind));
+    return malformed(fmt::format("a message of unknown kind {}", kind));
   }
   LinkHeader parsed{.kind = static_cast<LinkKind>(kind)};
   const auto body_bytes = std::size_t{in.get<std::uint32_t>()};
   if (body_bytes > kMaxLinkBody || body_bytes != body.size()) {
-    return message_fault(
-        fmt::format("a body of {} bytes announced as {}", body.size(), body_bytes));
+    return malformed(fmt::format("a body of {} bytes announced as {}", body.size(), body_bytes));
   }
   parsed.stream = in.get<std::uint32_t>();
   parsed.number = in.get<std::uint64_t>();
   parsed.amount = in.get<std::uint64_t>();
   if (in.get<std::uint32_t>() != sum_of(parsed.kind, body)) {
-    return message_fault("a body with a wrong checksum");
+    return malformed("a body with a wrong checksum");
   }
   return parsed;
 }
@@ -123,8 +117,7 @@ std::vector<std::byte> write_hello(const Hello& hello) {
 
 Expected<Hello, LinkFault> read_hello(std::span<const std::byte> body) {
   if (body.size() < kHelloBytes) {
-    return message_fault(
-        fmt::format("a hello of {} bytes: shorter than {}", body.size(), kHelloBytes));
+    return malformed(fmt::format("a hello of {} bytes: shorter than {}", body.size(), kHelloBytes));
   }
   FieldReader in(body);
   Hello hello;
@@ -136,8 +129,7 @@ Expected<Hello, LinkFault> read_hello(std::span<const std::byte> body) {
   hello.most_streams = in.get<std::uint8_t>();
   const auto name_bytes = std::size_t{in.get<std::uint16_t>()};
   if (name_bytes > kMaxMemberName || kHelloBytes + name_bytes != body.size()) {
-    return message_fault(
-        fmt::format("a hello of {} bytes with a name of {}", body.size(), name_bytes));
+    return malformed(fmt::format("a hello of {} bytes with a name of {}", body.size(), name_bytes));
   }
   hello.run = get_digest(in);
   hello.configuration = in.get_text(kConfigurationBytes);
@@ -145,7 +137,7 @@ Expected<Hello, LinkFault> read_hello(std::span<const std::byte> body) {
   hello.incarnation = get_digest(in);
   hello.name = printable(in.get_text(name_bytes));
   if (!is_hexadecimal(hello.configuration)) {
-    return message_fault("a hello whose configuration digest is no hexadecimal number");
+    return malformed("a hello whose configuration digest is no hexadecimal number");
   }
   return hello;
 }
@@ -185,7 +177,7 @@ std::vector<std::byte> write_incarnation(const Digest128& incarnation) {
 
 Expected<Digest128, LinkFault> read_incarnation(std::span<const std::byte> body) {
   if (body.size() != kHashBytes) {
-    return message_fault(fmt::format("a welcome with a body of {} bytes", body.size()));
+    return malformed(fmt::format("a welcome with a body of {} bytes", body.size()));
   }
   FieldReader in(body);
   return get_digest(in);
@@ -202,13 +194,13 @@ std::vector<std::byte> write_refusal(const Refusal& refusal) {
 
 Expected<Refusal, LinkFault> read_refusal(std::span<const std::byte> body) {
   if (body.size() < 2 || body.size() > 2 + kMaxRefusalText) {
-    return message_fault(fmt::format("a refusal of {} bytes", body.size()));
+    return malformed(fmt::format("a refusal of {} bytes", body.size()));
   }
   FieldReader in(body);
   const auto field = in.get<std::uint16_t>();
   if (field < static_cast<std::uint16_t>(RefusedField::kProtocol) ||
       field > static_cast<std::uint16_t>(RefusedField::kKey)) {
-    return message_fault(fmt::format("a refusal of unknown kind {}", field));
+    return malformed(fmt::format("a refusal of unknown kind {}", field));
   }
   return Refusal{static_cast<RefusedField>(field), printable(in.get_text(body.size() - 2))};
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/hash.h"
@@ -52,6 +53,10 @@ struct LinkFault {
   bool other_version = false;  // a message, of a version not spoken here
   std::string what;
 };
+/// The fault of bytes that are no message of the version spoken here.
+[[nodiscard]] inline Unexpected<LinkFault> malformed(std::string what) {
+  return Unexpected<LinkFault>({false, std::move(what)});
+}
 
 using LinkHeaderBytes = std::array<std::byte, kLinkHeaderBytes>;
 

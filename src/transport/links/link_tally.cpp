@@ -40,8 +40,7 @@ void LinkTally::add(std::span<const std::optional<LinkCounters>> each) {
   }
   if (reading_.connections > 0) reading_.rtt = trips / reading_.connections;
   if (acked_bytes >= kTelling && busy > Duration{0}) {
-    reading_.goodput_bits_per_s =
-        8 * static_cast<double>(acked_bytes) / std::chrono::duration<double>(busy).count();
+    reading_.goodput_bits_per_s = 8 * static_cast<double>(acked_bytes) / in_seconds(busy);
   }
 }
 

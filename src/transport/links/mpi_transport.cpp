@@ -51,9 +51,6 @@ MpiPlace place_in(MPI_Comm group) {
 // MPI keeps the order of one pair's messages, whatever their tags, for a receiver that takes any.
 enum Tag : int { kFrame = 1, kFarewell = 2 };
 
-constexpr Duration kShortestMpiNap = std::chrono::microseconds(20);
-constexpr Duration kLongestMpiNap = std::chrono::milliseconds(1);
-
 class MpiTransport final : public NetworkTransport {
  public:
   MpiTransport(Runtime& runtime, const MpiPlace& place, Duration linger)

@@ -110,8 +110,7 @@ void check_options(const MemberOptions& options) {
   }
   if (options.heartbeat <= Duration{0} || options.dead_after < 3 * options.heartbeat) {
     refuse(fmt::format("net.dead_after = {:.3f} s: must be at least three heartbeats of {:.3f} s",
-                       std::chrono::duration<double>(options.dead_after).count(),
-                       std::chrono::duration<double>(options.heartbeat).count()));
+                       in_seconds(options.dead_after), in_seconds(options.heartbeat)));
   }
   if (options.linger < Duration{0} || options.linger > std::chrono::hours(1)) {
     refuse("a close must wait for what was sent between 0 s and 1 h");

@@ -21,7 +21,7 @@ int StreamPolicy::observe(const LinkCounters& counted, bool waited) {
     return streams_;
   }
   const std::uint64_t repeated = std::min(sent, counted.retransmits - begin_->retransmits);
-  const double busy = std::chrono::duration<double>(counted.busy - begin_->busy).count();
+  const double busy = in_seconds(counted.busy - begin_->busy);
   begin_ = counted;
   if (std::exchange(settling_, false)) {
     waited_ = false;

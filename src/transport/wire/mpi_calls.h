@@ -5,7 +5,10 @@
 
 #include <mpi.h>
 
+#include <chrono>
 #include <mutex>
+
+#include "isthmus/types.h"
 
 namespace isthmus {
 
@@ -24,6 +27,11 @@ struct MpiJob {
   bool abandoned = false;  // the transport has missed a farewell: MPI_Finalize would wait for it
 };
 [[nodiscard]] MpiJob& mpi_job();
+
+/// Naps of a task that asks MPI again and again, from the first one to the longest: MPI wakes
+/// nobody.
+inline constexpr Duration kShortestMpiNap = std::chrono::microseconds(20);
+inline constexpr Duration kLongestMpiNap = std::chrono::milliseconds(1);
 
 /// THROWS: SystemError with MPI's words when `code` is none of success.
 void check_mpi(int code, const char* what);

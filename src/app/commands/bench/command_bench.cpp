@@ -148,7 +148,7 @@ int command_bench_utilisation(Session& session) {
         (void)compute_utilisation(each.model, row.schedule, rate);
         ++points;
       }
-      seconds = std::chrono::duration<double>(runtime.clock().now() - begin).count();
+      seconds = in_seconds(runtime.clock().now() - begin);
     }
     session.out.write(JsonLine()
                           .add("bench", "utilisation")

@@ -240,7 +240,7 @@ TimedWay timed(const Question& question, const Way& way) {
     if (!mean) throw PeerError(mean.error().what);
   });
   result.shared_lines_s = least_on_shared_lines(input.links, run.traffic);
-  result.simulated_s = std::chrono::duration<double>(run.duration).count();
+  result.simulated_s = in_seconds(run.duration);
   std::optional<std::int64_t> slowest;
   const std::size_t sites = question.sites.size();
   for (std::size_t from = 0; from < sites; ++from) {

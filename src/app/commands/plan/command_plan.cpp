@@ -65,7 +65,7 @@ Question configured(const PlanUtilisationArguments& arguments, Session& session)
     question.model.parameters = config.surrogate->params;
     step_time = config.surrogate->step_time;
   }
-  question.model.step_s = std::chrono::duration<double>(step_time).count();
+  question.model.step_s = in_seconds(step_time);
   if (step_time == Duration{0} && arguments.step_time.empty()) {
     throw UsageError(
         fmt::format("plan utilisation: {} declares no time of an inner step; give --step-time "

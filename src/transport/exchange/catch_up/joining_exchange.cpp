@@ -92,8 +92,7 @@ Expected<void, ExchangeError> JoiningExchange::await(const std::function<bool()>
   if (!over) {
     return Unexpected<ExchangeError>(
         ExchangeError{ExchangeError::Kind::kDeadlineExceeded, self(),
-                      fmt::format("joining: no {} within {:.1f} s", what,
-                                  std::chrono::duration<double>(patience).count())});
+                      fmt::format("joining: no {} within {:.1f} s", what, in_seconds(patience))});
   }
   return {};
 }
