@@ -22,6 +22,7 @@ namespace isthmus {
 struct Peer {
   bool lost = false;
   bool left = false;
+  std::optional<std::uint64_t> begun;  // rounds in all, as its BYE says
   bool fresh = false;    // its present process came after its membership had ended
   bool unheard = false;  // at a hub: may be of another run, or not there
   std::string why;       // it is lost
