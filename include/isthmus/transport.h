@@ -147,12 +147,12 @@ class Exchange {
   /// last step of which one was are begun again, under the same ids, by all who are left. Until
   /// this is called nothing that is begun takes place: it is taken back too. RETURNS: that step.
   virtual StepIndex go_back() { return {}; }
-  /// Compares what this worker starts with against the other workers' terms. Outer methods call this
-  /// function: with their settings when they are made, with a digest of the parameters before step 1.
-  /// `terms` is called only where the terms are compared. The exchange of `run_in_process` compares
-  /// each term with that of the first worker that named it; sites of separate processes compare
-  /// theirs as they meet, so the default does nothing.
-  /// THROWS: ConfigError naming the term, both values and both workers.
+  /// Compares what this worker starts with against the other workers' terms. Outer methods call
+  /// this function: with their settings when they are made, with a digest of the parameters before
+  /// step 1. `terms` is called only where the terms are compared. The exchange of `run_in_process`
+  /// compares each term with that of the first worker that named it; sites of separate processes
+  /// compare theirs as they meet, so the default does nothing. THROWS: ConfigError naming the term,
+  /// both values and both workers.
   virtual void agree_on_start(const std::function<StartTerms()>& terms) { (void)terms; }
 };
 

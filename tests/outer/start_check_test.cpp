@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the library checks of a caller's inner loops: their tensors, the methods they implement, equal starts on all
-// workers, equally many rounds.
+// What the library checks of a caller's inner loops: their tensors, the methods they implement,
+// equal starts on all workers, equally many rounds.
 #include "outer/parts/start_check.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 #include "isthmus/outer.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing::AllOf;
@@ -28,8 +28,13 @@ using testing_support::QuadraticLoop;
 class Tensors {
  public:
   Tensors()
-      : parameters_{{.name = "a", .layer = 0, .shape = {2, 2}, .elements = {0, 4}, .values = first_},
-                    {.name = "b", .layer = kNoLayer, .shape = {3}, .elements = {4, 7}, .values = second_}} {}
+      : parameters_{
+            {.name = "a", .layer = 0, .shape = {2, 2}, .elements = {0, 4}, .values = first_},
+            {.name = "b",
+             .layer = kNoLayer,
+             .shape = {3},
+             .elements = {4, 7},
+             .values = second_}} {}
 
   /// RETURNS: what the tensors are refused with; empty: they are not.
   std::string refusal_after(const std::function<void(std::vector<Parameter>&)>& spoil) {
@@ -56,22 +61,37 @@ TEST(Parameters, ThatBreakTheLayoutAreRefusedByPlaceNameValueAndRule) {
   Tensors tensors;
   using List = std::vector<Parameter>;
   EXPECT_THAT(tensors.refusal_after([](List& p) { p.clear(); }), HasSubstr("there is no tensor"));
-  EXPECT_EQ(tensors.refusal_after([](List& p) { p[1].elements = {3, 6}; }),
-            "InnerLoop::parameters()[1] (\"b\"): elements = [3, 6): must be [4, 7): the tensors before it have 4 "
+  EXPECT_EQ(tensors.refusal_after([](List& p) {
+    p[1].elements = {3, 6};
+  }),
+            "InnerLoop::parameters()[1] (\"b\"): elements = [3, 6): must be [4, 7): the tensors "
+            "before it have 4 "
             "values, and its shape [3] holds 3");
-  EXPECT_THAT(tensors.refusal_after([](List& p) { p[1].elements = {5, 8}; }), HasSubstr("elements = [5, 8)"));
-  EXPECT_THAT(tensors.refusal_after([](List& p) { p[0].elements = {0, 5}; }), HasSubstr("elements = [0, 5)"));
-  EXPECT_THAT(tensors.refusal_after([](List& p) { p[1].name = "a"; }), HasSubstr("parameters()[0] has the same name"));
-  EXPECT_THAT(tensors.refusal_after([](List& p) { p[0].name = ""; }), HasSubstr("its name is empty"));
-  EXPECT_THAT(tensors.refusal_after([](List& p) { p[0].layer = -7; }), HasSubstr("layer = -7: must be 0 or more"));
+  EXPECT_THAT(tensors.refusal_after([](List& p) {
+    p[1].elements = {5, 8};
+  }),
+              HasSubstr("elements = [5, 8)"));
+  EXPECT_THAT(tensors.refusal_after([](List& p) {
+    p[0].elements = {0, 5};
+  }),
+              HasSubstr("elements = [0, 5)"));
+  EXPECT_THAT(tensors.refusal_after([](List& p) { p[1].name = "a"; }),
+              HasSubstr("parameters()[0] has the same name"));
+  EXPECT_THAT(tensors.refusal_after([](List& p) { p[0].name = ""; }),
+              HasSubstr("its name is empty"));
+  EXPECT_THAT(tensors.refusal_after([](List& p) { p[0].layer = -7; }),
+              HasSubstr("layer = -7: must be 0 or more"));
   EXPECT_THAT(tensors.refusal_after([](List& p) { p[1].values = {}; }),
               HasSubstr("values holds 0 numbers: must be the 3 of its shape [3]"));
-  EXPECT_THAT(tensors.refusal_after([](List& p) { p[0].shape = {2, 0}; }), HasSubstr("shape = [2, 0]"));
+  EXPECT_THAT(tensors.refusal_after([](List& p) {
+    p[0].shape = {2, 0};
+  }),
+              HasSubstr("shape = [2, 0]"));
 }
 
 /// RETURNS: what ends a run of three workers in one process, worker 2 made by `other`.
-std::string end_of_run(const std::string& method, const OuterOptions& options, const OuterOptions& other,
-                       float start_of_other = 2) {
+std::string end_of_run(const std::string& method, const OuterOptions& options,
+                       const OuterOptions& other, float start_of_other = 2) {
   try {
     run_in_process(3, [&](WorkerContext& context) {
       const bool is_other = context.rank == WorkerId(2);
@@ -79,7 +99,8 @@ std::string end_of_run(const std::string& method, const OuterOptions& options, c
       loop.tensors = {{0, 3}, {1, 2}};
       if (is_other) loop.start = start_of_other;
       QuadraticLoop inner(loop);
-      const auto strategy = make_outer_strategy(method, is_other ? other : options, inner, context.exchange);
+      const auto strategy =
+          make_outer_strategy(method, is_other ? other : options, inner, context.exchange);
       for (int t = 0; t < 4; ++t) (void)strategy->step();
       (void)strategy->finish();
     });
@@ -91,11 +112,13 @@ std::string end_of_run(const std::string& method, const OuterOptions& options, c
 
 TEST(Workers, OfOneProcessStartWithEqualSettings) {
   EXPECT_EQ(end_of_run("diloco", {.H = 2}, {.H = 2}), "");
-  EXPECT_EQ(end_of_run("diloco", {.H = 2}, {.H = 2, .lr = 0.7, .codec = "fp32"}), "");  // the defaults
+  EXPECT_EQ(end_of_run("diloco", {.H = 2}, {.H = 2, .lr = 0.7, .codec = "fp32"}),
+            "");  // the defaults
   EXPECT_THAT(end_of_run("diloco", {.H = 2, .lr = 0.5}, {.H = 2, .lr = 0.25}),
               AllOf(HasSubstr("outer.lr = 0."), HasSubstr("all workers of a run start alike")));
   EXPECT_THAT(end_of_run("diloco", {.H = 2}, {.H = 4}), HasSubstr("outer.H = "));
-  EXPECT_THAT(end_of_run("diloco", {.H = 2}, {.H = 2, .nesterov = false}), HasSubstr("outer.nesterov = "));
+  EXPECT_THAT(end_of_run("diloco", {.H = 2}, {.H = 2, .nesterov = false}),
+              HasSubstr("outer.nesterov = "));
   EXPECT_THAT(end_of_run("streaming-diloco", {.H = 4, .fragments = 2},
                          {.H = 4, .fragments = 2, .offsets = std::vector<std::int64_t>{0, 1}}),
               HasSubstr("outer.offsets = "));
@@ -106,7 +129,8 @@ TEST(Workers, OfOneProcessStartWithEqualParametersInEveryMethod) {
   for (const MethodInfo& method : methods()) {
     EXPECT_EQ(end_of_run(method.name, {}, {}), "") << method.name;
     EXPECT_THAT(end_of_run(method.name, {}, {}, 2.5f),
-                AllOf(HasSubstr("parameters()[0] before step 1 = \"w0\" of layer 0 and shape [3] with values of digest"),
+                AllOf(HasSubstr("parameters()[0] before step 1 = \"w0\" of layer 0 and shape [3] "
+                                "with values of digest"),
                       HasSubstr("all workers of a run start alike")))
         << method.name;
   }
@@ -179,9 +203,11 @@ TEST(Hooks, ThatAMethodNeedsAndTheLoopLacksAreNamed) {
       text = error.what();
       EXPECT_EQ(error.exit_code(), ExitCode::kConfig);
     }
-    EXPECT_THAT(text, AllOf(HasSubstr("InnerLoop::"), HasSubstr("this inner loop does not implement it"))) << method;
+    EXPECT_THAT(text,
+                AllOf(HasSubstr("InnerLoop::"), HasSubstr("this inner loop does not implement it")))
+        << method;
   }
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

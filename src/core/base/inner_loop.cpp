@@ -11,10 +11,10 @@ namespace isthmus {
 namespace {
 
 [[noreturn]] void not_offered(const char* what, const char* needed_by) {
-  throw ConfigError(
-      fmt::format("InnerLoop::{}: this inner loop does not implement it, and {} needs it; implement "
-                  "it, or choose what needs train_step alone (diloco, for example)",
-                  what, needed_by));
+  throw ConfigError(fmt::format(
+      "InnerLoop::{}: this inner loop does not implement it, and {} needs it; implement "
+      "it, or choose what needs train_step alone (diloco, for example)",
+      what, needed_by));
 }
 
 }  // namespace

@@ -173,7 +173,8 @@ void PeerLosses::take_bye(WorkerId from, const FrameHeader& head, TimePoint now,
   }
 }
 
-// All members begin the same rounds in the same order, so a count tells which rounds a member has begun.
+// All members begin the same rounds in the same order, so a count tells which rounds a member has
+// begun.
 void PeerLosses::fail_if_left(OpenRound& open, Outbox& out) {
   if (options_.exchange.elastic || !open.pending()) return;
   for (const WorkerId peer : at_.members.peers()) {
@@ -183,9 +184,10 @@ void PeerLosses::fail_if_left(OpenRound& open, Outbox& out) {
     at_.commit.fail(
         open,
         {ExchangeError::Kind::kPeerLost, peer,
-         fmt::format("worker {} has ended its run after {} rounds and takes no part in that of fragment {} "
-                     "sent at step {}; all workers of a run take equally many steps",
-                     peer.value(), *state.begun, id.fragment.value(), id.sent.value())},
+         fmt::format(
+             "worker {} has ended its run after {} rounds and takes no part in that of fragment {} "
+             "sent at step {}; all workers of a run take equally many steps",
+             peer.value(), *state.begun, id.fragment.value(), id.sent.value())},
         out);
     return;
   }

@@ -43,16 +43,18 @@ class StartTable {
  public:
   explicit StartTable(Runtime& runtime) : queue_(runtime.make_wait_queue()) {}
 
-  /// A worker counts once for each term: a method that is made again, from a saved state, may differ.
-  /// THROWS: ConfigError for the first term that another worker has named with another value.
+  /// A worker counts once for each term: a method that is made again, from a saved state, may
+  /// differ. THROWS: ConfigError for the first term that another worker has named with another
+  /// value.
   void compare(WorkerId self, const StartTerms& terms) {
     std::string unlike;
     queue_->update([&] {
       for (const auto& [name, value] : terms) {
         Term& term = terms_.try_emplace(name, Term{self, value, {}}).first->second;
         if (term.named_by.insert(self).second && term.value != value && unlike.empty()) {
-          unlike = fmt::format("worker {}: {} = {}: worker {} has {}; all workers of a run start alike",
-                               self.value(), name, value, term.first.value(), term.value);
+          unlike =
+              fmt::format("worker {}: {} = {}: worker {} has {}; all workers of a run start alike",
+                          self.value(), name, value, term.first.value(), term.value);
         }
       }
     });
