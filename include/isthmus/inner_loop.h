@@ -123,23 +123,23 @@ class InnerLoop {
 
   /// Forward and backward of step t without an update; fills `gradient(i)`. Blocks.
   /// `on_ready` (may be empty) is called on the calling thread.
-  /// THROWS: std::logic_error unless overridden. Needed by method ddp.
+  /// THROWS: ConfigError unless overridden. Needed by method ddp.
   virtual InnerStep gradients(StepIndex t, const GradientReady& on_ready);
   /// The gradient of parameter i, (n,) float32; writable, so that an exchange can put the mean
-  /// there. THROWS: std::logic_error unless overridden. Needed by method ddp.
+  /// there. THROWS: ConfigError unless overridden. Needed by method ddp.
   [[nodiscard]] virtual std::span<float> gradient(std::size_t parameter);
   /// Clips what stands in the gradient views, then one inner optimizer update.
   /// RETURNS: the L2 norm before clipping.
-  /// THROWS: std::logic_error unless overridden. Needed by method ddp.
+  /// THROWS: ConfigError unless overridden. Needed by method ddp.
   virtual double apply_gradients(StepIndex t);
 
   /// Forward only: mean cross-entropy in nats over the batch's targets, with parameters read from
-  /// `source`. Blocks. THROWS: std::logic_error unless overridden. Needed for evaluation.
+  /// `source`. Blocks. THROWS: ConfigError unless overridden. Needed for evaluation.
   [[nodiscard]] virtual double loss(const TokenBatch& batch, const ParameterSource& source);
 
   /// Forward only: loss of this worker's training samples of step t, or of a share of them, with
   /// parameters read from `source`; its own stay as they are. `grad_norm` is left at 0. Blocks.
-  /// THROWS: std::logic_error unless overridden; ConfigError when the samples do not divide. Needed
+  /// THROWS: ConfigError unless overridden, or when the samples do not divide. Needed
   /// by method spsa, which calls neither train_step nor gradients, so such a run needs memory for
   /// neither gradients nor moments.
   [[nodiscard]] virtual InnerStep train_loss(StepIndex t, SampleShare share,
@@ -149,13 +149,13 @@ class InnerLoop {
   [[nodiscard]] virtual double learning_rate(StepIndex t) const = 0;
 
   /// The inner optimizer is AdamW with these settings; its moments of parameter i, writable, at
-  /// addresses that stay for the loop's lifetime, see read_moments. THROWS: std::logic_error unless
-  /// overridden, ConfigError when the inner optimizer is another one. Needed by the methods that
+  /// addresses that stay for the loop's lifetime, see read_moments. THROWS: ConfigError unless
+  /// overridden, or when the inner optimizer is another one. Needed by the methods that
   /// exchange momenta.
   [[nodiscard]] virtual AdamSettings adam_settings() const;
   [[nodiscard]] virtual AdamMoments adam_moments(std::size_t parameter);
 
-  /// Forgets the inner optimizer's moments. THROWS: std::logic_error unless overridden.
+  /// Forgets the inner optimizer's moments. THROWS: ConfigError unless overridden.
   virtual void reset_optimizer();
 
   /// Inner state that is not parameters: optimizer moments and counters. The defaults hold nothing.

@@ -200,8 +200,11 @@ class OuterStrategy : public ParameterSource {
 };
 
 /// Makes the method `name` over `inner` and `exchange`, both borrowed for the strategy's life. All
-/// workers must start from equal parameters.
-/// THROWS: ConfigError naming the key (outer.H, ...), its value, the rule it breaks.
+/// workers must start with equal options and parameters; in one process that is compared
+/// (Exchange::agree_on_start), when the strategy is made and before step 1.
+/// THROWS: ConfigError naming the key (outer.H, ...), its value, the rule it breaks; the tensor of
+/// InnerLoop::parameters() that breaks the canonical flat layout; or what another worker has set
+/// otherwise.
 [[nodiscard]] std::unique_ptr<OuterStrategy> make_outer_strategy(std::string_view name,
                                                                  const OuterOptions& options,
                                                                  InnerLoop& inner,

@@ -14,6 +14,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "isthmus/codec.h"
@@ -119,6 +120,9 @@ struct ByteCounts {
   std::uint64_t wire = 0;     // everything, headers and protocol messages too
 };
 
+/// Name and value of what all workers of a run must start with alike.
+using StartTerms = std::vector<std::pair<std::string, std::string>>;
+
 /// One member's door to the others. Called from the worker's thread only.
 class Exchange {
  public:
@@ -143,6 +147,13 @@ class Exchange {
   /// last step of which one was are begun again, under the same ids, by all who are left. Until
   /// this is called nothing that is begun takes place: it is taken back too. RETURNS: that step.
   virtual StepIndex go_back() { return {}; }
+  /// Compares what this worker starts with against the other workers' terms. Outer methods call
+  /// this function: with their settings when they are made, with a digest of the parameters before
+  /// step 1. `terms` is called only where the terms are compared. The exchange of `run_in_process`
+  /// compares each term with that of the first worker that named it; sites of separate processes
+  /// compare theirs as they meet, so the default does nothing. THROWS: ConfigError naming the term,
+  /// both values and both workers.
+  virtual void agree_on_start(const std::function<StartTerms()>& terms) { (void)terms; }
 };
 
 /// What a worker of an in-process or simulated run is given; valid inside the body only.
@@ -154,8 +165,10 @@ struct WorkerContext {
 };
 
 /// Runs `body` once for each of `workers` workers, each on a thread of its own with an Exchange
-/// that joins them in memory. Blocks until all have returned. THROWS: the first worker's exception;
-/// the others' exchanges then fail with kPeerLost.
+/// that joins them in memory. Blocks until all have returned. Workers start alike
+/// (Exchange::agree_on_start) and begin equally many rounds: a round that a worker has returned
+/// without fails with kPeerLost at the others. THROWS: the first worker's exception; the others'
+/// exchanges then fail with kPeerLost.
 void run_in_process(int workers, const std::function<void(WorkerContext&)>& body);
 
 }  // namespace isthmus

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <latch>
 #include <stdexcept>
 
 #include "core/base/rng.h"
@@ -213,18 +215,48 @@ TEST(PeerExchange, UncommittedRoundsAreCoveredByTheNextThatCommits) {
 
 TEST(PeerExchange, PatienceEndsWithWhoIsMissing) {
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
+  std::latch waited(2);
   run_in_process(3, [&](WorkerContext& context) {
     if (context.rank == WorkerId(2)) {
-      return;  // leaves in order without ever contributing
+      waited.wait();  // there, and without a contribution
+      return;
     }
     const Ticket ticket = context.exchange.begin(contribution_of(
         codec, context.rank, 100, {FragmentId(4), StepIndex(8)}, ReductionKind::kGather));
     EXPECT_FALSE(context.exchange.poll(ticket));
     const auto result = context.exchange.wait(ticket, 20ms);
+    waited.count_down();
     ASSERT_FALSE(result.has_value());
     EXPECT_EQ(result.error().kind, ExchangeError::Kind::kDeadlineExceeded);
     EXPECT_EQ(result.error().what,
               "no result within 0.0 s: fragment 4 of step 8 waits for data from worker 2");
+  });
+}
+
+// Worker 2 takes part in the first round alone; the others begin two more, one before and one after
+// its word comes.
+TEST(PeerExchange, AMemberThatHasLeftFailsTheRoundsItHasNotBegun) {
+  const std::shared_ptr<const Codec> codec = make_codec("fp32");
+  run_in_process(3, [&](WorkerContext& context) {
+    const auto reduce = [&](int step) {
+      return context.exchange.wait(
+          context.exchange.begin(contribution_of(
+              codec, context.rank, 100, {FragmentId(4), StepIndex(step)}, ReductionKind::kGather)),
+          std::chrono::hours(1));
+    };
+    EXPECT_TRUE(reduce(8).has_value());
+    if (context.rank == WorkerId(2)) return;
+    for (const int step : {9, 10}) {
+      const auto result = reduce(step);
+      ASSERT_FALSE(result.has_value());
+      EXPECT_EQ(result.error().kind, ExchangeError::Kind::kPeerLost);
+      EXPECT_EQ(result.error().peer, WorkerId(2));
+      EXPECT_EQ(
+          result.error().what,
+          fmt::format("worker 2 has ended its run after 1 rounds and takes no part in that of "
+                      "fragment 4 sent at step {}; all workers of a run take equally many steps",
+                      step));
+    }
   });
 }
 

@@ -2,16 +2,19 @@
 // Defaults of the InnerLoop interface: what an implementation leaves out is refused by name.
 #include "isthmus/inner_loop.h"
 
-#include <stdexcept>
+#include <fmt/format.h>
 
 #include "core/base/all_elements.h"
+#include "isthmus/errors.h"
 
 namespace isthmus {
 namespace {
 
 [[noreturn]] void not_offered(const char* what, const char* needed_by) {
-  throw std::logic_error(std::string("InnerLoop::") + what +
-                         " is not implemented by this inner loop; it is needed by " + needed_by);
+  throw ConfigError(fmt::format(
+      "InnerLoop::{}: this inner loop does not implement it, and {} needs it; implement "
+      "it, or choose what needs train_step alone (diloco, for example)",
+      what, needed_by));
 }
 
 }  // namespace

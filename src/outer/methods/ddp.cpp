@@ -8,6 +8,7 @@
 
 #include "outer/parts/flat_view.h"
 #include "outer/parts/settings.h"
+#include "outer/parts/start_check.h"
 
 namespace isthmus::outer {
 namespace {
@@ -41,6 +42,7 @@ Ddp::Ddp(const MethodInfo& method, const OuterOptions& options, InnerLoop& inner
 
 StepReport Ddp::step() {
   const StepIndex t(steps_.value() + 1);
+  if (t == StepIndex(1)) agree_on_parameters(inner_, exchange_);
   tickets_.clear();
   ready_.assign(inner_.parameters().size(), false);
   StepReport report{.step = t, .inner = {}, .rounds = {}};

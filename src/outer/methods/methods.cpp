@@ -22,6 +22,7 @@
 #include "outer/methods/zero_one_adam.h"
 #include "outer/parts/fragment_state.h"
 #include "outer/parts/settings.h"
+#include "outer/parts/start_check.h"
 #include "outer/place/device_fragment.h"
 #include "outer/place/lane_fragment.h"
 
@@ -351,6 +352,8 @@ std::unique_ptr<OuterStrategy> make_outer_strategy(std::string_view name,
                                                    const OuterOptions& options, InnerLoop& inner,
                                                    Exchange& exchange) {
   const outer::MethodRow& row = outer::checked_method(name, options);
+  outer::check_parameters(inner.parameters());
+  exchange.agree_on_start([&] { return outer::start_terms(row.info, options); });
   return row.make(row.info, options, inner, exchange);
 }
 

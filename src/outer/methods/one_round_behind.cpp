@@ -6,6 +6,7 @@
 
 #include "core/base/check.h"
 #include "isthmus/errors.h"
+#include "outer/parts/start_check.h"
 
 namespace isthmus::outer {
 namespace {
@@ -32,6 +33,7 @@ OneRoundBehind::OneRoundBehind(FragmentedSettings settings, InnerLoop& inner, Ex
 
 StepReport OneRoundBehind::step() {
   const StepIndex t(steps_.value() + 1);
+  if (t == StepIndex(1)) agree_on_parameters(inner_, exchange_);
   StepReport report{.step = t, .inner = inner_.train_step(t), .rounds = {}};
   rounds_.count(report.inner);
   steps_ = t;

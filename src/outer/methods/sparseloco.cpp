@@ -8,6 +8,7 @@
 
 #include "core/base/check.h"
 #include "outer/parts/clipped_mean.h"
+#include "outer/parts/start_check.h"
 
 namespace isthmus::outer {
 namespace {
@@ -40,6 +41,7 @@ SparseLoCo::SparseLoCo(FragmentedSettings settings, float error_decay, InnerLoop
 
 StepReport SparseLoCo::step() {
   const StepIndex t(steps_.value() + 1);
+  if (t == StepIndex(1)) agree_on_parameters(inner_, rounds_.exchange());
   StepReport report{.step = t, .inner = inner_.train_step(t), .rounds = {}};
   rounds_.count(report.inner);
   steps_ = t;

@@ -14,6 +14,7 @@
 #include "isthmus/errors.h"
 #include "kernels/spsa_code.h"
 #include "outer/parts/spsa_replay.h"
+#include "outer/parts/start_check.h"
 
 namespace isthmus::outer {
 namespace {
@@ -61,6 +62,7 @@ Spsa::Spsa(const MethodInfo& method, const OuterOptions& options, InnerLoop& inn
 
 StepReport Spsa::step() {
   const StepIndex t(steps_.value() + 1);
+  if (t == StepIndex(1)) agree_on_parameters(inner_, exchange_);
   StepReport report{.step = t, .inner = {}, .rounds = {}};
   std::vector<std::byte> mine = measure(t, report.inner);
   SpsaRecord record = exchange_entries(t, std::move(mine), report);

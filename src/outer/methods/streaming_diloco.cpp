@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "outer/parts/start_check.h"
 
 namespace isthmus::outer {
 namespace {}  // namespace
@@ -38,6 +39,7 @@ StreamingDiLoCo::~StreamingDiLoCo() {
 
 StepReport StreamingDiLoCo::step() {
   const StepIndex t(steps_.value() + 1);
+  if (t == StepIndex(1)) agree_on_parameters(inner_, rounds_.exchange());
   for (const auto& fragment : fragments_) fragment->drop_anchor_copy();  // of an evaluation, say
   StepReport report{.step = t, .inner = inner_.train_step(t), .rounds = {}};
   if (!failed_beside_) finish_send();  // where no step was taken

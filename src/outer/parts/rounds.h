@@ -41,6 +41,7 @@ class Rounds {
  public:
   /// Rounds are due `lag` steps after their send. Borrows both.
   Rounds(const FragmentedSettings& settings, Exchange& exchange, std::int64_t lag);
+  [[nodiscard]] Exchange& exchange() const { return exchange_; }
 
   /// The inner step's tokens belong to every fragment's open window.
   void count(const InnerStep& step);

@@ -23,6 +23,12 @@ struct GivenKey {
   std::string value;
 };
 
+std::string offsets_text(const Offsets& offsets) {
+  if (std::holds_alternative<OffsetsZero>(offsets)) return "zero";
+  const auto* list = std::get_if<std::vector<std::int64_t>>(&offsets);
+  return list == nullptr ? "spread" : fmt::format("[{}]", fmt::join(*list, ", "));
+}
+
 std::vector<GivenKey> given_keys(const OuterOptions& o) {
   const auto text = [](const auto& option) {
     return option ? fmt::format("{}", *option) : std::string();
@@ -36,8 +42,7 @@ std::vector<GivenKey> given_keys(const OuterOptions& o) {
       {"pattern", o.pattern != FragmentPattern::kStrided,
        o.pattern == FragmentPattern::kBalanced ? "balanced" : "sequential"},
       {"embeddings", o.embeddings_own, "own"},
-      {"offsets", !std::holds_alternative<OffsetsSpread>(o.offsets),
-       std::holds_alternative<OffsetsZero>(o.offsets) ? "zero" : "a list"},
+      {"offsets", !std::holds_alternative<OffsetsSpread>(o.offsets), offsets_text(o.offsets)},
       {"overlap", o.overlap != 0, fmt::format("{}", o.overlap)},
       {"alpha", o.alpha.has_value(), text(o.alpha)},
       {"final_sync", o.final_sync != FinalSync::kDrain,
@@ -193,6 +198,26 @@ void validate(const MethodInfo& method, const OuterOptions& options) {
           fmt::format("{}", zero_one.local_step_clipper), ">= 1 (largest spacing of the syncs)");
   require(options.patience > Duration{0}, "patience",
           fmt::format("{} s", in_seconds(options.patience)), "> 0");
+}
+
+StartTerms start_terms(const MethodInfo& method, const OuterOptions& options) {
+  const kernels::OuterStep step = optimizer_of(method, options);
+  StartTerms terms = {
+      {"outer.method", method.name},
+      {"outer.lr", fmt::format("{}", step.eta)},
+      {"outer.momentum", fmt::format("{}", step.mu)},
+      {"outer.nesterov", step.rule == kernels::OuterStepRule::kNesterov ? "true" : "false"},
+      {"outer.alpha", fmt::format("{}", options.alpha.value_or(method.default_alpha))},
+      {"outer.codec", codec_of(method, options)}};
+  for (const GivenKey& key : given_keys(options)) {
+    const std::string name = std::string("outer.") + key.name;
+    const bool resolved =
+        std::ranges::any_of(terms, [&](const auto& term) { return term.first == name; });
+    if (!resolved) terms.emplace_back(name, key.given ? key.value : "the default");
+  }
+  if (method.name == "spsa")
+    terms.emplace_back("SpsaOptions::run_key", fmt::format("{:#x}", options.spsa.run_key));
+  return terms;
 }
 
 const std::string& codec_of(const MethodInfo& method, const OuterOptions& options) {

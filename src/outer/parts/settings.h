@@ -20,6 +20,9 @@ namespace isthmus::outer {
 /// THROWS: ConfigError naming key, value and rule.
 void validate(const MethodInfo& method, const OuterOptions& options);
 
+/// Every key of [outer] with the value that takes effect: equal on all workers of a run.
+[[nodiscard]] StartTerms start_terms(const MethodInfo& method, const OuterOptions& options);
+
 /// The codec asked for, or the method's own.
 [[nodiscard]] const std::string& codec_of(const MethodInfo& method, const OuterOptions& options);
 

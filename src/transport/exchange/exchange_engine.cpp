@@ -123,6 +123,7 @@ void ExchangeEngine::open(Round round, bool commit, std::optional<Contribution> 
     feed(open, from, frame, std::move(bytes), now, out);
   }
   commit_.progress(out);
+  losses_.fail_if_left(open, out);
   for (const WorkerId peer : members_.peers()) {
     if (members_.peer(peer).lost) losses_.lose_again(peer, now, out);
   }
@@ -215,7 +216,7 @@ void ExchangeEngine::receive_control(WorkerId from, const Frame& frame, TimePoin
       repair_.answer_request(from, frame, out);
       return;
     case FrameKind::kBye:
-      losses_.take_bye(from, now, out);
+      losses_.take_bye(from, head, now, out);
       return;
     case FrameKind::kNote:
       notes_.emplace_back(from, std::vector(frame.payload.begin(), frame.payload.end()));
@@ -349,7 +350,7 @@ bool ExchangeEngine::may_leave() const {
 void ExchangeEngine::leave(Outbox& out) {
   members_.set_leaving();
   for (const WorkerId peer : members_.peers()) {
-    sender_.send({.kind = FrameKind::kBye}, peer, {}, out);
+    sender_.send({.kind = FrameKind::kBye, .offset = rounds_.begun() + 1}, peer, {}, out);
   }
   if (options_.exchange.hub && !members_.is_hub()) {
     sender_.send({.kind = FrameKind::kBye}, members_.coordinator(), {}, out);

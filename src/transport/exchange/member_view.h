@@ -22,9 +22,10 @@ namespace isthmus {
 struct Peer {
   bool lost = false;
   bool left = false;
-  bool fresh = false;    // its present process came after its membership had ended
-  bool unheard = false;  // at a hub: may be of another run, or not there
-  std::string why;       // it is lost
+  std::optional<std::uint64_t> begun;  // rounds in all, as its BYE says
+  bool fresh = false;                  // its present process came after its membership had ended
+  bool unheard = false;                // at a hub: may be of another run, or not there
+  std::string why;                     // it is lost
   LossCause cause = LossCause::kGone;
   std::optional<TimePoint> told;  // of the epoch, since it was last behind
   std::int64_t closed_before = 0;

@@ -186,6 +186,10 @@ StepIndex PeerExchange::go_back() {
   return step;
 }
 
+void PeerExchange::agree_on_start(const std::function<StartTerms()>& terms) {
+  if (options_.on_start) options_.on_start(self(), terms());
+}
+
 bool PeerExchange::round_open() const {
   return locked([](const ExchangeEngine& engine) { return engine.rounds().any_pending(); });
 }

@@ -51,6 +51,7 @@ class PeerExchange final : public Exchange {
   [[nodiscard]] ByteCounts bytes() const override;
   [[nodiscard]] bool uncommitted() const override;
   StepIndex go_back() override;
+  void agree_on_start(const std::function<StartTerms()>& terms) override;
   /// Whether a round has begun here and is not through. Any task.
   [[nodiscard]] bool round_open() const;
   /// With a deadline: the last step after which a round was sent that was begun in this member's

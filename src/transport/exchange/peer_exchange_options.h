@@ -111,6 +111,9 @@ struct PeerExchangeOptions {
   /// A round's result is final here: how long after this member has begun it, whether or not it
   /// has been waited for. By whatever task has brought that about, two perhaps at once.
   std::function<void(WorkerId self, const SyncId& id, Duration took)> on_round = {};
+  /// Compares a worker's terms with the others' (Exchange::agree_on_start); empty: nobody does. The
+  /// worker's thread.
+  std::function<void(WorkerId self, const StartTerms& terms)> on_start = {};
 };
 
 /// One member's place in an exchange, and the options of the exchange.

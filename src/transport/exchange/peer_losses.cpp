@@ -163,11 +163,33 @@ bool PeerLosses::alone() const {
          std::ranges::any_of(others, [&](WorkerId rank) { return lost(rank) && !left(rank); });
 }
 
-void PeerLosses::take_bye(WorkerId from, TimePoint now, Outbox& out) {
+void PeerLosses::take_bye(WorkerId from, const FrameHeader& head, TimePoint now, Outbox& out) {
   at_.members.peer(from).left = true;
+  if (head.offset > 0) at_.members.peer(from).begun = head.offset - 1;
+  for (auto& [id, open] : at_.rounds.all()) fail_if_left(open, out);
   if (at_.members.coordinates() && membership().leaves(from) && !at_.rounds.ended() &&
       !needs(from)) {
     at_.epochs.part_with(from, now, out);
+  }
+}
+
+// All members begin the same rounds in the same order, so a count tells which rounds a member has
+// begun.
+void PeerLosses::fail_if_left(OpenRound& open, Outbox& out) {
+  if (options_.exchange.elastic || !open.pending()) return;
+  for (const WorkerId peer : at_.members.peers()) {
+    const Peer& state = at_.members.peer(peer);
+    if (!state.left || !state.begun || open.number <= *state.begun) continue;
+    const SyncId id = open.round.id();
+    at_.commit.fail(
+        open,
+        {ExchangeError::Kind::kPeerLost, peer,
+         fmt::format(
+             "worker {} has ended its run after {} rounds and takes no part in that of fragment {} "
+             "sent at step {}; all workers of a run take equally many steps",
+             peer.value(), *state.begun, id.fragment.value(), id.sent.value())},
+        out);
+    return;
   }
 }
 

@@ -48,8 +48,11 @@ class PeerLosses {
   void welcome_back(WorkerId peer, TimePoint now, Outbox& out);
   /// Frame GONE.
   void take_gone(WorkerId from, const Frame& frame, TimePoint now, Outbox& out);
-  /// Frame BYE.
-  void take_bye(WorkerId from, TimePoint now, Outbox& out);
+  /// Frame BYE. In a group without membership changes a round that the sender has not begun can
+  /// never be complete: it fails, at once or as soon as this member begins it.
+  void take_bye(WorkerId from, const FrameHeader& head, TimePoint now, Outbox& out);
+  /// A round has begun: the members that had left without it fail it.
+  void fail_if_left(OpenRound& open, Outbox& out);
   /// The member has waited long for a round: as ExchangeEngine's.
   void leave_behind(const SyncId& id, bool groups, TimePoint now, Outbox& out);
   /// At the coordinator: members are excluded whose reports have been gathered for long enough.

@@ -54,6 +54,7 @@ OpenRound& RoundTable::open(OpenRound round) {
     last_begun_ = id.sent;
     finished_.clear();
   }
+  round.number = ++begun_;
   return rounds_.emplace(id, std::move(round)).first->second;
 }
 

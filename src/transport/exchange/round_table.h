@@ -34,6 +34,7 @@ struct OpenRound {
   std::vector<std::byte> report = {};    // behind it, where shares move
   std::vector<TimePoint> heard;          // by member: last useful frame
   std::optional<Contribution> retained;  // until it is closed, where it may have to begin again
+  std::uint64_t number = 0;              // this member's rounds begun before it, and it
   OwnerResidual residual = {};           // the retained one's, as it was
   std::optional<SyncId> before = {};     // this member had begun last
   /// Begun in this member's name, and not met: since when so many had begun it.
@@ -75,6 +76,8 @@ class RoundTable {
   /// This member is through with all rounds sent before that step.
   [[nodiscard]] std::int64_t closed_before() const;
   [[nodiscard]] StepIndex last_begun() const { return last_begun_; }
+  /// How many rounds this member has begun.
+  [[nodiscard]] std::uint64_t begun() const { return begun_; }
 
   /// Frames of rounds that have not begun here.
   void keep_early(const SyncId& id, WorkerId from, FrameBytes bytes);
@@ -111,6 +114,7 @@ class RoundTable {
   std::map<SyncId, Early> early_;
   std::set<SyncId> finished_;  // gone from rounds_, sent at last_begun_
   StepIndex last_begun_;
+  std::uint64_t begun_ = 0;
   std::optional<StepIndex> back_to_;  // where rounds were taken back the last time
   std::optional<SyncId> taken_last_;
   std::pair<Digest128, EncodedResult> origin_;  // of that one

@@ -4,7 +4,10 @@
 #include <fmt/format.h>
 
 #include <exception>
+#include <map>
 #include <memory>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "core/base/system_runtime.h"
@@ -35,10 +38,46 @@ class FirstFailure {
   std::exception_ptr failure_;
 };
 
+/// What the workers of one process start with, as they say it. Any thread.
+class StartTable {
+ public:
+  explicit StartTable(Runtime& runtime) : queue_(runtime.make_wait_queue()) {}
+
+  /// A worker counts once for each term: a method that is made again, from a saved state, may
+  /// differ. THROWS: ConfigError for the first term that another worker has named with another
+  /// value.
+  void compare(WorkerId self, const StartTerms& terms) {
+    std::string unlike;
+    queue_->update([&] {
+      for (const auto& [name, value] : terms) {
+        Term& term = terms_.try_emplace(name, Term{self, value, {}}).first->second;
+        if (term.named_by.insert(self).second && term.value != value && unlike.empty()) {
+          unlike =
+              fmt::format("worker {}: {} = {}: worker {} has {}; all workers of a run start alike",
+                          self.value(), name, value, term.first.value(), term.value);
+        }
+      }
+    });
+    if (!unlike.empty()) throw ConfigError(unlike);
+  }
+
+ private:
+  struct Term {
+    WorkerId first;
+    std::string value;
+    std::set<WorkerId> named_by;
+  };
+  std::unique_ptr<WaitQueue> queue_;
+  std::map<std::string, Term> terms_;
+};
+
 }  // namespace
 
 void run_in_process(int workers, const std::function<void(WorkerContext&)>& body) {
-  run_in_process(workers, PeerExchangeOptions{.retry_interval = kNothingIsLost}, body);
+  SystemRuntime runtime;
+  StartTable starts(runtime);
+  const auto compare = [&](WorkerId self, const StartTerms& terms) { starts.compare(self, terms); };
+  run_in_process(workers, {.retry_interval = kNothingIsLost, .on_start = compare}, body);
 }
 
 void run_in_process(int workers, const PeerExchangeOptions& options,

@@ -52,6 +52,9 @@ class ForwardingExchange final : public Exchange {
                                                       Duration patience) override;
   [[nodiscard]] ByteCounts bytes() const override { return real_.bytes(); }
   [[nodiscard]] bool uncommitted() const override { return real_.uncommitted(); }
+  void agree_on_start(const std::function<StartTerms()>& terms) override {
+    real_.agree_on_start(terms);
+  }
   StepIndex go_back() override { return real_.go_back(); }
 
  private:

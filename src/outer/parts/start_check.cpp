@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "outer/parts/start_check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <map>
+#include <string>
+
+#include "core/base/all_elements.h"
+#include "core/base/hash.h"
+#include "isthmus/errors.h"
+
+namespace isthmus::outer {
+namespace {
+
+[[noreturn]] void refuse(std::size_t place, const Parameter& parameter, const std::string& what) {
+  throw ConfigError(
+      fmt::format("InnerLoop::parameters()[{}] (\"{}\"): {}", place, parameter.name, what));
+}
+
+/// The number of values that a shape holds; 0 for a shape with an extent below 1.
+std::int64_t size_of(std::span<const std::int64_t> shape) {
+  std::int64_t size = 1;
+  for (const std::int64_t extent : shape) size = extent < 1 ? 0 : size * extent;
+  return size;
+}
+
+}  // namespace
+
+void check_parameters(std::span<const Parameter> parameters) {
+  if (parameters.empty()) {
+    throw ConfigError("InnerLoop::parameters(): there is no tensor, so there is nothing to train");
+  }
+  std::map<std::string, std::size_t> places;
+  std::int64_t begin = 0;
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const Parameter& parameter = parameters[i];
+    if (parameter.name.empty())
+      refuse(i, parameter, "its name is empty; every tensor has a name of its own");
+    if (const auto [at, is_new] = places.emplace(parameter.name, i); !is_new) {
+      refuse(i, parameter,
+             fmt::format("parameters()[{}] has the same name; every tensor has a name of its own",
+                         at->second));
+    }
+    if (parameter.layer < kNoLayer) {
+      refuse(i, parameter,
+             fmt::format("layer = {}: must be 0 or more, or kNoLayer ({}) for a tensor of no layer",
+                         parameter.layer, kNoLayer));
+    }
+    const std::int64_t size = size_of(parameter.shape);
+    if (size == 0) {
+      refuse(i, parameter,
+             fmt::format("shape = [{}]: every extent must be at least 1",
+                         fmt::join(parameter.shape, ", ")));
+    }
+    const CanonicalRange elements = parameter.elements;
+    if (elements.begin != begin || elements.end != begin + size) {
+      refuse(i, parameter,
+             fmt::format("elements = [{}, {}): must be [{}, {}): the tensors before it have {} "
+                         "values, and its shape "
+                         "[{}] holds {}",
+                         elements.begin, elements.end, begin, begin + size, begin,
+                         fmt::join(parameter.shape, ", "), size));
+    }
+    if (std::ssize(parameter.values) != size) {
+      refuse(i, parameter,
+             fmt::format("values holds {} numbers: must be the {} of its shape [{}]",
+                         parameter.values.size(), size, fmt::join(parameter.shape, ", ")));
+    }
+    begin += size;
+  }
+}
+
+void agree_on_parameters(InnerLoop& inner, Exchange& exchange) {
+  exchange.agree_on_start([&] {
+    inner.read_values(all_elements(inner));
+    const std::span<const Parameter> parameters = inner.parameters();
+    StartTerms terms = {{"number of parameters", fmt::format("{}", parameters.size())}};
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const Parameter& parameter = parameters[i];
+      terms.emplace_back(
+          fmt::format("parameters()[{}] before step 1", i),
+          fmt::format("\"{}\" of layer {} and shape [{}] with values of digest {}", parameter.name,
+                      parameter.layer, fmt::join(parameter.shape, ", "),
+                      xxh3_128(std::as_bytes(parameter.values)).hex()));
+    }
+    return terms;
+  });
+}
+
+}  // namespace isthmus::outer

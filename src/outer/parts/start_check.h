@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an outer method checks of its caller before the first step: the tensors of the inner loop,
+// and that all workers start with equal settings and parameters. Pure but for the exchange; the
+// worker's thread.
+#pragma once
+
+#include <span>
+
+#include "isthmus/inner_loop.h"
+#include "isthmus/outer.h"
+#include "isthmus/transport.h"
+
+namespace isthmus::outer {
+
+/// Checks the canonical flat layout that isthmus/inner_loop.h describes: names are there and
+/// unique, layers are kNoLayer or more, `elements` follow one another and have the size of the
+/// shape, and `values` too. THROWS: ConfigError naming the first tensor that breaks the layout, its
+/// value and the right one.
+void check_parameters(std::span<const Parameter> parameters);
+
+/// Compares a digest of every tensor with the other workers' (Exchange::agree_on_start). Every
+/// method calls this function before step 1, and only then: the parameters of a saved run differ
+/// from worker to worker. THROWS: ConfigError naming the first tensor that differs.
+void agree_on_parameters(InnerLoop& inner, Exchange& exchange);
+
+}  // namespace isthmus::outer
