@@ -46,7 +46,8 @@ class Loop final : public InnerLoop {
  public:
   Loop() : values_(100'000) {
     for (std::size_t i = 0; i < values_.size(); ++i) values_[i] = static_cast<float>(i);
-    parameter_ = {{.name = "w", .layer = 0, .shape = {100'000}, .values = values_}};
+    parameter_ = {
+        {.name = "w", .layer = 0, .shape = {100'000}, .elements = {0, 100'000}, .values = values_}};
   }
   [[nodiscard]] std::span<const Parameter> parameters() const override { return parameter_; }
   InnerStep train_step(StepIndex) override { return {}; }
