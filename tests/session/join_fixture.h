@@ -53,7 +53,8 @@ class Loop final : public InnerLoop {
  public:
   Loop() : values_(300000) {
     for (std::size_t i = 0; i < values_.size(); ++i) values_[i] = static_cast<float>(i);
-    parameter_ = {{.name = "w", .layer = 0, .shape = {300000}, .values = values_}};
+    parameter_ = {
+        {.name = "w", .layer = 0, .shape = {300000}, .elements = {0, 300000}, .values = values_}};
   }
   [[nodiscard]] std::span<const Parameter> parameters() const override { return parameter_; }
   [[nodiscard]] std::vector<float>& values() { return values_; }
