@@ -13,7 +13,6 @@
 #include "kernels/cuda/device.h"
 #include "kernels/optimizer.h"
 #include "outer/parts/frozen_variance.h"
-#include "outer/parts/start_check.h"
 #include "outer/place/outer_placement.h"
 
 namespace isthmus::outer {
@@ -52,7 +51,6 @@ OneBitAdam::OneBitAdam(const MethodInfo& method, const OuterOptions& options, In
 
 StepReport OneBitAdam::step() {
   const StepIndex t(steps_.value() + 1);
-  if (t == StepIndex(1)) agree_on_parameters(inner_, exchange_);
   StepReport report = frozen_at_ ? compressed_step(t) : warm_up_.step();
   if (!frozen_at_ && (options_.freeze ? t.value() >= *options_.freeze : variance_is_stable(t))) {
     freeze(t);

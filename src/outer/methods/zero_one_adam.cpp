@@ -12,7 +12,6 @@
 #include "kernels/optimizer.h"
 #include "outer/parts/flat_view.h"
 #include "outer/parts/frozen_variance.h"
-#include "outer/parts/start_check.h"
 
 namespace isthmus::outer {
 namespace {
@@ -52,7 +51,6 @@ ZeroOneAdam::ZeroOneAdam(const MethodInfo& method, const OuterOptions& options, 
 
 StepReport ZeroOneAdam::step() {
   const StepIndex t(steps_.value() + 1);
-  if (t == StepIndex(1)) agree_on_parameters(inner_, exchange_);
   StepReport report;
   switch (schedule_.next()) {
     case ZeroOneStep::kVariance:

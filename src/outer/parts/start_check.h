@@ -19,8 +19,9 @@ namespace isthmus::outer {
 void check_parameters(std::span<const Parameter> parameters);
 
 /// Compares a digest of every tensor with the other workers' (Exchange::agree_on_start). Every
-/// method calls this function before step 1, and only then: the parameters of a saved run differ
-/// from worker to worker. THROWS: ConfigError naming the first tensor that differs.
+/// method calls this function before step 1, the 1-bit methods through `ddp`, whose step theirs
+/// begin with, and only then: the parameters of a saved run differ from worker to worker. THROWS:
+/// ConfigError naming the first tensor that differs.
 void agree_on_parameters(InnerLoop& inner, Exchange& exchange);
 
 }  // namespace isthmus::outer
