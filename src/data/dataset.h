@@ -27,7 +27,8 @@ class Dataset {
                                     const std::filesystem::path& folder);
 
   [[nodiscard]] const std::string& source() const { return source_; }
-  /// "text", "llm.c", "nanoGPT", "Megatron", "synth", or several joined by "+".
+  /// "text", "llm.c", "nanoGPT", "Megatron", "NumPy", "synth", a width that the source says, or
+  /// several joined by "+".
   [[nodiscard]] const std::string& format() const { return format_; }
   [[nodiscard]] std::int64_t tokens() const { return tokens_; }
   [[nodiscard]] std::int64_t train_tokens() const { return train_tokens_; }

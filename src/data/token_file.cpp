@@ -9,6 +9,9 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "data/compressed_text.h"
+#include "data/file_format.h"
+#include "data/npy_file.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
@@ -72,24 +75,74 @@ TokenType megatron_type(std::uint8_t code, const std::string& label) {
   }
 }
 
+/// A width that the source says beside what a header says.
+void check_width(TokenType type, std::optional<TokenType> width, const std::string& label,
+                 const char* where) {
+  if (!width || token_bytes(*width) == token_bytes(type)) return;
+  bad(label, fmt::format("the source says {}, its {} says {}; leave the width out",
+                         token_type_name(*width), where, token_type_name(type)));
+}
+
+TokenSpan raw_tokens(std::span<const std::byte> bytes, const std::string& label, TokenType type) {
+  const std::size_t width = token_bytes(type);
+  if (bytes.size() % width != 0) {
+    bad(label, fmt::format("the source says {}, and its {} bytes are no whole number of them",
+                           token_type_name(type), bytes.size()));
+  }
+  return {bytes.data(), type, static_cast<std::int64_t>(bytes.size() / width)};
+}
+
+/// Megatron names what it makes NAME_KEY_document.bin, or _sentence.bin; only the index says the
+/// width.
+void refuse_lone_megatron(const std::filesystem::path& bin, const std::filesystem::path& index) {
+  const std::string stem = bin.stem().string();
+  if (bin.extension() != ".bin" || !(stem.ends_with("_document") || stem.ends_with("_sentence"))) {
+    return;
+  }
+  bad(bin.string(),
+      fmt::format("it is named as Megatron's files are, whose width only their index says, and {} "
+                  "is not there; put it beside it, or say the width, tokens:FILE:u16 or "
+                  "tokens:FILE:i32",
+                  index.filename().string()));
+}
+
 }  // namespace
 
 std::string locate_tokens(std::span<const std::byte> bytes, const std::string& label,
-                          TokenSpan& tokens) {
+                          TokenSpan& tokens, std::optional<TokenType> width) {
+  if (is_npy(bytes)) {
+    tokens = locate_npy_tokens(bytes, label);
+    check_width(tokens.type, width, label, "header");
+    return "NumPy";
+  }
   const std::int32_t magic = bytes.size() >= 4 ? load<std::int32_t>(bytes, 0) : 0;
   if (magic == kGpt2Magic || magic == kLlama3Magic) {
     tokens = magic == kGpt2Magic ? llmc_tokens(bytes, label, TokenType::kU16, 1)
                                  : llmc_tokens(bytes, label, TokenType::kU32, 7);
+    check_width(tokens.type, width, label, "header");
     return "llm.c";
+  }
+  if (width) {
+    tokens = raw_tokens(bytes, label, *width);
+    return std::string(token_type_name(*width));
   }
   if (magic == kEvalMagic) bad(label, "it is an llm.c evaluation set (HellaSwag), not a corpus");
   if (magic == kModelMagic) bad(label, "it is an llm.c model checkpoint, not a corpus");
   if (as_text(bytes.first(std::min(bytes.size(), kIndexMagic.size()))) == kIndexMagic) {
     bad(label, "it is a Megatron index; name its .bin file");
   }
+  std::optional<ForeignFormat> foreign = signed_format(bytes);
+  if (!foreign) foreign = not_u16_tokens(bytes);
+  if (foreign) {
+    bad(label,
+        fmt::format("it has no header and looks like {}; {} (tokens:FILE:u16 takes its bytes "
+                    "as they are)",
+                    foreign->what, foreign->remedy));
+  }
   if (bytes.size() % 2 != 0) {
-    bad(label, fmt::format("{} bytes are no whole number of u16 tokens, and there is neither an "
-                           "llm.c header nor a Megatron .idx beside it (a text? use \"text:\")",
+    bad(label, fmt::format("{} bytes are no whole number of u16 tokens, and there is neither a "
+                           "header nor a Megatron .idx beside it (a text? use \"text:\"; 8-bit "
+                           "tokens? tokens:FILE:u8)",
                            bytes.size()));
   }
   tokens = {bytes.data(), TokenType::kU16, static_cast<std::int64_t>(bytes.size() / 2)};
@@ -142,13 +195,31 @@ TokenSpan locate_megatron_tokens(std::span<const std::byte> bin, std::span<const
 }
 
 TokenFile open_text_file(const Storage& storage, const std::filesystem::path& path) {
-  TokenFile result{path, "text", storage.map(path), {}};
-  const auto bytes = result.file.bytes();
+  TokenFile result{path, "text", storage.map(path), {}, {}};
+  std::span<const std::byte> bytes = result.file.bytes();
+  const std::string label = path.string();
+  const auto refuse = [&label](const ForeignFormat& format, const char* whose) {
+    throw SystemError(
+        fmt::format("{}: not a usable text: {} looks like {}; {} (tokens:FILE:u8 takes the file's "
+                    "bytes as they "
+                    "are)",
+                    label, whose, format.what, format.remedy));
+  };
+  const char* whose = "it";
+  if (const Compression compression = compression_of(bytes); compression != Compression::kNone) {
+    result.inflated = inflated(bytes, compression, label);
+    bytes = result.inflated;
+    whose = "what it unpacks to";
+  }
+  if (is_npy(bytes)) refuse({"a .npy file", "name it with tokens:"}, whose);
+  if (const auto format = signed_format(bytes)) refuse(*format, whose);
+  if (const auto format = wide_text(bytes)) refuse(*format, whose);
   result.tokens = {bytes.data(), TokenType::kU8, static_cast<std::int64_t>(bytes.size())};
   return result;
 }
 
-TokenFile open_token_file(const Storage& storage, const std::filesystem::path& path) {
+TokenFile open_token_file(const Storage& storage, const std::filesystem::path& path,
+                          std::optional<TokenType> width) {
   std::filesystem::path bin = path;
   std::filesystem::path index = path;
   if (path.extension() == ".idx") {
@@ -156,14 +227,16 @@ TokenFile open_token_file(const Storage& storage, const std::filesystem::path& p
   } else {
     index.replace_extension(".idx");
   }
-  TokenFile result{bin, "Megatron", storage.map(bin), {}};
+  TokenFile result{bin, "Megatron", storage.map(bin), {}, {}};
   if (index != bin && storage.kind(index) != FileKind::kAbsent) {
     const MappedFile map = storage.map(index);
     result.tokens =
         locate_megatron_tokens(result.file.bytes(), map.bytes(), bin.string(), index.string());
-  } else {
-    result.format = locate_tokens(result.file.bytes(), bin.string(), result.tokens);
+    check_width(result.tokens.type, width, bin.string(), "index");
+    return result;
   }
+  result.format = locate_tokens(result.file.bytes(), bin.string(), result.tokens, width);
+  if (result.format == "nanoGPT") refuse_lone_megatron(bin, index);
   return result;
 }
 

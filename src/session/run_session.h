@@ -123,6 +123,11 @@ class RunSession {
   RunSession(const RunSession&) = delete;
   RunSession& operator=(const RunSession&) = delete;
 
+  /// Whether a run that was begun before goes on, or may: of one site, its sites agree on that
+  /// later.
+  [[nodiscard]] bool may_go_on() const {
+    return resume_.has_value() || (options_.site && options_.resume != "never");
+  }
   /// What --force must not remove. THROWS: ConfigError naming the key and the file.
   void check_force() const;
   /// Takes `facts` of what is trained, and checks that the checkpoint was made of the same. Before

@@ -11,6 +11,7 @@
 #include "app/train/run_prediction.h"
 #include "app/train/site_lanes.h"
 #include "core/base/units.h"
+#include "inner/hf/hf_weights.h"
 #include "inner/loop/model_cost.h"
 #include "inner/model/schedule.h"
 #include "isthmus/codec.h"
@@ -50,6 +51,10 @@ RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Wor
   const ModelLayout layout(model_shape(config.model, config.train.context));
   data.check_vocabulary(config.model.vocab);
   const BatchSource source(data, batch_plan(config, plan), 0);
+  check_tokenizer(storage, config, data);
+  if (!config.model.init.empty()) {
+    check_hf_weights(storage, config.locate(config.model.init), parameters_without_values(layout));
+  }
   (void)LearningRateSchedule(config.inner, plan.total_steps);
   (void)owner_shares(config);  // checks
   check_measuring_links(config, false, only && is_elastic(config, {}));
@@ -73,7 +78,9 @@ RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Wor
                            inner_bytes + kEstimateFloatBytes * outer_values * plan.workers),
                        .outer_bytes_per_parameter =
                            kEstimateFloatBytes * outer_state_values(config.method, config.outer),
-                       .lanes = lane_estimate(config, plan, layout, only)};
+                       .lanes = lane_estimate(config, plan, layout, only),
+                       .epochs = epochs(config, plan, data),
+                       .data_note = epochs_note(config, plan, data)};
   check_offload(config, plan, layout, only);
   check_rank_communicators(config, plan);
   if (!config.train.offload.empty()) {
@@ -120,6 +127,7 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
   row("method", fmt::format("{}, {} worker(s)", config.method, config.workers()));
   row("steps", fmt::format("{}, {} tokens", estimate.steps,
                            human_count(static_cast<double>(estimate.tokens))));
+  if (!estimate.data_note.empty()) row("data", estimate.data_note);
   row("compute", fmt::format("{}FLOP a step and worker", human_count(estimate.step_flops)));
   row("memory",
       fmt::format("{} in this process", human_bytes(static_cast<double>(estimate.memory_bytes))));
@@ -167,6 +175,7 @@ std::string estimate_json(const RunEstimate& estimate) {
   line.add("parameters", estimate.parameters)
       .add("steps", estimate.steps)
       .add("tokens", estimate.tokens)
+      .add("epochs", estimate.epochs)
       .add("step_flops", estimate.step_flops)
       .add("memory_bytes", estimate.memory_bytes)
       .add("offload_bytes", estimate.offload_bytes)

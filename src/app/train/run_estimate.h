@@ -28,6 +28,8 @@ struct RunEstimate {
   std::uint64_t offload_bytes = 0;  // in files (train.offload), of all of them
   std::int64_t outer_bytes_per_parameter = 0;  // of one worker: anchors, momentum
   std::optional<LaneEstimate> lanes;           // outer.placement = "ranks"
+  double epochs = 0;                           // passes over the training tokens
+  std::string data_note;                       // on too many of them, or empty
   std::uint64_t payload_bytes = 0;             // sent by one worker over the run
   std::uint64_t wire_bytes = 0;
   std::optional<Prediction> prediction;  // simulated runs whose step time is declared

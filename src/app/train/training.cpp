@@ -4,6 +4,7 @@
 #include "app/train/training.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdint>
 #include <memory>
@@ -27,6 +28,7 @@
 #include "core/base/log.h"
 #include "core/base/system_runtime.h"
 #include "data/batch_source.h"
+#include "inner/hf/hf_companions.h"
 #include "inner/hf/hf_weights.h"
 #include "inner/model/model_layout.h"
 #include "inner/model/schedule.h"
@@ -66,6 +68,8 @@ class Training final : public RunObserver {
   /// The options of the run's session, which reads the plan once the checks are done.
   [[nodiscard]] SessionOptions session_options() const;
   [[nodiscard]] TrainerFacts facts() const;
+  /// What goes beside the weights in each checkpoint.
+  [[nodiscard]] HfCompanions companions() const;
   [[nodiscard]] ModelRun model_run(const RunWorld& world) const {
     return {.world = world, .plan = plan_, .layout = layout_};
   }
@@ -73,6 +77,8 @@ class Training final : public RunObserver {
   void let_watch();
   /// One line on what computes, and why no device does where there is one.
   void tell_device() const;
+  /// Warns of data that are read too often, and says what checkpoints leave out of model.init.
+  void tell_data() const;
   /// What the closed form says of the run that has ended.
   void predict(const RunWorld& world, const WorldResult& result);
 
@@ -150,15 +156,19 @@ SessionOptions Training::session_options() const {
 }
 
 TrainerFacts Training::facts() const {
-  const std::filesystem::path init =
-      config_.model.init.empty() ? std::filesystem::path() : config_.locate(config_.model.init);
   return {.parameters = parameters_without_values(layout_),
           .layout = layout_digest(layout_),
           .step_flops = step_flops(config_, plan_, layout_),
           .model = model_json(config_, layout_.elements()),
           .device = device_text(plan_.device, plan_),
           .data = own_data_ ? own_data_->fingerprint : request_.side_by_side->data->fingerprint,
-          .files = hf_companions(storage_, layout_.shape(), init, data_.format() == "text")};
+          .files = companions().files};
+}
+
+HfCompanions Training::companions() const {
+  const std::filesystem::path init =
+      config_.model.init.empty() ? std::filesystem::path() : config_.locate(config_.model.init);
+  return hf_companions(storage_, layout_.shape(), init, data_.format() == "text");
 }
 
 void Training::choose_device() {
@@ -178,6 +188,7 @@ void Training::choose_device() {
 
 void Training::check() const {
   data_.check_vocabulary(config_.model.vocab);
+  if (!run_.may_go_on()) check_tokenizer(storage_, config_, data_);
   for (int m = 0; m < plan_.workers; ++m) {
     const BatchSource source(data_, batch_plan(config_, plan_), m);
   }
@@ -262,6 +273,18 @@ void Training::tell_device() const {
            plan_.device.note.empty() ? "" : ": " + plan_.device.note);
 }
 
+void Training::tell_data() const {
+  if (request_.side_by_side) return;
+  if (const std::string note = epochs_note(config_, plan_, data_); !note.empty()) {
+    log_warning("{}", note);
+  }
+  const std::vector<std::string> left_out = companions().left_out;
+  if (!left_out.empty()) {
+    log_info("checkpoints leave out of model.init = \"{}\": {}", config_.model.init.string(),
+             fmt::join(left_out, ", "));
+  }
+}
+
 TrainingOutcome Training::run() {
   std::optional<SignalScope> signals;
   if (!request_.side_by_side) {
@@ -306,6 +329,7 @@ void Training::begun(const RunDirectory& directory, const Manifest& manifest, Me
     };
   }
   tell_device();
+  tell_data();
 }
 
 Duration Training::measure_step() { return app::measure_step(config_, plan_, data_); }

@@ -1,0 +1,297 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Data and models that are something else than they are taken for: read where a header says what they
+are, refused by name elsewhere, in every command that reads them.
+
+  python3 tests/end_to_end/unlike_inputs.py --isthmus build/src/app/isthmus
+"""
+import gzip
+import json
+import math
+import pathlib
+import random
+import resource
+import struct
+import subprocess
+
+import scenario
+from scenario import require
+
+RUN = """
+[run]
+name = "unlike"
+[model]
+%s
+[data]
+source = "%s"
+[train]
+steps = 4
+global_batch = "256 tok"
+context = 64
+[outer]
+method = "diloco"
+H = 2
+[[site]]
+name = "east"
+[[site]]
+name = "west"
+"""
+LLAMA = 'arch = "llama"\nn_layers = 1\nd_model = 32\nn_heads = 2\nvocab = 32000'
+
+
+def run(isthmus, folder, *arguments):
+    return subprocess.run([isthmus, *map(str, arguments)], cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def passes(isthmus, folder, *arguments):
+    done = run(isthmus, folder, *arguments)
+    require(done.returncode == 0, f"{arguments}: exit {done.returncode}\n{done.stderr}")
+    return done
+
+
+def refuses(isthmus, folder, code, words, *arguments):
+    done = run(isthmus, folder, *arguments)
+    last = (done.stderr.strip().splitlines() or [""])[-1]
+    require(done.returncode == code, f"{arguments}: exit {done.returncode} instead of {code}\n{done.stderr}")
+    for each in words:
+        require(each in last, f"{arguments}: no {each!r} in {last!r}")
+    return done
+
+
+def place(folder, name):
+    made = folder / name
+    made.mkdir()
+    return made
+
+
+def config(folder, name, model, source):
+    (folder / name).write_text(RUN % (model, source))
+    return name
+
+
+def losses(folder, out):
+    lines = (folder / out / "metrics.jsonl").read_text().splitlines()
+    return [line["loss"] for line in map(json.loads, lines) if line["k"] == "train"]
+
+
+def npy(ids, descr, form):
+    header = "{'descr': '%s', 'fortran_order': False, 'shape': (%d,), }" % (descr, len(ids))
+    header += " " * (117 - len(header)) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + struct.pack(
+        f"{descr[0]}{len(ids)}{form}", *ids)
+
+
+def token_files(isthmus, folder, corpus):
+    """The same ids in seven forms train the same model; what has no header is refused by name."""
+    here = place(folder, "tokens")
+    ids = [min(31999, int(random.Random(i).paretovariate(0.5))) for i in range(4000)]
+    forms = {"u16.bin": ("H", ""), "u16:": ("H", ":u16"), "u32:": ("I", ":u32"), "i32:": ("i", ":i32"),
+             "i64:": ("q", ":i64")}
+    sources = {}
+    for name, (form, width) in forms.items():
+        file = name.replace(":", ".dat")
+        (here / file).write_bytes(struct.pack(f"<{len(ids)}{form}", *ids))
+        sources[file] = f"tokens:{file}{width}"
+    for name, descr, form in [("le.npy", "<i8", "q"), ("be.npy", ">u4", "I")]:
+        (here / name).write_bytes(npy(ids, descr, form))
+        sources[name] = f"tokens:{name}"
+    curves = {}
+    for name, source in sources.items():
+        passes(isthmus, here, "train", config(here, "run.toml", LLAMA, source), "--out", f"out-{name}", "-q")
+        curves[name] = losses(here, f"out-{name}")
+    require(len({tuple(curve) for curve in curves.values()}) == 1, f"unlike losses: {curves}")
+
+    words = ["u32.dat", "looks like 32-bit integers", "tokens:FILE:u32"]
+    raw = config(here, "raw.toml", LLAMA, "tokens:u32.dat")
+    refuses(isthmus, here, 4, words, "train", raw)
+    refuses(isthmus, here, 4, words, "train", raw, "--dry-run")
+    refuses(isthmus, here, 4, words, "simulate", raw, "--link", "1Gbit/s,1ms")
+    refuses(isthmus, here, 4, words, "data", "verify", "tokens:u32.dat")
+    refuses(isthmus, here, 4, words, "data", "inspect", "tokens:u32.dat")
+    require(json.loads(passes(isthmus, here, "data", "verify", "u32.dat:u32", "--json").stdout)["tokens"] == 4000,
+            "data verify counts other tokens")
+    require(not [each for each in here.glob("runs/*")], "a refused run left a folder")
+    passes(isthmus, here, "train", config(here, "raw.toml", LLAMA, "tokens:u32.dat:u16"), "--out", "raw", "-q")
+
+
+def compressed_texts(isthmus, folder, corpus):
+    here = place(folder, "texts")
+    text = corpus.read_bytes()[:20000].decode(errors="ignore")
+    (here / "plain.txt").write_text(text)
+    (here / "a.txt.gz").write_bytes(gzip.compress(text.encode()))
+    (here / "wide.txt").write_text(text, encoding="utf-16")
+    (here / "lfs.txt").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n")
+    model = 'preset = "nano"'
+    for name in ["plain.txt", "a.txt.gz"]:
+        passes(isthmus, here, "train", config(here, "run.toml", model, f"text:{name}"), "--out", name + ".out", "-q")
+    require(losses(here, "plain.txt.out") == losses(here, "a.txt.gz.out"), "inflated text trains otherwise")
+    refuses(isthmus, here, 4, ["wide.txt", "UTF-16", "iconv"], "train",
+            config(here, "run.toml", model, "text:wide.txt"))
+    refuses(isthmus, here, 4, ["lfs.txt", "Git LFS", "git lfs pull"], "train",
+            config(here, "run.toml", model, "text:lfs.txt"))
+    refuses(isthmus, here, 4, ["plain.txt", "looks like text", "text:FILE"], "train",
+            config(here, "run.toml", model, "tokens:plain.txt"))
+    few = config(here, "few.toml", model, "text:few.txt")
+    (here / "few.txt").write_text(text[:300])
+    told = passes(isthmus, here, "train", few, "--out", "few", "--set", "train.steps=80", "--set", "eval.every=0")
+    require("76 times" in told.stderr, f"nothing said of 76 passes: {told.stderr}")
+    told = passes(isthmus, here, "train", few, "--dry-run", "--set", "train.steps=80")
+    require("76 times" in told.stdout, f"nothing said of 76 passes: {told.stdout}")
+
+
+def llama(folder, name, changes=None, tensors=None, vocab=300, files=None):
+    """A Llama of transformers' spelling, with values that a seed gives."""
+    d, ff, heads, kv, width = 16, 32, 2, 1, 8
+    made = place(folder, name)
+    settings = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocab, "hidden_size": d,
+                "intermediate_size": ff, "num_hidden_layers": 1, "num_attention_heads": heads,
+                "num_key_value_heads": kv, "head_dim": width, "max_position_embeddings": 64, "hidden_act": "silu",
+                "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": False, "bos_token_id": 1,
+                "eos_token_id": 2, "torch_dtype": "float32", **(changes or {})}
+    (made / "config.json").write_text(json.dumps(settings))
+    layer = "model.layers.0."
+    shapes = {"model.embed_tokens.weight": [vocab, d], layer + "input_layernorm.weight": [d],
+              layer + "self_attn.q_proj.weight": [heads * width, d], layer + "self_attn.k_proj.weight": [kv * width, d],
+              layer + "self_attn.v_proj.weight": [kv * width, d], layer + "self_attn.o_proj.weight": [d, heads * width],
+              layer + "post_attention_layernorm.weight": [d], layer + "mlp.gate_proj.weight": [ff, d],
+              layer + "mlp.up_proj.weight": [ff, d], layer + "mlp.down_proj.weight": [d, ff],
+              "model.norm.weight": [d], "lm_head.weight": [vocab, d]}
+    if settings["tie_word_embeddings"] and tensors is None:
+        del shapes["lm_head.weight"]
+    chance = random.Random(5)
+    values = {tensor: [chance.gauss(0, 0.02) for _ in range(math.prod(shape))] for tensor, shape in shapes.items()}
+    if tensors:
+        tensors(values, shapes)
+    header, data = {"__metadata__": {"format": "pt"}}, b""
+    for tensor, shape in shapes.items():
+        packed = struct.pack(f"<{len(values[tensor])}f", *values[tensor])
+        header[tensor] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(packed)]}
+        data += packed
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (made / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    for file, content in (files or {}).items():
+        (made / file).write_text(content)
+    return made
+
+
+def bytes_for_a_tokenizer(isthmus, folder, corpus):
+    here = place(folder, "tokenizer")
+    (here / "words.txt").write_bytes(corpus.read_bytes()[:5000])
+    theirs = json.dumps({"model": {"type": "BPE", "vocab": {"th": 5}, "merges": ["t h"]}})
+    llama(here, "bpe")
+    run_file = config(here, "run.toml", 'init = "bpe"', "text:words.txt")
+    passes(isthmus, here, "train", run_file, "--out", "begun", "-q", "--set", "ckpt.every=2")
+    (here / "bpe/tokenizer.json").write_text(theirs)
+    words = ["text:words.txt", "bpe", "tokenizer.json", "tokens:FILE:u16", "tokens:FILE:u8"]
+    for command in [["train"], ["train", "--dry-run"], ["simulate", "--link", "1Gbit/s,1ms"]]:
+        refuses(isthmus, here, 3, words, *command, run_file)
+    passes(isthmus, here, "train", run_file, "--out", "begun", "--resume", "auto", "-q")
+    passes(isthmus, here, "train", config(here, "u8.toml", 'init = "bpe"', "tokens:words.txt:u8"), "--out", "u8", "-q")
+    # A model of ours brings the byte-level tokenizer.
+    passes(isthmus, here, "train", config(here, "own.toml", 'preset = "nano"', "text:words.txt"), "--out", "own", "-q")
+    passes(isthmus, here, "export", "own", "--to", "hf", "own-hf")
+    require((here / "own-hf/tokenizer.json").exists(), "no byte tokenizer in the export")
+    passes(isthmus, here, "train", config(here, "on.toml", 'init = "own-hf"', "text:words.txt"), "--out", "on", "-q")
+
+
+def settings_are_carried(isthmus, folder, corpus):
+    here = place(folder, "settings")
+    (here / "words.bin").write_bytes(struct.pack("<3000H", *(random.Random(i).randrange(300) for i in range(3000))))
+    files = {"generation_config.json": '{"eos_token_id": [2, 8, 9], "temperature": 0.6, "do_sample": true}',
+             "chat_template.json": '{"chat_template": "x"}', "tokenizer.json": "{}", "LICENSE": "free",
+             "README.md": "a card", "training_args.bin": "x"}
+    changes = {"eos_token_id": [2, 8, 9], "pad_token_id": 0, "initializer_range": 0.01, "use_cache": False}
+    llama(here, "theirs", changes, files=files)
+    kept = [name for name in files if name not in ("README.md", "training_args.bin")]
+
+    def same(name):
+        ours = json.loads((here / name / "config.json").read_text())
+        for key, value in changes.items():
+            require(ours.get(key) == value, f"{name}: {key} is {ours.get(key)} instead of {value}")
+        for file in kept:
+            require((here / name / file).read_text() == files[file], f"{name}: {file} is another")
+
+    told = passes(isthmus, here, "import", "theirs", "imported").stdout
+    require("left out: README.md, training_args.bin" in told, told)
+    same("imported")
+    said = json.loads(passes(isthmus, here, "import", "theirs", "again", "--json").stdout)
+    require(said["left_out"] == ["README.md", "training_args.bin"], str(said))
+    run_file = config(here, "run.toml", 'init = "theirs"', "tokens:words.bin")
+    told = passes(isthmus, here, "train", run_file, "--out", "trained").stderr
+    require("README.md, training_args.bin" in told, told)
+    same("trained/ckpt/last")
+    passes(isthmus, here, "export", "trained", "--to", "hf", "exported")
+    same("exported")
+    passes(isthmus, here, "merge", "exported", "trained", "theirs", "--out", "merged")
+    same("merged")
+    (here / "again/generation_config.json").write_text("{}")
+    told = passes(isthmus, here, "merge", "exported", "again", "--out", "unlike").stdout
+    require("generation_config.json of again" in told, told)
+
+
+def values_are_checked(isthmus, folder, corpus):
+    here = place(folder, "values")
+    (here / "words.txt").write_bytes(corpus.read_bytes()[:5000])
+
+    def broken(value):
+        def change(values, shapes):
+            values["model.layers.0.mlp.up_proj.weight"][37] = value
+        return change
+
+    def wrapped(values, shapes):
+        for tensor in list(shapes):
+            values["_orig_mod." + tensor] = values.pop(tensor)
+            shapes["_orig_mod." + tensor] = shapes.pop(tensor)
+
+    def other_head(values, shapes):
+        values["lm_head.weight"] = list(values["model.embed_tokens.weight"])
+        values["lm_head.weight"][5] += 0.5
+
+    def same_head(values, shapes):
+        values["lm_head.weight"] = list(values["model.embed_tokens.weight"])
+
+    llama(here, "sound")
+    llama(here, "nan", tensors=broken(math.nan))
+    llama(here, "infinite", tensors=broken(-math.inf))
+    llama(here, "wrapped", tensors=wrapped)
+    llama(here, "other-head", {"tie_word_embeddings": True}, other_head)
+    llama(here, "same-head", {"tie_word_embeddings": True}, same_head)
+    up = "model.layers.0.mlp.up_proj.weight"
+    for model, words in [
+            ("nan", ["nan/model.safetensors", up, "NaN at [2, 5]", "1 of its 512"]),
+            ("infinite", ["infinite/model.safetensors", up, "infinity at [2, 5]"]),
+            ("other-head", ["lm_head.weight", "1 of 4800 values", '"tie_word_embeddings": false', "remove the tensor"])]:
+        run_file = config(here, "run.toml", f'init = "{model}"', "text:words.txt")
+        refuses(isthmus, here, 4, words, "train", run_file, "--out", "out")
+        refuses(isthmus, here, 4, words, "train", run_file, "--dry-run")
+        refuses(isthmus, here, 4, words, "simulate", run_file, "--link", "1Gbit/s,1ms", "--out", "out")
+        refuses(isthmus, here, 4, words, "import", model, "out")
+        refuses(isthmus, here, 4, words, "merge", model, model, "--out", "out")
+        require(not (here / "out").exists(), f"{model}: something was written")
+    passes(isthmus, here, "import", "sound", "imported")
+    passes(isthmus, here, "import", "wrapped", "unwrapped")
+    require((here / "imported/model.safetensors").read_bytes() == (here / "unwrapped/model.safetensors").read_bytes(),
+            "names of a compiled model give other weights")
+    passes(isthmus, here, "import", "same-head", "tied")
+
+
+def memory_of_positions(isthmus, folder, corpus):
+    """A model of 10 M positions that trains at 64 takes what one of 64 positions does, and what is foretold."""
+    here = place(folder, "positions")
+    (here / "words.txt").write_bytes(corpus.read_bytes()[:5000])
+    llama(here, "long", {"max_position_embeddings": 10_000_000})
+    llama(here, "short")
+    foretold = {}
+    for model in ["short", "long"]:
+        run_file = config(here, f"{model}.toml", f'init = "{model}"', "text:words.txt")
+        foretold[model] = json.loads(passes(isthmus, here, "train", run_file, "--dry-run", "--json").stdout)["memory_bytes"]
+        passes(isthmus, here, "train", run_file, "--out", f"out-{model}", "-q")
+    require(foretold["long"] == foretold["short"], f"foretold: {foretold}")
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024  # of all that this script started
+    require(peak < 400e6, f"{peak / 1e6:.0f} MB at most; the tables of all positions take 640 MB")
+
+
+if __name__ == "__main__":
+    scenario.play(__doc__, [token_files, compressed_texts, bytes_for_a_tokenizer, settings_are_carried,
+                            values_are_checked, memory_of_positions])
