@@ -13,7 +13,7 @@
 namespace isthmus {
 
 /// Largest text that is inflated into memory.
-inline constexpr std::int64_t kMostInflatedBytes = std::int64_t{16} << 30;
+inline constexpr std::int64_t kMostInflatedBytes = std::int64_t{8} << 30;
 
 /// All members or frames, one after another. `compression` is not kNone.
 /// THROWS: SystemError naming the file, and that it is damaged, truncated, or larger than `most`.

@@ -130,10 +130,20 @@ std::size_t pickle_argument(unsigned opcode, Bytes bytes, std::size_t at) {
   return kNone;
 }
 
-/// Protocols 2 to 5: opcodes one after another, and a stop at the end.
+/// Protocols 2 to 5 are opcodes one after another, and a stop at the end.
 bool is_pickle(Bytes bytes) {
   // The first object of torch.save's old format: its magic number.
   if (text_of(bytes).starts_with("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.")) {
+    return true;
+  }
+  // Protocols 0, which is text, and 1: a list or a dictionary, or an array of NumPy.
+  const std::string_view text = text_of(bytes);
+  if (text.starts_with("(lp0\n") || text.starts_with("(dp0\n") || text.starts_with("cnumpy.")) {
+    return true;
+  }
+  const std::string_view marked = text.substr(1, 3);
+  if ((text.starts_with("]") || text.starts_with("}")) && text.ends_with(".") &&
+      marked == std::string_view("q\0(", 3)) {
     return true;
   }
   if (byte_at(bytes, 0) != 0x80 || byte_at(bytes, 1) < 2 || byte_at(bytes, 1) > 5) return false;

@@ -148,6 +148,10 @@ TEST_F(FileFormats, BytesAreNamedAndReadAsBytesWhereThatIsSaid) {
   put("bytes.bin", packed_as<std::uint8_t>(uniform_ids(4, 4000, 0, 100)));
   EXPECT_THAT(said("tokens:text.bin"), AllOf(HasSubstr("looks like text"), HasSubstr("text:FILE")));
   EXPECT_THAT(said("tokens:bytes.bin"), HasSubstr("8-bit"));
+  std::string numbers;
+  for (const std::int64_t id : zipf_ids(4, 500, 50257)) numbers += std::to_string(id) + " ";
+  put("numbers.txt", numbers);
+  EXPECT_THAT(said("tokens:numbers.txt"), HasSubstr("looks like text"));
   EXPECT_EQ(open("tokens:text.bin:u8").tokens(), static_cast<std::int64_t>(kEnglish.size()));
   EXPECT_EQ(ids("tokens:text.bin:u8")[0], 'T');
   EXPECT_EQ(open("tokens:text.bin:u8").vocab_bound(), 256);
@@ -373,6 +377,9 @@ std::vector<Foreign> foreign_files() {
       {"pickle", unhex("80025d7100285d7101284b014b02655d7102284d2c014b0465652e")},
       {"pickle", unhex("80049516000000000000005d94285d94284b014b02655d94284d2c014b0465652e")},
       {"pickle", unhex("80059516000000000000005d94285d94284b014b02655d94284d2c014b0465652e")},
+      // 0 and 1
+      {"pickle", "(lp0\n(lp1\nI1\naI2\naa(lp2\nI300\naI4\naa."},
+      {"pickle", unhex("5d7100285d7101284b014b02655d7102284d2c014b0465652e")},
       {"safetensors", safetensors},
       {"GGUF", "GGUF" + packed_as<std::uint32_t>({3}) + tail},
       {"SQLite", std::string("SQLite format 3\0", 16) + tail},

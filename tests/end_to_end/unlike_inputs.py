@@ -36,6 +36,15 @@ name = "east"
 [[site]]
 name = "west"
 """
+COMPARE = """
+[compare]
+baseline = "ddp"
+seeds = 2
+[variant.ddp]
+outer = { method = "ddp" }
+[variant.local]
+outer = { method = "localsgd", H = 2 }
+"""
 LLAMA = 'arch = "llama"\nn_layers = 1\nd_model = 32\nn_heads = 2\nvocab = 32000'
 
 
@@ -67,6 +76,12 @@ def place(folder, name):
 def config(folder, name, model, source):
     (folder / name).write_text(RUN % (model, source))
     return name
+
+
+def comparison(folder, model, source):
+    (folder / "compare.toml").write_text((RUN % (model, source)).replace('[outer]\nmethod = "diloco"\nH = 2\n', "")
+                                         + COMPARE)
+    return "compare.toml"
 
 
 def losses(folder, out):
@@ -108,6 +123,7 @@ def token_files(isthmus, folder, corpus):
     refuses(isthmus, here, 4, words, "simulate", raw, "--link", "1Gbit/s,1ms")
     refuses(isthmus, here, 4, words, "data", "verify", "tokens:u32.dat")
     refuses(isthmus, here, 4, words, "data", "inspect", "tokens:u32.dat")
+    refuses(isthmus, here, 4, words, "compare", comparison(here, LLAMA, "tokens:u32.dat"), "--out", "compared")
     require(json.loads(passes(isthmus, here, "data", "verify", "u32.dat:u32", "--json").stdout)["tokens"] == 4000,
             "data verify counts other tokens")
     require(not [each for each in here.glob("runs/*")], "a refused run left a folder")
@@ -186,6 +202,7 @@ def bytes_for_a_tokenizer(isthmus, folder, corpus):
     words = ["text:words.txt", "bpe", "tokenizer.json", "tokens:FILE:u16", "tokens:FILE:u8"]
     for command in [["train"], ["train", "--dry-run"], ["simulate", "--link", "1Gbit/s,1ms"]]:
         refuses(isthmus, here, 3, words, *command, run_file)
+    refuses(isthmus, here, 3, words, "compare", comparison(here, 'init = "bpe"', "text:words.txt"), "--out", "compared")
     passes(isthmus, here, "train", run_file, "--out", "begun", "--resume", "auto", "-q")
     passes(isthmus, here, "train", config(here, "u8.toml", 'init = "bpe"', "tokens:words.txt:u8"), "--out", "u8", "-q")
     # A model of ours brings the byte-level tokenizer.
