@@ -141,9 +141,9 @@ bool is_pickle(Bytes bytes) {
   if (text.starts_with("(lp0\n") || text.starts_with("(dp0\n") || text.starts_with("cnumpy.")) {
     return true;
   }
-  const std::string_view marked = text.substr(1, 3);
-  if ((text.starts_with("]") || text.starts_with("}")) && text.ends_with(".") &&
-      marked == std::string_view("q\0(", 3)) {
+  if ((text.starts_with(std::string_view("]q\0(", 4)) ||
+       text.starts_with(std::string_view("}q\0(", 4))) &&
+      text.ends_with(".")) {
     return true;
   }
   if (byte_at(bytes, 0) != 0x80 || byte_at(bytes, 1) < 2 || byte_at(bytes, 1) > 5) return false;

@@ -5,6 +5,7 @@
 
 #include <chrono>
 
+#include "app/train/memory_check.h"
 #include "app/train/offload.h"
 #include "app/train/rank_communicators.h"
 #include "app/train/run_parts.h"
@@ -26,6 +27,8 @@ namespace isthmus::app {
 namespace {
 
 constexpr std::int64_t kEstimateFloatBytes = 4;
+// What a run of any model touches and an estimate does not: code of the steps, threads, files.
+constexpr std::uint64_t kRunItself = 3'500'000;
 
 /// Of the site whose first rank has most.
 std::optional<LaneEstimate> lane_estimate(const Config& config, const TrainingPlan& plan,
@@ -104,6 +107,7 @@ RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Wor
   if (timed) {
     estimate.prediction = prediction;
   }
+  estimate.program_bytes = peak_bytes() + kRunItself;
   return estimate;
 }
 
@@ -129,8 +133,9 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
                            human_count(static_cast<double>(estimate.tokens))));
   if (!estimate.data_note.empty()) row("data", estimate.data_note);
   row("compute", fmt::format("{}FLOP a step and worker", human_count(estimate.step_flops)));
-  row("memory",
-      fmt::format("{} in this process", human_bytes(static_cast<double>(estimate.memory_bytes))));
+  row("memory", fmt::format("{} in this process, beside {} of the program itself",
+                            human_bytes(static_cast<double>(estimate.memory_bytes)),
+                            human_bytes(static_cast<double>(estimate.program_bytes))));
   if (estimate.copy_bytes > 0) {
     row("kept copy", fmt::format("{} of that: the last committed step (outer.commit)",
                                  human_bytes(static_cast<double>(estimate.copy_bytes))));
@@ -178,6 +183,7 @@ std::string estimate_json(const RunEstimate& estimate) {
       .add("epochs", estimate.epochs)
       .add("step_flops", estimate.step_flops)
       .add("memory_bytes", estimate.memory_bytes)
+      .add("program_bytes", estimate.program_bytes)
       .add("offload_bytes", estimate.offload_bytes)
       .add("outer_bytes_per_parameter", estimate.outer_bytes_per_parameter);
   if (estimate.lanes) {

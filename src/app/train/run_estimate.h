@@ -24,6 +24,7 @@ struct RunEstimate {
   std::int64_t tokens = 0;
   double step_flops = 0;            // of one worker
   std::uint64_t memory_bytes = 0;   // of all workers in this process
+  std::uint64_t program_bytes = 0;  // beside those: code, libraries, what a run has without a model
   std::uint64_t copy_bytes = 0;     // of those: of the last committed step (outer.commit)
   std::uint64_t offload_bytes = 0;  // in files (train.offload), of all of them
   std::int64_t outer_bytes_per_parameter = 0;  // of one worker: anchors, momentum
