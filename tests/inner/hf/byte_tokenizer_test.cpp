@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using nlohmann::json;
@@ -58,4 +58,4 @@ TEST(ByteTokenizer, IsKnownHoweverItIsWrittenAndTellsOthersApart) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -17,7 +17,7 @@
 #include "isthmus/errors.h"
 #include "test_paths.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing::AllOf;
@@ -371,4 +371,4 @@ TEST_F(HfWeights, TokenizersOfTheirOwnAreToldFromOurs) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file
