@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <algorithm>
 #include <limits>
@@ -26,8 +27,8 @@ class Inflated {
   void append(std::span<const std::byte> piece) {
     if (piece.size() > most_ - text_.size()) {
       throw SystemError(fmt::format(
-          "{}: {} data of more than {} bytes of text, which are inflated in memory; unpack the "
-          "file and name what it holds",
+          "{}: {} data of more than {} bytes of text, which is what may still be inflated into "
+          "memory of this source; unpack the file and name what it holds",
           label_, format_, most_));
     }
     text_.insert(text_.end(), piece.begin(), piece.end());
@@ -36,6 +37,9 @@ class Inflated {
     throw SystemError(fmt::format(
         "{}: damaged {} data: {} (after {} bytes of text); copy or compress the file again", label_,
         format_, cause, text_.size()));
+  }
+  [[noreturn]] void refused(const std::string& cause) const {
+    throw SystemError(fmt::format("{}: {} data: {}", label_, format_, cause));
   }
   [[nodiscard]] std::vector<std::byte> take() { return std::move(text_); }
 
@@ -75,17 +79,35 @@ std::vector<std::byte> inflated_gzip(std::span<const std::byte> bytes, Inflated&
   return text.take();
 }
 
+/// What was compressed in a way that cannot be undone here is not damaged.
+[[noreturn]] void zstd_failed(std::size_t result, const Inflated& text) {
+  switch (ZSTD_getErrorCode(result)) {
+    case ZSTD_error_frameParameter_windowTooLarge:
+      text.refused("its window is larger than 2 GiB; compress it without --ultra and --long");
+    case ZSTD_error_dictionary_wrong:
+      text.refused(
+          "it needs a dictionary, which is not in it; unpack it with unzstd -D DICTIONARY");
+    case ZSTD_error_memory_allocation:
+      text.refused("there is no memory for its window; compress it without --long");
+    default:
+      text.damaged(ZSTD_getErrorName(result));
+  }
+}
+
 std::vector<std::byte> inflated_zstd(std::span<const std::byte> bytes, Inflated& text) {
   const std::unique_ptr<ZSTD_DCtx, std::size_t (*)(ZSTD_DCtx*)> context(ZSTD_createDCtx(),
                                                                         &ZSTD_freeDCtx);
   ISTHMUS_CHECK(context != nullptr);
+  constexpr int kLargestWindow = sizeof(void*) == 8 ? 31 : 30;  // of zstd --long=31
+  ISTHMUS_CHECK(ZSTD_isError(ZSTD_DCtx_setParameter(context.get(), ZSTD_d_windowLogMax,
+                                                    kLargestWindow)) == 0);
   std::vector<std::byte> piece(ZSTD_DStreamOutSize());
   ZSTD_inBuffer in{bytes.data(), bytes.size(), 0};
   for (std::size_t left = 1; in.pos < in.size || left != 0;) {
     ZSTD_outBuffer out{piece.data(), piece.size(), 0};
     const std::size_t before = in.pos;
     left = ZSTD_decompressStream(context.get(), &out, &in);
-    if (ZSTD_isError(left) != 0) text.damaged(ZSTD_getErrorName(left));
+    if (ZSTD_isError(left) != 0) zstd_failed(left, text);
     text.append(std::span(piece).first(out.pos));
     if (left != 0 && out.pos == 0 && in.pos == before) text.damaged("it ends in the middle");
   }

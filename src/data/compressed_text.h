@@ -12,7 +12,7 @@
 
 namespace isthmus {
 
-/// Largest text that is inflated into memory.
+/// Most bytes of all texts of one source that are inflated into memory.
 inline constexpr std::int64_t kMostInflatedBytes = std::int64_t{8} << 30;
 
 /// All members or frames, one after another. `compression` is not kNone.

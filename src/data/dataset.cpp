@@ -78,8 +78,11 @@ TokenSource token_source(const Storage& storage, const std::string& source, cons
 
 }  // namespace
 
-Dataset Dataset::open(const Storage& storage, const DataConfig& config, const Path& folder) {
+Dataset Dataset::open(const Storage& storage, const DataConfig& config, const Path& folder,
+                      ReadingRules rules, std::int64_t most_inflated) {
   Dataset data;
+  data.most_inflated_ = most_inflated;
+  data.rules_ = rules;
   data.source_ = config.source;
   if (starts_with(config.source, kSynth)) {
     data.open_synth();
@@ -120,6 +123,7 @@ void Dataset::open_files(const Storage& storage, const Path& folder) {
   const TokenSource source =
       text ? TokenSource{name, {}} : token_source(storage, source_, folder, name);
   std::vector<std::string> formats;
+  std::int64_t may_inflate = most_inflated_;
   for (const Path& path : files_of(storage, source_, folder, source.name)) {
     // Of a Megatron pair that a pattern matched whole, the .bin stands for both.
     const Path bin = Path(path).replace_extension(".bin");
@@ -127,12 +131,13 @@ void Dataset::open_files(const Storage& storage, const Path& folder) {
         segments_.back().file.path == bin) {
       continue;
     }
-    TokenFile file =
-        text ? open_text_file(storage, path) : open_token_file(storage, path, source.width);
+    TokenFile file = text ? open_text_file(storage, path, rules_, may_inflate)
+                          : open_token_file(storage, path, source.width, rules_);
     if (std::find(formats.begin(), formats.end(), file.format) == formats.end()) {
       if (!format_.empty()) format_ += '+';
       format_ += formats.emplace_back(file.format);
     }
+    may_inflate -= static_cast<std::int64_t>(file.inflated.size());
     vocab_bound_ = std::max(vocab_bound_, largest_id(file.tokens.type) + 1);
     const std::int64_t begin = tokens_;
     tokens_ += file.tokens.count;
@@ -200,7 +205,8 @@ std::vector<DataFile> Dataset::fingerprint() const {
   for (const Segment& segment : segments_) {
     const auto bytes =
         entropy_rate_ ? std::as_bytes(std::span(generated_)) : segment.file.file.bytes();
-    files.push_back({segment.file.path.string(), bytes.size(), sha256_hex(bytes)});
+    files.push_back(
+        {segment.file.path.string(), bytes.size(), sha256_hex(bytes), reading_of(segment.file)});
   }
   return files;
 }

@@ -3,12 +3,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/log.h"
+#include "core/base/units.h"
 #include "data/compressed_text.h"
 #include "data/file_format.h"
 #include "data/npy_file.h"
@@ -92,11 +95,12 @@ TokenSpan raw_tokens(std::span<const std::byte> bytes, const std::string& label,
   return {bytes.data(), type, static_cast<std::int64_t>(bytes.size() / width)};
 }
 
-/// Megatron names what it makes NAME_KEY_document.bin, or _sentence.bin; only the index says the
-/// width.
+/// Megatron names what it makes NAME_text_document.bin, or _text_sentence.bin; only the index says
+/// the width.
 void refuse_lone_megatron(const std::filesystem::path& bin, const std::filesystem::path& index) {
   const std::string stem = bin.stem().string();
-  if (bin.extension() != ".bin" || !(stem.ends_with("_document") || stem.ends_with("_sentence"))) {
+  if (bin.extension() != ".bin" ||
+      !(stem.ends_with("_text_document") || stem.ends_with("_text_sentence"))) {
     return;
   }
   bad(bin.string(),
@@ -104,6 +108,56 @@ void refuse_lone_megatron(const std::filesystem::path& bin, const std::filesyste
                   "is not there; put it beside it, or say the width, tokens:FILE:u16 or "
                   "tokens:FILE:i32",
                   index.filename().string()));
+}
+
+/// What a text is that is none, by bytes that are not compressed.
+std::optional<ForeignFormat> foreign_text(std::span<const std::byte> bytes) {
+  if (is_npy(bytes)) return ForeignFormat{"a .npy file", "name it with tokens:"};
+  std::optional<ForeignFormat> format = signed_format(bytes);
+  return format ? format : wide_text(bytes);
+}
+
+void warn_of_first_rules(const std::string& label, const std::string& cause) {
+  log_warning(
+      "{}: {}; the run that goes on was begun by a version that took its bytes as they are, and "
+      "goes on so; a new run reads or refuses them otherwise",
+      label, cause);
+}
+
+std::int32_t first_integer(std::span<const std::byte> bytes) {
+  return bytes.size() >= 4 ? load<std::int32_t>(bytes, 0) : 0;
+}
+
+/// True for what the first versions took for u16 tokens.
+bool has_no_header_of_first(std::span<const std::byte> bytes) {
+  const std::int32_t magic = first_integer(bytes);
+  return magic != kGpt2Magic && magic != kLlama3Magic && magic != kEvalMagic &&
+         magic != kModelMagic &&
+         as_text(bytes.first(std::min(bytes.size(), kIndexMagic.size()))) != kIndexMagic;
+}
+
+/// Reads a file without a header as u16, or as the u8 or u16 that the source says.
+void read_as_first(TokenFile& result, const std::string& label, std::optional<TokenType> width) {
+  if (width && *width != TokenType::kU8 && *width != TokenType::kU16) {
+    throw ConfigError(fmt::format(
+        "data.source says {} of {}, and the run that goes on was begun by a version that knew no "
+        "widths and read 16-bit tokens: leave the width out to go on with those, or start a new "
+        "run from its model with model.init",
+        token_type_name(*width), label));
+  }
+  const std::span<const std::byte> bytes = result.file.bytes();
+  result.tokens = raw_tokens(bytes, label, width.value_or(TokenType::kU16));
+  result.format = width ? std::string(token_type_name(*width)) : "nanoGPT";
+  if (width) return;
+  TokenSpan today;
+  try {
+    if (locate_tokens(bytes, label, today) == "nanoGPT") return;
+    result.as_it_lies = true;
+    warn_of_first_rules(label, "it is a .npy file");
+  } catch (const SystemError& error) {
+    result.as_it_lies = true;
+    warn_of_first_rules(label, error.what());
+  }
 }
 
 }  // namespace
@@ -115,7 +169,7 @@ std::string locate_tokens(std::span<const std::byte> bytes, const std::string& l
     check_width(tokens.type, width, label, "header");
     return "NumPy";
   }
-  const std::int32_t magic = bytes.size() >= 4 ? load<std::int32_t>(bytes, 0) : 0;
+  const std::int32_t magic = first_integer(bytes);
   if (magic == kGpt2Magic || magic == kLlama3Magic) {
     tokens = magic == kGpt2Magic ? llmc_tokens(bytes, label, TokenType::kU16, 1)
                                  : llmc_tokens(bytes, label, TokenType::kU32, 7);
@@ -194,32 +248,39 @@ TokenSpan locate_megatron_tokens(std::span<const std::byte> bin, std::span<const
   return {bin.data(), type, static_cast<std::int64_t>(at / width)};
 }
 
-TokenFile open_text_file(const Storage& storage, const std::filesystem::path& path) {
+TokenFile open_text_file(const Storage& storage, const std::filesystem::path& path,
+                         ReadingRules rules, std::int64_t most_inflated) {
   TokenFile result{path, "text", storage.map(path), {}, {}};
   std::span<const std::byte> bytes = result.file.bytes();
   const std::string label = path.string();
-  const auto refuse = [&label](const ForeignFormat& format, const char* whose) {
-    throw SystemError(
-        fmt::format("{}: not a usable text: {} looks like {}; {} (tokens:FILE:u8 takes the file's "
-                    "bytes as they "
-                    "are)",
-                    label, whose, format.what, format.remedy));
-  };
+  const Compression compression = compression_of(bytes);
+  if (rules == ReadingRules::kOfFirst) {
+    std::optional<ForeignFormat> format = foreign_text(bytes);
+    if (compression != Compression::kNone) format = ForeignFormat{"compressed data", {}};
+    result.as_it_lies = format.has_value();
+    if (format) warn_of_first_rules(label, "it looks like " + format->what);
+    result.tokens = raw_tokens(bytes, label, TokenType::kU8);
+    return result;
+  }
   const char* whose = "it";
-  if (const Compression compression = compression_of(bytes); compression != Compression::kNone) {
-    result.inflated = inflated(bytes, compression, label);
+  if (compression != Compression::kNone) {
+    result.inflated = inflated(bytes, compression, label, most_inflated);
     bytes = result.inflated;
     whose = "what it unpacks to";
   }
-  if (is_npy(bytes)) refuse({"a .npy file", "name it with tokens:"}, whose);
-  if (const auto format = signed_format(bytes)) refuse(*format, whose);
-  if (const auto format = wide_text(bytes)) refuse(*format, whose);
-  result.tokens = {bytes.data(), TokenType::kU8, static_cast<std::int64_t>(bytes.size())};
+  if (const auto format = foreign_text(bytes)) {
+    // A width overrules a guess; the header of a .npy file overrules the width.
+    const char* const as_bytes =
+        is_npy(result.file.bytes()) ? "" : " (tokens:FILE:u8 takes the file's bytes as they are)";
+    throw SystemError(fmt::format("{}: not a usable text: {} looks like {}; {}{}", label, whose,
+                                  format->what, format->remedy, as_bytes));
+  }
+  result.tokens = raw_tokens(bytes, label, TokenType::kU8);
   return result;
 }
 
 TokenFile open_token_file(const Storage& storage, const std::filesystem::path& path,
-                          std::optional<TokenType> width) {
+                          std::optional<TokenType> width, ReadingRules rules) {
   std::filesystem::path bin = path;
   std::filesystem::path index = path;
   if (path.extension() == ".idx") {
@@ -228,16 +289,35 @@ TokenFile open_token_file(const Storage& storage, const std::filesystem::path& p
     index.replace_extension(".idx");
   }
   TokenFile result{bin, "Megatron", storage.map(bin), {}, {}};
+  const std::string label = bin.string();
   if (index != bin && storage.kind(index) != FileKind::kAbsent) {
     const MappedFile map = storage.map(index);
-    result.tokens =
-        locate_megatron_tokens(result.file.bytes(), map.bytes(), bin.string(), index.string());
-    check_width(result.tokens.type, width, bin.string(), "index");
+    result.tokens = locate_megatron_tokens(result.file.bytes(), map.bytes(), label, index.string());
+    check_width(result.tokens.type, width, label, "index");
     return result;
   }
-  result.format = locate_tokens(result.file.bytes(), bin.string(), result.tokens, width);
+  const std::span<const std::byte> bytes = result.file.bytes();
+  if (rules == ReadingRules::kOfFirst && has_no_header_of_first(bytes)) {
+    read_as_first(result, label, width);
+    return result;
+  }
+  result.format = locate_tokens(bytes, label, result.tokens, width);
   if (result.format == "nanoGPT") refuse_lone_megatron(bin, index);
   return result;
+}
+
+std::string reading_of(const TokenFile& file) {
+  const TokenSpan& tokens = file.tokens;
+  return fmt::format("{} ids of {}{}{}{}", with_commas(tokens.count), token_type_name(tokens.type),
+                     tokens.big_endian ? ", big-endian" : "",
+                     file.inflated.empty() ? "" : ", inflated", file.as_it_lies ? kAsItLies : "");
+}
+
+ReadingRules rules_of(std::span<const DataFile> begun_with) {
+  const bool first = std::ranges::any_of(begun_with, [](const DataFile& file) {
+    return file.reading.empty() || file.reading.ends_with(kAsItLies);
+  });
+  return first ? ReadingRules::kOfFirst : ReadingRules::kOfToday;
 }
 
 void write_llmc_tokens(Storage& storage, const std::filesystem::path& path,

@@ -14,13 +14,20 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "core/base/data_file.h"
 #include "core/base/storage.h"
+#include "data/compressed_text.h"
 #include "data/token_span.h"
 
 namespace isthmus {
+
+/// Files without a header are read by the rules of today. A run that the first versions began goes
+/// on as it did: those inflated no text, knew no width and no .npy, and refused nothing.
+enum class ReadingRules { kOfToday, kOfFirst };
 
 struct TokenFile {
   std::filesystem::path path;
@@ -28,15 +35,25 @@ struct TokenFile {
   MappedFile file;
   TokenSpan tokens;                 // into `file`, or `inflated`
   std::vector<std::byte> inflated;  // of a compressed text
+  /// By rules of the first versions, where those of today would read or refuse it otherwise.
+  bool as_it_lies = false;
 };
 
+/// One clause on how its bytes are read: equal for equal ids of equal bytes.
+[[nodiscard]] std::string reading_of(const TokenFile& file);
+/// The rules of a run that began with these files.
+[[nodiscard]] ReadingRules rules_of(std::span<const DataFile> begun_with);
+
 /// A text: its bytes are its tokens, those of gzip or zstd data inflated. THROWS: SystemError when
-/// unreadable, damaged, or of another format.
-[[nodiscard]] TokenFile open_text_file(const Storage& storage, const std::filesystem::path& path);
+/// unreadable, damaged, of another format, or larger than `most_inflated` bytes once inflated.
+[[nodiscard]] TokenFile open_text_file(const Storage& storage, const std::filesystem::path& path,
+                                       ReadingRules rules = ReadingRules::kOfToday,
+                                       std::int64_t most_inflated = kMostInflatedBytes);
 /// width: what the source says, if anything. THROWS: SystemError naming the file and what is
 /// inconsistent in it, or what it looks like.
 [[nodiscard]] TokenFile open_token_file(const Storage& storage, const std::filesystem::path& path,
-                                        std::optional<TokenType> width = std::nullopt);
+                                        std::optional<TokenType> width = std::nullopt,
+                                        ReadingRules rules = ReadingRules::kOfToday);
 
 /// Finds the tokens in the bytes of a file that has no index beside it. Fuzzed.
 /// RETURNS: the format's name. THROWS: SystemError.

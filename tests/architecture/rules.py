@@ -116,6 +116,7 @@ OWNERS = {
     "prometheus/*": ["src/app/observe/metric_families.cpp"],
     "zlib.h": ["src/data/compressed_text.cpp"],
     "zstd.h": ["src/data/compressed_text.cpp", "src/quant/codecs/lossless.cpp"],
+    "zstd_errors.h": ["src/data/compressed_text.cpp"],
     "gtest/*": ["tests/*"],
     "gmock/*": ["tests/*"],
     "benchmark/*": ["bench/*"],

@@ -6,11 +6,13 @@ are, refused by name elsewhere, in every command that reads them.
   python3 tests/end_to_end/unlike_inputs.py --isthmus build/src/app/isthmus
 """
 import gzip
+import hashlib
 import json
 import math
 import os
 import pathlib
 import random
+import shutil
 import struct
 import subprocess
 
@@ -130,6 +132,68 @@ def token_files(isthmus, folder, corpus):
     passes(isthmus, here, "train", config(here, "raw.toml", LLAMA, "tokens:u32.dat:u16"), "--out", "raw", "-q")
 
 
+def as_of_first(run):
+    """Takes out of a run's checkpoints what the first versions did not keep: how bytes are read."""
+    for state in (run / "ckpt").glob("step-*/state.json"):
+        document = json.loads(state.read_text())
+        scalars = [each for each in all_objects(document) for key in list(each) if key.endswith("/reading")]
+        require(scalars, f"{state}: no reading is kept")
+        for each in scalars:
+            for key in [key for key in each if key.endswith("/reading")]:
+                del each[key]
+        del document["sha256"]
+        packed = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        document["sha256"] = hashlib.sha256(packed.encode()).hexdigest()
+        state.write_text(json.dumps(document))
+
+
+def all_objects(value):
+    if isinstance(value, dict):
+        yield value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else []:
+        yield from all_objects(each)
+
+
+def readings_are_kept(isthmus, folder, corpus):
+    """A run goes on with the ids that it began with, or is refused; one of the first versions goes on as it did."""
+    here = place(folder, "readings")
+    model = LLAMA
+    (here / "wide.dat").write_bytes(struct.pack("<4000I", *(random.Random(i).randrange(300) for i in range(4000))))
+    begun = config(here, "begun.toml", model, "tokens:wide.dat:u16")
+    passes(isthmus, here, "train", begun, "--out", "begun", "-q", "--set", "ckpt.every=2")
+    other = config(here, "other.toml", model, "tokens:wide.dat:u32")
+    words = ["wide.dat", "is read as 4,000 ids of u32", "was read as 8,000 ids of u16", "model.init"]
+    refuses(isthmus, here, 3, words, "train", other, "--out", "begun", "--resume", "auto")
+    # A comparison takes no cell of the other reading.
+    cells = []
+    for source in ["tokens:wide.dat:u16", "tokens:wide.dat:u16", "tokens:wide.dat:u32"]:
+        passes(isthmus, here, "compare", comparison(here, model, source), "--out", "compared", "--resume")
+        cells.append((here / "compared/cells.jsonl").read_text())
+    require(cells[0] == cells[1], "cells of the same reading are made again")
+    require(cells[1] != cells[2], "cells of another reading are taken")
+
+    # Begun by a first version: bytes of a compressed text, and what looks like wider integers.
+    text = corpus.read_bytes()[:20000]
+    (here / "a.txt").write_bytes(gzip.compress(text, mtime=0))
+    nano = 'preset = "nano"'
+    for name, source, raw in [("gz", "text:a.txt", "tokens:a.txt:u8"), ("u32", "tokens:wide.dat", "tokens:wide.dat:u16")]:
+        first = config(here, f"{name}.toml", nano if name == "gz" else model, raw)
+        passes(isthmus, here, "train", first, "--out", name, "-q", "--set", "ckpt.every=2")
+        shutil.rmtree(here / name / "ckpt/step-0000004", ignore_errors=True)
+        as_of_first(here / name)
+        before = losses(here, name)
+        run_file = config(here, f"{name}-on.toml", nano if name == "gz" else model, source)
+        told = passes(isthmus, here, "train", run_file, "--out", name, "--resume", "auto", "--dry-run").stderr
+        told = passes(isthmus, here, "train", run_file, "--out", name, "--resume", "auto").stderr
+        require("takes its bytes as they are" in told or "took its bytes as they are" in told, told)
+        require(losses(here, name) == before, f"{name}: goes on with other ids: {losses(here, name)}, {before}")
+        # And once more, from the checkpoint that the new version wrote.
+        told = passes(isthmus, here, "train", run_file, "--out", name, "--resume", "auto").stderr
+        require("took its bytes as they are" in told, told)
+    refuses(isthmus, here, 3, ["says u32", "leave the width out"], "train",
+            config(here, "said.toml", model, "tokens:wide.dat:u32"), "--out", "u32", "--resume", "auto")
+
+
 def compressed_texts(isthmus, folder, corpus):
     here = place(folder, "texts")
     text = corpus.read_bytes()[:20000].decode(errors="ignore")
@@ -153,6 +217,9 @@ def compressed_texts(isthmus, folder, corpus):
     require("76 times" in told.stderr, f"nothing said of 76 passes: {told.stderr}")
     told = passes(isthmus, here, "train", few, "--dry-run", "--set", "train.steps=80")
     require("76 times" in told.stdout, f"nothing said of 76 passes: {told.stdout}")
+    told = passes(isthmus, here, "compare", comparison(here, model, "text:few.txt"), "--dry-run",
+                  "--set", "train.steps=80")
+    require(told.stderr.count("76 times") == 1, f"a comparison says not once of 76 passes: {told.stderr}")
 
 
 def llama(folder, name, changes=None, tensors=None, vocab=300, files=None):
@@ -203,8 +270,14 @@ def bytes_for_a_tokenizer(isthmus, folder, corpus):
     for command in [["train"], ["train", "--dry-run"], ["simulate", "--link", "1Gbit/s,1ms"]]:
         refuses(isthmus, here, 3, words, *command, run_file)
     refuses(isthmus, here, 3, words, "compare", comparison(here, 'init = "bpe"', "text:words.txt"), "--out", "compared")
+    passes(isthmus, here, "train", run_file, "--out", "begun", "--resume", "auto", "--dry-run")
     passes(isthmus, here, "train", run_file, "--out", "begun", "--resume", "auto", "-q")
+    refuses(isthmus, here, 3, words, "train", run_file, "--site", "east", "--resume", "auto", "--out", "east")
+    require(not (here / "east").exists(), "a refused site left a folder")
     passes(isthmus, here, "train", config(here, "u8.toml", 'init = "bpe"', "tokens:words.txt:u8"), "--out", "u8", "-q")
+    passes(isthmus, here, "train", config(here, "own8.toml", 'preset = "nano"', "tokens:words.txt:u8"), "--out", "own8",
+           "-q")
+    require((here / "own8/ckpt/last/tokenizer.json").exists(), "no byte tokenizer for bytes that are said to be u8")
     # A model of ours brings the byte-level tokenizer.
     passes(isthmus, here, "train", config(here, "own.toml", 'preset = "nano"', "text:words.txt"), "--out", "own", "-q")
     passes(isthmus, here, "export", "own", "--to", "hf", "own-hf")
@@ -318,5 +391,5 @@ def memory_of_positions(isthmus, folder, corpus):
 
 
 if __name__ == "__main__":
-    scenario.play(__doc__, [token_files, compressed_texts, bytes_for_a_tokenizer, settings_are_carried,
+    scenario.play(__doc__, [token_files, readings_are_kept, compressed_texts, bytes_for_a_tokenizer, settings_are_carried,
                             values_are_checked, memory_of_positions])

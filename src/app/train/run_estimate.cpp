@@ -47,14 +47,16 @@ std::optional<LaneEstimate> lane_estimate(const Config& config, const TrainingPl
 
 }  // namespace
 
-RunEstimate estimate_run(const Config& config, bool simulated, std::optional<WorkerId> only) {
+RunEstimate estimate_run(const Config& config, bool simulated, std::optional<WorkerId> only,
+                         const std::optional<std::vector<DataFile>>& begun_with) {
   const SystemStorage storage;
-  const Dataset data = Dataset::open(storage, config.data, config.file.parent_path());
+  const ReadingRules rules = begun_with ? rules_of(*begun_with) : ReadingRules::kOfToday;
+  const Dataset data = Dataset::open(storage, config.data, config.file.parent_path(), rules);
   const TrainingPlan plan = make_training_plan(config, kernels::usable_cores());
   const ModelLayout layout(model_shape(config.model, config.train.context));
   data.check_vocabulary(config.model.vocab);
   const BatchSource source(data, batch_plan(config, plan), 0);
-  check_tokenizer(storage, config, data);
+  if (!begun_with) check_tokenizer(storage, config, data);
   if (!config.model.init.empty()) {
     check_hf_weights(storage, config.locate(config.model.init), parameters_without_values(layout));
   }

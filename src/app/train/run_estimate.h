@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "core/base/data_file.h"
 #include "isthmus/config.h"
 #include "outer/place/lane_memory.h"
 #include "plan/prediction.h"
@@ -37,9 +39,11 @@ struct RunEstimate {
 };
 
 /// Checks the configuration, opens the data, trains nothing. only: the one worker whose files
-/// (train.offload) are here; else all are. THROWS: as run_training's checks.
+/// (train.offload) are here; else all are. begun_with: the data files of a run that goes on.
+/// THROWS: as run_training's checks.
 [[nodiscard]] RunEstimate estimate_run(const Config& config, bool simulated,
-                                       std::optional<WorkerId> only = std::nullopt);
+                                       std::optional<WorkerId> only = std::nullopt,
+                                       const std::optional<std::vector<DataFile>>& begun_with = {});
 
 /// Floating-point operations a second of one core, from a few training steps of one worker taken
 /// now. THROWS: as above.

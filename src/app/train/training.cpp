@@ -46,11 +46,13 @@ namespace {
 
 /// The run's data, not yet hashed, unless they are open already.
 std::optional<OpenData> open_own(const Storage& storage, const Config& config,
-                                 const TrainingRequest& request) {
+                                 const TrainingRequest& request, const RunSession& run) {
   if (request.side_by_side && request.side_by_side->data != nullptr) {
     return std::nullopt;
   }
-  return OpenData{Dataset::open(storage, config.data, config.file.parent_path()), {}};
+  const std::optional<std::vector<DataFile>> begun = run.begun_with();
+  const ReadingRules rules = begun ? rules_of(*begun) : ReadingRules::kOfToday;
+  return OpenData{Dataset::open(storage, config.data, config.file.parent_path(), rules), {}};
 }
 
 /// One run of the built-in trainer, from checks to summary.
@@ -97,13 +99,13 @@ class Training final : public RunObserver {
   Session& session_;
   ModelLayout layout_;
   TrainingPlan plan_;
-  std::optional<OpenData> own_data_;  // nothing where it is shared with other runs
-  const Dataset& data_;
-  std::int64_t eval_tokens_;
   std::optional<RunWatch> watch_;
   std::optional<Progress> progress_;
   TrainingOutcome outcome_;
-  RunSession run_;  // borrows watch_ and progress_
+  RunSession run_;                    // borrows watch_ and progress_
+  std::optional<OpenData> own_data_;  // nothing where it is shared with other runs
+  const Dataset& data_;
+  std::int64_t eval_tokens_;
 };
 
 Training::Training(const Config& config, const TrainingRequest& request, Session& session)
@@ -112,10 +114,10 @@ Training::Training(const Config& config, const TrainingRequest& request, Session
       session_(session),
       layout_(model_shape(config.model, config.train.context)),
       plan_(make_training_plan(config, kernels::usable_cores(), own_worker(config, request.site))),
-      own_data_(open_own(storage_, config, request)),
+      run_(session_options()),
+      own_data_(open_own(storage_, config, request, run_)),
       data_(own_data_ ? own_data_->data : request.side_by_side->data->data),
-      eval_tokens_(app::eval_tokens(config, data_)),
-      run_(session_options()) {
+      eval_tokens_(app::eval_tokens(config, data_)) {
   plan_.processes = request.mesh;
   plan_.json = session.json;
   choose_device();
@@ -168,7 +170,7 @@ TrainerFacts Training::facts() const {
 HfCompanions Training::companions() const {
   const std::filesystem::path init =
       config_.model.init.empty() ? std::filesystem::path() : config_.locate(config_.model.init);
-  return hf_companions(storage_, layout_.shape(), init, data_.format() == "text");
+  return hf_companions(storage_, layout_.shape(), init, data_.is_bytes());
 }
 
 void Training::choose_device() {
@@ -188,7 +190,7 @@ void Training::choose_device() {
 
 void Training::check() const {
   data_.check_vocabulary(config_.model.vocab);
-  if (!run_.may_go_on()) check_tokenizer(storage_, config_, data_);
+  if (!run_.begun_with()) check_tokenizer(storage_, config_, data_);
   for (int m = 0; m < plan_.workers; ++m) {
     const BatchSource source(data_, batch_plan(config_, plan_), m);
   }
