@@ -4,6 +4,7 @@
 #include "data/file_format.h"
 
 #include <array>
+#include <bitset>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
@@ -86,7 +87,14 @@ bool is_arrow_stream(Bytes bytes) {
 }
 
 bool is_safetensors(Bytes bytes) {
-  return number_at(bytes, 0, 8) < bytes.size() && text_of(bytes).substr(0, 10).ends_with("{\"");
+  constexpr std::size_t kLength = 8;
+  if (bytes.size() < kLength) return false;
+  const std::uint64_t length = number_at(bytes, 0, kLength);
+  if (length < 2 || length > bytes.size() - kLength) return false;
+  const std::string_view header = text_of(bytes).substr(kLength, static_cast<std::size_t>(length));
+  return header.front() == '{' && (header.back() == '}' || header.back() == ' ') &&
+         (header.find("\"dtype\"") != std::string_view::npos ||
+          header.find("\"__metadata__\"") != std::string_view::npos);
 }
 
 bool is_hdf5(Bytes bytes) {
@@ -118,7 +126,7 @@ std::size_t pickle_argument(unsigned opcode, Bytes bytes, std::size_t at) {
     return set.find(static_cast<char>(opcode)) != std::string_view::npos;
   };
   if (in("(012NQRabde}l]ost)u\x81\x85\x86\x87\x88\x89\x8f\x90\x91\x92\x93\x94\x97\x98")) return 0;
-  if (in("Khq\x80\x82")) return 1;
+  if (in("Khq\x82")) return 1;
   if (in("M\x83")) return 2;
   if (in("Jjr\x84")) return 4;
   if (in("G\x95")) return 8;
@@ -148,13 +156,18 @@ bool is_pickle(Bytes bytes) {
   }
   if (byte_at(bytes, 0) != 0x80 || byte_at(bytes, 1) < 2 || byte_at(bytes, 1) > 5) return false;
   if (bytes.empty() || bytes.back() != std::byte{'.'}) return false;
-  constexpr int kEnough = 10;  // about a quarter of all bytes are opcodes
+  constexpr int kEnough = 10;         // about a quarter of all bytes are opcodes
+  constexpr std::size_t kUnlike = 4;  // one id over and over is none of them
   constexpr int kEnoughToTheEnd = 6;
   std::size_t at = 2;
+  std::bitset<256> seen;
   for (int walked = 0; at < bytes.size(); ++walked) {
-    if (walked >= kEnough) return true;
+    if (walked >= kEnough && seen.count() >= kUnlike) return true;
     const unsigned opcode = byte_at(bytes, at);
-    if (opcode == '.') return at + 1 == bytes.size() && walked >= kEnoughToTheEnd;
+    seen.set(opcode);
+    if (opcode == '.') {
+      return at + 1 == bytes.size() && walked >= kEnoughToTheEnd && seen.count() > kUnlike;
+    }
     const std::size_t argument = pickle_argument(opcode, bytes, at + 1);
     if (argument == kNone || argument > bytes.size() - at - 1) return false;
     if (opcode == 0x95 && number_at(bytes, at + 1, 8) == bytes.size() - at - 9) return true;

@@ -3,10 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "isthmus/errors.h"
 
@@ -61,26 +63,16 @@ std::optional<TokenSpan> integer_type(std::string_view descr) {
   if (descr.size() != 3) return {};
   const char order = descr[0];
   if (order != '<' && order != '>' && order != '|' && order != '=') return {};
-  TokenSpan span;
+  constexpr std::pair<std::string_view, TokenType> kTypes[] = {
+      {"u1", TokenType::kU8},  {"i1", TokenType::kI8},  {"u2", TokenType::kU16},
+      {"i2", TokenType::kI16}, {"u4", TokenType::kU32}, {"i4", TokenType::kI32},
+      {"u8", TokenType::kU64}, {"i8", TokenType::kI64}};
   const std::string_view type = descr.substr(1);
-  if (type == "u1")
-    span.type = TokenType::kU8;
-  else if (type == "i1")
-    span.type = TokenType::kI8;
-  else if (type == "u2")
-    span.type = TokenType::kU16;
-  else if (type == "i2")
-    span.type = TokenType::kI16;
-  else if (type == "u4")
-    span.type = TokenType::kU32;
-  else if (type == "i4")
-    span.type = TokenType::kI32;
-  else if (type == "u8")
-    span.type = TokenType::kU64;
-  else if (type == "i8")
-    span.type = TokenType::kI64;
-  else
-    return {};
+  const auto* const known =
+      std::ranges::find(kTypes, type, [](const auto& each) { return each.first; });
+  if (known == std::end(kTypes)) return {};
+  TokenSpan span;
+  span.type = known->second;
   span.big_endian = order == '>' && type[1] != '1';
   return span;
 }

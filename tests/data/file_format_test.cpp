@@ -12,10 +12,11 @@
 
 #include "core/base/rng.h"
 #include "core/temporary_directory.h"
+#include "data/compressed_text.h"
 #include "data/dataset.h"
 #include "isthmus/errors.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing::AllOf;
@@ -78,10 +79,13 @@ class FileFormats : public testing::Test {
   void put(const std::string& name, const std::string& bytes) {
     write_atomically(storage_, directory_ / name, bytes);
   }
-  Dataset open(const std::string& source) {
+  Dataset open(const std::string& source, ReadingRules rules = ReadingRules::kOfToday) {
     DataConfig config;
     config.source = source;
-    return Dataset::open(storage_, config, directory_.path());
+    return Dataset::open(storage_, config, directory_.path(), rules);
+  }
+  std::string reading(const std::string& source, ReadingRules rules = ReadingRules::kOfToday) {
+    return open(source, rules).fingerprint().at(0).reading;
   }
   std::vector<std::int64_t> ids(const std::string& source) {
     const Dataset data = open(source);
@@ -353,8 +357,9 @@ std::vector<Foreign> foreign_files() {
   const std::string tail(400, '\7');
   std::string tar(512, '\0');
   tar.replace(257, 6, std::string("ustar\0", 6));
-  std::string safetensors = packed_as<std::uint64_t>({60}) + "{\"a\":1}";
-  safetensors.resize(400, ' ');
+  const std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}          )";
+  const std::string safetensors =
+      packed_as<std::uint64_t>({static_cast<std::int64_t>(header.size())}) + header + tail;
   return {
       {"Git LFS", "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"},
       {"git-annex", "/annex/objects/SHA256E-s31390--f50d7a.txt\n"},
@@ -460,8 +465,241 @@ TEST_F(FileFormats, MegatronsNamesAskForTheirIndex) {
   EXPECT_EQ(said("tokens:c_text_document.bin:u16"), "");
   put("c_text_document.bin", packed_as<std::int32_t>(zipf_ids(10, 3000, 50257)));
   EXPECT_THAT(said("tokens:c_text_document.bin"), HasSubstr("32-bit"));
-  put("train.bin", ids16);
-  EXPECT_EQ(said("tokens:train.bin"), "");
+  for (const char* name : {"train.bin", "my_document.bin", "one_sentence.bin"}) {
+    put(name, ids16);
+    EXPECT_EQ(said(std::string("tokens:") + name), "");
+  }
+}
+
+TEST_F(FileFormats, AReadingSaysWhatIdsTheBytesAre) {
+  put("x.bin", packed_as<std::uint32_t>(zipf_ids(12, 4000, 32000)));
+  put("a.gz", kGzip);
+  put("a.txt", kLine);
+  put("be.npy", npy(">u4", "(2,)", packed_as<std::uint32_t>({1, 2}, true)));
+  EXPECT_EQ(reading("tokens:x.bin:u32"), "4,000 ids of u32");
+  EXPECT_EQ(reading("tokens:x.bin:u16"), "8,000 ids of u16");
+  EXPECT_EQ(reading("tokens:be.npy"), "2 ids of u32, big-endian");
+  EXPECT_EQ(reading("text:a.gz"), "42 ids of u8, inflated");
+  EXPECT_EQ(reading("text:a.txt"), reading("tokens:a.txt:u8"));
+  EXPECT_TRUE(is_same_reading("8 ids of u8", "8 ids of u8, as it lies"));
+  EXPECT_TRUE(is_same_reading("", "8 ids of u8"));
+  EXPECT_FALSE(is_same_reading("8 ids of u8", "8 ids of u16"));
+}
+
+TEST_F(FileFormats, ARunOfTheFirstVersionsReadsAsItDid) {
+  constexpr ReadingRules kFirst = ReadingRules::kOfFirst;
+  put("a.gz", kGzip);
+  put("wide.txt", utf16(std::u16string(kEnglish.begin(), kEnglish.end()), false, true));
+  put("x.bin", packed_as<std::uint32_t>(zipf_ids(12, 4000, 32000)));
+  put("x.npy", npy("<u2", "(4,)", packed_as<std::uint16_t>({1, 2, 3, 4})));
+  put("a.txt", kLine);
+  put("sound.bin", packed_as<std::uint16_t>(zipf_ids(12, 4000, 32000)));
+  const Dataset gzip = open("text:a.gz", kFirst);
+  EXPECT_EQ(gzip.tokens(), static_cast<std::int64_t>(kGzip.size()));
+  EXPECT_EQ(open("text:wide.txt", kFirst).tokens(), 2 * (1 + static_cast<int>(kEnglish.size())));
+  EXPECT_EQ(open("tokens:x.bin", kFirst).tokens(), 8000);
+  EXPECT_EQ(open("tokens:x.npy", kFirst).tokens(), 64 + 4);
+  for (const char* source : {"text:a.gz", "text:wide.txt", "tokens:x.bin", "tokens:x.npy"}) {
+    EXPECT_THAT(reading(source, kFirst), testing::EndsWith(", as it lies")) << source;
+    EXPECT_EQ(rules_of(open(source, kFirst).fingerprint()), kFirst) << source;
+  }
+  for (const char* source : {"text:a.txt", "tokens:sound.bin"}) {
+    EXPECT_EQ(reading(source, kFirst), reading(source)) << source;
+    EXPECT_EQ(rules_of(open(source, kFirst).fingerprint()), ReadingRules::kOfToday) << source;
+  }
+  EXPECT_EQ(rules_of(std::vector<DataFile>{{"a", 1, "b"}}), kFirst);
+  EXPECT_THAT(message_of<ConfigError>([&] { (void)open("tokens:x.bin:u32", kFirst); }),
+              AllOf(HasSubstr("says u32"), HasSubstr("leave the width out")));
+}
+
+// One chance in 2^8 or 2^16 is no evidence: these once were a safetensors file and a pickle.
+TEST_F(FileFormats, SoundIdsThatBeginAsASignaturePass) {
+  const auto passes = [this](std::vector<std::int64_t> values) {
+    put("x.bin", packed_as<std::uint16_t>(values));
+    EXPECT_EQ(said("tokens:x.bin"), "");
+  };
+  std::vector<std::int64_t> braces = {0, 0, 0, 0, 0x227B};
+  const std::vector<std::int64_t> more = zipf_ids(13, 3000, 50257);
+  braces.insert(braces.end(), more.begin(), more.end());
+  passes(braces);
+  braces[0] = 40;
+  passes(braces);
+  std::vector<std::int64_t> pickle(11, 640);
+  pickle.push_back(0x2E30);
+  passes(pickle);
+  std::vector<std::int64_t> padded(60, 0x3030);
+  padded.front() = 640;
+  padded.back() = 0x2E30;
+  passes(padded);
+}
+
+// What repeats or goes in pairs is little evidence, however long it is.
+TEST_F(FileFormats, DependentIdsAreNoWiderIntegers) {
+  const auto passes = [this](const std::vector<std::int64_t>& values, const char* what) {
+    put("x.bin", packed_as<std::uint16_t>(values));
+    EXPECT_EQ(said("tokens:x.bin"), "") << what;
+  };
+  for (const std::int64_t period : {2, 6, 8, 10}) {
+    for (const std::int64_t odd : {0, 1}) {
+      std::vector<std::int64_t> tiled;
+      for (std::int64_t i = 0; i < 8000; ++i) {
+        tiled.push_back(i % 2 != 0 ? odd * (i % period / 2 + 1) : 100 * (i % period / 2 + 1));
+      }
+      passes(tiled, "tiled");
+    }
+  }
+  const std::vector<std::int64_t> squares = uniform_ids(14, 4000, 0, 64);
+  const std::vector<std::int64_t> pieces = uniform_ids(15, 4000, 0, 13);
+  std::vector<std::int64_t> board;
+  std::vector<std::int64_t> indexed;
+  for (std::size_t i = 0; i < squares.size(); ++i) {
+    board.insert(board.end(), {squares[i], pieces[i]});
+    indexed.insert(indexed.end(), {static_cast<std::int64_t>(i), pieces[i]});
+  }
+  passes(board, "squares and pieces");
+  passes(indexed, "indices and values");
+  put("x.bin", packed_as<std::uint32_t>(uniform_ids(16, 4000, 0, 3)));
+  EXPECT_THAT(said("tokens:x.bin"), HasSubstr("32-bit")) << "ids 0, 1 and 2";
+}
+
+// head -c 100 /dev/zero | zstd --long=31 --ultra (a window of 2 GiB), and with -D.
+TEST_F(FileFormats, ZstdOfAnyWindowIsReadAndADictionaryAskedFor) {
+  // Magic, a descriptor without a size, window 2^31, one raw block, the last: RFC 8878.
+  const std::string block =
+      packed_as<std::uint32_t>({static_cast<std::int64_t>(kLine.size()) << 3 | 1});
+  put("long.zst", unhex("28b52ffd00a8") + block.substr(0, 3) + kLine);
+  EXPECT_EQ(ids("text:long.zst").size(), kLine.size());
+  // The same with a dictionary of id 7.
+  put("dict.zst", unhex("28b52ffd014007") + block.substr(0, 3) + kLine);
+  EXPECT_THAT(said("text:dict.zst"),
+              AllOf(HasSubstr("needs a dictionary"), testing::Not(HasSubstr("damaged"))));
+}
+
+TEST_F(FileFormats, InflatedTextsAreBounded) {
+  EXPECT_THAT(message_of<SystemError>([] {
+                (void)inflated(std::as_bytes(std::span(kGzip)), Compression::kGzip, "x", 41);
+              }),
+              HasSubstr("more than 41 bytes of text"));
+  EXPECT_EQ(inflated(std::as_bytes(std::span(kGzip)), Compression::kGzip, "x", 42).size(), 42U);
+}
+
+TEST_F(FileFormats, FloatingPointIdsAreNamedAsWhatTheyAre) {
+  for (const std::int64_t vocab : {100, 300, 32000, 128000}) {
+    const std::vector<std::int64_t> values = zipf_ids(17, 4000, vocab);
+    put("f32", packed_as<float>(values));
+    put("f64", packed_as<double>(values));
+    EXPECT_THAT(said("tokens:f32"),
+                AllOf(HasSubstr("32-bit floating-point"), HasSubstr(".astype(numpy.uint32)")))
+        << vocab;
+    EXPECT_THAT(said("tokens:f64"), HasSubstr("64-bit floating-point")) << vocab;
+  }
+}
+
+TEST_F(FileFormats, ATextIsOneInSpiteOfAFewOddBytes) {
+  std::string english;
+  for (int i = 0; i < 20; ++i)
+    english += kEnglish + std::string(static_cast<std::size_t>(i % 2), ' ');
+  for (const char odd : {'\xe9', '\0', '\x0b'}) {
+    std::string text = english;
+    text[1000] = odd;
+    put("x.bin", text);
+    EXPECT_THAT(said("tokens:x.bin"), HasSubstr("looks like text")) << static_cast<int>(odd);
+  }
+  std::string latin = english;
+  for (std::size_t i = 0; i < latin.size(); i += 23) latin[i] = '\xe9';
+  put("x.bin", latin);
+  EXPECT_THAT(said("tokens:x.bin"), HasSubstr("looks like text")) << "Latin-1";
+  std::string gb2312;
+  for (const std::int64_t i : uniform_ids(18, 6000, 0, 72 * 94)) {
+    gb2312 += {static_cast<char>(0xB0 + i / 94), static_cast<char>(0xA1 + i % 94)};
+    if (i % 10 == 0) gb2312 += ", ";
+  }
+  put("x.bin", gb2312);
+  EXPECT_THAT(said("tokens:x.bin"), HasSubstr("looks like text")) << "GB 2312";
+}
+
+TEST_F(FileFormats, TextsOfFewCharactersAreTexts) {
+  for (const std::string& letters : {std::string("ACGT"), std::string("ACDEFGHIKLMNPQRSTVWY")}) {
+    std::string text;
+    for (const std::int64_t at :
+         uniform_ids(19, 6001, 0, static_cast<std::int64_t>(letters.size()))) {
+      text += letters[static_cast<std::size_t>(at)];
+      if (text.size() % 61 == 60) text += '\n';
+    }
+    text.resize(text.size() / 2 * 2);
+    put("x.bin", text);
+    EXPECT_THAT(said("tokens:x.bin"), HasSubstr("looks like text")) << letters;
+  }
+}
+
+TEST_F(FileFormats, WideTextsAreNamedInSpiteOfAFewOddCharacters) {
+  std::u16string english(kEnglish.begin(), kEnglish.end());
+  const auto letters = [](char16_t from, int count) {
+    std::u16string text;
+    for (int i = 0; i < 400; ++i) {
+      text += i % 6 == 5 ? u' ' : static_cast<char16_t>(from + i * 7 % count);
+    }
+    return text;
+  };
+  std::u16string chinese;
+  for (const std::int64_t at : uniform_ids(20, 2000, 0x4E00, 0x9F00)) {
+    chinese += static_cast<char16_t>(at);
+    if (at % 20 == 0) chinese += u"\u3002\n";
+  }
+  std::u16string odd = english;
+  odd.insert(50, u"\u2122");
+  std::u16string emoji = english;
+  emoji.insert(50, u"\xD83D\xDE00");
+  std::u16string replaced = english;
+  replaced.insert(50, u"\xFFFD\xE000");
+  for (const bool big : {false, true}) {
+    for (const std::u16string& text :
+         {odd, emoji, replaced, letters(0x0905, 40), letters(0x0E01, 40), chinese}) {
+      put("x.txt", utf16(text, big, false));
+      EXPECT_THAT(said("text:x.txt"), HasSubstr("UTF-16"))
+          << big << " " << static_cast<int>(text[0]);
+      put("x.txt", utf16(text, big, true));
+      EXPECT_THAT(said("text:x.txt"), HasSubstr("UTF-16"))
+          << big << " marked " << static_cast<int>(text[0]);
+    }
+  }
+  std::string shift_jis;
+  for (const std::int64_t at : uniform_ids(21, 4000, 0, 23 * 60)) {
+    shift_jis += {static_cast<char>(0x88 + at % 23), static_cast<char>(0x40 + at / 23)};
+  }
+  put("x.txt", shift_jis);
+  EXPECT_EQ(said("text:x.txt"), "");
+}
+
+TEST_F(FileFormats, AFewValuesUnlikeTheOthersHideNoWidth) {
+  std::vector<std::int64_t> values = zipf_ids(22, 8000, 32000);
+  values[0] = 0x12345678;  // an unknown header
+  put("x.bin", packed_as<std::uint32_t>(values));
+  EXPECT_THAT(said("tokens:x.bin"), HasSubstr("looks like 32-bit integers"));
+  put("x.bin", packed_as<std::uint32_t>(values, true));
+  EXPECT_THAT(said("tokens:x.bin"), HasSubstr("looks like big-endian 32-bit integers"));
+  values[0] = 1;
+  for (std::size_t i = 0; i < values.size(); i += 2000) values[i] = 0x7FFFFFFF;
+  put("x.bin", packed_as<std::uint32_t>(values));
+  EXPECT_THAT(said("tokens:x.bin"), HasSubstr("looks like 32-bit integers"));
+  std::vector<std::int64_t> padded = uniform_ids(23, 8000, 0, 32000);
+  for (std::size_t i = 7000; i < 7008; ++i) padded[i] = 65535;
+  put("x.bin", packed_as<std::uint16_t>(padded, true));
+  EXPECT_THAT(said("tokens:x.bin"), HasSubstr("looks like big-endian 16-bit integers"));
+}
+
+TEST_F(FileFormats, AllTextsOfASourceTogetherAreBounded) {
+  put("a.gz", kGzip);
+  put("b.gz", kGzip);
+  DataConfig config;
+  config.source = "text:*.gz";
+  const auto open_with = [&](std::int64_t most) {
+    return Dataset::open(storage_, config, directory_.path(), ReadingRules::kOfToday, most)
+        .tokens();
+  };
+  EXPECT_EQ(open_with(84), 84);
+  EXPECT_THAT(message_of<SystemError>([&] { (void)open_with(83); }),
+              AllOf(HasSubstr("b.gz"), HasSubstr("more than 41 bytes")));
 }
 
 // The chances of all guesses add up to less than one in a thousand million files.
@@ -480,4 +718,4 @@ TEST_F(FileFormats, RandomBytesAreNoFormat) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file
