@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/json_input.h"
+#include "isthmus/errors.h"
 
 namespace isthmus {
 namespace {
@@ -81,7 +82,12 @@ std::string byte_tokenizer_config_text(std::int64_t vocab, std::int64_t position
 bool is_byte_tokenizer(std::string_view tokenizer_json) {
   constexpr std::size_t kMostBytes = 1 << 20;  // ours has 10 KiB, those with merges have megabytes
   if (tokenizer_json.size() > kMostBytes) return false;
-  const nlohmann::json file = read_json(tokenizer_json);
+  nlohmann::json file;
+  try {
+    file = parse_json(tokenizer_json, "tokenizer.json");
+  } catch (const SystemError&) {
+    return false;  // anybody may have written it
+  }
   if (!file.is_object() || !file.contains("model") || !file["model"].is_object()) return false;
   const nlohmann::json& model = file["model"];
   const auto is = [](const nlohmann::json& object, const char* key, const nlohmann::json& value) {
@@ -106,7 +112,8 @@ bool is_byte_tokenizer(std::string_view tokenizer_json) {
   }
   const nlohmann::json added = file.value("added_tokens", none);
   return std::all_of(added.begin(), added.end(), [](const nlohmann::json& token) {
-    return token.is_object() && token.value("id", 0) >= kBytes;
+    return token.is_object() && token.contains("id") && token["id"].is_number_integer() &&
+           token["id"] >= kBytes;
   });
 }
 

@@ -3,15 +3,18 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <string_view>
 
+#include "core/base/json_input.h"
 #include "inner/hf/byte_tokenizer.h"
 #include "inner/hf/hf_config.h"
 
 namespace isthmus {
 namespace {
 
-// Files that a tokenizer of transformers consists of.
+// Files that a tokenizer of transformers consists of, and settings of generation.
 constexpr std::array<std::string_view, 13> kTokenizerFiles = {"tokenizer.json",
                                                               "tokenizer_config.json",
                                                               "vocab.json",
@@ -50,10 +53,22 @@ bool is_legal(std::string_view name) {
                              [name](std::string_view begin) { return name.starts_with(begin); });
 }
 
-/// What is read of the folder in another way: config.json, and the weights with their index.
-bool is_read(std::string_view name) {
-  return name == "config.json" || name.ends_with(".safetensors") ||
-         name == "model.safetensors.index.json";
+/// What is read of the folder in another way: config.json, and the weights with their index. Files
+/// of weights beside those, such as adapters, are not.
+std::set<std::string> files_read(const Storage& storage, const std::filesystem::path& folder) {
+  constexpr const char* kIndex = "model.safetensors.index.json";
+  std::set<std::string> names = {"config.json", "model.safetensors", kIndex};
+  const bool sharded = storage.kind(folder / "model.safetensors") == FileKind::kAbsent &&
+                       storage.kind(folder / kIndex) != FileKind::kAbsent;
+  if (!sharded) return names;
+  const nlohmann::json index =
+      parse_json(read_text(storage, folder / kIndex), (folder / kIndex).string());
+  const nlohmann::json places =
+      index.is_object() && index.contains("weight_map") ? index["weight_map"] : nlohmann::json();
+  for (const nlohmann::json& file : places) {
+    if (file.is_string()) names.insert(file.get<std::string>());
+  }
+  return names;
 }
 
 bool has_entry(const HfCompanions& companions, std::string_view name) {
@@ -70,18 +85,23 @@ void add_byte_tokenizer(HfCompanions& companions, const ModelShape& shape) {
 
 }  // namespace
 
-bool is_model_companion(const std::string& name) {
-  return is_any_of(kTokenizerFiles, name) || ends_with_any(name);
+bool is_written_companion(const std::string& name) {
+  // Of the endings, the names that transformers knows; others may be the user's own.
+  constexpr std::array<std::string_view, 5> kKnown = {"tokenizer.model", "spiece.model",
+                                                      "sentencepiece.bpe.model", "tiktoken.model",
+                                                      "chat_template.jinja"};
+  return is_any_of(kTokenizerFiles, name) || is_any_of(kKnown, name);
 }
 
 HfCompanions companions_in(const Storage& storage, const std::filesystem::path& folder) {
   HfCompanions companions;
   const bool checkpoint = storage.kind(folder / "state.json") == FileKind::kFile;
+  const std::set<std::string> read = files_read(storage, folder);
   for (const std::string& name : storage.list(folder)) {
     const std::filesystem::path path = folder / name;
-    if (is_read(name) || name.starts_with('.')) continue;
+    if (read.contains(name) || name.starts_with('.')) continue;
     const bool is_folder = storage.kind(path / ".") == FileKind::kDirectory;
-    if (!is_folder && (is_model_companion(name) || is_legal(name))) {
+    if (!is_folder && (is_any_of(kTokenizerFiles, name) || ends_with_any(name) || is_legal(name))) {
       const MappedFile file = storage.map(path);
       if (file.bytes().size() <= kMostCompanionBytes) {
         companions.files.emplace_back(name, as_text(file.bytes()));

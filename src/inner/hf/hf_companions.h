@@ -32,8 +32,9 @@ struct HfCompanions {
 [[nodiscard]] HfCompanions hf_companions(const Storage& storage, const ModelShape& shape,
                                          const std::filesystem::path& init, bool bytes);
 
-/// True for files that belong to one model and would mislead beside the weights of another.
-[[nodiscard]] bool is_model_companion(const std::string& name);
+/// True for names that belong to one model and would mislead beside the weights of another, so that
+/// writing a model into a folder replaces or removes them.
+[[nodiscard]] bool is_written_companion(const std::string& name);
 
 /// The file that shows that the folder's model has a tokenizer whose ids are not bytes; nothing for
 /// the byte-level tokenizer that isthmus writes, and for a folder without a tokenizer.

@@ -27,7 +27,9 @@ void remove_companions_not_in(const HfCompanions& companions, Storage& storage,
   for (const std::string& name : storage.list(folder)) {
     const bool ours =
         std::ranges::any_of(companions.files, [&](const auto& file) { return file.first == name; });
-    if (!ours && is_model_companion(name)) storage.remove(folder / name);
+    if (!ours && is_written_companion(name) && storage.kind(folder / name) == FileKind::kFile) {
+      storage.remove(folder / name);
+    }
   }
 }
 

@@ -136,7 +136,7 @@ std::vector<PlacedTensor> match(const Storage& storage, const SafetensorsModel& 
         return other.first.ends_with(".wte.weight") ||
                other.first.ends_with(".embed_tokens.weight");
       });
-      check_tied_head(tensor, *embedding);
+      if (embedding != places.end()) check_tied_head(tensor, *embedding);
     }
   }
   return places;

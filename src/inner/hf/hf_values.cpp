@@ -83,7 +83,8 @@ constexpr const char* kRemoveBuffer =
 void check_mask(const PlacedTensor& mask) {
   const std::vector<std::int64_t>& shape = mask.second.entry->shape;
   const std::int64_t n = shape.empty() ? 0 : shape.back();
-  if (n < 1 || mask.second.entry->elements() != n * n) {
+  constexpr std::int64_t kMostPositions = std::int64_t{1} << 31;  // whose square is a number yet
+  if (n < 1 || n >= kMostPositions || mask.second.entry->elements() != n * n) {
     refuse(mask, fmt::format("of shape [{}] is no causal mask", fmt::join(shape, ", ")),
            kRemoveBuffer);
   }
@@ -102,7 +103,7 @@ void check_mask(const PlacedTensor& mask) {
 void check_masked_value(const PlacedTensor& tensor) {
   constexpr float kMasks = -9000;  // stored as -1e4 or -1e9, some as half precision
   for (const float value : floats_of(tensor.second)) {
-    if (value > kMasks) {
+    if (!(value <= kMasks)) {  // NaN masks nothing either
       refuse(tensor, fmt::format("is {}, and masks nothing (-10000 would)", value), kRemoveBuffer);
     }
   }
@@ -112,11 +113,22 @@ void check_frequencies(const Storage& storage, const std::filesystem::path& fold
                        const PlacedTensor& tensor) {
   const std::vector<float> values = floats_of(tensor.second);
   const ModelConfig model = read_hf_config(storage, folder).model;
-  const bool exact = tensor.second.entry->dtype == DType::kF32;
+  const std::int64_t head_dim = model.head_dim > 0 ? model.head_dim : model.d_model / model.heads;
+  if (2 * static_cast<std::int64_t>(values.size()) != head_dim) {
+    refuse(tensor,
+           fmt::format("has {} frequencies, and heads of {} values, as config.json says, have {}",
+                       values.size(), head_dim, head_dim / 2),
+           kRemoveBuffer);
+  }
+  // Some were computed in half precision and are kept in single.
+  constexpr double kRounding = 1e-2;
+  constexpr double kLeastHalf = 0x1p-24;
   for (std::size_t i = 0; i < values.size(); ++i) {
     const double ours =
         std::pow(model.rope_theta, -static_cast<double>(i) / static_cast<double>(values.size()));
-    if (std::abs(static_cast<double>(values[i]) - ours) <= (exact ? 1e-4 : 1e-2) * ours) continue;
+    if (std::abs(static_cast<double>(values[i]) - ours) <= kRounding * ours + kLeastHalf) {
+      continue;
+    }
     refuse(tensor,
            fmt::format("has frequency {} at {}, and rope_theta = {} of config.json gives {:.6g}",
                        values[i], i, model.rope_theta, ours),

@@ -92,8 +92,9 @@ std::vector<std::int32_t> generate(const ModelShape& shape, const ParameterSourc
   }
   const std::size_t given = tokens.size();
   if (tokens.empty()) tokens.push_back(0);
+  const auto begun = static_cast<std::int64_t>(tokens.size());
   const auto seen_at_most = static_cast<std::size_t>(
-      std::min(shape.positions, static_cast<std::int64_t>(tokens.size()) + options.tokens));
+      std::min(shape.positions, begun + std::min(options.tokens, shape.positions)));
   ModelShape passes = shape;
   passes.longest = static_cast<std::int64_t>(seen_at_most);
   const ModelLayout layout(passes);

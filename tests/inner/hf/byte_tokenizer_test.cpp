@@ -53,6 +53,12 @@ TEST(ByteTokenizer, IsKnownHoweverItIsWrittenAndTellsOthersApart) {
   other = ours;
   other["pre_tokenizer"]["add_prefix_space"] = true;
   EXPECT_FALSE(is_byte_tokenizer(other.dump()));
+  other = ours;
+  for (const json& id : {json("x"), json(256.5), json(nullptr), json::array()}) {
+    other["added_tokens"][0]["id"] = id;
+    EXPECT_FALSE(is_byte_tokenizer(other.dump())) << id;
+  }
+  EXPECT_FALSE(is_byte_tokenizer("{\"model\":" + std::string(500000, '[')));
   EXPECT_FALSE(is_byte_tokenizer("{}"));
   EXPECT_FALSE(is_byte_tokenizer("nothing"));
 }

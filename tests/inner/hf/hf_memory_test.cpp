@@ -9,7 +9,7 @@
 #include "inner/loop/model_cost.h"
 #include "test_paths.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 const std::filesystem::path kFolders =
@@ -74,4 +74,4 @@ TEST(HfMemory, OfRotaryTablesIsThatOfTheLongestPass) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -149,20 +149,22 @@ TEST_F(HfWeights, RefuseBuffersThatSayAnotherModel) {
               HasSubstr("is of type F64"));
   EXPECT_THAT(with("transformer.h.0.attn.masked_bias", DType::kF32, {16}, ones),
               HasSubstr("masks nothing"));
+  const std::vector<float> nan(1, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_THAT(with("transformer.h.0.attn.masked_bias", DType::kF32, {}, nan),
+              HasSubstr("is nan, and masks nothing"));
 }
 
 TEST_F(HfWeights, RefuseRotaryFrequenciesOfAnotherBase) {
   Model llama(read_hf_config(storage_, kGolden / "llama"));
   const Safetensors golden = Safetensors::open(storage_, kGolden / "llama/model.safetensors");
-  const auto load = [&](float second) {
+  const auto load_all = [&](const std::vector<float>& frequencies) {
     std::vector<TensorToWrite> tensors;
     for (const SafetensorsEntry& entry : golden.entries()) {
       tensors.push_back({entry.name, entry.dtype, entry.shape, golden.bytes(entry)});
     }
-    const std::vector<float> frequencies = {1, second};
     tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq",
                        DType::kF32,
-                       {2},
+                       {static_cast<std::int64_t>(frequencies.size())},
                        std::as_bytes(std::span(frequencies))});
     write_atomically(storage_, directory_ / "config.json",
                      read_text(storage_, kGolden / "llama/config.json"));
@@ -170,7 +172,11 @@ TEST_F(HfWeights, RefuseRotaryFrequenciesOfAnotherBase) {
     return message_of<SystemError>(
         [&] { load_hf_weights(storage_, directory_.path(), llama.parameters); });
   };
+  const auto load = [&](float second) { return load_all({1, second}); };
   EXPECT_EQ(load(0.01F), "") << "10000^(-1/2)";
+  EXPECT_EQ(load(0.0100098F), "") << "rounded to bfloat16, kept as F32";
+  EXPECT_THAT(load_all({1}), HasSubstr("has 1 frequencies, and heads of 4 values"));
+  EXPECT_THAT(load_all({1, 0.1F, 0.01F, 0.001F}), HasSubstr("has 4 frequencies"));
   EXPECT_THAT(load(0.0014142F), AllOf(HasSubstr("has frequency 0.0014142 at 1"),
                                       HasSubstr("rope_theta = 10000"), HasSubstr("gives 0.01")));
 }
@@ -311,6 +317,13 @@ TEST_F(HfWeights, ExistingFolderKeepsNoTokenizerOfAnotherModel) {
   write_hf_folder(storage_, directory_ / "out", model_.to_export());
   EXPECT_EQ(storage_.kind(directory_ / "out/vocab.json"), FileKind::kAbsent);
   EXPECT_EQ(read_text(storage_, directory_ / "out/notes.txt"), "mine");
+  write_atomically(storage_, directory_ / "out/spice.model", "mine");
+  write_atomically(storage_, directory_ / "out/page.jinja", "mine");
+  storage_.create_directories(directory_ / "out/tokenizer.model");
+  write_hf_folder(storage_, directory_ / "out", model_.to_export());
+  EXPECT_EQ(read_text(storage_, directory_ / "out/spice.model"), "mine");
+  EXPECT_EQ(read_text(storage_, directory_ / "out/page.jinja"), "mine");
+  EXPECT_EQ(storage_.kind(directory_ / "out/tokenizer.model"), FileKind::kDirectory);
 }
 
 TEST_F(HfWeights, WeightsAreTheLastThingWrittenOverAnExistingFolder) {
