@@ -272,7 +272,11 @@ def bytes_for_a_tokenizer(isthmus, folder, corpus):
     refuses(isthmus, here, 3, words, "compare", comparison(here, 'init = "bpe"', "text:words.txt"), "--out", "compared")
     passes(isthmus, here, "train", run_file, "--out", "begun", "--resume", "auto", "--dry-run")
     passes(isthmus, here, "train", run_file, "--out", "begun", "--resume", "auto", "-q")
-    refuses(isthmus, here, 3, words, "train", run_file, "--site", "east", "--resume", "auto", "--out", "east")
+    sited = (here / "run.toml").read_text()
+    for i, name in enumerate(["east", "west"]):  # refused before any is bound
+        sited = sited.replace(f'name = "{name}"', f'name = "{name}"\naddress = "127.0.0.1:{48200 + i}"')
+    (here / "sited.toml").write_text(sited)
+    refuses(isthmus, here, 3, words, "train", "sited.toml", "--site", "east", "--resume", "auto", "--out", "east")
     require(not (here / "east").exists(), "a refused site left a folder")
     passes(isthmus, here, "train", config(here, "u8.toml", 'init = "bpe"', "tokens:words.txt:u8"), "--out", "u8", "-q")
     passes(isthmus, here, "train", config(here, "own8.toml", 'preset = "nano"', "tokens:words.txt:u8"), "--out", "own8",
