@@ -30,6 +30,7 @@ isthmus_require_package(CLI11 libcli11-dev)
 isthmus_require_package(Boost libboost-dev CONFIG)  # Boost.Math, headers alone
 isthmus_require_pkgconfig(XXHASH libxxhash libxxhash-dev)
 isthmus_require_pkgconfig(SODIUM libsodium libsodium-dev)
+isthmus_require_pkgconfig(ZLIB zlib zlib1g-dev)
 isthmus_require_pkgconfig(ZSTD libzstd libzstd-dev)
 isthmus_require_pkgconfig(PROMETHEUS prometheus-cpp-core prometheus-cpp-dev)
 

@@ -13,7 +13,7 @@ using namespace isthmus;
 
 void use(const HfConfig& config) {
   const ModelShape shape = model_shape(config.model, config.model.context);
-  const HfConfig again = parse_hf_config(hf_config_text(shape, config.tokens), "written again");
+  const HfConfig again = parse_hf_config(hf_config_text(shape, config.settings), "written again");
   const ModelShape back = model_shape(again.model, again.model.context);
   const bool same = back.architecture == shape.architecture && back.layers == shape.layers &&
                     back.d_model == shape.d_model && back.heads == shape.heads &&
@@ -21,7 +21,7 @@ void use(const HfConfig& config) {
                     back.d_ff == shape.d_ff && back.vocab == shape.vocab &&
                     back.positions == shape.positions && back.tied == shape.tied &&
                     back.qk_norm == shape.qk_norm && back.rope_theta == shape.rope_theta &&
-                    back.norm_eps == shape.norm_eps;
+                    back.norm_eps == shape.norm_eps && again.settings == config.settings;
   if (!same) std::abort();
 }
 

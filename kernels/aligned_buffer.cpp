@@ -18,12 +18,16 @@ std::size_t round_up(std::size_t n, std::size_t unit) { return (n + unit - 1) / 
 AlignedBuffer::AlignedBuffer(std::size_t bytes) {
   if (bytes == 0) return;
   const std::size_t alignment = bytes >= kHugePage ? kHugePage : kCacheLine;
-  const std::size_t size = round_up(bytes, alignment);
-  data_ = std::aligned_alloc(alignment, size);
-  if (data_ == nullptr) throw std::bad_alloc();
+  const std::size_t size = round_up(bytes, kCacheLine);
+  if (posix_memalign(&data_, alignment, size) != 0) {
+    data_ = nullptr;
+    throw std::bad_alloc();
+  }
   bytes_ = size;
   // Advice only: a kernel without transparent huge pages refuses, and small pages serve as well.
-  if (alignment == kHugePage) static_cast<void>(madvise(data_, size, MADV_HUGEPAGE));
+  // The end of the buffer has small pages: a huge one would hold up to 2 MiB that nobody asked for.
+  const std::size_t huge = size / kHugePage * kHugePage;
+  if (huge > 0) static_cast<void>(madvise(data_, huge, MADV_HUGEPAGE));
 }
 
 AlignedBuffer::~AlignedBuffer() { std::free(data_); }

@@ -68,6 +68,9 @@ std::vector<std::string> data_changes(std::span<const DataFile> expected,
     } else if (now->second.sha256 != before.sha256) {
       changes.push_back(
           fmt::format("{}: sha256 is {}, was {}", name, now->second.sha256, before.sha256));
+    } else if (!is_same_reading(now->second.reading, before.reading)) {
+      changes.push_back(fmt::format("{}: is read as {}, was read as {} (data.source)", name,
+                                    now->second.reading, before.reading));
     }
     left.erase(now);
   }

@@ -51,10 +51,38 @@ std::vector<Path> files_of(const Storage& storage, const std::string& source, co
   return paths;
 }
 
+struct TokenSource {
+  std::string_view name;           // file or pattern
+  std::optional<TokenType> width;  // that the source says
+};
+
+/// "FILE:u32" is FILE and its width, unless the whole is a file's name and FILE is none.
+TokenSource token_source(const Storage& storage, const std::string& source, const Path& folder,
+                         std::string_view name) {
+  const std::size_t colon = name.rfind(':');
+  if (colon == std::string_view::npos || colon == 0) return {name, {}};
+  const auto there = [&](std::string_view file) {
+    return storage.kind(folder / Path(file)) != FileKind::kAbsent;
+  };
+  const std::string_view suffix = name.substr(colon + 1);
+  const std::optional<TokenType> width = parse_token_width(suffix);
+  if (there(name) && !(width && there(name.substr(0, colon)))) return {name, {}};
+  if (!width) {
+    // A path or pattern goes on behind a colon of its own; a word alone was meant as a width.
+    if (suffix.find_first_of("/.*?[") != std::string_view::npos) return {name, {}};
+    bad_source(source,
+               fmt::format("\"{}\" is no width of tokens; u8, u16, u32, i32 and i64 are", suffix));
+  }
+  return {name.substr(0, colon), width};
+}
+
 }  // namespace
 
-Dataset Dataset::open(const Storage& storage, const DataConfig& config, const Path& folder) {
+Dataset Dataset::open(const Storage& storage, const DataConfig& config, const Path& folder,
+                      ReadingRules rules, std::int64_t most_inflated) {
   Dataset data;
+  data.most_inflated_ = most_inflated;
+  data.rules_ = rules;
   data.source_ = config.source;
   if (starts_with(config.source, kSynth)) {
     data.open_synth();
@@ -83,7 +111,7 @@ void Dataset::open_synth() {
   generated_ = generate(spec);
   tokens_ = spec.tokens;
   const TokenSpan span{std::as_bytes(std::span(generated_)).data(), TokenType::kU16, tokens_};
-  segments_.push_back({0, TokenFile{source_, format_, {}, span}});
+  segments_.push_back({0, TokenFile{source_, format_, {}, span, {}}});
 }
 
 void Dataset::open_files(const Storage& storage, const Path& folder) {
@@ -92,18 +120,24 @@ void Dataset::open_files(const Storage& storage, const Path& folder) {
     bad_source(source_, "must begin with \"text:\", \"tokens:\" or \"synth:\"");
   }
   const auto name = std::string_view(source_).substr(text ? kText.size() : kTokens.size());
-  for (const Path& path : files_of(storage, source_, folder, name)) {
+  const TokenSource source =
+      text ? TokenSource{name, {}} : token_source(storage, source_, folder, name);
+  std::vector<std::string> formats;
+  std::int64_t may_inflate = most_inflated_;
+  for (const Path& path : files_of(storage, source_, folder, source.name)) {
     // Of a Megatron pair that a pattern matched whole, the .bin stands for both.
     const Path bin = Path(path).replace_extension(".bin");
     if (!text && path.extension() == ".idx" && !segments_.empty() &&
         segments_.back().file.path == bin) {
       continue;
     }
-    TokenFile file = text ? open_text_file(storage, path) : open_token_file(storage, path);
-    if (format_.find(file.format) == std::string::npos) {
+    TokenFile file = text ? open_text_file(storage, path, rules_, may_inflate)
+                          : open_token_file(storage, path, source.width, rules_);
+    if (std::find(formats.begin(), formats.end(), file.format) == formats.end()) {
       if (!format_.empty()) format_ += '+';
-      format_ += file.format;
+      format_ += formats.emplace_back(file.format);
     }
+    may_inflate -= static_cast<std::int64_t>(file.inflated.size());
     vocab_bound_ = std::max(vocab_bound_, largest_id(file.tokens.type) + 1);
     const std::int64_t begin = tokens_;
     tokens_ += file.tokens.count;
@@ -171,7 +205,8 @@ std::vector<DataFile> Dataset::fingerprint() const {
   for (const Segment& segment : segments_) {
     const auto bytes =
         entropy_rate_ ? std::as_bytes(std::span(generated_)) : segment.file.file.bytes();
-    files.push_back({segment.file.path.string(), bytes.size(), sha256_hex(bytes)});
+    files.push_back(
+        {segment.file.path.string(), bytes.size(), sha256_hex(bytes), reading_of(segment.file)});
   }
   return files;
 }

@@ -24,11 +24,20 @@ class Dataset {
   /// files are joined in sorted order. THROWS: ConfigError naming data.source or data.val_fraction
   /// and what is wrong; SystemError naming a file.
   [[nodiscard]] static Dataset open(const Storage& storage, const DataConfig& config,
-                                    const std::filesystem::path& folder);
+                                    const std::filesystem::path& folder,
+                                    ReadingRules rules = ReadingRules::kOfToday,
+                                    std::int64_t most_inflated = kMostInflatedBytes);
 
+  /// That it was opened by.
+  [[nodiscard]] ReadingRules rules() const { return rules_; }
   [[nodiscard]] const std::string& source() const { return source_; }
-  /// "text", "llm.c", "nanoGPT", "Megatron", "synth", or several joined by "+".
+  /// "text", "llm.c", "nanoGPT", "Megatron", "NumPy", "synth", a width that the source says, or
+  /// several joined by "+".
   [[nodiscard]] const std::string& format() const { return format_; }
+  /// Whether its ids are bytes: those of texts, or of files that the source says to be u8.
+  [[nodiscard]] bool is_bytes() const {
+    return format_ == "text" || format_ == token_type_name(TokenType::kU8);
+  }
   [[nodiscard]] std::int64_t tokens() const { return tokens_; }
   [[nodiscard]] std::int64_t train_tokens() const { return train_tokens_; }
   [[nodiscard]] std::int64_t validation_tokens() const { return tokens_ - train_tokens_; }
@@ -62,6 +71,8 @@ class Dataset {
   void open_files(const Storage& storage, const std::filesystem::path& folder);
   void open_synth();
 
+  ReadingRules rules_ = ReadingRules::kOfToday;
+  std::int64_t most_inflated_ = kMostInflatedBytes;  // of all files together
   std::string source_;
   std::string format_;
   std::vector<Segment> segments_;

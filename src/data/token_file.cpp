@@ -3,12 +3,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <limits>
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/log.h"
+#include "core/base/units.h"
+#include "data/compressed_text.h"
+#include "data/file_format.h"
+#include "data/npy_file.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
@@ -72,24 +78,125 @@ TokenType megatron_type(std::uint8_t code, const std::string& label) {
   }
 }
 
+/// A width that the source says beside what a header says.
+void check_width(TokenType type, std::optional<TokenType> width, const std::string& label,
+                 const char* where) {
+  if (!width || token_bytes(*width) == token_bytes(type)) return;
+  bad(label, fmt::format("the source says {}, its {} says {}; leave the width out",
+                         token_type_name(*width), where, token_type_name(type)));
+}
+
+TokenSpan raw_tokens(std::span<const std::byte> bytes, const std::string& label, TokenType type) {
+  const std::size_t width = token_bytes(type);
+  if (bytes.size() % width != 0) {
+    bad(label, fmt::format("the source says {}, and its {} bytes are no whole number of them",
+                           token_type_name(type), bytes.size()));
+  }
+  return {bytes.data(), type, static_cast<std::int64_t>(bytes.size() / width)};
+}
+
+/// Megatron names what it makes NAME_text_document.bin, or _text_sentence.bin; only the index says
+/// the width.
+void refuse_lone_megatron(const std::filesystem::path& bin, const std::filesystem::path& index) {
+  const std::string stem = bin.stem().string();
+  if (bin.extension() != ".bin" ||
+      !(stem.ends_with("_text_document") || stem.ends_with("_text_sentence"))) {
+    return;
+  }
+  bad(bin.string(),
+      fmt::format("it is named as Megatron's files are, whose width only their index says, and {} "
+                  "is not there; put it beside it, or say the width, tokens:FILE:u16 or "
+                  "tokens:FILE:i32",
+                  index.filename().string()));
+}
+
+/// What a text is that is none, by bytes that are not compressed.
+std::optional<ForeignFormat> foreign_text(std::span<const std::byte> bytes) {
+  if (is_npy(bytes)) return ForeignFormat{"a .npy file", "name it with tokens:"};
+  std::optional<ForeignFormat> format = signed_format(bytes);
+  return format ? format : wide_text(bytes);
+}
+
+void warn_of_first_rules(const std::string& label, const std::string& cause) {
+  log_warning(
+      "{}: {}; the run that goes on was begun by a version that took its bytes as they are, and "
+      "goes on so; a new run reads or refuses them otherwise",
+      label, cause);
+}
+
+std::int32_t first_integer(std::span<const std::byte> bytes) {
+  return bytes.size() >= 4 ? load<std::int32_t>(bytes, 0) : 0;
+}
+
+/// True for what the first versions took for u16 tokens.
+bool has_no_header_of_first(std::span<const std::byte> bytes) {
+  const std::int32_t magic = first_integer(bytes);
+  return magic != kGpt2Magic && magic != kLlama3Magic && magic != kEvalMagic &&
+         magic != kModelMagic &&
+         as_text(bytes.first(std::min(bytes.size(), kIndexMagic.size()))) != kIndexMagic;
+}
+
+/// Reads a file without a header as u16, or as the u8 or u16 that the source says.
+void read_as_first(TokenFile& result, const std::string& label, std::optional<TokenType> width) {
+  if (width && *width != TokenType::kU8 && *width != TokenType::kU16) {
+    throw ConfigError(fmt::format(
+        "data.source says {} of {}, and the run that goes on was begun by a version that knew no "
+        "widths and read 16-bit tokens: leave the width out to go on with those, or start a new "
+        "run from its model with model.init",
+        token_type_name(*width), label));
+  }
+  const std::span<const std::byte> bytes = result.file.bytes();
+  result.tokens = raw_tokens(bytes, label, width.value_or(TokenType::kU16));
+  result.format = width ? std::string(token_type_name(*width)) : "nanoGPT";
+  if (width) return;
+  TokenSpan today;
+  try {
+    if (locate_tokens(bytes, label, today) == "nanoGPT") return;
+    result.as_it_lies = true;
+    warn_of_first_rules(label, "it is a .npy file");
+  } catch (const SystemError& error) {
+    result.as_it_lies = true;
+    warn_of_first_rules(label, error.what());
+  }
+}
+
 }  // namespace
 
 std::string locate_tokens(std::span<const std::byte> bytes, const std::string& label,
-                          TokenSpan& tokens) {
-  const std::int32_t magic = bytes.size() >= 4 ? load<std::int32_t>(bytes, 0) : 0;
+                          TokenSpan& tokens, std::optional<TokenType> width) {
+  if (is_npy(bytes)) {
+    tokens = locate_npy_tokens(bytes, label);
+    check_width(tokens.type, width, label, "header");
+    return "NumPy";
+  }
+  const std::int32_t magic = first_integer(bytes);
   if (magic == kGpt2Magic || magic == kLlama3Magic) {
     tokens = magic == kGpt2Magic ? llmc_tokens(bytes, label, TokenType::kU16, 1)
                                  : llmc_tokens(bytes, label, TokenType::kU32, 7);
+    check_width(tokens.type, width, label, "header");
     return "llm.c";
+  }
+  if (width) {
+    tokens = raw_tokens(bytes, label, *width);
+    return std::string(token_type_name(*width));
   }
   if (magic == kEvalMagic) bad(label, "it is an llm.c evaluation set (HellaSwag), not a corpus");
   if (magic == kModelMagic) bad(label, "it is an llm.c model checkpoint, not a corpus");
   if (as_text(bytes.first(std::min(bytes.size(), kIndexMagic.size()))) == kIndexMagic) {
     bad(label, "it is a Megatron index; name its .bin file");
   }
+  std::optional<ForeignFormat> foreign = signed_format(bytes);
+  if (!foreign) foreign = not_u16_tokens(bytes);
+  if (foreign) {
+    bad(label,
+        fmt::format("it has no header and looks like {}; {} (tokens:FILE:u16 takes its bytes "
+                    "as they are)",
+                    foreign->what, foreign->remedy));
+  }
   if (bytes.size() % 2 != 0) {
-    bad(label, fmt::format("{} bytes are no whole number of u16 tokens, and there is neither an "
-                           "llm.c header nor a Megatron .idx beside it (a text? use \"text:\")",
+    bad(label, fmt::format("{} bytes are no whole number of u16 tokens, and there is neither a "
+                           "header nor a Megatron .idx beside it (a text? use \"text:\"; 8-bit "
+                           "tokens? tokens:FILE:u8)",
                            bytes.size()));
   }
   tokens = {bytes.data(), TokenType::kU16, static_cast<std::int64_t>(bytes.size() / 2)};
@@ -141,14 +248,39 @@ TokenSpan locate_megatron_tokens(std::span<const std::byte> bin, std::span<const
   return {bin.data(), type, static_cast<std::int64_t>(at / width)};
 }
 
-TokenFile open_text_file(const Storage& storage, const std::filesystem::path& path) {
-  TokenFile result{path, "text", storage.map(path), {}};
-  const auto bytes = result.file.bytes();
-  result.tokens = {bytes.data(), TokenType::kU8, static_cast<std::int64_t>(bytes.size())};
+TokenFile open_text_file(const Storage& storage, const std::filesystem::path& path,
+                         ReadingRules rules, std::int64_t most_inflated) {
+  TokenFile result{path, "text", storage.map(path), {}, {}};
+  std::span<const std::byte> bytes = result.file.bytes();
+  const std::string label = path.string();
+  const Compression compression = compression_of(bytes);
+  if (rules == ReadingRules::kOfFirst) {
+    std::optional<ForeignFormat> format = foreign_text(bytes);
+    if (compression != Compression::kNone) format = ForeignFormat{"compressed data", {}};
+    result.as_it_lies = format.has_value();
+    if (format) warn_of_first_rules(label, "it looks like " + format->what);
+    result.tokens = raw_tokens(bytes, label, TokenType::kU8);
+    return result;
+  }
+  const char* whose = "it";
+  if (compression != Compression::kNone) {
+    result.inflated = inflated(bytes, compression, label, most_inflated);
+    bytes = result.inflated;
+    whose = "what it unpacks to";
+  }
+  if (const auto format = foreign_text(bytes)) {
+    // A width overrules a guess; the header of a .npy file overrules the width.
+    const char* const as_bytes =
+        is_npy(result.file.bytes()) ? "" : " (tokens:FILE:u8 takes the file's bytes as they are)";
+    throw SystemError(fmt::format("{}: not a usable text: {} looks like {}; {}{}", label, whose,
+                                  format->what, format->remedy, as_bytes));
+  }
+  result.tokens = raw_tokens(bytes, label, TokenType::kU8);
   return result;
 }
 
-TokenFile open_token_file(const Storage& storage, const std::filesystem::path& path) {
+TokenFile open_token_file(const Storage& storage, const std::filesystem::path& path,
+                          std::optional<TokenType> width, ReadingRules rules) {
   std::filesystem::path bin = path;
   std::filesystem::path index = path;
   if (path.extension() == ".idx") {
@@ -156,15 +288,36 @@ TokenFile open_token_file(const Storage& storage, const std::filesystem::path& p
   } else {
     index.replace_extension(".idx");
   }
-  TokenFile result{bin, "Megatron", storage.map(bin), {}};
+  TokenFile result{bin, "Megatron", storage.map(bin), {}, {}};
+  const std::string label = bin.string();
   if (index != bin && storage.kind(index) != FileKind::kAbsent) {
     const MappedFile map = storage.map(index);
-    result.tokens =
-        locate_megatron_tokens(result.file.bytes(), map.bytes(), bin.string(), index.string());
-  } else {
-    result.format = locate_tokens(result.file.bytes(), bin.string(), result.tokens);
+    result.tokens = locate_megatron_tokens(result.file.bytes(), map.bytes(), label, index.string());
+    check_width(result.tokens.type, width, label, "index");
+    return result;
   }
+  const std::span<const std::byte> bytes = result.file.bytes();
+  if (rules == ReadingRules::kOfFirst && has_no_header_of_first(bytes)) {
+    read_as_first(result, label, width);
+    return result;
+  }
+  result.format = locate_tokens(bytes, label, result.tokens, width);
+  if (result.format == "nanoGPT") refuse_lone_megatron(bin, index);
   return result;
+}
+
+std::string reading_of(const TokenFile& file) {
+  const TokenSpan& tokens = file.tokens;
+  return fmt::format("{} ids of {}{}{}{}", with_commas(tokens.count), token_type_name(tokens.type),
+                     tokens.big_endian ? ", big-endian" : "",
+                     file.inflated.empty() ? "" : ", inflated", file.as_it_lies ? kAsItLies : "");
+}
+
+ReadingRules rules_of(std::span<const DataFile> begun_with) {
+  const bool first = std::ranges::any_of(begun_with, [](const DataFile& file) {
+    return file.reading.empty() || file.reading.ends_with(kAsItLies);
+  });
+  return first ? ReadingRules::kOfFirst : ReadingRules::kOfToday;
 }
 
 void write_llmc_tokens(Storage& storage, const std::filesystem::path& path,

@@ -162,6 +162,8 @@ std::int64_t arena_bytes(const ModelShape& s, const MeshChoice& choice, std::int
   b.take(own * s.d_model, kFloatBytes);  // the gradient of the stream
   b.take(own, kFloatBytes);              // the final norm's statistics
   b.take(own, kFloatBytes);
+  if (s.architecture == Architecture::kLlama)
+    b.take(s.longest * s.head_dim, kFloatBytes);  // rotary
   return b.get();
 }
 

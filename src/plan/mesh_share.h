@@ -52,8 +52,8 @@ struct MeshShare {
 [[nodiscard]] std::int64_t wide_bytes(const MeshChoice& choice);
 
 /// What LanguageModel<float> cuts out of its memory on a tensor-parallel rank: the activations of a
-/// stage's micro-batch of `rows`, and the scratch of a pass, which all of a rank's micro-batches
-/// share.
+/// stage's micro-batch of `rows` with its rotary tables, and the scratch of a pass, which all of a
+/// rank's micro-batches share.
 [[nodiscard]] std::int64_t arena_bytes(const ModelShape& shape, const MeshChoice& choice,
                                        std::int64_t layers, std::int64_t rows);
 [[nodiscard]] std::int64_t working_bytes(const ModelShape& shape, const MeshChoice& choice,

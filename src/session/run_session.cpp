@@ -53,6 +53,12 @@ RunSession::RunSession(SessionOptions options)
                  (resume_ && !options_.out.empty() &&
                   is_same_place(resume_->folder().parent_path(), options_.out / "ckpt"))) {}
 
+std::optional<std::vector<DataFile>> RunSession::begun_with() const {
+  if (resume_) return data_of(*resume_);
+  if (!options_.site) return std::nullopt;
+  return data_begun_with(storage_, options_.out, options_.resume);
+}
+
 void RunSession::check_force() const {
   const std::filesystem::path& out = options_.out;
   if (!options_.force || continues_ || out.empty()) {

@@ -123,6 +123,9 @@ class RunSession {
   RunSession(const RunSession&) = delete;
   RunSession& operator=(const RunSession&) = delete;
 
+  /// The data files that the run began with, where one that was begun before goes on, or may: of
+  /// one site, its sites agree on that later. THROWS: SystemError.
+  [[nodiscard]] std::optional<std::vector<DataFile>> begun_with() const;
   /// What --force must not remove. THROWS: ConfigError naming the key and the file.
   void check_force() const;
   /// Takes `facts` of what is trained, and checks that the checkpoint was made of the same. Before

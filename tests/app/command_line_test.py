@@ -343,6 +343,10 @@ class Words(CommandLine):
         for name in ["processor", "memory", "kernels", "CUDA", "methods", "TCP"]:
             self.assertIn(name, names)
         self.assertIn("processor", self.prints("doctor"))
+        mpi = {finding["name"]: finding for finding in self.object_of("doctor")["findings"]}["MPI"]
+        if mpi["value"] != "not in this build":
+            running, built_with = mpi["value"].split(" runs, built with ")
+            self.assertEqual(mpi["verdict"], "good" if built_with in running else "note", mpi)
 
     def test_completions_are_scripts(self):
         for shell in ["bash", "zsh", "fish"]:

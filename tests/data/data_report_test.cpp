@@ -61,6 +61,15 @@ TEST(TokenCensus, CountsHugeIdsWithoutATableForThem) {
               HasSubstr("token id 2147483648 at position 2 of"));
 }
 
+TEST(DataChanges, NamesAnotherReadingOfTheSameBytes) {
+  const std::vector<DataFile> before = {{"a", 8, "x", "4 ids of u16"}};
+  const std::vector<DataFile> now = {{"a", 8, "x", "2 ids of u32"}};
+  EXPECT_THAT(data_changes(before, now), ElementsAre("a: is read as 2 ids of u32, was read as 4 "
+                                                     "ids of u16 (data.source)"));
+  const std::vector<DataFile> unknown = {{"a", 8, "x"}};
+  EXPECT_TRUE(data_changes(unknown, now).empty());
+}
+
 TEST(DataChanges, NamesWhatIsGoneChangedAndNew) {
   const std::vector<DataFile> before = {{"a", 3, "x"}, {"b", 3, "y"}, {"c", 3, "z"}, {"d", 1, "w"}};
   const std::vector<DataFile> now = {{"a", 3, "x"}, {"b", 4, "y"}, {"c", 3, "zz"}, {"e", 1, "w"}};

@@ -57,6 +57,14 @@ TEST(SiteStart, DataDifferInContentsCountAndOrder) {
               testing::HasSubstr("data[1] part.txt is 5 bytes of SHA-256 bb at east"));
   EXPECT_NE(refusal({site("r", common({a, b})), site("s", common({b, a}))}), "");
   EXPECT_NE(refusal({site("r", common({a, b})), site("s", common({a}))}), "");
+  const DataFile narrow{"x/ids.bin", 8, "cc", "4 ids of u16"};
+  const DataFile wide{"x/ids.bin", 8, "cc", "2 ids of u32"};
+  EXPECT_THAT(refusal({site("r", common({narrow})), site("s", common({wide}))}),
+              testing::AllOf(testing::HasSubstr("read as 4 ids of u16 at east"),
+                             testing::HasSubstr("read as 2 ids of u32")));
+  DataFile lies = narrow;
+  lies.reading += kAsItLies;
+  EXPECT_EQ(refusal({site("r", common({narrow})), site("s", common({lies}))}), "");
   const std::vector<DataFile> many(100, a);
   std::vector<DataFile> other = many;
   other[70].sha256 = "cc";

@@ -152,6 +152,7 @@ class CompareCommand {
     if (!arguments_.against.empty()) {
       reference_ = runs_of(reference_named(arguments_.against));
     }
+    std::string data_note;
     for (const Cell& cell : plan_.outline()) {
       if (cell.number != 0) {
         continue;
@@ -182,12 +183,14 @@ class CompareCommand {
       if (cell.stage == report::CellStage::kSeed) {
         const RunEstimate run = estimate_run(cell.config, cell.simulated);
         memory_bytes_ = std::max(memory_bytes_, run.memory_bytes);
+        if (data_note.empty()) data_note = run.data_note;
         widest_ = std::max(widest_, cell.simulated ? 1 : cell.config.workers());
         if (cell.variant == plan_.variants()[plan_.baseline()]) {
           baseline_ = cell.config;
         }
       }
     }
+    if (!data_note.empty()) log_warning("{}", data_note);  // of the first of them for all
     kernels::use_isa(kernels::isa_named(kernels));
     data_ = [this](const Config& config) {
       const Dataset& data = inputs_.data(config).data;

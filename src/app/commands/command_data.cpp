@@ -19,7 +19,7 @@
 namespace isthmus::app {
 namespace {
 
-/// "FILE.txt" and "FILE.bin" without a kind are read as what they most likely are.
+/// "FILE.txt", "FILE.bin" and "FILE:u32" without a kind are read as what they most likely are.
 std::string with_kind(const Storage& storage, const std::string& source) {
   for (const std::string_view kind : {"text:", "tokens:", "synth:"}) {
     if (source.starts_with(kind)) {
@@ -31,7 +31,10 @@ std::string with_kind(const Storage& storage, const std::string& source) {
     throw SystemError(
         fmt::format("{}: is a folder; name its files, for example text:{}/*.txt", source, source));
   }
-  const bool tokens = path.extension() == ".bin" || path.extension() == ".idx";
+  const bool says_width = source.find(':') != std::string::npos &&
+                          parse_token_width(source.substr(source.rfind(':') + 1)).has_value();
+  const bool tokens = says_width || path.extension() == ".bin" || path.extension() == ".idx" ||
+                      path.extension() == ".npy";
   return fmt::format("{}{}", tokens ? "tokens:" : "text:", source);
 }
 

@@ -2,6 +2,7 @@
 // `doctor`: what this machine and this build offer, and what would get in the way.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -122,6 +123,24 @@ Finding links_over(const std::string& name, const std::string& version,
              : Finding{name, version, Verdict::kGood, ""};
 }
 
+/// The library that runs, beside the one whose headers were compiled in: they may differ.
+Finding mpi() {
+  Finding finding = links_over("MPI", mpi_version(), "libopenmpi-dev openmpi-bin");
+  const std::string built_with = mpi_built_with();
+  if (built_with.empty()) return finding;
+  std::string running = finding.value;  // MPICH's words have tabs and lines
+  std::ranges::replace_if(
+      running, [](char c) { return c == '\t' || c == '\n'; }, ' ');
+  finding.value = fmt::format("{} runs, built with {}", running, built_with);
+  const std::string number = built_with.substr(built_with.rfind('v') + 1);
+  if (running.find(number) == std::string::npos) {
+    finding.verdict = Verdict::kNote;
+    finding.advice =
+        "another library runs than this was built with: mend LD_LIBRARY_PATH, or build again";
+  }
+  return finding;
+}
+
 Finding memory(const MachineInfo& machine) {
   constexpr double kLittle = 1 << 30;
   const auto available = static_cast<double>(machine.available_bytes);
@@ -223,7 +242,7 @@ std::vector<Finding> examine() {
   }
   findings.push_back({"codecs", join(names), Verdict::kGood, ""});
   findings.push_back(links_over("ZeroMQ", zmq_version(), "libzmq3-dev cppzmq-dev"));
-  findings.push_back(links_over("MPI", mpi_version(), "libopenmpi-dev openmpi-bin"));
+  findings.push_back(mpi());
   return findings;
 }
 

@@ -24,7 +24,8 @@ void refuse_same_folder(const std::filesystem::path& from, const std::filesystem
 }
 
 void tell(Session& session, const std::filesystem::path& folder, const HfModel& model,
-          std::string_view arch, const std::string& from) {
+          std::string_view arch, const std::string& from,
+          const std::vector<std::string>& left_out) {
   const std::int64_t parameters = model.layout.elements();
   if (session.json) {
     session.out.write(JsonLine()
@@ -32,11 +33,13 @@ void tell(Session& session, const std::filesystem::path& folder, const HfModel& 
                           .add("from", from)
                           .add("arch", arch)
                           .add("parameters", parameters)
+                          .add("left_out", std::span<const std::string>(left_out))
                           .str() +
                       "\n");
   } else {
     session.out.write(fmt::format("wrote {}: {}, {} parameters, from {}\n", folder.string(), arch,
                                   with_commas(parameters), from));
+    tell_left_out(session, left_out);
   }
 }
 
@@ -48,8 +51,8 @@ int command_import(const ImportArguments& arguments, Session& session) {
   const HfConfig config = read_hf_config(storage, arguments.from);
   HfModel model(model_shape(config.model, config.model.context));
   load_hf_weights(storage, arguments.from, model.parameters());
-  model.write(storage, arguments.to, config.tokens, arguments.from);
-  tell(session, arguments.to, model, config.model.arch, arguments.from.string());
+  const std::vector<std::string> left_out = model.write(storage, arguments.to, arguments.from);
+  tell(session, arguments.to, model, config.model.arch, arguments.from.string(), left_out);
   return 0;
 }
 
@@ -63,9 +66,9 @@ int command_export(const ExportArguments& arguments, Session& session) {
   for (const TensorInfo& info : model.layout.tensors()) {
     checkpoint.read_model(info.name, info.shape, model.tensor(info));
   }
-  model.write(storage, arguments.to, config.tokens, folder);
+  const std::vector<std::string> left_out = model.write(storage, arguments.to, folder);
   tell(session, arguments.to, model, config.model.arch,
-       fmt::format("{} (step {})", folder.string(), checkpoint.info().step));
+       fmt::format("{} (step {})", folder.string(), checkpoint.info().step), left_out);
   return 0;
 }
 

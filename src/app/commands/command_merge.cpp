@@ -11,6 +11,7 @@
 #include "app/train/run_parts.h"
 #include "core/base/units.h"
 #include "core/state/checkpoint.h"
+#include "inner/hf/hf_companions.h"
 #include "inner/hf/hf_config.h"
 #include "inner/hf/hf_weights.h"
 #include "inner/model/model_shape.h"
@@ -56,6 +57,23 @@ const char* unlike(const ModelShape& a, const ModelShape& b) {
   return nullptr;
 }
 
+/// Settings and companions of a mean are those of the first model: names what others have
+/// otherwise.
+void add_unlike_companions(std::vector<std::string>& left_out, const Storage& storage,
+                           const ModelShape& shape, const std::vector<fs::path>& models) {
+  const auto companions = [&](const fs::path& from) {
+    return hf_companions(storage, shape, weights_folder(storage, from), false).files;
+  };
+  const auto first = companions(models.front());
+  for (std::size_t m = 1; m < models.size(); ++m) {
+    for (const auto& file : companions(models[m])) {
+      if (std::ranges::find(first, file) != first.end()) continue;
+      left_out.push_back(fmt::format("{} of {} (it is not that of {})", file.first,
+                                     models[m].string(), models.front().string()));
+    }
+  }
+}
+
 }  // namespace
 
 int command_merge(const MergeArguments& arguments, Session& session) {
@@ -99,19 +117,22 @@ int command_merge(const MergeArguments& arguments, Session& session) {
   }
   std::ranges::transform(mean, model.values.begin(),
                          [](double v) { return static_cast<float>(v); });
-  model.write(storage, arguments.out, config.tokens, first);
+  std::vector<std::string> left_out = model.write(storage, arguments.out, first);
+  add_unlike_companions(left_out, storage, model.layout.shape(), arguments.from);
   if (session.json) {
     session.out.write(JsonLine()
                           .add("folder", arguments.out.string())
                           .add("models", arguments.from.size())
                           .add("arch", config.model.arch)
                           .add("parameters", model.layout.elements())
+                          .add("left_out", std::span<const std::string>(left_out))
                           .str() +
                       "\n");
   } else {
     session.out.write(fmt::format("wrote {}: the mean of {} models, {}, {} parameters\n",
                                   arguments.out.string(), arguments.from.size(), config.model.arch,
                                   with_commas(model.layout.elements())));
+    tell_left_out(session, left_out);
   }
   return 0;
 }

@@ -36,13 +36,12 @@ SpsaLog read_log(const Storage& storage, const std::filesystem::path& file) {
 /// Weights of a folder, and the step they are those after: nothing where it does not say.
 struct Base {
   HfModel model;
-  HfTokens tokens;
   std::optional<StepIndex> step;
 };
 
 Base read_base(const Storage& storage, const std::filesystem::path& folder) {
   const HfConfig config = read_hf_config(storage, folder);
-  Base base{HfModel(model_shape(config.model, config.model.context)), config.tokens, std::nullopt};
+  Base base{HfModel(model_shape(config.model, config.model.context)), std::nullopt};
   if (storage.kind(folder / "state.json") == FileKind::kFile) {
     base.step = StepIndex(Checkpoint::open(storage, folder).info().step);  // every byte verified
   }
@@ -92,8 +91,9 @@ int command_replay(const ReplayArguments& arguments, Session& session) {
   if (!arguments.expect.empty()) {
     expect_bits(storage, arguments.expect, log.last(), base.model);
   }
+  std::vector<std::string> left_out;
   if (!arguments.out.empty()) {
-    base.model.write(storage, arguments.out, base.tokens, arguments.base);
+    left_out = base.model.write(storage, arguments.out, arguments.base);
   }
   std::size_t entries = 0;
   for (StepIndex t = from; t < log.last();) {
@@ -134,6 +134,7 @@ int command_replay(const ReplayArguments& arguments, Session& session) {
           : fmt::format(", bit for bit those of {}", arguments.expect.string())));
   if (!arguments.out.empty()) {
     session.out.write(fmt::format("wrote {}\n", arguments.out.string()));
+    tell_left_out(session, left_out);
   }
   return 0;
 }

@@ -24,6 +24,7 @@
 #include "core/base/units.h"
 #include "isthmus/errors.h"
 #include "session/hub/site_hub.h"
+#include "session/run/resume.h"
 #include "session/run/signals.h"
 #include "session/site/return_pace.h"
 #include "session/site/site_enrolment.h"
@@ -209,8 +210,10 @@ int run(const Config& config, const TrainArguments& arguments, bool simulated, S
         bool emulated = false, const OneSite& site_process = {}) {
   if (arguments.dry_run) {
     const std::optional<SiteArguments> site = site_of(arguments);
+    const std::filesystem::path out = arguments.out.empty() ? config.run.out : arguments.out;
     const RunEstimate estimate = estimate_run(
-        config, simulated, site ? std::optional(app::site_of(config, *site)) : std::nullopt);
+        config, simulated, site ? std::optional(app::site_of(config, *site)) : std::nullopt,
+        data_begun_with(SystemStorage(), out, arguments.resume));
     session.out.write(session.json ? estimate_json(estimate) + "\n"
                                    : render_estimate(config, estimate));
     return 0;

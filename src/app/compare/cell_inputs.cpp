@@ -3,17 +3,39 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string_view>
+
 #include "core/base/hash.h"
 #include "kernels/isa.h"
 
 namespace isthmus::app {
+namespace {
+
+/// Readings that the first versions knew are not named, so that their cells stay.
+bool is_read_as_first(const OpenData& source) {
+  constexpr std::string_view kFormats[] = {"text", "nanoGPT", "llm.c", "Megatron", "synth"};
+  std::string_view rest = source.data.format();
+  while (!rest.empty()) {
+    const std::size_t end = std::min(rest.find('+'), rest.size());
+    if (std::ranges::find(kFormats, rest.substr(0, end)) == std::end(kFormats)) return false;
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+  return std::ranges::none_of(source.fingerprint, [](const DataFile& file) {
+    return file.reading.find("inflated") != std::string::npos;
+  });
+}
+
+}  // namespace
 
 std::string CellInputs::of(const Config& config) {
   const std::string init =
       config.model.init.empty() ? "none" : weights(config.locate(config.model.init));
   std::string digests;
-  for (const DataFile& file : data(config).fingerprint) {
-    digests += file.sha256 + ",";
+  const OpenData& source = data(config);
+  const bool as_first = is_read_as_first(source);
+  for (const DataFile& file : source.fingerprint) {
+    digests += file.sha256 + (as_first ? "" : " as " + file.reading) + ",";
   }
   return fmt::format("data {} {} weights {} kernels {}", digests, config.data.val_fraction, init,
                      kernels::name_of(kernels::isa_named(config.train.kernels)));

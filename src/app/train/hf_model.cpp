@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/train/hf_model.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "inner/hf/hf_weights.h"
 
 namespace isthmus::app {
@@ -22,16 +25,20 @@ std::vector<Parameter> HfModel::parameters() {
   return parameters;
 }
 
-void HfModel::write(Storage& storage, const std::filesystem::path& folder, const HfTokens& tokens,
-                    const std::filesystem::path& tokenizer_from) {
+std::vector<std::string> HfModel::write(Storage& storage, const std::filesystem::path& folder,
+                                        const std::filesystem::path& from) {
   HfExport out;
   out.shape = layout.shape();
-  out.tokens = tokens;
-  out.tokenizer_from = tokenizer_from;
+  out.from = from;
   for (const TensorInfo& info : layout.tensors()) {
     out.tensors.push_back({info.name, info.shape, tensor(info)});
   }
-  write_hf_folder(storage, folder, out);
+  return write_hf_folder(storage, folder, out);
+}
+
+void tell_left_out(Session& session, const std::vector<std::string>& left_out) {
+  if (left_out.empty()) return;
+  session.out.write(fmt::format("left out: {}\n", fmt::join(left_out, ", ")));
 }
 
 }  // namespace isthmus::app

@@ -5,8 +5,10 @@
 
 #include <filesystem>
 #include <span>
+#include <string>
 #include <vector>
 
+#include "app/common/commands.h"
 #include "core/base/storage.h"
 #include "inner/hf/hf_config.h"
 #include "inner/model/model_layout.h"
@@ -21,13 +23,17 @@ struct HfModel {
   [[nodiscard]] std::span<float> tensor(const TensorInfo& info);
   /// Every tensor, over `values`.
   [[nodiscard]] std::vector<Parameter> parameters();
-  /// As a folder that transformers loads; tokenizer files are those of `tokenizer_from`.
-  /// THROWS: SystemError.
-  void write(Storage& storage, const std::filesystem::path& folder, const HfTokens& tokens,
-             const std::filesystem::path& tokenizer_from);
+  /// As a folder that transformers loads, with settings and companions of `from`.
+  /// RETURNS: what of `from` is left out. THROWS: SystemError, ConfigError.
+  [[nodiscard]] std::vector<std::string> write(Storage& storage,
+                                               const std::filesystem::path& folder,
+                                               const std::filesystem::path& from);
 
   ModelLayout layout;
   std::vector<float> values;
 };
+
+/// One line on what of a folder does not come along; nothing where all does.
+void tell_left_out(Session& session, const std::vector<std::string>& left_out);
 
 }  // namespace isthmus::app

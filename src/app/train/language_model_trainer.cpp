@@ -41,6 +41,7 @@ LanguageModelTrainer::LanguageModelTrainer(const Setup& setup, WorkerId rank,
       eval_tokens_(setup.eval_tokens),
       on_batch_(setup.on_batch),
       data_(&setup.data),
+      rules_(setup.data.rules()),
       files_(files_of(setup, rank, runtime)),
       scope_(files_.get()),
       source_(std::make_unique<BatchSource>(*data_, batch_plan(config_, plan_), rank.value())),
@@ -128,7 +129,7 @@ void LanguageModelTrainer::finish() {
 void LanguageModelTrainer::train_alone() {
   if (plan_.device.on_cuda()) cuda::use_device(plan_.device.of(rank_).ordinal);
   const SystemStorage storage;
-  own_data_.emplace(Dataset::open(storage, config_.data, config_.file.parent_path()));
+  own_data_.emplace(Dataset::open(storage, config_.data, config_.file.parent_path(), rules_));
   data_ = &*own_data_;
   source_ = std::make_unique<BatchSource>(*data_, batch_plan(config_, plan_), rank_.value());
 }

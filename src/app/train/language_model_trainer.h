@@ -72,6 +72,7 @@ class LanguageModelTrainer final : public Trainer {
   const std::int64_t eval_tokens_;
   const std::function<void(StepIndex)> on_batch_;
   const Dataset* data_;
+  const ReadingRules rules_;                  // by which it was opened
   const std::unique_ptr<StateMemory> files_;  // for what follows, if the run has some
   const StateMemoryScope scope_;
   std::optional<Dataset> own_data_;  // once it trains alone

@@ -117,6 +117,10 @@ MemoryLimit memory_limit(const std::filesystem::path& root) {
   return limit;
 }
 
+std::uint64_t peak_bytes(const std::filesystem::path& root) {
+  return number_in(root / "proc/self/status", "VmHWM:").value_or(0) * 1024;
+}
+
 namespace {
 /// Of a worker's anchors what process `rank` of its site holds; where they are in lanes, with what
 /// these take while an outer gradient is encoded, or the first while all anchors are there.

@@ -23,6 +23,9 @@ struct MemoryLimit {
 /// above it allows less. root: "/", but in tests.
 [[nodiscard]] MemoryLimit memory_limit(const std::filesystem::path& root = "/");
 
+/// The most memory that this process has had so far; 0: not known.
+[[nodiscard]] std::uint64_t peak_bytes(const std::filesystem::path& root = "/");
+
 /// Bytes that the workers in this process are sure to write to, of one rank where its ranks are
 /// processes, or 0 on devices. Left out: what lies in files, outer momenta, evaluations, and
 /// scratch but that of lanes (outer/place/lane_memory.h).

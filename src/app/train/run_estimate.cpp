@@ -5,12 +5,14 @@
 
 #include <chrono>
 
+#include "app/train/memory_check.h"
 #include "app/train/offload.h"
 #include "app/train/rank_communicators.h"
 #include "app/train/run_parts.h"
 #include "app/train/run_prediction.h"
 #include "app/train/site_lanes.h"
 #include "core/base/units.h"
+#include "inner/hf/hf_weights.h"
 #include "inner/loop/model_cost.h"
 #include "inner/model/schedule.h"
 #include "isthmus/codec.h"
@@ -25,6 +27,8 @@ namespace isthmus::app {
 namespace {
 
 constexpr std::int64_t kEstimateFloatBytes = 4;
+// What a run of any model touches and an estimate does not: code of the steps, threads, files.
+constexpr std::uint64_t kRunItself = 3'500'000;
 
 /// Of the site whose first rank has most.
 std::optional<LaneEstimate> lane_estimate(const Config& config, const TrainingPlan& plan,
@@ -43,13 +47,19 @@ std::optional<LaneEstimate> lane_estimate(const Config& config, const TrainingPl
 
 }  // namespace
 
-RunEstimate estimate_run(const Config& config, bool simulated, std::optional<WorkerId> only) {
+RunEstimate estimate_run(const Config& config, bool simulated, std::optional<WorkerId> only,
+                         const std::optional<std::vector<DataFile>>& begun_with) {
   const SystemStorage storage;
-  const Dataset data = Dataset::open(storage, config.data, config.file.parent_path());
+  const ReadingRules rules = begun_with ? rules_of(*begun_with) : ReadingRules::kOfToday;
+  const Dataset data = Dataset::open(storage, config.data, config.file.parent_path(), rules);
   const TrainingPlan plan = make_training_plan(config, kernels::usable_cores());
   const ModelLayout layout(model_shape(config.model, config.train.context));
   data.check_vocabulary(config.model.vocab);
   const BatchSource source(data, batch_plan(config, plan), 0);
+  if (!begun_with) check_tokenizer(storage, config, data);
+  if (!config.model.init.empty()) {
+    check_hf_weights(storage, config.locate(config.model.init), parameters_without_values(layout));
+  }
   (void)LearningRateSchedule(config.inner, plan.total_steps);
   (void)owner_shares(config);  // checks
   check_measuring_links(config, false, only && is_elastic(config, {}));
@@ -73,7 +83,9 @@ RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Wor
                            inner_bytes + kEstimateFloatBytes * outer_values * plan.workers),
                        .outer_bytes_per_parameter =
                            kEstimateFloatBytes * outer_state_values(config.method, config.outer),
-                       .lanes = lane_estimate(config, plan, layout, only)};
+                       .lanes = lane_estimate(config, plan, layout, only),
+                       .epochs = epochs(config, plan, data),
+                       .data_note = epochs_note(config, plan, data)};
   check_offload(config, plan, layout, only);
   check_rank_communicators(config, plan);
   if (!config.train.offload.empty()) {
@@ -97,6 +109,7 @@ RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Wor
   if (timed) {
     estimate.prediction = prediction;
   }
+  estimate.program_bytes = peak_bytes() + kRunItself;
   return estimate;
 }
 
@@ -120,9 +133,11 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
   row("method", fmt::format("{}, {} worker(s)", config.method, config.workers()));
   row("steps", fmt::format("{}, {} tokens", estimate.steps,
                            human_count(static_cast<double>(estimate.tokens))));
+  if (!estimate.data_note.empty()) row("data", estimate.data_note);
   row("compute", fmt::format("{}FLOP a step and worker", human_count(estimate.step_flops)));
-  row("memory",
-      fmt::format("{} in this process", human_bytes(static_cast<double>(estimate.memory_bytes))));
+  row("memory", fmt::format("{} in this process, beside {} of the program itself",
+                            human_bytes(static_cast<double>(estimate.memory_bytes)),
+                            human_bytes(static_cast<double>(estimate.program_bytes))));
   if (estimate.copy_bytes > 0) {
     row("kept copy", fmt::format("{} of that: the last committed step (outer.commit)",
                                  human_bytes(static_cast<double>(estimate.copy_bytes))));
@@ -167,8 +182,10 @@ std::string estimate_json(const RunEstimate& estimate) {
   line.add("parameters", estimate.parameters)
       .add("steps", estimate.steps)
       .add("tokens", estimate.tokens)
+      .add("epochs", estimate.epochs)
       .add("step_flops", estimate.step_flops)
       .add("memory_bytes", estimate.memory_bytes)
+      .add("program_bytes", estimate.program_bytes)
       .add("offload_bytes", estimate.offload_bytes)
       .add("outer_bytes_per_parameter", estimate.outer_bytes_per_parameter);
   if (estimate.lanes) {

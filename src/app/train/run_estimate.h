@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "core/base/data_file.h"
 #include "isthmus/config.h"
 #include "outer/place/lane_memory.h"
 #include "plan/prediction.h"
@@ -24,19 +26,24 @@ struct RunEstimate {
   std::int64_t tokens = 0;
   double step_flops = 0;            // of one worker
   std::uint64_t memory_bytes = 0;   // of all workers in this process
+  std::uint64_t program_bytes = 0;  // beside those: code, libraries, what a run has without a model
   std::uint64_t copy_bytes = 0;     // of those: of the last committed step (outer.commit)
   std::uint64_t offload_bytes = 0;  // in files (train.offload), of all of them
   std::int64_t outer_bytes_per_parameter = 0;  // of one worker: anchors, momentum
   std::optional<LaneEstimate> lanes;           // outer.placement = "ranks"
+  double epochs = 0;                           // passes over the training tokens
+  std::string data_note;                       // on too many of them, or empty
   std::uint64_t payload_bytes = 0;             // sent by one worker over the run
   std::uint64_t wire_bytes = 0;
   std::optional<Prediction> prediction;  // simulated runs whose step time is declared
 };
 
 /// Checks the configuration, opens the data, trains nothing. only: the one worker whose files
-/// (train.offload) are here; else all are. THROWS: as run_training's checks.
+/// (train.offload) are here; else all are. begun_with: the data files of a run that goes on.
+/// THROWS: as run_training's checks.
 [[nodiscard]] RunEstimate estimate_run(const Config& config, bool simulated,
-                                       std::optional<WorkerId> only = std::nullopt);
+                                       std::optional<WorkerId> only = std::nullopt,
+                                       const std::optional<std::vector<DataFile>>& begun_with = {});
 
 /// Floating-point operations a second of one core, from a few training steps of one worker taken
 /// now. THROWS: as above.

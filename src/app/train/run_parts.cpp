@@ -5,10 +5,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
+#include <optional>
 
 #include "app/train/rank_hang.h"
 #include "core/base/all_elements.h"
+#include "core/base/units.h"
+#include "inner/hf/hf_companions.h"
 #include "inner/hf/hf_weights.h"
+#include "isthmus/errors.h"
 
 namespace isthmus::app {
 
@@ -91,6 +96,41 @@ std::int64_t eval_tokens(const Config& config, const Dataset& data) {
     return windows < 1 ? -1 : std::min(config.eval.tokens, windows * context);
   }
   return config.eval.all ? 0 : config.eval.tokens;
+}
+
+void check_tokenizer(const Storage& storage, const Config& config, const Dataset& data) {
+  if (config.model.init.empty() || data.format() != "text") return;
+  const std::filesystem::path folder = config.locate(config.model.init);
+  const std::optional<std::string> own = own_tokenizer(storage, folder);
+  if (!own) return;
+  constexpr std::int64_t kIdsOf16Bits = 65536;
+  const bool narrow = config.model.vocab <= kIdsOf16Bits;
+  throw ConfigError(fmt::format(
+      "data.source = \"{}\": feeds bytes as ids 0 to 255, and model.init = \"{}\" has a tokenizer "
+      "of its own ({}), in which these ids are other pieces of text; tokenize the text with it, in "
+      "Python numpy.array(tokenizer(text).input_ids, dtype=\"{}\").tofile(\"FILE\"), and set "
+      "data.source = \"tokens:FILE:{}\" (tokens:FILE:u8 feeds the bytes of a file all the same)",
+      config.data.source, config.model.init.string(), *own, narrow ? "<u2" : "<u4",
+      narrow ? "u16" : "u32"));
+}
+
+double epochs(const Config& config, const TrainingPlan& plan, const Dataset& data) {
+  return static_cast<double>(plan.total_steps) *
+         static_cast<double>(plan.tokens_per_step(config.train.context)) /
+         static_cast<double>(data.train_tokens());
+}
+
+std::string epochs_note(const Config& config, const TrainingPlan& plan, const Dataset& data) {
+  // Muennighoff et al. (arXiv:2305.16264): up to four passes teach nearly as much as new data.
+  constexpr double kAsGoodAsNew = 4;
+  const double passes = epochs(config, plan, data);
+  if (passes <= kAsGoodAsNew) return {};
+  return fmt::format(
+      "{} steps read the {} training tokens of data.source = \"{}\" {} times; beyond about 4 "
+      "passes a model learns its data by heart (arXiv:2305.16264): use more data or fewer steps",
+      with_commas(plan.total_steps), with_commas(data.train_tokens()), data.source(),
+      passes < 10 ? fmt::format("{:.1f}", passes)
+                  : with_commas(static_cast<std::int64_t>(std::llround(passes))));
 }
 
 void load_initial_weights(const Storage& storage, const Config& config, InnerLoop& inner) {

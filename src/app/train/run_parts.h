@@ -3,6 +3,7 @@
 // weights.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "app/train/training_plan.h"
@@ -34,6 +35,15 @@ namespace isthmus::app {
 /// Tokens to evaluate on: what is asked for, or by default what there is of it; 0: the whole
 /// validation part; -1: there is not one window.
 [[nodiscard]] std::int64_t eval_tokens(const Config& config, const Dataset& data);
+
+/// THROWS: ConfigError where the data are bytes and `model.init` has a tokenizer whose ids are not.
+void check_tokenizer(const Storage& storage, const Config& config, const Dataset& data);
+
+/// How often the run reads its training tokens: passes over them.
+[[nodiscard]] double epochs(const Config& config, const TrainingPlan& plan, const Dataset& data);
+/// One sentence on a run that reads its data more often than teaches it; else empty.
+[[nodiscard]] std::string epochs_note(const Config& config, const TrainingPlan& plan,
+                                      const Dataset& data);
 
 /// Fills the loop's parameters from `model.init`; nothing where it is not given.
 /// THROWS: Error naming the file or tensor that does not fit.

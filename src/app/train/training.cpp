@@ -4,6 +4,7 @@
 #include "app/train/training.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <cstdint>
 #include <memory>
@@ -27,6 +28,7 @@
 #include "core/base/log.h"
 #include "core/base/system_runtime.h"
 #include "data/batch_source.h"
+#include "inner/hf/hf_companions.h"
 #include "inner/hf/hf_weights.h"
 #include "inner/model/model_layout.h"
 #include "inner/model/schedule.h"
@@ -44,11 +46,13 @@ namespace {
 
 /// The run's data, not yet hashed, unless they are open already.
 std::optional<OpenData> open_own(const Storage& storage, const Config& config,
-                                 const TrainingRequest& request) {
+                                 const TrainingRequest& request, const RunSession& run) {
   if (request.side_by_side && request.side_by_side->data != nullptr) {
     return std::nullopt;
   }
-  return OpenData{Dataset::open(storage, config.data, config.file.parent_path()), {}};
+  const std::optional<std::vector<DataFile>> begun = run.begun_with();
+  const ReadingRules rules = begun ? rules_of(*begun) : ReadingRules::kOfToday;
+  return OpenData{Dataset::open(storage, config.data, config.file.parent_path(), rules), {}};
 }
 
 /// One run of the built-in trainer, from checks to summary.
@@ -66,6 +70,8 @@ class Training final : public RunObserver {
   /// The options of the run's session, which reads the plan once the checks are done.
   [[nodiscard]] SessionOptions session_options() const;
   [[nodiscard]] TrainerFacts facts() const;
+  /// What goes beside the weights in each checkpoint.
+  [[nodiscard]] HfCompanions companions() const;
   [[nodiscard]] ModelRun model_run(const RunWorld& world) const {
     return {.world = world, .plan = plan_, .layout = layout_};
   }
@@ -73,6 +79,8 @@ class Training final : public RunObserver {
   void let_watch();
   /// One line on what computes, and why no device does where there is one.
   void tell_device() const;
+  /// Warns of data that are read too often, and says what checkpoints leave out of model.init.
+  void tell_data() const;
   /// What the closed form says of the run that has ended.
   void predict(const RunWorld& world, const WorldResult& result);
 
@@ -91,13 +99,13 @@ class Training final : public RunObserver {
   Session& session_;
   ModelLayout layout_;
   TrainingPlan plan_;
-  std::optional<OpenData> own_data_;  // nothing where it is shared with other runs
-  const Dataset& data_;
-  std::int64_t eval_tokens_;
   std::optional<RunWatch> watch_;
   std::optional<Progress> progress_;
   TrainingOutcome outcome_;
-  RunSession run_;  // borrows watch_ and progress_
+  RunSession run_;                    // borrows watch_ and progress_
+  std::optional<OpenData> own_data_;  // nothing where it is shared with other runs
+  const Dataset& data_;
+  std::int64_t eval_tokens_;
 };
 
 Training::Training(const Config& config, const TrainingRequest& request, Session& session)
@@ -106,10 +114,10 @@ Training::Training(const Config& config, const TrainingRequest& request, Session
       session_(session),
       layout_(model_shape(config.model, config.train.context)),
       plan_(make_training_plan(config, kernels::usable_cores(), own_worker(config, request.site))),
-      own_data_(open_own(storage_, config, request)),
+      run_(session_options()),
+      own_data_(open_own(storage_, config, request, run_)),
       data_(own_data_ ? own_data_->data : request.side_by_side->data->data),
-      eval_tokens_(app::eval_tokens(config, data_)),
-      run_(session_options()) {
+      eval_tokens_(app::eval_tokens(config, data_)) {
   plan_.processes = request.mesh;
   plan_.json = session.json;
   choose_device();
@@ -150,15 +158,19 @@ SessionOptions Training::session_options() const {
 }
 
 TrainerFacts Training::facts() const {
-  const std::filesystem::path init =
-      config_.model.init.empty() ? std::filesystem::path() : config_.locate(config_.model.init);
   return {.parameters = parameters_without_values(layout_),
           .layout = layout_digest(layout_),
           .step_flops = step_flops(config_, plan_, layout_),
           .model = model_json(config_, layout_.elements()),
           .device = device_text(plan_.device, plan_),
           .data = own_data_ ? own_data_->fingerprint : request_.side_by_side->data->fingerprint,
-          .files = hf_companions(storage_, layout_.shape(), init, data_.format() == "text")};
+          .files = companions().files};
+}
+
+HfCompanions Training::companions() const {
+  const std::filesystem::path init =
+      config_.model.init.empty() ? std::filesystem::path() : config_.locate(config_.model.init);
+  return hf_companions(storage_, layout_.shape(), init, data_.is_bytes());
 }
 
 void Training::choose_device() {
@@ -178,6 +190,7 @@ void Training::choose_device() {
 
 void Training::check() const {
   data_.check_vocabulary(config_.model.vocab);
+  if (!run_.begun_with()) check_tokenizer(storage_, config_, data_);
   for (int m = 0; m < plan_.workers; ++m) {
     const BatchSource source(data_, batch_plan(config_, plan_), m);
   }
@@ -262,6 +275,18 @@ void Training::tell_device() const {
            plan_.device.note.empty() ? "" : ": " + plan_.device.note);
 }
 
+void Training::tell_data() const {
+  if (request_.side_by_side) return;
+  if (const std::string note = epochs_note(config_, plan_, data_); !note.empty()) {
+    log_warning("{}", note);
+  }
+  const std::vector<std::string> left_out = companions().left_out;
+  if (!left_out.empty()) {
+    log_info("checkpoints leave out of model.init = \"{}\": {}", config_.model.init.string(),
+             fmt::join(left_out, ", "));
+  }
+}
+
 TrainingOutcome Training::run() {
   std::optional<SignalScope> signals;
   if (!request_.side_by_side) {
@@ -306,6 +331,7 @@ void Training::begun(const RunDirectory& directory, const Manifest& manifest, Me
     };
   }
   tell_device();
+  tell_data();
 }
 
 Duration Training::measure_step() { return app::measure_step(config_, plan_, data_); }

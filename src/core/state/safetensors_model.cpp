@@ -77,6 +77,12 @@ SafetensorsModel SafetensorsModel::open(const Storage& storage, const Path& path
     }
     model.tensors_.emplace(tensor, Place{file, entry});
   }
+  // What an index leaves out is there all the same: whoever reads the model says whether it fits.
+  for (const auto& file : model.files_) {
+    for (const SafetensorsEntry& entry : file->entries()) {
+      model.tensors_.emplace(entry.name, Place{file.get(), &entry});
+    }
+  }
   return model;
 }
 

@@ -73,7 +73,7 @@ void queue_attention_backward(const CudaPass& pass, const ModelShape& s,
 /// THROWS: ConfigError where the attention of the calling thread's device does not take such heads.
 template <typename T>
 void check_cuda_attention(const ModelShape& s) {
-  const std::string refusal = cuda::attention_refusal<T>(cuda_attention_shape(s, 1, s.positions),
+  const std::string refusal = cuda::attention_refusal<T>(cuda_attention_shape(s, 1, s.longest),
                                                          cuda::shared_bytes_of_block());
   if (refusal.empty()) return;
   throw ConfigError(

@@ -25,7 +25,7 @@ struct HeadScratch {
   }
 };
 
-/// Keeps LlamaMemory and puts gradients where it says. Tables: cosine and sine, (positions,
+/// Keeps LlamaMemory and puts gradients where it says. Tables: cosine and sine, (longest,
 /// head_dim / 2) each.
 template <typename T>
 class CudaLlamaBlock final : public CudaBlock<T> {
@@ -35,9 +35,9 @@ class CudaLlamaBlock final : public CudaBlock<T> {
  public:
   explicit CudaLlamaBlock(const ModelShape& shape) : s_(shape) { check_cuda_attention<T>(shape); }
 
-  [[nodiscard]] std::int64_t table_floats() const override { return s_.positions * s_.head_dim; }
+  [[nodiscard]] std::int64_t table_floats() const override { return s_.longest * s_.head_dim; }
   void make_tables(float* tables) const override {
-    kernels::rotary_table<float>(s_.positions, s_.head_dim, s_.rope_theta, tables,
+    kernels::rotary_table<float>(s_.longest, s_.head_dim, s_.rope_theta, tables,
                                  tables + table_floats() / 2);
   }
 

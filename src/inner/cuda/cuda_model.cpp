@@ -153,7 +153,7 @@ class CudaModelOf final : public CudaModel {
 
   CudaPass begin(cuda::Stream& stream, const CudaTokens& tokens) {
     ISTHMUS_CHECK(tokens.sequences >= 1 && tokens.length >= 1, tokens.sequences, tokens.length);
-    ISTHMUS_CHECK(tokens.length <= layout_.shape().positions, tokens.length);
+    ISTHMUS_CHECK(tokens.length <= layout_.shape().longest, tokens.length);
     ISTHMUS_CHECK(tokens.sequences * tokens.length <= options_.sequences * options_.length,
                   tokens.sequences, tokens.length);
     return {.stream = stream,

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inner/hf/byte_tokenizer.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "core/base/json_input.h"
+#include "isthmus/errors.h"
 
 namespace isthmus {
 namespace {
@@ -73,6 +77,44 @@ std::string byte_tokenizer_config_text(std::int64_t vocab, std::int64_t position
                          {"model_max_length", positions}};
   if (vocab > kBytes) config["eos_token"] = kEndOfText;
   return config.dump(2) + "\n";
+}
+
+bool is_byte_tokenizer(std::string_view tokenizer_json) {
+  constexpr std::size_t kMostBytes = 1 << 20;  // ours has 10 KiB, those with merges have megabytes
+  if (tokenizer_json.size() > kMostBytes) return false;
+  nlohmann::json file;
+  try {
+    file = parse_json(tokenizer_json, "tokenizer.json");
+  } catch (const SystemError&) {
+    return false;  // anybody may have written it
+  }
+  if (!file.is_object() || !file.contains("model") || !file["model"].is_object()) return false;
+  const nlohmann::json& model = file["model"];
+  const auto is = [](const nlohmann::json& object, const char* key, const nlohmann::json& value) {
+    return object.contains(key) ? object[key] == value : value.is_null();
+  };
+  const nlohmann::json none = nlohmann::json::array();
+  if (!is(model, "type", "BPE") || !is(model, "merges", none) || !is(file, "normalizer", nullptr)) {
+    return false;
+  }
+  const nlohmann::json splits = file.value("pre_tokenizer", nlohmann::json());
+  if (!splits.is_object() || !is(splits, "type", "ByteLevel") ||
+      !is(splits, "add_prefix_space", false) || !model.contains("vocab")) {
+    return false;
+  }
+  const nlohmann::json& vocab = model["vocab"];
+  const ordered_json bytes = byte_vocabulary();
+  for (const auto& item : bytes.items()) {
+    const std::string& key = item.key();
+    if (!vocab.is_object() || !vocab.contains(key) || vocab[key] != item.value().get<int>()) {
+      return false;
+    }
+  }
+  const nlohmann::json added = file.value("added_tokens", none);
+  return std::all_of(added.begin(), added.end(), [](const nlohmann::json& token) {
+    return token.is_object() && token.contains("id") && token["id"].is_number_integer() &&
+           token["id"] >= kBytes;
+  });
 }
 
 }  // namespace isthmus

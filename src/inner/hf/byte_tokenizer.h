@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace isthmus {
 
@@ -14,5 +15,8 @@ namespace isthmus {
 [[nodiscard]] std::string byte_tokenizer_text(std::int64_t vocab);
 /// tokenizer_config.json that goes with it.
 [[nodiscard]] std::string byte_tokenizer_config_text(std::int64_t vocab, std::int64_t positions);
+/// True for a tokenizer.json whose ids of bytes are the bytes, however it is written: ours, and
+/// what `tokenizers` saves of it. Other tokens may have ids from 256 on.
+[[nodiscard]] bool is_byte_tokenizer(std::string_view tokenizer_json);
 
 }  // namespace isthmus

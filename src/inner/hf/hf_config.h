@@ -6,9 +6,9 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/storage.h"
 #include "inner/model/model_shape.h"
@@ -16,16 +16,13 @@
 
 namespace isthmus {
 
-/// Special tokens; absent ones are written as null, because the libraries' defaults (1, 2, 50256)
-/// would otherwise stand for ordinary bytes or rows that do not exist.
-struct HfTokens {
-  std::optional<std::int64_t> bos;
-  std::optional<std::int64_t> eos;
-};
-
 struct HfConfig {
   ModelConfig model;  // every size given; context = positions of the model
-  HfTokens tokens;
+  /// JSON object of all other keys: special tokens (one, a list or null), initialisation, dropout,
+  /// settings of generation. Our files carry them on.
+  std::string settings;
+  /// Keys that are in neither: of code and data that do not come along.
+  std::vector<std::string> left_out;
 };
 
 /// Reads FOLDER/config.json. THROWS: SystemError when it is unreadable or not JSON; ConfigError
@@ -34,8 +31,11 @@ struct HfConfig {
 /// The same from text; `label` names it. Fuzzed.
 [[nodiscard]] HfConfig parse_hf_config(std::string_view text, const std::string& label);
 
-/// config.json and generation_config.json.
-[[nodiscard]] std::string hf_config_text(const ModelShape& shape, const HfTokens& tokens);
-[[nodiscard]] std::string hf_generation_config_text(const HfTokens& tokens);
+/// config.json and generation_config.json. settings: HfConfig::settings of the folder that the
+/// model began from. Empty for a model of ours: its special tokens are written as null, because the
+/// libraries' defaults (1, 2, 50256) would otherwise stand for ordinary bytes or rows that do not
+/// exist.
+[[nodiscard]] std::string hf_config_text(const ModelShape& shape, const std::string& settings);
+[[nodiscard]] std::string hf_generation_config_text(const std::string& settings);
 
 }  // namespace isthmus

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <vector>
 
 #include "core/base/json_input.h"
@@ -72,15 +75,12 @@ class Reader {
     refuse(key, *value, fmt::format("is not supported; only {} is", choices));
   }
 
-  std::optional<std::int64_t> token(const char* key) {
+  /// The key, where given, must be a token id, a list of them or null.
+  void check_tokens(const char* key) {
     const json* value = find(key);
-    if (value != nullptr && value->is_array() && !value->empty()) value = &value->front();
-    if (value == nullptr) return {};
-    if (!value->is_number_integer()) {
-      refuse(key, *value, "must be a token id, a list of them or null");
-      return {};
-    }
-    return value->get<std::int64_t>();
+    if (value == nullptr) return;
+    const bool ids = value->is_array() ? std::ranges::all_of(*value, is_id) : is_id(*value);
+    if (!ids) refuse(key, *value, "must be a token id, a list of them or null");
   }
 
   void refuse(const std::string& key, const json& value, const std::string& rule) {
@@ -95,6 +95,8 @@ class Reader {
   }
 
  private:
+  static bool is_id(const json& value) { return value.is_number_integer(); }
+
   const json& document_;
   std::string label_;
   std::vector<std::string> defects_;
@@ -172,6 +174,31 @@ void read_llama(Reader& reader, ModelConfig& model, bool qwen3) {
   }
 }
 
+// Keys that hf_config_write.cpp writes from a model's shape, or that this file has checked to say
+// what our models do.
+constexpr std::array kOfTheShape = {
+    "architectures", "model_type", "vocab_size", "tie_word_embeddings", "dtype", "torch_dtype",
+    "quantization_config",
+    // GPT-2
+    "n_positions", "n_ctx", "n_embd", "n_layer", "n_head", "n_inner", "activation_function",
+    "layer_norm_epsilon",
+    // Llama and Qwen3
+    "max_position_embeddings", "hidden_size", "intermediate_size", "num_hidden_layers",
+    "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_act", "rms_norm_eps",
+    "rope_theta", "rope_parameters", "rope_scaling", "partial_rotary_factor", "attention_bias",
+    "mlp_bias"};
+// Keys that name files of code, which are not carried.
+constexpr std::array kOfCode = {"auto_map", "custom_pipelines"};
+
+void take_settings(const json& document, HfConfig& config) {
+  json settings = document;
+  for (const char* key : kOfTheShape) settings.erase(key);
+  for (const char* key : kOfCode) {
+    if (settings.erase(key) > 0) config.left_out.emplace_back(key);
+  }
+  config.settings = settings.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
 }  // namespace
 
 HfConfig parse_hf_config(std::string_view text, const std::string& label) {
@@ -194,9 +221,9 @@ HfConfig parse_hf_config(std::string_view text, const std::string& label) {
   if (const json* quantised = reader.find("quantization_config")) {
     reader.refuse("quantization_config", *quantised, "is not supported; use unquantised weights");
   }
-  config.tokens.bos = reader.token("bos_token_id");
-  config.tokens.eos = reader.token("eos_token_id");
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) reader.check_tokens(key);
   reader.finish();
+  take_settings(document, config);
   return config;
 }
 

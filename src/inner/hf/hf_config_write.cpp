@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <nlohmann/json.hpp>
 
+#include "core/base/json_input.h"
 #include "inner/hf/hf_config.h"
 
 namespace isthmus {
@@ -8,8 +9,17 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json token(const std::optional<std::int64_t>& id) {
-  return id ? ordered_json(*id) : ordered_json(nullptr);
+/// Keys of the folder that a model began from; null special tokens for a model of ours.
+ordered_json settings_of(const std::string& settings) {
+  if (!settings.empty()) return read_json(settings);
+  return {{"initializer_range", 0.02}, {"bos_token_id", nullptr}, {"eos_token_id", nullptr}};
+}
+
+/// Adds the keys that are not there.
+void add_missing(ordered_json& config, const ordered_json& others) {
+  for (const auto& item : others.items()) {
+    if (!config.contains(item.key())) config[item.key()] = item.value();
+  }
 }
 
 ordered_json gpt2(const ModelShape& shape) {
@@ -27,10 +37,6 @@ ordered_json gpt2(const ModelShape& shape) {
       shape.d_ff == 4 * shape.d_model ? ordered_json(nullptr) : ordered_json(shape.d_ff);
   config["activation_function"] = "gelu_new";
   config["layer_norm_epsilon"] = shape.norm_eps;
-  // Our models train without dropout.
-  config["embd_pdrop"] = 0.0;
-  config["attn_pdrop"] = 0.0;
-  config["resid_pdrop"] = 0.0;
   return config;
 }
 
@@ -51,29 +57,35 @@ ordered_json llama(const ModelShape& shape) {
   config["rope_theta"] = shape.rope_theta;
   config["rope_parameters"] = {{"rope_theta", shape.rope_theta}, {"rope_type", "default"}};
   config["attention_bias"] = false;
-  config["attention_dropout"] = 0.0;
   if (!shape.qk_norm) config["mlp_bias"] = false;
   return config;
 }
 
 }  // namespace
 
-std::string hf_config_text(const ModelShape& shape, const HfTokens& tokens) {
-  ordered_json config = shape.architecture == Architecture::kGpt2 ? gpt2(shape) : llama(shape);
-  config["initializer_range"] = 0.02;
+std::string hf_config_text(const ModelShape& shape, const std::string& settings) {
+  const bool is_gpt2 = shape.architecture == Architecture::kGpt2;
+  ordered_json config = is_gpt2 ? gpt2(shape) : llama(shape);
   config["tie_word_embeddings"] = shape.tied;
-  config["bos_token_id"] = token(tokens.bos);
-  config["eos_token_id"] = token(tokens.eos);
+  add_missing(config, settings_of(settings));
+  if (settings.empty()) {  // our models train without dropout
+    add_missing(config,
+                is_gpt2
+                    ? ordered_json{{"embd_pdrop", 0.0}, {"attn_pdrop", 0.0}, {"resid_pdrop", 0.0}}
+                    : ordered_json{{"attention_dropout", 0.0}});
+  }
   config["dtype"] = "float32";
   config["torch_dtype"] = "float32";
   return config.dump(2) + "\n";
 }
 
-std::string hf_generation_config_text(const HfTokens& tokens) {
+std::string hf_generation_config_text(const std::string& settings) {
+  const ordered_json all = settings_of(settings);
   ordered_json config;
   config["_from_model_config"] = true;
-  config["bos_token_id"] = token(tokens.bos);
-  config["eos_token_id"] = token(tokens.eos);
+  for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    if (all.contains(key)) config[key] = all[key];
+  }
   return config.dump(2) + "\n";
 }
 

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "core/state/safetensors.h"
+#include "inner/hf/hf_values.h"
 #include "inner/hf/hf_weights.h"
 #include "isthmus/errors.h"
 
@@ -14,14 +17,23 @@ namespace {
 constexpr std::string_view kHead = "lm_head.weight";
 constexpr std::size_t kShownNames = 8;
 
-bool ends_with(std::string_view text, std::string_view end) {
-  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
-}
+// What torch.compile, DistributedDataParallel, fully sharded and checkpointed modules put into the
+// names of what they wrap.
+constexpr std::array<std::string_view, 4> kWrappers = {
+    "_orig_mod.", "module.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module."};
 
-// Causal masks and rotary tables that old versions stored beside the weights.
-bool is_buffer(std::string_view name) {
-  return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
-         ends_with(name, "rotary_emb.inv_freq");
+/// The name without the components that wrappers add.
+std::string unwrapped(std::string name) {
+  for (const std::string_view wrapper : kWrappers) {
+    for (std::size_t at = 0; (at = name.find(wrapper, at)) != std::string::npos;) {
+      if (at == 0 || name[at - 1] == '.') {
+        name.erase(at, wrapper.size());
+      } else {
+        ++at;
+      }
+    }
+  }
+  return name;
 }
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
@@ -38,47 +50,94 @@ void describe(std::string& text, const char* what, const std::vector<std::string
   if (names.size() > kShownNames) text += ", ...";
 }
 
-/// Where each parameter's values are; throws one error that lists all that does not fit.
-std::vector<SafetensorsModel::Place> match(const SafetensorsModel& model,
-                                           const std::filesystem::path& folder,
-                                           std::span<const Parameter> parameters) {
-  std::map<std::string, SafetensorsModel::Place> left = model.tensors();
-  std::vector<SafetensorsModel::Place> places;
+using Tensors = std::map<std::string, SafetensorsModel::Place>;
+
+/// By the names that the model gives them. THROWS: SystemError for two of one name.
+Tensors tensors_of(const SafetensorsModel& model, const std::filesystem::path& folder) {
+  Tensors tensors;
+  for (const auto& [name, place] : model.tensors()) {
+    const auto [at, added] = tensors.emplace(unwrapped(name), place);
+    if (added) continue;
+    throw SystemError(fmt::format(
+        "{}: holds {} and {}, which are one tensor, saved from a wrapped model and without the "
+        "wrapper; remove one",
+        folder.string(), at->second.entry->name, name));
+  }
+  return tensors;
+}
+
+/// What does not fit between a model and a folder.
+struct Misfits {
   std::vector<std::string> missing;
   std::vector<std::string> misshaped;
-  bool has_head = false;
+  std::vector<std::string> unknown;
+
+  void check(const std::filesystem::path& folder) const {
+    if (missing.empty() && misshaped.empty() && unknown.empty()) return;
+    std::string text = fmt::format("{}: its weights are not those of the model", folder.string());
+    describe(text, "missing", missing);
+    describe(text, "of another shape or type", misshaped);
+    describe(text, "unknown", unknown);
+    throw SystemError(text);
+  }
+};
+
+/// Where each parameter's values are, in their order. Takes them out of `left`.
+std::vector<PlacedTensor> take_parameters(Tensors& left, std::span<const Parameter> parameters,
+                                          Misfits& misfits) {
+  std::vector<PlacedTensor> places;
   for (const Parameter& parameter : parameters) {
-    has_head = has_head || parameter.name == kHead;
     auto found = left.find(parameter.name);
     if (found == left.end()) {
       const std::size_t dot = parameter.name.find('.');
       found = left.find(parameter.name.substr(dot == std::string::npos ? 0 : dot + 1));
     }
     if (found == left.end()) {
-      missing.push_back(parameter.name);
+      misfits.missing.push_back(parameter.name);
       continue;
     }
     const SafetensorsEntry& entry = *found->second.entry;
     const bool is_float =
         entry.dtype == DType::kF32 || entry.dtype == DType::kF16 || entry.dtype == DType::kBF16;
     if (entry.shape != parameter.shape || !is_float) {
-      misshaped.push_back(fmt::format("{} {} {} (need {} F32, F16 or BF16)", entry.name,
-                                      shape_text(entry.shape), dtype_name(entry.dtype),
-                                      shape_text(parameter.shape)));
+      misfits.misshaped.push_back(fmt::format("{} {} {} (need {} F32, F16 or BF16)", entry.name,
+                                              shape_text(entry.shape), dtype_name(entry.dtype),
+                                              shape_text(parameter.shape)));
     }
-    places.push_back(found->second);
+    places.emplace_back(parameter.name, found->second);
     left.erase(found);
   }
-  std::vector<std::string> unknown;
+  return places;
+}
+
+/// Where each parameter's values are, checked with all tensors that are not read; throws one error
+/// that lists all that does not fit.
+std::vector<PlacedTensor> match(const Storage& storage, const SafetensorsModel& model,
+                                const std::filesystem::path& folder,
+                                std::span<const Parameter> parameters) {
+  Tensors left = tensors_of(model, folder);
+  Misfits misfits;
+  std::vector<PlacedTensor> places = take_parameters(left, parameters, misfits);
+  const bool has_head = std::ranges::any_of(
+      parameters, [](const Parameter& parameter) { return parameter.name == kHead; });
   for (const auto& [name, place] : left) {
-    if (!is_buffer(name) && (name != kHead || has_head)) unknown.push_back(name);
+    if (!is_hf_buffer(name) && (name != kHead || has_head)) {
+      misfits.unknown.push_back(place.entry->name);
+    }
   }
-  if (!missing.empty() || !misshaped.empty() || !unknown.empty()) {
-    std::string text = fmt::format("{}: its weights are not those of the model", folder.string());
-    describe(text, "missing", missing);
-    describe(text, "of another shape or type", misshaped);
-    describe(text, "unknown", unknown);
-    throw SystemError(text);
+  misfits.check(folder);
+  check_finite(places);
+  for (const auto& [name, place] : left) {
+    const PlacedTensor tensor{name, place};
+    if (is_hf_buffer(name)) {
+      check_hf_buffer(storage, folder, tensor);
+    } else {
+      const auto embedding = std::ranges::find_if(places, [](const PlacedTensor& other) {
+        return other.first.ends_with(".wte.weight") ||
+               other.first.ends_with(".embed_tokens.weight");
+      });
+      if (embedding != places.end()) check_tied_head(tensor, *embedding);
+    }
   }
   return places;
 }
@@ -88,15 +147,16 @@ std::vector<SafetensorsModel::Place> match(const SafetensorsModel& model,
 void load_hf_weights(const Storage& storage, const std::filesystem::path& folder,
                      std::span<const Parameter> parameters) {
   const SafetensorsModel model = SafetensorsModel::open(storage, folder);
-  const std::vector<SafetensorsModel::Place> places = match(model, folder, parameters);
+  const std::vector<PlacedTensor> places = match(storage, model, folder, parameters);
   for (std::size_t i = 0; i < places.size(); ++i) {
-    places[i].file->read_floats(*places[i].entry, parameters[i].values);
+    const SafetensorsModel::Place& place = places[i].second;
+    place.file->read_floats(*place.entry, parameters[i].values);
   }
 }
 
 void check_hf_weights(const Storage& storage, const std::filesystem::path& folder,
                       std::span<const Parameter> parameters) {
-  match(SafetensorsModel::open(storage, folder), folder, parameters);
+  (void)match(storage, SafetensorsModel::open(storage, folder), folder, parameters);
 }
 
 }  // namespace isthmus

@@ -4,10 +4,8 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/base/storage.h"
@@ -18,14 +16,16 @@
 namespace isthmus {
 
 /// Fills the parameters' values from FOLDER/model.safetensors or its shards (F32, F16, BF16).
-/// Names without the leading "transformer." or "model." (saved from the bare model) are understood;
-/// buffers that are no weights (attn.bias, attn.masked_bias, rotary_emb.inv_freq) and the copy of a
-/// tied head are skipped.
-/// THROWS: SystemError when a file is unusable, or one error that lists every missing, unknown and
-/// misshaped tensor; the values are then unchanged.
+/// Names without the leading "transformer." or "model." (saved from the bare model) are understood,
+/// and so are those with the prefixes of torch.compile and of data-parallel wrappers
+/// ("_orig_mod.", "module."). What is not read is checked to say what our models compute: causal
+/// masks, rotary frequencies, and the copy of a tied head.
+/// THROWS: SystemError when a file is unusable, a value is not finite, a tensor that is not read
+/// says something else, or one error that lists every missing, unknown and misshaped tensor; the
+/// values are then unchanged.
 void load_hf_weights(const Storage& storage, const std::filesystem::path& folder,
                      std::span<const Parameter> parameters);
-/// The same checks, from the files' headers alone; the parameters' values are not touched.
+/// The same checks, which read every value once; the parameters' values are not touched.
 void check_hf_weights(const Storage& storage, const std::filesystem::path& folder,
                       std::span<const Parameter> parameters);
 
@@ -38,24 +38,17 @@ struct HfTensor {
 struct HfExport {
   ModelShape shape;
   std::vector<HfTensor> tensors;  // in canonical order
-  HfTokens tokens;
   /// Write the byte-level tokenizer (a model of bytes, with at least 256 ids).
   bool byte_tokenizer = false;
-  /// Otherwise copy the tokenizer files of this folder, when given.
-  std::optional<std::filesystem::path> tokenizer_from;
+  /// Keep settings and companions of the folder that the model comes from, where there is one.
+  std::filesystem::path from;
 };
 
 /// Writes a folder that transformers loads: config.json, generation_config.json, model.safetensors
-/// (fp32), tokenizer files. A new folder appears whole or not at all. In an existing one the files
-/// of these names are replaced, each atomically and the weights last, and tokenizer files that this
-/// model does not have are removed. THROWS: SystemError.
-void write_hf_folder(Storage& storage, const std::filesystem::path& folder, const HfExport& model);
-
-/// Name and text of every file of such a folder but the weights; a checkpoint with them is such a
-/// folder too. A model that began from the folder `init` keeps its special tokens and tokenizer
-/// files; otherwise `bytes` asks for the byte-level tokenizer (written when there are at least 256
-/// ids). THROWS: SystemError or ConfigError when `init` is given and unreadable.
-[[nodiscard]] std::vector<std::pair<std::string, std::string>> hf_companions(
-    const Storage& storage, const ModelShape& shape, const std::filesystem::path& init, bool bytes);
+/// (fp32), companions. A new folder appears whole or not at all. In an existing one the files of
+/// these names are replaced, each atomically and the weights last, and the companions of another
+/// model are removed. RETURNS: what of `from` is left out. THROWS: SystemError, ConfigError.
+std::vector<std::string> write_hf_folder(Storage& storage, const std::filesystem::path& folder,
+                                         const HfExport& model);
 
 }  // namespace isthmus

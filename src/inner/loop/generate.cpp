@@ -92,10 +92,14 @@ std::vector<std::int32_t> generate(const ModelShape& shape, const ParameterSourc
   }
   const std::size_t given = tokens.size();
   if (tokens.empty()) tokens.push_back(0);
-  const auto seen_at_most = static_cast<std::size_t>(shape.positions);
-  const ModelLayout layout(shape);
+  const auto begun = static_cast<std::int64_t>(tokens.size());
+  const auto seen_at_most = static_cast<std::size_t>(
+      std::min(shape.positions, begun + std::min(options.tokens, shape.positions)));
+  ModelShape passes = shape;
+  passes.longest = static_cast<std::int64_t>(seen_at_most);
+  const ModelLayout layout(passes);
   kernels::ThreadTeam team(options.threads);
-  LanguageModel<float> model(layout, shape.positions, LanguageModel<float>::Purpose::kInference);
+  LanguageModel<float> model(layout, passes.longest, LanguageModel<float>::Purpose::kInference);
   SourceWeights weights(layout, parameters);
   std::vector<float> logits(static_cast<std::size_t>(shape.vocab));
   const Rng rng{options.seed, Stream::kSample};

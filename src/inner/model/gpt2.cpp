@@ -322,15 +322,14 @@ class Gpt2Block final : public Block<RealOf<T>> {
 }  // namespace
 
 template <typename T>
-std::unique_ptr<const Block<kernels::RealOf<T>>> make_gpt2_block(const ModelShape& shape,
-                                                                 LayerKeeps keeps) {
-  return std::make_unique<const Gpt2Block<T>>(shape, keeps);
+std::unique_ptr<Block<kernels::RealOf<T>>> make_gpt2_block(const ModelShape& shape,
+                                                           LayerKeeps keeps) {
+  return std::make_unique<Gpt2Block<T>>(shape, keeps);
 }
 
-template std::unique_ptr<const Block<float>> make_gpt2_block<kernels::Bf16>(const ModelShape&,
-                                                                            LayerKeeps);
-template std::unique_ptr<const Block<float>> make_gpt2_block<float>(const ModelShape&, LayerKeeps);
-template std::unique_ptr<const Block<double>> make_gpt2_block<double>(const ModelShape&,
+template std::unique_ptr<Block<float>> make_gpt2_block<kernels::Bf16>(const ModelShape&,
                                                                       LayerKeeps);
+template std::unique_ptr<Block<float>> make_gpt2_block<float>(const ModelShape&, LayerKeeps);
+template std::unique_ptr<Block<double>> make_gpt2_block<double>(const ModelShape&, LayerKeeps);
 
 }  // namespace isthmus

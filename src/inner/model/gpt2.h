@@ -17,7 +17,7 @@ namespace isthmus {
 /// in bfloat16. Under LayerKeeps::kProducts it makes GELU again from what the product before it
 /// gave, which a bfloat16 layer does not have as it was before it was rounded: that one keeps GELU.
 template <typename T>
-[[nodiscard]] std::unique_ptr<const Block<kernels::RealOf<T>>> make_gpt2_block(
-    const ModelShape& shape, LayerKeeps keeps);
+[[nodiscard]] std::unique_ptr<Block<kernels::RealOf<T>>> make_gpt2_block(const ModelShape& shape,
+                                                                         LayerKeeps keeps);
 
 }  // namespace isthmus

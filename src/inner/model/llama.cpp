@@ -59,13 +59,14 @@ class LlamaBlock final : public Block<RealOf<T>> {
   static constexpr bool kBf16 = std::is_same_v<T, kernels::Bf16>;
 
  public:
-  LlamaBlock(const ModelShape& shape, LayerKeeps keeps)
-      : s_(shape),
-        keeps_(keeps),
-        cosine_(static_cast<std::size_t>(shape.positions * shape.head_dim / 2)),
-        sine_(cosine_.size()) {
-    kernels::rotary_table<Real>(s_.positions, s_.head_dim, s_.rope_theta, cosine_.data(),
-                                sine_.data());
+  LlamaBlock(const ModelShape& shape, LayerKeeps keeps) : s_(shape), keeps_(keeps) {}
+
+  [[nodiscard]] std::int64_t table_values() const override { return s_.longest * s_.head_dim; }
+  void use_tables(Real* tables) override {
+    cosine_ = tables;
+    sine_ = tables + table_values() / 2;
+    kernels::rotary_table<Real>(s_.longest, s_.head_dim, s_.rope_theta, tables,
+                                tables + table_values() / 2);
   }
 
   [[nodiscard]] std::int64_t memory_bytes(std::int64_t rows, std::int64_t own) const override {
@@ -255,11 +256,11 @@ class LlamaBlock final : public Block<RealOf<T>> {
 
   void rotate(const Pass& pass, std::int64_t heads, const kernels::HeadsView<T>& x) const {
     kernels::rotary_forward<T>(pass.team, pass.sequences, pass.length, heads, s_.head_dim, x,
-                               cosine_.data(), sine_.data());
+                               cosine_, sine_);
   }
   void rotate_back(const Pass& pass, std::int64_t heads, const kernels::HeadsView<T>& dx) const {
     kernels::rotary_backward<T>(pass.team, pass.sequences, pass.length, heads, s_.head_dim, dx,
-                                cosine_.data(), sine_.data());
+                                cosine_, sine_);
   }
 
   void norm1(const Pass& pass, const LlamaTensors<const Real>& w, const LlamaMemory<T>& keep,
@@ -360,21 +361,21 @@ class LlamaBlock final : public Block<RealOf<T>> {
 
   ModelShape s_;
   LayerKeeps keeps_;
-  std::vector<Real> cosine_, sine_;  // (positions, head_dim / 2)
+  const Real* cosine_ = nullptr;  // (longest, head_dim / 2), and so is sine_
+  const Real* sine_ = nullptr;
 };
 
 }  // namespace
 
 template <typename T>
-std::unique_ptr<const Block<kernels::RealOf<T>>> make_llama_block(const ModelShape& shape,
-                                                                  LayerKeeps keeps) {
-  return std::make_unique<const LlamaBlock<T>>(shape, keeps);
+std::unique_ptr<Block<kernels::RealOf<T>>> make_llama_block(const ModelShape& shape,
+                                                            LayerKeeps keeps) {
+  return std::make_unique<LlamaBlock<T>>(shape, keeps);
 }
 
-template std::unique_ptr<const Block<float>> make_llama_block<kernels::Bf16>(const ModelShape&,
-                                                                             LayerKeeps);
-template std::unique_ptr<const Block<float>> make_llama_block<float>(const ModelShape&, LayerKeeps);
-template std::unique_ptr<const Block<double>> make_llama_block<double>(const ModelShape&,
+template std::unique_ptr<Block<float>> make_llama_block<kernels::Bf16>(const ModelShape&,
                                                                        LayerKeeps);
+template std::unique_ptr<Block<float>> make_llama_block<float>(const ModelShape&, LayerKeeps);
+template std::unique_ptr<Block<double>> make_llama_block<double>(const ModelShape&, LayerKeeps);
 
 }  // namespace isthmus

@@ -17,7 +17,7 @@ namespace isthmus {
 /// T is what kept activations and wide gradients are stored as: double, float, or Bf16 for products
 /// in bfloat16.
 template <typename T>
-[[nodiscard]] std::unique_ptr<const Block<kernels::RealOf<T>>> make_llama_block(
-    const ModelShape& shape, LayerKeeps keeps);
+[[nodiscard]] std::unique_ptr<Block<kernels::RealOf<T>>> make_llama_block(const ModelShape& shape,
+                                                                          LayerKeeps keeps);
 
 }  // namespace isthmus

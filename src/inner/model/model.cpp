@@ -17,15 +17,15 @@ namespace isthmus {
 namespace {
 
 template <typename T>
-std::unique_ptr<const Block<kernels::RealOf<T>>> make_block_on(const ModelShape& shape,
-                                                               LayerKeeps keeps) {
+std::unique_ptr<Block<kernels::RealOf<T>>> make_block_on(const ModelShape& shape,
+                                                         LayerKeeps keeps) {
   return shape.architecture == Architecture::kGpt2 ? make_gpt2_block<T>(shape, keeps)
                                                    : make_llama_block<T>(shape, keeps);
 }
 
 template <typename Real>
-std::unique_ptr<const Block<Real>> make_block(const ModelShape& shape, bool bf16,
-                                              typename LanguageModel<Real>::Purpose purpose) {
+std::unique_ptr<Block<Real>> make_block(const ModelShape& shape, bool bf16,
+                                        typename LanguageModel<Real>::Purpose purpose) {
   const auto keeps = purpose == LanguageModel<Real>::Purpose::kSelective ? LayerKeeps::kProducts
                                                                          : LayerKeeps::kAll;
   if constexpr (std::is_same_v<Real, float>) {
@@ -81,6 +81,7 @@ struct LanguageModel<Real>::Arena {
   std::vector<Real*> stream;   // each (own rows, d_model)
   std::vector<void*> memory;   // one a layer, or one
   Real *hidden, *mean, *rstd;  // of the final norm; `hidden` becomes the gradient of the stream
+  Real* tables;                // of the block
   Real* other;                 // backward only, and of no use after a call
   void* scratch;               // of no use after a call either
 
@@ -98,6 +99,7 @@ struct LanguageModel<Real>::Arena {
     hidden = carver.take<Real>(own * s.d_model);
     mean = carver.take<Real>(own);
     rstd = carver.take<Real>(own);
+    tables = carver.take<Real>(block.table_values());
     other = working.take<Real>(training ? own * s.d_model : 0);
     scratch = working.take<std::byte>(training ? block.scratch_bytes(rows, part_of(purpose)) : 0);
   }
@@ -137,6 +139,7 @@ LanguageModel<Real>::LanguageModel(const ModelLayout& layout, std::int64_t rows,
   Carver own(memory_.data()), borrowed(working);
   arena_ = std::make_unique<const Arena>(own, working == nullptr ? own : borrowed, layout.shape(),
                                          *block_, rows, purpose, row_shares);
+  block_->use_tables(arena_->tables);
 }
 
 template <typename Real>
@@ -146,7 +149,7 @@ template <typename Real>
 void LanguageModel<Real>::check(const TokenBatch& batch) const {
   const std::int64_t tokens = batch.sequences * batch.length;
   ISTHMUS_CHECK(batch.sequences >= 1 && batch.length >= 1, batch.sequences, batch.length);
-  ISTHMUS_CHECK(batch.length <= layout_.shape().positions, batch.length);
+  ISTHMUS_CHECK(batch.length <= layout_.shape().longest, batch.length, layout_.shape().longest);
   ISTHMUS_CHECK(tokens <= rows_, tokens, rows_);
   ISTHMUS_CHECK(static_cast<std::int64_t>(batch.inputs.size()) == tokens, batch.inputs.size());
   ISTHMUS_CHECK(static_cast<std::int64_t>(batch.targets.size()) == tokens, batch.targets.size());
@@ -377,7 +380,7 @@ template <typename Real>
 void LanguageModel<Real>::next_token_logits(kernels::ThreadTeam& team, Weights<Real>& weights,
                                             std::span<const std::int32_t> tokens, Real* logits) {
   const auto length = static_cast<std::int64_t>(tokens.size());
-  ISTHMUS_CHECK(length >= 1 && length <= layout_.shape().positions && length <= rows_, length);
+  ISTHMUS_CHECK(length >= 1 && length <= layout_.shape().longest && length <= rows_, length);
   const std::int64_t d = layout_.shape().d_model;
   const Pass pass{team, 1, length};
   const Real* last = run_layers(pass, weights, tokens.data()) + (length - 1) * d;

@@ -107,8 +107,8 @@ class LanguageModel {
 
   /// Bytes of the arena, less what is borrowed.
   [[nodiscard]] std::size_t held_bytes() const { return memory_.bytes(); }
-  /// Forward only. REQUIRES (here and below): sequences * length <= rows, length <= positions, ids
-  /// in [0, vocab).
+  /// Forward only. REQUIRES (here and below): sequences * length <= rows, length <= shape.longest,
+  /// ids in [0, vocab).
   [[nodiscard]] LossSum loss(kernels::ThreadTeam& team, Weights<Real>& weights,
                              const TokenBatch& batch);
   /// Forward and backward of loss + z-loss. REQUIRES: made for training.
@@ -162,7 +162,7 @@ class LanguageModel {
   BackwardPart part_;  // of stage_backward
   VocabularyShare vocabulary_;
   const Real* output_ = nullptr;
-  std::unique_ptr<const Block<Real>> block_;
+  std::unique_ptr<Block<Real>> block_;
   kernels::AlignedBuffer memory_;
   std::unique_ptr<const Arena> arena_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One layer of a model as its architecture computes it: residual stream in, residual stream out.
-// Blocks hold shapes and tables only; weights, kept activations and scratch are handed in, so one
+// Blocks hold shapes only; weights, tables, kept activations and scratch are handed in, so one
 // block serves all layers. One thread drives a block at a time.
 #pragma once
 
@@ -61,6 +61,12 @@ template <typename Real>
 class Block {
  public:
   virtual ~Block() = default;
+
+  /// Values of the tables that depend on positions, of as many positions as passes are long; 0
+  /// where there are none.
+  [[nodiscard]] virtual std::int64_t table_values() const { return 0; }
+  /// Fills `tables` (table_values()) and reads them in every pass; borrowed. Before the first pass.
+  virtual void use_tables(Real* tables) { static_cast<void>(tables); }
 
   /// Bytes of `memory` that a pass over so many rows needs, of which `own` are the rank's of the
   /// residual stream, and of `scratch` in that backward pass and the forward pass before it; both

@@ -87,6 +87,7 @@ ModelShape model_shape(const ModelConfig& config, std::int64_t train_context) {
         fmt::format("train.context = {}: the model has only model.context = {} positions",
                     train_context, s.positions));
   }
+  s.longest = train_context;
   s.tied = config.tied;
   s.qk_norm = config.qk_norm;
   if (s.qk_norm && s.architecture == Architecture::kGpt2) {

@@ -20,7 +20,8 @@ struct ModelShape {
   std::int64_t head_dim = 0;
   std::int64_t d_ff = 0;
   std::int64_t vocab = 0;
-  std::int64_t positions = 0;  // longest sequence; rows of GPT-2's position table
+  std::int64_t positions = 0;  // that the model knows; rows of GPT-2's position table
+  std::int64_t longest = 0;    // sequence of a pass, at most `positions`: rows of rotary tables
   bool tied = true;
   bool qk_norm = false;
   double z_loss = 0;
@@ -35,7 +36,8 @@ struct ModelShape {
 };
 
 /// Fills what `config` leaves open (`train_context` where model.context is 0) and checks that the
-/// sizes fit together. THROWS: ConfigError naming the key, its value, the rule and the remedy.
+/// sizes fit together. Passes are over `train_context` tokens at most. THROWS: ConfigError naming
+/// the key, its value, the rule and the remedy.
 [[nodiscard]] ModelShape model_shape(const ModelConfig& config, std::int64_t train_context);
 
 }  // namespace isthmus

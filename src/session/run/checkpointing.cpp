@@ -48,6 +48,7 @@ void save_data(StateWriter& writer, std::span<const DataFile> files) {
     writer.text(prefix + "path", files[i].path);
     writer.integer(prefix + "bytes", static_cast<std::int64_t>(files[i].bytes));
     writer.text(prefix + "sha256", files[i].sha256);
+    if (!files[i].reading.empty()) writer.text(prefix + "reading", files[i].reading);
   }
 }
 
@@ -245,6 +246,7 @@ std::vector<DataFile> data_of(const Checkpoint& checkpoint) {
     files[i] = {.path = shared->text(prefix + "path"),
                 .bytes = static_cast<std::uint64_t>(shared->integer(prefix + "bytes")),
                 .sha256 = shared->text(prefix + "sha256")};
+    if (shared->contains(prefix + "reading")) files[i].reading = shared->text(prefix + "reading");
   }
   return files;
 }

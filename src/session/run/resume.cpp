@@ -122,6 +122,25 @@ void check_same_configuration(const Storage& storage, const Checkpoint& checkpoi
   }
 }
 
+std::optional<std::vector<DataFile>> data_begun_with(const Storage& storage,
+                                                     const std::filesystem::path& out,
+                                                     const std::string& resume) {
+  if (resume != "auto") {
+    const std::optional<Checkpoint> checkpoint = find_resume(storage, out, resume);
+    return checkpoint ? std::optional(data_of(*checkpoint)) : std::nullopt;
+  }
+  const std::vector<std::filesystem::path> there =
+      out.empty() ? std::vector<std::filesystem::path>() : list_checkpoints(storage, out / "ckpt");
+  for (const std::filesystem::path& folder : there) {
+    try {
+      return data_of(Checkpoint::open(storage, folder));
+    } catch (const SystemError&) {
+      // Whoever goes on from it says what is damaged.
+    }
+  }
+  return there.empty() ? std::nullopt : std::optional(std::vector<DataFile>());
+}
+
 void check_same_data(const Checkpoint& checkpoint, std::span<const DataFile> data) {
   // The same bytes in the same order are the same data, wherever they lie.
   const auto by_name = [](std::span<const DataFile> files) {
@@ -133,7 +152,7 @@ void check_same_data(const Checkpoint& checkpoint, std::span<const DataFile> dat
   };
   const std::vector<DataFile> before = data_of(checkpoint);
   const auto same_bytes = [](const DataFile& a, const DataFile& b) {
-    return a.bytes == b.bytes && a.sha256 == b.sha256;
+    return a.bytes == b.bytes && a.sha256 == b.sha256 && is_same_reading(a.reading, b.reading);
   };
   if (!before.empty() && !std::ranges::equal(before, data, same_bytes)) {
     std::vector<std::string> changes = data_changes(by_name(before), by_name(data));

@@ -27,6 +27,12 @@ namespace isthmus::app {
                                                     const std::filesystem::path& out,
                                                     const std::string& resume);
 
+/// The data files of the checkpoint that `find_resume` finds, where there is one; none of them
+/// where all are damaged.
+[[nodiscard]] std::optional<std::vector<DataFile>> data_begun_with(const Storage& storage,
+                                                                   const std::filesystem::path& out,
+                                                                   const std::string& resume);
+
 struct HeldCheckpoints {
   std::vector<HeldCheckpoint> held;  // a step once
   bool unreadable = false;           // there are others

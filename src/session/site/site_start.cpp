@@ -103,8 +103,11 @@ void append_data(std::span<const DataFile> files,
   constexpr std::size_t kFewFiles = 32;
   std::string all;
   for (std::size_t i = 0; i < files.size(); ++i) {
+    std::string_view reading = files[i].reading;
+    if (reading.ends_with(kAsItLies)) reading.remove_suffix(kAsItLies.size());
     const std::string value =
-        fmt::format("{} bytes of SHA-256 {}", files[i].bytes, files[i].sha256);
+        fmt::format("{} bytes of SHA-256 {}{}{}", files[i].bytes, files[i].sha256,
+                    reading.empty() ? "" : ", read as ", reading);
     all += value + "\n";
     if (files.size() <= kFewFiles) {
       common.emplace_back(

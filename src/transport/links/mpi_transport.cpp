@@ -310,4 +310,19 @@ std::string mpi_version() {
   return version.substr(0, version.find(','));
 }
 
+// A macro that the headers do not define is spelt as its own name.
+#define ISTHMUS_MPI_SPELT(macro) #macro
+#define ISTHMUS_MPI_VALUE(macro) std::string(ISTHMUS_MPI_SPELT(macro))
+
+std::string mpi_built_with() {
+  const std::string open_mpi = ISTHMUS_MPI_VALUE(OMPI_MAJOR_VERSION);
+  if (open_mpi != "OMPI_MAJOR_VERSION") {
+    return fmt::format("Open MPI v{}.{}.{}", open_mpi, ISTHMUS_MPI_VALUE(OMPI_MINOR_VERSION),
+                       ISTHMUS_MPI_VALUE(OMPI_RELEASE_VERSION));
+  }
+  std::string mpich = ISTHMUS_MPI_VALUE(MPICH_VERSION);
+  std::erase(mpich, '"');
+  return mpich != "MPICH_VERSION" ? "MPICH v" + mpich : "";
+}
+
 }  // namespace isthmus

@@ -40,5 +40,8 @@ void split_mpi_job(int site);
 
 /// "Open MPI v4.1.4, ..."; empty: this build has none.
 [[nodiscard]] std::string mpi_version();
+/// The library whose headers this was compiled with: "Open MPI v4.1.4"; empty: not known. Another
+/// one may run, because the loader takes the first that it finds.
+[[nodiscard]] std::string mpi_built_with();
 
 }  // namespace isthmus

@@ -17,5 +17,6 @@ MpiPlace mpi_place() { refuse(); }
 void split_mpi_job(int) { refuse(); }
 std::unique_ptr<NetworkTransport> make_mpi_transport(Runtime&, Duration) { refuse(); }
 std::string mpi_version() { return {}; }
+std::string mpi_built_with() { return {}; }
 
 }  // namespace isthmus

@@ -32,5 +32,36 @@ TEST(ByteTokenizer, HasAnEndOfTextOnlyWhereTheModelHasARowForIt) {
   EXPECT_FALSE(json::parse(byte_tokenizer_config_text(256, 8)).contains("eos_token"));
 }
 
+TEST(ByteTokenizer, IsKnownHoweverItIsWrittenAndTellsOthersApart) {
+  for (const std::int64_t vocab : {256, 257, 50257}) {
+    EXPECT_TRUE(is_byte_tokenizer(byte_tokenizer_text(vocab))) << vocab;
+  }
+  const json ours = json::parse(byte_tokenizer_text(257));
+  EXPECT_TRUE(is_byte_tokenizer(ours.dump())) << "keys in another order, one line";
+  json other = ours;
+  other["model"]["merges"] = {"t h"};
+  EXPECT_FALSE(is_byte_tokenizer(other.dump()));
+  other = ours;
+  std::swap(other["model"]["vocab"]["a"], other["model"]["vocab"]["b"]);
+  EXPECT_FALSE(is_byte_tokenizer(other.dump()));
+  other = ours;
+  other["normalizer"] = {{"type", "Lowercase"}};
+  EXPECT_FALSE(is_byte_tokenizer(other.dump()));
+  other = ours;
+  other["added_tokens"][0]["id"] = 0;
+  EXPECT_FALSE(is_byte_tokenizer(other.dump()));
+  other = ours;
+  other["pre_tokenizer"]["add_prefix_space"] = true;
+  EXPECT_FALSE(is_byte_tokenizer(other.dump()));
+  other = ours;
+  for (const json& id : {json("x"), json(256.5), json(nullptr), json::array()}) {
+    other["added_tokens"][0]["id"] = id;
+    EXPECT_FALSE(is_byte_tokenizer(other.dump())) << id;
+  }
+  EXPECT_FALSE(is_byte_tokenizer("{\"model\":" + std::string(500000, '[')));
+  EXPECT_FALSE(is_byte_tokenizer("{}"));
+  EXPECT_FALSE(is_byte_tokenizer("nothing"));
+}
+
 }  // namespace
 }  // namespace isthmus::this_file

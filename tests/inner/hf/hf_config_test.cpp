@@ -143,7 +143,7 @@ TEST(HfConfig, WritesWhatItReads) {
   model.norm_eps = 3e-6;
   for (const bool qk_norm : {false, true}) {
     model.qk_norm = qk_norm;
-    const std::string text = hf_config_text(model_shape(model, 77), {1, {}});
+    const std::string text = hf_config_text(model_shape(model, 77), R"({"bos_token_id":1})");
     const json document = json::parse(text);
     EXPECT_EQ(document.at("model_type"), qk_norm ? "qwen3" : "llama");
     EXPECT_EQ(document.at("torch_dtype"), document.at("dtype"));
@@ -157,9 +157,49 @@ TEST(HfConfig, WritesWhatItReads) {
     EXPECT_EQ(back.model.norm_eps, 3e-6);
     EXPECT_EQ(back.model.qk_norm, qk_norm);
     EXPECT_FALSE(back.model.tied);
-    EXPECT_EQ(back.tokens.bos, 1);
-    EXPECT_EQ(back.tokens.eos, std::nullopt);
+    EXPECT_EQ(json::parse(back.settings), json({{"bos_token_id", 1}}));
   }
+}
+
+TEST(HfConfig, CarriesEveryKeyThatSaysNothingAboutTheShape) {
+  json theirs = llama();
+  theirs["eos_token_id"] = {2, 8, 9};
+  theirs["pad_token_id"] = 0;
+  theirs["attention_dropout"] = 0.1;
+  theirs["initializer_range"] = 0.01;
+  theirs["task_specific_params"] = {{"text-generation", {{"max_length", 50}}}};
+  theirs["torch_dtype"] = "bfloat16";
+  theirs["auto_map"] = {{"AutoModel", "modeling.Model"}};
+  const HfConfig config = parse(theirs);
+  EXPECT_THAT(config.left_out, testing::ElementsAre("auto_map"));
+  const json ours = json::parse(hf_config_text(model_shape(config.model, 2048), config.settings));
+  for (const char* key : {"eos_token_id", "pad_token_id", "attention_dropout", "initializer_range",
+                          "task_specific_params"}) {
+    EXPECT_EQ(ours.value(key, json()), theirs[key]) << key;
+  }
+  EXPECT_FALSE(ours.contains("bos_token_id")) << "left to the library, as theirs does";
+  EXPECT_FALSE(ours.contains("auto_map"));
+  EXPECT_EQ(ours["torch_dtype"], "float32") << "as the weights are written";
+  const json generation = json::parse(hf_generation_config_text(config.settings));
+  EXPECT_EQ(generation["eos_token_id"], json({2, 8, 9}));
+  EXPECT_EQ(generation["pad_token_id"], 0);
+}
+
+TEST(HfConfig, OfOurOwnModelsHasNoSpecialTokens) {
+  ModelConfig model;
+  model.context = 16;
+  for (const std::string& text :
+       {hf_config_text(model_shape(model, 16), ""), hf_generation_config_text("")}) {
+    EXPECT_TRUE(json::parse(text).at("bos_token_id").is_null());
+    EXPECT_TRUE(json::parse(text).at("eos_token_id").is_null());
+  }
+  EXPECT_EQ(json::parse(hf_config_text(model_shape(model, 16), "")).at("resid_pdrop"), 0.0);
+}
+
+TEST(HfConfig, RefusesTokensThatAreNoIds) {
+  EXPECT_THAT(error_of(with(llama(), "eos_token_id", {2, "x"})),
+              HasSubstr("eos_token_id = [2,\"x"));
+  EXPECT_THAT(error_of(with(llama(), "pad_token_id", 1.5)), HasSubstr("pad_token_id = 1.5"));
 }
 
 TEST(HfConfig, WritesGpt2sFeedForwardAsNullOnlyWhenItIsFourTimesTheWidth) {

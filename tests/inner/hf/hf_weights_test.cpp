@@ -4,11 +4,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "core/base/storage_faults.h"
 #include "core/state/safetensors.h"
 #include "core/temporary_directory.h"
+#include "inner/hf/byte_tokenizer.h"
+#include "inner/hf/hf_companions.h"
 #include "inner/model/model_layout.h"
 #include "isthmus/errors.h"
 #include "test_paths.h"
@@ -61,6 +65,11 @@ class HfWeights : public testing::Test {
     }
     return tensors;
   }
+  // One of them under another name.
+  TensorToWrite of_name(const std::string& name, const std::string& as) {
+    const SafetensorsEntry& entry = *golden_->find(name);
+    return {as, entry.dtype, entry.shape, golden_->bytes(entry)};
+  }
   std::string load_error(const std::vector<TensorToWrite>& tensors) {
     write_safetensors(storage_, directory_ / "model.safetensors", tensors);
     return message_of<SystemError>(
@@ -92,16 +101,135 @@ TEST_F(HfWeights, WriteTheBytesThatTransformersWrote) {
 
 TEST_F(HfWeights, AcceptBareNamesAndSkipBuffersAndATiedHead) {
   std::vector<TensorToWrite> tensors = golden_tensors();
-  const std::vector<float> mask(16, 1);
+  const std::vector<float> mask = {1, 0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 1, 1, 1, 1};
+  const std::vector<std::uint8_t> bytes(mask.begin(), mask.end());
+  const float masked = -1e4F;
+  const TensorToWrite head = of_name("transformer.wte.weight", "lm_head.weight");
   for (TensorToWrite& tensor : tensors) tensor.name = tensor.name.substr(12);
   tensors.push_back({"h.0.attn.bias", DType::kF32, {1, 1, 4, 4}, std::as_bytes(std::span(mask))});
+  tensors.push_back({"h.1.attn.bias", DType::kBool, {4, 4}, std::as_bytes(std::span(bytes))});
   tensors.push_back(
-      {"h.0.attn.masked_bias", DType::kF32, {}, std::as_bytes(std::span(mask).first(1))});
-  tensors.push_back({"lm_head.weight", DType::kF32, {4, 4}, std::as_bytes(std::span(mask))});
+      {"h.0.attn.masked_bias", DType::kF32, {}, std::as_bytes(std::span(&masked, 1))});
+  tensors.push_back(head);
   EXPECT_EQ(load_error(tensors), "");
   Model whole(read_hf_config(storage_, kGolden / "gpt2"));
   load_hf_weights(storage_, kGolden / "gpt2", whole.parameters);
   EXPECT_EQ(model_.values, whole.values);
+}
+
+TEST_F(HfWeights, RefuseATiedHeadWithValuesOfItsOwn) {
+  std::vector<TensorToWrite> tensors = golden_tensors();
+  TensorToWrite head = of_name("transformer.wte.weight", "lm_head.weight");
+  std::vector<std::byte> other(head.bytes.begin(), head.bytes.end());
+  other[3] ^= std::byte{0x80};  // the sign of the first value
+  head.bytes = other;
+  tensors.push_back(head);
+  EXPECT_THAT(load_error(tensors),
+              AllOf(HasSubstr("model.safetensors: tensor lm_head.weight has 1 of 44 values other"),
+                    HasSubstr("transformer.wte.weight"), HasSubstr("tie_word_embeddings\": false"),
+                    HasSubstr("or remove the tensor")));
+  tensors.back().shape = {4, 11};
+  EXPECT_THAT(load_error(tensors), HasSubstr("lm_head.weight is [4, 11] F32"));
+  EXPECT_EQ(model_.values, std::vector<float>(model_.values.size(), 0.0F));
+}
+
+TEST_F(HfWeights, RefuseBuffersThatSayAnotherModel) {
+  const auto with = [&](const char* name, DType dtype, std::vector<std::int64_t> shape,
+                        const auto& values) {
+    std::vector<TensorToWrite> tensors = golden_tensors();
+    tensors.push_back({name, dtype, std::move(shape), std::as_bytes(std::span(values))});
+    return load_error(tensors);
+  };
+  const std::vector<float> ones(16, 1);
+  EXPECT_THAT(with("transformer.h.0.attn.bias", DType::kF32, {1, 1, 4, 4}, ones),
+              HasSubstr("no causal mask: row 0, column 1 is 1 instead of 0"));
+  EXPECT_THAT(with("transformer.h.0.attn.bias", DType::kF32, {16}, ones),
+              HasSubstr("of shape [16] is no causal mask"));
+  EXPECT_THAT(with("transformer.h.0.attn.bias", DType::kF64, {2, 4}, ones),
+              HasSubstr("is of type F64"));
+  EXPECT_THAT(with("transformer.h.0.attn.masked_bias", DType::kF32, {16}, ones),
+              HasSubstr("masks nothing"));
+  const std::vector<float> nan(1, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_THAT(with("transformer.h.0.attn.masked_bias", DType::kF32, {}, nan),
+              HasSubstr("is nan, and masks nothing"));
+}
+
+TEST_F(HfWeights, RefuseRotaryFrequenciesOfAnotherBase) {
+  Model llama(read_hf_config(storage_, kGolden / "llama"));
+  const Safetensors golden = Safetensors::open(storage_, kGolden / "llama/model.safetensors");
+  const auto load_all = [&](const std::vector<float>& frequencies) {
+    std::vector<TensorToWrite> tensors;
+    for (const SafetensorsEntry& entry : golden.entries()) {
+      tensors.push_back({entry.name, entry.dtype, entry.shape, golden.bytes(entry)});
+    }
+    tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq",
+                       DType::kF32,
+                       {static_cast<std::int64_t>(frequencies.size())},
+                       std::as_bytes(std::span(frequencies))});
+    write_atomically(storage_, directory_ / "config.json",
+                     read_text(storage_, kGolden / "llama/config.json"));
+    write_safetensors(storage_, directory_ / "model.safetensors", tensors);
+    return message_of<SystemError>(
+        [&] { load_hf_weights(storage_, directory_.path(), llama.parameters); });
+  };
+  const auto load = [&](float second) { return load_all({1, second}); };
+  EXPECT_EQ(load(0.01F), "") << "10000^(-1/2)";
+  EXPECT_EQ(load(0.0100098F), "") << "rounded to bfloat16, kept as F32";
+  EXPECT_THAT(load_all({1}), HasSubstr("has 1 frequencies, and heads of 4 values"));
+  EXPECT_THAT(load_all({1, 0.1F, 0.01F, 0.001F}), HasSubstr("has 4 frequencies"));
+  EXPECT_THAT(load(0.0014142F), AllOf(HasSubstr("has frequency 0.0014142 at 1"),
+                                      HasSubstr("rope_theta = 10000"), HasSubstr("gives 0.01")));
+}
+
+TEST_F(HfWeights, RefuseValuesThatAreNotFinite) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+    std::vector<TensorToWrite> tensors = golden_tensors();
+    // 2 bytes a value: 1.0, and NaN or infinity at [2, 1] of (4, 4).
+    std::vector<std::uint16_t> halves(16, dtype == DType::kF16 ? 0x3C00 : 0x3F80);
+    halves[9] = dtype == DType::kF16 ? 0x7E00 : 0x7F80;
+    std::vector<float> floats(16, 1);
+    floats[9] = std::numeric_limits<float>::quiet_NaN();
+    floats[15] = -std::numeric_limits<float>::infinity();
+    for (TensorToWrite& tensor : tensors) {
+      if (tensor.name != "transformer.wpe.weight") continue;
+      tensor.dtype = dtype;
+      tensor.bytes = dtype == DType::kF32 ? std::as_bytes(std::span(floats))
+                                          : std::as_bytes(std::span(halves));
+    }
+    const char* value = dtype == DType::kBF16 ? "infinity" : "NaN";
+    EXPECT_THAT(load_error(tensors),
+                AllOf(HasSubstr("model.safetensors: tensor transformer.wpe.weight holds"),
+                      HasSubstr(std::string(value) + " at [2, 1]"),
+                      HasSubstr(dtype == DType::kF32 ? "2 of its 16" : "1 of its 16")));
+    EXPECT_EQ(model_.values, std::vector<float>(model_.values.size(), 0.0F));
+    EXPECT_THAT(message_of<SystemError>(
+                    [&] { check_hf_weights(storage_, directory_.path(), model_.parameters); }),
+                HasSubstr("wpe"));
+  }
+}
+
+TEST_F(HfWeights, AcceptNamesOfWrappedModels) {
+  Model whole(read_hf_config(storage_, kGolden / "gpt2"));
+  load_hf_weights(storage_, kGolden / "gpt2", whole.parameters);
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+           {"transformer.", "_orig_mod.transformer."},
+           {"transformer.", "module._orig_mod.transformer."},
+           {"transformer.h.0.", "transformer.h.0._orig_mod."},
+           {".attn.", "._checkpoint_wrapped_module.attn."}}) {
+    std::vector<TensorToWrite> tensors = golden_tensors();
+    for (TensorToWrite& tensor : tensors) {
+      if (const std::size_t at = tensor.name.find(from); at != std::string::npos) {
+        tensor.name.replace(at, from.size(), to);
+      }
+    }
+    std::ranges::fill(model_.values, 0.0F);
+    EXPECT_EQ(load_error(tensors), "") << to;
+    EXPECT_EQ(model_.values, whole.values) << to;
+  }
+  std::vector<TensorToWrite> both = golden_tensors();
+  both.push_back(of_name("transformer.wpe.weight", "_orig_mod.transformer.wpe.weight"));
+  EXPECT_THAT(load_error(both), AllOf(HasSubstr("_orig_mod.transformer.wpe.weight"),
+                                      HasSubstr("which are one tensor")));
 }
 
 TEST_F(HfWeights, ListEveryTensorThatDoesNotFitAndChangeNothing) {
@@ -136,11 +264,40 @@ TEST_F(HfWeights, ComeWithTheByteTokenizerOrACopyOfTheirOwn) {
   model.byte_tokenizer = true;  // but the model has 11 ids only
   write_hf_folder(storage_, directory_ / "small", model);
   EXPECT_EQ(storage_.kind(directory_ / "small/tokenizer.json"), FileKind::kAbsent);
-  write_atomically(storage_, directory_ / "tokenizer.json", "theirs");
-  model.byte_tokenizer = false;
-  model.tokenizer_from = directory_.path();
-  write_hf_folder(storage_, directory_ / "copied", model);
-  EXPECT_EQ(read_text(storage_, directory_ / "copied/tokenizer.json"), "theirs");
+}
+
+TEST_F(HfWeights, KeepSettingsAndCompanionsOfTheirFolder) {
+  const std::filesystem::path from = directory_ / "from";
+  storage_.create_directories(from / "onnx");
+  const auto put = [&](const char* name, const std::string& text) {
+    write_atomically(storage_, from / name, text);
+  };
+  put("config.json", R"({"model_type": "gpt2", "vocab_size": 11, "n_positions": 4, "n_embd": 4,
+      "n_layer": 1, "n_head": 2, "eos_token_id": [2, 8], "auto_map": {"A": "b.C"}})");
+  put("generation_config.json", "{\"temperature\": 0.6}");
+  put("tokenizer.json", "theirs");
+  put("tokenizer.model", std::string("\0\xff", 2));
+  put("chat_template.json", "{\"chat_template\": \"x\"}");
+  put("LICENSE.txt", "free");
+  for (const char* name : {"README.md", "pytorch_model.bin", "optimizer.pt", ".gitattributes",
+                           "model-00001-of-00001.safetensors"}) {
+    put(name, "no companion");
+  }
+  HfExport model = model_.to_export();
+  model.from = from;
+  const std::vector<std::string> left_out = write_hf_folder(storage_, directory_ / "out", model);
+  EXPECT_THAT(left_out, ElementsAre("README.md", "onnx/", "optimizer.pt", "pytorch_model.bin",
+                                    "config.json: auto_map"));
+  EXPECT_THAT(
+      storage_.list(directory_ / "out"),
+      ElementsAre("LICENSE.txt", "chat_template.json", "config.json", "generation_config.json",
+                  "model.safetensors", "tokenizer.json", "tokenizer.model"));
+  for (const char* name : {"LICENSE.txt", "chat_template.json", "generation_config.json",
+                           "tokenizer.json", "tokenizer.model"}) {
+    EXPECT_EQ(read_text(storage_, directory_ / "out" / name), read_text(storage_, from / name));
+  }
+  EXPECT_THAT(read_hf_config(storage_, directory_ / "out").settings,
+              HasSubstr("\"eos_token_id\":[2,8]"));
 }
 
 TEST_F(HfWeights, NewFolderAppearsWholeOrNotAtAll) {
@@ -160,6 +317,13 @@ TEST_F(HfWeights, ExistingFolderKeepsNoTokenizerOfAnotherModel) {
   write_hf_folder(storage_, directory_ / "out", model_.to_export());
   EXPECT_EQ(storage_.kind(directory_ / "out/vocab.json"), FileKind::kAbsent);
   EXPECT_EQ(read_text(storage_, directory_ / "out/notes.txt"), "mine");
+  write_atomically(storage_, directory_ / "out/spice.model", "mine");
+  write_atomically(storage_, directory_ / "out/page.jinja", "mine");
+  storage_.create_directories(directory_ / "out/tokenizer.model");
+  write_hf_folder(storage_, directory_ / "out", model_.to_export());
+  EXPECT_EQ(read_text(storage_, directory_ / "out/spice.model"), "mine");
+  EXPECT_EQ(read_text(storage_, directory_ / "out/page.jinja"), "mine");
+  EXPECT_EQ(storage_.kind(directory_ / "out/tokenizer.model"), FileKind::kDirectory);
 }
 
 TEST_F(HfWeights, WeightsAreTheLastThingWrittenOverAnExistingFolder) {
@@ -170,9 +334,9 @@ TEST_F(HfWeights, WeightsAreTheLastThingWrittenOverAnExistingFolder) {
   EXPECT_EQ(storage_.kind(directory_ / "out/model.safetensors"), FileKind::kAbsent);
 }
 
-std::vector<std::string> names_of(const std::vector<std::pair<std::string, std::string>>& files) {
+std::vector<std::string> names_of(const HfCompanions& companions) {
   std::vector<std::string> names;
-  for (const auto& [name, text] : files) names.push_back(name);
+  for (const auto& [name, text] : companions.files) names.push_back(name);
   return names;
 }
 
@@ -188,9 +352,35 @@ TEST_F(HfWeights, CompanionsKeepTokensAndTokenizerOfTheFolderAModelBeganFrom) {
   write_atomically(storage_, directory_ / "config.json",
                    read_text(storage_, kGolden / "llama/config.json"));
   write_atomically(storage_, directory_ / "merges.txt", "theirs");
-  const auto files = hf_companions(storage_, shape, directory_.path(), true);
-  EXPECT_THAT(names_of(files), ElementsAre("config.json", "generation_config.json", "merges.txt"));
-  EXPECT_EQ(parse_hf_config(files[0].second, "c").tokens.eos, 2) << "as in the golden config.json";
+  const HfCompanions kept = hf_companions(storage_, shape, directory_.path(), true);
+  EXPECT_THAT(names_of(kept), ElementsAre("config.json", "generation_config.json", "merges.txt"));
+  EXPECT_THAT(kept.files[0].second, HasSubstr("\"eos_token_id\": 2")) << "as in the golden one";
+}
+
+TEST_F(HfWeights, CheckpointsOfOursHaveNothingThatIsLeftOut) {
+  for (const char* name : {"state.json", "shared.safetensors", "notes", "tokenizer.json"}) {
+    write_atomically(storage_, directory_ / name, "{}");
+  }
+  const HfCompanions companions = companions_in(storage_, directory_.path());
+  EXPECT_THAT(names_of(companions), ElementsAre("tokenizer.json"));
+  EXPECT_THAT(companions.left_out, testing::IsEmpty());
+}
+
+TEST_F(HfWeights, TokenizersOfTheirOwnAreToldFromOurs) {
+  const auto own = [&](const std::string& name, const std::string& text) {
+    storage_.remove_all(directory_ / "own");
+    storage_.create_directories(directory_ / "own");
+    write_atomically(storage_, directory_ / "own" / name, text);
+    return own_tokenizer(storage_, directory_ / "own");
+  };
+  EXPECT_EQ(own("config.json", "{}"), std::nullopt);
+  EXPECT_EQ(own("tokenizer.json", byte_tokenizer_text(256)), std::nullopt);
+  EXPECT_EQ(own("tokenizer.json", byte_tokenizer_text(300)), std::nullopt);
+  EXPECT_EQ(own("tokenizer.json", "{}"), "tokenizer.json");
+  EXPECT_EQ(own("tokenizer.json", "not JSON"), "tokenizer.json");
+  EXPECT_EQ(own("vocab.json", "{}"), "vocab.json");
+  EXPECT_EQ(own("spiece.model", "x"), "spiece.model");
+  EXPECT_EQ(own("qwen.tiktoken", "x"), "qwen.tiktoken");
 }
 
 }  // namespace

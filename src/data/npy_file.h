@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// NumPy's .npy files (format versions 1 to 3): the header says type, byte order and shape. Integers
+// of any width and byte order are tokens, in the order of rows. Every field is checked.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "data/token_span.h"
+
+namespace isthmus {
+
+[[nodiscard]] bool is_npy(std::span<const std::byte> bytes);
+
+/// REQUIRES: is_npy. Fuzzed. THROWS: SystemError naming the file and what is inconsistent or not an
+/// integer.
+[[nodiscard]] TokenSpan locate_npy_tokens(std::span<const std::byte> bytes,
+                                          const std::string& label);
+
+}  // namespace isthmus

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inner/hf/hf_companions.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
+
+#include "core/base/json_input.h"
+#include "inner/hf/byte_tokenizer.h"
+#include "inner/hf/hf_config.h"
+
+namespace isthmus {
+namespace {
+
+// Files that a tokenizer of transformers consists of, and settings of generation.
+constexpr std::array<std::string_view, 13> kTokenizerFiles = {"tokenizer.json",
+                                                              "tokenizer_config.json",
+                                                              "vocab.json",
+                                                              "merges.txt",
+                                                              "vocab.txt",
+                                                              "special_tokens_map.json",
+                                                              "added_tokens.json",
+                                                              "tekken.json",
+                                                              "chat_template.json",
+                                                              "processor_config.json",
+                                                              "preprocessor_config.json",
+                                                              "tokenizer.model.v3",
+                                                              "generation_config.json"};
+// Of those, the ones that a folder has with a tokenizer alone.
+constexpr std::array<std::string_view, 6> kShowATokenizer = {
+    "tokenizer.json", "vocab.json",  "merges.txt",
+    "vocab.txt",      "tekken.json", "tokenizer_config.json"};
+// SentencePiece and tiktoken, chat templates.
+constexpr std::array<std::string_view, 3> kTokenizerEndings = {".model", ".tiktoken", ".jinja"};
+constexpr std::array<std::string_view, 3> kLegal = {"LICENSE", "NOTICE", "USE_POLICY"};
+
+constexpr std::uintmax_t kMostCompanionBytes = std::uintmax_t{64} << 20;
+constexpr std::int64_t kByteTokens = 256;
+
+bool is_any_of(const auto& names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+bool ends_with_any(std::string_view name) {
+  return std::ranges::any_of(kTokenizerEndings,
+                             [name](std::string_view end) { return name.ends_with(end); });
+}
+
+bool is_legal(std::string_view name) {
+  return std::ranges::any_of(kLegal,
+                             [name](std::string_view begin) { return name.starts_with(begin); });
+}
+
+/// What is read of the folder in another way: config.json, and the weights with their index. Files
+/// of weights beside those, such as adapters, are not.
+std::set<std::string> files_read(const Storage& storage, const std::filesystem::path& folder) {
+  constexpr const char* kIndex = "model.safetensors.index.json";
+  std::set<std::string> names = {"config.json", "model.safetensors", kIndex};
+  const bool sharded = storage.kind(folder / "model.safetensors") == FileKind::kAbsent &&
+                       storage.kind(folder / kIndex) != FileKind::kAbsent;
+  if (!sharded) return names;
+  const nlohmann::json index =
+      parse_json(read_text(storage, folder / kIndex), (folder / kIndex).string());
+  const nlohmann::json places =
+      index.is_object() && index.contains("weight_map") ? index["weight_map"] : nlohmann::json();
+  for (const nlohmann::json& file : places) {
+    if (file.is_string()) names.insert(file.get<std::string>());
+  }
+  return names;
+}
+
+bool has_entry(const HfCompanions& companions, std::string_view name) {
+  return std::ranges::any_of(companions.files,
+                             [name](const auto& file) { return file.first == name; });
+}
+
+void add_byte_tokenizer(HfCompanions& companions, const ModelShape& shape) {
+  if (shape.vocab < kByteTokens) return;
+  companions.files.emplace_back("tokenizer.json", byte_tokenizer_text(shape.vocab));
+  companions.files.emplace_back("tokenizer_config.json",
+                                byte_tokenizer_config_text(shape.vocab, shape.positions));
+}
+
+}  // namespace
+
+bool is_written_companion(const std::string& name) {
+  // Of the endings, the names that transformers knows; others may be the user's own.
+  constexpr std::array<std::string_view, 5> kKnown = {"tokenizer.model", "spiece.model",
+                                                      "sentencepiece.bpe.model", "tiktoken.model",
+                                                      "chat_template.jinja"};
+  return is_any_of(kTokenizerFiles, name) || is_any_of(kKnown, name);
+}
+
+HfCompanions companions_in(const Storage& storage, const std::filesystem::path& folder) {
+  HfCompanions companions;
+  const bool checkpoint = storage.kind(folder / "state.json") == FileKind::kFile;
+  const std::set<std::string> read = files_read(storage, folder);
+  for (const std::string& name : storage.list(folder)) {
+    const std::filesystem::path path = folder / name;
+    if (read.contains(name) || name.starts_with('.')) continue;
+    const bool is_folder = storage.kind(path / ".") == FileKind::kDirectory;
+    if (!is_folder && (is_any_of(kTokenizerFiles, name) || ends_with_any(name) || is_legal(name))) {
+      const MappedFile file = storage.map(path);
+      if (file.bytes().size() <= kMostCompanionBytes) {
+        companions.files.emplace_back(name, as_text(file.bytes()));
+        continue;
+      }
+    }
+    // A checkpoint has its state in further files, and had its companions sorted out before.
+    if (!checkpoint) companions.left_out.push_back(name + (is_folder ? "/" : ""));
+  }
+  return companions;
+}
+
+HfCompanions hf_companions(const Storage& storage, const ModelShape& shape,
+                           const std::filesystem::path& init, bool bytes) {
+  HfCompanions result;
+  std::string settings;
+  if (!init.empty()) {
+    HfConfig config = read_hf_config(storage, init);
+    settings = std::move(config.settings);
+    result = companions_in(storage, init);
+    for (const std::string& key : config.left_out) {
+      result.left_out.push_back("config.json: " + key);
+    }
+  } else if (bytes) {
+    add_byte_tokenizer(result, shape);
+  }
+  const bool has_generation = has_entry(result, "generation_config.json");
+  if (!has_generation) {
+    result.files.emplace(result.files.begin(), "generation_config.json",
+                         hf_generation_config_text(settings));
+  }
+  result.files.emplace(result.files.begin(), "config.json", hf_config_text(shape, settings));
+  return result;
+}
+
+std::optional<std::string> own_tokenizer(const Storage& storage,
+                                         const std::filesystem::path& folder) {
+  const std::filesystem::path tokenizer = folder / "tokenizer.json";
+  if (storage.kind(tokenizer) != FileKind::kAbsent) {
+    const MappedFile file = storage.map(tokenizer);
+    if (is_byte_tokenizer(as_text(file.bytes()))) return {};
+  }
+  for (const std::string_view name : kShowATokenizer) {
+    if (storage.kind(folder / name) != FileKind::kAbsent) return std::string(name);
+  }
+  for (const std::string& name : storage.list(folder)) {
+    if (name.ends_with(".model") || name.ends_with(".tiktoken")) return name;
+  }
+  return {};
+}
+
+}  // namespace isthmus

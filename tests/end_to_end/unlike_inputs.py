@@ -1,0 +1,399 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Data and models that are something else than they are taken for: read where a header says what they
+are, refused by name elsewhere, in every command that reads them.
+
+  python3 tests/end_to_end/unlike_inputs.py --isthmus build/src/app/isthmus
+"""
+import gzip
+import hashlib
+import json
+import math
+import os
+import pathlib
+import random
+import shutil
+import struct
+import subprocess
+
+import scenario
+from scenario import require
+
+RUN = """
+[run]
+name = "unlike"
+[model]
+%s
+[data]
+source = "%s"
+[train]
+steps = 4
+global_batch = "256 tok"
+context = 64
+[outer]
+method = "diloco"
+H = 2
+[[site]]
+name = "east"
+[[site]]
+name = "west"
+"""
+COMPARE = """
+[compare]
+baseline = "ddp"
+seeds = 2
+[variant.ddp]
+outer = { method = "ddp" }
+[variant.local]
+outer = { method = "localsgd", H = 2 }
+"""
+LLAMA = 'arch = "llama"\nn_layers = 1\nd_model = 16\nn_heads = 2\nvocab = 2000'
+
+
+def run(isthmus, folder, *arguments):
+    return subprocess.run([isthmus, *map(str, arguments)], cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def passes(isthmus, folder, *arguments):
+    done = run(isthmus, folder, *arguments)
+    require(done.returncode == 0, f"{arguments}: exit {done.returncode}\n{done.stderr}")
+    return done
+
+
+def refuses(isthmus, folder, code, words, *arguments):
+    done = run(isthmus, folder, *arguments)
+    last = (done.stderr.strip().splitlines() or [""])[-1]
+    require(done.returncode == code, f"{arguments}: exit {done.returncode} instead of {code}\n{done.stderr}")
+    for each in words:
+        require(each in last, f"{arguments}: no {each!r} in {last!r}")
+    return done
+
+
+def place(folder, name):
+    made = folder / name
+    made.mkdir()
+    return made
+
+
+def config(folder, name, model, source):
+    (folder / name).write_text(RUN % (model, source))
+    return name
+
+
+def comparison(folder, model, source):
+    (folder / "compare.toml").write_text((RUN % (model, source)).replace('[outer]\nmethod = "diloco"\nH = 2\n', "")
+                                         + COMPARE)
+    return "compare.toml"
+
+
+def losses(folder, out):
+    lines = (folder / out / "metrics.jsonl").read_text().splitlines()
+    return [line["loss"] for line in map(json.loads, lines) if line["k"] == "train"]
+
+
+def npy(ids, descr, form):
+    header = "{'descr': '%s', 'fortran_order': False, 'shape': (%d,), }" % (descr, len(ids))
+    header += " " * (117 - len(header)) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + struct.pack(
+        f"{descr[0]}{len(ids)}{form}", *ids)
+
+
+def token_files(isthmus, folder, corpus):
+    """The same ids in seven forms train the same model; what has no header is refused by name."""
+    here = place(folder, "tokens")
+    ids = [min(1999, int(random.Random(i).paretovariate(0.5))) for i in range(4000)]
+    forms = {"u16.bin": ("H", ""), "u16:": ("H", ":u16"), "u32:": ("I", ":u32"), "i32:": ("i", ":i32"),
+             "i64:": ("q", ":i64")}
+    sources = {}
+    for name, (form, width) in forms.items():
+        file = name.replace(":", ".dat")
+        (here / file).write_bytes(struct.pack(f"<{len(ids)}{form}", *ids))
+        sources[file] = f"tokens:{file}{width}"
+    for name, descr, form in [("le.npy", "<i8", "q"), ("be.npy", ">u4", "I")]:
+        (here / name).write_bytes(npy(ids, descr, form))
+        sources[name] = f"tokens:{name}"
+    curves = {}
+    for name, source in sources.items():
+        passes(isthmus, here, "train", config(here, "run.toml", LLAMA, source), "--out", f"out-{name}", "-q")
+        curves[name] = losses(here, f"out-{name}")
+    require(len({tuple(curve) for curve in curves.values()}) == 1, f"unlike losses: {curves}")
+
+    words = ["u32.dat", "looks like 32-bit integers", "tokens:FILE:u32"]
+    raw = config(here, "raw.toml", LLAMA, "tokens:u32.dat")
+    refuses(isthmus, here, 4, words, "train", raw)
+    refuses(isthmus, here, 4, words, "train", raw, "--dry-run")
+    refuses(isthmus, here, 4, words, "simulate", raw, "--link", "1Gbit/s,1ms")
+    refuses(isthmus, here, 4, words, "data", "verify", "tokens:u32.dat")
+    refuses(isthmus, here, 4, words, "data", "inspect", "tokens:u32.dat")
+    refuses(isthmus, here, 4, words, "compare", comparison(here, LLAMA, "tokens:u32.dat"), "--out", "compared")
+    require(json.loads(passes(isthmus, here, "data", "verify", "u32.dat:u32", "--json").stdout)["tokens"] == 4000,
+            "data verify counts other tokens")
+    require(not [each for each in here.glob("runs/*")], "a refused run left a folder")
+    passes(isthmus, here, "train", config(here, "raw.toml", LLAMA, "tokens:u32.dat:u16"), "--out", "raw", "-q")
+
+
+def as_of_first(run):
+    """Takes out of a run's checkpoints what the first versions did not keep: how bytes are read."""
+    for state in (run / "ckpt").glob("step-*/state.json"):
+        document = json.loads(state.read_text())
+        scalars = [each for each in all_objects(document) for key in list(each) if key.endswith("/reading")]
+        require(scalars, f"{state}: no reading is kept")
+        for each in scalars:
+            for key in [key for key in each if key.endswith("/reading")]:
+                del each[key]
+        del document["sha256"]
+        packed = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        document["sha256"] = hashlib.sha256(packed.encode()).hexdigest()
+        state.write_text(json.dumps(document))
+
+
+def all_objects(value):
+    if isinstance(value, dict):
+        yield value
+    for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else []:
+        yield from all_objects(each)
+
+
+def readings_are_kept(isthmus, folder, corpus):
+    """A run goes on with the ids that it began with, or is refused; one of the first versions goes on as it did."""
+    here = place(folder, "readings")
+    model = LLAMA
+    (here / "wide.dat").write_bytes(struct.pack("<4000I", *(random.Random(i).randrange(300) for i in range(4000))))
+    begun = config(here, "begun.toml", model, "tokens:wide.dat:u16")
+    passes(isthmus, here, "train", begun, "--out", "begun", "-q", "--set", "ckpt.every=2")
+    other = config(here, "other.toml", model, "tokens:wide.dat:u32")
+    words = ["wide.dat", "is read as 4,000 ids of u32", "was read as 8,000 ids of u16", "model.init"]
+    refuses(isthmus, here, 3, words, "train", other, "--out", "begun", "--resume", "auto")
+    # A comparison takes no cell of the other reading.
+    cells = []
+    for source in ["tokens:wide.dat:u16", "tokens:wide.dat:u16", "tokens:wide.dat:u32"]:
+        passes(isthmus, here, "compare", comparison(here, model, source), "--out", "compared", "--resume")
+        cells.append((here / "compared/cells.jsonl").read_text())
+    require(cells[0] == cells[1], "cells of the same reading are made again")
+    require(cells[1] != cells[2], "cells of another reading are taken")
+
+    # Begun by a first version: bytes of a compressed text, and what looks like wider integers.
+    text = corpus.read_bytes()[:20000]
+    (here / "a.txt").write_bytes(gzip.compress(text, mtime=0))
+    nano = 'preset = "nano"'
+    for name, source, raw in [("gz", "text:a.txt", "tokens:a.txt:u8"), ("u32", "tokens:wide.dat", "tokens:wide.dat:u16")]:
+        first = config(here, f"{name}.toml", nano if name == "gz" else model, raw)
+        passes(isthmus, here, "train", first, "--out", name, "-q", "--set", "ckpt.every=2")
+        shutil.rmtree(here / name / "ckpt/step-0000004", ignore_errors=True)
+        as_of_first(here / name)
+        before = losses(here, name)
+        run_file = config(here, f"{name}-on.toml", nano if name == "gz" else model, source)
+        told = passes(isthmus, here, "train", run_file, "--out", name, "--resume", "auto", "--dry-run").stderr
+        told = passes(isthmus, here, "train", run_file, "--out", name, "--resume", "auto").stderr
+        require("takes its bytes as they are" in told or "took its bytes as they are" in told, told)
+        require(losses(here, name) == before, f"{name}: goes on with other ids: {losses(here, name)}, {before}")
+        # And once more, from the checkpoint that the new version wrote.
+        told = passes(isthmus, here, "train", run_file, "--out", name, "--resume", "auto").stderr
+        require("took its bytes as they are" in told, told)
+    refuses(isthmus, here, 3, ["says u32", "leave the width out"], "train",
+            config(here, "said.toml", model, "tokens:wide.dat:u32"), "--out", "u32", "--resume", "auto")
+
+
+def compressed_texts(isthmus, folder, corpus):
+    here = place(folder, "texts")
+    text = corpus.read_bytes()[:20000].decode(errors="ignore")
+    (here / "plain.txt").write_text(text)
+    (here / "a.txt.gz").write_bytes(gzip.compress(text.encode()))
+    (here / "wide.txt").write_text(text, encoding="utf-16")
+    (here / "lfs.txt").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n")
+    model = 'preset = "nano"'
+    for name in ["plain.txt", "a.txt.gz"]:
+        passes(isthmus, here, "train", config(here, "run.toml", model, f"text:{name}"), "--out", name + ".out", "-q")
+    require(losses(here, "plain.txt.out") == losses(here, "a.txt.gz.out"), "inflated text trains otherwise")
+    refuses(isthmus, here, 4, ["wide.txt", "UTF-16", "iconv"], "train",
+            config(here, "run.toml", model, "text:wide.txt"))
+    refuses(isthmus, here, 4, ["lfs.txt", "Git LFS", "git lfs pull"], "train",
+            config(here, "run.toml", model, "text:lfs.txt"))
+    refuses(isthmus, here, 4, ["plain.txt", "looks like text", "text:FILE"], "train",
+            config(here, "run.toml", model, "tokens:plain.txt"))
+    few = config(here, "few.toml", model, "text:few.txt")
+    (here / "few.txt").write_text(text[:300])
+    told = passes(isthmus, here, "train", few, "--out", "few", "--set", "train.steps=80", "--set", "eval.every=0")
+    require("76 times" in told.stderr, f"nothing said of 76 passes: {told.stderr}")
+    told = passes(isthmus, here, "train", few, "--dry-run", "--set", "train.steps=80")
+    require("76 times" in told.stdout, f"nothing said of 76 passes: {told.stdout}")
+    told = passes(isthmus, here, "compare", comparison(here, model, "text:few.txt"), "--dry-run",
+                  "--set", "train.steps=80")
+    require(told.stderr.count("76 times") == 1, f"a comparison says not once of 76 passes: {told.stderr}")
+
+
+def llama(folder, name, changes=None, tensors=None, vocab=300, files=None):
+    """A Llama of transformers' spelling, with values that a seed gives."""
+    d, ff, heads, kv, width = 16, 32, 2, 1, 8
+    made = place(folder, name)
+    settings = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": vocab, "hidden_size": d,
+                "intermediate_size": ff, "num_hidden_layers": 1, "num_attention_heads": heads,
+                "num_key_value_heads": kv, "head_dim": width, "max_position_embeddings": 64, "hidden_act": "silu",
+                "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": False, "bos_token_id": 1,
+                "eos_token_id": 2, "torch_dtype": "float32", **(changes or {})}
+    (made / "config.json").write_text(json.dumps(settings))
+    layer = "model.layers.0."
+    shapes = {"model.embed_tokens.weight": [vocab, d], layer + "input_layernorm.weight": [d],
+              layer + "self_attn.q_proj.weight": [heads * width, d], layer + "self_attn.k_proj.weight": [kv * width, d],
+              layer + "self_attn.v_proj.weight": [kv * width, d], layer + "self_attn.o_proj.weight": [d, heads * width],
+              layer + "post_attention_layernorm.weight": [d], layer + "mlp.gate_proj.weight": [ff, d],
+              layer + "mlp.up_proj.weight": [ff, d], layer + "mlp.down_proj.weight": [d, ff],
+              "model.norm.weight": [d], "lm_head.weight": [vocab, d]}
+    if settings["tie_word_embeddings"] and tensors is None:
+        del shapes["lm_head.weight"]
+    chance = random.Random(5)
+    values = {tensor: [chance.gauss(0, 0.02) for _ in range(math.prod(shape))] for tensor, shape in shapes.items()}
+    if tensors:
+        tensors(values, shapes)
+    header, data = {"__metadata__": {"format": "pt"}}, b""
+    for tensor, shape in shapes.items():
+        packed = struct.pack(f"<{len(values[tensor])}f", *values[tensor])
+        header[tensor] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(packed)]}
+        data += packed
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    (made / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    for file, content in (files or {}).items():
+        (made / file).write_text(content)
+    return made
+
+
+def bytes_for_a_tokenizer(isthmus, folder, corpus):
+    here = place(folder, "tokenizer")
+    (here / "words.txt").write_bytes(corpus.read_bytes()[:5000])
+    theirs = json.dumps({"model": {"type": "BPE", "vocab": {"th": 5}, "merges": ["t h"]}})
+    llama(here, "bpe")
+    run_file = config(here, "run.toml", 'init = "bpe"', "text:words.txt")
+    passes(isthmus, here, "train", run_file, "--out", "begun", "-q", "--set", "ckpt.every=2")
+    (here / "bpe/tokenizer.json").write_text(theirs)
+    words = ["text:words.txt", "bpe", "tokenizer.json", "tokens:FILE:u16", "tokens:FILE:u8"]
+    for command in [["train"], ["train", "--dry-run"], ["simulate", "--link", "1Gbit/s,1ms"]]:
+        refuses(isthmus, here, 3, words, *command, run_file)
+    refuses(isthmus, here, 3, words, "compare", comparison(here, 'init = "bpe"', "text:words.txt"), "--out", "compared")
+    passes(isthmus, here, "train", run_file, "--out", "begun", "--resume", "auto", "--dry-run")
+    passes(isthmus, here, "train", run_file, "--out", "begun", "--resume", "auto", "-q")
+    sited = (here / "run.toml").read_text()
+    for i, name in enumerate(["east", "west"]):  # refused before any is bound
+        sited = sited.replace(f'name = "{name}"', f'name = "{name}"\naddress = "127.0.0.1:{48200 + i}"')
+    (here / "sited.toml").write_text(sited)
+    refuses(isthmus, here, 3, words, "train", "sited.toml", "--site", "east", "--resume", "auto", "--out", "east")
+    require(not (here / "east").exists(), "a refused site left a folder")
+    passes(isthmus, here, "train", config(here, "u8.toml", 'init = "bpe"', "tokens:words.txt:u8"), "--out", "u8", "-q")
+    passes(isthmus, here, "train", config(here, "own8.toml", 'preset = "nano"', "tokens:words.txt:u8"), "--out", "own8",
+           "-q")
+    require((here / "own8/ckpt/last/tokenizer.json").exists(), "no byte tokenizer for bytes that are said to be u8")
+    # A model of ours brings the byte-level tokenizer.
+    passes(isthmus, here, "train", config(here, "own.toml", 'preset = "nano"', "text:words.txt"), "--out", "own", "-q")
+    passes(isthmus, here, "export", "own", "--to", "hf", "own-hf")
+    require((here / "own-hf/tokenizer.json").exists(), "no byte tokenizer in the export")
+    passes(isthmus, here, "train", config(here, "on.toml", 'init = "own-hf"', "text:words.txt"), "--out", "on", "-q")
+
+
+def settings_are_carried(isthmus, folder, corpus):
+    here = place(folder, "settings")
+    (here / "words.bin").write_bytes(struct.pack("<3000H", *(random.Random(i).randrange(300) for i in range(3000))))
+    files = {"generation_config.json": '{"eos_token_id": [2, 8, 9], "temperature": 0.6, "do_sample": true}',
+             "chat_template.json": '{"chat_template": "x"}', "tokenizer.json": "{}", "LICENSE": "free",
+             "README.md": "a card", "training_args.bin": "x"}
+    changes = {"eos_token_id": [2, 8, 9], "pad_token_id": 0, "initializer_range": 0.01, "use_cache": False}
+    llama(here, "theirs", changes, files=files)
+    kept = [name for name in files if name not in ("README.md", "training_args.bin")]
+
+    def same(name):
+        ours = json.loads((here / name / "config.json").read_text())
+        for key, value in changes.items():
+            require(ours.get(key) == value, f"{name}: {key} is {ours.get(key)} instead of {value}")
+        for file in kept:
+            require((here / name / file).read_text() == files[file], f"{name}: {file} is another")
+
+    told = passes(isthmus, here, "import", "theirs", "imported").stdout
+    require("left out: README.md, training_args.bin" in told, told)
+    same("imported")
+    said = json.loads(passes(isthmus, here, "import", "theirs", "again", "--json").stdout)
+    require(said["left_out"] == ["README.md", "training_args.bin"], str(said))
+    run_file = config(here, "run.toml", 'init = "theirs"', "tokens:words.bin")
+    told = passes(isthmus, here, "train", run_file, "--out", "trained").stderr
+    require("README.md, training_args.bin" in told, told)
+    same("trained/ckpt/last")
+    passes(isthmus, here, "export", "trained", "--to", "hf", "exported")
+    same("exported")
+    passes(isthmus, here, "merge", "exported", "trained", "theirs", "--out", "merged")
+    same("merged")
+    (here / "again/generation_config.json").write_text("{}")
+    told = passes(isthmus, here, "merge", "exported", "again", "--out", "unlike").stdout
+    require("generation_config.json of again" in told, told)
+
+
+def values_are_checked(isthmus, folder, corpus):
+    here = place(folder, "values")
+    (here / "words.txt").write_bytes(corpus.read_bytes()[:5000])
+
+    def broken(value):
+        def change(values, shapes):
+            values["model.layers.0.mlp.up_proj.weight"][37] = value
+        return change
+
+    def wrapped(values, shapes):
+        for tensor in list(shapes):
+            values["_orig_mod." + tensor] = values.pop(tensor)
+            shapes["_orig_mod." + tensor] = shapes.pop(tensor)
+
+    def other_head(values, shapes):
+        values["lm_head.weight"] = list(values["model.embed_tokens.weight"])
+        values["lm_head.weight"][5] += 0.5
+
+    def same_head(values, shapes):
+        values["lm_head.weight"] = list(values["model.embed_tokens.weight"])
+
+    llama(here, "sound")
+    llama(here, "nan", tensors=broken(math.nan))
+    llama(here, "infinite", tensors=broken(-math.inf))
+    llama(here, "wrapped", tensors=wrapped)
+    llama(here, "other-head", {"tie_word_embeddings": True}, other_head)
+    llama(here, "same-head", {"tie_word_embeddings": True}, same_head)
+    up = "model.layers.0.mlp.up_proj.weight"
+    for model, words in [
+            ("nan", ["nan/model.safetensors", up, "NaN at [2, 5]", "1 of its 512"]),
+            ("infinite", ["infinite/model.safetensors", up, "infinity at [2, 5]"]),
+            ("other-head", ["lm_head.weight", "1 of 4800 values", '"tie_word_embeddings": false', "remove the tensor"])]:
+        run_file = config(here, "run.toml", f'init = "{model}"', "text:words.txt")
+        refuses(isthmus, here, 4, words, "train", run_file, "--out", "out")
+        refuses(isthmus, here, 4, words, "train", run_file, "--dry-run")
+        refuses(isthmus, here, 4, words, "simulate", run_file, "--link", "1Gbit/s,1ms", "--out", "out")
+        refuses(isthmus, here, 4, words, "import", model, "out")
+        refuses(isthmus, here, 4, words, "merge", model, model, "--out", "out")
+        require(not (here / "out").exists(), f"{model}: something was written")
+    passes(isthmus, here, "import", "sound", "imported")
+    passes(isthmus, here, "import", "wrapped", "unwrapped")
+    require((here / "imported/model.safetensors").read_bytes() == (here / "unwrapped/model.safetensors").read_bytes(),
+            "names of a compiled model give other weights")
+    passes(isthmus, here, "import", "same-head", "tied")
+
+
+def memory_of_positions(isthmus, folder, corpus):
+    """A model of 10 M positions that trains at 64 takes what one of 64 positions does, and what is foretold."""
+    here = place(folder, "positions")
+    examples = pathlib.Path(__file__).resolve().parent.parent / "inner/hf/data"
+    (here / "words.txt").write_bytes(corpus.read_bytes()[:5000])
+    llama(here, "long", {"max_position_embeddings": 10_000_000})
+    llama(here, "short")
+    (here / "ids.bin").write_bytes(struct.pack("<20000H", *(random.Random(i).randrange(11) for i in range(20000))))
+    foretold = {}
+    for model in [here / "short", here / "long", *sorted(examples.iterdir())]:
+        name = model.name
+        run_file = config(here, f"{name}.toml", f'init = "{model}"', "tokens:ids.bin:u16")
+        sizes = [] if model.parent == here else ["--set", "train.context=4", "--set", "train.global_batch=64 tok"]
+        estimate = json.loads(passes(isthmus, here, "train", run_file, "--dry-run", "--json", *sizes).stdout)
+        foretold[name] = estimate["memory_bytes"]
+        whole = estimate["memory_bytes"] + estimate["program_bytes"]
+        trains = subprocess.Popen([isthmus, "train", run_file, "--out", f"out-{name}", "-q", *sizes], cwd=here)
+        _, status, usage = os.wait4(trains.pid, 0)
+        require(status == 0, f"{name}: train ends with {status}")
+        peak = usage.ru_maxrss * 1024
+        require(abs(whole - peak) <= 0.05 * peak, f"{name}: {whole} bytes foretold, {peak} at most")
+    require(foretold["long"] == foretold["short"], f"foretold: {foretold}")
+
+
+if __name__ == "__main__":
+    scenario.play(__doc__, [token_files, readings_are_kept, compressed_texts, bytes_for_a_tokenizer, settings_are_carried,
+                            values_are_checked, memory_of_positions])
