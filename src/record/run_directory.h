@@ -13,9 +13,11 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/disk_patience.h"
 #include "core/base/storage.h"
 #include "isthmus/config.h"
 #include "record/json_line.h"
+#include "record/run_lock.h"
 #include "record/wall_clock.h"
 
 namespace isthmus::app {
@@ -60,7 +62,9 @@ struct Manifest {
 /// A file of JSON lines, one write a line. One thread at a time calls `append`.
 class JsonLinesFile {
  public:
-  explicit JsonLinesFile(std::unique_ptr<WritableFile> file) : file_(std::move(file)) {}
+  /// `patience`, borrowed: for a disk that is full; null: there is none.
+  explicit JsonLinesFile(std::unique_ptr<WritableFile> file, const DiskPatience* patience = nullptr)
+      : file_(std::move(file)), patience_(patience) {}
   /// THROWS: SystemError when the disk refuses.
   void append(const JsonLine& line);
   /// Blocks until everything is on the disk.
@@ -68,6 +72,7 @@ class JsonLinesFile {
 
  private:
   std::unique_ptr<WritableFile> file_;
+  const DiskPatience* patience_;
 };
 
 enum class ExistingRun {
@@ -108,14 +113,18 @@ using FileCopies = std::map<std::filesystem::path, FileCopy>;  // by where the f
 [[nodiscard]] std::vector<std::string> remove_run(Storage& storage,
                                                   const std::filesystem::path& run);
 
+/// Where the run of `options` writes: `out`, or a new folder below runs/.
+[[nodiscard]] std::filesystem::path run_folder(const RunDirectoryOptions& options);
+
 /// What making a RunDirectory would refuse. THROWS: as it.
 void check_folder(const RunDirectoryOptions& options);
 
 class RunDirectory {
  public:
+  /// In the folder that `lock` holds, for as long as this object lives.
   /// THROWS: ConfigError when the folder is not empty and may not be used, SystemError when it
   /// cannot be made.
-  RunDirectory(Storage& storage, const RunDirectoryOptions& options);
+  RunDirectory(Storage& storage, const RunDirectoryOptions& options, const RunLock& lock);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::filesystem::path checkpoints() const { return path_ / "ckpt"; }
@@ -142,8 +151,9 @@ class RunDirectory {
   /// Moves checkpoints, metrics and events to a folder of their own in the run's: it begins anew.
   /// RETURNS: that folder, or nothing where there were none.
   std::filesystem::path set_aside();
-  /// Opens `name` for appending.
-  [[nodiscard]] JsonLinesFile open_lines(const std::string& name);
+  /// Opens `name` for appending. Borrows `patience`, which may be null.
+  [[nodiscard]] JsonLinesFile open_lines(const std::string& name,
+                                         const DiskPatience* patience = nullptr);
 
  private:
   Storage& storage_;

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <nlohmann/json.hpp>
 
+#include "core/base/json_input.h"
 #include "core/base/log.h"
 #include "core/state/checkpoint_names.h"
 #include "record/event_log.h"
@@ -48,10 +50,29 @@ RunSession::RunSession(SessionOptions options)
     : options_(std::move(options)),
       config_(options_.config),
       digest_(config_digest(config_)),
-      resume_(options_.site ? std::nullopt : find_resume(storage_, options_.out, options_.resume)),
+      lock_(options_.lock != nullptr ? *options_.lock : own_lock_),
+      resume_(checkpoint_to_resume()),
       continues_(options_.resume == "auto" ||
                  (resume_ && !options_.out.empty() &&
                   is_same_place(resume_->folder().parent_path(), options_.out / "ckpt"))) {}
+
+void RunSession::hold(const std::filesystem::path& folder) {
+  // A site that comes back may find its former process about to end: over ssh it outlives the
+  // connection by a checkpoint.
+  constexpr Duration kFormerProcess = std::chrono::seconds(10);
+  if (lock_) return;
+  RunLock::Options how;
+  how.remedy += options_.lock_remedy;
+  if (options_.site && options_.resume == "auto") how.wait = kFormerProcess;
+  lock_.emplace(folder, how);
+}
+
+// What is resumed from must not change until the run goes on.
+std::optional<Checkpoint> RunSession::checkpoint_to_resume() {
+  if (options_.resume != "never" && !options_.out.empty()) hold(options_.out);
+  if (options_.site) return std::nullopt;
+  return find_resume(storage_, options_.out, options_.resume);
+}
 
 void RunSession::check_force() const {
   const std::filesystem::path& out = options_.out;
@@ -96,16 +117,43 @@ void RunSession::check_resume() const {
   }
 }
 
+bool RunSession::is_complete() const {
+  const std::filesystem::path& out = options_.out;
+  if (!options_.ends_complete_run || !resume_ || !continues_ || start_.joins ||
+      resume_->info().step < options_.plan.total_steps ||
+      storage_.kind(out / "summary.json") != FileKind::kFile ||
+      storage_.kind(out / "manifest.json") != FileKind::kFile) {
+    return false;
+  }
+  const nlohmann::json manifest = read_json(read_text(storage_, out / "manifest.json"));
+  const auto status = manifest.is_object() ? manifest.find("status") : manifest.end();
+  return manifest.is_object() && status != manifest.end() && *status == "ok";
+}
+
 RunOutcome RunSession::run(const MakeTrainer& make, RunObserver& observer) {
+  if (!options_.out.empty()) hold(options_.out);
   if (options_.site) {
     check_folder({.out = options_.out, .existing = existing()});
     join_sites(observer);
   }
+  if (is_complete()) {
+    RunOutcome outcome{.directory = options_.out,
+                       .resumed = true,
+                       .complete_before = true,
+                       .totals = empty_totals(options_.plan.workers)};
+    const std::unique_ptr<StateReader> shared = resume_->shared();
+    PrefixedStateReader reader(*shared, "totals/");
+    outcome.totals.load(reader);
+    if (site_) site_->leave();
+    return outcome;
+  }
   Manifest manifest = this->manifest();
-  RunDirectory directory(storage_, {.out = options_.out,
-                                    .name = config_.run.name,
-                                    .run_id = manifest.run_id,
-                                    .existing = existing()});
+  const RunDirectoryOptions place{.out = options_.out,
+                                  .name = config_.run.name,
+                                  .run_id = manifest.run_id,
+                                  .existing = existing()};
+  hold(run_folder(place));
+  RunDirectory directory(storage_, place, *lock_);
   if (!start_.joins) {  // of a join that has ended
     storage_.remove_all(directory.path() / SavedPieces::kFile);
   }
@@ -115,7 +163,7 @@ RunOutcome RunSession::run(const MakeTrainer& make, RunObserver& observer) {
   RunTotals totals = empty_totals(options_.plan.workers);
   const std::int64_t resumed_step = prepare(directory, totals);
 
-  JsonLinesFile metrics = directory.open_lines("metrics.jsonl");
+  JsonLinesFile metrics = directory.open_lines("metrics.jsonl", &patience_);
   const WorkerId own = own_worker(config_, options_.site).value_or(WorkerId(0));
   MetricsLog log({.config = config_,
                   .total_steps = options_.plan.total_steps,
@@ -123,7 +171,11 @@ RunOutcome RunSession::run(const MakeTrainer& make, RunObserver& observer) {
                   .byte_scale = options_.byte_scale,
                   .lane = options_.lane,
                   .finished_lanes = options_.finished_lanes,
-                  .on_step = options_.on_step,
+                  .on_step =
+                      [this](std::int64_t step) {
+                        lock_->check();
+                        if (options_.on_step) options_.on_step(step);
+                      },
                   .tensorboard = tensorboard_sink(storage_, config_, directory.path(),
                                                   options_.simulated, resumed_step),
                   .status = observer.status(),
@@ -155,7 +207,7 @@ RunOutcome RunSession::run(const MakeTrainer& make, RunObserver& observer) {
   log.end(outcome.status, cause, site_ ? site_->late() : std::nullopt);
   manifest.status = outcome.status;
   manifest.ended = utc_now();
-  directory.write_manifest(manifest);
+  patience_.write("manifest.json", [&] { directory.write_manifest(manifest); });
   if (failure) {
     if (by_peers && site_ && site_->cut_off() && options_.returns) {
       if (options_.in_hand != nullptr) {
@@ -221,6 +273,8 @@ void RunSession::train(RunDirectory& directory, const Manifest& manifest, Metric
   RunBoard own_board(plan.workers, plan.total_steps, log);
   Board& board = site_board ? static_cast<Board&>(*site_board) : own_board;
   Checkpointing checkpointing({.storage = storage_,
+                               .held = [this] { lock_->check(); },
+                               .patience = &patience_,
                                .folder = directory.checkpoints(),
                                .config = config_,
                                .run_id = manifest.run_id,
@@ -235,7 +289,7 @@ void RunSession::train(RunDirectory& directory, const Manifest& manifest, Metric
   const Duration begun = clock_of(totals);
   std::optional<EventLog> events;
   if (options_.events) {
-    events.emplace(directory.open_lines("events.jsonl"),
+    events.emplace(directory.open_lines("events.jsonl", &patience_),
                    begun - (site_board ? site_board->start().time_since_epoch() : Duration{0}));
     if (site != nullptr) site->record_into(&*events);
   }
@@ -302,7 +356,8 @@ void RunSession::train(RunDirectory& directory, const Manifest& manifest, Metric
   outcome.totals = totals;
   outcome.evals = log.evals();
   if (site != nullptr) outcome.late = site->late();
-  observer.finished(directory, outcome, world, result);
+  patience_.write("the run's summary",
+                  [&] { observer.finished(directory, outcome, world, result); });
 }
 
 std::unique_ptr<RetainedResults> RunSession::retained_results(const RunDirectory& directory) {

@@ -43,7 +43,8 @@ std::optional<LaneEstimate> lane_estimate(const Config& config, const TrainingPl
 
 }  // namespace
 
-RunEstimate estimate_run(const Config& config, bool simulated, std::optional<WorkerId> only) {
+RunEstimate estimate_run(const Config& config, bool simulated, std::optional<WorkerId> only,
+                         const std::optional<std::filesystem::path>& out) {
   const SystemStorage storage;
   const Dataset data = Dataset::open(storage, config.data, config.file.parent_path());
   const TrainingPlan plan = make_training_plan(config, kernels::usable_cores());
@@ -74,6 +75,11 @@ RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Wor
                        .outer_bytes_per_parameter =
                            kEstimateFloatBytes * outer_state_values(config.method, config.outer),
                        .lanes = lane_estimate(config, plan, layout, only)};
+  if (out) {
+    estimate.checkpoints =
+        checkpoint_room(storage, config, plan, layout, {.out = *out, .only = only});
+    check_checkpoint_room(*estimate.checkpoints, config, *out);
+  }
   check_offload(config, plan, layout, only);
   check_rank_communicators(config, plan);
   if (!config.train.offload.empty()) {
@@ -132,6 +138,12 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
                              human_bytes(static_cast<double>(estimate.offload_bytes)),
                              config.train.offload));
   }
+  if (estimate.checkpoints) {
+    const CheckpointRoom& room = *estimate.checkpoints;
+    const auto bytes = [](std::uint64_t n) { return human_bytes(static_cast<double>(n)); };
+    row("checkpoints", fmt::format("{} each, {} at a time; {} free on that disk", bytes(room.each),
+                                   room.at_once, bytes(room.free)));
+  }
   row("outer state", fmt::format("{} bytes a parameter and worker (`isthmus explain {}`)",
                                  estimate.outer_bytes_per_parameter, config.method));
   if (estimate.lanes) {
@@ -174,6 +186,11 @@ std::string estimate_json(const RunEstimate& estimate) {
   if (estimate.lanes) {
     line.add("lane_bytes_of_first", estimate.lanes->first.most())
         .add("lane_bytes_of_others", estimate.lanes->last.most());
+  }
+  if (estimate.checkpoints) {
+    line.add("checkpoint_bytes", estimate.checkpoints->each)
+        .add("checkpoints_at_once", estimate.checkpoints->at_once)
+        .add("disk_free_bytes", estimate.checkpoints->free);
   }
   line.add("bytes_payload", estimate.payload_bytes).add("bytes_wire", estimate.wire_bytes);
   if (estimate.prediction) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "app/train/checkpoint_room.h"
 #include "isthmus/config.h"
 #include "outer/place/lane_memory.h"
 #include "plan/prediction.h"
@@ -30,13 +31,16 @@ struct RunEstimate {
   std::optional<LaneEstimate> lanes;           // outer.placement = "ranks"
   std::uint64_t payload_bytes = 0;             // sent by one worker over the run
   std::uint64_t wire_bytes = 0;
-  std::optional<Prediction> prediction;  // simulated runs whose step time is declared
+  std::optional<CheckpointRoom> checkpoints;  // where the run's folder is known
+  std::optional<Prediction> prediction;       // simulated runs whose step time is declared
 };
 
 /// Checks the configuration, opens the data, trains nothing. only: the one worker whose files
-/// (train.offload) are here; else all are. THROWS: as run_training's checks.
-[[nodiscard]] RunEstimate estimate_run(const Config& config, bool simulated,
-                                       std::optional<WorkerId> only = std::nullopt);
+/// (train.offload) are here; else all are. `out`: the run's folder, empty for a new one below
+/// runs/; nothing: not asked for. THROWS: as run_training's checks.
+[[nodiscard]] RunEstimate estimate_run(
+    const Config& config, bool simulated, std::optional<WorkerId> only = std::nullopt,
+    const std::optional<std::filesystem::path>& out = std::nullopt);
 
 /// Floating-point operations a second of one core, from a few training steps of one worker taken
 /// now. THROWS: as above.

@@ -10,10 +10,10 @@
 
 namespace isthmus::app {
 
-HubLives::HubLives(Options options) : options_(std::move(options)) {
-  storage_.create_directories(options_.folder);
-  lock_.emplace(options_.folder / "hub.lock",
-                "another hub holds this folder; end it first, or give another --out");
+HubLives::HubLives(Options options)
+    : options_(std::move(options)),
+      lock_(options_.folder,
+            {.file = kHubLockFile, .remedy = "end that hub first, or give another --out"}) {
   if (!options_.config.hub.key.empty()) {
     keys_.emplace(storage_, runtime_, options_.config, options_.folder);
   }

@@ -8,10 +8,10 @@
 #include <memory>
 #include <optional>
 
-#include "core/base/file_lock.h"
 #include "core/base/storage.h"
 #include "core/base/system_runtime.h"
 #include "isthmus/config.h"
+#include "record/run_lock.h"
 #include "session/hub/hub_keys.h"
 #include "session/hub/hub_log.h"
 #include "session/hub/hub_run.h"
@@ -43,7 +43,7 @@ class HubLives {
 
   Options options_;
   SystemStorage storage_;
-  std::optional<FileLock> lock_;
+  RunLock lock_;
   SystemRuntime runtime_;
   std::optional<HubKeys> keys_;
   std::optional<HubLog> log_;     // outlives the life

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// What checkpoints take, and disks that cannot hold them.
+#include "app/train/checkpoint_room.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "app/common/commands.h"
+#include "app/train/run_parts.h"
+#include "core/base/storage_faults.h"
+#include "core/temporary_directory.h"
+#include "isthmus/errors.h"
+
+namespace isthmus::app {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr std::string_view kRun = R"(schema = 1
+[model]
+arch = "llama"
+layers = 2
+d_model = 64
+heads = 2
+vocab = 256
+[data]
+source = "synth:zipf:vocab=256,tokens=9k"
+[train]
+steps = 10
+global_batch = "512 tok"
+context = 32
+)";
+
+class CheckpointRoomTest : public testing::Test {
+ protected:
+  /// On a disk with so many bytes free.
+  CheckpointRoom room(const std::string& more, std::int64_t free,
+                      std::optional<WorkerId> only = std::nullopt) {
+    config_ = load_config_text(std::string(kRun) + more, "run.toml", {}, schema_context());
+    const ModelLayout layout(model_shape(config_.model, config_.train.context));
+    values_ = static_cast<std::uint64_t>(layout.elements());
+    const TrainingPlan plan = make_training_plan(config_, std::vector<int>{0, 1}, only);
+    const FaultyStorage storage(disk_, {.disk_full_after_bytes = free});
+    return checkpoint_room(storage, config_, plan, layout, {.out = folder_ / "run", .only = only});
+  }
+  std::string refusal(const CheckpointRoom& room) {
+    return message_of<SystemError>([&] { check_checkpoint_room(room, config_, folder_ / "run"); });
+  }
+
+  TemporaryDirectory folder_;
+  SystemStorage disk_;
+  Config config_;
+  std::uint64_t values_ = 0;
+};
+
+TEST_F(CheckpointRoomTest, ACheckpointHoldsTheModelAndEachWorkersState) {
+  constexpr std::int64_t kMuch = std::int64_t{1} << 40;
+  // ddp: weights, and of its worker weights and two moments.
+  EXPECT_EQ(room("", kMuch).each, 4 * (1 + 3) * values_);
+  // diloco: anchors and momentum beside these, of two workers.
+  const std::string diloco = "[run]\nworkers = 2\n[outer]\nmethod = \"diloco\"\n";
+  EXPECT_EQ(room(diloco, kMuch).each, 4 * (1 + 2 * 5) * values_);
+  EXPECT_EQ(room("[inner]\noptimizer = \"sgd\"\nmomentum = 0\n", kMuch).each,
+            4 * (1 + 1) * values_);
+  // A site that is a process of its own has its own state alone.
+  const std::string sites =
+      "[[site]]\nname = \"a\"\n[[site]]\nname = \"b\"\n[outer]\nmethod = \"diloco\"\n";
+  EXPECT_EQ(room(sites, kMuch, WorkerId(1)).each, 4 * (1 + 5) * values_);
+}
+
+TEST_F(CheckpointRoomTest, AsManyAsTheRunWillHaveAtATime) {
+  EXPECT_EQ(room("", 1).at_once, 1);  // one, at the end
+  EXPECT_EQ(room("[ckpt]\nevery = \"5 steps\"\nkeep = 3\n", 1).at_once, 2);
+  EXPECT_EQ(room("[ckpt]\nevery = \"1 steps\"\nkeep = 3\n", 1).at_once, 4);
+  EXPECT_EQ(room("[ckpt]\nevery = \"10min\"\nkeep = 3\n", 1).at_once, 4);
+}
+
+TEST_F(CheckpointRoomTest, ADiskThatCannotHoldThemIsRefusedWithBothNumbers) {
+  const std::string every = "[ckpt]\nevery = \"1 steps\"\nkeep = 3\n";
+  const auto each = static_cast<std::int64_t>(room(every, 1).each);
+  EXPECT_EQ(refusal(room(every, 4 * each)), "");
+  const std::string text = refusal(room(every, 4 * each - 1));
+  EXPECT_THAT(text, AllOf(HasSubstr((folder_ / "run").string()), HasSubstr("4 checkpoints of"),
+                          HasSubstr("ckpt.keep = 3"), HasSubstr(std::to_string(4 * each)),
+                          HasSubstr(std::to_string(4 * each - 1)), HasSubstr("lower ckpt.keep"),
+                          HasSubstr("--out on another disk")));
+  EXPECT_EQ(refusal(room("", each)), "");
+  EXPECT_THAT(refusal(room("", each - 1)),
+              AllOf(HasSubstr("the checkpoint takes"), Not(HasSubstr("lower ckpt.keep"))));
+}
+
+TEST_F(CheckpointRoomTest, CheckpointsThatAreThereAlreadyNeedNoRoomAgain) {
+  const std::string every = "[ckpt]\nevery = \"1 steps\"\nkeep = 3\n";
+  const std::uint64_t each = room(every, 1).each;
+  std::filesystem::create_directories(folder_ / "run/ckpt/step-0000001");
+  std::ofstream(folder_ / "run/ckpt/step-0000001/model.safetensors") << std::string(each, 'x');
+  EXPECT_EQ(refusal(room(every, static_cast<std::int64_t>(3 * each))), "");
+  EXPECT_NE(refusal(room(every, static_cast<std::int64_t>(3 * each) - 1)), "");
+}
+
+}  // namespace
+}  // namespace isthmus::app
