@@ -9,7 +9,7 @@
 
 #include "core/base/suggest.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 struct Good {
@@ -160,4 +160,4 @@ TEST(Suggest, NamesTheNearestWordOrNone) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -11,7 +11,7 @@
 #include "outer/parts/settings.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::anchors_of;
@@ -365,4 +365,4 @@ TEST(LostRounds, ARoundThatIsLateNamesTheOptionOfAProgramToo) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -12,7 +12,7 @@
 #include "outer/parts/buckets.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::anchors_of;
@@ -296,4 +296,4 @@ TEST(Methods, ListTheirKeysAndSources) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -10,7 +10,7 @@
 
 #include "isthmus/errors.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using std::chrono::milliseconds;
@@ -245,4 +245,4 @@ TEST(RenderPrediction, GivesNoErrorWhereTheLinksWereNotThere) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -14,7 +14,7 @@
 #include "core/base/system_runtime.h"
 #include "transport/links/link_names.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -96,4 +96,4 @@ TEST(LinkNames, TellsWhoseNameHasNoAddressAndWhenItHasOne) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file
