@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <utility>
 
 #include "core/base/storage.h"
 #include "core/base/system_runtime.h"
@@ -14,13 +15,12 @@
 #include "isthmus/errors.h"
 #include "sim/world.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using std::chrono::seconds;
 using testing::AllOf;
 using testing::HasSubstr;
-using testing::IsEmpty;
 
 constexpr const char* kFile = "run.lock";
 
@@ -62,6 +62,79 @@ class SlowMachine final : public Runtime, public Clock {
  private:
   SimWorld& world_;
   mutable std::uint64_t draw_;
+};
+
+/// A machine whose first look at the file takes long: the file server hangs.
+class HangingServer final : public Runtime {
+ public:
+  HangingServer(SimWorld& world, Duration hang) : world_(world), hang_(hang) {}
+  [[nodiscard]] const Clock& clock() const override { return world_.clock(); }
+  void sleep_until(TimePoint time) override {
+    world_.sleep_until(time + std::exchange(hang_, Duration{0}));
+  }
+  [[nodiscard]] std::unique_ptr<Task> spawn(std::string name, std::function<void()> body) override {
+    return world_.spawn(std::move(name), std::move(body));
+  }
+  [[nodiscard]] std::unique_ptr<WaitQueue> make_wait_queue() override {
+    return world_.make_wait_queue();
+  }
+  void compute(Duration duration, const std::function<void()>& work) override {
+    world_.compute(duration, work);
+  }
+  [[nodiscard]] bool simulated() const override { return true; }
+
+ private:
+  SimWorld& world_;
+  Duration hang_;
+};
+
+/// A machine that is held up once, for 0.6 s, when it has seen nothing for its patience.
+class LateMachine final : public Runtime, public Clock {
+ public:
+  explicit LateMachine(SimWorld& world) : world_(world) {}
+  [[nodiscard]] TimePoint now() const override {
+    const TimePoint now = world_.clock().now();
+    if (now < TimePoint(FolderLock::kPatience) || std::exchange(late_, true)) return now;
+    world_.sleep_until(now + std::chrono::milliseconds(600));
+    return world_.clock().now();
+  }
+  [[nodiscard]] const Clock& clock() const override { return *this; }
+  void sleep_until(TimePoint time) override { world_.sleep_until(time); }
+  [[nodiscard]] std::unique_ptr<Task> spawn(std::string name, std::function<void()> body) override {
+    return world_.spawn(std::move(name), std::move(body));
+  }
+  [[nodiscard]] std::unique_ptr<WaitQueue> make_wait_queue() override {
+    return world_.make_wait_queue();
+  }
+  void compute(Duration duration, const std::function<void()>& work) override {
+    world_.compute(duration, work);
+  }
+  [[nodiscard]] bool simulated() const override { return true; }
+
+ private:
+  SimWorld& world_;
+  mutable bool late_ = false;
+};
+
+/// A process whose tasks are frozen, all but the one that asks.
+class StillTasks final : public Runtime {
+ public:
+  explicit StillTasks(SimWorld& world) : world_(world) {}
+  [[nodiscard]] const Clock& clock() const override { return world_.clock(); }
+  void sleep_until(TimePoint time) override { world_.sleep_until(time); }
+  [[nodiscard]] std::unique_ptr<Task> spawn(std::string name, std::function<void()>) override {
+    return world_.spawn(std::move(name), [] {});
+  }
+  [[nodiscard]] std::unique_ptr<WaitQueue> make_wait_queue() override {
+    return world_.make_wait_queue();
+  }
+  void compute(Duration duration, const std::function<void()>& work) override {
+    world_.compute(duration, work);
+  }
+  [[nodiscard]] bool simulated() const override { return true; }
+
+ private:
+  SimWorld& world_;
 };
 
 class FolderLockTest : public testing::Test {
@@ -214,6 +287,39 @@ TEST_F(FolderLockTest, OfSeveralMachinesOneHoldsTheFolder) {
   }
 }
 
+// The dead one's own machine knows at once that it is dead, and holds a lock of its kernel that the
+// other does not see: it has to settle as well.
+TEST_F(FolderLockTest, TheMachineOfTheDeadAndAnotherDoNotBothHold) {
+  leave_record(record_of(machine("dead")));
+  SimWorld world(1);
+  int held = 0;
+  const auto hold = [&](Runtime& runtime, const FolderLock::Options& options) {
+    try {
+      const FolderLock lock(runtime, options);
+      ++held;
+      world.sleep_until(world.clock().now() + std::chrono::minutes(2));
+      lock.check();
+    } catch (const SystemError& error) {
+      EXPECT_THAT(error.what(), HasSubstr("is in use"));
+    }
+  };
+  world.run([&] {
+    LateMachine late(world);
+    const auto other = world.spawn("other", [&] { hold(late, elsewhere("other")); });
+    const auto own = world.spawn("own", [&] {
+      world.sleep_until(TimePoint(FolderLock::kPatience + std::chrono::milliseconds(300)));
+      FolderLock::Options options = elsewhere("dead");
+      options.self.pid = 4712;
+      options.kernel_locks = true;
+      options.may_be_local = false;
+      hold(world, options);
+    });
+    other->join();
+    own->join();
+  });
+  EXPECT_EQ(held, 1);
+}
+
 TEST_F(FolderLockTest, AHolderThatWasFrozenLearnsThatAnotherTookOver) {
   SimWorld world(1);
   world.run([&] {
@@ -224,6 +330,50 @@ TEST_F(FolderLockTest, AHolderThatWasFrozenLearnsThatAnotherTookOver) {
                 AllOf(HasSubstr("taken over by process 4711 on host b"), HasSubstr("30 s")));
   });
   EXPECT_THAT(read_text(SystemStorage(), directory_ / "run" / kFile), HasSubstr("\"b\""));
+}
+
+// It has removed the file that it took over: nothing says any more who it was.
+TEST_F(FolderLockTest, AHolderThatWasFrozenLearnsThatItsSuccessorHasEnded) {
+  SimWorld world(1);
+  world.run([&] {
+    const FolderLock first(world, elsewhere("a"));
+    std::filesystem::remove(directory_ / "run" / kFile);
+    world.sleep_until(world.clock().now() + FolderLock::kBeat + seconds(1));
+    EXPECT_THAT(message_of<SystemError>([&] { first.check(); }),
+                AllOf(HasSubstr("is not held any more"), HasSubstr("run.lock is gone")));
+  });
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "run"));
+}
+
+// Its beat has not looked yet when it goes on.
+TEST_F(FolderLockTest, AHolderThatWasFrozenLooksBeforeItWrites) {
+  SimWorld world(1);
+  world.run([&] {
+    StillTasks frozen(world);
+    const FolderLock first(frozen, elsewhere("a"));
+    EXPECT_NO_THROW(first.check());
+    world.sleep_until(world.clock().now() + FolderLock::kPatience);
+    EXPECT_NO_THROW(first.check());
+    leave_record(record_of(machine("b"), "the one that took over"));
+    EXPECT_THAT(message_of<SystemError>([&] { first.check(); }),
+                HasSubstr("taken over by process 4711 on host b"));
+  });
+}
+
+TEST_F(FolderLockTest, AHangingFileServerMakesNobodyDead) {
+  const ProcessIdentity holder = machine("a");
+  leave_record(record_of(holder));
+  SimWorld world(1);
+  world.run([&] {
+    // The server answers both again after 34 s: the holder's next beat is 4 s away.
+    const auto beat = world.spawn("holder", [&] {
+      world.sleep_until(world.clock().now() + seconds(38));
+      leave_record(record_of(holder, "its next beat"));
+    });
+    HangingServer server(world, seconds(34));
+    EXPECT_THAT(refusal(server, elsewhere("b")), HasSubstr("process 4711 on host a"));
+    beat->join();
+  });
 }
 
 TEST_F(FolderLockTest, WaitsForAHolderThatIsAboutToEnd) {
@@ -242,8 +392,53 @@ TEST_F(FolderLockTest, WaitsForAHolderThatIsAboutToEnd) {
   });
 }
 
+TEST_F(FolderLockTest, WhoWaitsCanBeStopped) {
+  SimWorld world(1);
+  world.run([&] {
+    const FolderLock first(world, here());
+    FolderLock::Options second = here();
+    second.wait = std::chrono::minutes(10);
+    second.stop = [&] {
+      if (world.clock().now().time_since_epoch() >= seconds(3)) throw RunError("a signal");
+    };
+    EXPECT_EQ(message_of<RunError>([&] { const FolderLock lock(world, second); }), "a signal");
+    EXPECT_NO_THROW(first.check());
+  });
+}
+
+// The comparison looks below itself once it holds its folder; so a run in a cell must look above
+// itself once it holds the cell, or each could miss the other.
+TEST_F(FolderLockTest, AComparisonThatBeginsWhileACellIsTakenIsSeen) {
+  SimWorld world(1);
+  world.run([&] {
+    auto former = std::make_unique<FolderLock>(world, here("run/ddp/seed-1"));
+    std::unique_ptr<FolderLock> comparison;
+    const auto task = world.spawn("comparison", [&] {
+      world.sleep_until(world.clock().now() + seconds(4));
+      FolderLock::Options options = here();
+      options.cells = true;
+      comparison = std::make_unique<FolderLock>(world, options);
+      former.reset();
+    });
+    FolderLock::Options cell = here("run/ddp/seed-1");
+    cell.self.pid = this_process().pid + 1;
+    cell.wait = seconds(10);
+    EXPECT_THAT(refusal(world, cell), HasSubstr("seed-1' lies in"));
+    task->join();
+  });
+}
+
+TEST_F(FolderLockTest, ARunBelowARunIsNotHeldWithIt) {
+  const FolderLock run(real_, here());
+  FolderLock::Options other = here("run/rehearsal");
+  other.self.pid = this_process().pid + 1;
+  EXPECT_NO_THROW(const FolderLock lock(real_, other));
+}
+
 TEST_F(FolderLockTest, ACellOfAComparisonIsHeldWithIt) {
-  const FolderLock comparison(real_, here());
+  FolderLock::Options cells = here();
+  cells.cells = true;
+  const FolderLock comparison(real_, cells);
   { const FolderLock own_cell(real_, here("run/ddp/seed-1")); }
   FolderLock::Options other = here("run/ddp/seed-1");
   other.self.pid = this_process().pid + 1;
@@ -259,4 +454,4 @@ TEST_F(FolderLockTest, AFolderThatCannotBeWrittenIsNamed) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -42,7 +42,8 @@ std::optional<LockRecord> read_record(const std::string& text) {
                                           .boot = word("boot"),
                                           .pid_space = word("pid_space"),
                                           .begun = word("begun")},
-                              .since = word("since")},
+                              .since = word("since"),
+                              .cells = json.value("cells", nlohmann::json()) == true},
                     .id = word("id")};
 }
 
@@ -58,6 +59,7 @@ std::string holder_text(const std::string& record) {
 }  // namespace
 
 std::string owner_text(const FolderOwner& owner) {
+  if (owner.process.pid == 0) return "another process";
   return fmt::format("process {} on host {}, since {}", owner.process.pid, owner.process.host,
                      owner.since);
 }
@@ -68,11 +70,13 @@ FolderLock::FolderLock(Runtime& runtime, Options options)
       path_(options_.folder / options_.file),
       id_(fresh_id().hex()),
       give_up_(runtime.clock().now() + std::max(options_.wait, kShortWait)),
-      queue_(runtime.make_wait_queue()) {
+      queue_(runtime.make_wait_queue()),
+      told_at_(runtime.clock().now()) {
   try {
     make_folder();
-    check_above();
     while (!try_take()) make_folder();  // a holder that made it has removed it
+    check_above();
+    told_at_ = runtime.clock().now();
     task_ = runtime_.spawn("folder-lock", [this] { beat(); });
   } catch (...) {
     if (file_) file_->remove();
@@ -103,7 +107,7 @@ void FolderLock::make_folder() {
     if (each.has_filename()) made_.push_back(each);
   }
   SystemStorage().create_directories(options_.folder);
-  local_ = is_on_local_disk(options_.folder);
+  local_ = options_.may_be_local && is_on_local_disk(options_.folder);
 }
 
 void FolderLock::remove_made() {
@@ -117,7 +121,7 @@ void FolderLock::check_above() const {
   for (int i = 0; i < kAbove && !error && above.has_relative_path(); ++i) {
     above = above.parent_path();
     const std::optional<FolderOwner> owner = living_owner(above, options_.file);
-    if (!owner || owner->process == options_.self) continue;
+    if (!owner || !owner->cells || owner->process == options_.self) continue;
     throw SystemError(fmt::format("'{}' lies in '{}', which is in use: {}; {}",
                                   options_.folder.string(), above.string(), owner_text(*owner),
                                   options_.remedy));
@@ -130,7 +134,7 @@ bool FolderLock::try_take() {
   LockFile::Attempt attempt = LockFile::Attempt::kUnsupported;
   if (options_.kernel_locks) attempt = file->try_lock();
   if (attempt == LockFile::Attempt::kTaken) return wait_or_refuse(file->read());
-  if (!file->is_at_path()) return false;
+  if (!file->is_at_path()) return wait_or_refuse("");  // its holder has just left
   const bool held = attempt == LockFile::Attempt::kHeld;
   bool contested = false;
   if (!file->made()) {
@@ -139,9 +143,11 @@ bool FolderLock::try_take() {
     if (alive.value_or(false)) return wait_or_refuse(found);
     if (!alive && !stands_still(found)) {
       const std::optional<std::string> now = text_of_lock_file(path_);
-      return now ? wait_or_refuse(*now) : false;
+      if (now) return wait_or_refuse(*now);
+      give_up_ = runtime_.clock().now() + std::max(options_.wait, kShortWait);
+      return false;
     }
-    contested = !alive || !held;
+    contested = !local_ || !held || !alive;  // others may find the same, and not see this lock
   }
   try {
     file->write(record());
@@ -181,12 +187,21 @@ bool FolderLock::stands_still(const std::string& text) {
                     options_.folder.string(), holder_text(text),
                     std::chrono::duration_cast<std::chrono::seconds>(kPatience).count()));
   }
-  const TimePoint end = runtime_.clock().now() + kPatience;
-  while (runtime_.clock().now() < end) {
-    runtime_.sleep_until(runtime_.clock().now() + kLook);
+  // A look that takes long says little: a file server that hangs stops the holder's beat as well.
+  Duration watched{0};
+  TimePoint last = runtime_.clock().now();
+  while (watched < kPatience) {
+    pause();
     if (text_of_lock_file(path_) != text) return false;
+    const TimePoint now = runtime_.clock().now();
+    watched += std::min(now - std::exchange(last, now), kBeat);
   }
   return true;
+}
+
+void FolderLock::pause() const {
+  if (options_.stop) options_.stop();
+  runtime_.sleep_until(runtime_.clock().now() + kLook);
 }
 
 bool FolderLock::wait_or_refuse(const std::string& text) {
@@ -200,19 +215,20 @@ bool FolderLock::wait_or_refuse(const std::string& text) {
                     options_.folder.string(), holder_text(text),
                     std::chrono::duration_cast<std::chrono::seconds>(options_.wait).count()));
   }
-  runtime_.sleep_until(runtime_.clock().now() + kLook);
+  pause();
   return false;
 }
 
 std::string FolderLock::record() const {
-  const nlohmann::json json = {{"pid", options_.self.pid},
-                               {"host", options_.self.host},
-                               {"since", options_.since},
-                               {"boot", options_.self.boot},
-                               {"pid_space", options_.self.pid_space},
-                               {"begun", options_.self.begun},
-                               {"id", id_},
-                               {"beat", fmt::format("{:012}", beats_)}};
+  nlohmann::json json = {{"pid", options_.self.pid},
+                         {"host", options_.self.host},
+                         {"since", options_.since},
+                         {"boot", options_.self.boot},
+                         {"pid_space", options_.self.pid_space},
+                         {"begun", options_.self.begun},
+                         {"id", id_},
+                         {"beat", fmt::format("{:012}", beats_)}};
+  if (options_.cells) json["cells"] = true;
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
@@ -221,38 +237,69 @@ void FolderLock::beat() {
   const auto leaves = [this] { return leaves_; };
   while (!queue_->wait(leaves, runtime_.clock().now() + kBeat)) {
     try {
-      const std::string there = text_of_lock_file(path_).value_or("");
-      const std::optional<LockRecord> last = read_record(there);
-      if (last && last->id != id_) {
-        taken_by_ = owner_text(last->owner);
+      if (std::optional<std::string> by = successor()) {
+        lost_by_ = std::move(*by);
         lost_ = true;
-        log_error("'{}' has been taken over by {}", options_.folder.string(), taken_by_);
+        log_error("{}", lost_by_);
         return;
       }
       ++beats_;
       file_->write(record());
       if (!local_) file_->sync();
+      told_at_ = runtime_.clock().now();
     } catch (const SystemError& error) {
       if (!std::exchange(warned, true)) log_warning("{}", error.what());
     }
   }
 }
 
-void FolderLock::check() const {
-  if (!lost_) return;
-  throw SystemError(fmt::format(
+std::optional<std::string> FolderLock::successor() const {
+  const std::optional<std::string> there = text_of_lock_file(path_);
+  if (!there) {
+    return fmt::format(
+        "'{}' is not held any more: {} is gone, so another process has taken the folder over and "
+        "ended, or somebody has removed the file; this process ends, and what it would write is "
+        "lost",
+        options_.folder.string(), options_.file);
+  }
+  const std::optional<LockRecord> last = read_record(*there);
+  if (!last || last->id == id_) return std::nullopt;
+  return fmt::format(
       "'{}' has been taken over by {}: this process had not said for {} s that it lives; it ends, "
       "and what it would write is lost",
-      options_.folder.string(), taken_by_,
-      std::chrono::duration_cast<std::chrono::seconds>(kPatience).count()));
+      options_.folder.string(), owner_text(last->owner),
+      std::chrono::duration_cast<std::chrono::seconds>(kPatience).count());
+}
+
+std::optional<std::string> FolderLock::loss() const {
+  if (lost_) return lost_by_;
+  // Who was frozen may ask before the beat has looked.
+  if (runtime_.clock().now() - told_at_.load() < kPatience) return std::nullopt;
+  try {
+    return successor();
+  } catch (const SystemError&) {  // the beat warns of it
+    return std::nullopt;
+  }
+}
+
+void FolderLock::check() const {
+  if (const std::optional<std::string> why = loss()) throw SystemError(*why);
 }
 
 std::optional<FolderOwner> living_owner(const std::filesystem::path& folder,
                                         const std::string& file) {
-  if (!is_locked(folder / file)) return std::nullopt;
+  const std::optional<bool> locked = is_locked(folder / file);
+  if (locked == false) return std::nullopt;
   const std::optional<LockRecord> known =
       read_record(text_of_lock_file(folder / file).value_or(""));
-  return known ? known->owner : FolderOwner{.process = {}, .since = "some time"};
+  if (!locked) {  // there are no such locks: the pid tells, of this machine's processes
+    const ProcessIdentity self = this_process();
+    const bool lives = known && same_kernel(known->owner.process, self) &&
+                       known->owner.process.pid_space == self.pid_space &&
+                       process_lives(known->owner.process);
+    if (!lives) return std::nullopt;
+  }
+  return known ? known->owner : FolderOwner();
 }
 
 }  // namespace isthmus

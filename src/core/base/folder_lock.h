@@ -11,7 +11,9 @@
 //   `nolock`, Lustre without `flock`). A holder counts a beat in the file; one whose beat stands
 //   still for `kPatience` is dead. No clocks of two machines are compared. Of several that find it
 //   dead the last to write takes over (Fischer's protocol: write, wait for kSettle, look).
-// A holder that was frozen for so long that another took over sees that at its next beat and fails.
+// A holder that was frozen for so long that another took over sees that, at its next beat or when
+// it asks: its file has another writer, or is gone, since a successor that has ended has removed
+// it.
 //
 // Thread-safe: `check` from any thread; the rest belongs to one.
 #pragma once
@@ -32,7 +34,8 @@ namespace isthmus {
 
 struct FolderOwner {
   ProcessIdentity process;
-  std::string since;  // for people: "2026-11-27 14:05:11 UTC"
+  std::string since;   // for people: "2026-11-27 14:05:11 UTC"
+  bool cells = false;  // the folders below are its own too
 };
 /// "process 4711 on host nodeA, since 2026-11-27 14:05:11 UTC".
 [[nodiscard]] std::string owner_text(const FolderOwner& owner);
@@ -50,11 +53,16 @@ class FolderLock {
     /// What to do about a folder that is taken: "give another --out".
     std::string remedy;
     Duration wait{0};  // for a holder to end
+    /// The folders below are held too, as the cells of a comparison are.
+    bool cells = false;
     /// Told a sentence before a wait. May be empty.
     std::function<void(const std::string&)> tell = {};
+    /// Called during waits: what it throws ends them. May be empty.
+    std::function<void()> stop = {};
     // For tests: another machine, and a file system whose locks other machines do not see.
     ProcessIdentity self = this_process();
     bool kernel_locks = true;
+    bool may_be_local = true;  // false: as on a disk that several machines mount
   };
   /// Takes the folder. Borrows `runtime`. THROWS: SystemError naming the holder, or when the folder
   /// cannot be written into.
@@ -65,13 +73,17 @@ class FolderLock {
   FolderLock& operator=(const FolderLock&) = delete;
 
   [[nodiscard]] const std::filesystem::path& folder() const { return options_.folder; }
-  /// THROWS: SystemError once another process has taken the folder over.
+  /// Why the folder is not this object's any more; nothing while it is. Any thread.
+  [[nodiscard]] std::optional<std::string> loss() const;
+  /// THROWS: SystemError saying `loss`.
   void check() const;
 
  private:
   void make_folder();
   void remove_made();
-  /// A comparison holds the folders of its cells too. THROWS: SystemError naming the holder.
+  /// A comparison holds the folders of its cells too. After the folder itself is taken: the
+  /// comparison takes its own and then looks below, so one of the two sees the other.
+  /// THROWS: SystemError naming the holder.
   void check_above() const;
   /// One try. RETURNS: false when the file has changed hands meanwhile.
   [[nodiscard]] bool try_take();
@@ -83,6 +95,9 @@ class FolderLock {
   /// RETURNS: false, after a moment.
   [[nodiscard]] bool wait_or_refuse(const std::string& text);
   [[nodiscard]] std::string record() const;
+  void pause() const;
+  /// What the file says of a successor; nothing while it is this object's.
+  [[nodiscard]] std::optional<std::string> successor() const;
   void beat();
 
   Runtime& runtime_;
@@ -96,8 +111,9 @@ class FolderLock {
   bool told_ = false;
   std::uint64_t beats_ = 0;
   std::unique_ptr<WaitQueue> queue_;
-  bool leaves_ = false;   // under queue_'s lock
-  std::string taken_by_;  // written once, before lost_
+  bool leaves_ = false;             // under queue_'s lock
+  std::string lost_by_;             // written once, before lost_
+  std::atomic<TimePoint> told_at_;  // when the file last said that this process lives
   std::atomic<bool> lost_{false};
   std::unique_ptr<Task> task_;
 };

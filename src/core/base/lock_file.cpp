@@ -121,10 +121,11 @@ bool is_on_local_disk(const Path& folder) {
   return std::ranges::find(kLocal, static_cast<std::uint32_t>(status.f_type)) != kLocal.end();
 }
 
-bool is_locked(const Path& path) {
+std::optional<bool> is_locked(const Path& path) {
   const ScopedDescriptor file(path, O_RDONLY);
   if (file.get() < 0) return false;
-  return ::flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  if (retried([&] { return ::flock(file.get(), LOCK_SH | LOCK_NB); }) == 0) return false;
+  return errno == EWOULDBLOCK ? std::optional(true) : std::nullopt;
 }
 
 std::optional<std::string> text_of_lock_file(const Path& path) {

@@ -29,8 +29,9 @@ struct ProcessIdentity {
 /// Whether the folder is on a file system that only this machine mounts. An unknown kind is not.
 [[nodiscard]] bool is_on_local_disk(const std::filesystem::path& folder);
 
-/// Whether another process holds the kernel's lock on the file. Holds it for a moment itself.
-[[nodiscard]] bool is_locked(const std::filesystem::path& file);
+/// Whether another process holds the kernel's lock on the file; nothing where the file system has
+/// no such locks. Holds it for a moment itself.
+[[nodiscard]] std::optional<bool> is_locked(const std::filesystem::path& file);
 
 /// The file's text; nothing where the file is absent.
 [[nodiscard]] std::optional<std::string> text_of_lock_file(const std::filesystem::path& file);
