@@ -89,19 +89,8 @@ bool is_used(const std::filesystem::path& folder) {
 }  // namespace
 
 void JsonLinesFile::append(const JsonLine& line) {
-  const std::string text = line.str() + "\n";
-  if (patience_ == nullptr) {
-    file_->append(as_bytes(text));
-    return;
-  }
-  std::span<const std::byte> rest = as_bytes(text);  // a line is written once, also in parts
-  patience_->write("a line of the run", [&] {
-    try {
-      file_->append(rest);
-    } catch (const DiskFullError& error) {
-      rest = rest.subspan(error.written());
-      throw;
-    }
+  append_patiently(*file_, as_bytes(line.str() + "\n"), patience_, "a line of the run", [&] {
+    if (lock_ != nullptr) lock_->check();
   });
 }
 
@@ -141,7 +130,7 @@ std::vector<std::string> remove_run(Storage& storage, const std::filesystem::pat
 
 RunDirectory::RunDirectory(Storage& storage, const RunDirectoryOptions& options,
                            const RunLock& lock)
-    : storage_(storage), path_(lock.folder()) {
+    : storage_(storage), lock_(&lock), path_(lock.folder()) {
   check_folder({.out = path_, .existing = options.existing});
   if (is_used(path_) && options.existing == ExistingRun::kForce) {
     remove_files(storage_, path_);
@@ -191,6 +180,7 @@ void RunDirectory::write_config(const Config& config) {
 }
 
 void RunDirectory::write_json(const std::string& name, std::string_view json) {
+  lock_->check();
   write_atomically(storage_, path_ / name, fmt::format("{}\n", json));
 }
 
@@ -243,7 +233,7 @@ std::filesystem::path RunDirectory::set_aside() {
 }
 
 JsonLinesFile RunDirectory::open_lines(const std::string& name, const DiskPatience* patience) {
-  return JsonLinesFile(storage_.append(path_ / name), patience);
+  return JsonLinesFile(storage_.append(path_ / name), patience, lock_);
 }
 
 }  // namespace isthmus::app

@@ -59,13 +59,15 @@ struct Manifest {
 /// manifest.json's text.
 [[nodiscard]] std::string manifest_json(const Manifest& manifest);
 
-/// A file of JSON lines, one write a line. One thread at a time calls `append`.
+/// A file of JSON lines, one write a line, for as long as the folder is held. One thread at a time
+/// calls `append`.
 class JsonLinesFile {
  public:
-  /// `patience`, borrowed: for a disk that is full; null: there is none.
-  explicit JsonLinesFile(std::unique_ptr<WritableFile> file, const DiskPatience* patience = nullptr)
-      : file_(std::move(file)), patience_(patience) {}
-  /// THROWS: SystemError when the disk refuses.
+  /// Borrowed, both may be null. `patience`: for a disk that is full; `lock`: of the folder.
+  explicit JsonLinesFile(std::unique_ptr<WritableFile> file, const DiskPatience* patience = nullptr,
+                         const RunLock* lock = nullptr)
+      : file_(std::move(file)), patience_(patience), lock_(lock) {}
+  /// THROWS: SystemError when the disk refuses, or the folder is another process's.
   void append(const JsonLine& line);
   /// Blocks until everything is on the disk.
   void sync() { file_->sync(); }
@@ -73,6 +75,7 @@ class JsonLinesFile {
  private:
   std::unique_ptr<WritableFile> file_;
   const DiskPatience* patience_;
+  const RunLock* lock_;
 };
 
 enum class ExistingRun {
@@ -141,7 +144,8 @@ class RunDirectory {
   void write_manifest(const Manifest& manifest) {
     write_json("manifest.json", manifest_json(manifest));
   }
-  /// Writes `json` (an object) to `name` atomically: links.json, summary.json.
+  /// Writes `json` (an object) to `name` atomically: links.json, summary.json. THROWS: SystemError
+  /// when the disk refuses, or the folder is another process's.
   void write_json(const std::string& name, std::string_view json);
 
   /// Drops from `name` (metrics.jsonl, events.jsonl) what a resume from `step` will write again:
@@ -157,6 +161,7 @@ class RunDirectory {
 
  private:
   Storage& storage_;
+  const RunLock* lock_;
   std::filesystem::path path_;
   std::map<std::filesystem::path, std::string> digests_;  // of the files copied
 };

@@ -30,6 +30,8 @@ RunLock::RunLock(const std::filesystem::path& folder, const Options& options)
                        .since = utc_words(),
                        .remedy = options.remedy,
                        .wait = options.wait,
-                       .tell = [](const std::string& what) { log_warning("{}", what); }}) {}
+                       .cells = options.cells,
+                       .tell = [](const std::string& what) { log_warning("{}", what); },
+                       .stop = options.stop}) {}
 
 }  // namespace isthmus::app

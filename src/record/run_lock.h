@@ -22,7 +22,10 @@ class RunLock {
   struct Options {
     const char* file = kRunLockFile;
     std::string remedy = "wait until it ends or stop it, or give another --out";
-    Duration wait{0};  // for the holder to end
+    Duration wait{0};    // for the holder to end
+    bool cells = false;  // the folders below are held too
+    /// Called during waits: what it throws ends them. May be empty.
+    std::function<void()> stop = {};
   };
   /// Takes `folder`, and makes it where it is absent. What there is to wait for goes to the log.
   /// THROWS: SystemError (exit code 4) naming the holder's pid, host and start.
@@ -33,6 +36,7 @@ class RunLock {
   /// THROWS: SystemError once another machine's process has taken the folder over, because this one
   /// stood still for too long.
   void check() const { lock_.check(); }
+  [[nodiscard]] bool is_lost() const { return lock_.loss().has_value(); }
 
  private:
   SystemRuntime runtime_;

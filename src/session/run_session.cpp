@@ -20,6 +20,7 @@
 #include "session/run/run_board.h"
 #include "session/run/run_settings.h"
 #include "session/run/saved_pieces.h"
+#include "session/run/signals.h"
 #include "session/run/worker.h"
 #include "session/site/site_connection.h"
 #include "session/site/site_links.h"
@@ -29,6 +30,19 @@ namespace {
 
 Duration clock_of(const RunTotals& totals) {
   return Duration(static_cast<Duration::rep>(totals.clock_s * 1e9));
+}
+
+/// A scheduler's signal leaves some time, a person's none.
+DiskWish wish_of_signals() {
+  switch (SignalScope::wish()) {
+    case StopWish::kInterrupt:
+      return DiskWish::kGiveUp;
+    case StopWish::kRequeue:
+      return DiskWish::kHurry;
+    case StopWish::kNone:
+      break;
+  }
+  return DiskWish::kTryOn;
 }
 
 RunTotals empty_totals(int workers) {
@@ -50,6 +64,7 @@ RunSession::RunSession(SessionOptions options)
     : options_(std::move(options)),
       config_(options_.config),
       digest_(config_digest(config_)),
+      patience_(runtime_, [this] { return failed_ ? DiskWish::kGiveUp : wish_of_signals(); }),
       lock_(options_.lock != nullptr ? *options_.lock : own_lock_),
       resume_(checkpoint_to_resume()),
       continues_(options_.resume == "auto" ||
@@ -57,13 +72,13 @@ RunSession::RunSession(SessionOptions options)
                   is_same_place(resume_->folder().parent_path(), options_.out / "ckpt"))) {}
 
 void RunSession::hold(const std::filesystem::path& folder) {
-  // A site that comes back may find its former process about to end: over ssh it outlives the
-  // connection by a checkpoint.
-  constexpr Duration kFormerProcess = std::chrono::seconds(10);
   if (lock_) return;
   RunLock::Options how;
   how.remedy += options_.lock_remedy;
-  if (options_.site && options_.resume == "auto") how.wait = kFormerProcess;
+  how.stop = stop_at_signal;
+  // A site that comes back may find its former process about to end: over ssh it outlives the
+  // connection by a checkpoint. The others wait for the site as long.
+  if (options_.site && options_.resume == "auto") how.wait = config_.net.gather;
   lock_.emplace(folder, how);
 }
 
@@ -171,13 +186,9 @@ RunOutcome RunSession::run(const MakeTrainer& make, RunObserver& observer) {
                   .byte_scale = options_.byte_scale,
                   .lane = options_.lane,
                   .finished_lanes = options_.finished_lanes,
-                  .on_step =
-                      [this](std::int64_t step) {
-                        lock_->check();
-                        if (options_.on_step) options_.on_step(step);
-                      },
+                  .on_step = options_.on_step,
                   .tensorboard = tensorboard_sink(storage_, config_, directory.path(),
-                                                  options_.simulated, resumed_step),
+                                                  options_.simulated, resumed_step, &patience_),
                   .status = observer.status(),
                   .self = static_cast<std::size_t>(own.value()),
                   .keeps_evals = options_.keeps_evals},
@@ -202,12 +213,10 @@ RunOutcome RunSession::run(const MakeTrainer& make, RunObserver& observer) {
     cause = error.what();
     failure = std::current_exception();
     by_peers = dynamic_cast<const PeerError*>(&error) != nullptr;
+    failed_ = true;
   }
   observer.ending();
-  log.end(outcome.status, cause, site_ ? site_->late() : std::nullopt);
-  manifest.status = outcome.status;
-  manifest.ended = utc_now();
-  patience_.write("manifest.json", [&] { directory.write_manifest(manifest); });
+  close(directory, manifest, log, outcome, cause);
   if (failure) {
     if (by_peers && site_ && site_->cut_off() && options_.returns) {
       if (options_.in_hand != nullptr) {
@@ -218,6 +227,23 @@ RunOutcome RunSession::run(const MakeTrainer& make, RunObserver& observer) {
     std::rethrow_exception(failure);
   }
   return outcome;
+}
+
+void RunSession::close(RunDirectory& directory, Manifest& manifest, MetricsLog& log,
+                       const RunOutcome& outcome, const std::string& cause) {
+  if (failed_ && lock_->is_lost()) return;
+  const auto attempt = [this](const std::function<void()>& write) {
+    try {
+      write();
+    } catch (const SystemError& error) {
+      if (!failed_) throw;
+      log_error("{}", error.what());
+    }
+  };
+  attempt([&] { log.end(outcome.status, cause, site_ ? site_->late() : std::nullopt); });
+  manifest.status = outcome.status;
+  manifest.ended = utc_now();
+  attempt([&] { patience_.write("manifest.json", [&] { directory.write_manifest(manifest); }); });
 }
 
 std::int64_t RunSession::prepare(RunDirectory& directory, RunTotals& totals) {

@@ -4,6 +4,7 @@
 // `simulate`, `compare` and `demo` are its callers, through app/train/training.h.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -164,6 +165,10 @@ class RunSession {
   void train(RunDirectory& directory, const Manifest& manifest, MetricsLog& log,
              const MakeTrainer& make, RunObserver& observer, RunTotals& totals,
              RunOutcome& outcome);
+  /// Writes the run's last line and its status. Of a run that has failed, what cannot be written is
+  /// told of only: the first failure counts. Writes nothing into a folder that was lost.
+  void close(RunDirectory& directory, Manifest& manifest, MetricsLog& log,
+             const RunOutcome& outcome, const std::string& cause);
   [[nodiscard]] std::unique_ptr<RetainedResults> retained_results(const RunDirectory& directory);
 
   const SessionOptions options_;
@@ -171,7 +176,8 @@ class RunSession {
   SystemStorage storage_;
   const std::string digest_;  // of the configuration
   SystemRuntime runtime_;
-  const DiskPatience patience_{runtime_};
+  std::atomic<bool> failed_{false};
+  const DiskPatience patience_;
   std::optional<RunLock> own_lock_;
   std::optional<RunLock>& lock_;
   std::optional<Checkpoint> resume_;

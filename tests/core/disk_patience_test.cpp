@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <tuple>
 
 #include "core/base/storage_faults.h"
 #include "core/state/checkpoint.h"
@@ -14,7 +15,7 @@
 #include "isthmus/errors.h"
 #include "sim/world.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using std::chrono::minutes;
@@ -75,6 +76,38 @@ TEST(DiskPatience, GivesUpAfterTenMinutesAndSaysSo) {
   });
 }
 
+// Slurm kills 30 s after its signal; a person waits for nothing.
+TEST(DiskPatience, ASignalEndsTheTriesSoon) {
+  for (const auto& [wish, least, most] : {std::tuple(DiskWish::kGiveUp, seconds(0), seconds(1)),
+                                          std::tuple(DiskWish::kHurry, seconds(15), seconds(25))}) {
+    SimWorld world(1);
+    world.run([&, wish = wish, least = least, most = most] {
+      const TimePoint signal = TimePoint(seconds(42));
+      const DiskPatience patience(
+          world, [&, wish] { return world.clock().now() < signal ? DiskWish::kTryOn : wish; });
+      EXPECT_THROW(patience.write("it", [] { throw DiskFullError("no space", 0); }), DiskFullError);
+      EXPECT_GE(world.clock().now(), signal + least);
+      EXPECT_LE(world.clock().now(), signal + most);
+    });
+  }
+}
+
+TEST(DiskPatience, WhatComesInPartsIsWrittenOnce) {
+  const TemporaryDirectory folder;
+  SystemStorage disk;
+  FaultyStorage full(disk, {.disk_full_after_bytes = 6});
+  SimWorld world(1);
+  int tries = 0;
+  world.run([&] {
+    world.at(TimePoint(minutes(1)), 1, [&] { full.make_room(100); });
+    const DiskPatience patience(world);
+    append_patiently(*full.create(folder / "line"), as_bytes("12345678"), &patience, "a line",
+                     [&] { ++tries; });
+  });
+  EXPECT_EQ(read_text(disk, folder / "line"), "12345678");
+  EXPECT_GT(tries, 2);  // and the folder may have changed hands before each
+}
+
 TEST(DiskPatience, OtherFailuresEndAtOnce) {
   SimWorld world(1);
   world.run([&] {
@@ -106,4 +139,4 @@ TEST(DiskPatience, ADiskThatIsFullIsToldFromOthersAndSaysWhatWasWritten) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

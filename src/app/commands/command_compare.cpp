@@ -93,7 +93,7 @@ class CompareCommand {
                                     .existing = arguments_.resume  ? ExistingRun::kResume
                                                 : arguments_.force ? ExistingRun::kForce
                                                                    : ExistingRun::kRefuse};
-    const RunLock lock(run_folder(place));
+    const RunLock lock(run_folder(place), {.cells = true});
     check_cells_are_free(storage_, lock.folder());
     check_resumed_folder();
     RunDirectory directory(storage_, place, lock);
@@ -108,7 +108,7 @@ class CompareCommand {
       log_warning("cells.jsonl: {} torn or damaged line{} cut out; these cells are run again",
                   store.damaged(), store.damaged() == 1 ? "" : "s");
     }
-    return train(directory, store);
+    return train(directory, lock, store);
   }
 
  private:
@@ -270,7 +270,7 @@ class CompareCommand {
     return 0;
   }
 
-  int train(RunDirectory& directory, CellStore& store) {
+  int train(RunDirectory& directory, const RunLock& lock, CellStore& store) {
     const SignalScope signals;
     if (session_.verbose == 0) {
       set_log_level(LogLevel::kWarning);  // what a single run says of itself, times a hundred
@@ -282,12 +282,13 @@ class CompareCommand {
     try {
       outcome = run_cells(plan_, store, experiment_, inputs_,
                           {.folder = directory.path(),
+                           .lock = lock,
                            .cores = cores(),
                            .jobs = jobs().jobs,
                            .checkpoints = experiment_.settings().checkpoints},
                           session_);
     } catch (const std::exception&) {
-      settle(directory, "failed");
+      if (!lock.is_lost()) settle(directory, "failed");
       throw;
     }
     facts_.run = outcome.run;

@@ -108,7 +108,7 @@ int command_demo(const DemoArguments& arguments, Session& session) {
   SystemStorage storage;
   const RunDirectoryOptions place{
       .out = arguments.out, .name = "demo", .run_id = make_manifest(Config{}, "demo", {}).run_id};
-  const RunLock lock(run_folder(place));
+  const RunLock lock(run_folder(place), {.cells = true});
   const RunDirectory directory(storage, place, lock);
   const std::filesystem::path& folder = directory.path();
   const DemoCorpus corpus = gather_demo_corpus(kCorpusBytes, kSmallestCorpus);

@@ -273,8 +273,8 @@ std::optional<std::string> FolderLock::successor() const {
 
 std::optional<std::string> FolderLock::loss() const {
   if (lost_) return lost_by_;
-  // Who was frozen may ask before the beat has looked.
-  if (runtime_.clock().now() - told_at_.load() < kPatience) return std::nullopt;
+  // A process that was frozen may ask before its beat has looked.
+  if (runtime_.clock().now() - told_at_.load() < 2 * kBeat) return std::nullopt;
   try {
     return successor();
   } catch (const SystemError&) {  // the beat warns of it

@@ -27,6 +27,7 @@ class HubLives {
     std::filesystem::path folder;  // made where it is not there
     bool resumes = false;          // a run in the log is gone on with
     bool forgets = false;          // ... or is over, whatever the log says
+    Duration wait{0};              // for a former process that holds the folder to end
     HubBoard* board = nullptr;     // is told how it goes
     std::function<bool()> stopped;
   };
@@ -40,6 +41,8 @@ class HubLives {
 
  private:
   void begin();
+  /// THROWS: Error with exit code 4 once another process has taken the folder over.
+  void check_held() const;
 
   Options options_;
   SystemStorage storage_;

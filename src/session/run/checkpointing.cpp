@@ -195,7 +195,6 @@ void Checkpointing::write(StepIndex t, const Pending& pending) {
   if (!options_.writes) {
     return;
   }
-  if (options_.held) options_.held();
   const double begin_s = monotonic_now();
   CheckpointContents contents;
   contents.info.step = t.value();
@@ -224,7 +223,10 @@ void Checkpointing::write(StepIndex t, const Pending& pending) {
     contents.workers.push_back(here ? &pending.states[m] : nullptr);
     bytes += tensor_bytes(pending.states[m]);
   }
-  const auto save_all = [&] { save(contents, pending); };
+  const auto save_all = [&] {
+    if (options_.held) options_.held();
+    save(contents, pending);
+  };
   if (options_.patience != nullptr) {
     options_.patience->write(fmt::format("the checkpoint of step {}", t.value()), save_all);
   } else {

@@ -38,7 +38,7 @@ class Checkpointing {
  public:
   struct Options {
     Storage& storage;
-    /// Called before anything is written. THROWS: when the folder is not this process's any more.
+    /// Called before each try. THROWS: when the folder is not this process's any more.
     std::function<void()> held = {};
     const DiskPatience* patience = nullptr;  // for a disk that is full; null: there is none
     std::filesystem::path folder;            // <run>/ckpt
