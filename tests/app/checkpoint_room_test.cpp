@@ -13,7 +13,7 @@
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using testing::AllOf;
@@ -46,6 +46,15 @@ class CheckpointRoomTest : public testing::Test {
     const TrainingPlan plan = make_training_plan(config_, std::vector<int>{0, 1}, only);
     const FaultyStorage storage(disk_, {.disk_full_after_bytes = free});
     return checkpoint_room(storage, config_, plan, layout, {.out = folder_ / "run", .only = only});
+  }
+  /// The same, of the run that is there.
+  CheckpointRoom room_to_go_on(const std::string& more, std::int64_t free) {
+    (void)room(more, free);
+    const ModelLayout layout(model_shape(config_.model, config_.train.context));
+    const TrainingPlan plan = make_training_plan(config_, std::vector<int>{0, 1}, std::nullopt);
+    const FaultyStorage storage(disk_, {.disk_full_after_bytes = free});
+    return checkpoint_room(storage, config_, plan, layout,
+                           {.out = folder_ / "run", .goes_on = true});
   }
   std::string refusal(const CheckpointRoom& room) {
     return message_of<SystemError>([&] { check_checkpoint_room(room, config_, folder_ / "run"); });
@@ -95,6 +104,32 @@ TEST_F(CheckpointRoomTest, ADiskThatCannotHoldThemIsRefusedWithBothNumbers) {
               AllOf(HasSubstr("the checkpoint takes"), Not(HasSubstr("lower ckpt.keep"))));
 }
 
+TEST_F(CheckpointRoomTest, ARunThatHasTakenItsStepsNeedsNoRoom) {
+  const std::string every = "[ckpt]\nevery = \"1 steps\"\nkeep = 3\n";
+  const std::uint64_t each = room(every, 1).each;
+  const auto lay_down = [&](const std::string& step) {
+    const auto folder = folder_ / "run/ckpt" / step;
+    std::filesystem::create_directories(folder);
+    std::ofstream(folder / "model.safetensors") << std::string(each, 'x');
+  };
+  for (const char* step : {"step-0000007", "step-0000008", "step-0000009"}) lay_down(step);
+  EXPECT_EQ(room_to_go_on(every, 1).at_once, 4);  // the last one comes before one of these goes
+  EXPECT_NE(refusal(room_to_go_on(every, 1)), "");
+  std::filesystem::remove_all(folder_ / "run/ckpt/step-0000007");
+  lay_down("step-0000010");
+  EXPECT_EQ(refusal(room_to_go_on(every, 1)), "");
+}
+
+TEST_F(CheckpointRoomTest, TheAdviceFits) {
+  const std::string sites =
+      "[[site]]\nname = \"a\"\n[[site]]\nname = \"b\"\n[outer]\nmethod = \"diloco\"\n";
+  const std::string text =
+      refusal(room(sites + "[ckpt]\nevery = \"1 steps\"\nkeep = 1\n", 1, WorkerId(1)));
+  EXPECT_THAT(text, AllOf(HasSubstr("3 checkpoints of"), Not(HasSubstr("lower ckpt.keep"))));
+  EXPECT_THAT(refusal(room("[ckpt]\nevery = \"5 steps\"\nkeep = 3\n", 1)),
+              AllOf(HasSubstr("all that the run writes"), Not(HasSubstr("ckpt.keep = 3"))));
+}
+
 TEST_F(CheckpointRoomTest, CheckpointsThatAreThereAlreadyNeedNoRoomAgain) {
   const std::string every = "[ckpt]\nevery = \"1 steps\"\nkeep = 3\n";
   const std::uint64_t each = room(every, 1).each;
@@ -105,4 +140,4 @@ TEST_F(CheckpointRoomTest, CheckpointsThatAreThereAlreadyNeedNoRoomAgain) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -8,6 +8,7 @@
 
 #include "app/train/run_parts.h"
 #include "core/base/units.h"
+#include "core/state/checkpoint_names.h"
 #include "inner/model/optimizer.h"
 #include "isthmus/codec.h"
 #include "isthmus/errors.h"
@@ -36,11 +37,29 @@ std::uint64_t bytes_below(const std::filesystem::path& folder) {
   return bytes;
 }
 
-/// That the run will write; a time says nothing.
-std::int64_t checkpoints_written(const Config& config, const TrainingPlan& plan) {
-  if (config.ckpt.every > Duration{0}) return plan.total_steps;
+/// Whole checkpoints in `folder`, and the newest one's step.
+struct Written {
+  std::int64_t count = 0;
+  std::int64_t newest = 0;
+};
+Written written_in(const Storage& storage, const std::filesystem::path& folder) {
+  Written written;
+  if (storage.kind(folder) != FileKind::kDirectory) return written;
+  for (const std::string& name : storage.list(folder)) {
+    if (const std::optional<std::int64_t> step = parse_step_name(name)) {
+      ++written.count;
+      written.newest = std::max(written.newest, *step);
+    }
+  }
+  return written;
+}
+
+/// That the run will write after step `done`; a time says nothing.
+std::int64_t left_to_write(const Config& config, const TrainingPlan& plan, std::int64_t done) {
+  const std::int64_t steps = std::max<std::int64_t>(plan.total_steps - done, 0);
+  if (steps == 0 || config.ckpt.every > Duration{0}) return steps;
   const std::int64_t every = plan.checkpoint_every;
-  return every > 0 ? (plan.total_steps + every - 1) / every : 1;
+  return every > 0 ? (plan.total_steps + every - 1) / every - done / every : 1;
 }
 
 }  // namespace
@@ -62,27 +81,35 @@ CheckpointRoom checkpoint_room(const Storage& storage, const Config& config,
                                const CheckpointPlace& place) {
   const std::filesystem::path folder = folder_of(place.out);
   // Of sites apart the newest may not have reached another: two are kept at least.
-  const std::int64_t keep = std::max<std::int64_t>(place.only ? 2 : 1, config.ckpt.keep);
+  const std::int64_t least = place.only ? 2 : 1;
+  const std::int64_t keep = std::max<std::int64_t>(least, config.ckpt.keep);
+  const Written before = place.goes_on ? written_in(storage, folder / "ckpt") : Written();
+  const std::int64_t all = before.count + left_to_write(config, plan, before.newest);
   return {.each = checkpoint_bytes(config, plan, layout, place.only),
-          .at_once = std::min(keep + 1, checkpoints_written(config, plan)),
+          .at_once = std::min(keep + 1, all),
+          .no_more = all <= keep,
+          .fewer = std::min(least, all - 1) < std::min(keep, all - 1),
           .there = place.out.empty() ? 0 : bytes_below(folder / "ckpt"),
-          .free = storage.free_bytes(folder)};
+          .free = storage.free_bytes(folder / "ckpt")};
 }
 
 void check_checkpoint_room(const CheckpointRoom& room, const Config& config,
                            const std::filesystem::path& out) {
   if (room.needed() <= room.free) return;
   const auto bytes = [](std::uint64_t n) { return human_bytes(static_cast<double>(n)); };
-  const std::string them =
-      room.at_once == 1
-          ? "the checkpoint takes"
-          : fmt::format("{} checkpoints of {} (ckpt.keep = {}, and one while it is written) take",
-                        room.at_once, bytes(room.each), config.ckpt.keep);
+  const std::string why =
+      room.no_more
+          ? "all that the run writes"
+          : fmt::format("ckpt.keep = {}{}, and one while it is written", config.ckpt.keep,
+                        config.ckpt.keep < room.at_once - 1 ? ", which of sites apart is 2" : "");
+  const std::string them = room.at_once == 1 ? "the checkpoint takes"
+                                             : fmt::format("{} checkpoints of {} ({}) take",
+                                                           room.at_once, bytes(room.each), why);
   throw SystemError(fmt::format(
       "'{}': {} {} ({} bytes), and {} ({} bytes) are free there: free space{}, or give --out on "
       "another disk",
       folder_of(out).string(), them, bytes(room.needed()), room.needed(), bytes(room.free),
-      room.free, room.at_once > 2 ? ", lower ckpt.keep" : ""));
+      room.free, room.fewer ? ", lower ckpt.keep" : ""));
 }
 
 }  // namespace isthmus::app

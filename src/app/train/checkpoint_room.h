@@ -18,14 +18,17 @@ namespace isthmus::app {
 struct CheckpointPlace {
   std::filesystem::path out;                    // the run's folder; empty: a new one below runs/
   std::optional<WorkerId> only = std::nullopt;  // the one worker whose state is there; else all are
+  bool goes_on = false;                         // the run that is there
 };
 
 struct CheckpointRoom {
   std::uint64_t each = 0;  // bytes of one checkpoint
-  std::int64_t at_once =
-      0;                    // ckpt.keep, and one while it is written; fewer of a run that has fewer
+  /// ckpt.keep, and one while it is written; fewer of a run that writes fewer.
+  std::int64_t at_once = 0;
+  bool no_more = false;     // at_once is all that the run will have
+  bool fewer = false;       // a lower ckpt.keep would do with less
   std::uint64_t there = 0;  // bytes of checkpoints that are in the folder already
-  std::uint64_t free = 0;   // bytes on that disk
+  std::uint64_t free = 0;   // bytes on that disk; very many where the file system does not tell
   [[nodiscard]] std::uint64_t needed() const {
     const std::uint64_t all = each * static_cast<std::uint64_t>(at_once);
     return all > there ? all - there : 0;

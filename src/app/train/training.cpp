@@ -215,7 +215,9 @@ void Training::check() const {
   check_rank_communicators(config_, plan_);
   if (!request_.side_by_side) {
     const std::filesystem::path out = request_.out.empty() ? config_.run.out : request_.out;
-    const CheckpointPlace place{.out = out, .only = own_worker(config_, request_.site)};
+    const CheckpointPlace place{.out = out,
+                                .only = own_worker(config_, request_.site),
+                                .goes_on = request_.resume == "auto"};
     check_checkpoint_room(checkpoint_room(storage_, config_, plan_, layout_, place), config_, out);
   }
   if (!config_.model.init.empty()) {

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -206,6 +207,7 @@ std::uint64_t SystemStorage::free_bytes(const Path& path) const {
   }
   const std::filesystem::space_info space = std::filesystem::space(there, error);
   if (error) fail(there, "ask for the free space", error.value());
+  if (space.capacity == 0) return std::numeric_limits<std::int64_t>::max();  // it does not tell
   return space.available;
 }
 
