@@ -150,7 +150,7 @@ def sites_hold_their_folders(isthmus, folder, corpus):
               ready=lambda: (out / "east/run.lock").exists()) as first:
         first.refuses(isthmus, *east, "--out", out / "east")
         first.refuses(isthmus, *east, "--out", out / "east", "--force")
-        first.refuses(isthmus, *east, "--out", out / "east", "--resume", "auto")
+        first.refuses(isthmus, *east, "--out", out / "east", "--resume", "auto", "--set", 'net.gather="2s"')
         first.refuses(isthmus, "train", toml, "--out", out / "east")
     launch = ["launch", toml, "--out", out, "--progress", "none"]
     call(isthmus, *launch)
@@ -230,6 +230,15 @@ def checkpoints_are_as_large_as_said(isthmus, folder, corpus):
         require(said["checkpoints_at_once"] == 1 and said["disk_free_bytes"] > 0, str(said))
 
 
+def fill(file):
+    with open(file, "wb", buffering=0) as filler:
+        try:
+            while True:
+                filler.write(b"x" * 4096)
+        except OSError:
+            pass
+
+
 def a_full_disk_is_waited_for(isthmus, folder, corpus):
     disk = folder / "disk"
     disk.mkdir()
@@ -251,12 +260,7 @@ def a_full_disk_is_waited_for(isthmus, folder, corpus):
             run = subprocess.Popen([isthmus, "train", str(small), "--out", str(disk / "run"),
                                     "--set", 'ckpt.every="0 steps"', "--progress", "none"], stdout=log, stderr=log)
             until("lines", lambda: lines_of(disk / "run/metrics.jsonl") > 1)
-            with open(filler, "wb", buffering=0) as file:
-                try:
-                    while True:
-                        file.write(b"x" * 4096)
-                except OSError:
-                    pass
+            fill(filler)
             until("the run waits for room", lambda: "is tried again for" in errors.read_text())
             filler.unlink()
             require(run.wait(120) == 0, f"exit {run.returncode}: {errors.read_text()}")
@@ -264,6 +268,19 @@ def a_full_disk_is_waited_for(isthmus, folder, corpus):
         require([json.loads(line)["step"] for line in metrics if '"k":"train"' in line] == list(range(1, 41)),
                 "lines are missing or torn")
         require(json.loads((disk / "run/ckpt/last/state.json").read_text())["step"] == 40, "no checkpoint")
+        # A person's signal ends the tries at once, whatever else cannot be written.
+        errors = folder / "interrupted.err"
+        with open(errors, "w") as log:
+            run = subprocess.Popen([isthmus, "train", str(small), "--out", str(disk / "second"),
+                                    "--set", "train.steps=4000", "--progress", "none"], stdout=log, stderr=log)
+            until("lines", lambda: lines_of(disk / "second/metrics.jsonl") > 1)
+            fill(filler)
+            until("the run waits for room", lambda: "is tried again for" in errors.read_text())
+            run.send_signal(signal.SIGINT)
+            begin = time.monotonic()
+            require(run.wait(60) == 4, f"exit {run.returncode}: {errors.read_text()}")
+        require(time.monotonic() - begin < 10, f"it tries on after SIGINT: {errors.read_text()}")
+        require("could not be written, tried for" in errors.read_text().splitlines()[-1], errors.read_text())
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 

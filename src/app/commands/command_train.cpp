@@ -150,15 +150,16 @@ void arm_by_environment() {
   log_warning("ISTHMUS_FAULT = {}: this process will be killed there", *fault);
 }
 
-/// What else to say where the folder is in use: often by a twin of this process.
+/// What else to say where the folder is in use: often by a twin of this process. An "if", since a
+/// batch script's own process has the variables of its tasks.
 std::string remedy_for_twins(const Config& config, const TrainArguments& arguments) {
   if (!arguments.site.name.empty()) return "";
   try {
     const std::optional<LaunchEnvironment> found = find_launch_environment(environment());
     if (!found || found->size.value_or(1) == 1) return "";
     return fmt::format(
-        "; {} has started {} processes of this command: {}", found->by, *found->size,
-        config.workers() > 1 ? "with --site auto each of them is one site" : "start one");
+        "; if {} has started {} processes of this command, {}", found->by, *found->size,
+        config.workers() > 1 ? "give --site auto: each of them is one site" : "start one");
   } catch (const ConfigError&) {  // of --site auto, which nobody asked for
     return "";
   }
