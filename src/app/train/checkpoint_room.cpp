@@ -44,7 +44,8 @@ struct Written {
 };
 Written written_in(const Storage& storage, const std::filesystem::path& folder) {
   Written written;
-  if (storage.kind(folder) != FileKind::kDirectory) return written;
+  std::error_code absent;
+  if (!std::filesystem::is_directory(folder, absent)) return written;
   for (const std::string& name : storage.list(folder)) {
     if (const std::optional<std::int64_t> step = parse_step_name(name)) {
       ++written.count;
