@@ -272,7 +272,8 @@ def a_full_disk_is_waited_for(isthmus, folder, corpus):
         errors = folder / "interrupted.err"
         with open(errors, "w") as log:
             run = subprocess.Popen([isthmus, "train", str(small), "--out", str(disk / "second"),
-                                    "--set", "train.steps=4000", "--progress", "none"], stdout=log, stderr=log)
+                                    "--set", "train.steps=4000", "--set", "ckpt.keep=1",
+                                    "--set", 'ckpt.every="0 steps"', "--progress", "none"], stdout=log, stderr=log)
             until("lines", lambda: lines_of(disk / "second/metrics.jsonl") > 1)
             fill(filler)
             until("the run waits for room", lambda: "is tried again for" in errors.read_text())
