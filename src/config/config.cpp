@@ -94,8 +94,9 @@ LinkConfig parse_link(std::string_view text) {
       source.data = std::string(rest.substr(0, comma));
       const auto value = config::parse_value(source, {row.name, row.type, row.range, row.choices});
       if (!value) {
-        throw ConfigError(
-            fmt::format("link '{}': {}; write {}", text, value.error().message, kForm));
+        throw ConfigError(fmt::format("link '{}': {}{}; write {}", text, value.error().message,
+                                      value.error().hint.empty() ? "" : ": " + value.error().hint,
+                                      kForm));
       }
       row.field.set(link, *value);
     }

@@ -108,6 +108,8 @@ struct Prediction {
 [[nodiscard]] Prediction one_after_another(const Prediction& first, const Prediction& second);
 
 /// The terms as an aligned plain-text table, with `measured_s` and the error below when it is > 0.
-[[nodiscard]] std::string render_prediction(const Prediction& prediction, double measured_s);
+/// `links_absent`: why the run was not over the predicted links, in the place of the error.
+[[nodiscard]] std::string render_prediction(const Prediction& prediction, double measured_s,
+                                            std::string_view links_absent = {});
 
 }  // namespace isthmus

@@ -157,7 +157,8 @@ std::vector<PredictionTerm> terms_of(const PredictionInput& input, const PathTim
 
 }  // namespace plan
 
-std::string render_prediction(const Prediction& prediction, double measured_s) {
+std::string render_prediction(const Prediction& prediction, double measured_s,
+                              std::string_view links_absent) {
   std::size_t name_width = std::string_view{"predicted"}.size();
   for (const PredictionTerm& term : prediction.terms) {
     name_width = std::max(name_width, term.name.size());
@@ -173,8 +174,9 @@ std::string render_prediction(const Prediction& prediction, double measured_s) {
   line("predicted", prediction.predicted_s, "");
   if (measured_s > 0) {
     line("measured", measured_s,
-         fmt::format("prediction is off by {:+.3f} %",
-                     100 * (prediction.predicted_s / measured_s - 1)));
+         links_absent.empty() ? fmt::format("prediction is off by {:+.3f} %",
+                                            100 * (prediction.predicted_s / measured_s - 1))
+                              : std::string(links_absent));
   }
   return text;
 }

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <map>
@@ -47,12 +48,6 @@ void remove_files(Storage& storage, const std::filesystem::path& run) {
   }
 }
 
-std::filesystem::path default_path(const RunDirectoryOptions& options) {
-  constexpr std::size_t kIdDigits = 6;
-  return std::filesystem::path("runs") /
-         fmt::format("{}-{}-{}", options.name, utc_stamp(), options.run_id.substr(0, kIdDigits));
-}
-
 /// The step of a JSON line; none when the line is torn or not JSON.
 struct LineFacts {
   bool valid = false;
@@ -78,13 +73,14 @@ LineFacts facts_of(std::string_view line) {
   return facts;
 }
 
-// A site that died while it joined has left pieces of a state, and no run.
+// A site that died while it joined has left pieces of a state, and no run. A lock is no run either.
 bool is_used(const std::filesystem::path& folder) {
+  constexpr std::array<std::string_view, 3> kNoRun = {kPiecesFile, kPiecesTemporaryFile,
+                                                      kRunLockFile};
   std::error_code error;
   std::filesystem::directory_iterator entry(folder, error);
   while (!error && entry != std::filesystem::directory_iterator() &&
-         (entry->path().filename() == kPiecesFile ||
-          entry->path().filename() == kPiecesTemporaryFile)) {
+         std::ranges::find(kNoRun, entry->path().filename().string()) != kNoRun.end()) {
     entry.increment(error);
   }
   return !error && entry != std::filesystem::directory_iterator();
@@ -93,8 +89,16 @@ bool is_used(const std::filesystem::path& folder) {
 }  // namespace
 
 void JsonLinesFile::append(const JsonLine& line) {
-  const std::string text = line.str() + "\n";
-  file_->append(as_bytes(text));
+  append_patiently(*file_, as_bytes(line.str() + "\n"), patience_, "a line of the run", [&] {
+    if (lock_ != nullptr) lock_->check();
+  });
+}
+
+std::filesystem::path run_folder(const RunDirectoryOptions& options) {
+  constexpr std::size_t kIdDigits = 6;
+  if (!options.out.empty()) return options.out;
+  return std::filesystem::path("runs") /
+         fmt::format("{}-{}-{}", options.name, utc_stamp(), options.run_id.substr(0, kIdDigits));
 }
 
 void check_folder(const RunDirectoryOptions& options) {
@@ -113,14 +117,20 @@ void check_folder(const RunDirectoryOptions& options) {
 }
 
 std::vector<std::string> remove_run(Storage& storage, const std::filesystem::path& run) {
-  remove_files(storage, run);
-  std::vector<std::string> left = storage.list(run);
-  if (left.empty()) storage.remove_all(run);
+  std::vector<std::string> left;
+  {
+    const RunLock lock(run, {.remedy = "wait until it ends, or stop it"});
+    remove_files(storage, run);
+    left = storage.list(run);
+    std::erase(left, kRunLockFile);
+  }
+  if (storage.list(run).empty()) storage.remove(run);
   return left;
 }
 
-RunDirectory::RunDirectory(Storage& storage, const RunDirectoryOptions& options)
-    : storage_(storage), path_(options.out.empty() ? default_path(options) : options.out) {
+RunDirectory::RunDirectory(Storage& storage, const RunDirectoryOptions& options,
+                           const RunLock& lock)
+    : storage_(storage), lock_(&lock), path_(lock.folder()) {
   check_folder({.out = path_, .existing = options.existing});
   if (is_used(path_) && options.existing == ExistingRun::kForce) {
     remove_files(storage_, path_);
@@ -170,6 +180,7 @@ void RunDirectory::write_config(const Config& config) {
 }
 
 void RunDirectory::write_json(const std::string& name, std::string_view json) {
+  lock_->check();
   write_atomically(storage_, path_ / name, fmt::format("{}\n", json));
 }
 
@@ -221,8 +232,8 @@ std::filesystem::path RunDirectory::set_aside() {
   return aside;
 }
 
-JsonLinesFile RunDirectory::open_lines(const std::string& name) {
-  return JsonLinesFile(storage_.append(path_ / name));
+JsonLinesFile RunDirectory::open_lines(const std::string& name, const DiskPatience* patience) {
+  return JsonLinesFile(storage_.append(path_ / name), patience, lock_);
 }
 
 }  // namespace isthmus::app

@@ -13,9 +13,11 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/disk_patience.h"
 #include "core/base/storage.h"
 #include "isthmus/config.h"
 #include "record/json_line.h"
+#include "record/run_lock.h"
 #include "record/wall_clock.h"
 
 namespace isthmus::app {
@@ -57,17 +59,23 @@ struct Manifest {
 /// manifest.json's text.
 [[nodiscard]] std::string manifest_json(const Manifest& manifest);
 
-/// A file of JSON lines, one write a line. One thread at a time calls `append`.
+/// A file of JSON lines, one write a line, for as long as the folder is held. One thread at a time
+/// calls `append`.
 class JsonLinesFile {
  public:
-  explicit JsonLinesFile(std::unique_ptr<WritableFile> file) : file_(std::move(file)) {}
-  /// THROWS: SystemError when the disk refuses.
+  /// Borrowed, both may be null. `patience`: for a disk that is full; `lock`: of the folder.
+  explicit JsonLinesFile(std::unique_ptr<WritableFile> file, const DiskPatience* patience = nullptr,
+                         const RunLock* lock = nullptr)
+      : file_(std::move(file)), patience_(patience), lock_(lock) {}
+  /// THROWS: SystemError when the disk refuses, or the folder is another process's.
   void append(const JsonLine& line);
   /// Blocks until everything is on the disk.
   void sync() { file_->sync(); }
 
  private:
   std::unique_ptr<WritableFile> file_;
+  const DiskPatience* patience_;
+  const RunLock* lock_;
 };
 
 enum class ExistingRun {
@@ -108,14 +116,18 @@ using FileCopies = std::map<std::filesystem::path, FileCopy>;  // by where the f
 [[nodiscard]] std::vector<std::string> remove_run(Storage& storage,
                                                   const std::filesystem::path& run);
 
+/// Where the run of `options` writes: `out`, or a new folder below runs/.
+[[nodiscard]] std::filesystem::path run_folder(const RunDirectoryOptions& options);
+
 /// What making a RunDirectory would refuse. THROWS: as it.
 void check_folder(const RunDirectoryOptions& options);
 
 class RunDirectory {
  public:
+  /// In the folder that `lock` holds, for as long as this object lives.
   /// THROWS: ConfigError when the folder is not empty and may not be used, SystemError when it
   /// cannot be made.
-  RunDirectory(Storage& storage, const RunDirectoryOptions& options);
+  RunDirectory(Storage& storage, const RunDirectoryOptions& options, const RunLock& lock);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::filesystem::path checkpoints() const { return path_ / "ckpt"; }
@@ -132,7 +144,8 @@ class RunDirectory {
   void write_manifest(const Manifest& manifest) {
     write_json("manifest.json", manifest_json(manifest));
   }
-  /// Writes `json` (an object) to `name` atomically: links.json, summary.json.
+  /// Writes `json` (an object) to `name` atomically: links.json, summary.json. THROWS: SystemError
+  /// when the disk refuses, or the folder is another process's.
   void write_json(const std::string& name, std::string_view json);
 
   /// Drops from `name` (metrics.jsonl, events.jsonl) what a resume from `step` will write again:
@@ -142,11 +155,13 @@ class RunDirectory {
   /// Moves checkpoints, metrics and events to a folder of their own in the run's: it begins anew.
   /// RETURNS: that folder, or nothing where there were none.
   std::filesystem::path set_aside();
-  /// Opens `name` for appending.
-  [[nodiscard]] JsonLinesFile open_lines(const std::string& name);
+  /// Opens `name` for appending. Borrows `patience`, which may be null.
+  [[nodiscard]] JsonLinesFile open_lines(const std::string& name,
+                                         const DiskPatience* patience = nullptr);
 
  private:
   Storage& storage_;
+  const RunLock* lock_;
   std::filesystem::path path_;
   std::map<std::filesystem::path, std::string> digests_;  // of the files copied
 };

@@ -35,6 +35,7 @@ std::optional<LinkTrouble> trouble_of(LinkEvent::Kind kind) {
     case LinkEvent::Kind::kConnected:
     case LinkEvent::Kind::kWelcomed:
     case LinkEvent::Kind::kRetried:
+    case LinkEvent::Kind::kUnresolved:
     case LinkEvent::Kind::kAdapted:
     case LinkEvent::Kind::kRerouted:
       return std::nullopt;

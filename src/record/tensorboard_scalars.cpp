@@ -121,6 +121,7 @@ void TensorBoardScalars::finish(std::string& records) {
 
 std::string tensorboard_opening(double wall_s, bool simulated, std::string_view config) {
   std::string records = file_version_record(wall_s);
+  records += session_start_record(wall_s, 0);
   records += text_record(
       wall_s, 0, "clock",
       simulated ? "Simulated: wall times are simulated seconds, counted from 1970. On the "
@@ -133,7 +134,8 @@ std::string tensorboard_opening(double wall_s, bool simulated, std::string_view 
 }
 
 std::string tensorboard_reopening(double wall_s, std::int64_t resumed_after) {
-  return file_version_record(wall_s) + session_start_record(wall_s, resumed_after + 1);
+  const std::string start = session_start_record(wall_s, resumed_after + 1);
+  return file_version_record(wall_s) + start + start;
 }
 
 }  // namespace isthmus::report

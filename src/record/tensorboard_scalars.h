@@ -43,12 +43,13 @@ class TensorBoardScalars {
   std::optional<Rounds> rounds_;
 };
 
-/// What stands at the beginning of a run's first file: version, configuration and the meaning of
-/// the wall time as text panels. `config` is TOML, or empty.
+/// What stands at the beginning of a run's first file: version, a session's start, configuration
+/// and the meaning of the wall time as text panels. `config` is TOML, or empty.
 [[nodiscard]] std::string tensorboard_opening(double wall_s, bool simulated,
                                               std::string_view config);
 /// What stands at the beginning of a resumed session's file: version, and a start that withdraws
-/// every earlier point after `resumed_after`.
+/// every earlier point after `resumed_after`. The start stands there twice: TensorBoard takes the
+/// first one of a run for its beginning, and files of isthmus before November 2026 begin without.
 [[nodiscard]] std::string tensorboard_reopening(double wall_s, std::int64_t resumed_after);
 
 }  // namespace isthmus::report

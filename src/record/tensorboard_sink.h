@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/disk_patience.h"
 #include "core/base/storage.h"
 #include "isthmus/config.h"
 #include "record/tensorboard_scalars.h"
@@ -21,7 +22,8 @@ class TensorBoardSink {
     std::filesystem::path folder;  // the run's
     bool simulated = false;
     std::int64_t resumed_after = 0;
-    std::string config;  // TOML for the text panel
+    std::string config;                      // TOML for the text panel
+    const DiskPatience* patience = nullptr;  // for a disk that is full; borrowed, may be null
   };
   /// Begins a file of its own, named to come after those that are there. When there are some, it
   /// begins by withdrawing what they say of steps after `resumed_after`: those come again.
@@ -34,15 +36,16 @@ class TensorBoardSink {
   void finish();
 
  private:
+  void append(std::string_view records);
+
+  const DiskPatience* patience_;
   report::TensorBoardScalars scalars_;
   std::unique_ptr<WritableFile> file_;
 };
 
 /// The sink when `config` asks for it, else null.
-[[nodiscard]] std::unique_ptr<TensorBoardSink> tensorboard_sink(Storage& storage,
-                                                                const Config& config,
-                                                                const std::filesystem::path& folder,
-                                                                bool simulated,
-                                                                std::int64_t resumed_after);
+[[nodiscard]] std::unique_ptr<TensorBoardSink> tensorboard_sink(
+    Storage& storage, const Config& config, const std::filesystem::path& folder, bool simulated,
+    std::int64_t resumed_after, const DiskPatience* patience);
 
 }  // namespace isthmus::app

@@ -26,6 +26,8 @@ double unix_now() { return in_seconds(std::chrono::system_clock::now().time_sinc
 
 std::string utc_now() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", utc()); }
 
+std::string utc_words() { return fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", utc()); }
+
 std::string utc_stamp() { return fmt::format("{:%Y%m%d-%H%M%S}", utc()); }
 
 int local_minute_of_day() {

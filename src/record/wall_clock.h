@@ -13,6 +13,8 @@ namespace isthmus::app {
 [[nodiscard]] double unix_now();
 /// UTC, "2026-11-20T15:30:00Z".
 [[nodiscard]] std::string utc_now();
+/// UTC for people, "2026-11-20 15:30:00 UTC".
+[[nodiscard]] std::string utc_words();
 /// UTC for file names, "20261120-153000".
 [[nodiscard]] std::string utc_stamp();
 /// Of this machine's own time of day: 0 to 1439.

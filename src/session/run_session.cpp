@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <nlohmann/json.hpp>
 
+#include "core/base/json_input.h"
 #include "core/base/log.h"
 #include "core/state/checkpoint_names.h"
 #include "record/event_log.h"
@@ -18,6 +20,7 @@
 #include "session/run/run_board.h"
 #include "session/run/run_settings.h"
 #include "session/run/saved_pieces.h"
+#include "session/run/signals.h"
 #include "session/run/worker.h"
 #include "session/site/site_connection.h"
 #include "session/site/site_links.h"
@@ -27,6 +30,19 @@ namespace {
 
 Duration clock_of(const RunTotals& totals) {
   return Duration(static_cast<Duration::rep>(totals.clock_s * 1e9));
+}
+
+/// A scheduler's signal leaves some time, a person's none.
+DiskWish wish_of_signals() {
+  switch (SignalScope::wish()) {
+    case StopWish::kInterrupt:
+      return DiskWish::kGiveUp;
+    case StopWish::kRequeue:
+      return DiskWish::kHurry;
+    case StopWish::kNone:
+      break;
+  }
+  return DiskWish::kTryOn;
 }
 
 RunTotals empty_totals(int workers) {
@@ -48,7 +64,9 @@ RunSession::RunSession(SessionOptions options)
     : options_(std::move(options)),
       config_(options_.config),
       digest_(config_digest(config_)),
-      resume_(options_.site ? std::nullopt : find_resume(storage_, options_.out, options_.resume)),
+      patience_(runtime_, [this] { return failed_ ? DiskWish::kGiveUp : wish_of_signals(); }),
+      lock_(options_.lock != nullptr ? *options_.lock : own_lock_),
+      resume_(checkpoint_to_resume()),
       continues_(options_.resume == "auto" ||
                  (resume_ && !options_.out.empty() &&
                   is_same_place(resume_->folder().parent_path(), options_.out / "ckpt"))) {}
@@ -57,6 +75,24 @@ std::optional<std::vector<DataFile>> RunSession::begun_with() const {
   if (resume_) return data_of(*resume_);
   if (!options_.site) return std::nullopt;
   return data_begun_with(storage_, options_.out, options_.resume);
+}
+
+void RunSession::hold(const std::filesystem::path& folder) {
+  if (lock_) return;
+  RunLock::Options how;
+  how.remedy += options_.lock_remedy;
+  how.stop = stop_at_signal;
+  // A site that comes back may find its former process about to end: over ssh it outlives the
+  // connection by a checkpoint. The others wait for the site as long.
+  if (options_.site && options_.resume == "auto") how.wait = config_.net.gather;
+  lock_.emplace(folder, how);
+}
+
+// What is resumed from must not change until the run goes on.
+std::optional<Checkpoint> RunSession::checkpoint_to_resume() {
+  if (options_.resume != "never" && !options_.out.empty()) hold(options_.out);
+  if (options_.site) return std::nullopt;
+  return find_resume(storage_, options_.out, options_.resume);
 }
 
 void RunSession::check_force() const {
@@ -102,16 +138,43 @@ void RunSession::check_resume() const {
   }
 }
 
+bool RunSession::is_complete() const {
+  const std::filesystem::path& out = options_.out;
+  if (!options_.ends_complete_run || !resume_ || !continues_ || start_.joins ||
+      resume_->info().step < options_.plan.total_steps ||
+      storage_.kind(out / "summary.json") != FileKind::kFile ||
+      storage_.kind(out / "manifest.json") != FileKind::kFile) {
+    return false;
+  }
+  const nlohmann::json manifest = read_json(read_text(storage_, out / "manifest.json"));
+  const auto status = manifest.is_object() ? manifest.find("status") : manifest.end();
+  return manifest.is_object() && status != manifest.end() && *status == "ok";
+}
+
 RunOutcome RunSession::run(const MakeTrainer& make, RunObserver& observer) {
+  if (!options_.out.empty()) hold(options_.out);
   if (options_.site) {
     check_folder({.out = options_.out, .existing = existing()});
     join_sites(observer);
   }
+  if (is_complete()) {
+    RunOutcome outcome{.directory = options_.out,
+                       .resumed = true,
+                       .complete_before = true,
+                       .totals = empty_totals(options_.plan.workers)};
+    const std::unique_ptr<StateReader> shared = resume_->shared();
+    PrefixedStateReader reader(*shared, "totals/");
+    outcome.totals.load(reader);
+    if (site_) site_->leave();
+    return outcome;
+  }
   Manifest manifest = this->manifest();
-  RunDirectory directory(storage_, {.out = options_.out,
-                                    .name = config_.run.name,
-                                    .run_id = manifest.run_id,
-                                    .existing = existing()});
+  const RunDirectoryOptions place{.out = options_.out,
+                                  .name = config_.run.name,
+                                  .run_id = manifest.run_id,
+                                  .existing = existing()};
+  hold(run_folder(place));
+  RunDirectory directory(storage_, place, *lock_);
   if (!start_.joins) {  // of a join that has ended
     storage_.remove_all(directory.path() / SavedPieces::kFile);
   }
@@ -121,7 +184,7 @@ RunOutcome RunSession::run(const MakeTrainer& make, RunObserver& observer) {
   RunTotals totals = empty_totals(options_.plan.workers);
   const std::int64_t resumed_step = prepare(directory, totals);
 
-  JsonLinesFile metrics = directory.open_lines("metrics.jsonl");
+  JsonLinesFile metrics = directory.open_lines("metrics.jsonl", &patience_);
   const WorkerId own = own_worker(config_, options_.site).value_or(WorkerId(0));
   MetricsLog log({.config = config_,
                   .total_steps = options_.plan.total_steps,
@@ -131,7 +194,7 @@ RunOutcome RunSession::run(const MakeTrainer& make, RunObserver& observer) {
                   .finished_lanes = options_.finished_lanes,
                   .on_step = options_.on_step,
                   .tensorboard = tensorboard_sink(storage_, config_, directory.path(),
-                                                  options_.simulated, resumed_step),
+                                                  options_.simulated, resumed_step, &patience_),
                   .status = observer.status(),
                   .self = static_cast<std::size_t>(own.value()),
                   .keeps_evals = options_.keeps_evals},
@@ -156,12 +219,10 @@ RunOutcome RunSession::run(const MakeTrainer& make, RunObserver& observer) {
     cause = error.what();
     failure = std::current_exception();
     by_peers = dynamic_cast<const PeerError*>(&error) != nullptr;
+    failed_ = true;
   }
   observer.ending();
-  log.end(outcome.status, cause, site_ ? site_->late() : std::nullopt);
-  manifest.status = outcome.status;
-  manifest.ended = utc_now();
-  directory.write_manifest(manifest);
+  close(directory, manifest, log, outcome, cause);
   if (failure) {
     if (by_peers && site_ && site_->cut_off() && options_.returns) {
       if (options_.in_hand != nullptr) {
@@ -172,6 +233,23 @@ RunOutcome RunSession::run(const MakeTrainer& make, RunObserver& observer) {
     std::rethrow_exception(failure);
   }
   return outcome;
+}
+
+void RunSession::close(RunDirectory& directory, Manifest& manifest, MetricsLog& log,
+                       const RunOutcome& outcome, const std::string& cause) {
+  if (failed_ && lock_->is_lost()) return;
+  const auto attempt = [this](const std::function<void()>& write) {
+    try {
+      write();
+    } catch (const SystemError& error) {
+      if (!failed_) throw;
+      log_error("{}", error.what());
+    }
+  };
+  attempt([&] { log.end(outcome.status, cause, site_ ? site_->late() : std::nullopt); });
+  manifest.status = outcome.status;
+  manifest.ended = utc_now();
+  attempt([&] { patience_.write("manifest.json", [&] { directory.write_manifest(manifest); }); });
 }
 
 std::int64_t RunSession::prepare(RunDirectory& directory, RunTotals& totals) {
@@ -227,6 +305,8 @@ void RunSession::train(RunDirectory& directory, const Manifest& manifest, Metric
   RunBoard own_board(plan.workers, plan.total_steps, log);
   Board& board = site_board ? static_cast<Board&>(*site_board) : own_board;
   Checkpointing checkpointing({.storage = storage_,
+                               .held = [this] { lock_->check(); },
+                               .patience = &patience_,
                                .folder = directory.checkpoints(),
                                .config = config_,
                                .run_id = manifest.run_id,
@@ -241,7 +321,7 @@ void RunSession::train(RunDirectory& directory, const Manifest& manifest, Metric
   const Duration begun = clock_of(totals);
   std::optional<EventLog> events;
   if (options_.events) {
-    events.emplace(directory.open_lines("events.jsonl"),
+    events.emplace(directory.open_lines("events.jsonl", &patience_),
                    begun - (site_board ? site_board->start().time_since_epoch() : Duration{0}));
     if (site != nullptr) site->record_into(&*events);
   }
@@ -308,7 +388,8 @@ void RunSession::train(RunDirectory& directory, const Manifest& manifest, Metric
   outcome.totals = totals;
   outcome.evals = log.evals();
   if (site != nullptr) outcome.late = site->late();
-  observer.finished(directory, outcome, world, result);
+  patience_.write("the run's summary",
+                  [&] { observer.finished(directory, outcome, world, result); });
 }
 
 std::unique_ptr<RetainedResults> RunSession::retained_results(const RunDirectory& directory) {

@@ -4,6 +4,7 @@
 // `simulate`, `compare` and `demo` are its callers, through app/train/training.h.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -19,6 +20,7 @@
 #include "isthmus/errors.h"
 #include "record/progress_update.h"
 #include "record/run_directory.h"
+#include "record/run_lock.h"
 #include "record/run_log.h"
 #include "record/status_board.h"
 #include "session/run/lone_training.h"
@@ -61,6 +63,12 @@ struct SessionOptions {
   InHand* in_hand = nullptr;
   /// A site that is cut off throws CutOffError and can come back; otherwise a PeerError.
   bool returns = true;
+  /// A run that is complete ends before a trainer is made; false: others wait for the trainer.
+  bool ends_complete_run = true;
+  /// Holds the run's folder from its first session to the end of the last, where a run has several;
+  /// may be null: the session's own.
+  std::optional<RunLock>* lock = nullptr;
+  std::string lock_remedy = {};  // what else to do about a folder that is in use; may be empty
 };
 
 /// How a run ended.
@@ -68,8 +76,9 @@ struct RunOutcome {
   ExitCode exit_code = ExitCode::kOk;
   std::string status = "ok";  // as in manifest.json
   std::filesystem::path directory;
-  bool resumed = false;  // an earlier session took some of the steps
-  bool stopped = false;  // by a signal, before the last step
+  bool resumed = false;          // an earlier session took some of the steps
+  bool stopped = false;          // by a signal, before the last step
+  bool complete_before = false;  // there was nothing left to do, and nothing was written
   RunTotals totals;
   std::vector<EvalRecord> evals = {};  // of this session, as SessionOptions::keeps_evals says
   std::optional<LateStatus> late = std::nullopt;  // of this site, where rounds have a deadline
@@ -117,8 +126,9 @@ class CutOffError : public PeerError {
 
 class RunSession {
  public:
-  /// Finds the checkpoint that the run continues from. Writes nothing.
-  /// THROWS: ConfigError, SystemError naming what is missing or damaged.
+  /// Finds the checkpoint that the run continues from, in a folder that this session then holds.
+  /// Writes nothing else. THROWS: ConfigError, SystemError naming what is missing or damaged, or
+  /// who else holds the folder.
   explicit RunSession(SessionOptions options);
   RunSession(const RunSession&) = delete;
   RunSession& operator=(const RunSession&) = delete;
@@ -143,22 +153,36 @@ class RunSession {
            : options_.force ? ExistingRun::kForce
                             : ExistingRun::kRefuse;
   }
+  /// Takes the folder, unless it is held. THROWS: SystemError naming who else holds it.
+  void hold(const std::filesystem::path& folder);
+  [[nodiscard]] std::optional<Checkpoint> checkpoint_to_resume();
   void check_resume() const;
   /// Meets the other sites, before anything is written.
   void join_sites(RunObserver& observer);
   [[nodiscard]] SiteFacts site_facts() const;
   [[nodiscard]] Manifest manifest() const;
+  /// Whether the run that continues in `out` has taken its last step and was summed up.
+  [[nodiscard]] bool is_complete() const;
   /// Makes the folder fit the step that the run continues from. RETURNS: that step.
   std::int64_t prepare(RunDirectory& directory, RunTotals& totals);
   void train(RunDirectory& directory, const Manifest& manifest, MetricsLog& log,
              const MakeTrainer& make, RunObserver& observer, RunTotals& totals,
              RunOutcome& outcome);
+  /// Writes the run's last line and its status. Of a run that has failed, what cannot be written is
+  /// told of only: the first failure counts. Writes nothing into a folder that was lost.
+  void close(RunDirectory& directory, Manifest& manifest, MetricsLog& log,
+             const RunOutcome& outcome, const std::string& cause);
   [[nodiscard]] std::unique_ptr<RetainedResults> retained_results(const RunDirectory& directory);
 
   const SessionOptions options_;
   const Config& config_;
   SystemStorage storage_;
   const std::string digest_;  // of the configuration
+  SystemRuntime runtime_;
+  std::atomic<bool> failed_{false};
+  const DiskPatience patience_;
+  std::optional<RunLock> own_lock_;
+  std::optional<RunLock>& lock_;
   std::optional<Checkpoint> resume_;
   const bool continues_;  // the run in `out` goes on; otherwise a new one begins
   TrainerFacts facts_;

@@ -50,8 +50,9 @@ TEST(Runner, AFailureBetweenCellsEndsAllTasks) {
   Terminal terminal(silent, ColorMode::kNever);
   Session session{.out = terminal, .err = terminal, .progress = ProgressMode::kNone};
   try {
+    const RunLock lock(folder.path());
     (void)run_cells(plan, store, experiment, inputs,
-                    {.folder = folder.path(), .cores = 2, .jobs = 3}, session);
+                    {.folder = folder.path(), .lock = lock, .cores = 2, .jobs = 3}, session);
     FAIL();
   } catch (const SystemError& error) {
     EXPECT_STREQ(error.what(), "no such disk");

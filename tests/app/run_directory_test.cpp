@@ -28,10 +28,19 @@ void write(const std::filesystem::path& file, const std::string& text) {
 class RunDirectoryTest : public testing::Test {
  protected:
   RunDirectory open(ExistingRun existing = ExistingRun::kRefuse) {
-    return RunDirectory(storage, {.out = folder / "run", .existing = existing});
+    lock.reset();
+    lock.emplace(folder / "run");
+    return RunDirectory(storage, {.out = folder / "run", .existing = existing}, *lock);
+  }
+  /// The run in `name` goes on.
+  RunDirectory reopen(const std::string& name) {
+    lock.reset();
+    lock.emplace(folder / name);
+    return RunDirectory(storage, {.out = folder / name, .existing = ExistingRun::kResume}, *lock);
   }
   TemporaryDirectory folder;
   SystemStorage storage;
+  std::optional<RunLock> lock;
 };
 
 TEST_F(RunDirectoryTest, TakesExactlyTheFolderGiven) {
@@ -169,6 +178,7 @@ TEST_F(RunDirectoryTest, TheTracesOfLinksAreKeptAndTheFolderMayMove) {
   open().write_config(config);
   std::filesystem::remove(folder / "day.csv");
   std::filesystem::remove(folder / "other.csv");
+  lock.reset();
   std::filesystem::rename(folder / "run", folder / "elsewhere");
   const Config again = load_config(folder / "elsewhere" / "config.resolved.toml");
   ASSERT_EQ(again.links.size(), 3U);
@@ -177,9 +187,9 @@ TEST_F(RunDirectoryTest, TheTracesOfLinksAreKeptAndTheFolderMayMove) {
   EXPECT_EQ(again.links[2].trace, again.links[0].trace);
   EXPECT_EQ(outcome_digest(again), digest);
   // A run that goes on from its own folder writes over what it reads.
-  RunDirectory(storage, {.out = folder / "elsewhere", .existing = ExistingRun::kResume})
-      .write_config(again);
+  reopen("elsewhere").write_config(again);
   EXPECT_EQ(read(again.links[0].trace), csv);
+  lock.reset();
   EXPECT_TRUE(remove_run(storage, folder / "elsewhere").empty());
 }
 
@@ -204,8 +214,7 @@ TEST_F(RunDirectoryTest, CopiesOfTracesAreCalledByTheirContent) {
   EXPECT_EQ(run.trace_digest(folder / "same.csv") + ".csv", name);
   // Gone on with another trace: what the earlier part ran with stays.
   write(folder / "one.csv", other);
-  RunDirectory(storage, {.out = folder / "run", .existing = ExistingRun::kResume})
-      .write_config(load_config(folder / "run.toml"));
+  reopen("run").write_config(load_config(folder / "run.toml"));
   EXPECT_EQ(read(traces / name), csv);
   EXPECT_EQ(read(traces / other_name), other);
   const Config again = load_config(folder / "run" / "config.resolved.toml");
@@ -225,11 +234,13 @@ TEST_F(RunDirectoryTest, ATableOfWaysIsCopied) {
   const Config config = load_config(folder / "run.toml");
   open().write_config(config);
   std::filesystem::remove(folder / "ways.toml");
+  lock.reset();
   std::filesystem::rename(folder / "run", folder / "elsewhere");
   const Config again = load_config(folder / "elsewhere" / "config.resolved.toml");
   EXPECT_EQ(again.net.ways, config.net.ways);
   EXPECT_EQ(again.net.table.parent_path(), folder / "elsewhere" / kWaysFolder);
   EXPECT_EQ(read(again.net.table), ways);
+  lock.reset();
   EXPECT_TRUE(remove_run(storage, folder / "elsewhere").empty());
 }
 

@@ -24,6 +24,8 @@ TEST_P(GlobalBatch, NamesTheNearestWorkingValue) {
   ASSERT_EQ(found.size(), 1U);
   EXPECT_EQ(found[0].code, "E-DIVISIBLE");
   EXPECT_NE(found[0].message.find(GetParam().nearest), std::string::npos) << found[0].message;
+  EXPECT_EQ(found[0].hint.find(GetParam().nearest), std::string::npos)
+      << "said twice: " << found[0].hint;
 }
 
 INSTANTIATE_TEST_SUITE_P(Table, GlobalBatch,

@@ -66,7 +66,7 @@ TEST(LinkTrace, WhatIsWrongIsToldByLineAndColumn) {
       {kHeading + "0,5e3,5e3\n1,5e3,5e3\n1.0009,6e3,6e3\n",
        "day.csv:4:1: '1.0009': less than 1 ms after"},
       {kHeading + "0,5e3,inf\n", "day.csv:2:7: 'inf': not a rate"},
-      {kHeading + "0,100Mbps,5e3\n", "day.csv:2:3: '100Mbps': not a rate"},
+      {kHeading + "0,100mbps,5e3\n", "day.csv:2:3: '100mbps': not a rate"},
       {kHeading + "0,5e3,\n", "day.csv:2:7: '': not a rate"},
       {kHeading + "0,5\n", "day.csv:2:3: '5': a line has three values"},
       {kHeading + "0,5,5,5\n", "day.csv:2:7: '5': a line has three values"},
@@ -146,7 +146,7 @@ TEST_F(ConfigLinkTrace, ItsContentIsPartOfTheOutcomeAndItsPathIsNot) {
 
 TEST_F(ConfigLinkTrace, WrongUsesAreToldByPlace) {
   write("day.csv", kHeading + "0,100e3,8e3\n");
-  write("bad.csv", kHeading + "0,5Mbps,8e3\n");
+  write("bad.csv", kHeading + "0,5mbps,8e3\n");
   EXPECT_EQ(refusal("trace = \"day.csv\"\n"), "");
   EXPECT_THAT(refusal("trace = \"day.csv\"\nrate = \"1Mbit/s\"\n"),
               HasSubstr("'link.trace' together with a rate"));
@@ -158,7 +158,7 @@ TEST_F(ConfigLinkTrace, WrongUsesAreToldByPlace) {
   EXPECT_THAT(refusal("trace = \".\"\n"), HasSubstr("is no file"));
   const std::string bad = refusal("trace = \"bad.csv\"\n");
   EXPECT_THAT(bad, HasSubstr("run.toml:10:9"));
-  EXPECT_THAT(bad, HasSubstr("bad.csv:2:3: '5Mbps': not a rate"));
+  EXPECT_THAT(bad, HasSubstr("bad.csv:2:3: '5mbps': not a rate"));
 }
 
 }  // namespace

@@ -36,15 +36,26 @@ INSTANTIATE_TEST_SUITE_P(
         Good{"100Mbit/s", Dimension::kRate, 100e6}, Good{"1 Gbit/s", Dimension::kRate, 1e9},
         Good{"100MiB/s", Dimension::kRate, 100 * 1048576. * 8},
         Good{"100MB/s", Dimension::kRate, 800e6}, Good{"8bit/s", Dimension::kRate, 8},
-        Good{"4MiB", Dimension::kBytes, 4194304}, Good{"4MB", Dimension::kBytes, 4e6},
-        Good{"12B", Dimension::kBytes, 12}, Good{"192 tok", Dimension::kTokens, 192},
-        Good{"16k tok", Dimension::kTokens, 16000}, Good{"16Ki tok", Dimension::kTokens, 16384},
-        Good{"3M", Dimension::kTokens, 3e6}, Good{"2Gi", Dimension::kTokens, 2147483648.},
-        Good{"16ktok", Dimension::kTokens, 16000}, Good{"20 steps", Dimension::kSteps, 20},
-        Good{"1 step", Dimension::kSteps, 1}, Good{"5%", Dimension::kSteps, 0.05},
-        Good{"0.1%", Dimension::kFraction, 0.001}, Good{"0.25", Dimension::kFraction, 0.25},
-        Good{"40TFLOPS", Dimension::kFlops, 40e12}, Good{"1GFLOP/s", Dimension::kFlops, 1e9},
-        Good{"1B", Dimension::kParameters, 1e9}, Good{"350M", Dimension::kParameters, 350e6}));
+        Good{"100Mbps", Dimension::kRate, 100e6}, Good{"1Gbit", Dimension::kRate, 1e9},
+        Good{"100mbit", Dimension::kRate, 100e6}, Good{"100mbit/s", Dimension::kRate, 100e6},
+        Good{"94.1 Mbits/sec", Dimension::kRate, 94.1e6}, Good{"10 Gb/s", Dimension::kRate, 10e9},
+        Good{"64kbps", Dimension::kRate, 64e3}, Good{"64Kbps", Dimension::kRate, 64e3},
+        Good{"64Kbit/s", Dimension::kRate, 64e3}, Good{"9600bps", Dimension::kRate, 9600},
+        Good{"1Mibit/s", Dimension::kRate, 1048576}, Good{"12MBps", Dimension::kRate, 96e6},
+        Good{"12 MBytes/sec", Dimension::kRate, 96e6}, Good{"1GiB/s", Dimension::kRate, 0x1p33},
+        Good{"1GBit/s", Dimension::kRate, 1e9}, Good{"100KBit/s", Dimension::kRate, 100e3},
+        Good{"100MBit", Dimension::kRate, 100e6}, Good{"100Mbits", Dimension::kRate, 100e6},
+        Good{"94 Mb/sec", Dimension::kRate, 94e6}, Good{"100MB/sec", Dimension::kRate, 800e6},
+        Good{"100MByte/sec", Dimension::kRate, 800e6}, Good{"4MiB", Dimension::kBytes, 4194304},
+        Good{"4MB", Dimension::kBytes, 4e6}, Good{"12B", Dimension::kBytes, 12},
+        Good{"192 tok", Dimension::kTokens, 192}, Good{"16k tok", Dimension::kTokens, 16000},
+        Good{"16Ki tok", Dimension::kTokens, 16384}, Good{"3M", Dimension::kTokens, 3e6},
+        Good{"2Gi", Dimension::kTokens, 2147483648.}, Good{"16ktok", Dimension::kTokens, 16000},
+        Good{"20 steps", Dimension::kSteps, 20}, Good{"1 step", Dimension::kSteps, 1},
+        Good{"5%", Dimension::kSteps, 0.05}, Good{"0.1%", Dimension::kFraction, 0.001},
+        Good{"0.25", Dimension::kFraction, 0.25}, Good{"40TFLOPS", Dimension::kFlops, 40e12},
+        Good{"1GFLOP/s", Dimension::kFlops, 1e9}, Good{"1B", Dimension::kParameters, 1e9},
+        Good{"350M", Dimension::kParameters, 350e6}));
 
 struct Bad {
   const char* text;
@@ -67,9 +78,13 @@ INSTANTIATE_TEST_SUITE_P(
                     Bad{"80m", Dimension::kTime, UnitError::Kind::kWrong},
                     Bad{"80MS", Dimension::kTime, UnitError::Kind::kWrong},
                     Bad{"100", Dimension::kRate, UnitError::Kind::kMissing},
-                    Bad{"100Mbps", Dimension::kRate, UnitError::Kind::kWrong},
+                    Bad{"100mbps", Dimension::kRate, UnitError::Kind::kWrong},  // tc's megabytes
                     Bad{"100M", Dimension::kRate, UnitError::Kind::kWrong},
-                    Bad{"100mbit/s", Dimension::kRate, UnitError::Kind::kWrong},
+                    Bad{"100mb/s", Dimension::kRate, UnitError::Kind::kWrong},
+                    Bad{"10Gb", Dimension::kRate, UnitError::Kind::kWrong},
+                    Bad{"10GB", Dimension::kRate, UnitError::Kind::kWrong},
+                    Bad{"10gbe", Dimension::kRate, UnitError::Kind::kWrong},
+                    Bad{"64KB/s", Dimension::kRate, UnitError::Kind::kWrong},  // 1000 or 1024
                     Bad{"4", Dimension::kBytes, UnitError::Kind::kMissing},
                     Bad{"4Mb", Dimension::kBytes, UnitError::Kind::kWrong},
                     Bad{"16K tok", Dimension::kTokens, UnitError::Kind::kWrong},
@@ -80,6 +95,22 @@ INSTANTIATE_TEST_SUITE_P(
                     Bad{"inf s", Dimension::kTime, UnitError::Kind::kNumber},
                     Bad{"1e999s", Dimension::kTime, UnitError::Kind::kRange},
                     Bad{"1e300Gbit/s", Dimension::kRate, UnitError::Kind::kRange}));
+
+TEST(Units, TheHintOfARateFitsWhatWasWritten) {
+  const auto hint = [](const char* text) {
+    return parse_quantity(text, Dimension::kRate).error().hint;
+  };
+  for (const char* text : {"100M", "10Gb", "100mbps", "100mb/s", "100mB/s"}) {
+    EXPECT_NE(hint(text).find("bits or bytes"), std::string::npos) << text << ": " << hint(text);
+  }
+  for (const char* text : {"10GB", "10KB"}) {
+    EXPECT_NE(hint(text).find("per second"), std::string::npos) << text << ": " << hint(text);
+  }
+  EXPECT_NE(hint("64KB/s").find("1024"), std::string::npos) << hint("64KB/s");
+  for (const char* text : {"30ms", "10gbe", "3 parsecs"}) {  // a time in the rate's place, and more
+    EXPECT_EQ(hint(text).find("bits or bytes"), std::string::npos) << text << ": " << hint(text);
+  }
+}
 
 TEST(Units, ABareNumberOfTokensHasNoUnit) {
   EXPECT_FALSE(parse_quantity("192", Dimension::kTokens)->unit);

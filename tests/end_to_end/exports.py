@@ -190,6 +190,14 @@ class Exports:
         self.call("train", "live.toml", "--out", "real", "--resume", "auto", "--progress", "none")
         require(len(list((self.folder / "real/tb").iterdir())) == 2, "a resume begins a file")
         self.compare_with_metrics(self.read("real/tb"), "real", False)
+        # TensorBoard's own server, which takes the first session start for the run's beginning.
+        from tensorboard.backend.event_processing import plugin_event_accumulator
+        served = plugin_event_accumulator.EventAccumulator(str(self.folder / "real/tb"),
+                                                           tensor_size_guidance={"scalars": 0})
+        served.Reload()
+        for tag, steps in (("train/loss", range(1, STEPS + 1)), ("eval/loss", range(10, STEPS + 1, 10))):
+            found = [event.step for event in served.Tensors(tag)]
+            require(found == list(steps), f"TensorBoard's server: {tag} has steps {found}")
 
     # CSV ---------------------------------------------------------------------------------------
     def csv(self):

@@ -228,7 +228,7 @@ def the_wrong_log(isthmus, folder, corpus):
         run.goes_on("west", 20)
         second = subprocess.run([isthmus, "hub", str(run.toml), "--out", str(run.folder / "hub")],
                                 capture_output=True, text=True, timeout=60)
-        require(second.returncode == 4 and "another hub holds" in second.stderr, second.stderr)
+        require(second.returncode == 4 and "is in use: process" in second.stderr and "end that hub first" in second.stderr, second.stderr)
         run.kill_hub()
         require(run.start_hub().wait(timeout=60) == 3, run.said("hub"))
         require("holds the log of run" in run.said("hub"), run.said("hub"))

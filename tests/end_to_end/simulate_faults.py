@@ -247,7 +247,7 @@ def traces(bench):
     require(again["simulated_s"] == clock, f"{again['simulated_s']} s from the folder's own files, {clock} s before")
     said = bench.run("simulate", moved / "config.resolved.toml", "--out", moved, "--force", code=3).stderr
     require("--force would remove link.trace" in said, said)
-    csv.write_text("seconds,rate_up,rate_down\n0,1Mbps,1\n")
+    csv.write_text("seconds,rate_up,rate_down\n0,1mbps,1\n")
     require("rates.csv:2:3" in bench.run("simulate", toml, "--dry-run", code=3).stderr, "a bad file without its place")
     print("rates over time from a file")
 

@@ -134,11 +134,22 @@ def signals_end_with_a_checkpoint(bench):
 
 
 def a_finished_run_stays_as_it_is(bench):
-    before = bench.summary("reference")
+    folder = bench.folder / "reference"
+    def files():
+        return {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()}
+    before, summary = files(), bench.summary("reference")
+    said = bench.run("reference", "--resume", "auto").stdout
+    require("is complete" in said and f"all of its {STEPS} steps" in said, said)
+    told = json.loads(bench.run("reference", "--resume", "auto", "--json").stdout)
+    require(told["complete_before"] and told["steps"] == STEPS, str(told))
+    require(told["final_eval_loss"] == summary["final_eval_loss"], str(told))
+    require(files() == before, "a complete run was changed")
+    # One that died between its last checkpoint and its summary is summed up.
+    (folder / "summary.json").unlink()
     bench.run("reference", "--resume", "auto")
     after = bench.summary("reference")
     for key in ("steps", "final_train_loss", "final_eval_loss", "final_eval_step", "bytes_wire"):
-        require(before[key] == after[key], f"{key}: {before[key]} became {after[key]}")
+        require(summary[key] == after[key], f"{key}: {summary[key]} became {after[key]}")
 
 
 def a_path_goes_back_within_the_run(bench):

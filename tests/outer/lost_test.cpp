@@ -8,6 +8,7 @@
 
 #include "outer/losing_exchange.h"
 #include "outer/parts/norm_guard.h"
+#include "outer/parts/settings.h"
 #include "outer/toy_loops.h"
 
 namespace isthmus::this_file {
@@ -348,6 +349,19 @@ TEST(NormGuard, ComparesWithTheMedianOfAFullEnoughPast) {
   outer::NormGuard again(1, 10);
   again.load(state);
   EXPECT_EQ(again.accepts(FragmentId(0), 1e5), guard.accepts(FragmentId(0), 1e5));
+}
+
+// Who links the library has no configuration file, and is told the option of the program.
+TEST(LostRounds, ARoundThatIsLateNamesTheOptionOfAProgramToo) {
+  std::string text;
+  try {
+    outer::throw_round_failure(WorkerId(1), "round 3",
+                               {.kind = ExchangeError::Kind::kDeadlineExceeded, .what = "late"});
+  } catch (const PeerError& error) {
+    text = error.what();
+  }
+  EXPECT_THAT(text, testing::HasSubstr("raise OuterOptions::patience"));
+  EXPECT_THAT(text, testing::HasSubstr("net.patience"));
 }
 
 }  // namespace

@@ -236,5 +236,13 @@ TEST(RenderPrediction, PrintsEachTermAndTheError) {
   EXPECT_THAT(text, testing::HasSubstr("off by +1.000 %"));
 }
 
+TEST(RenderPrediction, GivesNoErrorWhereTheLinksWereNotThere) {
+  const Prediction prediction = predict(uniform(2, 100'000, 10, 20));
+  const std::string text =
+      render_prediction(prediction, prediction.predicted_s / 2, "the links were not there");
+  EXPECT_THAT(text, testing::HasSubstr("the links were not there"));
+  EXPECT_THAT(text, testing::Not(testing::HasSubstr("off by")));
+}
+
 }  // namespace
 }  // namespace isthmus::this_file

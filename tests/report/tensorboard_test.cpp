@@ -102,6 +102,21 @@ TEST(TensorBoardEvent, FileNamesSortByTimeAndSayIt) {
   EXPECT_EQ(event_file_time("metrics.jsonl"), -1);
 }
 
+// TensorBoard's plugin_event_accumulator takes the first SessionLog.START of a run for its
+// beginning and withdraws points at each one after that: at the second, also where the first file
+// was written without any.
+TEST(TensorBoardScalars, AResumedRunHasASecondSessionStart) {
+  const std::string at_0 = from_hex("09 00 00 00 00 00 00 00 00 3A 02 08 01");
+  const std::string at_21 = from_hex("09 00 00 00 00 00 00 00 00 10 15 3A 02 08 01");
+  const std::vector<std::string> opening = payloads(tensorboard_opening(0, true, "a = 1"));
+  ASSERT_EQ(opening.size(), 4U);
+  EXPECT_EQ(opening[1], at_0);
+  const std::vector<std::string> reopening = payloads(tensorboard_reopening(0, 20));
+  ASSERT_EQ(reopening.size(), 3U);
+  EXPECT_EQ(reopening[1], at_21);
+  EXPECT_EQ(reopening[2], at_21);
+}
+
 TEST(TensorBoardScalars, RoundsOfOneStepBecomeOnePoint) {
   TensorBoardScalars scalars(true);
   std::string records;

@@ -53,6 +53,9 @@ class TornStorage final : public Storage {
     return refuse<std::vector<std::string>>(path);
   }
   [[nodiscard]] Path read_link(const Path& path) const override { return refuse<Path>(path); }
+  [[nodiscard]] std::uint64_t free_bytes(const Path& path) const override {
+    return refuse<std::uint64_t>(path);
+  }
   void remove_all(const Path& path) override { refuse<void>(path); }
   void create_directories(const Path& path) override { refuse<void>(path); }
   void create_link(const Path& path, const Path&) override { refuse<void>(path); }

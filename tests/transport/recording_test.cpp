@@ -41,6 +41,9 @@ class SlowDisk final : public Storage {
     return disk_.list(path);
   }
   [[nodiscard]] Path read_link(const Path& link) const override { return disk_.read_link(link); }
+  [[nodiscard]] std::uint64_t free_bytes(const Path& path) const override {
+    return disk_.free_bytes(path);
+  }
   [[nodiscard]] std::unique_ptr<WritableFile> create(const Path& path) override {
     return std::make_unique<File>(*this, disk_.create(path));
   }

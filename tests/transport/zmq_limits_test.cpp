@@ -52,6 +52,21 @@ class FileLimit {
   bool reached_ = false;
 };
 
+// .invalid has no address anywhere (RFC 6761). Before, nothing was said until the wait was over.
+TEST_F(ZmqLimits, APeerWhoseNameHasNoAddressIsToldOfAtOnce) {
+  EventLog log(runtime_);
+  MemberOptions options{.self = WorkerId(0), .members = 2};
+  options.expected_names = {"east", "west"};
+  options.plaintext = true;
+  options.on_event = [&](const LinkEvent& event) { log.record(event); };
+  const auto member = make_zmq_transport(runtime_, options);
+  member->join(std::vector<std::string>{member->endpoint(), "tcp://west.invalid:48200"});
+  EXPECT_TRUE(log.wait_for(LinkEvent::Kind::kUnresolved, "west cannot be dialled: west.invalid: "));
+  const auto joined = member->await_members(in(10ms));
+  ASSERT_FALSE(joined);
+  EXPECT_THAT(joined.error().what, HasSubstr("; west.invalid: "));
+}
+
 TEST_F(ZmqLimits, MoreConnectionsThanFilesMayBeOpenAreRefusedByName) {
   const auto what = [&](int members, int streams, int most = 0) -> std::string {
     try {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "app/common/commands.h"
 #include "app/compare/cell_runner.h"
@@ -18,6 +19,7 @@
 #include "app/train/training.h"
 #include "core/base/log.h"
 #include "core/base/suggest.h"
+#include "core/base/units.h"
 #include "kernels/isa.h"
 #include "record/build_info.h"
 #include "report/page/comparison_report.h"
@@ -85,13 +87,16 @@ class CompareCommand {
               .quick = arguments_.quick,
               .cells = plan_.total(),
               .data = inputs_.files()};
+    const RunDirectoryOptions place{.out = out(),
+                                    .name = baseline_.run.name,
+                                    .run_id = facts_.run_id,
+                                    .existing = arguments_.resume  ? ExistingRun::kResume
+                                                : arguments_.force ? ExistingRun::kForce
+                                                                   : ExistingRun::kRefuse};
+    const RunLock lock(run_folder(place), {.cells = true});
+    check_cells_are_free(storage_, lock.folder());
     check_resumed_folder();
-    RunDirectory directory(storage_, {.out = out(),
-                                      .name = baseline_.run.name,
-                                      .run_id = facts_.run_id,
-                                      .existing = arguments_.resume  ? ExistingRun::kResume
-                                                  : arguments_.force ? ExistingRun::kForce
-                                                                     : ExistingRun::kRefuse});
+    RunDirectory directory(storage_, place, lock);
     if (!arguments_.resume) {
       remove_cells(storage_, directory.path());
     }
@@ -103,7 +108,7 @@ class CompareCommand {
       log_warning("cells.jsonl: {} torn or damaged line{} cut out; these cells are run again",
                   store.damaged(), store.damaged() == 1 ? "" : "s");
     }
-    return train(directory, store);
+    return train(directory, lock, store);
   }
 
  private:
@@ -181,7 +186,12 @@ class CompareCommand {
         check_evaluations(reference_, arguments_.against, name, cell.config);
       }
       if (cell.stage == report::CellStage::kSeed) {
-        const RunEstimate run = estimate_run(cell.config, cell.simulated);
+        const std::filesystem::path out =
+            arguments_.out.empty() ? cell.config.run.out : arguments_.out;
+        const bool keeps = experiment_.settings().checkpoints;
+        const RunEstimate run = estimate_run(
+            cell.config, cell.simulated, {.out = keeps ? std::optional(out) : std::nullopt});
+        if (run.checkpoints) checkpoints_[cell.variant] = *run.checkpoints;
         memory_bytes_ = std::max(memory_bytes_, run.memory_bytes);
         if (data_note.empty()) data_note = run.data_note;
         widest_ = std::max(widest_, cell.simulated ? 1 : cell.config.workers());
@@ -190,6 +200,7 @@ class CompareCommand {
         }
       }
     }
+    check_checkpoints_fit();
     if (!data_note.empty()) log_warning("{}", data_note);  // of the first of them for all
     kernels::use_isa(kernels::isa_named(kernels));
     data_ = [this](const Config& config) {
@@ -197,6 +208,25 @@ class CompareCommand {
       return DataFacts{data.train_tokens(), data.entropy_rate().value_or(0)};
     };
     weaknesses_ = weaknesses_of(experiment_, plan_, data_);
+  }
+
+  /// Each run that is compared leaves one. THROWS: SystemError when the disk cannot hold all.
+  void check_checkpoints_fit() const {
+    if (checkpoints_.empty() || arguments_.resume || arguments_.force) return;  // some are there
+    std::uint64_t all = 0;
+    for (const Cell& cell : plan_.outline()) {
+      const auto room = checkpoints_.find(cell.variant);
+      if (cell.stage == report::CellStage::kSeed && room != checkpoints_.end()) {
+        all += room->second.each;
+      }
+    }
+    const std::uint64_t free = checkpoints_.begin()->second.free;
+    if (all <= free) return;
+    throw SystemError(fmt::format(
+        "'{}': the checkpoints of all runs (compare.checkpoints) take {}, and {} are free there: "
+        "free space, set compare.checkpoints = false, or give --out on another disk",
+        out().empty() ? "runs" : out().string(), human_bytes(static_cast<double>(all)),
+        human_bytes(static_cast<double>(free))));
   }
 
   /// --resume writes over what tells a run what it was.
@@ -243,7 +273,7 @@ class CompareCommand {
     return 0;
   }
 
-  int train(RunDirectory& directory, CellStore& store) {
+  int train(RunDirectory& directory, const RunLock& lock, CellStore& store) {
     const SignalScope signals;
     if (session_.verbose == 0) {
       set_log_level(LogLevel::kWarning);  // what a single run says of itself, times a hundred
@@ -255,12 +285,13 @@ class CompareCommand {
     try {
       outcome = run_cells(plan_, store, experiment_, inputs_,
                           {.folder = directory.path(),
+                           .lock = lock,
                            .cores = cores(),
                            .jobs = jobs().jobs,
                            .checkpoints = experiment_.settings().checkpoints},
                           session_);
     } catch (const std::exception&) {
-      settle(directory, "failed");
+      if (!lock.is_lost()) settle(directory, "failed");
       throw;
     }
     facts_.run = outcome.run;
@@ -276,6 +307,8 @@ class CompareCommand {
     const report::Comparison comparison = judged(RetimedFor::kPage);
     const std::string json = comparison_json(comparison, facts_, directory.path());
     directory.write_json("summary.json", json);
+    session_.saved = fmt::format("the comparison is complete and saved in '{}' (summary.json)",
+                                 directory.path().string());
     report::write_comparison_report(report::read_comparison(directory.path()),
                                     directory.path() / "report.html",
                                     {.generated = utc_now(),
@@ -374,6 +407,7 @@ class CompareCommand {
   Config baseline_;  // the run file of its first seed
   std::uint64_t memory_bytes_ = 0;
   int widest_ = 1;
+  std::map<std::size_t, CheckpointRoom> checkpoints_;  // by variant, where they are kept
   DataFactsOf data_;
   std::vector<std::string> weaknesses_;
   std::vector<report::CellResult> reference_;  // runs of --against

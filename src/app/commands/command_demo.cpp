@@ -106,9 +106,10 @@ std::string lane_text(const TrainingOutcome& outcome) {
 
 int command_demo(const DemoArguments& arguments, Session& session) {
   SystemStorage storage;
-  RunDirectory directory(
-      storage,
-      {.out = arguments.out, .name = "demo", .run_id = make_manifest(Config{}, "demo", {}).run_id});
+  const RunDirectoryOptions place{
+      .out = arguments.out, .name = "demo", .run_id = make_manifest(Config{}, "demo", {}).run_id};
+  const RunLock lock(run_folder(place), {.cells = true});
+  const RunDirectory directory(storage, place, lock);
   const std::filesystem::path& folder = directory.path();
   const DemoCorpus corpus = gather_demo_corpus(kCorpusBytes, kSmallestCorpus);
   write_atomically(storage, folder / "corpus.txt", corpus.text);
@@ -173,6 +174,7 @@ int command_demo(const DemoArguments& arguments, Session& session) {
                {.title = "isthmus demo",
                 .generated = utc_now(),
                 .command = fmt::format("isthmus report {}", folder.string())});
+  session.saved = fmt::format("the runs ended in order and are saved in '{}'", folder.string());
   say("\nThe trained model goes on from \"This \":\n\n" +
       sample_text(storage, config, runs.back()) + "\n");
   say(fmt::format("report   {}\nagain    isthmus simulate {}/diloco.toml --link 1Gbit/s,30ms",

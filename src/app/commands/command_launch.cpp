@@ -94,6 +94,8 @@ class Launch {
                        .hub = true});
     }
     const std::optional<LaunchFailure> first = run_sites(sites, arguments_.restarts, session_.err);
+    if (!first)
+      session_.saved = fmt::format("the run ended in order and is saved in '{}'", folder());
     session_.out.write(
         first ? fmt::format("ended: {} sites in {}; the first was {}, with exit code {}\n",
                             chosen().size(), folder(), first->site, first->exit_code)
@@ -161,6 +163,8 @@ class Launch {
     const std::vector<LaunchedSite> job = {
         {.name = "mpi", .command = command, .command_again = {}, .job = true}};
     const std::optional<LaunchFailure> failure = run_sites(job, 0, session_.err);
+    if (!failure)
+      session_.saved = fmt::format("the run ended in order and is saved in '{}'", folder());
     session_.out.write(failure ? fmt::format("ended: {} processes in {}, with exit code {}\n",
                                              processes, folder(), failure->exit_code)
                                : fmt::format("done: {} processes in {}\n", processes, folder()));

@@ -176,6 +176,10 @@ int command_runs_remove(const RunsArguments& arguments, Session& session) {
   SystemStorage storage;
   for (const fs::path& run : arguments.runs) {  // all are looked at before any is touched
     require_run(storage, run);
+    if (const std::optional<FolderOwner> owner = living_owner(run, kRunLockFile)) {
+      throw SystemError(fmt::format("'{}' is in use: {}; wait until it ends, or stop it",
+                                    run.string(), owner_text(*owner)));
+    }
     const RunStatus status = folder_status(storage, run);
     if (status.state == "running" && !arguments.force) {
       throw ConfigError(

@@ -151,6 +151,21 @@ void arm_by_environment() {
   log_warning("ISTHMUS_FAULT = {}: this process will be killed there", *fault);
 }
 
+/// What else to say where the folder is in use: often by a twin of this process. An "if", since a
+/// batch script's own process has the variables of its tasks.
+std::string remedy_for_twins(const Config& config, const TrainArguments& arguments) {
+  if (!arguments.site.name.empty()) return "";
+  try {
+    const std::optional<LaunchEnvironment> found = find_launch_environment(environment());
+    if (!found || found->size.value_or(1) == 1) return "";
+    return fmt::format(
+        "; if {} has started {} processes of this command, {}", found->by, *found->size,
+        config.workers() > 1 ? "give --site auto: each of them is one site" : "start one");
+  } catch (const ConfigError&) {  // of --site auto, which nobody asked for
+    return "";
+  }
+}
+
 /// A site that the others have lost, or that has lost the first, comes back as often as it is let.
 TrainingOutcome train_and_come_back(const Config& config, TrainingRequest request,
                                     Session& session) {
@@ -158,6 +173,8 @@ TrainingOutcome train_and_come_back(const Config& config, TrainingRequest reques
   arm_by_environment();
   InHand in_hand;
   request.in_hand = &in_hand;
+  std::optional<RunLock> lock;  // to the end: no other process comes between two sessions
+  request.lock = &lock;
   ReturnPace pace(config.net.gather);
   for (int returns = 0;; ++returns) {
     try {
@@ -212,8 +229,10 @@ int run(const Config& config, const TrainArguments& arguments, bool simulated, S
     const std::optional<SiteArguments> site = site_of(arguments);
     const std::filesystem::path out = arguments.out.empty() ? config.run.out : arguments.out;
     const RunEstimate estimate = estimate_run(
-        config, simulated, site ? std::optional(app::site_of(config, *site)) : std::nullopt,
-        data_begun_with(SystemStorage(), out, arguments.resume));
+        config, simulated,
+        {.only = site ? std::optional(app::site_of(config, *site)) : std::nullopt,
+         .out = out,
+         .begun_with = data_begun_with(SystemStorage(), out, arguments.resume)});
     session.out.write(session.json ? estimate_json(estimate) + "\n"
                                    : render_estimate(config, estimate));
     return 0;
@@ -238,10 +257,13 @@ int run(const Config& config, const TrainArguments& arguments, bool simulated, S
                                 .emulated = emulated,
                                 .site = site_of(arguments),
                                 .recording = recording ? &*recording : nullptr,
-                                .mesh = site_process.mesh},
+                                .mesh = site_process.mesh,
+                                .lock_remedy = remedy_for_twins(config, arguments)},
                                session);
   };
   const TrainingOutcome outcome = hub ? train_beside(*hub, train) : train();
+  session.saved = fmt::format("the run itself ended in order and is saved in '{}' (summary.json)",
+                              outcome.directory.string());
   if (session.json) {
     session.out.write(outcome_json(outcome) + "\n");
   } else if (!session.quiet) {

@@ -108,11 +108,17 @@ int report_errors(bool json, const std::function<int()>& body) {
   }
 }
 
-void require_written(const Terminal& out) {
-  if (out.error() != 0 && out.error() != EPIPE) {
-    throw SystemError(
-        fmt::format("stdout: {}; the output is incomplete", std::strerror(out.error())));
-  }
+int require_written(const Session& session, int code) {
+  const int error = session.out.error();
+  if (error == 0 || error == EPIPE) return code;
+  const std::string lost =
+      fmt::format("stdout: {}; the output is incomplete", std::strerror(error));
+  if (session.saved.empty()) throw SystemError(lost);
+  const std::string saved = fmt::format("{}; {}", lost, session.saved);
+  if (session.json && code == 0) throw SystemError(saved);
+  session.err.write(
+      fmt::format("isthmus: {} {}\n", session.err.paint(Style::kWarn, "warning:"), saved));
+  return code;
 }
 
 }  // namespace isthmus::app

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "app/common/terminal.h"
+#include "app/common/commands.h"
 
 namespace isthmus::app {
 
@@ -14,8 +14,11 @@ namespace isthmus::app {
 /// line, and, with `json`, as one object on stdout; its exit code is returned.
 [[nodiscard]] int report_errors(bool json, const std::function<int()>& body);
 
-/// THROWS: SystemError when something written to `out` was lost (a full disk); a closed pipe is the
-/// reader's choice and no error.
-void require_written(const Terminal& out);
+/// What a command ends with that has ended with `code`. Where something written to session.out was
+/// lost (a full disk; a closed pipe is the reader's choice and no loss) and the command has left
+/// what it was for on the disk (Session::saved), its code stands and a line on stderr says both;
+/// not with --json, whose object is what was asked for. THROWS: SystemError when something else was
+/// lost.
+[[nodiscard]] int require_written(const Session& session, int code);
 
 }  // namespace isthmus::app

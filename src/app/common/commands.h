@@ -28,6 +28,9 @@ struct Session {
   int verbose = 0;     // -v
   bool json = false;   // --json: one machine-readable object on stdout
   ProgressMode progress = ProgressMode::kAuto;
+  /// What the command has left on the disk, once it is whole there: "the run is saved in 'runs/x'".
+  /// What it prints afterwards repeats that.
+  std::string saved = {};
 };
 
 /// The methods, codecs and model reader of this build, for `load_config`.

@@ -29,7 +29,12 @@ constexpr ErrorEntry kErrors[] = {
      "Add it: \"100Mbit/s\" or \"100MiB/s\", \"80ms\", \"16k tok\". Bits and bytes are never "
      "guessed."},
     {"E-UNIT-WRONG", "The unit does not belong to this quantity, or is spelt otherwise.",
-     "k M G T are powers of 1000, Ki Mi Gi Ti of 1024; bits are bit/s, bytes B/s, minutes min."},
+     "k M G T are powers of 1000, Ki Mi Gi Ti of 1024; minutes are min. Rates: bits are bit/s, "
+     "also "
+     "bits/s, bit, bps and b/s (100Mbps, 1Gbit, 100mbit, 94 Mbits/sec); bytes are B/s, also Bps "
+     "and "
+     "Bytes/s. Refused, since they mean bits to some and bytes to others: 100M, 10Gb, 100mbps, "
+     "100mb/s; and 64KB/s, of 1000 or 1024."},
     {"E-DIVISIBLE", "Two sizes do not divide as they must.",
      "Take the nearest working value that the message names."},
     {"E-CONFLICT", "Two keys exclude one another.", "Remove one of them."},

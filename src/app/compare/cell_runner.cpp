@@ -125,6 +125,7 @@ class Runner {
   /// The next cell and its share of the cores; nothing when there is no more to do here. Cells that
   /// the store knows are finished on the way.
   std::optional<std::pair<Cell, CellThreads>> take() {
+    options_.lock.check();
     std::optional<Cell> cell;
     bool over = false;
     const auto ready = [&] {
@@ -189,6 +190,7 @@ class Runner {
                        .checkpoint = options_.checkpoints && cell.stage == report::CellStage::kSeed,
                        .events = first_seed,
                        .on_step = [&](std::int64_t step) {
+                         options_.lock.check();
                          *fraction = static_cast<double>(step) / steps;
                          show();
                        }}};
@@ -210,6 +212,7 @@ class Runner {
       result.cause = error.what();
     }
     result.finished = utc_now();
+    options_.lock.check();
     SystemStorage storage;
     write_atomically(storage, options_.folder / cell.directory / kCellFile,
                      report::cell_line(result) + "\n");

@@ -16,11 +16,13 @@
 #include "app/compare/cell_inputs.h"
 #include "app/compare/cell_store.h"
 #include "app/compare/comparison_plan.h"
+#include "record/run_lock.h"
 
 namespace isthmus::app {
 
 struct RunnerOptions {
   std::filesystem::path folder;  // of the comparison
+  const RunLock& lock;           // of that folder
   int cores = 1;
   int jobs = 1;              // cells at a time
   bool checkpoints = false;  // keep each run's last one

@@ -188,6 +188,20 @@ void remove_cells(Storage& storage, const std::filesystem::path& folder) {
   }
 }
 
+void check_cells_are_free(const Storage& storage, const std::filesystem::path& folder) {
+  for (const std::string& name : storage.list(folder)) {
+    if (storage.kind(folder / name) != FileKind::kDirectory) continue;
+    for (const std::string& cell : storage.list(folder / name)) {
+      const std::filesystem::path run = folder / name / cell;
+      if (const std::optional<FolderOwner> owner = living_owner(run, kRunLockFile)) {
+        throw SystemError(
+            fmt::format("'{}' is in use: {}; wait until it ends or stop it, or give another --out",
+                        run.string(), owner_text(*owner)));
+      }
+    }
+  }
+}
+
 void write_comparison_manifest(RunDirectory& directory, const Experiment& experiment,
                                const ComparisonPlan& plan, const ComparisonFacts& facts) {
   const BuildInfo build = build_info();

@@ -26,6 +26,9 @@ namespace isthmus::app {
 /// folder of a variant is removed when that leaves it empty.
 void remove_cells(Storage& storage, const std::filesystem::path& folder);
 
+/// THROWS: SystemError naming a cell's folder that a run of another process is writing into.
+void check_cells_are_free(const Storage& storage, const std::filesystem::path& folder);
+
 struct ComparisonFacts {
   std::string run_id;
   std::string started;

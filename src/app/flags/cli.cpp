@@ -100,8 +100,7 @@ int parse_and_run(const std::vector<std::string>& arguments, Parsed& parsed) {
                   .json = parsed.json,
                   .progress = parsed.quiet ? ProgressMode::kNone : parsed.progress};
   const int code = parsed.action(session);
-  require_written(out);
-  return code;
+  return require_written(session, code);
 }
 
 }  // namespace

@@ -32,6 +32,10 @@ RunWatch::~RunWatch() {
     return;
   }
   try {
+    if (storage_.kind(announced_) != FileKind::kFile ||
+        read_text(storage_, announced_) != announcement_) {
+      return;  // of a run that has taken the folder over
+    }
     storage_.remove_all(announced_);
   } catch (const std::exception& error) {
     log_warning("{} stays though its run has ended: {}", announced_.string(), error.what());
@@ -40,8 +44,8 @@ RunWatch::~RunWatch() {
 
 void RunWatch::announce(const std::filesystem::path& directory, const std::string& run_id) {
   announced_ = directory / kLiveFile;
-  write_atomically(storage_, announced_,
-                   JsonLine().add("url", url()).add("run_id", run_id).str() + "\n");
+  announcement_ = JsonLine().add("url", url()).add("run_id", run_id).str() + "\n";
+  write_atomically(storage_, announced_, announcement_);
 }
 
 StatusPages::StatusPages(std::function<RunStatus()> look, std::function<double()> now)

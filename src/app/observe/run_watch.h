@@ -59,6 +59,7 @@ class RunWatch {
   StatusPages pages_;  // the server's task's alone
   HttpServer server_;
   std::filesystem::path announced_;
+  std::string announcement_;  // what it says
 };
 
 /// Name of the file in a run's folder that says where its pages are.

@@ -47,8 +47,9 @@ std::optional<LaneEstimate> lane_estimate(const Config& config, const TrainingPl
 
 }  // namespace
 
-RunEstimate estimate_run(const Config& config, bool simulated, std::optional<WorkerId> only,
-                         const std::optional<std::vector<DataFile>>& begun_with) {
+RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf& of) {
+  const std::optional<WorkerId> only = of.only;
+  const std::optional<std::vector<DataFile>>& begun_with = of.begun_with;
   const SystemStorage storage;
   const ReadingRules rules = begun_with ? rules_of(*begun_with) : ReadingRules::kOfToday;
   const Dataset data = Dataset::open(storage, config.data, config.file.parent_path(), rules);
@@ -86,6 +87,11 @@ RunEstimate estimate_run(const Config& config, bool simulated, std::optional<Wor
                        .lanes = lane_estimate(config, plan, layout, only),
                        .epochs = epochs(config, plan, data),
                        .data_note = epochs_note(config, plan, data)};
+  if (of.out) {
+    estimate.checkpoints =
+        checkpoint_room(storage, config, plan, layout, {.out = *of.out, .only = only});
+    check_checkpoint_room(*estimate.checkpoints, config, *of.out);
+  }
   check_offload(config, plan, layout, only);
   check_rank_communicators(config, plan);
   if (!config.train.offload.empty()) {
@@ -147,6 +153,12 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
                              human_bytes(static_cast<double>(estimate.offload_bytes)),
                              config.train.offload));
   }
+  if (estimate.checkpoints) {
+    const CheckpointRoom& room = *estimate.checkpoints;
+    const auto bytes = [](std::uint64_t n) { return human_bytes(static_cast<double>(n)); };
+    row("checkpoints", fmt::format("{} each, {} at a time; {} free on that disk", bytes(room.each),
+                                   room.at_once, bytes(room.free)));
+  }
   row("outer state", fmt::format("{} bytes a parameter and worker (`isthmus explain {}`)",
                                  estimate.outer_bytes_per_parameter, config.method));
   if (estimate.lanes) {
@@ -191,6 +203,11 @@ std::string estimate_json(const RunEstimate& estimate) {
   if (estimate.lanes) {
     line.add("lane_bytes_of_first", estimate.lanes->first.most())
         .add("lane_bytes_of_others", estimate.lanes->last.most());
+  }
+  if (estimate.checkpoints) {
+    line.add("checkpoint_bytes", estimate.checkpoints->each)
+        .add("checkpoints_at_once", estimate.checkpoints->at_once)
+        .add("disk_free_bytes", estimate.checkpoints->free);
   }
   line.add("bytes_payload", estimate.payload_bytes).add("bytes_wire", estimate.wire_bytes);
   if (estimate.prediction) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "app/train/checkpoint_room.h"
 #include "core/base/data_file.h"
 #include "isthmus/config.h"
 #include "outer/place/lane_memory.h"
@@ -35,15 +36,22 @@ struct RunEstimate {
   std::string data_note;                       // on too many of them, or empty
   std::uint64_t payload_bytes = 0;             // sent by one worker over the run
   std::uint64_t wire_bytes = 0;
-  std::optional<Prediction> prediction;  // simulated runs whose step time is declared
+  std::optional<CheckpointRoom> checkpoints;  // where the run's folder is known
+  std::optional<Prediction> prediction;       // simulated runs whose step time is declared
 };
 
-/// Checks the configuration, opens the data, trains nothing. only: the one worker whose files
-/// (train.offload) are here; else all are. begun_with: the data files of a run that goes on.
-/// THROWS: as run_training's checks.
+/// What a run is asked of beside its configuration.
+struct EstimateOf {
+  std::optional<WorkerId> only;                     // the worker of this process, else all
+  std::optional<std::filesystem::path> out;         // the run's folder, empty for a new one below
+                                                    // runs/; nothing: room is not asked for
+  std::optional<std::vector<DataFile>> begun_with;  // the data files of a run that goes on
+};
+
+/// Checks the configuration, opens the data, trains nothing. of.only: the one worker whose files
+/// (train.offload) are here; else all are. THROWS: as run_training's checks.
 [[nodiscard]] RunEstimate estimate_run(const Config& config, bool simulated,
-                                       std::optional<WorkerId> only = std::nullopt,
-                                       const std::optional<std::vector<DataFile>>& begun_with = {});
+                                       const EstimateOf& of = {});
 
 /// Floating-point operations a second of one core, from a few training steps of one worker taken
 /// now. THROWS: as above.

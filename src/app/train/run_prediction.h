@@ -38,6 +38,10 @@ struct ModelRun {
 /// for all; of steps that are not declared, over real links of all.
 [[nodiscard]] Prediction predict_run(const ModelRun& run,
                                      const std::vector<Duration>& measured_steps);
+/// Of a site apart: why a run of `measured_s` cannot have been over the links that the file
+/// declares, since it was faster than these allow; empty where it may have been.
+[[nodiscard]] std::string why_links_were_absent(const Config& config, const Prediction& prediction,
+                                                double measured_s);
 /// ... and of its single rounds, at the worker whose rounds WorldResult has. Empty for methods of
 /// which it does not say which step is which.
 [[nodiscard]] RoundTimes predict_run_rounds(const ModelRun& run,

@@ -29,6 +29,7 @@ std::string prediction_json(const TrainingOutcome& outcome, bool whole) {
   line.add("predicted_s", prediction.predicted_s)
       .add("measured_s", measured_s)
       .add("error", prediction.predicted_s / measured_s - 1);
+  if (!outcome.links_absent.empty()) line.add("links_absent", outcome.links_absent);
   if (outcome.rounds.all.rounds > 0) {
     line.add_raw("rounds", rounds_json(outcome.rounds, outcome.rounds_at, whole));
   }
@@ -137,6 +138,12 @@ void write_summary(RunDirectory& directory, const Config& config, const Training
 
 std::string render_outcome(const Config& config, const TrainingOutcome& outcome) {
   const RunTotals& totals = outcome.totals;
+  if (outcome.complete_before) {
+    return fmt::format(
+        "{}: the run in '{}' is complete: all of its {} steps were taken before; nothing was "
+        "trained, and nothing was written. To train on, begin a new run with model.init\n",
+        config.run.name, outcome.directory.string(), totals.steps);
+  }
   std::string text;
   const auto row = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("  {:<14}{}\n", name, value);
@@ -174,8 +181,9 @@ std::string render_outcome_prediction(const TrainingOutcome& outcome) {
   if (!outcome.prediction) return "";
   const bool comparable = !outcome.faults || outcome.faults->exact;
   std::string text = outcome.faults ? "\nwithout the faults:" : "";
-  text += "\n" + render_prediction(*outcome.prediction, comparable ? clock_predicted(outcome) : 0);
-  if (outcome.rounds.all.rounds > 0) {
+  text += "\n" + render_prediction(*outcome.prediction, comparable ? clock_predicted(outcome) : 0,
+                                   outcome.links_absent);
+  if (outcome.rounds.all.rounds > 0 && outcome.links_absent.empty()) {
     text += "\n" + render_rounds(outcome.rounds, outcome.rounds_at);
   }
   return text;
@@ -183,7 +191,7 @@ std::string render_outcome_prediction(const TrainingOutcome& outcome) {
 
 std::string outcome_json(const TrainingOutcome& outcome) {
   JsonLine line = summary_line(outcome, outcome.simulated ? outcome.totals.clock_s : -1);
-  line.add("directory", outcome.directory.string());
+  line.add("directory", outcome.directory.string()).add("complete_before", outcome.complete_before);
   if (outcome.prediction) line.add_raw("prediction", prediction_json(outcome, false));
   return line.str();
 }

@@ -15,6 +15,7 @@
 
 #include "app/observe/progress.h"
 #include "app/observe/run_watch.h"
+#include "app/train/checkpoint_room.h"
 #include "app/train/language_model_trainer.h"
 #include "app/train/memory_check.h"
 #include "app/train/model_json.h"
@@ -154,7 +155,10 @@ SessionOptions Training::session_options() const {
           .site = request_.site,
           .recording = request_.recording,
           .in_hand = request_.in_hand,
-          .returns = request_.mesh == nullptr};
+          .returns = request_.mesh == nullptr,
+          .ends_complete_run = request_.mesh == nullptr,  // its other processes serve a trainer
+          .lock = request_.lock,
+          .lock_remedy = request_.lock_remedy};
 }
 
 TrainerFacts Training::facts() const {
@@ -222,6 +226,13 @@ void Training::check() const {
   check_offload(config_, plan_, layout_, own_worker(config_, request_.site));
   check_memory(config_, plan_, layout_, memory_limit(), request_.command == "train");
   check_rank_communicators(config_, plan_);
+  if (!request_.side_by_side) {
+    const std::filesystem::path out = request_.out.empty() ? config_.run.out : request_.out;
+    const CheckpointPlace place{.out = out,
+                                .only = own_worker(config_, request_.site),
+                                .goes_on = request_.resume == "auto"};
+    check_checkpoint_room(checkpoint_room(storage_, config_, plan_, layout_, place), config_, out);
+  }
   if (!config_.model.init.empty()) {
     check_hf_weights(storage_, config_.locate(config_.model.init), parameters);
   }
@@ -308,7 +319,8 @@ TrainingOutcome Training::run() {
         context.rank, context.runtime);
   };
   try {
-    (void)run_.run(make, *this);
+    const RunOutcome outcome = run_.run(make, *this);
+    if (outcome.complete_before) static_cast<RunOutcome&>(outcome_) = outcome;
   } catch (...) {
     progress_.reset();  // before signals are the program's again
     throw;
@@ -356,6 +368,9 @@ void Training::predict(const RunWorld& world, const WorldResult& result) {
   }
   if (has_real_links(world) && !outcome_.stopped && !outcome_.resumed) {
     outcome_.prediction = predict_run(run, totals.mean_steps());
+    if (world.site != nullptr) {
+      outcome_.links_absent = why_links_were_absent(config_, *outcome_.prediction, totals.clock_s);
+    }
   }
   // Which rounds faults lengthen is not known; nobody looks at single rounds of runs side by side.
   if (outcome_.prediction && !outcome_.faults && !request_.side_by_side) {

@@ -61,6 +61,9 @@ struct TrainingRequest {
   std::optional<SideBySide> side_by_side;
   /// What this site's worker keeps of its work where it is cut off; borrowed, may be null.
   InHand* in_hand = nullptr;
+  /// Holds the run's folder across the sessions of a site that comes back; borrowed, may be null.
+  std::optional<RunLock>* lock = nullptr;
+  std::string lock_remedy;  // what else to do about a folder that is in use; may be empty
 };
 
 struct TrainingOutcome : RunOutcome {
@@ -68,8 +71,9 @@ struct TrainingOutcome : RunOutcome {
   bool simulated = false;
   /// Runs over declared links: what the closed form said.
   std::optional<Prediction> prediction;
-  RoundComparison rounds;  // single rounds of it, beside measured ones; may be empty
-  std::string rounds_at;   // at which worker
+  std::string links_absent;  // why the run was not over those links; empty: it was
+  RoundComparison rounds;    // single rounds of it, beside measured ones; may be empty
+  std::string rounds_at;     // at which worker
   /// Simulated runs with [[fault]]: what those cost.
   std::optional<FaultCost> faults;
 };

@@ -57,8 +57,7 @@ void check_batch(const TrainConfig& train, CheckContext& check) {
                     "the nearest working value is \"{} tok\"",
                     check.quoted("train.global_batch"), train.context, check.config.workers(), dp,
                     unit, nearest),
-        other > 0 ? fmt::format("\"{} tok\" or \"{} tok\"", nearest, other)
-                  : fmt::format("\"{} tok\"", nearest));
+        other > 0 ? fmt::format("or \"{} tok\"", other) : "");
     return;
   }
   if (train.tokens && *train.tokens < batch) {

@@ -148,8 +148,8 @@ class TraceReader {
     } else if (const auto quantity = parse_quantity(cell.text, Dimension::kRate)) {
       rate = quantity->value;
     } else {
-      refuse(cell,
-             fmt::format("not a rate: {}; write 100Mbit/s, or plain bit/s", quantity.error().text));
+      refuse(cell, fmt::format("not a rate: {}; {}, or plain bit/s", quantity.error().text,
+                               quantity.error().hint));
     }
     if (!(rate >= kLowestRate && rate <= kHighestRate)) {
       refuse(cell,

@@ -176,7 +176,7 @@ std::string type_text(Type type, std::string_view choices) {
     case Type::kTimeOrChoice:
       return "a time, such as \"80ms\", or one of " + join(split_choices(choices));
     case Type::kRate:
-      return "a rate, such as \"100Mbit/s\"";
+      return "a rate, such as \"100Mbit/s\", \"100Mbps\" or \"12.5MB/s\"";
     case Type::kFraction:
       return "a share, such as 0.1 or \"10%\"";
     case Type::kFlops:

@@ -55,7 +55,7 @@ QuietHours parse_quiet_hours(std::string_view text) {
   }
   const auto rate = parse_quantity(text.substr(space + 1), Dimension::kRate);
   if (!rate) {
-    throw refuse(rate.error().text);
+    throw refuse(fmt::format("{}; {}", rate.error().text, rate.error().hint));
   }
   if (!(rate->value >= kSmallestCap)) {
     throw refuse(

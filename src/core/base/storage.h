@@ -16,7 +16,22 @@
 #include <string_view>
 #include <vector>
 
+#include "isthmus/errors.h"
+
 namespace isthmus {
+
+/// No room on the disk, or within the owner's quota: what somebody may mend while the program
+/// waits.
+class DiskFullError : public SystemError {
+ public:
+  explicit DiskFullError(const std::string& text, std::size_t written = 0)
+      : SystemError(text), written_(written) {}
+  /// Of the bytes of a refused append, those that are in the file.
+  [[nodiscard]] std::size_t written() const { return written_; }
+
+ private:
+  std::size_t written_;
+};
 
 /// Read-only view of a file's bytes; the bytes stay valid for the object's life. The file must not
 /// be shortened meanwhile (the kernel would end the process): writers here replace by rename.
@@ -59,6 +74,9 @@ class Storage {
   [[nodiscard]] virtual std::vector<std::string> list(const Path& directory) const = 0;
   /// Where a symbolic link points.
   [[nodiscard]] virtual Path read_link(const Path& link) const = 0;
+  /// What this process may still write on the disk of `path`, or of the nearest folder above that
+  /// is there.
+  [[nodiscard]] virtual std::uint64_t free_bytes(const Path& path) const = 0;
 
   /// Opens for writing from the start; what was there is gone.
   [[nodiscard]] virtual std::unique_ptr<WritableFile> create(const Path& path) = 0;
@@ -84,6 +102,7 @@ class SystemStorage final : public Storage {
   [[nodiscard]] std::vector<std::byte> read(const Path& path) const override;
   [[nodiscard]] std::vector<std::string> list(const Path& directory) const override;
   [[nodiscard]] Path read_link(const Path& link) const override;
+  [[nodiscard]] std::uint64_t free_bytes(const Path& path) const override;
   [[nodiscard]] std::unique_ptr<WritableFile> create(const Path& path) override;
   [[nodiscard]] std::unique_ptr<WritableFile> append(const Path& path) override;
   void rename(const Path& from, const Path& to) override;

@@ -28,8 +28,9 @@ class FaultyStorage::File final : public WritableFile {
     owner_.durable_.try_emplace(path_, std::filesystem::file_size(path_));
     file_->append(bytes.first(fitting));
     if (fitting < bytes.size()) {
-      throw SystemError(path_.string() + ": cannot write: No space left on device; free space on " +
-                        "that disk (df -h) or use another one");
+      throw DiskFullError(path_.string() + ": cannot write: No space left on device; free space " +
+                              "on that disk (df -h) or use another one",
+                          fitting);
     }
   }
 
@@ -95,6 +96,12 @@ std::vector<std::string> FaultyStorage::list(const Path& directory) const {
 Storage::Path FaultyStorage::read_link(const Path& link) const {
   require_alive();
   return disk_.read_link(link);
+}
+
+std::uint64_t FaultyStorage::free_bytes(const Path& path) const {
+  require_alive();
+  const auto left = static_cast<std::uint64_t>(faults_.disk_full_after_bytes - written_);
+  return std::min(disk_.free_bytes(path), left);
 }
 
 std::unique_ptr<WritableFile> FaultyStorage::create(const Path& path) {

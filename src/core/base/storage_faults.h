@@ -38,11 +38,15 @@ class FaultyStorage final : public Storage {
   /// link counts as one; reading does not count.
   [[nodiscard]] std::int64_t operations() const { return operations_; }
 
+  /// Somebody has removed so many bytes from a full disk.
+  void make_room(std::int64_t bytes) { faults_.disk_full_after_bytes += bytes; }
+
   [[nodiscard]] FileKind kind(const Path& path) const override;
   [[nodiscard]] MappedFile map(const Path& path) const override;
   [[nodiscard]] std::vector<std::byte> read(const Path& path) const override;
   [[nodiscard]] std::vector<std::string> list(const Path& directory) const override;
   [[nodiscard]] Path read_link(const Path& link) const override;
+  [[nodiscard]] std::uint64_t free_bytes(const Path& path) const override;
   [[nodiscard]] std::unique_ptr<WritableFile> create(const Path& path) override;
   [[nodiscard]] std::unique_ptr<WritableFile> append(const Path& path) override;
   void rename(const Path& from, const Path& to) override;

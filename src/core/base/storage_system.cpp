@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <system_error>
 #include <utility>
 
@@ -56,9 +57,11 @@ const char* remedy(int error) {
   }
 }
 
-[[noreturn]] void fail(const Path& path, const char* action, int error) {
-  throw SystemError(path.string() + ": cannot " + action + ": " +
-                    std::generic_category().message(error) + "; " + remedy(error));
+[[noreturn]] void fail(const Path& path, const char* action, int error, std::size_t written = 0) {
+  const std::string text = path.string() + ": cannot " + action + ": " +
+                           std::generic_category().message(error) + "; " + remedy(error);
+  if (error == ENOSPC || error == EDQUOT) throw DiskFullError(text, written);
+  throw SystemError(text);
 }
 
 template <typename Call>
@@ -114,12 +117,13 @@ class SystemFile final : public WritableFile {
       : path_(path), file_(path, O_WRONLY | O_CREAT | flags, "write", mode) {}
 
   void append(std::span<const std::byte> bytes) override {
-    while (!bytes.empty()) {
+    std::size_t done = 0;
+    while (done < bytes.size()) {
       const ssize_t written =
-          retried([&] { return ::write(file_.get(), bytes.data(), bytes.size()); });
-      if (written < 0) fail(path_, "write", errno);
-      if (written == 0) fail(path_, "write", ENOSPC);
-      bytes = bytes.subspan(static_cast<std::size_t>(written));
+          retried([&] { return ::write(file_.get(), bytes.data() + done, bytes.size() - done); });
+      if (written < 0) fail(path_, "write", errno, done);
+      if (written == 0) fail(path_, "write", ENOSPC, done);
+      done += static_cast<std::size_t>(written);
     }
   }
 
@@ -193,6 +197,18 @@ Path SystemStorage::read_link(const Path& link) const {
   Path target = std::filesystem::read_symlink(link, error);
   if (error) fail(link, "read the link", error.value());
   return target;
+}
+
+std::uint64_t SystemStorage::free_bytes(const Path& path) const {
+  std::error_code error;
+  Path there = std::filesystem::absolute(path);
+  while (!std::filesystem::exists(there, error) && there.has_relative_path()) {
+    there = there.parent_path();
+  }
+  const std::filesystem::space_info space = std::filesystem::space(there, error);
+  if (error) fail(there, "ask for the free space", error.value());
+  if (space.capacity == 0) return std::numeric_limits<std::int64_t>::max();  // it does not tell
+  return space.available;
 }
 
 std::unique_ptr<WritableFile> SystemStorage::create(const Path& path) {

@@ -30,7 +30,16 @@ constexpr std::array<Unit, 8> kTime = {{{"ns", 1e-9},
                                         {"min", 60},
                                         {"h", 3600},
                                         {"d", 86400}}};
-constexpr std::array<Unit, 2> kRate = {{{"bit/s", 1}, {"B/s", 8}}};
+/// As people spell them: b is a bit and B a byte, as in IEEE 1541; tc says 1Gbit, iperf Mbits/sec.
+constexpr std::array<Unit, 26> kRate = {
+    {{"bit", 1},       {"bit/s", 1},    {"bit/sec", 1},  {"bits", 1},     {"bits/s", 1},
+     {"bits/sec", 1},  {"Bit", 1},      {"Bit/s", 1},    {"Bit/sec", 1},  {"Bits", 1},
+     {"Bits/s", 1},    {"Bits/sec", 1}, {"bps", 1},      {"b/s", 1},      {"b/sec", 1},
+     {"B/s", 8},       {"B/sec", 8},    {"Byte/s", 8},   {"Byte/sec", 8}, {"Bytes/s", 8},
+     {"Bytes/sec", 8}, {"byte/s", 8},   {"byte/sec", 8}, {"bytes/s", 8},  {"bytes/sec", 8},
+     {"Bps", 8}}};
+/// Before bits these have one meaning, as in "100mbit" and "64Kbps".
+constexpr std::array<Unit, 4> kBitPrefixes = {{{"K", 1e3}, {"m", 1e6}, {"g", 1e9}, {"t", 1e12}}};
 constexpr std::array<Unit, 1> kBytes = {{{"B", 1}}};
 constexpr std::array<Unit, 3> kTokens = {{{"tokens", 1}, {"token", 1}, {"tok", 1}}};
 constexpr std::array<Unit, 2> kSteps = {{{"steps", 1}, {"step", 1}}};
@@ -87,6 +96,19 @@ double hundredth(std::string_view number, double value) {
   return result;
 }
 
+/// "100mbit", "64Kbps": prefixes in the other case. Not "mbps" and "mb/s", which tc and many people
+/// mean as bytes.
+std::optional<double> bit_rate_in_other_case(std::string_view unit) {
+  for (const Unit& base : kRate) {
+    if (base.factor != 1 || !unit.ends_with(base.name)) continue;
+    const std::string_view prefix = unit.substr(0, unit.size() - base.name.size());
+    const std::optional<double> factor = find(kBitPrefixes, prefix);
+    const bool named = base.name.starts_with("bit") || base.name.starts_with("Bit");
+    if (factor && (prefix == "K" || named)) return factor;
+  }
+  return std::nullopt;
+}
+
 std::span<const Unit> bases_of(Dimension dimension) {
   switch (dimension) {
     case Dimension::kRate:
@@ -119,18 +141,38 @@ std::optional<double> unit_factor(std::string_view unit, Dimension dimension) {
   if (const auto factor = prefixed(bases_of(dimension), unit)) {
     return factor;
   }
+  if (dimension == Dimension::kRate) return bit_rate_in_other_case(unit);
   if (dimension == Dimension::kTokens || dimension == Dimension::kSteps) {
     return prefix_factor(unit);  // "3M" alone
   }
   return std::nullopt;
 }
 
+/// What a rate may mean that is a known prefix and an unclear rest; else examples.
+std::string rate_hint(std::string_view unit) {
+  constexpr std::string_view kPrefixes = "kKmMgGtT";
+  constexpr std::array<std::string_view, 8> kUnclear = {"",    "b",   "b/s",   "b/sec",
+                                                        "bps", "B/s", "B/sec", "Bps"};
+  const std::string examples = fmt::format("write {}", unit_examples(Dimension::kRate));
+  const std::size_t place = unit.empty() ? std::string_view::npos : kPrefixes.find(unit.front());
+  if (place == std::string_view::npos) return examples;
+  const char prefix = "kkMMGGTT"[place];
+  const std::string_view rest = unit.substr(1);
+  if (rest == "B") {
+    return fmt::format("a rate is per second: write \"{}B/s\" for bytes, \"{}bit/s\" for bits",
+                       prefix, prefix);
+  }
+  if (unit.starts_with("KB")) return "\"k\" is 1000, \"Ki\" is 1024";
+  if (std::ranges::find(kUnclear, rest) == kUnclear.end()) return examples;
+  return fmt::format(
+      "it may mean bits or bytes: write \"{}bit/s\" (or \"{}bps\") for bits, "
+      "\"{}B/s\" for bytes",
+      prefix, prefix, prefix);
+}
+
 /// Why people write it so, and what to write: the commonest spellings that are refused.
 std::string spelling_hint(std::string_view unit, Dimension dimension) {
-  if (dimension == Dimension::kRate && unit.ends_with("bps")) {
-    return fmt::format("bits are spelt \"{}bit/s\", bytes \"{}B/s\"",
-                       unit.substr(0, unit.size() - 3), unit.substr(0, unit.size() - 3));
-  }
+  if (dimension == Dimension::kRate) return rate_hint(unit);
   if (dimension == Dimension::kTime && unit == "m") {
     return "\"min\" for minutes, \"ms\" for milliseconds";
   }

@@ -311,7 +311,9 @@ void throw_round_failure(WorkerId self, std::string_view what, const ExchangeErr
   if (error.kind == ExchangeError::Kind::kTakenBack) throw TakenBackError(error.what);
   const bool late = error.kind == ExchangeError::Kind::kDeadlineExceeded;
   throw PeerError(fmt::format("worker {}: {} failed: {}{}", self.value(), what, error.what,
-                              late ? "; where links are that slow, raise net.patience" : ""));
+                              late ? "; where rounds take that long, raise OuterOptions::patience "
+                                     "(of a configuration file: net.patience)"
+                                   : ""));
 }
 
 }  // namespace isthmus::outer

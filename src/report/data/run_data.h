@@ -105,7 +105,8 @@ struct PredictionRecord {
   std::vector<PredictionRow> terms;
   double predicted_s = kNothing;
   double measured_s = kNothing;
-  double error = kNothing;  // predicted / measured - 1
+  double error = kNothing;   // predicted / measured - 1
+  std::string links_absent;  // why the run was not over the predicted links; empty: it was
 };
 
 struct ConfigValue {

@@ -35,7 +35,8 @@ std::vector<double> numbers_at(const Json& object, const char* key) {
 PredictionRecord prediction_of(const Json& value) {
   PredictionRecord record{.predicted_s = number_at(value, "predicted_s"),
                           .measured_s = number_at(value, "measured_s"),
-                          .error = number_at(value, "error")};
+                          .error = number_at(value, "error"),
+                          .links_absent = text_at(value, "links_absent")};
   const auto terms = value.find("terms");
   if (terms != value.end() && terms->is_array()) {
     for (const Json& term : *terms) {

@@ -45,6 +45,7 @@ std::string prediction_table(const Page& page, std::size_t index) {
   for (const PredictionRow& term : prediction.terms) {
     rows += term_row(term, prediction.predicted_s);
   }
+  const std::string& absent = prediction.links_absent;
   const double error = std::isnan(prediction.error)
                            ? prediction.predicted_s / prediction.measured_s - 1
                            : prediction.error;
@@ -60,7 +61,8 @@ std::string prediction_table(const Page& page, std::size_t index) {
       "1</td><td>{}</td><td></td></tr>"
       "</tfoot></table></div>\n",
       run_tag(page, index), clock_badge(run), rows, whole_seconds(prediction.predicted_s),
-      whole_seconds(prediction.measured_s), escape_html(format_signed_percent(error)));
+      whole_seconds(prediction.measured_s),
+      escape_html(absent.empty() ? format_signed_percent(error) : absent));
 }
 
 }  // namespace

@@ -7,20 +7,34 @@
 
 #include "core/base/log.h"
 #include "isthmus/errors.h"
+#include "session/run/signals.h"
 
 namespace isthmus::app {
 
-HubLives::HubLives(Options options) : options_(std::move(options)) {
-  storage_.create_directories(options_.folder);
-  lock_.emplace(options_.folder / "hub.lock",
-                "another hub holds this folder; end it first, or give another --out");
+HubLives::HubLives(Options options)
+    : options_(std::move(options)),
+      lock_(options_.folder, {.file = kHubLockFile,
+                              .remedy = "end that hub first, or give another --out",
+                              .wait = options_.wait,
+                              .stop = stop_at_signal}) {
   if (!options_.config.hub.key.empty()) {
     keys_.emplace(storage_, runtime_, options_.config, options_.folder);
   }
   begin();
 }
 
+// No time mends it, so it is no SystemError, which a hub beside a site tries again after.
+void HubLives::check_held() const {
+  if (!lock_.is_lost()) return;
+  try {
+    lock_.check();
+  } catch (const SystemError& error) {
+    throw Error(ExitCode::kEnvironment, error.what());
+  }
+}
+
 void HubLives::begin() {
+  check_held();
   life_.reset();
   log_.emplace(storage_, options_.folder);
   if (log_->contents().session && std::exchange(options_.forgets, false)) {
@@ -39,7 +53,11 @@ void HubLives::begin() {
                                 .links = options_.links,
                                 .keys = keys_ ? &*keys_ : nullptr,
                                 .board = options_.board,
-                                .stopped = options_.stopped,
+                                .stopped =
+                                    [this] {
+                                      check_held();
+                                      return options_.stopped();
+                                    },
                                 .runtime = runtime_,
                                 .relay = std::move(relay_)},
                 *log_);

@@ -8,10 +8,10 @@
 #include <memory>
 #include <optional>
 
-#include "core/base/file_lock.h"
 #include "core/base/storage.h"
 #include "core/base/system_runtime.h"
 #include "isthmus/config.h"
+#include "record/run_lock.h"
 #include "session/hub/hub_keys.h"
 #include "session/hub/hub_log.h"
 #include "session/hub/hub_run.h"
@@ -27,6 +27,7 @@ class HubLives {
     std::filesystem::path folder;  // made where it is not there
     bool resumes = false;          // a run in the log is gone on with
     bool forgets = false;          // ... or is over, whatever the log says
+    Duration wait{0};              // for a former process that holds the folder to end
     HubBoard* board = nullptr;     // is told how it goes
     std::function<bool()> stopped;
   };
@@ -40,10 +41,12 @@ class HubLives {
 
  private:
   void begin();
+  /// THROWS: Error with exit code 4 once another process has taken the folder over.
+  void check_held() const;
 
   Options options_;
   SystemStorage storage_;
-  std::optional<FileLock> lock_;
+  RunLock lock_;
   SystemRuntime runtime_;
   std::optional<HubKeys> keys_;
   std::optional<HubLog> log_;     // outlives the life

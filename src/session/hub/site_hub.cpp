@@ -31,6 +31,8 @@ SiteHub::SiteHub(const Config& config, std::filesystem::path folder, Former form
               .folder = std::move(folder),
               .resumes = former == Former::kResumed,
               .forgets = former == Former::kForgotten,
+              // The site that comes back may find its former process about to end.
+              .wait = former == Former::kResumed ? config.net.gather : Duration{0},
               .stopped = [this] { return stopped_.load(); }}),
       queue_(runtime_.make_wait_queue()),
       task_(runtime_.spawn("hub", [this] { serve(); })) {}

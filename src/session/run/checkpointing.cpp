@@ -224,6 +224,19 @@ void Checkpointing::write(StepIndex t, const Pending& pending) {
     contents.workers.push_back(here ? &pending.states[m] : nullptr);
     bytes += tensor_bytes(pending.states[m]);
   }
+  const auto save_all = [&] {
+    if (options_.held) options_.held();
+    save(contents, pending);
+  };
+  if (options_.patience != nullptr) {
+    options_.patience->write(fmt::format("the checkpoint of step {}", t.value()), save_all);
+  } else {
+    save_all();
+  }
+  log_.checkpoint(t, bytes, monotonic_now() - begin_s);
+}
+
+void Checkpointing::save(const CheckpointContents& contents, const Pending& pending) {
   log_.sync();  // a checkpoint never outlives the lines it follows
   // Before the checkpoint: what is killed between the two begins again before it, and writes both.
   if (!pending.method_log.empty()) {
@@ -231,7 +244,6 @@ void Checkpointing::write(StepIndex t, const Pending& pending) {
                      pending.method_log);
   }
   store_.save(contents);
-  log_.checkpoint(t, bytes, monotonic_now() - begin_s);
 }
 
 std::vector<DataFile> data_of(const Checkpoint& checkpoint) {

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "core/base/data_file.h"
+#include "core/base/disk_patience.h"
 #include "core/base/hash.h"
 #include "core/state/checkpoint.h"
 #include "isthmus/config.h"
@@ -37,7 +38,10 @@ class Checkpointing {
  public:
   struct Options {
     Storage& storage;
-    std::filesystem::path folder;  // <run>/ckpt
+    /// Called before each try. THROWS: when the folder is not this process's any more.
+    std::function<void()> held = {};
+    const DiskPatience* patience = nullptr;  // for a disk that is full; null: there is none
+    std::filesystem::path folder;            // <run>/ckpt
     const Config& config;
     std::string run_id;
     std::string config_hash;
@@ -99,6 +103,7 @@ class Checkpointing {
   [[nodiscard]] int workers_here() const { return options_.only ? 1 : options_.config.workers(); }
   void check_agreement(StepIndex t, const Pending& pending) const;
   void write(StepIndex t, const Pending& pending);
+  void save(const CheckpointContents& contents, const Pending& pending);
   [[nodiscard]] std::unique_ptr<StateReader> reader_of(WorkerId rank) const;
 
   Options options_;

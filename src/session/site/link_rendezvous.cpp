@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/log.h"
 #include "isthmus/errors.h"
 #include "record/wall_clock.h"
 #include "session/run/usage_error.h"
@@ -54,6 +55,8 @@ struct FreeAddresses {
 };
 using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
+constexpr std::string_view kUnresolved = "no address for the name";
+
 Addresses resolve(const HostPort& place, bool listens, std::string& why) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
@@ -63,7 +66,7 @@ Addresses resolve(const HostPort& place, bool listens, std::string& why) {
   const int error = ::getaddrinfo(place.host.empty() ? nullptr : place.host.c_str(),
                                   std::to_string(place.port).c_str(), &hints, &found);
   if (error != 0) {
-    why = fmt::format("the name {} cannot be resolved: {}", place.host, ::gai_strerror(error));
+    why = fmt::format("{} {}: {}", kUnresolved, place.host, ::gai_strerror(error));
     return nullptr;
   }
   return Addresses(found);
@@ -272,9 +275,13 @@ Meeting call(const HostPort& to, const std::string& token, int port,
   check_name(options.name);
   const double deadline = monotonic_now() + options.patience_s;
   std::string why = "not tried";
+  bool told = false;
   while (monotonic_now() < deadline) {
     const double again = monotonic_now() + 1;
     const Socket socket = connect_to(to, options, why);
+    if (why.starts_with(kUnresolved) && !std::exchange(told, true)) {
+      log_warning("{}; trying on for {:.0f} s", why, options.patience_s);
+    }
     if (socket.good() &&
         write_line(socket, fmt::format("{}{} {} {}", kGreeting, token, port, options.name))) {
       auto meeting = read_talk(read_line(socket, monotonic_now() + kTalkS, options), false);

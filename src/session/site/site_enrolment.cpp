@@ -14,6 +14,7 @@
 #include "session/run/signals.h"
 #include "session/site/invitation.h"
 #include "session/site/site_links.h"
+#include "transport/links/tcp/tcp_socket.h"
 #include "transport/links/zmq/zmq_enrolment.h"
 
 namespace isthmus::app {
@@ -55,6 +56,16 @@ Invitation read_own(const Config& config, const SiteArguments& arguments, const 
   return *invitation;
 }
 
+/// ZeroMQ would try on in silence.
+void tell_unresolved(const std::string& address) {
+  std::string host = host_of(address);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  const auto found = resolve_tcp(host, 0);
+  if (!found) {
+    log_warning("the hub cannot be reached: {}: {}; trying on", host, found.error());
+  }
+}
+
 }  // namespace
 
 void use_invitation(const Config& config, const SiteArguments& arguments,
@@ -80,6 +91,7 @@ void use_invitation(const Config& config, const SiteArguments& arguments,
   const SignalScope signals;
   SystemRuntime runtime;
   log_info("asking the hub at {} to let site {} in", invitation.address, arguments.name);
+  tell_unresolved(invitation.address);
   const EnrolOutcome outcome =
       enrol({.endpoint = "tcp://" + invitation.address,
              .hub_key = invitation.hub_key,

@@ -108,8 +108,8 @@ Expected<void, ExchangeError> Round::receive(WorkerId from, const Frame& frame, 
   const FrameHeader& head = frame.header;
   if (head.layout != routes_->plan().layout || head.parts != routes_->parts()) {
     return fault(ExchangeError::Kind::kDiverged, from,
-                 "sent it in another layout: codec, number of values, members, exchange or "
-                 "net.chunk differ");
+                 "sent it in another layout: codec, number of values, members, exchange or size "
+                 "of chunks (of a configuration file: net.chunk) differ");
   }
   if (head.part >= parts_.size() || head.offset != routes_->part(head.part).offset) {
     return fault(ExchangeError::Kind::kCorrupt, from, "sent a part that the round does not have");

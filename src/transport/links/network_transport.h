@@ -36,6 +36,7 @@ struct LinkEvent {
     kDisconnected,     // a connection that stood broke
     kHandshakeFailed,  // whoever answered does not speak the protocol, or not with this key
     kRetried,          // nobody answers yet
+    kUnresolved,       // the peer's name has no address; stream -1
     kRefused,          // one of the two does not accept the other
     kLost,             // the peer is counted as gone
     kLeft,             // the peer has left in order

@@ -138,6 +138,7 @@ void settle(const BenchLinkArguments& arguments, MemberOptions& options) {
   options.on_event = [](const LinkEvent& event) {
     const bool bad = event.kind == LinkEvent::Kind::kStranger ||
                      event.kind == LinkEvent::Kind::kHandshakeFailed ||
+                     event.kind == LinkEvent::Kind::kUnresolved ||
                      event.kind == LinkEvent::Kind::kRefused;
     if (bad) {
       log_warning("link: {}", event.text);

@@ -184,6 +184,10 @@ const RelayedLinks::Addresses& RelayedLinks::addresses(std::size_t relay, TimePo
       known.found = **found;
       known.doubted = false;
     } else {
+      if (known.why.empty()) {
+        log_warning("relay {}:{}: its name has no address: {}; trying on",
+                    routes_.relays[relay].host, routes_.relays[relay].port, found->error());
+      }
       known.why = "its name: " + found->error();
     }
   };

@@ -17,6 +17,7 @@
 #include "isthmus/errors.h"
 #include "transport/links/link_engine.h"
 #include "transport/links/link_gauge.h"
+#include "transport/links/link_names.h"
 #include "transport/links/link_tally.h"
 #include "transport/links/stream_policy.h"
 #include "transport/links/told_keys.h"
@@ -46,7 +47,8 @@ class ZmqTransport final : public NetworkTransport,
         engine_(options, fresh_id(), *this, runtime.clock().now()),
         sockets_(options),
         dialling_(options_, engine_, sockets_, [this](const LinkEvent& news) { event(news); }),
-        watch_(options_, engine_, sockets_, dialling_) {
+        watch_(options_, engine_, sockets_, dialling_),
+        names_(runtime, options_, [this](const LinkEvent& news) { event(news); }) {
     sockets_.set_keys(engine_.keys(), {});
     if (!engine_.awaits_keys()) shared_.with_keys = with_keys(engine_.keys());
     for (int peer = 0; options_.most_streams > 0 && peer < size(); ++peer) {
@@ -76,6 +78,7 @@ class ZmqTransport final : public NetworkTransport,
       check_endpoint(endpoint, false, may_leave_machine(options_));
     }
     dialling_.begin(endpoints, detours);
+    names_.begin(endpoints);
     task_ = runtime_.spawn(fmt::format("links of member {}", self().value()), [this] { serve(); });
   }
 
@@ -254,6 +257,7 @@ class ZmqTransport final : public NetworkTransport,
           if (again) dialling_.dial(WorkerId(peer));
         }
         if (!end) dialling_.look(now());
+        if (!end) names_.look(now());
         adapt_streams();
         tell_readings();
         answer();
@@ -362,7 +366,8 @@ class ZmqTransport final : public NetworkTransport,
                              .error = engine_.join_error(question_->these)};
     if (!answer.joined && !answer.error && !question_->last) return;
     if (answer.joined && !answer.error) answer.absent = engine_.begin_without_absent();
-    answer.missing = engine_.describe_missing(question_->these, dialling_.endpoints());
+    answer.missing = engine_.describe_missing(question_->these, dialling_.endpoints()) +
+                     names_.troubles(question_->these);
     question_.reset();
     queue_->update([&] {
       if (shared_.question) shared_.answer = std::move(answer);
@@ -380,6 +385,7 @@ class ZmqTransport final : public NetworkTransport,
   ZmqSockets sockets_;
   LinkDialling dialling_;
   LinkWatch watch_;
+  LinkNames names_;
   std::map<int, StreamPolicy> policies_;  // by peer, where the number of connections adapts
   TimePoint adapts_next_{};
   std::vector<std::string> guests_;

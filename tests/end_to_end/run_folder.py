@@ -1,0 +1,318 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""One process a run folder, and disks and outputs that are full.
+
+  python3 tests/end_to_end/run_folder.py --isthmus build/src/app/isthmus
+
+A second process in a folder that another one writes into ends with exit code 4 and names its pid,
+host and start, with every flag and command; the first goes on untouched, readers work. What a killed
+process held is taken over at once. A checkpoint's size is told beforehand; a disk that cannot hold
+the checkpoints is refused at the start, and one that fills up is waited for. A full stdout does not
+make a saved run a failed one.
+"""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+from scenario import Failure, free_ports, play, require
+
+RUN = """
+[run]
+name = "lock"
+[model]
+arch = "llama"
+n_layers = 2
+d_model = 32
+n_heads = 2
+[data]
+source = "text:{corpus}"
+[train]
+steps = {steps}
+global_batch = "512 tok"
+context = 64
+[inner]
+lr = 4e-3
+[outer]
+method = "diloco"
+H = 5
+{sites}
+[ckpt]
+every = "20 steps"
+"""
+SITES = '[[site]]\nname = "east"\n[[site]]\nname = "west"\n'
+COMPARISON = """
+[compare]
+seeds = 1
+[compare.tune]
+space = {{ "inner.lr" = [4e-3] }}
+trials = 1
+follow_ups = 0
+[variant.ddp]
+outer = {{ method = "ddp" }}
+[variant.local]
+outer = {{ method = "localsgd", H = 5 }}
+"""
+
+
+def write(folder, name, corpus, steps=200, sites=SITES, more=""):
+    path = folder / f"{name}.toml"
+    path.write_text(RUN.format(corpus=corpus, steps=steps, sites=sites) + more)
+    return path
+
+
+def until(what, condition, patience=120):
+    end = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() > end:
+            raise Failure(f"not within {patience} s: {what}")
+        time.sleep(0.02)
+
+
+def call(isthmus, *words, code=0, **more):
+    done = subprocess.run([isthmus, *map(str, words)], capture_output=True, text=True, timeout=300, **more)
+    require(done.returncode == code, f"{words}: exit {done.returncode}, not {code}\n{done.stderr}")
+    return done
+
+
+class Held:
+    """A process that is stopped in the middle of its work, with its folder held; killed at the end."""
+
+    def __init__(self, isthmus, *words, ready):
+        self.process = subprocess.Popen([isthmus, *map(str, words), "--progress", "none"],
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        until(f"{words} at work", lambda: ready() or self.process.poll() is not None)
+        require(self.process.poll() is None, f"{words} has ended: {self.process.returncode}")
+        self.process.send_signal(signal.SIGSTOP)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+
+    def refuses(self, isthmus, *words, also=(), **more):
+        """`words` end with exit code 4 and say who holds the folder."""
+        host = os.uname().nodename
+        said = call(isthmus, *words, code=4, **more).stderr.strip().splitlines()[-1]
+        for part in (f"process {self.process.pid} on host {host}, since 20", " UTC; ", *also):
+            require(part in said, f"{words}: {said!r} lacks {part!r}")
+
+
+def lines_of(file):
+    return file.read_text().count("\n") if file.exists() else 0
+
+
+def bytes_of(folder):
+    return {str(each.relative_to(folder)): each.read_bytes()
+            for each in sorted(folder.rglob("*")) if each.is_file() and not each.is_symlink()}
+
+
+def one_process_a_folder(isthmus, folder, corpus):
+    toml, out = write(folder, "one", corpus), folder / "one"
+    with Held(isthmus, "train", toml, "--out", out,
+              ready=lambda: (out / "ckpt/last").exists()) as first:
+        before = bytes_of(out)
+        for verb, *flags in (["train"], ["train", "--force"], ["train", "--resume", "auto"],
+                             ["train", "--resume", out / "ckpt/last"],
+                             ["simulate", "--link", "1Gbit/s,1ms", "--force"],
+                             ["simulate", "--link", "1Gbit/s,1ms", "--emulate", "--force"]):
+            first.refuses(isthmus, verb, toml, "--out", out, *flags, also=("give another --out",))
+        slurm = {**os.environ, "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}
+        first.refuses(isthmus, "train", toml, "--out", out, env=slurm,
+                      also=("Slurm has started 2 processes of this command", "--site auto"))
+        first.refuses(isthmus, "runs", "rm", out, "--force")
+        call(isthmus, "status", out, code=0)
+        call(isthmus, "report", out, "--out", folder / "report.html")
+        call(isthmus, "export", out, "--to", "csv", folder / "csv")
+        require(bytes_of(out) == before, "a refused process has changed the folder")
+        require((out / "run.lock").exists(), "no lock")
+    said = call(isthmus, "train", toml, "--out", out, "--resume", "auto", "--progress", "none").stderr
+    require("in use" not in said, f"a dead owner's lock was not taken over at once: {said}")
+    require(not (out / "run.lock").exists(), "a run that has ended leaves its lock")
+    call(isthmus, "train", toml, "--out", folder / "whole", "--progress", "none")
+    losses = [[json.loads(line)["loss"] for line in (each / "metrics.jsonl").read_text().splitlines()
+               if '"k":"train"' in line] for each in (out, folder / "whole")]
+    require(losses[0] == losses[1], "the run that was killed is not the uninterrupted one")
+
+
+def sites_hold_their_folders(isthmus, folder, corpus):
+    toml, out = write(folder, "sites", corpus), folder / "sites"
+    ports = free_ports(2)
+    at = [word for name, port in zip(("east", "west"), ports)
+          for word in ("--address", f"{name}=127.0.0.1:{port}")]
+    east = ["train", toml, "--site", "east", *at]
+    # It waits for west, and writes nothing yet.
+    with Held(isthmus, *east, "--out", out / "east",
+              ready=lambda: (out / "east/run.lock").exists()) as first:
+        first.refuses(isthmus, *east, "--out", out / "east")
+        first.refuses(isthmus, *east, "--out", out / "east", "--force")
+        first.refuses(isthmus, *east, "--out", out / "east", "--resume", "auto", "--set", 'net.gather="2s"')
+        first.refuses(isthmus, "train", toml, "--out", out / "east")
+    launch = ["launch", toml, "--out", out, "--progress", "none"]
+    call(isthmus, *launch)
+    before = {each: bytes_of(out / each) for each in ("east", "west")}
+    said = call(isthmus, *launch, "--resume", "auto").stderr
+    for each in before:
+        require(bytes_of(out / each) == before[each], f"{each}: a complete run was changed\n{said}")
+
+
+def a_launch_into_a_running_launch_is_refused(isthmus, folder, corpus):
+    toml, out = write(folder, "launch", corpus, steps=4000), folder / "launch"
+    first = subprocess.Popen([isthmus, "launch", str(toml), "--out", str(out), "--progress", "none"],
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        until("lines of both", lambda: all(lines_of(out / each / "metrics.jsonl") > 3
+                                           for each in ("east", "west")))
+        for flags in ([], ["--force"]):
+            said = call(isthmus, "launch", toml, "--out", out, *flags, code=4).stderr
+            require("is in use: process" in said, said)
+        require(first.poll() is None, "the first launch has ended")
+    finally:
+        first.send_signal(signal.SIGINT)
+        require(first.wait(120) == 130, f"exit {first.returncode} after SIGINT")
+
+
+def comparisons_hold_their_cells(isthmus, folder, corpus):
+    more = COMPARISON.format()
+    toml, out = write(folder, "cmp", corpus, steps=60, sites="", more="[eval]\ntokens = \"256\"\n" + more), folder / "cmp"
+    single = write(folder, "single", corpus, sites="")
+    with Held(isthmus, "compare", toml, "--out", out, "--jobs", 1,
+              ready=lambda: any(lines_of(each) > 3 for each in out.glob("*/*/metrics.jsonl"))) as first:
+        cell = next(out.glob("*/*/metrics.jsonl")).parent
+        for flags in ([], ["--force"], ["--resume"]):
+            first.refuses(isthmus, "compare", toml, "--out", out, *flags)
+        first.refuses(isthmus, "train", single, "--out", out, "--force")
+        first.refuses(isthmus, "train", single, "--out", cell, "--force", also=("lies in",))
+        first.refuses(isthmus, "train", single, "--out", out / "local/seed-9", also=("lies in",))
+    call(isthmus, "compare", toml, "--out", out, "--resume", "--progress", "none")
+    with Held(isthmus, "train", single, "--out", cell, "--force",
+              ready=lambda: (cell / "ckpt/last").exists()) as first:
+        first.refuses(isthmus, "compare", toml, "--out", out, "--force", also=(str(cell),))
+        require((out / "summary.json").exists(), "a refused --force has removed the comparison")
+
+
+def a_full_stdout_is_no_failed_run(isthmus, folder, corpus):
+    if not pathlib.Path("/dev/full").exists():
+        print("skipped: no /dev/full")
+        return
+    toml = write(folder, "stdout", corpus, steps=5)
+    with open("/dev/full", "w") as full:
+        for name, flags, code in (("text", [], 0), ("json", ["--json"], 4)):
+            done = subprocess.run([isthmus, "train", str(toml), "--out", str(folder / f"out-{name}"),
+                                   "--progress", "none", *flags], stdout=full, stderr=subprocess.PIPE,
+                                  text=True, timeout=120)
+            last = done.stderr.strip().splitlines()[-1]
+            require(done.returncode == code, f"{flags}: exit {done.returncode}: {last}")
+            require("stdout: No space left" in last and f"is saved in '{folder}/out-{name}'" in last, last)
+            manifest = json.loads((folder / f"out-{name}/manifest.json").read_text())
+            require(manifest["status"] == "ok", manifest["status"])
+
+
+def checkpoints_are_as_large_as_said(isthmus, folder, corpus):
+    for name, keys in (("diloco", []), ("ddp", ['outer.method="ddp"']),
+                       ("muon", ['inner.optimizer="muon"']), ("eager", ['outer.method="eager"']),
+                       ("spsa", ['outer.method="spsa"'])):
+        toml = write(folder, f"size-{name}", corpus, steps=2)
+        text = toml.read_text().replace("d_model = 32", "d_model = 64")
+        toml.write_text(text.replace("H = 5", "" if name in ("ddp", "spsa") else "H = 2"))
+        sets = [word for key in keys for word in ("--set", key)]
+        out = folder / f"size-{name}"
+        said = json.loads(call(isthmus, "train", toml, *sets, "--out", out, "--dry-run", "--json").stdout)
+        require(not out.exists(), "--dry-run has made the folder")
+        call(isthmus, "train", toml, *sets, "--out", out, "--progress", "none")
+        real = sum(each.stat().st_size for each in (out / "ckpt/last/").iterdir())
+        require(abs(real / said["checkpoint_bytes"] - 1) < 0.05,
+                f"{name}: {said['checkpoint_bytes']} bytes said, {real} written")
+        require(said["checkpoints_at_once"] == 1 and said["disk_free_bytes"] > 0, str(said))
+
+
+def fill(file):
+    with open(file, "wb", buffering=0) as filler:
+        try:
+            while True:
+                filler.write(b"x" * 4096)
+        except OSError:
+            pass
+
+
+def a_full_disk_is_waited_for(isthmus, folder, corpus):
+    disk = folder / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "isthmus-test", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        print("skipped: a disk of 4 MiB (no root, or no mounts here)")
+        return
+    try:
+        large = write(folder, "large", corpus)
+        large.write_text(large.read_text().replace("d_model = 32", "d_model = 128"))
+        for flags in ([], ["--dry-run"]):
+            said = call(isthmus, "train", large, "--out", disk / "run", *flags, code=4).stderr
+            require("ckpt.keep = 3" in said and "are free there" in said, said)
+        require(not (disk / "run").exists(), "a refused run has made its folder")
+        small = write(folder, "small", corpus, steps=40, sites="")
+        filler = disk / "filler"
+        errors = folder / "full.err"
+        with open(errors, "w") as log:
+            run = subprocess.Popen([isthmus, "train", str(small), "--out", str(disk / "run"),
+                                    "--set", 'ckpt.every="0 steps"', "--progress", "none"], stdout=log, stderr=log)
+            until("lines", lambda: lines_of(disk / "run/metrics.jsonl") > 1)
+            fill(filler)
+            until("the run waits for room", lambda: "is tried again for" in errors.read_text())
+            filler.unlink()
+            require(run.wait(120) == 0, f"exit {run.returncode}: {errors.read_text()}")
+        metrics = (disk / "run/metrics.jsonl").read_text().splitlines()
+        require([json.loads(line)["step"] for line in metrics if '"k":"train"' in line] == list(range(1, 41)),
+                "lines are missing or torn")
+        require(json.loads((disk / "run/ckpt/last/state.json").read_text())["step"] == 40, "no checkpoint")
+        # A person's signal ends the tries at once, whatever else cannot be written.
+        errors = folder / "interrupted.err"
+        with open(errors, "w") as log:
+            run = subprocess.Popen([isthmus, "train", str(small), "--out", str(disk / "second"),
+                                    "--set", "train.steps=4000", "--set", "ckpt.keep=1",
+                                    "--set", 'ckpt.every="0 steps"', "--progress", "none"], stdout=log, stderr=log)
+            until("lines", lambda: lines_of(disk / "second/metrics.jsonl") > 1)
+            fill(filler)
+            until("the run waits for room", lambda: "is tried again for" in errors.read_text())
+            run.send_signal(signal.SIGINT)
+            begin = time.monotonic()
+            require(run.wait(60) == 4, f"exit {run.returncode}: {errors.read_text()}")
+        require(time.monotonic() - begin < 10, f"it tries on after SIGINT: {errors.read_text()}")
+        require("could not be written, tried for" in errors.read_text().splitlines()[-1], errors.read_text())
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+def a_rehearsal_says_that_the_links_were_not_there(isthmus, folder, corpus):
+    link = SITES + '[[link]]\nbetween = ["east", "west"]\nrate = "2Mbps"\nrtt = "80ms"\n'
+    toml, out = write(folder, "rehearsed", corpus, steps=20, sites=link), folder / "rehearsed"
+    said = call(isthmus, "launch", toml, "--out", out, "--progress", "none").stderr
+    require("the declared links were not there" in said and "all sites are on loopback" in said, said)
+    require("is off by" not in said, said)
+    prediction = json.loads((out / "east/summary.json").read_text())["prediction"]
+    require("were not there" in prediction["links_absent"], str(prediction)[:300])
+
+
+def a_name_without_an_address_is_told_of_at_once(isthmus, folder, corpus):
+    toml = write(folder, "names", corpus, more="[net]\nplaintext = true\n")
+    port = free_ports(1)[0]
+    errors = folder / "names.err"
+    with open(errors, "w") as log:
+        site = subprocess.Popen([isthmus, "train", str(toml), "--site", "east", "--out", str(folder / "names"),
+                                 "--address", f"east=127.0.0.1:{port}", "--address", "west=west.invalid:48200"],
+                                stdout=log, stderr=log)
+        try:
+            until("who is unknown", lambda: "west cannot be dialled: west.invalid: " in errors.read_text(), 60)
+            require(site.poll() is None, "it does not try on")
+        finally:
+            site.kill()
+            site.wait()
+
+
+play(__doc__, (one_process_a_folder, sites_hold_their_folders, a_launch_into_a_running_launch_is_refused,
+               comparisons_hold_their_cells, a_full_stdout_is_no_failed_run, checkpoints_are_as_large_as_said,
+               a_full_disk_is_waited_for, a_rehearsal_says_that_the_links_were_not_there,
+               a_name_without_an_address_is_told_of_at_once))
