@@ -24,6 +24,7 @@
 #include "core/base/units.h"
 #include "isthmus/errors.h"
 #include "session/hub/site_hub.h"
+#include "session/run/begun_run.h"
 #include "session/run/signals.h"
 #include "session/site/return_pace.h"
 #include "session/site/site_enrolment.h"
@@ -205,8 +206,11 @@ struct OneSite {
   std::filesystem::path record = {};  // --record
 };
 
-int run(const Config& config, const TrainArguments& arguments, bool simulated, Session& session,
+int run(const Config& given, const TrainArguments& arguments, bool simulated, Session& session,
         bool emulated = false, const OneSite& site_process = {}) {
+  const Config config =
+      as_begun(SystemStorage(), given, arguments.out.empty() ? given.run.out : arguments.out,
+               arguments.resume);
   if (arguments.dry_run) {
     const std::optional<SiteArguments> site = site_of(arguments);
     const RunEstimate estimate = estimate_run(

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "isthmus/config.h"
 #include "outer/place/lane_memory.h"
@@ -30,6 +31,9 @@ struct RunEstimate {
   std::optional<LaneEstimate> lanes;           // outer.placement = "ranks"
   std::uint64_t payload_bytes = 0;             // sent by one worker over the run
   std::uint64_t wire_bytes = 0;
+  ClosingCost closing;                // of that, the closing round; its time where one is predicted
+  std::string closing_window;         // "the last 4 of 9 steps"; empty: there is no closing round
+  std::vector<std::string> warnings;  // of steps that no round carries, and the like
   std::optional<Prediction> prediction;  // simulated runs whose step time is declared
 };
 

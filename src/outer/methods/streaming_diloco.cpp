@@ -216,7 +216,7 @@ void StreamingDiLoCo::apply_without_own(const Settled& round) {
   }
 }
 
-// A fragment sent at the last step has nothing newer to give, so a full sync leaves it out.
+// A fragment sent at the last step has an empty window, so the closing round leaves it out.
 std::vector<RoundReport> StreamingDiLoCo::finish() {
   std::vector<RoundReport> reports = apply_late();
   if (settings_.final_sync == FinalSync::kNone) {
@@ -231,7 +231,9 @@ std::vector<RoundReport> StreamingDiLoCo::finish() {
         send({fragment.id, steps_, steps_});  // applied at once: not beside anything
       }
     }
+    const std::size_t drained = reports.size();
     apply_due(everything, LateRound::kWait, steps_, reports);
+    for (std::size_t i = drained; i < reports.size(); ++i) reports[i].closing = true;
   }
   return reports;
 }

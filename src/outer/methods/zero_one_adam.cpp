@@ -239,6 +239,7 @@ std::vector<RoundReport> ZeroOneAdam::finish() {
   std::vector<RoundReport> reports;
   if (local() && local_.last_sync != steps_) {
     reports = synchronise(steps_);
+    for (RoundReport& report : reports) report.closing = true;
   }
   full_.commit_open_rounds(steps_);
   return reports;
