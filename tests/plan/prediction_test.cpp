@@ -123,6 +123,7 @@ TEST(Prediction, OverlapHidesAnExchangeThatFitsIntoIt) {
   const std::int64_t elements = 100'000;  // 32 ms on the link: less than one step
   PredictionInput input = uniform(2, elements, 10, 100);
   input.overlap = 2;
+  input.final_sync = FinalSync::kDrain;
   input.fragments.front().offset = 5;  // the last round is applied before the last step
   const Prediction prediction = predict(input);
   EXPECT_NEAR(prediction.predicted_s, 100 * kStep, kRounding);
@@ -134,6 +135,7 @@ TEST(Prediction, OverlapExposesWhatDoesNotFitIntoIt) {
   PredictionInput input = uniform(2, elements, 10, 10);
   input.fragments.front().offset = 5;
   input.overlap = 2;
+  input.final_sync = FinalSync::kDrain;
   const Prediction prediction = predict(input);
   const double frames = 611;  // 3052 tiles, 5 a part
   const double round = on_link(4.0 * elements + frames * kFrame) + 3 * kOneWay;
