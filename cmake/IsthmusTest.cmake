@@ -12,6 +12,9 @@
 #   <build>/tests/entries.txt lists all entries of test programs, built or not: name, labels, program, files.
 #   NIGHTLY adds the entry NAME_nightly: the same cases with more seeds and larger sizes (tests/test_weight.h).
 #
+# With ISTHMUS_UNITY several files of cases are compiled as one. Their helpers may have the same names: a file of cases
+# opens `namespace isthmus::this_file`, and such a build defines this_file as another name for each file.
+#
 # The target isthmus_quick builds the programs of all quick tests.
 # Tests of the modules below, without mpi and gpu, also get the label `sanitized` and belong to the target
 # isthmus_sanitized: what scripts/test builds and runs under the sanitizers. Tests of the programs <module>_threads
@@ -70,8 +73,11 @@ function(isthmus_test name)
   list(TRANSFORM ARG_DEPENDS PREPEND isthmus_)
   isthmus_test_target(${program} PROGRAM)
   target_sources(${program} PRIVATE ${ARG_SUPPORT})
+  set_source_files_properties(${ARG_SUPPORT} TARGET_DIRECTORY ${program} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_link_libraries(${program} PRIVATE ${ARG_DEPENDS} ${ARG_LINKS})
+  set(of_cases ${program})
   if(ARG_OBJECTS)
+    set(of_cases ${ARG_OBJECTS})
     isthmus_test_target(${ARG_OBJECTS} OBJECTS)
     target_sources(${ARG_OBJECTS} PRIVATE ${ARG_SOURCES})
     set(headers ${ARG_DEPENDS})  # of the libraries; a program decides which device it links
@@ -80,6 +86,10 @@ function(isthmus_test name)
     target_link_libraries(${program} PRIVATE ${ARG_OBJECTS})
   else()
     target_sources(${program} PRIVATE ${ARG_SOURCES})
+  endif()
+  if(ISTHMUS_UNITY)
+    set_target_properties(${of_cases} PROPERTIES UNITY_BUILD ON UNITY_BUILD_UNIQUE_ID this_file
+      UNITY_BUILD_BATCH_SIZE ${ISTHMUS_UNITY_TESTS})
   endif()
 
   if("quick" IN_LIST ARG_LABELS)

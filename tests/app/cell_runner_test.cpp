@@ -10,7 +10,7 @@
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 constexpr const char* kFile = R"([model]
@@ -60,4 +60,4 @@ TEST(Runner, AFailureBetweenCellsEndsAllTasks) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

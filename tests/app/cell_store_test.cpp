@@ -7,7 +7,7 @@
 #include "core/base/storage_faults.h"
 #include "core/temporary_directory.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 report::CellResult cell(int number) {
@@ -94,4 +94,4 @@ TEST_F(CellStoreTest, WhateverWasAddedOutlivesADeathAtAnyMoment) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -13,7 +13,7 @@
 #include "app/compare/comparison_checks.h"
 #include "isthmus/errors.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using report::CellStage;
@@ -325,4 +325,4 @@ TEST(Jobs, ACellTakesItsShareOfTheCores) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -10,7 +10,7 @@
 
 #include "app/common/terminal.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using testing::HasSubstr;
@@ -140,4 +140,4 @@ TEST(Paragraph, IndentsWhatFollowsTheFirstLine) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using testing::ElementsAre;
@@ -31,4 +31,4 @@ TEST(ConfigDifferences, KeepsRepeatedSectionsApart) {
 TEST(ConfigDifferences, OfEmptyTextsAreNone) { EXPECT_THAT(config_differences("", ""), IsEmpty()); }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using ::testing::HasSubstr;
@@ -189,4 +189,4 @@ TEST(FrameReport, CountsFramesWaitsAndRepetitionsOfEachWay) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -10,7 +10,7 @@
 #include "isthmus/errors.h"
 #include "record/wall_clock.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using testing::HasSubstr;
@@ -243,4 +243,4 @@ TEST(HttpAddress, OnlyNumbersAndLocalhostAreOwnNames) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -7,7 +7,7 @@
 
 #include "isthmus/errors.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 Lookup of(std::map<std::string, std::string> variables) {
@@ -79,4 +79,4 @@ TEST(LaunchEnvironment, WhatCannotBeIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -12,7 +12,7 @@
 
 #include "core/temporary_directory.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 class LaunchedSites : public testing::Test {
@@ -131,4 +131,4 @@ TEST(RestartDelay, DoublesUpToHalfAMinute) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -14,7 +14,7 @@
 #include "session/site/link_rendezvous.h"
 #include "sim/topology.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using nlohmann::json;
@@ -135,4 +135,4 @@ TEST(LinkRendezvous, PlacesAreReadWithOrWithoutAHost) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -22,7 +22,7 @@
 #include "isthmus/errors.h"
 #include "transport/collectives/thread_communicator.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using testing::AllOf;
@@ -342,4 +342,4 @@ TEST(MemoryCheck, NamesNoKeyThatIsSetAlready) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

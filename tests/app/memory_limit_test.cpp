@@ -8,7 +8,7 @@
 #include "app/train/memory_check.h"
 #include "core/temporary_directory.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 constexpr std::uint64_t kMiB = std::uint64_t{1} << 20;
@@ -93,4 +93,4 @@ TEST(MemoryLimit, OfVersion1IsTheHierarchysSum) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

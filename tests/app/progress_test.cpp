@@ -10,7 +10,7 @@
 #include "core/base/log.h"
 #include "core/temporary_directory.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 class ProgressTest : public testing::TestWithParam<ProgressMode> {
@@ -56,4 +56,4 @@ INSTANTIATE_TEST_SUITE_P(Modes, ProgressTest,
                                          ProgressMode::kNone, ProgressMode::kJson));
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

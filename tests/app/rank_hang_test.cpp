@@ -8,7 +8,7 @@
 #include <mutex>
 #include <thread>
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 TEST(RankHangDeathTest, EndsAProcessWhoseThreadsDoNot) {
@@ -29,4 +29,4 @@ TEST(RankHangDeathTest, EndsAProcessWhoseThreadsDoNot) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -11,7 +11,7 @@
 #include "core/base/storage_faults.h"
 #include "core/temporary_directory.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 std::string read(const std::filesystem::path& file) {
@@ -240,4 +240,4 @@ TEST_F(RunDirectoryTest, DefaultFoldersDoNotMeet) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

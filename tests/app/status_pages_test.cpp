@@ -15,7 +15,7 @@
 #include "isthmus/errors.h"
 #include "record/run_status.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using testing::HasSubstr;
@@ -328,4 +328,4 @@ TEST_F(StatusFolderTest, AnotherFolderIsRefused) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -12,7 +12,7 @@
 #include "app/common/text_table.h"
 #include "core/temporary_directory.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 /// A file as a descriptor: no terminal, and what was written can be read.
@@ -110,4 +110,4 @@ TEST_F(TerminalTest, TablesAlignAndWrapTheLastColumn) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using testing::ElementsAre;
@@ -145,4 +145,4 @@ TEST(FollowUp, OfEqualLossesTheFirstIsBest) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -23,7 +23,7 @@
 #include "transport/naive_mean.h"
 #include "transport/zmq_members.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using ::testing::AllOf;
@@ -192,7 +192,7 @@ TEST(WaysTable, ChangesNoBitOfAResultInMemoryInSimulationOrOverSockets) {
     if (zmq_version().empty()) continue;
     SystemRuntime runtime;
     std::vector<std::unique_ptr<Transport>> ends;
-    for (auto& end : testing::joined_members(runtime, 4)) ends.push_back(std::move(end));
+    for (auto& end : testing_support::joined_members(runtime, 4)) ends.push_back(std::move(end));
     run_over(runtime, ends, options_of(tabled), two_rounds(means, codec));
     EXPECT_EQ(means, expected) << codec << " over sockets";
   }
@@ -248,4 +248,4 @@ TEST(WaysTable, WhereNobodyOwnsAShareThereIsNone) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -4,7 +4,7 @@
 
 #include "config_fixture.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 constexpr const char* kBf16 = "train.precision=bf16";
@@ -59,4 +59,4 @@ TEST(ConfigAttention, RefusalsNameBothKeysAndTheRemedy) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

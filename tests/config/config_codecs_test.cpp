@@ -7,7 +7,7 @@
 
 #include "config_fixture.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing::ContainsRegex;
@@ -83,4 +83,4 @@ TEST(ConfigCodecs, WithoutAMeshOrUnderAnotherNameItIsRefused) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -9,7 +9,7 @@
 #include "config_fixture.h"
 #include "isthmus/config.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -57,4 +57,4 @@ TEST(ConfigDeadline, IsAlikeWhereAllHaveOne) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

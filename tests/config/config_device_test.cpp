@@ -5,7 +5,7 @@
 #include "config/schema/device_request.h"
 #include "config_fixture.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 TEST(DeviceRequest, IsOneOfFourForms) {
@@ -202,4 +202,4 @@ TEST(OuterPlacement, RefusalsNameKeyCauseAndRemedy) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

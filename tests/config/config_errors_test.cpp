@@ -6,7 +6,7 @@
 
 #include "config_fixture.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 struct Case {
@@ -377,4 +377,4 @@ TEST(ConfigErrors, AModelFolderThatCannotBeRead) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -8,7 +8,7 @@
 
 #include "config_fixture.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -111,4 +111,4 @@ TEST(ConfigFaults, ARanksPatienceIsKeptAndEntersNoDigest) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -5,7 +5,7 @@
 #include "config_fixture.h"
 #include "isthmus/config.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 // Who sums what rounds otherwise; without groups a site's group is a name like any other.
@@ -58,4 +58,4 @@ TEST(ConfigChunk, IsCommonAndSteersNothing) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

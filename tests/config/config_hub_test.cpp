@@ -9,7 +9,7 @@
 #include "config_fixture.h"
 #include "isthmus/config.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using ::testing::Contains;
@@ -34,4 +34,4 @@ TEST(ConfigHub, AllSitesMustKnowWhetherItRelays) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -4,7 +4,7 @@
 
 #include "config_fixture.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 Config streaming(std::vector<std::string> more) {
@@ -55,4 +55,4 @@ TEST(ConfigOuter, TheClosingRoundIsTheDefaultAndCommon) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -7,7 +7,7 @@
 
 #include "config_fixture.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 TEST(ConfigRecompute, IsAWordOrASwitch) {
@@ -50,4 +50,4 @@ TEST(ConfigRecompute, RefusesOtherWordsAndTypes) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

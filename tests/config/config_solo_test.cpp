@@ -7,7 +7,7 @@
 #include "config_fixture.h"
 #include "isthmus/config.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 TEST(Config, HowLongASiteTrainsAloneIsItsOwnAffair) {
@@ -57,4 +57,4 @@ TEST(Config, ADefaultOfTrainingAloneIsNoneOfTheResolvedText) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -11,7 +11,7 @@
 #include "config_fixture.h"
 #include "core/temporary_directory.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -397,4 +397,4 @@ TEST(Config, FilesAreReadWholeAndBounded) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

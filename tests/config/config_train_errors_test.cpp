@@ -6,7 +6,7 @@
 
 #include "config_fixture.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 struct BatchCase {
@@ -49,4 +49,4 @@ TEST(ConfigErrors, AGlobalBatchNeedsItsUnit) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -7,7 +7,7 @@
 
 #include "config_fixture.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing::ElementsAre;
@@ -289,4 +289,4 @@ TEST(Experiment, ARunIsNoComparison) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

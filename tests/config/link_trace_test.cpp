@@ -12,7 +12,7 @@
 #include "config_fixture.h"
 #include "core/temporary_directory.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -162,4 +162,4 @@ TEST_F(ConfigLinkTrace, WrongUsesAreToldByPlace) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

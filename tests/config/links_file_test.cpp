@@ -10,7 +10,7 @@
 
 #include "config_fixture.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using std::chrono::milliseconds;
@@ -152,4 +152,4 @@ TEST(LinksFile, NothingThatComesFromElsewhereBreaksACommentsLine) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -6,7 +6,7 @@
 
 #include "config_fixture.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 constexpr int clock_time(int hour, int minute = 0) { return hour * 60 + minute; }
@@ -104,4 +104,4 @@ TEST(SendCap, IsNoPartOfAnyDigestAndKeptByTheResolvedFile) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

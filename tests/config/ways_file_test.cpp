@@ -12,7 +12,7 @@
 #include "config_fixture.h"
 #include "core/temporary_directory.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing::AllOf;
@@ -177,4 +177,4 @@ TEST_F(TableOfWays, WhatDoesNotFitIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

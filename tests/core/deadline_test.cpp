@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -19,4 +19,4 @@ TEST(Deadline, IsTheSumOrNever) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

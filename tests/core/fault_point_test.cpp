@@ -9,7 +9,7 @@
 
 #include "isthmus/errors.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 TEST(FaultPoint, IsNamedWithHowOftenItIsReachedBefore) {
@@ -49,4 +49,4 @@ TEST(FaultPointDeath, TheProcessIsKilledThereAndThen) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -10,7 +10,7 @@
 #include "core/base/storage.h"
 #include "core/temporary_directory.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 std::vector<std::byte> random_bytes(std::size_t n) {
@@ -89,4 +89,4 @@ TEST(Xxh3, GivesThePublishedDigestOfNothingAndStreamsAlike) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using nlohmann::json;
@@ -43,4 +43,4 @@ TEST(WholeNumber, NothingElse) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

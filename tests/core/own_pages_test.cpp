@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <utility>
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 constexpr std::size_t kSize = std::size_t{1} << 20;
@@ -42,4 +42,4 @@ TEST(OwnPages, MoveWithTheirValues) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

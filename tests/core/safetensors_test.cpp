@@ -11,7 +11,7 @@
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing::AllOf;
@@ -203,4 +203,4 @@ TEST(SafetensorsModel, SaysWhatAFolderWithoutWeightsLacks) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

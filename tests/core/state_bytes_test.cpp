@@ -12,7 +12,7 @@
 #include "core/base/hash.h"
 #include "isthmus/errors.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 constexpr std::size_t kDigestBytes = 16;
@@ -97,4 +97,4 @@ TEST(StateBytes, AreRefusedWhenADigestHoldsButTheRestDoesNot) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

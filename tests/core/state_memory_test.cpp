@@ -20,7 +20,7 @@
 #include "isthmus/errors.h"
 #include "temporary_directory.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 constexpr std::size_t kMany = std::size_t{12} << 20;  // values: 48 MiB, several windows of a walk
@@ -233,4 +233,4 @@ TEST(StatePagerTest, EventsThatCannotBeWrittenAreToldToTheNextCaller) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -12,7 +12,7 @@
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing::AllOf;
@@ -108,4 +108,4 @@ TEST_F(Snapshots, ComposeByPrefix) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

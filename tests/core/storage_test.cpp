@@ -10,7 +10,7 @@
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing::AllOf;
@@ -165,4 +165,4 @@ TEST(ExpandPattern, TakesTheBaseAsItIs) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

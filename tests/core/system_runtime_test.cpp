@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using std::chrono::milliseconds;
@@ -94,4 +94,4 @@ TEST(SystemRuntime, WhoWaitsIsWokenOnlyForWhatItWaitsFor) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

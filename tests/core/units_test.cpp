@@ -9,7 +9,7 @@
 
 #include "core/base/suggest.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 struct Good {
@@ -149,4 +149,4 @@ TEST(Suggest, NamesTheNearestWordOrNone) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -6,7 +6,7 @@
 #include "cuda/device_test.h"
 #include "kernels/cuda/adam_step.h"
 
-namespace isthmus::cuda {
+namespace isthmus::cuda::this_file {
 namespace {
 
 constexpr std::int64_t kElements = 60'000;
@@ -109,4 +109,4 @@ TEST_F(AdamStepOnDevice, StepsAreAdamsWithDecayWhereThereIsAny) {
 }
 
 }  // namespace
-}  // namespace isthmus::cuda
+}  // namespace isthmus::cuda::this_file

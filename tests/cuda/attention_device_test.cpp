@@ -2,7 +2,7 @@
 // Attention on a device against the plain loops in double on the same values.
 #include "cuda/attention_device_case.h"
 
-namespace isthmus::cuda {
+namespace isthmus::cuda::this_file {
 namespace {
 
 using kernels::Bf16;
@@ -100,4 +100,4 @@ TEST_F(AttentionOnDevice, RefusesShapesByName) {
 }
 
 }  // namespace
-}  // namespace isthmus::cuda
+}  // namespace isthmus::cuda::this_file

@@ -5,7 +5,7 @@
 #include "cuda/training_case.h"
 #include "kernels/cuda/attention.h"
 
-namespace isthmus::cuda {
+namespace isthmus::cuda::this_file {
 namespace {
 using kernels::Bf16;
 using testing::HasSubstr;
@@ -69,4 +69,4 @@ TEST_F(SmallSharedMemory, IsWhatALaunchIsHeldTo) {
 }
 
 }  // namespace
-}  // namespace isthmus::cuda
+}  // namespace isthmus::cuda::this_file

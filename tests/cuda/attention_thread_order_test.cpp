@@ -3,7 +3,7 @@
 #include "cuda/attention_device_case.h"
 #include "kernels/cuda/simt.h"
 
-namespace isthmus::cuda {
+namespace isthmus::cuda::this_file {
 namespace {
 
 using kernels::Bf16;
@@ -31,4 +31,4 @@ TEST(AttentionThreadOrder, ChangesNoBitOfBf16) {
 }
 
 }  // namespace
-}  // namespace isthmus::cuda
+}  // namespace isthmus::cuda::this_file

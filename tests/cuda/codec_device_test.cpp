@@ -6,12 +6,12 @@
 #include "quant/cuda/cuda_codec.h"
 #include "quant/cuda/cuda_codec_timing.h"
 
-namespace isthmus::cuda {
+namespace isthmus::cuda::this_file {
 namespace {
 
-using isthmus::testing::every_spelling;
-using isthmus::testing::hard_vectors;
-using isthmus::testing::test_name;
+using isthmus::testing_support::every_spelling;
+using isthmus::testing_support::hard_vectors;
+using isthmus::testing_support::test_name;
 
 constexpr EncodeKey kKey{.seed = 0x1234'5678'9ABC, .worker = 77, .tile = 5};
 
@@ -231,4 +231,4 @@ TEST_F(CodecTimingOnDevice, MeasuresACodecOfAnySize) {
 }
 
 }  // namespace
-}  // namespace isthmus::cuda
+}  // namespace isthmus::cuda::this_file

@@ -7,7 +7,7 @@
 #include "kernels/cuda/spsa.h"
 #include "quant/cuda/cuda_codec.h"
 
-namespace isthmus::cuda {
+namespace isthmus::cuda::this_file {
 namespace {
 
 constexpr std::size_t kValues = 4096 + 501;
@@ -71,4 +71,4 @@ TEST(CodecRaces, ReplayingDoesNotHangOnTheOrderOfThreads) {
 }
 
 }  // namespace
-}  // namespace isthmus::cuda
+}  // namespace isthmus::cuda::this_file

@@ -7,7 +7,7 @@
 #include "cuda/fake_cuda_runtime.h"
 #include "kernels/cuda/device.h"
 
-namespace isthmus::cuda {
+namespace isthmus::cuda::this_file {
 namespace {
 using testing::HasSubstr;
 
@@ -111,4 +111,4 @@ TEST_F(CudaRuntime, WithoutADeviceThereIsAReasonAndNoError) {
 }
 
 }  // namespace
-}  // namespace isthmus::cuda
+}  // namespace isthmus::cuda::this_file

@@ -4,7 +4,7 @@
 #include "cuda/attention_device_case.h"
 #include "kernels/cuda/cudnn/cudnn_attention.h"
 
-namespace isthmus::cuda {
+namespace isthmus::cuda::this_file {
 namespace {
 
 using kernels::Bf16;
@@ -137,4 +137,4 @@ TEST_F(CudnnOnDevice, TakesTheWindowsItWasMadeForAlone) {
 }
 
 }  // namespace
-}  // namespace isthmus::cuda
+}  // namespace isthmus::cuda::this_file

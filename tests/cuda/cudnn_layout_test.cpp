@@ -10,7 +10,7 @@
 
 #include "cuda/attention_device_case.h"
 
-namespace isthmus::cuda {
+namespace isthmus::cuda::this_file {
 namespace {
 using kernels::Bf16;
 using testing::HasSubstr;
@@ -98,4 +98,4 @@ TEST(CudnnLayout, RefusesShapesByName) {
 }
 
 }  // namespace
-}  // namespace isthmus::cuda
+}  // namespace isthmus::cuda::this_file

@@ -7,7 +7,7 @@
 
 #include "kernels/cuda/cudnn/cudnn_attention.h"
 
-namespace isthmus::cuda {
+namespace isthmus::cuda::this_file {
 namespace {
 using testing::AllOf;
 using testing::HasSubstr;
@@ -65,4 +65,4 @@ TEST_F(Cudnn, ObjectsToWhatIsRefusedAndToNothingElse) {
 }
 
 }  // namespace
-}  // namespace isthmus::cuda
+}  // namespace isthmus::cuda::this_file

@@ -5,7 +5,7 @@
 #include "isthmus/errors.h"
 #include "kernels/cuda/cudnn/cudnn_attention.h"
 
-namespace isthmus::cuda {
+namespace isthmus::cuda::this_file {
 namespace {
 using testing::AllOf;
 using testing::HasSubstr;
@@ -23,4 +23,4 @@ TEST(CudnnStub, SaysWhatTheBuildLacks) {
 }
 
 }  // namespace
-}  // namespace isthmus::cuda
+}  // namespace isthmus::cuda::this_file

@@ -7,7 +7,7 @@
 #include "cuda/emulated/runtime.h"
 #include "cuda/training_case.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 using testing::AllOf;
 using testing::HasSubstr;
@@ -93,4 +93,4 @@ TEST_F(DeviceCheck, TrainsWithTheRunsMomentum) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -14,7 +14,7 @@
 #include "inner/model/model_layout.h"
 #include "isthmus/errors.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 using testing::AllOf;
 using testing::HasSubstr;
@@ -120,4 +120,4 @@ TEST(DeviceChoice, ARankNeedsTheMemoryOfItsShare) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -10,7 +10,7 @@
 #include "kernels/embedding.h"
 #include "kernels/rotary.h"
 
-namespace isthmus::cuda {
+namespace isthmus::cuda::this_file {
 namespace {
 
 // exp and the quotient are the device's fast ones: a few units in the last place.
@@ -296,4 +296,4 @@ TEST_F(EmbeddingOnDevice, SharesOfTheTableAddUpToAllOfIt) {
 }
 
 }  // namespace
-}  // namespace isthmus::cuda
+}  // namespace isthmus::cuda::this_file

@@ -8,7 +8,7 @@
 #include "kernels/bf16.h"
 #include "kernels/cuda/simt.h"
 
-namespace isthmus::cuda {
+namespace isthmus::cuda::this_file {
 namespace {
 
 __global__ void sum_kernel(const float* x, float* sums) {
@@ -249,4 +249,4 @@ TEST(EmulatedDevice, MemoryEnds) {
 }
 
 }  // namespace
-}  // namespace isthmus::cuda
+}  // namespace isthmus::cuda::this_file

@@ -4,7 +4,7 @@
 #include "cuda/emulated/runtime.h"
 #include "kernels/cuda/matmul.h"
 
-namespace isthmus::cuda {
+namespace isthmus::cuda::this_file {
 namespace {
 
 TEST(FakeCublas, IsFoundWithoutMemoryOfADevice) {
@@ -15,4 +15,4 @@ TEST(FakeCublas, IsFoundWithoutMemoryOfADevice) {
 }
 
 }  // namespace
-}  // namespace isthmus::cuda
+}  // namespace isthmus::cuda::this_file

@@ -5,7 +5,7 @@
 #include "cuda/operation_test.h"
 #include "kernels/cuda/cross_entropy.h"
 
-namespace isthmus::cuda {
+namespace isthmus::cuda::this_file {
 namespace {
 
 struct Case {
@@ -210,4 +210,4 @@ TYPED_TEST(CrossEntropyOnDevice, GivesTheSameBitsForEveryOrderOfThreads) {
 }
 
 }  // namespace
-}  // namespace isthmus::cuda
+}  // namespace isthmus::cuda::this_file

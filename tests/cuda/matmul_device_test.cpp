@@ -4,7 +4,7 @@
 #include "kernels/activation_math.h"
 #include "kernels/cuda/matmul.h"
 
-namespace isthmus::cuda {
+namespace isthmus::cuda::this_file {
 namespace {
 
 struct Shape {
@@ -177,4 +177,4 @@ TEST_F(MatmulOnDevice, CanBeRecordedInAGraph) {
 }
 
 }  // namespace
-}  // namespace isthmus::cuda
+}  // namespace isthmus::cuda::this_file

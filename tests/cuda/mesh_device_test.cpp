@@ -7,7 +7,7 @@
 #include "inner/model/samples.h"
 #include "test_weight.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 using testing::HasSubstr;
 
@@ -230,4 +230,4 @@ INSTANTIATE_TEST_SUITE_P(Models, DeviceMesh, testing::Values("gpt2", "llama+"),
                          });
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

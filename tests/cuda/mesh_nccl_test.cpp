@@ -9,7 +9,7 @@
 #include "transport/fake_cuda.h"
 #include "transport/fake_nccl.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 using std::chrono_literals::operator""ms;
 using testing::AllOf;
@@ -111,4 +111,4 @@ TEST_P(NcclMesh, ADeviceThatCannotBeJoinedIsAnErrorOfTheStart) {
 INSTANTIATE_TEST_SUITE_P(Models, NcclMesh, testing::Values("gpt2"));
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -10,7 +10,7 @@
 #include "inner/cuda/cuda_loop_memory.h"
 #include "test_weight.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 using testing::HasSubstr;
 
@@ -247,4 +247,4 @@ TEST_F(MeshOfSharesRules, RefusesByNameWhatItDoesNotDo) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -3,7 +3,7 @@
 // be and whose memory the host can read.
 #include "cuda/mesh_case.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 /// Remembers what there was to be summed when.
@@ -84,4 +84,4 @@ TEST_P(RankOverlap, BucketsHaveTheLeastSizeThatIsAskedFor) {
 ISTHMUS_FOR_EACH_MODEL(RankOverlap);
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -10,7 +10,7 @@
 #include "kernels/muon_case.h"
 #include "kernels/optimizer.h"
 
-namespace isthmus::cuda {
+namespace isthmus::cuda::this_file {
 namespace {
 
 using kernels::kFlipError;
@@ -281,4 +281,4 @@ TEST_F(MuonOnDevice, ScratchIsSixBytesAValueAndTenOfTheShorterSidesSquare) {
 }
 
 }  // namespace
-}  // namespace isthmus::cuda
+}  // namespace isthmus::cuda::this_file

@@ -4,7 +4,7 @@
 #include "kernels/cuda/norm.h"
 #include "kernels/norm.h"
 
-namespace isthmus::cuda {
+namespace isthmus::cuda::this_file {
 namespace {
 
 constexpr double kEps = 1e-5;
@@ -252,4 +252,4 @@ TYPED_TEST(NormOnDevice, NormalisesEachHeadAndLeavesWhatLiesBetweenTheRows) {
 }
 
 }  // namespace
-}  // namespace isthmus::cuda
+}  // namespace isthmus::cuda::this_file

@@ -6,7 +6,7 @@
 #include "kernels/cuda/optimizer.h"
 #include "kernels/optimizer.h"
 
-namespace isthmus::cuda {
+namespace isthmus::cuda::this_file {
 namespace {
 
 class OptimizersOnDevice : public DeviceTest {};
@@ -269,4 +269,4 @@ TEST_F(OptimizersOnDevice, SumOfSquaresIsTheSameForEveryOrderOfThreads) {
 }
 
 }  // namespace
-}  // namespace isthmus::cuda
+}  // namespace isthmus::cuda::this_file

@@ -17,7 +17,7 @@
 #include "outer/place/outer_placement.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::AdamLoop;
@@ -211,4 +211,4 @@ TEST_F(OneBitOnDevice, IsWhatARunWithItsWeightsOnADeviceTakes) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -10,7 +10,7 @@
 #include "outer/methods/co2.h"
 #include "outer/parts/flat_view.h"
 
-namespace isthmus::cuda {
+namespace isthmus::cuda::this_file {
 namespace {
 
 using kernels::OuterStep;
@@ -147,4 +147,4 @@ TEST_F(OuterArithmeticOnDevice, AddsUpTheNormInTheOrderOfTheCpu) {
 }
 
 }  // namespace
-}  // namespace isthmus::cuda
+}  // namespace isthmus::cuda::this_file

@@ -13,7 +13,7 @@
 #include "outer/place/device_fragment.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::MemoryState;
@@ -142,4 +142,4 @@ INSTANTIATE_TEST_SUITE_P(All, FragmentOnDevice,
                          });
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

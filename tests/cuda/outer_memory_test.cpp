@@ -16,7 +16,7 @@
 #include "outer/place/outer_placement.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing::AllOf;
@@ -239,4 +239,4 @@ TEST_F(OuterMemory, SufficesForALostRoundOnceItIsHeld) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -13,7 +13,7 @@
 #include "outer/place/outer_placement.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::QuadraticLoop;
@@ -115,4 +115,4 @@ INSTANTIATE_TEST_SUITE_P(All, OuterOverlap,
                          });
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

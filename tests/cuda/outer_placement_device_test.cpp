@@ -19,7 +19,7 @@
 #include "quant/codec_values.h"
 #include "quant/cuda/cuda_codec.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::anchors_of;
@@ -319,7 +319,7 @@ std::vector<std::string> all_codecs() {
 
 INSTANTIATE_TEST_SUITE_P(All, CodecPlacedOnDevice, ::testing::ValuesIn(all_codecs()),
                          [](const auto& param) {
-                           return isthmus::testing::test_name(param.param);
+                           return isthmus::testing_support::test_name(param.param);
                          });
 
 TEST_F(OuterPlacementOnDevice, RefusesWhatHasNoFormThere) {
@@ -349,4 +349,4 @@ TEST_F(OuterPlacementOnDevice, RefusesWhatHasNoFormThere) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -3,7 +3,7 @@
 #include "cuda/device_test.h"
 #include "kernels/cuda/outer_step.h"
 
-namespace isthmus::cuda {
+namespace isthmus::cuda::this_file {
 namespace {
 
 using kernels::OuterStep;
@@ -40,4 +40,4 @@ INSTANTIATE_TEST_SUITE_P(Rules, OuterStepOnDevice,
                                            OuterStepRule::kHeavyBall));
 
 }  // namespace
-}  // namespace isthmus::cuda
+}  // namespace isthmus::cuda::this_file

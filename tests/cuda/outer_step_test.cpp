@@ -9,7 +9,7 @@
 
 #include "kernels/cuda/device.h"
 
-namespace isthmus::kernels {
+namespace isthmus::kernels::this_file {
 namespace {
 
 // eta = 1/2, mu = 1/4 and small integers: every product and sum is exact, so equality holds.
@@ -50,4 +50,4 @@ TEST(Device, WhereThereIsNoneItIsSaid) {
 }
 
 }  // namespace
-}  // namespace isthmus::kernels
+}  // namespace isthmus::kernels::this_file

@@ -5,7 +5,7 @@
 #include "kernels/cuda/spsa.h"
 #include "kernels/spsa_code.h"
 
-namespace isthmus::cuda {
+namespace isthmus::cuda::this_file {
 namespace {
 
 using kernels::SpsaEntry;
@@ -84,4 +84,4 @@ TEST_F(SpsaOnDevice, ReplaysALogToTheBitsOfTheCpu) {
 }
 
 }  // namespace
-}  // namespace isthmus::cuda
+}  // namespace isthmus::cuda::this_file

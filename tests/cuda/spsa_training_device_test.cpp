@@ -9,7 +9,7 @@
 #include "outer/place/outer_placement.h"
 #include "outer/spsa_runs.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::Finish;
@@ -105,4 +105,4 @@ TEST_F(SpsaTraining, OfTheBuiltInTrainerHasThemToo) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

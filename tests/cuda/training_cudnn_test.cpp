@@ -5,7 +5,7 @@
 #include "cuda/training_case.h"
 #include "inner/cuda/device_check.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 using testing::AllOf;
 using testing::HasSubstr;
@@ -140,4 +140,4 @@ TEST_P(CudnnTraining, IsRefusedByNameWhereItCannotBe) {
 ISTHMUS_FOR_EACH_MODEL(CudnnTraining);
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -2,7 +2,7 @@
 // Losses and gradients of a training pass on the device against those of the CPU.
 #include "cuda/training_case.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 // Sums of at most some hundred floats in another order, through two layers.
@@ -139,4 +139,4 @@ TEST_P(CudaGradients, AreAnnouncedOnceInBackwardOrder) {
 ISTHMUS_FOR_EACH_MODEL(CudaGradients);
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

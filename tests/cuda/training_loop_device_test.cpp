@@ -5,7 +5,7 @@
 #include "cuda/training_case.h"
 #include "kernels/cuda/step_guard.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 using testing::HasSubstr;
 
@@ -236,4 +236,4 @@ TEST_F(CudaLoopOnDevice, RefusesWhatADeviceDoesNotDo) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

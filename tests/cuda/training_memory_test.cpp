@@ -3,7 +3,7 @@
 #include "cuda/emulated/runtime.h"
 #include "cuda/mesh_case.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 using testing::AllOf;
 using testing::HasSubstr;
@@ -200,4 +200,4 @@ TEST_F(CudaLoopMemory, ASelectiveRecomputationIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -2,7 +2,7 @@
 // Adam's moments of loops on devices, as others on the host read and write them.
 #include "cuda/mesh_case.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 class DeviceMoments : public CudaLoopTest {
@@ -174,4 +174,4 @@ TEST_F(DeviceMoments, OfAMeshGoToAllRanksBeforeTheNextUpdate) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

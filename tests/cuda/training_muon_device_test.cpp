@@ -9,7 +9,7 @@
 #include "kernels/optimizer.h"
 #include "test_weight.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 constexpr std::int64_t kShort = 5;  // tokens, since many steps are taken
 int steps() { return testing_support::by_weight(12, 50); }
@@ -140,4 +140,4 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaLoopMuon, testing::Values("gpt2", "llama+")
                          });
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -2,7 +2,7 @@
 // Optimizers on the device against those of the CPU, and their checkpoints.
 #include "cuda/training_case.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 constexpr std::int64_t kShort = 5;  // tokens, since many steps are taken
 constexpr double kFloatError = 2e-5;
@@ -87,4 +87,4 @@ INSTANTIATE_TEST_SUITE_P(Optimizers, CudaLoopOptimizers, testing::Values(0, 1, 2
                          optimizer_name);
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -9,7 +9,7 @@
 #include "outer/place/outer_placement.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::anchors_of;
@@ -238,4 +238,4 @@ INSTANTIATE_TEST_SUITE_P(Methods, OuterAdam, testing::ValuesIn(methods_here()),
                          [](const auto& param) { return std::string(param.param.label); });
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

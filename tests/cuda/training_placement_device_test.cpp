@@ -6,7 +6,7 @@
 #include "outer/place/outer_placement.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 class PlacedTraining : public CudaLoopTest {};
@@ -101,4 +101,4 @@ TEST_F(PlacedTraining, PassesBeginAnewWhereWeightsHaveChangedUnderThem) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

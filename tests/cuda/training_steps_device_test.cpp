@@ -3,7 +3,7 @@
 #include "cuda/training_case.h"
 #include "test_weight.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 constexpr std::int64_t kShort = 5;    // tokens, since many steps are taken
 constexpr double kCurveError = 1e-4;  // of 50 steps
@@ -54,4 +54,4 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaLoopSteps, testing::Values("gpt2", "llama+"
                          });
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

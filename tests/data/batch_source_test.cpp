@@ -11,7 +11,7 @@
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing::AllOf;
@@ -235,4 +235,4 @@ TEST(ValidationSource, HalvesShareNoWindow) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

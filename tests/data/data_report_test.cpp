@@ -10,7 +10,7 @@
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing::ElementsAre;
@@ -71,4 +71,4 @@ TEST(DataChanges, NamesWhatIsGoneChangedAndNew) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -9,7 +9,7 @@
 #include "data/synth.h"
 #include "isthmus/errors.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing::AllOf;
@@ -136,4 +136,4 @@ TEST_F(Datasets, FingerprintsItsFiles) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

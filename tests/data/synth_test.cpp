@@ -10,7 +10,7 @@
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing::AllOf;
@@ -110,4 +110,4 @@ TEST(Synth, NamesWhatIsWrongWithASpelling) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -9,7 +9,7 @@
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing::AllOf;
@@ -133,4 +133,4 @@ TEST(TokenSpan, FindsIdsThatAreNone) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

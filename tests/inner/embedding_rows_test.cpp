@@ -11,7 +11,7 @@
 
 #include "inner/inner_test.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 constexpr std::int64_t kTokens = 8;  // of a micro-batch
@@ -69,4 +69,4 @@ TEST(EmbeddingRows, LeaveOtherRowsOfTheTableAlone) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -7,7 +7,7 @@
 
 #include "inner/inner_test.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 constexpr std::int64_t kSequences = 4;
@@ -118,4 +118,4 @@ INSTANTIATE_TEST_SUITE_P(Models, ForwardOnlyTest, testing::Values("gpt2", "llama
                          [](const auto& param) { return std::string(param.param); });
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

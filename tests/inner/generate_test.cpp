@@ -7,7 +7,7 @@
 
 #include "inner/inner_test.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 TEST(DrawToken, TakesTheMostLikelyAtTemperatureZero) {
@@ -92,4 +92,4 @@ TEST_F(GenerateTest, RefusesATokenOutsideTheVocabulary) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -11,7 +11,7 @@
 #include "inner/golden/torch_losses.h"
 #include "inner/loop/language_model_loop.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 constexpr std::int64_t kSequences = 4;
@@ -154,4 +154,4 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenTest, testing::ValuesIn(cases()),
                          [](const auto& param) { return param.param.name; });
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

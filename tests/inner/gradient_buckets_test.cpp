@@ -10,7 +10,7 @@
 #include "inner/model/local_values.h"
 #include "inner/model/model_layout.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 /// How often each value is in a bucket, and which rank is left with it.
@@ -175,4 +175,4 @@ TEST(GradientBuckets, CutAtTheBordersOfTheSlicesTiles) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -12,7 +12,7 @@
 #include "inner/inner_test.h"
 #include "inner/loop/model_cost.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 constexpr std::int64_t kSequences = 4;
@@ -356,4 +356,4 @@ INSTANTIATE_TEST_SUITE_P(Models, LanguageModelLoopTest, testing::Values("gpt2", 
                          [](const auto& param) { return std::string(param.param); });
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -5,7 +5,7 @@
 #include "inner/mesh_test.h"
 #include "isthmus/codec.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 TEST(CodedMesh, EachDimensionsCodecChangesThatDimensionAlone) {
@@ -195,4 +195,4 @@ TEST(CodedChanges, AreAddedToWhatTheOuterLoopHasWritten) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -14,7 +14,7 @@
 #include "core/temporary_directory.h"
 #include "inner/mesh_test.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 constexpr int kSteps = 50;
@@ -159,4 +159,4 @@ INSTANTIATE_TEST_SUITE_P(Offloaded, MeshCurve,
                          case_name);
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -10,7 +10,7 @@
 #include "inner/mesh/canonical_exchange.h"
 #include "inner/mesh_test.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 class MeshMemoryTest : public testing::TestWithParam<std::tuple<Case, int, bool>> {
@@ -117,4 +117,4 @@ TEST(MeshMemory, PiecesMakeTheWhole) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -14,7 +14,7 @@
 #include "core/temporary_directory.h"
 #include "inner/mesh_test.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 /// Shares of at least a MiB even on four ranks, below which arrays stay in memory.
@@ -160,4 +160,4 @@ INSTANTIATE_TEST_SUITE_P(PipelinesOfSlices, MeshOffloadTest,
                          test_name);
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -13,7 +13,7 @@
 #include "config/schema/recompute.h"
 #include "inner/mesh/rank_layout.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 // Of one step, relative to the largest value; sums of floats in another order.
@@ -389,4 +389,4 @@ TEST(RankLayouts, PiecesTakeAndGiveWhatTheWholeDoes) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

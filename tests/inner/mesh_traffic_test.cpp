@@ -16,7 +16,7 @@
 #include "core/temporary_directory.h"
 #include "inner/mesh_test.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 constexpr std::uint64_t kPage = 4096;
@@ -135,4 +135,4 @@ INSTANTIATE_TEST_SUITE_P(Zero, MeshTrafficTest, testing::Values(1, 2, 3),
                          [](const auto& at) { return "zero" + std::to_string(at.param); });
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -10,7 +10,7 @@
 #include "inner/model/model.h"
 #include "inner/model/model_layout.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 struct GradientCase {
@@ -174,4 +174,4 @@ INSTANTIATE_TEST_SUITE_P(Models, ModelGradientTest, testing::ValuesIn(cases()),
                          [](const auto& param) { return param.param.name; });
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

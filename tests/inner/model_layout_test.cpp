@@ -12,7 +12,7 @@
 #include "inner/model/presets.h"
 #include "isthmus/errors.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing::ElementsAre;
@@ -224,4 +224,4 @@ TEST(ModelCost, MuonSavesTheSecondMomentOfItsMatrices) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -11,7 +11,7 @@
 #include "inner/inner_test.h"
 #include "inner/loop/language_model_loop.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 constexpr std::int64_t kSequences = 4;
@@ -128,4 +128,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& each) { return std::string(each.param.name); });
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -11,7 +11,7 @@
 #include "kernels/muon.h"
 #include "kernels/optimizer.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 constexpr int kSteps = 20;
@@ -227,4 +227,4 @@ TEST(ClipCoefficient, IsTorchs) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

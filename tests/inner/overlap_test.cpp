@@ -19,7 +19,7 @@
 #include "inner/mesh_test.h"
 #include "transport/collectives/thread_communicator.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 constexpr std::int64_t kSmall = 300;  // values of a bucket: several of each layer
@@ -280,4 +280,4 @@ TEST(SumsOfBuckets, AreInRankOrder) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

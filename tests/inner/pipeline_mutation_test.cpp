@@ -10,7 +10,7 @@
 
 #include "inner/mesh/pipeline_schedule_check.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 using Op = PipelineOpKind;
 using Fault = PipelineFault::Kind;
@@ -271,4 +271,4 @@ TEST(PipelineCheck, FindsOperationsWithoutAPlace) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -15,7 +15,7 @@
 #include "inner/mesh/pipeline_schedule_text.h"
 #include "isthmus/errors.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 using Op = PipelineOpKind;
 
@@ -316,4 +316,4 @@ TEST(PipelineSchedule, IsDrawnAsALineForEachRank) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -8,7 +8,7 @@
 #include "inner/model/model_layout.h"
 #include "isthmus/errors.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 TEST(Workloads, AreThePresetsOfTheConfiguration) {
@@ -44,4 +44,4 @@ TEST(Workloads, AnUnknownNameListsTheKnownOnes) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

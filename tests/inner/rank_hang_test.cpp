@@ -17,7 +17,7 @@
 #include "inner/rank_threads.h"
 #include "isthmus/errors.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 // Meshes are as small as can be and mostly wait, so all run side by side; healthy ranks answer at
@@ -145,4 +145,4 @@ TEST(RankHang, TheRankThatStoppedIsNamedAndNoOther) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

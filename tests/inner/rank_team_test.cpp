@@ -12,7 +12,7 @@
 
 #include "isthmus/errors.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 using testing::HasSubstr;
 
@@ -110,4 +110,4 @@ TEST(RankTeam, RunsTheRanksSideBySide) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -10,7 +10,7 @@
 
 #include "inner/draws.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 constexpr int kSteps = 400;
@@ -202,4 +202,4 @@ TEST(RankWatch, RanksWithoutPeersAreHeldAgainstThemselves) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -12,7 +12,7 @@
 
 #include "inner/mesh_test.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 LanguageModelOptions with_zero(LanguageModelOptions options, int zero) {
@@ -90,4 +90,4 @@ TEST(ZeroReshard, StatesPassBetweenMeshesBitForBit) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

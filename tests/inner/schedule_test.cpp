@@ -9,7 +9,7 @@
 
 #include "isthmus/errors.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 constexpr double kPeak = 0.5;
@@ -152,4 +152,4 @@ TEST(Schedule, SmallShareOfAShortRunIsOneStepOfDecay) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

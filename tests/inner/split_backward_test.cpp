@@ -19,7 +19,7 @@
 #include "inner/model/model.h"
 #include "transport/collectives/thread_communicator.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 // --- one model
@@ -238,4 +238,4 @@ TEST(ZbH1, CostsScratchAloneBeyondTheFirstRankOf1f1b) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

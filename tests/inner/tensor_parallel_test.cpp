@@ -18,7 +18,7 @@
 #include "inner/model/model.h"
 #include "transport/collectives/thread_communicator.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 constexpr double kRounding = 1e-12;  // of the largest gradient of a parameter
 
@@ -176,4 +176,4 @@ TEST(TensorGroups, SplitRowsThatDoNotDivide) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

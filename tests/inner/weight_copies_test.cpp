@@ -13,7 +13,7 @@
 
 #include "inner/zero_test.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing::ElementsAre;
@@ -194,4 +194,4 @@ INSTANTIATE_TEST_SUITE_P(CopiedKeyHeads, RanksWeightsTest,
                          test_name);
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

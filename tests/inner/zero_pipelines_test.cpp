@@ -8,7 +8,7 @@
 
 #include "inner/zero_test.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 /// The oracle is one stage with as many micro-batches, which sums as often.
@@ -84,4 +84,4 @@ INSTANTIATE_TEST_SUITE_P(Deep, ZeroPipelinesTest,
                          test_name);
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -13,7 +13,7 @@
 #include "inner/model/embedding_rows.h"
 #include "test_weight.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 // Each of a rank's buffers ends with a cache line.
@@ -335,4 +335,4 @@ TEST(ZeroRefusals, NameKeyValueAndRemedy) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -5,7 +5,7 @@
 #include "kernels/kernel_test.h"
 #include "kernels/rotary.h"
 
-namespace isthmus::kernels {
+namespace isthmus::kernels::this_file {
 namespace {
 
 constexpr std::int64_t kOddSize = 5003;  // no multiple of a vector, more than one block
@@ -177,4 +177,4 @@ TEST(ActivationReference, DoubleIsTheDefinition) {
 }
 
 }  // namespace
-}  // namespace isthmus::kernels
+}  // namespace isthmus::kernels::this_file

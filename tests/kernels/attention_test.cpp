@@ -3,7 +3,7 @@
 
 #include "kernels/kernel_test.h"
 
-namespace isthmus::kernels {
+namespace isthmus::kernels::this_file {
 namespace {
 
 struct Case {
@@ -251,4 +251,4 @@ TEST_P(AttentionTest, SurvivesLargeLogits) {
 }
 
 }  // namespace
-}  // namespace isthmus::kernels
+}  // namespace isthmus::kernels::this_file

@@ -12,7 +12,7 @@
 #include "kernels/norm.h"
 #include "kernels/rotary.h"
 
-namespace isthmus::kernels {
+namespace isthmus::kernels::this_file {
 namespace {
 
 Bf16 of_code(std::uint32_t code) {
@@ -236,4 +236,4 @@ TEST_P(Bf16StorageTest, RotationsAreTheFloatOnesRounded) {
 }
 
 }  // namespace
-}  // namespace isthmus::kernels
+}  // namespace isthmus::kernels::this_file

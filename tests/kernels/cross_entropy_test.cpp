@@ -3,7 +3,7 @@
 
 #include "kernels/kernel_test.h"
 
-namespace isthmus::kernels {
+namespace isthmus::kernels::this_file {
 namespace {
 
 struct Case {
@@ -200,4 +200,4 @@ TEST(CrossEntropy, ChunksOfTokensJoinSeamlessly) {
 }
 
 }  // namespace
-}  // namespace isthmus::kernels
+}  // namespace isthmus::kernels::this_file

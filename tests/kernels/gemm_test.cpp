@@ -5,7 +5,7 @@
 
 #include "kernels/kernel_test.h"
 
-namespace isthmus::kernels {
+namespace isthmus::kernels::this_file {
 namespace {
 
 struct Case {
@@ -317,4 +317,4 @@ TEST(GemmReference, IsTheDefinition) {
 }
 
 }  // namespace
-}  // namespace isthmus::kernels
+}  // namespace isthmus::kernels::this_file

@@ -6,7 +6,7 @@
 #include "kernels/kernel_test.h"
 #include "kernels/muon_case.h"
 
-namespace isthmus::kernels {
+namespace isthmus::kernels::this_file {
 namespace {
 
 using MuonTest = IsaTest;
@@ -129,4 +129,4 @@ TEST_P(MuonTest, WithoutGradientOnlyDecays) {
 }
 
 }  // namespace
-}  // namespace isthmus::kernels
+}  // namespace isthmus::kernels::this_file

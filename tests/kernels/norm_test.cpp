@@ -3,7 +3,7 @@
 
 #include "kernels/kernel_test.h"
 
-namespace isthmus::kernels {
+namespace isthmus::kernels::this_file {
 namespace {
 
 struct Case {
@@ -232,4 +232,4 @@ TEST_P(NormTest, WorksInPlace) {
 }
 
 }  // namespace
-}  // namespace isthmus::kernels
+}  // namespace isthmus::kernels::this_file

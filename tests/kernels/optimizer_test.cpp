@@ -4,7 +4,7 @@
 #include "kernels/embedding.h"
 #include "kernels/kernel_test.h"
 
-namespace isthmus::kernels {
+namespace isthmus::kernels::this_file {
 namespace {
 
 constexpr std::int64_t kSize = 9001;  // two whole blocks and a tail that fills no vector
@@ -153,4 +153,4 @@ TEST(Embedding, GathersAndScattersInRowOrder) {
 }
 
 }  // namespace
-}  // namespace isthmus::kernels
+}  // namespace isthmus::kernels::this_file

@@ -12,7 +12,7 @@
 #include "kernel_test.h"
 #include "kernels/spsa_code.h"
 
-namespace isthmus::kernels {
+namespace isthmus::kernels::this_file {
 namespace {
 
 using Words = std::array<std::uint32_t, 4>;
@@ -276,4 +276,4 @@ TEST_P(Spsa, UndoByArithmeticDrifts) {
 }
 
 }  // namespace
-}  // namespace isthmus::kernels
+}  // namespace isthmus::kernels::this_file

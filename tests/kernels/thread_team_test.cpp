@@ -12,7 +12,7 @@
 #include "kernels/kernel_test.h"
 #include "kernels/thread_pinning.h"
 
-namespace isthmus::kernels {
+namespace isthmus::kernels::this_file {
 namespace {
 
 TEST(ThreadTeam, RunsEveryIndexOnce) {
@@ -152,4 +152,4 @@ TEST(ThreadTeamDeathTest, LoopsDoNotNest) {
 }
 
 }  // namespace
-}  // namespace isthmus::kernels
+}  // namespace isthmus::kernels::this_file

@@ -8,7 +8,7 @@
 
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::anchors_of;
@@ -164,4 +164,4 @@ TEST(Checkpoint, OtherConstantsAreRefusedByKey) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

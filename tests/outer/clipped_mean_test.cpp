@@ -10,7 +10,7 @@
 #include "core/base/rng.h"
 #include "outer/parts/flat_view.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 std::vector<float> normal(std::size_t n, std::uint64_t seed, double scale = 1) {
@@ -97,4 +97,4 @@ TEST(ClippedMean, WhatDoesNotDecodeIsLeftOut) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -13,7 +13,7 @@
 #include "outer/adam_loop.h"
 #include "transport/exchange/run_in_process.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::AdamLoop;
@@ -150,4 +150,4 @@ TEST(CommitPeriodOptions, ValuesAndMethodsThatDoNotFitAreRefused) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

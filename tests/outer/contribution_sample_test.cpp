@@ -14,7 +14,7 @@
 #include "outer/toy_loops.h"
 #include "quant/codecs/error_feedback.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using outer::ContributionSample;
@@ -363,4 +363,4 @@ TEST(Agreement, SurvivesACheckpointWithRoundsInFlight) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

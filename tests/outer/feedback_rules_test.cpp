@@ -12,7 +12,7 @@
 #include "outer/parts/compressed_mean.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::AdamLoop;
@@ -317,4 +317,4 @@ TEST(Checkpoint, NumbersThatNoRunSavesAreRefusedByName) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

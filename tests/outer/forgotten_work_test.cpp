@@ -6,7 +6,7 @@
 #include "outer/parts/idle_inner_loop.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using outer::IdleInnerLoop;
@@ -87,4 +87,4 @@ TEST(ForgottenWork, APartialWindowIsLostByTheRulesThereAre) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

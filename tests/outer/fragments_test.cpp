@@ -4,7 +4,7 @@
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 struct Tensor {
@@ -91,4 +91,4 @@ TEST(Fragments, MoreFragmentsThanLayersAreRefused) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -18,7 +18,7 @@
 #include "transport/exchange/round_result.h"
 #include "transport/exchange/run_in_process.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using outer::IdleInnerLoop;
@@ -270,4 +270,4 @@ TEST(Joining, CoversEveryMethodWithSharedAnchors) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

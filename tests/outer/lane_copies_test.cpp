@@ -14,7 +14,7 @@
 #include "outer/lane_ranks.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::anchors_of;
@@ -146,4 +146,4 @@ TEST(LaneCopies, CheckpointsThatFailLeaveTheSiteAlive) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

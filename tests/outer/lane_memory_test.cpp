@@ -17,7 +17,7 @@
 #include "outer/parts/settings.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::LaneRanks;
@@ -114,4 +114,4 @@ TEST_P(LaneMemory, IsWhatTheMachineCounts) {
 INSTANTIATE_TEST_SUITE_P(Codecs, LaneMemory, testing::Values("fp32", "int8", "int4:ef"));
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -22,7 +22,7 @@
 #include "outer/place/lane_fragment.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using outer::lane_of;
@@ -338,4 +338,4 @@ TEST(Lanes, MethodsWithStateOfAnotherFormAreRefusedByName) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -13,7 +13,7 @@
 #include "outer/toy_loops.h"
 #include "sim/run_simulated.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -346,4 +346,4 @@ TEST(LateRounds, AreRefusedWhereTheyMakeNoSense) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -12,7 +12,7 @@
 #include "isthmus/errors.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using outer::CarriesWork;
@@ -296,4 +296,4 @@ TEST(LoneWork, ComesWithTheNextWindowAndWeighsItsTokens) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

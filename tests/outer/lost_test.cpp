@@ -10,7 +10,7 @@
 #include "outer/parts/norm_guard.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::anchors_of;
@@ -351,4 +351,4 @@ TEST(NormGuard, ComparesWithTheMedianOfAFullEnoughPast) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

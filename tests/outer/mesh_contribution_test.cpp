@@ -15,7 +15,7 @@
 #include "inner/mesh_test.h"
 #include "isthmus/outer.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using Bytes = std::vector<std::byte>;
@@ -225,4 +225,4 @@ TEST(MeshContributionOfTraining, UnlikeTrainingSendsOtherBytes) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

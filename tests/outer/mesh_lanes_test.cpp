@@ -17,7 +17,7 @@
 #include "outer/place/outer_placement.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::anchors_of;
@@ -215,4 +215,4 @@ TEST(MeshCalls, ThatFailAtOneRankEndTheOthersByName) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -7,7 +7,7 @@
 #include "outer/adam_loop.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::AdamLoop;
@@ -389,4 +389,4 @@ TEST(CompressedMean, LosesNoMass) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -11,7 +11,7 @@
 #include "kernels/outer_step.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::FamilyRun;
@@ -307,4 +307,4 @@ TEST(Oracles, AnchorsAreEqualOnAllWorkersAndSoAreParametersWithoutMixing) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -11,7 +11,7 @@
 #include "isthmus/errors.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using outer::CarriesWork;
@@ -196,4 +196,4 @@ TEST(OwnWork, OnlyMethodsWhoseWindowsStayInTheLocalValuesHaveIt) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -5,7 +5,7 @@
 
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::Drift;
@@ -115,4 +115,4 @@ TEST(RoundBehind, OptionsThatDoNotFitAreRefused) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

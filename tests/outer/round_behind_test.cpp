@@ -7,7 +7,7 @@
 #include "outer/naive_round_behind.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::anchors_of;
@@ -342,4 +342,4 @@ TEST(RoundBehind, AnchorsAreSharedExceptByEager) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

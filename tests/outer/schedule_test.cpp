@@ -5,7 +5,7 @@
 
 #include "isthmus/errors.h"
 
-namespace isthmus::outer {
+namespace isthmus::outer::this_file {
 namespace {
 
 std::vector<Sync> sends(const Schedule& schedule, std::int64_t last) {
@@ -59,4 +59,4 @@ TEST(Offsets, ListsOfTheWrongLengthOrRangeAreRefused) {
 }
 
 }  // namespace
-}  // namespace isthmus::outer
+}  // namespace isthmus::outer::this_file

@@ -6,7 +6,7 @@
 #include "outer/toy_loops.h"
 #include "sim/run_simulated.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -148,4 +148,4 @@ TEST(Simulated, ACrashAtAnyMomentEndsTheRunWithWhoIsGone) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

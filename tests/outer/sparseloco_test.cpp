@@ -11,7 +11,7 @@
 #include "outer/losing_exchange.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::anchors_of;
@@ -323,4 +323,4 @@ TEST(SparseLoCo, BadKeysAreRefusedByName) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

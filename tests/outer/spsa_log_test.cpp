@@ -8,7 +8,7 @@
 
 #include "core/base/rng.h"
 
-namespace isthmus::outer {
+namespace isthmus::outer::this_file {
 namespace {
 
 SpsaLogHeader some_header() {
@@ -126,4 +126,4 @@ TEST(SpsaLog, ACutLogGoesOnWithTheSameChain) {
 }
 
 }  // namespace
-}  // namespace isthmus::outer
+}  // namespace isthmus::outer::this_file

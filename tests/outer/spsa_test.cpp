@@ -16,7 +16,7 @@
 #include "outer/parts/spsa_replay.h"
 #include "spsa_runs.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using outer::SpsaLog;
@@ -321,4 +321,4 @@ TEST(Spsa, ResumesToTheSameBits) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

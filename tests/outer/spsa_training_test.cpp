@@ -14,7 +14,7 @@
 #include "outer/parts/spsa_weights.h"
 #include "spsa_runs.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using outer::SpsaLog;
@@ -184,4 +184,4 @@ TEST(Spsa, RefusesWhatItCannotUse) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -12,7 +12,7 @@
 #include "outer/parts/buckets.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::anchors_of;
@@ -298,4 +298,4 @@ TEST(Methods, ListTheirKeysAndSources) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

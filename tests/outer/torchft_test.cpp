@@ -11,7 +11,7 @@
 
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 /// Every step subtracts lr 1 times gradient 2 from each of two scalar layers.
@@ -138,4 +138,4 @@ INSTANTIATE_TEST_SUITE_P(MockedUpdates, TorchFt, ::testing::ValuesIn(kFixtures),
                          [](const auto& fixture) { return std::to_string(fixture.param.number); });
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

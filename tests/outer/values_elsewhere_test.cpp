@@ -13,7 +13,7 @@
 #include "outer/mirrored_loop.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::AdamLoop;
@@ -198,4 +198,4 @@ TEST(ValuesElsewhere, AFragmentAsksForItsElementsAlone) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

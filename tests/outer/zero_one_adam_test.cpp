@@ -10,7 +10,7 @@
 #include "outer/adam_loop.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using outer::ZeroOneSchedule;
@@ -396,4 +396,4 @@ TEST(ZeroOneAdam, BadKeysAreRefusedByName) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using outer::ZeroOneSchedule;
@@ -65,4 +65,4 @@ TEST(ZeroOneSchedule, GoesOnWhereItWas) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -7,7 +7,7 @@
 
 #include <functional>
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using ::testing::ElementsAre;
@@ -73,4 +73,4 @@ TEST(GroupsByLinks, AreNoneWithoutAGap) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -10,7 +10,7 @@
 #include "sim/run_simulated.h"
 #include "transport/naive_mean.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using std::chrono::milliseconds;
@@ -106,4 +106,4 @@ TEST(GroupsInTime, ThePredictionIsWhatTheProtocolTakes) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

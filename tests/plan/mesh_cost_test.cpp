@@ -10,7 +10,7 @@
 #include "inner/loop/model_cost.h"
 #include "inner/model/presets.h"
 
-namespace isthmus::plan {
+namespace isthmus::plan::this_file {
 namespace {
 constexpr std::int64_t kD = 64, kLayers = 8, kVocab = 512, kContext = 32, kSequences = 16;
 
@@ -381,4 +381,4 @@ TEST(MeshCost, NamesTheNearestMeshThatWorks) {
 }
 
 }  // namespace
-}  // namespace isthmus::plan
+}  // namespace isthmus::plan::this_file

@@ -8,7 +8,7 @@
 
 #include "plan/mesh_time.h"
 
-namespace isthmus::plan {
+namespace isthmus::plan::this_file {
 namespace {
 constexpr double kD = 64, kKeys = 16, kFeedForward = 192, kVocab = 512, kLayers = 4;
 constexpr double kContext = 32, kSequences = 8, kRows = kContext * kSequences;
@@ -199,4 +199,4 @@ TEST(MeshPasses, PipelineStagesTakeTheirOwnPassesTime) {
 }
 
 }  // namespace
-}  // namespace isthmus::plan
+}  // namespace isthmus::plan::this_file

@@ -18,7 +18,7 @@
 #include "sim/network.h"
 #include "sim/world.h"
 
-namespace isthmus::plan {
+namespace isthmus::plan::this_file {
 namespace {
 using Op = PipelineOpKind;
 
@@ -342,4 +342,4 @@ TEST(MeshSearch, PlacesItsMeshes) {
 }
 
 }  // namespace
-}  // namespace isthmus::plan
+}  // namespace isthmus::plan::this_file

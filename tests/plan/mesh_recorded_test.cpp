@@ -17,7 +17,7 @@
 #include "plan/mesh_traffic.h"
 #include "transport/collectives/thread_communicator.h"
 
-namespace isthmus::plan {
+namespace isthmus::plan::this_file {
 namespace {
 
 /// Operations that one rank took part in, and their bytes as mesh_cost.h counts them.
@@ -239,4 +239,4 @@ INSTANTIATE_TEST_SUITE_P(Meshes, RecordedMesh, testing::ValuesIn(kCases), [](con
 });
 
 }  // namespace
-}  // namespace isthmus::plan
+}  // namespace isthmus::plan::this_file

@@ -7,7 +7,7 @@
 #include "config/schema/recompute.h"
 #include "inner/mesh/pipeline_schedule_check.h"
 
-namespace isthmus::plan {
+namespace isthmus::plan::this_file {
 namespace {
 
 MeshWorkload workload(std::int64_t layers = 8, std::int64_t vocab = 16) {
@@ -318,4 +318,4 @@ TEST(MeshSearch, RefusesWithTheReason) {
 }
 
 }  // namespace
-}  // namespace isthmus::plan
+}  // namespace isthmus::plan::this_file

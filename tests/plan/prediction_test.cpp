@@ -10,7 +10,7 @@
 
 #include "isthmus/errors.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using std::chrono::milliseconds;
@@ -272,4 +272,4 @@ TEST(RenderPrediction, PrintsEachTermAndTheError) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

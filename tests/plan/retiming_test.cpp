@@ -15,7 +15,7 @@
 #include "plan/retiming_scenarios.h"
 #include "sim/run_simulated.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using std::chrono::hours;
@@ -236,4 +236,4 @@ TEST(Retiming, SaysWhenTheClockWouldRunOut) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 /// Rounds of fragment 0 after each H-th step of so many.
@@ -89,4 +89,4 @@ TEST(RoundTimes, TheTableHasALineAFragmentAndOneOfAll) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

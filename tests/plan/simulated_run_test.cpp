@@ -13,7 +13,7 @@
 #include "record/round_times.h"
 #include "sim/run_simulated.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using std::chrono::microseconds;
@@ -388,4 +388,4 @@ INSTANTIATE_TEST_SUITE_P(Scenarios, PredictedRun, testing::ValuesIn(kScenarios),
                          [](const auto& test) { return std::string{test.param.name}; });
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -15,7 +15,7 @@
 #include "transport/naive_mean.h"
 #include "transport/wire/frame.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using std::chrono::milliseconds;
@@ -201,4 +201,4 @@ TEST(TreeByLinks, PutsFastLinesNearTheRoot) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

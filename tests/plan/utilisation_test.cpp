@@ -17,7 +17,7 @@
 #include "isthmus/errors.h"
 #include "plan/utilisation_schedule.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 constexpr double kGiga = 1e9;
@@ -395,4 +395,4 @@ TEST(UtilisationSchedule, RefusesWhatCannotBe) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

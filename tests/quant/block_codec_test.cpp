@@ -10,10 +10,10 @@
 #include "isthmus/codec.h"
 #include "quant/codec_values.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
-using testing::NamedValues;
+using testing_support::NamedValues;
 
 std::vector<float> round_trip(const Codec& codec, const std::vector<float>& x) {
   std::vector<float> y(x.size());
@@ -61,7 +61,7 @@ TEST_P(NearestTest, EveryValueGoesToTheNearestOfItsGrid) {
   const auto codec = make_codec(GetParam());
   const std::vector<double> grid = grid_values(GetParam());
   constexpr std::size_t kBlock = 64;
-  for (const NamedValues& input : testing::hard_vectors(2000)) {
+  for (const NamedValues& input : testing_support::hard_vectors(2000)) {
     const std::vector<float> y = round_trip(*codec, input.x);
     for (std::size_t begin = 0; begin < y.size(); begin += kBlock) {
       const std::size_t end = std::min(y.size(), begin + kBlock);
@@ -84,7 +84,7 @@ TEST_P(NearestTest, EveryValueGoesToTheNearestOfItsGrid) {
 INSTANTIATE_TEST_SUITE_P(Codecs, NearestTest,
                          ::testing::Values("int8:64", "int4:64", "fp4-e2m1:64", "fp4-e3m0:64",
                                            "fp8-e4m3:64", "fp8-e5m2:64"),
-                         [](const auto& test) { return testing::test_name(test.param); });
+                         [](const auto& test) { return testing_support::test_name(test.param); });
 
 class GridTest : public ::testing::TestWithParam<const char*> {};
 
@@ -112,7 +112,7 @@ INSTANTIATE_TEST_SUITE_P(Codecs, GridTest,
                                            "fp8-e4m3:64:scale=e8m0", "fp8-e5m2:64",
                                            "fp8-e5m2:64:scale=e8m0", "int4:64:rounding=stochastic",
                                            "fp4-e2m1:64:rounding=stochastic"),
-                         [](const auto& test) { return testing::test_name(test.param); });
+                         [](const auto& test) { return testing_support::test_name(test.param); });
 
 // Ties, as the formats define them; 6, 16 and 7 keep the scale at 1.
 TEST(Fp4E2M1, TiesGoToTheEvenCode) {
@@ -194,7 +194,7 @@ TEST(Ternary, KeepsTheMeanOfWhatExceedsTheThreshold) {
 // Outer gradients are of the order 1e-5; scales of 1e-7 are zero in plain fp16.
 TEST(Fp16Scales, DoNotUnderflow) {
   for (const char* codec : {"int8:64:scale=fp16", "fp4-e2m1:64:scale=fp16", "int4:64:scale=fp16"}) {
-    const std::vector<float> unit = testing::normal_vector(kTileValues);
+    const std::vector<float> unit = testing_support::normal_vector(kTileValues);
     const std::vector<float> y = round_trip(codec, unit);
     for (const float power : {0x1p-20f, 0x1p-60f, 0x1p-110f, 0x1p100f}) {
       std::vector<float> small = unit;
@@ -205,7 +205,7 @@ TEST(Fp16Scales, DoNotUnderflow) {
     }
   }
   // Blocks 2^-28 below the tile's largest keep the precision of fp16.
-  std::vector<float> x = testing::normal_vector(128);
+  std::vector<float> x = testing_support::normal_vector(128);
   for (std::size_t i = 64; i < 128; ++i) x[i] *= 0x1p-28f;
   const std::vector<float> y = round_trip("int8:64:scale=fp16", x);
   for (std::size_t i = 64; i < 128; ++i) EXPECT_NEAR(y[i], x[i], 0x1p-28 * 4 / 127) << i;
@@ -283,4 +283,4 @@ TEST(Nvfp4, BlockScalesAreE4M3OfTheTileScale) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

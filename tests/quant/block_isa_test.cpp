@@ -11,10 +11,10 @@
 #include "quant/codecs/scale_plane.h"
 #include "quant/cpu/codec_kernels.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
-using testing::NamedValues;
+using testing_support::NamedValues;
 
 constexpr std::byte kCanary{0xA5};
 constexpr float kFloatCanary = 12345.0f;
@@ -105,12 +105,13 @@ void compare(const GridLoops& fast, const GridLoops& reference, const NamedValue
   }
 }
 
-/// testing::hard_vectors, made once a length: every grid of every instruction set asks for all of
-/// them.
+/// testing_support::hard_vectors, made once a length: every grid of every instruction set asks for
+/// all of them.
 const std::vector<NamedValues>& hard_vectors_of(std::size_t n) {
   static std::map<std::size_t, std::vector<NamedValues>> made;
   const auto at = made.find(n);
-  return at != made.end() ? at->second : made.emplace(n, testing::hard_vectors(n)).first->second;
+  return at != made.end() ? at->second
+                          : made.emplace(n, testing_support::hard_vectors(n)).first->second;
 }
 
 template <typename G>
@@ -219,7 +220,7 @@ TEST_P(BlockKernelsTest, NonFiniteValuesAreSeenInEveryPlace) {
        {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
     for (std::size_t n = 1; n <= 130; n += 3) {
       for (std::size_t at = 0; at < n; ++at) {
-        std::vector<float> x = testing::normal_vector(n);
+        std::vector<float> x = testing_support::normal_vector(n);
         x[at] = bad;
         std::vector<std::uint32_t> amax(blocks_of(n, 32));
         std::vector<double> sum(amax.size()), squares(amax.size());
@@ -352,4 +353,4 @@ INSTANTIATE_TEST_SUITE_P(AllIsas, BlockKernelsTest,
                          [](const auto& test) { return std::string(test.param->isa); });
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -9,10 +9,10 @@
 #include "quant/codec_values.h"
 #include "quant/cpu/codec_kernels.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
-using testing::NamedValues;
+using testing_support::NamedValues;
 
 constexpr std::byte kCanary{0xA5};
 
@@ -25,8 +25,8 @@ std::vector<std::byte> raw(const std::vector<T>& values) {
 }
 
 std::vector<NamedValues> inputs(std::size_t n) {
-  std::vector<NamedValues> all = testing::hard_vectors(n);
-  all.push_back({"any bits", testing::bit_vector(n, 7)});
+  std::vector<NamedValues> all = testing_support::hard_vectors(n);
+  all.push_back({"any bits", testing_support::bit_vector(n, 7)});
   return all;
 }
 
@@ -100,4 +100,4 @@ INSTANTIATE_TEST_SUITE_P(AllIsas, CodecKernelsTest,
                          [](const auto& test) { return std::string(test.param->isa); });
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -8,7 +8,7 @@
 #include "isthmus/codec.h"
 #include "quant/codec_values.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using ::testing::AllOf;
@@ -24,10 +24,10 @@ std::string decode_error(const Codec& codec, const std::vector<std::byte>& bytes
 }
 
 TEST(MalformedBytes, EveryWrongSizeIsRefused) {
-  for (const std::string& spelling : testing::every_spelling()) {
+  for (const std::string& spelling : testing_support::every_spelling()) {
     const auto codec = make_codec(spelling);
     for (const std::size_t n : {0u, 1u, 100u, 4096u, 5000u}) {
-      std::vector<std::byte> bytes = encode(*codec, testing::normal_vector(n)).bytes;
+      std::vector<std::byte> bytes = encode(*codec, testing_support::normal_vector(n)).bytes;
       ASSERT_EQ(decode_error(*codec, bytes, n), "accepted");
       bytes.push_back(std::byte{0});
       EXPECT_THAT(decode_error(*codec, bytes, n),
@@ -52,7 +52,7 @@ TEST(MalformedBytes, ATileLongerThanATileIsRefused) {
 
 TEST(MalformedBytes, Int8RefusesImpossibleScales) {
   const auto codec = make_codec("int8:64");
-  const std::vector<std::byte> good = encode(*codec, testing::normal_vector(5000)).bytes;
+  const std::vector<std::byte> good = encode(*codec, testing_support::normal_vector(5000)).bytes;
   constexpr std::size_t kSecondTile = 4096 + 64 * sizeof(float);
   for (const float scale : {kNan, -kNan, kInfinity, -kInfinity, -1.0f, -0.0f, 1e37f}) {
     std::vector<std::byte> bytes = good;
@@ -65,14 +65,14 @@ TEST(MalformedBytes, Int8RefusesImpossibleScales) {
 
 TEST(MalformedBytes, Int8RefusesTheCodeNoEncoderMakes) {
   const auto codec = make_codec("int8");
-  std::vector<std::byte> bytes = encode(*codec, testing::normal_vector(300)).bytes;
+  std::vector<std::byte> bytes = encode(*codec, testing_support::normal_vector(300)).bytes;
   bytes.back() = std::byte{0x80};
   EXPECT_THAT(decode_error(*codec, bytes, 300), HasSubstr("no encoder makes"));
 }
 
 TEST(MalformedBytes, ARefusedTileLeavesTheSumUntouched) {
   const auto codec = make_codec("int8:64");
-  std::vector<std::byte> bytes = encode(*codec, testing::normal_vector(300)).bytes;
+  std::vector<std::byte> bytes = encode(*codec, testing_support::normal_vector(300)).bytes;
   bytes.back() = std::byte{0x80};
   std::vector<float> sum(300, 1.0f);
   EXPECT_FALSE(codec->decode_add(bytes, sum));
@@ -92,7 +92,7 @@ TEST(MalformedBytes, CodesNoEncoderMakesAreRefused) {
         Case{"ternary", 299, 0x40}, Case{"1bit", 297, 0x02}, Case{"lm3", 297, 0x08},
         Case{"mxfp4", 299, 0x10}}) {
     const auto codec = make_codec(bad.codec);
-    std::vector<std::byte> bytes = encode(*codec, testing::normal_vector(bad.n)).bytes;
+    std::vector<std::byte> bytes = encode(*codec, testing_support::normal_vector(bad.n)).bytes;
     bytes.back() = static_cast<std::byte>(bad.last);
     EXPECT_THAT(decode_error(*codec, bytes, bad.n), HasSubstr("no encoder makes")) << bad.codec;
     bytes.back() = std::byte{0};
@@ -103,7 +103,7 @@ TEST(MalformedBytes, CodesNoEncoderMakesAreRefused) {
 TEST(NonFiniteInput, Int8MarksTheBlockAndDecodingRefusesIt) {
   const auto codec = make_codec("int8:64");
   for (const float bad : {kNan, -kNan, kInfinity, -kInfinity}) {
-    std::vector<float> x = testing::normal_vector(300);
+    std::vector<float> x = testing_support::normal_vector(300);
     x[200] = bad;
     EXPECT_THAT(decode_error(*codec, encode(*codec, x).bytes, 300),
                 AllOf(HasSubstr("block 3"), HasSubstr("not finite")))
@@ -127,4 +127,4 @@ TEST(NonFiniteInput, FloatCodecsKeepNanAndInfinityAsTheyAre) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -11,7 +11,7 @@
 #include "isthmus/codec.h"
 #include "quant/codec_values.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 constexpr std::size_t kValues = std::size_t{1} << 22;
@@ -21,7 +21,7 @@ constexpr std::uint64_t kSeed = 20240917;
 // values each scaled by exp(normal).
 struct Distributions {
   std::vector<float> g, l, t4, r;
-  Distributions() : g(testing::normal_vector(kValues, kSeed)), l(g), t4(g), r(g) {
+  Distributions() : g(testing_support::normal_vector(kValues, kSeed)), l(g), t4(g), r(g) {
     const Rng rng(kSeed + 1, Stream::kTestData);
     const Rng rows(kSeed + 2, Stream::kTestData);
     for (std::size_t i = 0; i < kValues; ++i) {
@@ -121,7 +121,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Row{"topk:1024", 0.2764, 0.163, 0.174, kOneDraw},
                       Row{"randk:128", 0.9686, 0.9686, 0.9686, 0.9686},
                       Row{"dct-topk:32", 0.9306, 0.9306, 0.9307, 0.9305}),
-    [](const auto& test) { return testing::test_name(test.param.codec); });
+    [](const auto& test) { return testing_support::test_name(test.param.codec); });
 
 // Closed forms on normal values.
 TEST(NmseClosedForms, OneBitIsAsTheNormalDistributionSays) {
@@ -143,4 +143,4 @@ TEST(NmseClosedForms, StochasticRoundingDoublesTheErrorOfEvenSteps) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

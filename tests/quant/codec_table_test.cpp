@@ -7,7 +7,7 @@
 #include "isthmus/errors.h"
 #include "quant/codec_values.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using ::testing::AllOf;
@@ -30,7 +30,7 @@ TEST(CodecTable, NamesAreCanonicalAndReadBack) {
   EXPECT_EQ(make_codec("1bit:ef:norm=l2")->name(), "1bit:1024:norm=l2:ef");
   EXPECT_EQ(make_codec("int4:rounding=nearest:scale=fp32")->name(), "int4:64");
   EXPECT_EQ(make_codec("bf16:ef")->name(), "bf16:ef");
-  for (const std::string& spelling : testing::every_spelling()) {
+  for (const std::string& spelling : testing_support::every_spelling()) {
     const auto codec = make_codec(spelling);
     EXPECT_EQ(make_codec(codec->name())->name(), codec->name());
   }
@@ -112,7 +112,7 @@ TEST(CodecTable, OnlyFp32IsLossless) {
 }
 
 TEST(CodecTable, SparseCodecsSayThatTheyAre) {
-  for (const std::string& spelling : testing::every_spelling()) {
+  for (const std::string& spelling : testing_support::every_spelling()) {
     const bool sparse = spelling.starts_with("topk") || spelling.starts_with("randk") ||
                         spelling.starts_with("dct");
     EXPECT_EQ(make_codec(spelling)->sparse(), sparse) << spelling;
@@ -120,7 +120,7 @@ TEST(CodecTable, SparseCodecsSayThatTheyAre) {
 }
 
 TEST(CodecTable, ErrorFeedbackIsWhatTheSpellingSays) {
-  for (const std::string& spelling : testing::every_spelling()) {
+  for (const std::string& spelling : testing_support::every_spelling()) {
     EXPECT_EQ(make_codec(spelling)->error_feedback(), spelling.ends_with(":ef")) << spelling;
   }
 }
@@ -161,4 +161,4 @@ TEST(CodecTable, ABlockIsAPowerOfTwoOfAtMostOneTile) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

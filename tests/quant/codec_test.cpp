@@ -9,11 +9,11 @@
 
 #include "quant/codec_values.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
-using testing::hard_vectors;
-using testing::NamedValues;
+using testing_support::hard_vectors;
+using testing_support::NamedValues;
 
 std::vector<float> round_trip(const Codec& codec, const std::vector<float>& x) {
   std::vector<float> y(x.size());
@@ -54,13 +54,13 @@ TEST_P(EveryCodec, SizeIsTheSumOverTiles) {
       expected += codec().encoded_bytes(std::min(kTileValues, n - begin));
     }
     EXPECT_EQ(encoded_bytes(codec(), n), expected) << n;
-    EXPECT_EQ(encode(codec(), testing::normal_vector(n)).bytes.size(), expected) << n;
+    EXPECT_EQ(encode(codec(), testing_support::normal_vector(n)).bytes.size(), expected) << n;
   }
 }
 
 TEST_P(EveryCodec, TilesDecodeAlone) {
   if (random() || has("randk")) GTEST_SKIP() << "the tile's number is part of the key";
-  const std::vector<float> x = testing::normal_vector(10001);
+  const std::vector<float> x = testing_support::normal_vector(10001);
   const std::vector<float> whole = round_trip(codec(), x);
   const std::vector<float> second(x.begin() + kTileValues, x.begin() + 2 * kTileValues);
   const std::vector<float> alone = round_trip(codec(), second);
@@ -68,9 +68,9 @@ TEST_P(EveryCodec, TilesDecodeAlone) {
 }
 
 TEST_P(EveryCodec, DecodeAddIsDecodeThenOneAddition) {
-  const std::vector<float> x = testing::normal_vector(5001);
+  const std::vector<float> x = testing_support::normal_vector(5001);
   const std::vector<float> y = round_trip(codec(), x);
-  std::vector<float> sum = testing::normal_vector(5001, 9);
+  std::vector<float> sum = testing_support::normal_vector(5001, 9);
   std::vector<float> expected = sum;
   for (std::size_t i = 0; i < y.size(); ++i) expected[i] += y[i];
   ASSERT_TRUE(decode_add(codec(), encode(codec(), x).bytes, sum));
@@ -91,7 +91,7 @@ TEST_P(EveryCodec, ASignFlipOfTheInputFlipsTheOutput) {
 }
 
 TEST_P(EveryCodec, PowersOfTwoScaleTheOutput) {
-  const std::vector<float> x = testing::normal_vector(3000);
+  const std::vector<float> x = testing_support::normal_vector(3000);
   std::vector<float> scaled = x;
   for (float& value : scaled) value *= 0x1p-4f;
   std::vector<float> y = round_trip(codec(), x);
@@ -120,7 +120,7 @@ TEST_P(EveryCodec, ANonFiniteValueIsNeverHidden) {
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
         -std::numeric_limits<float>::infinity()}) {
     for (const std::size_t at : {0u, 99u, 4095u, 4998u}) {
-      std::vector<float> x = testing::normal_vector(5000);
+      std::vector<float> x = testing_support::normal_vector(5000);
       x[at] = bad;
       std::vector<float> y(x.size());
       const auto decoded = decode(codec(), encode(codec(), x).bytes, y);
@@ -135,7 +135,7 @@ TEST_P(EveryCodec, ANonFiniteValueIsNeverHidden) {
 }
 
 TEST_P(EveryCodec, EncodingIsAFunctionOfValuesAndKey) {
-  const std::vector<float> x = testing::normal_vector(3 * kTileValues);
+  const std::vector<float> x = testing_support::normal_vector(3 * kTileValues);
   const EncodeKey key{.seed = 5, .worker = 3, .tile = 70};
   const std::vector<std::byte> whole = encode(codec(), x, key).bytes;
   EXPECT_EQ(whole, encode(codec(), x, key).bytes);
@@ -148,7 +148,7 @@ TEST_P(EveryCodec, EncodingIsAFunctionOfValuesAndKey) {
 
 TEST_P(EveryCodec, EncodingWritesAllOfItsRoom) {
   for (const std::size_t n : {1u, 2u, 63u, 65u, 1000u, 4095u, 4096u}) {
-    const std::vector<float> x = testing::normal_vector(n);
+    const std::vector<float> x = testing_support::normal_vector(n);
     std::vector<std::byte> ones(codec().encoded_bytes(n), std::byte{0xff});
     std::vector<std::byte> zeros(ones.size());
     codec().encode(x, ones);
@@ -158,13 +158,13 @@ TEST_P(EveryCodec, EncodingWritesAllOfItsRoom) {
 }
 
 TEST_P(EveryCodec, OnlyRandomCodecsDependOnTheKey) {
-  const std::vector<float> x = testing::normal_vector(kTileValues);
+  const std::vector<float> x = testing_support::normal_vector(kTileValues);
   const auto other = encode(codec(), x, {.seed = 1, .worker = 0, .tile = 0}).bytes;
   EXPECT_EQ(encode(codec(), x).bytes == other, !random() && !has("randk"));
 }
 
 TEST_P(EveryCodec, AFlippedBitIsRefusedOrDecodedButNeverCrashes) {
-  const std::vector<std::byte> good = encode(codec(), testing::normal_vector(300)).bytes;
+  const std::vector<std::byte> good = encode(codec(), testing_support::normal_vector(300)).bytes;
   std::vector<float> y(300);
   for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
     std::vector<std::byte> bytes = good;
@@ -182,11 +182,11 @@ TEST_P(EveryCodec, ZeroStaysZero) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Codecs, EveryCodec, ::testing::ValuesIn(testing::every_spelling()),
-                         [](const auto& test) { return testing::test_name(test.param); });
+INSTANTIATE_TEST_SUITE_P(Codecs, EveryCodec, ::testing::ValuesIn(testing_support::every_spelling()),
+                         [](const auto& test) { return testing_support::test_name(test.param); });
 
 TEST(Fp32Codec, KeepsEveryBit) {
-  const std::vector<float> x = testing::bit_vector(10000);
+  const std::vector<float> x = testing_support::bit_vector(10000);
   EXPECT_EQ(bits(round_trip(*make_codec("fp32"), x)), bits(x));
 }
 
@@ -237,4 +237,4 @@ TEST(Fp16Codec, EveryCodeDecodesToItsDefinition) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -5,7 +5,7 @@
 
 #include "quant/codec_values.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 // Each reading is one millisecond after the last, so that every timed piece takes exactly that.
@@ -21,7 +21,7 @@ class StepClock final : public Clock {
 };
 
 TEST(CodecTiming, FiguresFollowFromTheClock) {
-  const std::vector<float> x = testing::normal_vector(10000);
+  const std::vector<float> x = testing_support::normal_vector(10000);
   std::vector<float> y(x.size());
   const StepClock clock;
   const auto timing = time_codec(*make_codec("int8:64"), x, y, {.repetitions = 3}, clock);
@@ -40,7 +40,7 @@ TEST(CodecTiming, FiguresFollowFromTheClock) {
 }
 
 TEST(CodecTiming, ValuesThatCannotBeEncodedAreReported) {
-  std::vector<float> x = testing::normal_vector(100);
+  std::vector<float> x = testing_support::normal_vector(100);
   x[5] = std::numeric_limits<float>::infinity();
   std::vector<float> y(x.size());
   const StepClock clock;
@@ -50,4 +50,4 @@ TEST(CodecTiming, ValuesThatCannotBeEncodedAreReported) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

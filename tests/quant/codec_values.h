@@ -12,7 +12,7 @@
 #include "core/base/rng.h"
 #include "isthmus/codec.h"
 
-namespace isthmus::testing {
+namespace isthmus::testing_support {
 
 inline std::vector<float> normal_vector(std::size_t n, std::uint64_t seed = 1, double scale = 1) {
   const Rng rng(seed, Stream::kTestData);
@@ -133,4 +133,4 @@ inline std::vector<NamedValues> hard_vectors(std::size_t n) {
   return all;
 }
 
-}  // namespace isthmus::testing
+}  // namespace isthmus::testing_support

@@ -9,7 +9,7 @@
 
 #include "quant/codec_values.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 class FeedbackTest : public ::testing::TestWithParam<const char*> {};
@@ -24,7 +24,8 @@ TEST_P(FeedbackTest, WhatIsNotSentIsKept) {
   std::vector<float> sent(kValues);
   double largest = 0;
   for (int t = 0; t < kSteps; ++t) {
-    const std::vector<float> x = testing::normal_vector(kValues, static_cast<std::uint64_t>(t + 1));
+    const std::vector<float> x =
+        testing_support::normal_vector(kValues, static_cast<std::uint64_t>(t + 1));
     for (std::size_t i = 0; i < kValues; ++i) {
       largest = std::max(largest, std::fabs(static_cast<double>(x[i]) +
                                             static_cast<double>(feedback.residual()[i])));
@@ -68,11 +69,11 @@ TEST(ErrorFeedback, BalancesExactlyWhereEverythingIsRepresentable) {
 TEST_P(FeedbackTest, TakesInNoNanAndStaysAsItWas) {
   const auto codec = make_codec(GetParam());
   ErrorFeedback feedback(5000);
-  ASSERT_TRUE(feedback.encode(*codec, testing::normal_vector(5000)));
+  ASSERT_TRUE(feedback.encode(*codec, testing_support::normal_vector(5000)));
   const std::vector<float> before(feedback.residual().begin(), feedback.residual().end());
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    std::vector<float> tile = testing::normal_vector(904, 3);
+    std::vector<float> tile = testing_support::normal_vector(904, 3);
     tile[70] = bad;
     std::vector<std::byte> bytes(codec->encoded_bytes(tile.size()));
     const auto refused = feedback.encode_tile(*codec, 4096, tile, bytes);
@@ -89,10 +90,10 @@ TEST_P(FeedbackTest, TakesInNoNanAndStaysAsItWas) {
 TEST_P(FeedbackTest, AStoredResidualGoesOnAsIfNothingHappened) {
   const auto codec = make_codec(GetParam());
   ErrorFeedback feedback(5000);
-  ASSERT_TRUE(feedback.encode(*codec, testing::normal_vector(5000, 1)));
+  ASSERT_TRUE(feedback.encode(*codec, testing_support::normal_vector(5000, 1)));
   ErrorFeedback other(5000);
   other.restore(feedback.residual());
-  const std::vector<float> next = testing::normal_vector(5000, 2);
+  const std::vector<float> next = testing_support::normal_vector(5000, 2);
   EXPECT_EQ(feedback.encode(*codec, next)->bytes, other.encode(*codec, next)->bytes);
   EXPECT_THAT(other.residual(), ::testing::ElementsAreArray(feedback.residual()));
 }
@@ -102,11 +103,11 @@ INSTANTIATE_TEST_SUITE_P(Codecs, FeedbackTest,
                                            "topk:ef", "topk:64:value=sign:ef", "randk:ef",
                                            "dct-topk:ef", "fp4-e2m1:64:ef", "int8:ef", "bf16:ef",
                                            "int4:rounding=stochastic:ef"),
-                         [](const auto& test) { return testing::test_name(test.param); });
+                         [](const auto& test) { return testing_support::test_name(test.param); });
 
 TEST(ErrorFeedback, TilesAreTheVector) {
   const auto codec = make_codec("1bit:ef");
-  const std::vector<float> x = testing::normal_vector(2 * kTileValues);
+  const std::vector<float> x = testing_support::normal_vector(2 * kTileValues);
   ErrorFeedback whole(x.size()), tiles(x.size());
   const auto encoded = whole.encode(*codec, x);
   std::vector<float> second(x.begin() + kTileValues, x.end());
@@ -132,8 +133,8 @@ double loss_after_training(const char* spelling, bool with_feedback) {
   constexpr std::size_t kValues = 256;
   constexpr int kSteps = 4000;
   const auto codec = make_codec(spelling);
-  const std::vector<float> target = testing::normal_vector(kValues, 1);
-  const std::vector<float> offset = testing::normal_vector(kValues, 2, 3);
+  const std::vector<float> target = testing_support::normal_vector(kValues, 1);
+  const std::vector<float> offset = testing_support::normal_vector(kValues, 2, 3);
   std::vector<float> w(kValues), sent(kValues);
   ErrorFeedback feedback[] = {ErrorFeedback(kValues), ErrorFeedback(kValues)};
   for (int t = 0; t < kSteps; ++t) {
@@ -174,4 +175,4 @@ TEST(EfSgd, ReachesTheFloorOfPlainSgdAndWithoutFeedbackItStalls) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

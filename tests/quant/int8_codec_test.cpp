@@ -8,10 +8,10 @@
 #include "isthmus/codec.h"
 #include "quant/codec_values.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
-using testing::NamedValues;
+using testing_support::NamedValues;
 
 // A quotient x/s and its product with s are rounded, each by at most 2^-24 of the value.
 constexpr double kRounding = 3 * 0x1p-24;
@@ -21,7 +21,7 @@ class Int8Blocks : public ::testing::TestWithParam<int> {};
 TEST_P(Int8Blocks, ErrorIsAtMostHalfAStepOfTheBlock) {
   const auto block = static_cast<std::size_t>(GetParam());
   const auto codec = make_codec("int8:" + std::to_string(block));
-  for (const NamedValues& input : testing::hard_vectors(3001)) {
+  for (const NamedValues& input : testing_support::hard_vectors(3001)) {
     std::vector<float> y(input.x.size());
     ASSERT_TRUE(decode(*codec, encode(*codec, input.x).bytes, y)) << input.name;
     for (std::size_t begin = 0; begin < y.size(); begin += block) {
@@ -79,4 +79,4 @@ TEST(Int8Codec, AnOutlierCostsOnlyItsOwnBlock) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

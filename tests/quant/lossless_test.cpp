@@ -7,7 +7,7 @@
 
 #include "quant/codec_values.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using ::testing::HasSubstr;
@@ -25,7 +25,8 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 TEST(Lossless, EveryBitComesBack) {
   for (const std::size_t n : {0u, 1u, 5u, 4096u, 262144u, 262145u, 600000u}) {
     for (const std::vector<float>& x :
-         {testing::bit_vector(n), testing::normal_vector(n), std::vector<float>(n, 0.5f)}) {
+         {testing_support::bit_vector(n), testing_support::normal_vector(n),
+          std::vector<float>(n, 0.5f)}) {
       const std::vector<std::byte> bytes = compress_floats(x);
       ASSERT_EQ(compressed_values(bytes).value(), n);
       std::vector<float> y(n);
@@ -39,7 +40,7 @@ TEST(Lossless, EveryBitComesBack) {
 
 // Values that came from bf16 have two empty planes, and an exponent plane of about 3 bits.
 TEST(Lossless, Bf16ValuesHalveAndThenSome) {
-  std::vector<float> x = testing::normal_vector(1 << 20, 3, .02);
+  std::vector<float> x = testing_support::normal_vector(1 << 20, 3, .02);
   const auto bf16 = make_codec("bf16");
   ASSERT_TRUE(decode(*bf16, encode(*bf16, x).bytes, x));
   const double bits = 8.0 * static_cast<double>(compress_floats(x).size()) / (1 << 20);
@@ -66,4 +67,4 @@ TEST(Lossless, DamagedBytesAreRefused) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -17,7 +17,7 @@
 #include "quant/codecs/index_coding.h"
 #include "quant/cpu/codec_kernels.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 std::vector<float> round_trip(const char* codec, const std::vector<float>& x,
@@ -47,7 +47,7 @@ TEST_P(SelectTopTest, FindsTheLargestTiesByLowestIndex) {
   std::vector<std::size_t> lengths = {1000, 4095, 4096};
   for (std::size_t n = 1; n <= 257; ++n) lengths.push_back(n);
   for (const std::size_t n : lengths) {
-    auto inputs = testing::hard_vectors(n);
+    auto inputs = testing_support::hard_vectors(n);
     std::vector<float> few(n);  // fewer nonzero ones than are asked for, and many ties
     for (std::size_t i = 0; i < n; ++i) few[i] = i % 37 == 5 ? 1.0f : i % 11 == 3 ? -2.0f : 0.0f;
     inputs.push_back({"few", few});
@@ -72,7 +72,7 @@ TEST_P(SelectTopTest, FindsTheLargestTiesByLowestIndex) {
 
 TEST_P(SelectTopTest, ANanOrInfinityIsAlwaysAmongThem) {
   for (std::size_t at = 0; at < 4096; at += 97) {
-    std::vector<float> x = testing::normal_vector(4096, 5, 1e30);
+    std::vector<float> x = testing_support::normal_vector(4096, 5, 1e30);
     x[at] = at % 2 == 0 ? std::numeric_limits<float>::quiet_NaN()
                         : -std::numeric_limits<float>::infinity();
     std::uint16_t found = 0;
@@ -87,7 +87,7 @@ INSTANTIATE_TEST_SUITE_P(AllIsas, SelectTopTest,
                          [](const auto& test) { return std::string(test.param->isa); });
 
 TEST(Topk, KeepsTheLargestBitForBitAndDropsTheRest) {
-  const std::vector<float> x = testing::normal_vector(5000);
+  const std::vector<float> x = testing_support::normal_vector(5000);
   const std::vector<float> y = round_trip("topk:100", x);
   const std::vector<float> first(x.begin(), x.begin() + 4096);
   const std::vector<std::uint16_t> kept = largest_by_sort(first, 100);
@@ -107,7 +107,7 @@ TEST(Topk, SignValuesAreTheMeanMagnitude) {
 // clamped about the mean, each decoded as the mean of its values.
 TEST(Topk, TwoBitValuesAreTheMeansOfTheirBins) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
-    std::vector<float> x = testing::normal_vector(4096, seed, 1e-4);
+    std::vector<float> x = testing_support::normal_vector(4096, seed, 1e-4);
     if (seed > 10) {
       for (float& value : x) value = std::fabs(value) + 1e-4f;  // its own mean is far from zero
     }
@@ -146,7 +146,7 @@ TEST(Topk, TwoBitTilesTakeThePublishedBitsAndTheTable) {
 
 TEST(Topk, TwoBitTablesAndBitsThatNoEncoderMakesAreRefused) {
   const auto codec = make_codec("topk:64:value=2bit");
-  const std::vector<float> x = testing::normal_vector(200);  // keeps 4: one byte of codes
+  const std::vector<float> x = testing_support::normal_vector(200);  // keeps 4: one byte of codes
   std::vector<std::byte> good = encode(*codec, x).bytes;
   std::vector<float> y(x.size());
   ASSERT_TRUE(decode(*codec, good, y));
@@ -240,7 +240,7 @@ TEST(Randk, EveryPlaceIsAsLikelyAsAnother) {
 
 TEST(CosineTransform, IsTheDefinition) {
   constexpr std::size_t kSide = 64;
-  const std::vector<float> x = testing::normal_vector(kTileValues);
+  const std::vector<float> x = testing_support::normal_vector(kTileValues);
   std::vector<float> y(kTileValues);
   cosine_transform(x, y);
   const auto basis = [](std::size_t u, std::size_t i) {
@@ -262,7 +262,7 @@ TEST(CosineTransform, IsTheDefinition) {
 
 TEST(CosineTransform, InverseGivesTheValuesBackAtEveryLength) {
   for (const std::size_t n : {1u, 63u, 64u, 65u, 200u, 4095u, 4096u}) {
-    const std::vector<float> x = testing::normal_vector(n);
+    const std::vector<float> x = testing_support::normal_vector(n);
     std::vector<float> y(n), z(n);
     cosine_transform(x, y);
     inverse_cosine_transform(y, z);
@@ -282,4 +282,4 @@ TEST(DctTopk, KeepsASmoothTileInAFewCoefficients) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -9,7 +9,7 @@
 #include "isthmus/codec.h"
 #include "quant/codec_values.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 std::vector<float> round_trip(const Codec& codec, const std::vector<float>& x,
@@ -28,7 +28,7 @@ TEST_P(Stochastic, TheMeanOverKeysIsTheValue) {
   const auto codec = make_codec(GetParam());
   constexpr std::size_t kValues = 256;
   constexpr std::uint64_t kKeys = 4000;
-  std::vector<float> x = testing::normal_vector(kValues);
+  std::vector<float> x = testing_support::normal_vector(kValues);
   std::vector<double> sum(kValues), squares(kValues);
   for (std::uint64_t k = 0; k < kKeys; ++k) {
     const std::vector<float> y = round_trip(*codec, x, {.seed = k, .worker = 1, .tile = 2});
@@ -47,7 +47,7 @@ TEST_P(Stochastic, TheMeanOverKeysIsTheValue) {
 
 TEST_P(Stochastic, KeysGiveDifferentAndRepeatableBytes) {
   const auto codec = make_codec(GetParam());
-  const std::vector<float> x = testing::normal_vector(kTileValues);
+  const std::vector<float> x = testing_support::normal_vector(kTileValues);
   const EncodeKey key{.seed = 7, .worker = 2, .tile = 9};
   const auto bytes = encode(*codec, x, key).bytes;
   EXPECT_EQ(bytes, encode(*codec, x, key).bytes);
@@ -63,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(
                       "uint8-minmax:256:rounding=stochastic", "nf4:64:rounding=stochastic",
                       "fp4-e2m1:64:rounding=stochastic", "fp4-e3m0:64:rounding=stochastic",
                       "fp8-e4m3:128:rounding=stochastic", "ternary:256:rounding=stochastic"),
-    [](const auto& test) { return testing::test_name(test.param); });
+    [](const auto& test) { return testing_support::test_name(test.param); });
 
 // The bytes of one key, for good: a machine that draws other bits must fail here.
 TEST(StochasticRounding, BytesOfAKeyAreAGoldenValue) {
@@ -75,4 +75,4 @@ TEST(StochasticRounding, BytesOfAKeyAreAGoldenValue) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

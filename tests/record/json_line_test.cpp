@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 TEST(JsonLine, ReadsBackThroughAnotherParser) {
@@ -70,4 +70,4 @@ TEST(JsonLine, BytesThatAreNoUtf8BecomeReplacements) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

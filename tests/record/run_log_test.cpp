@@ -10,7 +10,7 @@
 #include "core/base/storage.h"
 #include "core/temporary_directory.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using Json = nlohmann::json;
@@ -245,4 +245,4 @@ TEST_F(MembershipLogTest, AStepThatAllWhoAreLeftSkipKeepsTheLastLoss) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

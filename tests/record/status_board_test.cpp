@@ -6,7 +6,7 @@
 #include "record/run_directory.h"
 #include "record/run_log.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using testing::HasSubstr;
@@ -379,4 +379,4 @@ TEST(ThinCurve, HoldsEachOfFewValues) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-namespace isthmus::report {
+namespace isthmus::report::this_file {
 namespace {
 
 CellResult some_cell() {
@@ -123,4 +123,4 @@ TEST(Cells, DamagedLinesAreLeftOutAndCounted) {
 }
 
 }  // namespace
-}  // namespace isthmus::report
+}  // namespace isthmus::report::this_file

@@ -15,7 +15,7 @@
 #include "report/page/line_chart.h"
 #include "report/run_fixture.h"
 
-namespace isthmus::report {
+namespace isthmus::report::this_file {
 namespace {
 
 testing::AssertionResult says(const std::string& page, const std::string& text) {
@@ -298,4 +298,4 @@ TEST_F(ComparisonPage, RefusesAComparisonThatHasNotEnded) {
 }
 
 }  // namespace
-}  // namespace isthmus::report
+}  // namespace isthmus::report::this_file

@@ -11,7 +11,7 @@
 
 #include "core/base/rng.h"
 
-namespace isthmus::report {
+namespace isthmus::report::this_file {
 namespace {
 
 using testing::HasSubstr;
@@ -387,4 +387,4 @@ TEST(Notes, NameWhatDiffersOrWasNotDone) {
 }
 
 }  // namespace
-}  // namespace isthmus::report
+}  // namespace isthmus::report::this_file

@@ -11,7 +11,7 @@
 #include "report/page/report.h"
 #include "report/run_fixture.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 /// A matcher would print the whole page.
@@ -362,4 +362,4 @@ TEST_F(ReportPage, CsvHoldsEveryStepOfEveryRun) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -6,7 +6,7 @@
 #include "report/page/figures.h"
 #include "report/run_fixture.h"
 
-namespace isthmus::report {
+namespace isthmus::report::this_file {
 namespace {
 
 class Reader : public testing::Test {
@@ -130,4 +130,4 @@ TEST(Decimate, LeavesShortSeriesAlone) {
 }
 
 }  // namespace
-}  // namespace isthmus::report
+}  // namespace isthmus::report::this_file

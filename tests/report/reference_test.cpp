@@ -9,7 +9,7 @@
 
 #include "core/base/rng.h"
 
-namespace isthmus::report {
+namespace isthmus::report::this_file {
 namespace {
 
 constexpr std::array<std::int64_t, 4> kSteps = {20, 40, 60, 80};
@@ -114,4 +114,4 @@ TEST(Reference, TheBandIsThatOfAMeanOfNewRuns) {
 }
 
 }  // namespace
-}  // namespace isthmus::report
+}  // namespace isthmus::report::this_file

@@ -12,7 +12,7 @@
 
 #include "core/base/rng.h"
 
-namespace isthmus::report {
+namespace isthmus::report::this_file {
 namespace {
 
 constexpr double kPi = std::numbers::pi;
@@ -196,4 +196,4 @@ TEST(MonteCarlo, ADifferenceAsLargeAsTheMarginIsRarelyCalledEquivalent) {
 }
 
 }  // namespace
-}  // namespace isthmus::report
+}  // namespace isthmus::report::this_file

@@ -11,7 +11,7 @@
 #include "record/tensorboard_event.h"
 #include "record/tensorboard_scalars.h"
 
-namespace isthmus::report {
+namespace isthmus::report::this_file {
 namespace {
 
 /// CRC-32C one bit at a time: reflected polynomial 0x82F63B78.
@@ -139,4 +139,4 @@ TEST(TensorBoardScalars, RealRunsUseRealTimeAndNonFiniteNumbersStay) {
 }
 
 }  // namespace
-}  // namespace isthmus::report
+}  // namespace isthmus::report::this_file

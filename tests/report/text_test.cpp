@@ -7,7 +7,7 @@
 
 #include "report/page/axis.h"
 
-namespace isthmus::report {
+namespace isthmus::report::this_file {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -100,4 +100,4 @@ TEST(Axis, SurvivesEveryRange) {
 }
 
 }  // namespace
-}  // namespace isthmus::report
+}  // namespace isthmus::report::this_file

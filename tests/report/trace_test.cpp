@@ -8,7 +8,7 @@
 
 #include "report/export/trace_json.h"
 
-namespace isthmus::report {
+namespace isthmus::report::this_file {
 namespace {
 
 using Json = nlohmann::json;
@@ -95,4 +95,4 @@ TEST(TraceJson, LongRunsKeepWholeRoundsAndSaySo) {
 }
 
 }  // namespace
-}  // namespace isthmus::report
+}  // namespace isthmus::report::this_file

@@ -20,7 +20,7 @@
 #include "sim/run_simulated.h"
 #include "transport/exchange/run_in_process.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -167,4 +167,4 @@ TEST(GoingBackPays, ACommitEverySixteenStepsSparesARoundTripAStep) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

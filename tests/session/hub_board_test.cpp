@@ -9,7 +9,7 @@
 
 #include "app/observe/hub_page.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -70,4 +70,4 @@ TEST(HubBoard, CountsWhatItIsTold) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

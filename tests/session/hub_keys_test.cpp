@@ -21,7 +21,7 @@
 #include "session/site/invitation.h"
 #include "transport/links/key_table.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -353,4 +353,4 @@ TEST_F(HubFolder, SitesWithAKeyAndUnknownOnesNeedNoInvitation) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

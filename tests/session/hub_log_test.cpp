@@ -13,7 +13,7 @@
 #include "core/base/storage_faults.h"
 #include "isthmus/errors.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 class HubLogTest : public ::testing::Test {
@@ -166,4 +166,4 @@ TEST_F(HubLogTest, ItShrinksAndARunEnds) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -8,7 +8,7 @@
 #include "join_fixture.h"
 #include "transport/wire/note_stream.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using testing::HasSubstr;
@@ -209,4 +209,4 @@ TEST_F(Join, AStateIsKeptWhileItSparesSomething) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

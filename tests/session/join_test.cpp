@@ -6,7 +6,7 @@
 #include "isthmus/errors.h"
 #include "join_fixture.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using testing::ElementsAre;
@@ -348,4 +348,4 @@ TEST_F(Join, RefusesWhatItDidNotAskFor) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -14,7 +14,7 @@
 #include "session/site/site_lateness.h"
 #include "sim/run_simulated.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -214,4 +214,4 @@ TEST_P(LateSite, MayBeLateAsLongAsItsRoundsLetExpect) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

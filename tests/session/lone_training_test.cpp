@@ -22,7 +22,7 @@
 #include "isthmus/errors.h"
 #include "session/run/timed_inner_loop.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 constexpr std::string_view kFile = R"([model]
@@ -350,4 +350,4 @@ TEST(LoneTraining, ThatHasNotBegunGivesTheWorkBack) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -29,7 +29,7 @@
 #include "sim/run_simulated.h"
 #include "transport/exchange/peer_exchange.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -291,4 +291,4 @@ INSTANTIATE_TEST_SUITE_P(Methods, OuterHealingTest, testing::ValuesIn(shared_met
                          [](const auto& each) { return each.param.name; });
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -20,7 +20,7 @@
 #include "core/base/rng.h"
 #include "session/run/outer_verdict.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using testing::IsEmpty;
@@ -290,4 +290,4 @@ TEST(OuterWords, WhoeverIsLeftDecidesAsAllOthersDoWhateverTheMomentOfALoss) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -20,7 +20,7 @@
 #include "transport/naive_mean.h"
 #include "transport/zmq_members.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using ::testing::_;
@@ -284,7 +284,7 @@ TEST(OwnerShares, ChangeNoBitOfAResultInMemoryInSimulationOrOverSockets) {
       if (zmq_version().empty()) continue;
       SystemRuntime runtime;
       std::vector<std::unique_ptr<Transport>> ends;
-      for (auto& end : testing::joined_members(runtime, 4)) ends.push_back(std::move(end));
+      for (auto& end : testing_support::joined_members(runtime, 4)) ends.push_back(std::move(end));
       run_over(runtime, ends, options_of(each), one_round(means, codec, kFew));
       for (const std::vector<float>& mean : means) {
         EXPECT_EQ(mean, expected) << codec << " over sockets, " << shares;
@@ -294,4 +294,4 @@ TEST(OwnerShares, ChangeNoBitOfAResultInMemoryInSimulationOrOverSockets) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -39,4 +39,4 @@ TEST(ReturnPace, NobodyIsAwayForLongerThanOthersWait) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -10,7 +10,7 @@
 #include "core/base/system_runtime.h"
 #include "isthmus/errors.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using testing::ElementsAre;
@@ -274,4 +274,4 @@ TEST_F(ElasticBoardTest, NobodyWaitsOnceItIsAbandoned) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

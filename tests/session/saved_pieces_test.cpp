@@ -16,7 +16,7 @@
 #include "record/run_directory.h"
 #include "transport/random_bytes.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using testing::ElementsAre;
@@ -160,4 +160,4 @@ TEST_F(SavedPiecesTest, AFullDiskIsAnError) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -8,7 +8,7 @@
 
 #include "session/site/site_agreement.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 constexpr std::int64_t kSteps = 60;
@@ -170,4 +170,4 @@ TEST(SiteAgreement, AJoinThatWasToldOfTwiceIsOne) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -8,7 +8,7 @@
 
 #include "site_agreement_fixture.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 TEST(SiteAgreement, AllStopAfterOneStepInAnyOrderOfEvents) {
@@ -222,4 +222,4 @@ TEST(SiteAgreement, AWishInTheLastStepsLetsTheRunEndByItself) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -4,7 +4,7 @@
 
 #include "site_agreement_fixture.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 TEST(SiteAgreement, TooFewWaitAfterOneStepUntilEnoughAreBack) {
@@ -91,4 +91,4 @@ TEST(SiteAgreement, ARunThatIsToStandIsStoppedThere) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -15,7 +15,7 @@
 #include "session/run/outer_verdict.h"
 #include "session/site/site_board.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using testing::AllOf;
@@ -225,4 +225,4 @@ TEST_F(OuterSettlingTest, WhatSitesStartFromIsNotSettled) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

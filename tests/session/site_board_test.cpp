@@ -13,7 +13,7 @@
 #include "core/base/system_runtime.h"
 #include "isthmus/errors.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using testing::ElementsAre;
@@ -397,4 +397,4 @@ TEST_F(SiteBoardTest, ANoteOutOfTurnIsRefused) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -9,7 +9,7 @@
 
 #include "core/base/rng.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 PostsNote posts() {
@@ -189,4 +189,4 @@ TEST(SiteNotes, AStandingOfAnotherVersionIsNamed) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -10,7 +10,7 @@
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 FrameBytes some_frame() {
@@ -56,4 +56,4 @@ TEST(SiteRecording, OnlyTheFirstOpeningMayFail) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

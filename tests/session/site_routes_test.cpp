@@ -8,7 +8,7 @@
 #include "session/site/site_links.h"
 #include "transport/links/tcp/tcp_socket.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using testing::ElementsAre;
@@ -168,4 +168,4 @@ TEST(SiteRoutes, ASiteWithoutAnAddressListensNowhere) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -4,7 +4,7 @@
 #include "isthmus/errors.h"
 #include "session/site/site_session.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 const std::vector<std::string> kSites = {"east", "west"};
@@ -152,4 +152,4 @@ TEST(SiteStart, OneThatResumesWithNothingBeginsWithThoseThatStartAnew) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -21,7 +21,7 @@
 #include "session/site/state_server.h"
 #include "transport/exchange/catch_up/joining_exchange.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -216,4 +216,4 @@ TEST_F(Source, AServerThatCannotSendGoesOn) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -12,7 +12,7 @@
 #include "sim/world.h"
 #include "transport/wire/in_process_transport.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using std::chrono::milliseconds;
@@ -93,4 +93,4 @@ TEST(EmulatedTransport, ALinkThatCannotBeIsRefused) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

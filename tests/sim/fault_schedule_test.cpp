@@ -10,7 +10,7 @@
 #include "isthmus/errors.h"
 #include "sim/link_queue.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using std::chrono::milliseconds;
@@ -198,4 +198,4 @@ TEST(FaultRates, ACutWithinABusyTimeDelaysWhatFollowsByItsLength) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -9,7 +9,7 @@
 #include "hostile_run.h"
 #include "sweep_seeds.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace testing_support;
@@ -106,4 +106,4 @@ TEST(HostileSweep, ASeedReplays) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -9,7 +9,7 @@
 
 #include "isthmus/errors.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using std::chrono::milliseconds;
@@ -238,4 +238,4 @@ TEST(DirectedLink, ValuesOutOfRangeAreRefusedByName) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

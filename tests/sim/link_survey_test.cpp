@@ -22,7 +22,7 @@
 #include "transport/wire/frame.h"
 #include "transport/wire/in_process_transport.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using std::chrono::milliseconds;
@@ -390,4 +390,4 @@ TEST(LinkSurvey, WhoeverChecksCanEndItAndTheOtherIsToldWhy) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -8,7 +8,7 @@
 #include "sim/link_queue.h"
 #include "sim/topology.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using std::chrono::milliseconds;
@@ -171,4 +171,4 @@ TEST(TracedLink, LinksOfTheSimulationHaveTheHighestRateOfTheirTrace) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

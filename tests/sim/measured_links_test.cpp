@@ -17,7 +17,7 @@
 
 #include "sim/link_queue.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using std::chrono::milliseconds;
@@ -156,4 +156,4 @@ TEST(TcpLink, BothWaysTopOutNearWhatIperfGives) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -14,7 +14,7 @@
 #include "isthmus/errors.h"
 #include "network_fixture.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace testing_support;
@@ -239,4 +239,4 @@ TEST(Faults, PlansOutOfRangeAreRefusedByName) {
 // --- topology ------------------------------------------------------------------------------------
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

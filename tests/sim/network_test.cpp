@@ -16,7 +16,7 @@
 #include "network_fixture.h"
 #include "sim/topology.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace testing_support;
@@ -177,4 +177,4 @@ TEST(Topology, ErrorsNameThePairTheSiteAndTheValue) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

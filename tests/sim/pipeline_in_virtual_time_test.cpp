@@ -13,7 +13,7 @@
 #include "sim/network.h"
 #include "sim/world.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
@@ -139,4 +139,4 @@ TEST(PipelineInVirtualTime, BubblesStayWithinFivePercentOfTheFormulas) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -15,7 +15,7 @@
 #include "isthmus/errors.h"
 #include "sweep_seeds.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using std::chrono::milliseconds;
@@ -246,4 +246,4 @@ TEST(FaultSweep, APartitionOnlyDelaysARound) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -14,7 +14,7 @@
 
 #include "core/base/rng.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using std::chrono::milliseconds;
@@ -380,4 +380,4 @@ TEST(SimWorld, ActionsRunAtTheirTimesInTheOrderTheyWereGiven) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -14,7 +14,7 @@
 #include "transport/exchange/run_in_process.h"
 #include "transport/wire/frame.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 constexpr int kMembers = 3;
@@ -144,4 +144,4 @@ TEST(ChunkPlan, UnlikeSizesAreUnlikeLayouts) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

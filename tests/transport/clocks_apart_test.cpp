@@ -17,7 +17,7 @@
 #include "transport/naive_mean.h"
 #include "transport/skewed_clock.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -181,4 +181,4 @@ TEST(ClocksApart, RoundsGoAsWithEqualOnesToTheNanosecond) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

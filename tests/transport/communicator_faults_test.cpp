@@ -13,7 +13,7 @@
 #include "transport/collectives/communicator.h"
 #include "transport/communicator_world.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using ::testing::AllOf;
@@ -277,4 +277,4 @@ TEST_P(CommunicatorFaultsTest, NobodyTouchesMemoryOfACallThatHasEnded) {
 INSTANTIATE_TEST_SUITE_P(Sizes, CommunicatorFaultsTest, ::testing::Values(2, 3, 4));
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -13,7 +13,7 @@
 #include "transport/communicator_world.h"
 #include "transport/rank_values.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::Buffer;
@@ -326,4 +326,4 @@ TEST_P(CommunicatorTest, ManyCallsOfAllKindsInARow) {
 INSTANTIATE_TEST_SUITE_P(Sizes, CommunicatorTest, ::testing::Values(1, 2, 3, 4, 8));
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

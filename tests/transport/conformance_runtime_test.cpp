@@ -10,7 +10,7 @@
 
 #include "conformance_worlds.h"
 
-namespace isthmus::testing {
+namespace isthmus::testing_support::this_file {
 namespace {
 
 using std::chrono::milliseconds;
@@ -200,4 +200,4 @@ INSTANTIATE_TEST_SUITE_P(Worlds, RuntimeConformance, ::testing::ValuesIn(all_wor
                          [](const auto& kind) { return kind.param.name; });
 
 }  // namespace
-}  // namespace isthmus::testing
+}  // namespace isthmus::testing_support::this_file

@@ -12,7 +12,7 @@
 
 #include "conformance_worlds.h"
 
-namespace isthmus::testing {
+namespace isthmus::testing_support::this_file {
 namespace {
 
 using std::chrono::milliseconds;
@@ -218,4 +218,4 @@ INSTANTIATE_TEST_SUITE_P(Worlds, TransportConformance, ::testing::ValuesIn(all_t
                          [](const auto& kind) { return kind.param.name; });
 
 }  // namespace
-}  // namespace isthmus::testing
+}  // namespace isthmus::testing_support::this_file

@@ -8,7 +8,7 @@
 #include "transport/wire/in_process_transport.h"
 #include "zmq_members.h"
 
-namespace isthmus::testing {
+namespace isthmus::testing_support {
 namespace {
 
 class RealWorld final : public World {
@@ -98,4 +98,4 @@ std::vector<WorldKind> all_transport_worlds() {
   return worlds;
 }
 
-}  // namespace isthmus::testing
+}  // namespace isthmus::testing_support

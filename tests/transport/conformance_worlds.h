@@ -12,7 +12,7 @@
 #include "isthmus/runtime.h"
 #include "transport/wire/transport.h"
 
-namespace isthmus::testing {
+namespace isthmus::testing_support {
 
 /// One world, made fresh for each test.
 class World {
@@ -35,4 +35,4 @@ inline void PrintTo(const WorldKind& kind, std::ostream* out) { *out << kind.nam
 /// The same, and those whose only difference is the transport.
 [[nodiscard]] std::vector<WorldKind> all_transport_worlds();
 
-}  // namespace isthmus::testing
+}  // namespace isthmus::testing_support

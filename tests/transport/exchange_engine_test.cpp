@@ -13,7 +13,7 @@
 #include "transport/engine_net.h"
 #include "transport/naive_mean.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -270,4 +270,4 @@ TEST(ExchangeEngine, ForeignEpochsAndRubbishAreIgnored) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

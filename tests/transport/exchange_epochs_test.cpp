@@ -11,7 +11,7 @@
 #include "transport/elastic_run.h"
 #include "transport/exchange/membership.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -315,4 +315,4 @@ TEST(ExchangeEpochs, NewsSurviveTheWireAndRubbishIsRefused) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

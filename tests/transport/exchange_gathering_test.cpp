@@ -12,7 +12,7 @@
 #include "transport/exchange/exchange_engine.h"
 #include "transport/naive_mean.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace testing_support;
@@ -172,4 +172,4 @@ TEST(ExchangeGathering, NoRoundWaitsForAFirstMemberOfAnotherStart) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

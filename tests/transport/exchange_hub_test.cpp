@@ -11,7 +11,7 @@
 #include "transport/elastic_run.h"
 #include "transport/exchange/membership.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -187,4 +187,4 @@ TEST(ExchangeHub, WhatAHubHasDecidedSurvivesAsBytes) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

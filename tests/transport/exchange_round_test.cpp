@@ -14,7 +14,7 @@
 
 #include "transport/naive_mean.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::test_vector;
@@ -163,4 +163,4 @@ TEST(Round, ResultsAreTheSameBitsWhateverTheValuesAre) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

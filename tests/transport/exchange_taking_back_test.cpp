@@ -13,7 +13,7 @@
 #include "transport/elastic_run.h"
 #include "transport/stepping_run.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -234,4 +234,4 @@ TEST(TakingBack, NothingCountsUntilTheMemberHasGoneBack) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -9,7 +9,7 @@
 #include "transport/engine_net.h"
 #include "transport/naive_mean.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -166,4 +166,4 @@ TEST(ExchangeUnfit, WithoutAGreaterHalfResultsThatDifferEndTheRun) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

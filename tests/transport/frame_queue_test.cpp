@@ -14,7 +14,7 @@
 #include "transport/naive_mean.h"
 #include "transport/wire/frame.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::contribution_of;
@@ -239,4 +239,4 @@ TEST(FrameQueue, ARoundThatIsDueFirstEndsEarlierAndTheOtherNoLater) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -9,7 +9,7 @@
 #include <limits>
 #include <memory>
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 std::vector<std::byte> bytes_of(const char* text) {
@@ -180,4 +180,4 @@ TEST(Frame, RequestsThatAreNoListAreRefused) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -17,7 +17,7 @@
 #include "transport/exchange/run_in_process.h"
 #include "transport/naive_mean.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -298,4 +298,4 @@ TEST(Groups, TheThirdEncodingAddsAsMuchNoiseAsEachOfTheOthers) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -13,7 +13,7 @@
 #include "transport/naive_mean.h"
 #include "transport/wire/note_stream.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using ::testing::HasSubstr;
@@ -399,4 +399,4 @@ TEST(NoteStream, FindsWhatIsMissingDoubledSwappedOrChanged) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

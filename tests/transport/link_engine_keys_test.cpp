@@ -9,7 +9,7 @@
 #include "link_net.h"
 #include "transport/wire/frame.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -292,4 +292,4 @@ TEST(LinkKeysOfMembers, StrangersAreNamedAtPowersOfTwoAndInBoundedMemory) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -14,7 +14,7 @@
 #include "link_net.h"
 #include "transport/wire/frame.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -402,4 +402,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& difference) { return difference.param.name; });
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

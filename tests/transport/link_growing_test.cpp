@@ -9,7 +9,7 @@
 #include "core/base/rng.h"
 #include "link_net.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -171,4 +171,4 @@ TEST(LinkGrowing, ConnectionsToAFarMemberHaveLongerToComeBack) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

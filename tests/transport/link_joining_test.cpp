@@ -11,7 +11,7 @@
 #include "link_net.h"
 #include "transport/wire/frame.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -225,4 +225,4 @@ TEST(LinkJoining, WhoLeavesBeforeItHasMetAPeerCountsItsFramesOnce) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

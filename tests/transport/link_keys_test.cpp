@@ -15,7 +15,7 @@
 
 #include "isthmus/errors.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using ::testing::HasSubstr;
@@ -170,4 +170,4 @@ TEST_F(KeyFile, MissingAndMalformedOnesAreNamed) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -16,7 +16,7 @@
 #include "transport/links/probe/link_probe.h"
 #include "transport/links/probe/link_survey.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using std::chrono::milliseconds;
@@ -192,4 +192,4 @@ TEST(LinkSurvey, ItsTimeIsSaidBefore) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

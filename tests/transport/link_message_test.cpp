@@ -8,7 +8,7 @@
 #include "core/base/rng.h"
 #include "transport/links/link_flow.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using ::testing::HasSubstr;
@@ -152,4 +152,4 @@ TEST(LinkReceiver, HoldsBackWhatCameEarlyAndTakesNothingTwice) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

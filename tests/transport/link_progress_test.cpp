@@ -10,7 +10,7 @@
 
 #include "link_net.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -249,4 +249,4 @@ TEST_F(CappedValues, ThatDoNotGetThroughLoseAPeerAllTheSame) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

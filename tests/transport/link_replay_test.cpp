@@ -10,7 +10,7 @@
 #include "link_net.h"
 #include "transport/wire/frame.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace link_test;
@@ -65,4 +65,4 @@ TEST(LinkReplay, AFrameSaidAgainOnItsConnectionIsTakenOnce) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

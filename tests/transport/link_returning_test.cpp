@@ -16,7 +16,7 @@
 #include "link_net.h"
 #include "transport/wire/frame.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -384,4 +384,4 @@ TEST(LinkReturning, OwnersSeeOneProcessAfterTheOther) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

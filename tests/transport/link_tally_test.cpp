@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -69,4 +69,4 @@ TEST(LinkTally, WhereNothingStandsThereIsNoRoundTrip) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -9,7 +9,7 @@
 
 #include "link_net.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -280,4 +280,4 @@ TEST(LinkWay, AroundAHandshakeThatEndsIsTheRelaysTrouble) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

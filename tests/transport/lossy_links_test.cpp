@@ -12,7 +12,7 @@
 #include "core/base/rng.h"
 #include "link_net.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -191,4 +191,4 @@ TEST(LossyLinks, ALessPatientDetectorWouldBeWrong) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

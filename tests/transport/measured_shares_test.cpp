@@ -21,7 +21,7 @@
 #include "transport/exchange/peer_exchange.h"
 #include "transport/naive_mean.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -348,4 +348,4 @@ TEST(MeasuredSharesInVirtualTime, AMemberMayDieWhileTheyMove) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

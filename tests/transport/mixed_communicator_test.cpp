@@ -16,7 +16,7 @@
 #include "transport/collectives/thread_communicator.h"
 #include "transport/rank_values.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using std::chrono_literals::operator""s;
@@ -354,4 +354,4 @@ TEST(MixedCommunicator, UnlikeTablesAreRefused) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -16,7 +16,7 @@
 #include "transport/exchange/measured_shares.h"
 #include "transport/naive_mean.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -150,4 +150,4 @@ TEST(MovingShares, AHubGoesOnWithThoseOfTheLastCommitAndForgetsThemWithTheRun) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -11,7 +11,7 @@
 #include "transport/collectives/mpi_communicator.h"
 #include "transport/links/mpi_transport.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 constexpr std::chrono::seconds kLong{30};
@@ -56,4 +56,4 @@ TEST(SplitMpiJob, GivesSitesTheirRanksAndTheirFirstsATransport) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

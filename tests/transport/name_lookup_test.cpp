@@ -11,7 +11,7 @@
 
 #include "core/base/system_runtime.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -49,4 +49,4 @@ TEST(NameLookup, TellsOnceWhatItHasFound) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -22,7 +22,7 @@
 #include "transport/fake_nccl.h"
 #include "transport/rank_values.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using std::chrono_literals::operator""ms;
@@ -365,4 +365,4 @@ TEST(NcclCommunicator, WithoutADeviceItIsRefusedByNameAndTheOthersHear) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -19,7 +19,7 @@
 #include "transport/wire/frame.h"
 #include "transport/wire/in_process_transport.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -317,4 +317,4 @@ TEST(RunInProcess, RefusesNoWorkers) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

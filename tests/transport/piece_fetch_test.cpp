@@ -17,7 +17,7 @@
 #include "transport/exchange/catch_up/donor_throttle.h"
 #include "transport/random_bytes.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -349,4 +349,4 @@ TEST(DonorThrottle, KeepsToARate) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

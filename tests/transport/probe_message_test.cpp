@@ -12,7 +12,7 @@
 
 #include "transport/wire/frame.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using std::chrono::milliseconds;
@@ -142,4 +142,4 @@ TEST(ProbeMessage, NoTwoPiecesOfATransferHaveTheirFillerInCommon) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

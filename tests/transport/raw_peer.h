@@ -15,7 +15,7 @@
 #include <string_view>
 #include <utility>
 
-namespace isthmus::testing {
+namespace isthmus::testing_support {
 
 class RawPeer {
  public:
@@ -122,4 +122,4 @@ class FullListener {
   std::unique_ptr<RawPeer> first_;
 };
 
-}  // namespace isthmus::testing
+}  // namespace isthmus::testing_support

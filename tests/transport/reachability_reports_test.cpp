@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -119,4 +119,4 @@ TEST_F(ReachabilityReportsOf, AReportSaidAgainIsOneInTheWordsOfWhoKnows) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

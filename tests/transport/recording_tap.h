@@ -19,7 +19,7 @@
 #include "isthmus/runtime.h"
 #include "transport/links/tcp/tcp_socket.h"
 
-namespace isthmus::testing {
+namespace isthmus::testing_support {
 
 class RecordingTap {
  public:
@@ -164,4 +164,4 @@ class RecordingTap {
   std::unique_ptr<Task> task_;
 };
 
-}  // namespace isthmus::testing
+}  // namespace isthmus::testing_support

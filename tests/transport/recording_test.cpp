@@ -20,7 +20,7 @@
 #include "transport/wire/in_process_transport.h"
 #include "transport/wire/recording_transport.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -307,4 +307,4 @@ TEST(RecordedLinks, TellWhichConnectionCarriedAFrameAndHowOften) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -9,7 +9,7 @@
 
 #include "core/base/rng.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 std::vector<float> normal_vector(std::uint64_t seed, std::size_t n) {
@@ -163,4 +163,4 @@ TEST(ReduceTiles, WeightsAreSharesOfTheMeanAndZeroTakesNoPart) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

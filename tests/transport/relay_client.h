@@ -12,7 +12,7 @@
 #include "raw_peer.h"
 #include "transport/links/relay/relay.h"
 
-namespace isthmus::testing {
+namespace isthmus::testing_support {
 
 template <std::size_t N>
 std::string text_of(const std::array<std::byte, N>& bytes) {
@@ -63,4 +63,4 @@ class Client {
   Digest128 challenge_;
 };
 
-}  // namespace isthmus::testing
+}  // namespace isthmus::testing_support

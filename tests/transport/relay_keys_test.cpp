@@ -9,7 +9,7 @@
 #include "relay_client.h"
 #include "transport/links/relay/relayed_links.h"
 
-namespace isthmus::testing {
+namespace isthmus::testing_support::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -140,4 +140,4 @@ TEST_F(RelayKeysTest, WhoIsToldTheRelaysKeyIsReachedByWayOfIt) {
 }
 
 }  // namespace
-}  // namespace isthmus::testing
+}  // namespace isthmus::testing_support::this_file

@@ -15,7 +15,7 @@
 #include "transport/links/relay/relayed_links.h"
 #include "zmq_members.h"
 
-namespace isthmus::testing {
+namespace isthmus::testing_support::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -340,4 +340,4 @@ INSTANTIATE_TEST_SUITE_P(Keys, RelayTest, ::testing::Bool(), [](const auto& para
 });
 
 }  // namespace
-}  // namespace isthmus::testing
+}  // namespace isthmus::testing_support::this_file

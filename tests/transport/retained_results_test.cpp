@@ -17,7 +17,7 @@
 #include "transport/exchange/run_in_process.h"
 #include "transport/naive_mean.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing::ElementsAre;
@@ -197,4 +197,4 @@ TEST_F(RetainedResultsTest, WhatTheDiskHasChangedOrLostIsNotHandedOut) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

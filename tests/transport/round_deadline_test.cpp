@@ -7,7 +7,7 @@
 #include <chrono>
 #include <vector>
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -44,4 +44,4 @@ TEST(RoundDeadline, KnowsTheLastThirtyTwoRoundsOnly) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -6,7 +6,7 @@
 
 #include "link_net.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -127,4 +127,4 @@ TEST(LinkEngineBudget, FollowsItsRateFromOneHeartbeatToTheNext) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -15,7 +15,7 @@
 #include "transport/exchange/run_in_process.h"
 #include "transport/naive_mean.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -170,4 +170,4 @@ TEST(ShareTable, WhoIsGoneOwnsNothing) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

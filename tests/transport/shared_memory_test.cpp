@@ -21,7 +21,7 @@
 #include "transport/communicator_world.h"
 #include "transport/rank_values.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::Buffer;
@@ -210,4 +210,4 @@ TEST(SharedMemory, ASegmentIsOpenedByItsNameAndSize) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -13,7 +13,7 @@
 #include "transport/elastic_run.h"
 #include "transport/exchange/round_deadline.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -374,4 +374,4 @@ TEST_P(LateSweep, EveryRoundIsAppliedOnceByAllWhoeverIsLateOrDiesOrComesBackOrGo
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <vector>
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using ::testing::Each;
@@ -151,4 +151,4 @@ TEST(StreamPolicy, WhereTheFewestAreTheMostItStays) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

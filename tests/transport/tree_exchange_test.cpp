@@ -16,7 +16,7 @@
 #include "conformance_worlds.h"
 #include "naive_mean.h"
 
-namespace isthmus::testing {
+namespace isthmus::testing_support::this_file {
 namespace {
 
 using std::chrono::seconds;
@@ -261,4 +261,4 @@ TEST(TreePlanTest, ARingLosesNoMoreThanItsBoundAndMoreThanOneEncodingOfTheMean) 
 }
 
 }  // namespace
-}  // namespace isthmus::testing
+}  // namespace isthmus::testing_support::this_file

@@ -15,7 +15,7 @@
 #include "transport/links/tcp/tcp_socket.h"
 #include "transport/links/tcp/tcp_splice.h"
 
-namespace isthmus::testing {
+namespace isthmus::testing_support {
 
 /// Stands before a member's port.
 class Valve {
@@ -75,4 +75,4 @@ class Valve {
   std::unique_ptr<Task> task_;
 };
 
-}  // namespace isthmus::testing
+}  // namespace isthmus::testing_support

@@ -13,7 +13,7 @@
 #include "valve.h"
 #include "zmq_members.h"
 
-namespace isthmus::testing {
+namespace isthmus::testing_support::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -87,4 +87,4 @@ TEST(ZmqBreaks, WhoTakesNothingIsLostThoughItIsHeard) {
 }
 
 }  // namespace
-}  // namespace isthmus::testing
+}  // namespace isthmus::testing_support::this_file

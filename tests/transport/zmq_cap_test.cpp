@@ -10,7 +10,7 @@
 #include "transport/wire/frame.h"
 #include "zmq_members.h"
 
-namespace isthmus::testing {
+namespace isthmus::testing_support::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -93,4 +93,4 @@ TEST_F(ZmqCap, QuietHoursComeAndGoWhileItSends) {
 }
 
 }  // namespace
-}  // namespace isthmus::testing
+}  // namespace isthmus::testing_support::this_file

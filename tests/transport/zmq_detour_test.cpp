@@ -9,7 +9,7 @@
 #include "valve.h"
 #include "zmq_members.h"
 
-namespace isthmus::testing {
+namespace isthmus::testing_support::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -146,4 +146,4 @@ INSTANTIATE_TEST_SUITE_P(Keys, ZmqDetour, ::testing::Bool(),
                          [](const auto& keys) { return keys.param ? "keys" : "plain"; });
 
 }  // namespace
-}  // namespace isthmus::testing
+}  // namespace isthmus::testing_support::this_file

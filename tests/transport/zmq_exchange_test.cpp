@@ -13,7 +13,7 @@
 #include "transport/naive_mean.h"
 #include "zmq_members.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -27,7 +27,8 @@ void run_over_zmq(int members, const std::function<void(WorkerContext&)>& body,
                   const PeerExchangeOptions& options = {}) {
   SystemRuntime runtime;
   std::vector<std::unique_ptr<Transport>> ends;
-  for (auto& end : testing::joined_members(runtime, members)) ends.push_back(std::move(end));
+  for (auto& end : testing_support::joined_members(runtime, members))
+    ends.push_back(std::move(end));
   run_over(runtime, ends, options, body);
 }
 
@@ -137,7 +138,7 @@ class ZmqExchange : public ::testing::Test {
 
 TEST_F(ZmqExchange, WhatWasReceivedOutlivesTheLinks) {
   SystemRuntime runtime;
-  auto ends = testing::joined_members(runtime, 2);
+  auto ends = testing_support::joined_members(runtime, 2);
   for (const std::size_t bytes : {100u, 6000u, 300'000u}) {  // copied, kept with others, kept
     const auto frame = std::make_shared<const std::vector<std::byte>>(bytes, std::byte{9});
     ends[0]->send(WorkerId(1), frame);
@@ -214,4 +215,4 @@ TEST_F(ZmqExchange, UnlikeCodecsAreNamed) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

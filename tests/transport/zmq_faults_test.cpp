@@ -20,7 +20,7 @@
 #include "transport/wire/frame.h"
 #include "zmq_members.h"
 
-namespace isthmus::testing {
+namespace isthmus::testing_support::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -369,4 +369,4 @@ TEST_F(ZmqFaults, AFrozenMemberIsLostWhenItHasBeenSilentForTooLong) {
 }
 
 }  // namespace
-}  // namespace isthmus::testing
+}  // namespace isthmus::testing_support::this_file

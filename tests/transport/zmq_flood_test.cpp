@@ -22,7 +22,7 @@
 #include "raw_peer.h"
 #include "zmq_members.h"
 
-namespace isthmus::testing {
+namespace isthmus::testing_support::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -208,4 +208,4 @@ TEST_F(ZmqFlood, TenThousandHalfOpenConnectionsHoldUpNoFrames) { hold_out(10'000
 TEST_F(ZmqFlood, MoreConnectionsThanFilesHoldUpNoFrames) { hold_out(2'000, 1'000); }
 
 }  // namespace
-}  // namespace isthmus::testing
+}  // namespace isthmus::testing_support::this_file

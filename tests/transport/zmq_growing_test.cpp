@@ -10,7 +10,7 @@
 #include "transport/links/stream_policy.h"
 #include "zmq_members.h"
 
-namespace isthmus::testing {
+namespace isthmus::testing_support::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -75,4 +75,4 @@ TEST(ZmqGrowing, FramesKeepTheirOrderOverConnectionsThatAreAdded) {
 }
 
 }  // namespace
-}  // namespace isthmus::testing
+}  // namespace isthmus::testing_support::this_file

@@ -13,7 +13,7 @@
 #include "transport/naive_mean.h"
 #include "zmq_members.h"
 
-namespace isthmus::testing {
+namespace isthmus::testing_support::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -356,4 +356,4 @@ TEST_F(ZmqKeys, OptionsThatCannotBeAreRefused) {
 }
 
 }  // namespace
-}  // namespace isthmus::testing
+}  // namespace isthmus::testing_support::this_file

@@ -15,7 +15,7 @@
 #include "transport/wire/frame.h"
 #include "zmq_members.h"
 
-namespace isthmus::testing {
+namespace isthmus::testing_support::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -241,4 +241,4 @@ TEST_F(ZmqLimits, LinksThatFailedKeepNoFrames) {
 }
 
 }  // namespace
-}  // namespace isthmus::testing
+}  // namespace isthmus::testing_support::this_file

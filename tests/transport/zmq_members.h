@@ -13,7 +13,7 @@
 #include "isthmus/runtime.h"
 #include "transport/links/zmq/zmq_transport.h"
 
-namespace isthmus::testing {
+namespace isthmus::testing_support {
 
 /// Events as they come; read under the runtime's wait queue.
 class EventLog {
@@ -93,4 +93,4 @@ inline std::vector<std::unique_ptr<NetworkTransport>> joined_members(Runtime& ru
   return ends;
 }
 
-}  // namespace isthmus::testing
+}  // namespace isthmus::testing_support

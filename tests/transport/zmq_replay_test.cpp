@@ -16,7 +16,7 @@
 #include "recording_tap.h"
 #include "zmq_members.h"
 
-namespace isthmus::testing {
+namespace isthmus::testing_support::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -133,4 +133,4 @@ TEST_F(ZmqReplay, WithKeysARecordedConnectionDoesNotGetPastTheHandshake) {
 }
 
 }  // namespace
-}  // namespace isthmus::testing
+}  // namespace isthmus::testing_support::this_file

@@ -9,7 +9,7 @@
 #include "core/base/system_runtime.h"
 #include "zmq_members.h"
 
-namespace isthmus::testing {
+namespace isthmus::testing_support::this_file {
 namespace {
 
 using namespace std::chrono_literals;
@@ -213,4 +213,4 @@ TEST_F(ZmqReturning, MembersMayBeginWithoutOneThatComesLater) {
 }
 
 }  // namespace
-}  // namespace isthmus::testing
+}  // namespace isthmus::testing_support::this_file

@@ -12,14 +12,14 @@
 #include "transport/links/probe/link_survey.h"
 #include "zmq_members.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using ::testing::ElementsAre;
 
 TEST(ZmqSurvey, ThreeMembersFindTheSameAndCountWhatTcpSent) {
   SystemRuntime runtime;
-  auto members = isthmus::testing::joined_members(runtime, 3);
+  auto members = isthmus::testing_support::joined_members(runtime, 3);
   std::vector<Survey> found(3);
   std::vector<std::unique_ptr<Task>> tasks;
   for (std::size_t m = 0; m < 3; ++m) {
@@ -52,4 +52,4 @@ TEST(ZmqSurvey, ThreeMembersFindTheSameAndCountWhatTcpSent) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

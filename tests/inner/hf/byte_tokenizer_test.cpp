@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using nlohmann::json;
@@ -33,4 +33,4 @@ TEST(ByteTokenizer, HasAnEndOfTextOnlyWhereTheModelHasARowForIt) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -9,7 +9,7 @@
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using nlohmann::json;
@@ -171,4 +171,4 @@ TEST(HfConfig, WritesGpt2sFeedForwardAsNullOnlyWhenItIsFourTimesTheWidth) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

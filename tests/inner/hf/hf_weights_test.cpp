@@ -13,7 +13,7 @@
 #include "isthmus/errors.h"
 #include "test_paths.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing::AllOf;
@@ -194,4 +194,4 @@ TEST_F(HfWeights, CompanionsKeepTokensAndTokenizerOfTheFolderAModelBeganFrom) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file
