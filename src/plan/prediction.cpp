@@ -153,7 +153,7 @@ class RunModel {
   void drain() {
     if (!input_.round_behind) {
       apply_due(input_.steps + input_.overlap);
-    } else if (input_.drains || closes(input_.fragments.front())) {
+    } else if (input_.drains || input_.final_sync == FinalSync::kFull) {
       apply_due(input_.steps + 1);
     }
   }

@@ -13,7 +13,7 @@
 #include "outer/parts/run_end.h"
 #include "outer/toy_loops.h"
 
-namespace isthmus {
+namespace isthmus::this_file {
 namespace {
 
 using testing_support::Drift;
@@ -79,7 +79,6 @@ std::int64_t carried(const Way& way, FinalSync sync, std::int64_t steps) {
 TEST(ClosingRound, EveryStepIsInTheOuterParametersByDefault) {
   for (const Way& way : kWays) {
     for (std::int64_t steps = 1; steps <= 3 * kH + 1; ++steps) {
-      if (way.method == "eager" && steps % kH == 0) continue;  // half of the last: below
       const Ended ended = run(way, options_of(way), steps);
       EXPECT_EQ(ended.values[0], -static_cast<float>(steps)) << way.method << ", " << steps;
       EXPECT_EQ(ended.values[1], -static_cast<float>(steps)) << way.method << ", " << steps;
@@ -102,13 +101,37 @@ TEST(ClosingRound, DrainAndNoneStayAsTheyWere) {
   }
 }
 
-// Of the last regular round it holds its own half alone: in the mean half of the steps.
-TEST(ClosingRound, EagerHasItsOwnPartWhereNoWindowIsOpen) {
+// The round of the last step is awaited, and nothing is sent a second time.
+TEST(ClosingRound, EagerWithoutAnOpenWindowAwaitsItsLastRound) {
   const Way& eager = kWays.back();
-  const Ended ended = run(eager, options_of(eager), 2 * kH);
-  EXPECT_EQ(ended.values[0], -static_cast<float>(kH) - 0.5f * kRates[0] * kH);
-  EXPECT_EQ(ended.values[1], -static_cast<float>(kH) - 0.5f * kRates[1] * kH);
-  EXPECT_TRUE(ended.last.empty());
+  for (const std::int64_t steps : {kH, 2 * kH}) {
+    const Ended ended = run(eager, options_of(eager), steps);
+    ASSERT_EQ(ended.last.size(), 1u);
+    EXPECT_EQ(ended.last[0].sent, StepIndex(steps));
+    EXPECT_EQ(ended.last[0].applied, StepIndex(steps));
+    EXPECT_FALSE(ended.last[0].closing);
+  }
+}
+
+// Of the last round each worker has its own half alone, which RunEnd says.
+TEST(ClosingRound, EagerThatDrainsHasItsOwnPartOfTheLastRound) {
+  const Way& eager = kWays.back();
+  for (const FinalSync sync : {FinalSync::kNone, FinalSync::kDrain, FinalSync::kFull}) {
+    OuterOptions options = options_of(eager);
+    options.final_sync = sync;
+    for (const std::int64_t steps : {kH - 1, kH, 2 * kH, 2 * kH + 3}) {
+      const outer::RunEnd end = outer::run_end("eager", options, 1, steps);
+      const Ended ended = run(eager, options, steps);
+      EXPECT_EQ(end.own_part_only, sync == FinalSync::kFull || steps < kH ? 0 : kH) << steps;
+      for (std::size_t w = 0; w < 2; ++w) {
+        const auto whole =
+            static_cast<float>(steps - end.own_part_only - outer::longest(end.uncarried));
+        EXPECT_EQ(ended.values[w],
+                  -whole - 0.5f * kRates[w] * static_cast<float>(end.own_part_only))
+            << steps << ", worker " << w;
+      }
+    }
+  }
 }
 
 TEST(ClosingRound, OfSparselocoCarriesEveryStepToo) {
@@ -253,7 +276,7 @@ TEST(RunEnd, OfMethodsThatSendEveryStepLeavesNothingOver) {
   EXPECT_EQ(outer::longest(outer::run_end("01-adam", rare, 1, 16).closing), 0);
 }
 
-// States of before it was saved have no such name: whoever loads them knows how their run began.
+// A state that was saved before the value was has no such name, and the caller supplies the value.
 TEST(FinalSyncOfAState, IsPartOfWhatMustBeAlike) {
   run_in_process(1, [&](WorkerContext& context) {
     Drift inner(1);
@@ -274,4 +297,4 @@ TEST(FinalSyncOfAState, IsPartOfWhatMustBeAlike) {
 }
 
 }  // namespace
-}  // namespace isthmus
+}  // namespace isthmus::this_file

@@ -226,9 +226,12 @@ TEST(Utilisation, IsThatOfTheFormula) {
     EXPECT_GE(behind.measured, 0.99) << method;
     EXPECT_NEAR(behind.predicted, behind.measured, 1e-4) << method;
   }
-  const Utilisation eager = utilisation_of("eager", {.H = 20});  // nothing to wait for at the end
-  EXPECT_NEAR(eager.measured, 1, 1e-9);
-  EXPECT_NEAR(eager.predicted, 1, 1e-9);
+  for (const FinalSync sync : {FinalSync::kDrain, FinalSync::kFull}) {
+    const Utilisation eager = utilisation_of("eager", {.H = 20, .final_sync = sync});
+    const double expected = sync == FinalSync::kFull ? hidden : 1;  // drain: nothing to wait for
+    EXPECT_NEAR(eager.measured, expected, 1e-4);
+    EXPECT_NEAR(eager.predicted, eager.measured, 1e-9);
+  }
   // One fragment, and four in turn. On a link that is busy for 0.9 of the time the DONE and COMMIT
   // of one fragment queue behind the data of the next, so four need as long a tau.
   const Utilisation whole = utilisation_of("streaming-diloco", {.H = 20, .overlap = 19});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "outer/methods/eager.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace isthmus::outer {
@@ -16,6 +17,16 @@ void Eager::end_round() {
   state().merge(0);
   // The formula's mean is a plain one: own parts have to be 1/|S| and 1/M.
   launch(std::move(delta), 1);
+}
+
+void Eager::settle_last() {
+  std::optional<Settled> before = receive();
+  if (!before) return;
+  const std::vector<float> g = stale_part(std::move(before));
+  // Of one worker nothing is left, and the momentum alone is no round.
+  if (std::ranges::all_of(g, [](float value) { return value == 0; })) return;
+  state().step(g);
+  state().merge(0);
 }
 
 void Eager::close_round() {

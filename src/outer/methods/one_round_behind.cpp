@@ -49,12 +49,16 @@ std::vector<RoundReport> OneRoundBehind::finish() {
   }
   const bool open = rounds_.last_sent(kWhole) != steps_;
   if (settings_.final_sync == FinalSync::kFull && open) {
+    rounds_.count_partial_windows();
     close_round();
     if (!reports_.empty() && reports_.back().sent == steps_) reports_.back().closing = true;
+  } else if (settings_.final_sync == FinalSync::kFull) {
+    settle_last();
   } else {
     drain();
   }
   rounds_.drop();
+  if (settings_.final_sync == FinalSync::kFull) rounds_.warn_of_losses(reports_);
   return std::exchange(reports_, {});
 }
 

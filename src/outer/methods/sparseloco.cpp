@@ -79,9 +79,11 @@ std::vector<RoundReport> SparseLoCo::finish() {
   if (settings_.final_sync != FinalSync::kFull || rounds_.last_sent(kWholeModel) == steps_) {
     return {};
   }
-  RoundReport closing = round();
-  closing.closing = true;
-  return {closing};
+  rounds_.count_partial_windows();
+  std::vector<RoundReport> reports = {round()};
+  reports.front().closing = true;
+  rounds_.warn_of_losses(reports);
+  return reports;
 }
 
 std::span<const float> SparseLoCo::values(std::size_t parameter) const {

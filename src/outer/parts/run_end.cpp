@@ -41,7 +41,7 @@ Sends applied_sends(const MethodInfo& method, const OuterOptions& options, std::
 }
 
 RunEnd zero_one_end(const OuterOptions& options, std::int64_t steps) {
-  RunEnd end;
+  RunEnd end{.fragments = 1};
   ZeroOneSchedule schedule(options.zero_one_adam);
   std::int64_t last = 0;
   for (std::int64_t t = 1; t <= steps; ++t) {
@@ -49,6 +49,7 @@ RunEnd zero_one_end(const OuterOptions& options, std::int64_t steps) {
     ++end.rounds;
     last = t;
   }
+  end.sent = end.rounds;
   if (last < steps) end.closing.push_back({.fragment = FragmentId(0), .steps = steps - last});
   return end;
 }
@@ -59,15 +60,22 @@ RunEnd run_end(std::string_view name, const OuterOptions& options, std::int64_t 
                std::int64_t steps) {
   const MethodInfo method = method_named(name);
   if (name == "01-adam") return zero_one_end(options, steps);
-  if (!method.takes("final_sync")) return {.rounds = steps, .closing = {}, .uncarried = {}};
+  if (!method.takes("final_sync")) {
+    return {.fragments = fragments, .sent = steps, .rounds = steps, .closing = {}, .uncarried = {}};
+  }
   const std::vector<std::int64_t> offsets = resolve_offsets(options.offsets, options.H, fragments);
-  RunEnd end;
+  RunEnd end{.fragments = fragments};
   for (std::int64_t p = 0; p < fragments; ++p) {
     const std::int64_t offset = offsets[static_cast<std::size_t>(p)];
+    const Sends sent = sends_by(steps, options.H, offset);
     const Sends applied = options.final_sync == FinalSync::kNone
                               ? applied_sends(method, options, offset, steps)
-                              : sends_by(steps, options.H, offset);
+                              : sent;
+    end.sent += sent.count;
     end.rounds += applied.count;
+    if (!method.drains && options.final_sync != FinalSync::kFull && sent.count > 0) {
+      end.own_part_only = options.H;
+    }
     if (applied.last == steps) continue;
     const LastWindow window{.fragment = FragmentId(static_cast<int>(p)),
                             .steps = steps - applied.last};

@@ -18,9 +18,14 @@ struct LastWindow {
 };
 
 struct RunEnd {
-  std::int64_t rounds = 0;            // of the schedule, applied in the end
+  std::int64_t fragments = 0;
+  std::int64_t sent = 0;              // rounds of the schedule
+  std::int64_t rounds = 0;            // of these, applied in the end
   std::vector<LastWindow> closing;    // sent by the closing round
   std::vector<LastWindow> uncarried;  // in no round: neither evaluated nor exported
+  /// Steps of the last round sent whose mean is dropped while each worker has applied its own part
+  /// (eager without "full"): with M workers 1/M of them is evaluated and exported.
+  std::int64_t own_part_only = 0;
 };
 
 /// `fragments`: as many as make_fragments gives. 0 steps: a run that has nothing to send.

@@ -252,7 +252,7 @@ void save_identity(const Identity& identity, StateWriter& writer) {
 
 void check_identity(const Identity& identity, StateReader& reader) {
   for (const auto& [key, value] : identity) {
-    // States of before it was saved: the caller knows how their run began.
+    // Older states do not hold the value: the caller knows how their run began.
     if (key == kFinalSyncKey && !reader.contains("outer/" + key)) continue;
     const std::string saved = reader.text("outer/" + key);
     if (saved != value) {
