@@ -14,7 +14,7 @@
 #include "isthmus/codec.h"
 #include "isthmus/outer.h"
 
-namespace isthmus::app {
+namespace isthmus::app::this_file {
 namespace {
 
 Config config_with(const std::string& outer) {
@@ -28,10 +28,17 @@ Config config_with(const std::string& outer) {
       "run.toml", {}, context);
 }
 
+constexpr const char* kSilent = "method = \"diloco\"\nH = 5\n";
+constexpr const char* kFull = "method = \"diloco\"\nH = 5\nfinal_sync = \"full\"\n";
+constexpr const char* kDrained = "method = \"diloco\"\nH = 5\nfinal_sync = \"drain\"\n";
+constexpr const char* kNone = "method = \"diloco\"\nH = 5\nfinal_sync = \"none\"\n";
+
 class BegunRun : public testing::Test {
  protected:
-  /// A run's folder with a checkpoint of this step, which keeps `settings`.
-  void lay_down(std::int64_t step, std::map<std::string, std::string> settings) {
+  /// A run's folder with a checkpoint of this step, which keeps `settings`; its configuration has
+  /// `outer`.
+  void lay_down(std::int64_t step, std::map<std::string, std::string> settings,
+                const std::string& outer = kDrained) {
     StateSnapshot shared;
     StateSnapshot worker;
     const std::vector<float> values(6);
@@ -39,7 +46,7 @@ class BegunRun : public testing::Test {
     contents.info = {.step = step,
                      .workers = 1,
                      .run_id = "r",
-                     .config_hash = "h",
+                     .config_hash = config_digest(config_with(outer)),
                      .settings = std::move(settings)};
     contents.model = {{"w", {2, 3}, values}};
     contents.shared = &shared;
@@ -54,8 +61,6 @@ class BegunRun : public testing::Test {
   TemporaryDirectory directory_;
   SystemStorage storage_;
 };
-constexpr const char* kSilent = "method = \"diloco\"\nH = 5\n";
-constexpr const char* kFull = "method = \"diloco\"\nH = 5\nfinal_sync = \"full\"\n";
 
 TEST_F(BegunRun, OfAVersionWhoseDefaultWasDrainEndsSo) {
   lay_down(5, {});
@@ -67,6 +72,19 @@ TEST_F(BegunRun, OfAVersionWhoseDefaultWasDrainEndsSo) {
   // The digest is then the one that the run's checkpoints have.
   EXPECT_EQ(config_digest(as_begun(storage_, config_with(kSilent), out(), "auto")),
             config_digest(config_with("method = \"diloco\"\nH = 5\nfinal_sync = \"drain\"\n")));
+}
+
+// Old checkpoints have no setting of that name, but the digest of their configuration.
+TEST_F(BegunRun, OfAVersionThatKeptNoValueEndsByItsDigest) {
+  lay_down(5, {}, kNone);
+  EXPECT_EQ(begun(kSilent, "auto"), FinalSync::kNone);
+  lay_down(6, {}, kFull);
+  EXPECT_EQ(begun(kSilent, "auto"), FinalSync::kFull);
+  const Config config = as_begun(storage_, config_with(kSilent), out(), "auto");
+  EXPECT_EQ(config.origins.at("outer.final_sync").text, "default") << "nothing has been changed";
+  // Another configuration is refused elsewhere, by what differs.
+  lay_down(7, {}, "method = \"diloco\"\nH = 6\nfinal_sync = \"drain\"\n");
+  EXPECT_EQ(begun(kSilent, "auto"), FinalSync::kFull);
 }
 
 TEST_F(BegunRun, EndsAsItsCheckpointSays) {
@@ -92,4 +110,4 @@ TEST_F(BegunRun, OfAMethodWithoutTheKeyKeepsNothing) {
 }
 
 }  // namespace
-}  // namespace isthmus::app
+}  // namespace isthmus::app::this_file

@@ -35,11 +35,13 @@ std::optional<CheckpointInfo> checkpoint_of(const Storage& storage,
   return std::nullopt;
 }
 
-std::optional<FinalSync> final_sync_of(const CheckpointInfo& info) {
+std::optional<FinalSync> final_sync_of(const CheckpointInfo& info, Config config) {
   const auto kept = info.settings.find(kFinalSync);
-  if (kept == info.settings.end()) return FinalSync::kDrain;  // the default of then
-  for (const FinalSync each : {FinalSync::kNone, FinalSync::kDrain, FinalSync::kFull}) {
-    if (final_sync_name(each) == kept->second) return each;
+  for (const FinalSync each : {FinalSync::kFull, FinalSync::kDrain, FinalSync::kNone}) {
+    config.outer.final_sync = each;
+    const bool is_its = kept != info.settings.end() ? final_sync_name(each) == kept->second
+                                                    : config_digest(config) == info.config_hash;
+    if (is_its) return each;
   }
   return std::nullopt;
 }
@@ -58,12 +60,12 @@ Config as_begun(const Storage& storage, Config config, const std::filesystem::pa
     return config;
   }
   const std::optional<CheckpointInfo> info = checkpoint_of(storage, out, resume);
-  const std::optional<FinalSync> begun = info ? final_sync_of(*info) : std::nullopt;
+  const std::optional<FinalSync> begun = info ? final_sync_of(*info, config) : std::nullopt;
   if (!begun || *begun == config.outer.final_sync) return config;
   log_info("the run was begun with outer.final_sync = \"{}\" and ends with it",
            final_sync_name(*begun));
   config.outer.final_sync = *begun;
-  origin->second.text = fmt::format("as the run was begun (checkpoint of step {})", info->step);
+  origin->second.text = fmt::format("{} (checkpoint of step {})", kAsBegun, info->step);
   return config;
 }
 

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 
 #include "core/base/storage.h"
 #include "isthmus/config.h"
@@ -15,9 +16,13 @@ namespace isthmus::app {
 /// What checkpoints keep of the configuration, by key.
 [[nodiscard]] std::map<std::string, std::string> lasting_settings(const Config& config);
 
+/// How the origin of a value begins that is the run's and not the file's.
+inline constexpr std::string_view kAsBegun = "as the run was begun";
+
 /// `config` with outer.final_sync as the run to be resumed began it, where the configuration does
-/// not say it: runs of before "full" was the default began under "drain". `resume` as in
-/// SessionOptions. What cannot be read changes nothing here; finding it again refuses it by name.
+/// not say it. A checkpoint from before the value was kept has it in its configuration's digest.
+/// `resume` as in SessionOptions. What cannot be read, or is of another configuration, changes
+/// nothing here; finding it again refuses it by name.
 [[nodiscard]] Config as_begun(const Storage& storage, Config config,
                               const std::filesystem::path& out, const std::string& resume);
 
