@@ -110,6 +110,49 @@ def last_steps_reach_the_model(isthmus, folder, corpus):
         require("the closing round:" in done.stdout, f"{method}: {done.stdout}")
 
 
+def what_is_lost_is_said_before_a_run(isthmus, folder, corpus):
+    here = Folder(isthmus, folder, corpus, "said")
+    fragments = 'H = 100\nfragments = 2\nfinal_sync = "drain"'
+    own = 'H = 10\nfragments = 1\nembeddings = "own"\nfinal_sync = "drain"'
+    for name, method, keys, steps, there, not_there in (
+            ("eager", "eager", 'H = 5\nfinal_sync = "drain"', 10,
+             "of its 5 steps each worker applies its own share alone, one of 2", "no round"),
+            ("eager-full", "eager", "H = 5", 10, "", "share alone"),
+            ("fragments", "streaming-diloco", fragments, 60, "up to all 60 steps of 3 fragments", "no round at all"),
+            ("offsets", "streaming-diloco", own, 20, "the last 5 of 20 steps", "train.steps"),
+            ("dropped", "delayed", 'H = 5\nfinal_sync = "none"', 7, "every round is dropped before it is applied",
+             "no round at all"),
+            ("steps", "diloco", 'H = 5\nfinal_sync = "drain"', 9, "or train.steps = 5 or 10", "up to")):
+        toml = here.file(name, method, keys, steps)
+        plan = json.loads(here.run("train", toml, name, "--dry-run", "--json").stdout)
+        said = " ".join(plan["warnings"])
+        require(there in said and not_there not in said, f"{name}: {said}")
+    for sync in ("full", "drain"):
+        here.run("train", here.file("both", "eager", "H = 5", 5), f"eager-{sync}", "--set",
+                 f'outer.final_sync="{sync}"')
+    require(here.model("eager-full") != here.model("eager-drain"), "eager lost its last round")
+
+
+def a_model_from_inside_a_window_is_told(isthmus, folder, corpus):
+    here = Folder(isthmus, folder, corpus, "inside")
+    # Steps 6 and 7 follow the round of step 5; delayed applies that one after step 10.
+    for method, first in (("diloco", 6), ("delayed", 1), ("ddp", None)):
+        here.run("train", here.file(method, method, "" if method == "ddp" else "H = 5", 9, ckpt=7), method)
+        for step, missing in (("step-0000007", first), ("last", None)):
+            words = [isthmus, "export", str(here.path / method / "ckpt" / step), "--to"]
+            text, line = (subprocess.run([*words, "hf", str(here.path / f"{method}-{step}-{i}"), *flags],
+                                         capture_output=True, text=True, timeout=60)
+                          for i, flags in enumerate(((), ("--json",))))
+            require(text.returncode == 0 and line.returncode == 0, text.stderr + line.stderr)
+            require((f"steps {missing} to 7 are in no round" in text.stdout) == (missing is not None) and
+                    ("in no round" in text.stdout) == (missing is not None), f"{method}: {text.stdout}")
+            require(json.loads(line.stdout).get("first_step_missing") == missing, f"{method}: {line.stdout}")
+    merged = subprocess.run([isthmus, "merge", str(here.path / "diloco/ckpt/step-0000007"),
+                             str(here.path / "diloco/ckpt/last"), "--out", str(here.path / "merged")],
+                            capture_output=True, text=True, timeout=60)
+    require(merged.returncode == 0 and merged.stderr.count("steps 6 to 7 are in no round") == 1, merged.stderr)
+
+
 def a_run_shorter_than_a_round_exchanges_once(isthmus, folder, corpus):
     here = Folder(isthmus, folder, corpus, "short")
     toml = here.file("short", keys="H = 100", steps=8)
@@ -164,6 +207,7 @@ def a_run_ends_as_it_was_begun(isthmus, folder, corpus):
             without_words_of_final_sync(checkpoint)
         done = here.run("train", toml, name, "--resume", str(checkpoint))
         require('begun with outer.final_sync = "drain"' in done.stderr, done.stderr)
+        require("this run keeps the value it was begun with" in done.stderr, done.stderr)
         require(here.model(name) == here.model("drained"), f"{name}: it does not end as it was begun")
         require(here.document(name, "manifest.json")["final_sync"] == "drain", f"{name}: manifest")
     done = here.run("train", toml, "full", "--resume", str(here.path / "full/ckpt/step-0000006"), *drain,
@@ -266,8 +310,25 @@ def a_comparison_notes_unlike_windows(isthmus, folder, corpus):
     require("unlike trained windows" not in done.stdout, done.stdout)
 
 
+def a_comparison_of_another_default_is_told(isthmus, folder, corpus):
+    here = Folder(isthmus, folder, corpus, "default")
+    toml = here.file("run", keys='H = 5\nfinal_sync = "drain"', steps=6)
+    toml.write_text(toml.read_text().replace("seed = 3\n", "") +
+                    "[compare]\nseeds = 2\n[variant.five]\n[variant.three]\nouter = { H = 3 }\n")
+    done = here.run("compare", toml, "compare")
+    require("five: outer.final_sync" in done.stderr and "no round will carry the last 1 of 6" in done.stderr,
+            f"not said before the runs: {done.stderr}")
+    toml.write_text(toml.read_text().replace('final_sync = "drain"', ""))  # as a file of then had it
+    done = subprocess.run([isthmus, "compare", str(toml), "--judge", str(here.path / "compare/cells.jsonl")],
+                          capture_output=True, text=True, timeout=60)
+    require(done.returncode == 3 and "the default of an earlier version" in done.stderr, done.stderr)
+    done = here.run("compare", toml, "compare", "--resume")
+    require("so they are run again" in done.stderr, done.stderr)
+
+
 if __name__ == "__main__":
-    play(__doc__, (last_steps_reach_the_model, a_run_shorter_than_a_round_exchanges_once,
+    play(__doc__, (last_steps_reach_the_model, what_is_lost_is_said_before_a_run,
+                   a_model_from_inside_a_window_is_told, a_run_shorter_than_a_round_exchanges_once,
                    a_run_ends_as_it_was_begun, unlike_sites_do_not_start,
                    a_site_is_killed_in_the_closing_round, a_hub_serves_the_closing_round,
-                   a_comparison_notes_unlike_windows))
+                   a_comparison_notes_unlike_windows, a_comparison_of_another_default_is_told))

@@ -14,6 +14,7 @@
 #include "app/common/commands.h"
 #include "app/common/launch_environment.h"
 #include "app/train/mesh_job.h"
+#include "app/train/model_steps.h"
 #include "app/train/run_estimate.h"
 #include "app/train/run_summary.h"
 #include "app/train/training.h"
@@ -259,6 +260,8 @@ int run(const Config& given, const TrainArguments& arguments, bool simulated, Se
         outcome.totals.steps,
         (arguments.site.mpi ? outcome.directory.parent_path() : outcome.directory).string(),
         arguments.site.name.empty() || arguments.site.mpi ? "" : " --site " + arguments.site.name));
+    const std::string missing = unapplied_text_at(config, outcome.totals.steps);
+    if (!missing.empty()) session.err.write("of the checkpoint's model: " + missing + "\n");
   }
   ExitCode code = outcome.exit_code;
   if (hub) {

@@ -48,7 +48,7 @@ class Weaknesses {
       note(fmt::format("{}: {}", name, text));
     }
     carried_[carried_steps(config, end)].push_back(name);
-    some_lost_ = some_lost_ || !end.uncarried.empty();
+    some_lost_ = some_lost_ || !end.uncarried.empty() || end.own_part_only > 0;
     const bool frozen = config.method == "1bit-adam" || config.method == "01-adam";
     if (frozen && config.inner.beta2 < kSlowestBeta2) {
       note(
@@ -129,6 +129,26 @@ std::vector<std::string> weaknesses_of(const Experiment& experiment, const Compa
   }
   weaknesses.look_at_windows();
   return weaknesses.take();
+}
+
+std::vector<std::string> lost_steps_of(const Experiment& experiment, const ComparisonPlan& plan) {
+  std::vector<std::string> texts;
+  for (const Cell& cell : plan.outline()) {
+    const std::string& name = experiment.variants()[cell.variant].name;
+    for (const std::string& text : warnings_about_end(cell.config, run_end_of(cell.config))) {
+      std::string told = fmt::format("{}: {}", name, text);
+      if (std::ranges::find(texts, told) == texts.end()) texts.push_back(std::move(told));
+    }
+  }
+  return texts;
+}
+
+std::string digest_under_former_default(const Config& config) {
+  const auto origin = config.origins.find("outer.final_sync");
+  if (origin == config.origins.end() || origin->second.text != "default") return "";
+  Config former = config;
+  former.outer.final_sync = FinalSync::kDrain;
+  return outcome_digest(former);
 }
 
 }  // namespace isthmus::app

@@ -18,10 +18,11 @@ namespace isthmus::app {
 /// The same; the layout is that of the configuration's model.
 [[nodiscard]] outer::RunEnd run_end_of(const Config& config);
 
-/// The steps of the run that reach the outer parameters, of the fragment that has fewest.
+/// The steps of the run that reach the outer parameters whole, of the fragment that has fewest.
 [[nodiscard]] std::int64_t carried_steps(const Config& config, const outer::RunEnd& end);
 
-/// Each a sentence with its remedy; empty where every step is in a regular round.
+/// Each a sentence with its remedy; empty where regular rounds and a closing round after them
+/// carry every step.
 [[nodiscard]] std::vector<std::string> warnings_about_end(const Config& config,
                                                           const outer::RunEnd& end);
 /// "the last 4 of 9 steps"; empty where the run has no closing round.
