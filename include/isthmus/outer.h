@@ -198,7 +198,8 @@ class OuterStrategy : public ParameterSource {
   /// it the local parameters are the outer ones, open windows and rounds under way hold no work of
   /// this worker, and residuals of error feedback are zero. Anchors, outer momenta, what the inner
   /// loop keeps, the schedule and the rounds under way stay. A window that began before it is given
-  /// with weight 0: a whole one is the first that counts. The withheld work is then lost as
+  /// with weight 0: a whole one is the first that counts, except in a closing round, which counts what
+  /// the window holds. The withheld work is then lost as
   /// LostContribution says (01-adam, which has no such rule: it is given up).
   /// REQUIRES: shared_anchors(), between two steps. Any number of times.
   virtual void forget_own_work() = 0;
@@ -230,7 +231,7 @@ struct MethodInfo {
   int state_values = 0;  // fp32 values a parameter of one worker's outer state: anchors, momentum;
                          // a residual, which `:ef` costs, not counted
   bool round_behind = false;   // a round is applied at the end of the next one: no overlap key
-  bool drains = true;          // what is in flight after the last step still has something to give
+  bool drains = true;          // "drain" applies what is in flight after the last step
   bool shared_anchors = true;  // anchors and momentum are the same on all workers
   /// Every round commits by itself, so that a lost member costs no round. Otherwise the digests of
   /// several steps are compared together; where a member is lost, those since the last time are

@@ -45,8 +45,8 @@ struct PredictionInput {
   /// Each round is awaited at the end of the next one, before that is sent (delayed, eager, co2);
   /// overlap says nothing then.
   bool round_behind = false;
-  /// Rounds in flight at the end are awaited there, unless final_sync is none. A closing round
-  /// always is.
+  /// Rounds in flight at the end are awaited there under final_sync = "drain". Under "full" they
+  /// always are.
   bool drains = true;
   std::vector<PlannedFragment> fragments;
   ReductionKind exchange = ReductionKind::kAuto;
