@@ -34,11 +34,16 @@ enum class FragmentPattern {
   kSequential,  // layer l belongs to fragment floor(l * P / L)
   kBalanced,    // whole layers, largest first, to the lightest fragment
 };
+/// How a run ends. After the last step a window may be open: the schedule has not sent its steps.
 enum class FinalSync {
-  kNone,   // what is in flight is dropped
-  kDrain,  // what is in flight is applied, in order of (send step, fragment)
-  kFull,   // drain, then one blocking sync of every fragment
+  kNone,   // rounds in flight are dropped; open windows are in no round
+  kDrain,  // rounds in flight are applied, in order of (send step, fragment); open windows are lost
+  kFull,   // drain, then one closing round of every fragment whose window is open
 };
+/// As outer.final_sync spells it.
+[[nodiscard]] constexpr std::string_view final_sync_name(FinalSync sync) {
+  return sync == FinalSync::kNone ? "none" : sync == FinalSync::kDrain ? "drain" : "full";
+}
 /// What becomes of a window whose contribution was not counted in its round.
 enum class LostContribution {
   kCarry,     // rebased on the new anchor: the next outer gradient holds both windows
@@ -107,7 +112,7 @@ struct OuterOptions {
   std::optional<double> alpha;        // 0 <= alpha <= 1
   std::string codec;                  // empty: the method's own (MethodInfo::default_codec)
   ReductionKind exchange = ReductionKind::kAuto;
-  FinalSync final_sync = FinalSync::kDrain;
+  FinalSync final_sync = FinalSync::kFull;
   LostContribution carry = LostContribution::kCarry;
   double outlier = 1000;  // an outer gradient of more than this times the median norm of the last
                           // sixteen is withheld; 0: never. Non-finite ones always are.
@@ -144,6 +149,8 @@ struct RoundReport {
   /// norm give 1 / sqrt(M) each, equal ones 1.
   std::optional<double> cosine = std::nullopt;
   Duration waited{0};  // time this worker stood still for it
+  /// The schedule did not send it: it carries the steps left over after the last one.
+  bool closing = false;
 };
 
 struct StepReport {
@@ -168,7 +175,8 @@ class OuterStrategy : public ParameterSource {
   /// the last commit do not count: this strategy is then of no more use, and another one goes on
   /// from a state of the step that Exchange::go_back names.
   virtual StepReport step() = 0;
-  /// After the last step: the final sync of `OuterOptions::final_sync`. RETURNS: rounds applied.
+  /// After the last step: the final sync of `OuterOptions::final_sync`. RETURNS: rounds applied,
+  /// closing rounds last.
   virtual std::vector<RoundReport> finish() = 0;
   /// Commits what may still be taken back (Exchange::uncommitted), if anything. Between two steps,
   /// on all workers after the same one. THROWS: as step.
@@ -190,7 +198,8 @@ class OuterStrategy : public ParameterSource {
   /// it the local parameters are the outer ones, open windows and rounds under way hold no work of
   /// this worker, and residuals of error feedback are zero. Anchors, outer momenta, what the inner
   /// loop keeps, the schedule and the rounds under way stay. A window that began before it is given
-  /// with weight 0: a whole one is the first that counts. The withheld work is then lost as
+  /// with weight 0: a whole one is the first that counts, except in a closing round, which counts what
+  /// the window holds. The withheld work is then lost as
   /// LostContribution says (01-adam, which has no such rule: it is given up).
   /// REQUIRES: shared_anchors(), between two steps. Any number of times.
   virtual void forget_own_work() = 0;
@@ -225,7 +234,7 @@ struct MethodInfo {
   int state_values = 0;  // fp32 values a parameter of one worker's outer state: anchors, momentum;
                          // a residual, which `:ef` costs, not counted
   bool round_behind = false;   // a round is applied at the end of the next one: no overlap key
-  bool drains = true;          // what is in flight after the last step still has something to give
+  bool drains = true;          // "drain" applies what is in flight after the last step
   bool shared_anchors = true;  // anchors and momentum are the same on all workers
   /// Every round commits by itself, so that a lost member costs no round. Otherwise the digests of
   /// several steps are compared together; where a member is lost, those since the last time are

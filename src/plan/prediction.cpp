@@ -42,6 +42,8 @@ class RunModel {
   [[nodiscard]] const std::vector<double>& computed() const { return computed_; }
   [[nodiscard]] const ExchangeModel& exchange() const { return exchange_; }
   [[nodiscard]] std::int64_t rounds() const { return rounds_; }
+  /// Bytes of all workers together, not scaled.
+  [[nodiscard]] const ClosingCost& closing() const { return closing_; }
 
  private:
   struct InFlight {
@@ -87,7 +89,7 @@ class RunModel {
     return sent / input_.commit_every != (sent - input_.H) / input_.commit_every;
   }
 
-  // The round before is awaited first; a full sync makes a round of the steps left over.
+  // The round before is awaited first.
   void end_round(std::int64_t t) {
     apply_due(t);
     launch(0, t, t + 1, now_, true);
@@ -132,35 +134,57 @@ class RunModel {
     if (!input_.ends_the_run) {
       return;
     }
-    if (input_.commit_every > 0) {
-      if ((input_.steps_before + input_.steps) % input_.commit_every != 0 && !alone()) {
-        in_flight_.push_back({input_.steps, exchange_.commit(now_)});
-        apply_due(input_.steps);
-      }
-      return;
+    if (input_.closes_always) {
+      close();
+    } else if (input_.commit_every > 0) {
+      commit_the_rest();
+    } else if (input_.final_sync != FinalSync::kNone) {
+      drain();
+      if (input_.final_sync == FinalSync::kFull) close();
     }
-    if (input_.final_sync == FinalSync::kNone) {
-      return;
+  }
+
+  void commit_the_rest() {
+    if ((input_.steps_before + input_.steps) % input_.commit_every == 0 || alone()) return;
+    in_flight_.push_back({input_.steps, exchange_.commit(now_)});
+    apply_due(input_.steps);
+  }
+
+  void drain() {
+    if (!input_.round_behind) {
+      apply_due(input_.steps + input_.overlap);
+    } else if (input_.drains || input_.final_sync == FinalSync::kFull) {
+      apply_due(input_.steps + 1);
     }
-    if (input_.round_behind) {
-      if (input_.final_sync == FinalSync::kFull && input_.steps % input_.H != 0) {
-        end_round(input_.steps);
-      }
-      if (input_.drains) {
-        apply_due(input_.steps + 1);
-      }
-      return;
+  }
+
+  /// Whether the fragment's window is open after the last step.
+  [[nodiscard]] bool closes(const PlannedFragment& fragment) const {
+    return input_.closes_always ||
+           (input_.final_sync == FinalSync::kFull && input_.steps % input_.H != fragment.offset);
+  }
+
+  // The closing round: fragments with an open window, together, and awaited.
+  void close() {
+    const std::vector<PathTime> begin = now_;
+    const double payload = exchange_.payload_bytes();
+    const double wire = exchange_.wire_bytes();
+    for (std::size_t p = 0; p < input_.fragments.size(); ++p) {
+      if (!closes(input_.fragments[p])) continue;
+      const bool last = p + 1 == input_.fragments.size();
+      launch(p, input_.steps, input_.steps, begin, input_.commit_every == 0 || last);
+      ++closing_.rounds;
     }
-    apply_due(input_.steps + input_.overlap);
-    if (input_.final_sync == FinalSync::kFull) {
-      const std::vector<PathTime> begin = now_;
-      for (std::size_t p = 0; p < input_.fragments.size(); ++p) {
-        if (input_.steps % input_.H != input_.fragments[p].offset) {
-          launch(p, input_.steps, input_.steps, begin, true);
-        }
-      }
-      apply_due(input_.steps);
-    }
+    apply_due(input_.steps);
+    closing_.payload_bytes = static_cast<std::uint64_t>(exchange_.payload_bytes() - payload);
+    closing_.wire_bytes = static_cast<std::uint64_t>(exchange_.wire_bytes() - wire);
+    closing_.seconds = latest(now_) - latest(begin);
+  }
+
+  [[nodiscard]] static double latest(const std::vector<PathTime>& times) {
+    double at = 0;
+    for (const PathTime& time : times) at = std::max(at, time.at);
+    return at;
   }
 
   const PredictionInput& input_;
@@ -172,6 +196,7 @@ class RunModel {
   std::vector<PathTime> whole_so_far_;
   std::deque<InFlight> in_flight_;
   std::int64_t rounds_ = 0;
+  ClosingCost closing_;
 };
 
 void check(const PredictionInput& input) {
@@ -228,6 +253,11 @@ Prediction predict(const PredictionInput& input) {
       static_cast<std::uint64_t>(std::llround(model.exchange().payload_bytes() * scale));
   prediction.wire_bytes =
       static_cast<std::uint64_t>(std::llround(model.exchange().wire_bytes() * scale));
+  prediction.closing = model.closing();
+  for (std::uint64_t* const bytes :
+       {&prediction.closing.payload_bytes, &prediction.closing.wire_bytes}) {
+    *bytes = static_cast<std::uint64_t>(std::llround(static_cast<double>(*bytes) * scale));
+  }
   return prediction;
 }
 

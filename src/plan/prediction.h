@@ -45,7 +45,9 @@ struct PredictionInput {
   /// Each round is awaited at the end of the next one, before that is sent (delayed, eager, co2);
   /// overlap says nothing then.
   bool round_behind = false;
-  bool drains = true;  // rounds in flight at the end are awaited there, unless final_sync is none
+  /// Rounds in flight at the end are awaited there under final_sync = "drain". Under "full" they
+  /// always are.
+  bool drains = true;
   std::vector<PlannedFragment> fragments;
   ReductionKind exchange = ReductionKind::kAuto;
   std::vector<std::uint32_t> shares;  // of the owners in a reduce; empty: even
@@ -58,7 +60,10 @@ struct PredictionInput {
   std::int64_t commit_every = 0;
   std::int64_t steps_before = 0;  // of an earlier stretch of the same run
   bool ends_the_run = true;       // false: a stretch that another one follows
-  FinalSync final_sync = FinalSync::kDrain;
+  FinalSync final_sync = FinalSync::kFull;
+  /// Steps that the last regular sync left over are sent at the end, whatever `final_sync` says
+  /// (01-adam).
+  bool closes_always = false;
   /// Duration of inner step t (from 1) of one worker.
   std::function<Duration(WorkerId worker, StepIndex t)> step_time;
   std::vector<DirectedLink> links;  // workers x workers, row-major [from][to]; diagonal unused
@@ -86,6 +91,14 @@ struct PredictionTerm {
   double seconds = 0;   // over the whole run; the terms add up to `predicted_s`
 };
 
+/// What the closing round costs (FinalSync::kFull): it is blocking, so nothing hides it.
+struct ClosingCost {
+  std::int64_t rounds = 0;          // fragments whose window is open after the last step
+  std::uint64_t payload_bytes = 0;  // sent by one worker (mean); scaled
+  std::uint64_t wire_bytes = 0;
+  double seconds = 0;
+};
+
 struct Prediction {
   std::vector<PredictionTerm> terms;
   double predicted_s = 0;
@@ -95,6 +108,7 @@ struct Prediction {
   double round_s = 0;               // one round of the largest fragment, nothing hidden
   std::uint64_t payload_bytes = 0;  // sent by one worker over the run (mean); scaled
   std::uint64_t wire_bytes = 0;     // the same with headers and protocol messages
+  ClosingCost closing;              // of the above
 };
 
 /// REQUIRES: links of workers^2 entries, codec and step_time set, H >= 1, 0 <= overlap < H.
@@ -106,6 +120,9 @@ struct Prediction {
 
 /// Two stretches of a run, one after the other: times and bytes add up.
 [[nodiscard]] Prediction one_after_another(const Prediction& first, const Prediction& second);
+
+/// "the closing round: 0.1 s and ..."; empty where there is none.
+[[nodiscard]] std::string closing_text(const ClosingCost& closing);
 
 /// The terms as an aligned plain-text table, with `measured_s` and the error below when it is > 0.
 /// `links_absent`: why the run was not over the predicted links, in the place of the error.

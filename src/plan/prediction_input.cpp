@@ -5,6 +5,7 @@
 
 #include "isthmus/errors.h"
 #include "outer/parts/buckets.h"
+#include "outer/parts/run_end.h"
 #include "outer/parts/schedule.h"
 #include "outer/parts/settings.h"
 #include "outer/parts/zero_one_schedule.h"
@@ -35,7 +36,7 @@ std::vector<PlannedFragment> buckets_of(std::span<const Parameter> parameters) {
 }
 
 /// 0/1 Adam by what its steps do, those of one kind together: a step of a kind costs the same
-/// wherever it stands. The sync of local steps left over at the end is left out.
+/// wherever it stands.
 std::vector<PredictionInput> zero_one_phases(const OuterOptions& options,
                                              std::span<const Parameter> parameters, int workers,
                                              std::int64_t steps) {
@@ -73,6 +74,9 @@ std::vector<PredictionInput> zero_one_phases(const OuterOptions& options,
     phase.steps_before = before - before % phase.H;  // syncs are counted from a multiple of J
     before += phase.steps;
     phase.ends_the_run = before == steps;
+  }
+  if (!phases.empty()) {
+    phases.back().closes_always = !outer::run_end("01-adam", options, 1, steps).closing.empty();
   }
   return phases;
 }

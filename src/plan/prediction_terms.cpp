@@ -157,6 +157,13 @@ std::vector<PredictionTerm> terms_of(const PredictionInput& input, const PathTim
 
 }  // namespace plan
 
+std::string closing_text(const ClosingCost& closing) {
+  if (closing.rounds == 0) return "";
+  return fmt::format("the closing round: {:.6f} s and {} bytes by one worker, {} of values",
+                     closing.seconds, with_commas(static_cast<std::int64_t>(closing.wire_bytes)),
+                     with_commas(static_cast<std::int64_t>(closing.payload_bytes)));
+}
+
 std::string render_prediction(const Prediction& prediction, double measured_s,
                               std::string_view links_absent) {
   std::size_t name_width = std::string_view{"predicted"}.size();
@@ -171,7 +178,7 @@ std::string render_prediction(const Prediction& prediction, double measured_s,
   for (const PredictionTerm& term : prediction.terms) {
     line(term.name, term.seconds, term.formula);
   }
-  line("predicted", prediction.predicted_s, "");
+  line("predicted", prediction.predicted_s, closing_text(prediction.closing));
   if (measured_s > 0) {
     line("measured", measured_s,
          links_absent.empty() ? fmt::format("prediction is off by {:+.3f} %",

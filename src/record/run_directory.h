@@ -44,6 +44,7 @@ struct Manifest {
   bool simulated = false;
   std::optional<SurrogateConfig> surrogate;
   std::string method;
+  std::string final_sync;  // outer.final_sync in effect; empty: the method has no such key
   int workers = 1;
   std::string model = "{}";  // what is trained, as a JSON object
   std::int64_t parameters = 0;

@@ -50,6 +50,12 @@ void RunTotals::save(StateWriter& writer) const {
   writer.integer("steps", steps);
   writer.integer("tokens", tokens);
   writer.integer("rounds", rounds);
+  if (closing.rounds > 0) {
+    writer.integer("closing_rounds", closing.rounds);
+    writer.integer("closing_payload_bytes", static_cast<std::int64_t>(closing.payload_bytes));
+    writer.integer("closing_wire_bytes", static_cast<std::int64_t>(closing.wire_bytes));
+    writer.real("closing_wait_s", closing.wait_s);
+  }
   writer.real("clock_s", clock_s);
   writer.real("wall_s", wall_s);
   writer.integer("measured_step_ns", measured_step.count());
@@ -70,6 +76,12 @@ void RunTotals::load(StateReader& reader) {
   steps = reader.integer("steps");
   tokens = reader.integer("tokens");
   rounds = reader.integer("rounds");
+  if (reader.contains("closing_rounds")) {
+    closing = {.rounds = reader.integer("closing_rounds"),
+               .payload_bytes = static_cast<std::uint64_t>(reader.integer("closing_payload_bytes")),
+               .wire_bytes = static_cast<std::uint64_t>(reader.integer("closing_wire_bytes")),
+               .wait_s = reader.real("closing_wait_s")};
+  }
   clock_s = reader.real("clock_s");
   wall_s = reader.real("wall_s");
   measured_step = Duration(reader.integer("measured_step_ns"));
@@ -254,6 +266,12 @@ void MetricsLog::round(StepIndex t, const std::map<int, RoundReport>& reports) {
   round.applied = self->second.applied;
   round.waited = self->second.waited;
   ++totals_.rounds;
+  if (round.closing) {
+    ++totals_.closing.rounds;
+    totals_.closing.payload_bytes += scaled(round.payload_bytes);
+    totals_.closing.wire_bytes += scaled(round.wire_bytes);
+    totals_.closing.wait_s += in_seconds(round.waited);
+  }
   JsonLine record = line("round");
   record.add("step", t.value())
       .add("frag", round.fragment.value())
@@ -267,6 +285,7 @@ void MetricsLog::round(StepIndex t, const std::map<int, RoundReport>& reports) {
       .add("wait_s", in_seconds(round.waited));
   add_mean(record, "err", reports, &RoundReport::codec_error);
   add_mean(record, "cos", reports, &RoundReport::cosine);
+  if (round.closing) record.add("closing", true);
   append(record);
   if (options_.status != nullptr) {
     options_.status->round(round, scaled(round.payload_bytes), scaled(round.wire_bytes));

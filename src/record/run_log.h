@@ -25,11 +25,21 @@ namespace isthmus::app {
 
 class StatusBoard;
 
+/// What the closing round has cost (final_sync = "full"): a round for each fragment whose window
+/// was open after the last step. Bytes are those of one worker.
+struct ClosingTotals {
+  std::int64_t rounds = 0;
+  std::uint64_t payload_bytes = 0;
+  std::uint64_t wire_bytes = 0;
+  double wait_s = 0;
+};
+
 /// Sums over the whole run, earlier sessions of a resumed run included.
 struct RunTotals {
   std::int64_t steps = 0;
   std::int64_t tokens = 0;
   std::int64_t rounds = 0;
+  ClosingTotals closing;                     // of `rounds` and of the bytes
   std::vector<std::uint64_t> payload_bytes;  // sent, by worker; the surrogate's when declared
   std::vector<std::uint64_t> wire_bytes;
   std::vector<double> compute_s;  // by worker, on the run's clock

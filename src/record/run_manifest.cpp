@@ -60,6 +60,9 @@ Manifest make_manifest(const Config& config, std::string command, std::vector<st
   manifest.cores = machine.cores;
   manifest.surrogate = config.surrogate;
   manifest.method = config.method;
+  if (config.origins.contains("outer.final_sync")) {
+    manifest.final_sync = final_sync_name(config.outer.final_sync);
+  }
   manifest.workers = config.workers();
   return manifest;
 }
@@ -79,7 +82,9 @@ std::string manifest_json(const Manifest& manifest) {
   line.add_raw("surrogate", manifest.surrogate && manifest.simulated
                                 ? surrogate_json(*manifest.surrogate)
                                 : "null");
-  line.add("method", manifest.method).add("workers", manifest.workers);
+  line.add("method", manifest.method);
+  add_text_or_null(line, "final_sync", manifest.final_sync);
+  line.add("workers", manifest.workers);
   line.add_raw("model", manifest.model);
   add_text_or_null(line, "parent", manifest.parent);
   return indented_json(line.str(), "manifest.json");

@@ -40,5 +40,19 @@ TEST(ConfigOuter, CommitPeriodsAreCommonAndSteerNothing) {
   EXPECT_EQ(load(resolved_toml(often)).outer.commit_every, 4) << resolved_toml(often);
 }
 
+// Of a file that does not say it: it is in the digest, in what sites tell each other, and written.
+TEST(ConfigOuter, TheClosingRoundIsTheDefaultAndCommon) {
+  const Config silent = streaming({});
+  EXPECT_EQ(silent.outer.final_sync, FinalSync::kFull);
+  const Config drained = streaming({"outer.final_sync=drain"});
+  EXPECT_EQ(config_digest(silent), digest_of({"outer.final_sync=full"}));
+  EXPECT_NE(config_digest(silent), config_digest(drained));
+  EXPECT_NE(outcome_digest(silent), outcome_digest(drained));
+  EXPECT_EQ(common_values(silent), common_values(streaming({"outer.final_sync=full"})));
+  EXPECT_NE(common_values(silent), common_values(drained));
+  EXPECT_EQ(load(resolved_toml(silent)).outer.final_sync, FinalSync::kFull);
+  EXPECT_EQ(load(resolved_toml(drained)).outer.final_sync, FinalSync::kDrain);
+}
+
 }  // namespace
 }  // namespace isthmus::this_file

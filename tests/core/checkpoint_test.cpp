@@ -89,6 +89,18 @@ TEST_F(Checkpoints, HoldWhatWasSaved) {
                           "worker-0.safetensors", "worker-1.safetensors"));
 }
 
+TEST_F(Checkpoints, HoldWhatARunKeepsToItsEnd) {
+  save(disk_, folder_, 5);
+  EXPECT_TRUE(read_checkpoint_info(disk_, folder_ / "last").settings.empty());
+  const Contents contents(6, 2);
+  CheckpointContents with = contents.get();
+  with.info.settings = {{"outer.final_sync", "drain"}};
+  CheckpointStore(disk_, folder_, 3).save(with);
+  EXPECT_EQ(Checkpoint::open(disk_, folder_ / "last").info().settings, with.info.settings);
+  EXPECT_EQ(read_checkpoint_info(disk_, folder_ / "last").settings, with.info.settings);
+  EXPECT_EQ(read_checkpoint_info(disk_, folder_ / "last").config_hash, "abc");
+}
+
 TEST_F(Checkpoints, AreFoundFromTheRunTheFolderAndThemselves) {
   save(disk_, folder_, 5);
   const auto wanted = folder_ / "step-0000005";

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <string>
+#include <vector>
+
 #include "outer/parts/idle_inner_loop.h"
 #include "outer/toy_loops.h"
 
@@ -84,6 +88,65 @@ TEST(ForgottenWork, APartialWindowIsLostByTheRulesThereAre) {
       EXPECT_THAT(forgetful(carry, resumed), ::testing::ElementsAre(-10.0f, -16.0f));
     }
   }
+}
+
+struct Ended {
+  float anchor = 0;
+  int members = 0;
+};
+/// Workers 0 and 1 fall by 1 and by 2 a step, of 10 tokens each, and end after step 7; worker 0
+/// forgets its work after step `forgets[0]`, worker 1 after `forgets[1]` (0: never).
+Ended ends_after(const std::string& method, std::int64_t H, std::array<int, 2> forgets) {
+  Ended ended;
+  run_in_process(2, [&](WorkerContext& context) {
+    OuterOptions outer{.H = H, .lr = 1.0};
+    if (method != "sparseloco") outer.momentum = 0.0;
+    if (method == "sparseloco") outer.codec = "fp32";
+    if (method == "streaming-diloco") outer.alpha = 0.0;
+    Drift inner(static_cast<float>(1 + context.rank.value()), 10);
+    const auto strategy = make_outer_strategy(method, outer, inner, context.exchange);
+    for (int t = 1; t <= 7; ++t) {
+      (void)strategy->step();
+      if (t == forgets[static_cast<std::size_t>(context.rank.value())]) strategy->forget_own_work();
+    }
+    const std::vector<RoundReport> last = strategy->finish();
+    if (context.rank != WorkerId(0)) return;
+    ended = {.anchor = strategy->values(0)[0], .members = last.back().members};
+  });
+  return ended;
+}
+
+// Worker 0's window is of 3 steps and worker 1's of 2, by tokens: (3 * 30 + 4 * 20) / 50 = 3.4.
+TEST(ForgottenWork, AClosingRoundCountsAPartialWindowByItsTokens) {
+  for (const std::string method : {"diloco", "streaming-diloco", "delayed", "co2"}) {
+    const Ended one = ends_after(method, 4, {0, 5});
+    EXPECT_FLOAT_EQ(one.anchor, -6 - 3.4f) << method;
+    EXPECT_EQ(one.members, 2) << method;
+    // With H = 100 it is the only round, and both windows are partial ones.
+    EXPECT_FLOAT_EQ(ends_after(method, 100, {4, 5}).anchor, -3.4f) << method;
+    // Worker 1 has nothing: it joined after the last step.
+    const Ended late = ends_after(method, 100, {4, 7});
+    EXPECT_FLOAT_EQ(late.anchor, -3) << method;
+    EXPECT_EQ(late.members, 1) << method;
+  }
+  // Plain mean of contributions of at most the median norm, which is the lower one of two.
+  EXPECT_FLOAT_EQ(ends_after("sparseloco", 100, {4, 5}).anchor, -3);
+  EXPECT_EQ(ends_after("sparseloco", 100, {4, 7}).members, 1);
+}
+
+// The window of a joiner that ends with the run's last regular round has no closing round.
+TEST(ForgottenWork, WhatNoRoundTakesIsSaid) {
+  const auto said = [](std::array<int, 2> forgets, std::int64_t H) {
+    ::testing::internal::CaptureStderr();
+    (void)ends_after("diloco", H, forgets);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(said({0, 5}, 7),
+              ::testing::HasSubstr("worker 1: the run has ended, and no round has taken 2 steps of "
+                                   "20 tokens that this worker has trained fragment 0 on"));
+  EXPECT_THAT(said({7, 7}, 100), ::testing::HasSubstr("nobody has contributed to the closing "
+                                                      "round of fragment 0"));
+  EXPECT_THAT(said({0, 5}, 4), ::testing::Not(::testing::HasSubstr("no outer parameters")));
 }
 
 }  // namespace

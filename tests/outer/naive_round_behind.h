@@ -107,7 +107,15 @@ inline std::vector<std::vector<std::vector<float>>> naive_round_behind(
     for (std::size_t w = 0; w < M; ++w) loops[w]->set(anchor[w]);
     history.push_back(anchor);
   }
-  if (o.drain && o.method != "eager") {
+  if (o.drain && o.method == "eager") {  // what the others did in the last round
+    const Vector last_mean = mean_of(before);
+    for (std::size_t w = 0; w < M && M > 1; ++w) {
+      Vector g = last_mean;
+      for (std::size_t i = 0; i < n; ++i) g[i] -= before[w][i] / static_cast<float>(M);
+      outer_opt(w, g);
+    }
+    history.push_back(anchor);
+  } else if (o.drain) {
     apply_stale(mean_of(before), rate);
     history.push_back(anchor);
   }

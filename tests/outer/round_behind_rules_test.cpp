@@ -77,6 +77,7 @@ TEST(FinalSync, OfMethodsOneRoundBehind) {
   }
   EXPECT_EQ(run("eager", FinalSync::kDrain, 10), run("eager", FinalSync::kNone, 8));
   EXPECT_NE(run("eager", FinalSync::kFull, 10), run("eager", FinalSync::kNone, 10));
+  EXPECT_NE(run("eager", FinalSync::kFull, 8), run("eager", FinalSync::kDrain, 8));
 }
 
 TEST(RoundBehind, OptionsThatDoNotFitAreRefused) {

@@ -140,7 +140,6 @@ class PlainReference : public ::testing::TestWithParam<Reference> {};
 // Bit for bit with fp32 on the wire, in every round and after the drain.
 TEST_P(PlainReference, IsFollowedBitForBit) {
   Reference reference = GetParam();
-  const bool drains = reference.naive.method != "eager";
   for (const int workers : {1, 2, 3, 5}) {
     for (const ReductionKind kind : {ReductionKind::kGather, ReductionKind::kReduce}) {
       reference.naive.workers = workers;
@@ -151,7 +150,7 @@ TEST_P(PlainReference, IsFollowedBitForBit) {
         return options;
       };
       EXPECT_EQ(history_of(reference.naive.method, reference.outer, workers, reference.naive.rounds,
-                           loop, drains),
+                           loop, true),
                 naive_round_behind(reference.naive, loop))
           << workers << " workers";
     }
@@ -271,8 +270,8 @@ TEST(RoundBehind, Co2WithoutPenaltyAndClipIsDelayedHeavyBall) {
 
 TEST(RoundBehind, EagerOfOneWorkerIsDiLoCoOfOneWorker) {
   const OuterOptions outer{.H = 3, .lr = 0.7, .momentum = 0.9};
-  EXPECT_EQ(history_of("eager", outer, 1, 6, small_model),
-            history_of("diloco", outer, 1, 6, small_model));
+  EXPECT_EQ(history_of("eager", outer, 1, 6, small_model, true),
+            history_of("diloco", outer, 1, 6, small_model, true));
   // And with a codec too: what is taken out is what went in, so nothing of the codec is left.
   OuterOptions coded = outer;
   coded.codec = "int8:256";

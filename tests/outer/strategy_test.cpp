@@ -72,8 +72,10 @@ TEST(Options, KeysTheMethodDoesNotUseAreRefused) {
   EXPECT_THAT(refusal("diloco", {.H = 2, .fragments = 2}),
               ::testing::StartsWith("outer.fragments = 2"));
   EXPECT_THAT(refusal("diloco", {.H = 2, .alpha = 0.0}), ::testing::StartsWith("outer.alpha = 0"));
-  EXPECT_THAT(refusal("ddp", {.final_sync = FinalSync::kFull}),
-              ::testing::StartsWith("outer.final_sync = full"));
+  EXPECT_THAT(refusal("ddp", {.final_sync = FinalSync::kDrain}),
+              ::testing::StartsWith("outer.final_sync = drain"));
+  EXPECT_THAT(refusal("ddp", {.final_sync = FinalSync::kNone}),
+              ::testing::StartsWith("outer.final_sync = none"));
 }
 
 TEST(Options, EveryMethodRunsWithOneWorkerAndWithSeveral) {

@@ -123,6 +123,7 @@ TEST(Prediction, OverlapHidesAnExchangeThatFitsIntoIt) {
   const std::int64_t elements = 100'000;  // 32 ms on the link: less than one step
   PredictionInput input = uniform(2, elements, 10, 100);
   input.overlap = 2;
+  input.final_sync = FinalSync::kDrain;
   input.fragments.front().offset = 5;  // the last round is applied before the last step
   const Prediction prediction = predict(input);
   EXPECT_NEAR(prediction.predicted_s, 100 * kStep, kRounding);
@@ -134,6 +135,7 @@ TEST(Prediction, OverlapExposesWhatDoesNotFitIntoIt) {
   PredictionInput input = uniform(2, elements, 10, 10);
   input.fragments.front().offset = 5;
   input.overlap = 2;
+  input.final_sync = FinalSync::kDrain;
   const Prediction prediction = predict(input);
   const double frames = 611;  // 3052 tiles, 5 a part
   const double round = on_link(4.0 * elements + frames * kFrame) + 3 * kOneWay;
@@ -197,12 +199,45 @@ TEST(Prediction, OneWorkerOnlyComputes) {
 
 TEST(Prediction, FullFinalSyncAddsARoundOfEveryFragmentNotJustSent) {
   PredictionInput input = uniform(2, 100'000, 10, 12);
+  input.final_sync = FinalSync::kDrain;
   const double drained = predict(input).predicted_s;
+  EXPECT_EQ(predict(input).closing.rounds, 0);
   input.final_sync = FinalSync::kFull;
   EXPECT_NEAR(predict(input).predicted_s - drained,
               on_link(4.0 * 100'000 + kFrames100k * kFrame) + 2 * kOneWay + kOneWay / 2,
               kOneWay / 2 + 1e-3);
   EXPECT_EQ(predict(input).rounds, 2);
+}
+
+// The closing round is of a run of no other round, so its cost is that of the whole exchange.
+TEST(Prediction, TellsWhatTheClosingRoundCosts) {
+  PredictionInput input = uniform(2, 100'000, 10, 4);
+  const Prediction prediction = predict(input);
+  EXPECT_EQ(prediction.rounds, 1);
+  EXPECT_EQ(prediction.closing.rounds, 1);
+  EXPECT_EQ(prediction.closing.payload_bytes, 400'000u);
+  EXPECT_EQ(prediction.closing.wire_bytes, prediction.wire_bytes);
+  EXPECT_NEAR(prediction.closing.seconds, prediction.predicted_s - 4 * kStep, kRounding);
+  EXPECT_NE(render_prediction(prediction, 0).find("the closing round: "), std::string::npos);
+  input.steps = 10;
+  EXPECT_EQ(predict(input).closing.rounds, 0);
+  EXPECT_EQ(render_prediction(predict(input), 0).find("closing"), std::string::npos);
+}
+
+// Frozen after 4 steps, a sync every second step after 8 and every fourth after 12: 15 = 12 + 3.
+TEST(Prediction, TheLocalStepsLeftOverOfZeroOneAdamAreAClosingRound) {
+  std::vector<Parameter> parameters = {
+      {.name = "w", .layer = 0, .shape = {1000}, .elements = {0, 1000}, .values = {}}};
+  OuterOptions rare;
+  rare.codec = "fp32";
+  rare.zero_one_adam = {.var_freeze_step = 4, .var_update_scaler = 16, .local_step_scaler = 4};
+  for (const auto& [steps, closing] : {std::pair{15, 1}, {16, 0}}) {
+    std::vector<PredictionInput> phases = prediction_phases("01-adam", rare, parameters, 2, steps);
+    for (PredictionInput& phase : phases) {
+      phase.step_time = [](WorkerId, StepIndex) { return Duration(1); };
+    }
+    EXPECT_EQ(predict(phases.back()).closing.rounds, closing) << steps;
+  }
 }
 
 TEST(PredictionInput, CountsTheTensorsOfTheMethodsOwnFragments) {

@@ -68,13 +68,13 @@ inline RetimingInput retiming_of(const Scenario& scenario, const RunProgram& pro
           .step_time = [&](WorkerId worker, StepIndex t) { return step_of(scenario, worker, t); }};
 }
 
-inline OuterOptions every(std::int64_t H, FinalSync sync = FinalSync::kDrain) {
+inline OuterOptions every(std::int64_t H, FinalSync sync = FinalSync::kFull) {
   OuterOptions options{.H = H};
   options.final_sync = sync;
   return options;
 }
 inline OuterOptions streaming(std::int64_t H, std::int64_t overlap, int fragments,
-                              FinalSync sync = FinalSync::kDrain) {
+                              FinalSync sync = FinalSync::kFull) {
   OuterOptions options{.H = H, .fragments = fragments};
   options.overlap = overlap;
   options.final_sync = sync;
@@ -112,7 +112,7 @@ inline const std::vector<Scenario> kScenarios = {
      .sizes = {2'500'000, 2'500'000},
      .step = std::chrono::seconds(1)},
     {.name = "LocalSgd", .method = "localsgd", .options = every(10)},
-    {.name = "LocalSgdFullSync", .method = "localsgd", .options = every(10, FinalSync::kFull)},
+    {.name = "LocalSgdDrained", .method = "localsgd", .options = every(10, FinalSync::kDrain)},
     {.name = "Diloco", .options = every(10)},
     {.name = "DilocoEveryStep", .workers = 3, .options = every(1)},
     {.name = "DilocoOfFourEven", .workers = 4, .options = every(2), .even = true},
@@ -142,10 +142,10 @@ inline const std::vector<Scenario> kScenarios = {
     {.name = "DilocoOtherSlowWorker", .options = every(10), .slow_worker = 1},
     {.name = "DilocoIdleWorker", .workers = 3, .options = every(10), .idle_worker = 2},
     {.name = "Delayed", .method = "delayed", .options = every(10), .step = milliseconds(10)},
-    {.name = "DelayedFullSync",
+    {.name = "DelayedDrained",
      .method = "delayed",
      .workers = 3,
-     .options = every(10, FinalSync::kFull)},
+     .options = every(10, FinalSync::kDrain)},
     {.name = "Eager",
      .method = "eager",
      .workers = 3,

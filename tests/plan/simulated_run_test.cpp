@@ -226,9 +226,12 @@ TEST(Utilisation, IsThatOfTheFormula) {
     EXPECT_GE(behind.measured, 0.99) << method;
     EXPECT_NEAR(behind.predicted, behind.measured, 1e-4) << method;
   }
-  const Utilisation eager = utilisation_of("eager", {.H = 20});  // nothing to wait for at the end
-  EXPECT_NEAR(eager.measured, 1, 1e-9);
-  EXPECT_NEAR(eager.predicted, 1, 1e-9);
+  for (const FinalSync sync : {FinalSync::kDrain, FinalSync::kFull}) {
+    const Utilisation eager = utilisation_of("eager", {.H = 20, .final_sync = sync});
+    const double expected = sync == FinalSync::kFull ? hidden : 1;  // drain: nothing to wait for
+    EXPECT_NEAR(eager.measured, expected, 1e-4);
+    EXPECT_NEAR(eager.predicted, eager.measured, 1e-9);
+  }
   // One fragment, and four in turn. On a link that is busy for 0.9 of the time the DONE and COMMIT
   // of one fragment queue behind the data of the next, so four need as long a tau.
   const Utilisation whole = utilisation_of("streaming-diloco", {.H = 20, .overlap = 19});
@@ -285,9 +288,8 @@ const std::vector<Scenario> kScenarios = {
     {.name = "DilocoOfThreeSmall", .workers = 3, .options = every(10), .sizes = {3'000, 2'000}},
     {.name = "DilocoOfEight", .workers = 8, .steps = 20, .options = every(5)},
     {.name = "DilocoInInt8", .workers = 4, .options = with_codec(every(10), "int8")},
-    {.name = "DilocoFullFinalSync",
-     .steps = 45,
-     .options = with_final_sync(every(10), FinalSync::kFull)},
+    {.name = "DilocoShorterThanARound", .steps = 7, .options = every(10)},
+    {.name = "DilocoFullFinalSync", .steps = 45, .options = every(10)},
     {.name = "DilocoSurrogate",
      .options = every(10),
      .behaviour = {.byte_scale = 1212.37},
@@ -338,6 +340,18 @@ const std::vector<Scenario> kScenarios = {
     {.name = "DelayedOfFourReduced", .method = "delayed", .workers = 4, .options = every(10)},
     {.name = "EagerHidden", .method = "eager", .options = every(10), .step = milliseconds(200)},
     {.name = "EagerExposed", .method = "eager", .options = every(10), .step = milliseconds(10)},
+    {.name = "EagerPartialWindow",
+     .method = "eager",
+     .workers = 3,
+     .steps = 45,
+     .options = every(10)},
+    {.name = "StreamingThatCloses",
+     .method = "streaming-diloco",
+     .steps = 42,
+     .options = streaming(8, 0, 4)},
+    {.name = "DilocoDrained",
+     .steps = 45,
+     .options = with_final_sync(every(10), FinalSync::kDrain)},
     {.name = "SparselocoOfThree", .method = "sparseloco", .workers = 3, .options = every(10)},
     {.name = "Co2Hidden", .method = "co2", .options = every(10), .step = milliseconds(200)},
     {.name = "Co2SlowWorker", .method = "co2", .options = every(10), .slow_worker = 1},

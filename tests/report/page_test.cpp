@@ -41,6 +41,20 @@ class ReportPage : public testing::Test {
   ReportResult result_;
 };
 
+TEST_F(ReportPage, SaysWhatTheClosingRoundHasCost) {
+  const std::string closing = "The closing round carried the steps after the last regular round: ";
+  EXPECT_FALSE(says(body_of(page_of({run("a")})), closing));
+  const std::filesystem::path closed = run("b", {.ended = false});
+  std::ofstream(closed / "metrics.jsonl", std::ios::app)
+      << R"({"k":"round","step":43,"frag":0,"step_send":43,"step_apply":43,"bytes_payload":1000000,)"
+      << R"("bytes_wire":1000200,"members":2,"codec":"fp32","delta_norm":0.5,"wait_s":10.0,)"
+      << R"("err":0,"cos":1,"closing":true})"
+      << "\n";
+  const std::string body = body_of(page_of({closed}));
+  EXPECT_TRUE(says(body, closing + "1 fragment, 1.00 MB of values and 1.00 MB on the wire"));
+  EXPECT_TRUE(says(body, "<td>43 (closing)</td>"));
+}
+
 TEST_F(ReportPage, OneRunIsToldInASentenceWithItsNumbers) {
   const std::string body = body_of(page_of({run("a")}));
   EXPECT_TRUE(says(body, "trained for 40 steps on 2 workers to a validation loss of 1.7500"));
@@ -312,7 +326,7 @@ TEST_F(ReportPage, AgreementAndCodecErrorAreShownWhereARunMeasuredThem) {
 TEST_F(ReportPage, RoundsCsvHasAgreementAndCodecError) {
   write_report_csv({run("a")}, folder_.path() / "csv");
   const std::string csv = read_file(folder_.path() / "csv" / "rounds.csv");
-  EXPECT_TRUE(says(csv, ",delta_norm,wait_s,err,cos\r\n"));
+  EXPECT_TRUE(says(csv, ",delta_norm,wait_s,err,cos,closing\r\n"));
   EXPECT_TRUE(says(csv, ",0.5,10,0.0125,0.8125\r\n"));
 }
 

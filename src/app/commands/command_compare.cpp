@@ -273,6 +273,26 @@ class CompareCommand {
     return 0;
   }
 
+  /// A folder begun by a version with another default holds runs that no cell of today matches.
+  void warn_of_former_default() const {
+    const std::filesystem::path path = out() / "cells.jsonl";
+    if (!arguments_.resume || storage_.kind(path) != FileKind::kFile) return;
+    std::set<std::string> finished;
+    for (const report::CellResult& cell : report::read_cells(read_text(storage_, path)).cells) {
+      finished.insert(cell.configuration);
+    }
+    for (const Cell& cell : plan_.outline()) {
+      if (!finished.contains(digest_under_former_default(cell.config))) continue;
+      log_warning(
+          "--resume: {} holds runs of {} with outer.final_sync = \"drain\", the default of an "
+          "earlier version; {} leaves the key open, which means \"full\", so they are run again; "
+          "to "
+          "keep them stop here and say final_sync = \"drain\" in its [outer] and variants",
+          path.string(), experiment_.variants()[cell.variant].name, experiment_.file().string());
+      return;
+    }
+  }
+
   int train(RunDirectory& directory, const RunLock& lock, CellStore& store) {
     const SignalScope signals;
     if (session_.verbose == 0) {
@@ -281,6 +301,8 @@ class CompareCommand {
     if (!baseline_.log.http.empty()) {
       log_warning("log.http: a comparison's runs are not served; it is for train and simulate");
     }
+    warn_of_former_default();
+    for (const std::string& text : lost_steps_of(experiment_, plan_)) log_warning("{}", text);
     RunnerOutcome outcome;
     try {
       outcome = run_cells(plan_, store, experiment_, inputs_,

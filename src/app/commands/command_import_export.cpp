@@ -3,8 +3,11 @@
 // Hugging Face layout, so each is a checked copy.
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "app/common/commands.h"
 #include "app/train/hf_model.h"
+#include "app/train/model_steps.h"
 #include "core/base/units.h"
 #include "core/state/checkpoint.h"
 #include "inner/hf/hf_config.h"
@@ -25,21 +28,25 @@ void refuse_same_folder(const std::filesystem::path& from, const std::filesystem
 
 void tell(Session& session, const std::filesystem::path& folder, const HfModel& model,
           std::string_view arch, const std::string& from,
-          const std::vector<std::string>& left_out) {
+          const std::vector<std::string>& left_out,
+          const std::optional<outer::UnappliedSteps>& missing = std::nullopt) {
   const std::int64_t parameters = model.layout.elements();
   if (session.json) {
-    session.out.write(JsonLine()
-                          .add("folder", folder.string())
-                          .add("from", from)
-                          .add("arch", arch)
-                          .add("parameters", parameters)
-                          .add("left_out", std::span<const std::string>(left_out))
-                          .str() +
-                      "\n");
+    JsonLine line;
+    line.add("folder", folder.string())
+        .add("from", from)
+        .add("arch", arch)
+        .add("parameters", parameters)
+        .add("left_out", std::span<const std::string>(left_out));
+    if (missing) {
+      line.add("first_step_missing", missing->first).add("last_step_missing", missing->last);
+    }
+    session.out.write(line.str() + "\n");
   } else {
     session.out.write(fmt::format("wrote {}: {}, {} parameters, from {}\n", folder.string(), arch,
                                   with_commas(parameters), from));
     tell_left_out(session, left_out);
+    if (missing) session.out.write("  " + outer::unapplied_text(*missing) + "\n");
   }
 }
 
@@ -68,7 +75,8 @@ int command_export(const ExportArguments& arguments, Session& session) {
   }
   const std::vector<std::string> left_out = model.write(storage, arguments.to, folder);
   tell(session, arguments.to, model, config.model.arch,
-       fmt::format("{} (step {})", folder.string(), checkpoint.info().step), left_out);
+       fmt::format("{} (step {})", folder.string(), checkpoint.info().step), left_out,
+       unapplied_steps_of(checkpoint));
   return 0;
 }
 

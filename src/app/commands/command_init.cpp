@@ -70,7 +70,7 @@ constexpr StarterLine kWan2[] = {
     {"outer.lr", "0.7"},
     {"outer.momentum", "0.9"},
     {"outer.codec", "\"int8\""},
-    {"outer.final_sync", "\"full\"", true},
+    {"outer.final_sync", "\"drain\"", true},
     {"surrogate.params", "\"1B\""},
     {"surrogate.step_time", "\"1s\""},
     {"eval.every", "\"100 steps\""},
@@ -121,10 +121,9 @@ constexpr StarterLine kCompare[] = {
     {"[variant.ddp]", ""},
     {"variant.outer", "{ method = \"ddp\" }"},
     {"[variant.diloco]", ""},
-    {"variant.outer", "{ method = \"diloco\", H = 20, final_sync = \"full\" }"},
+    {"variant.outer", "{ method = \"diloco\", H = 20 }"},
     {"[variant.diloco-4bit]", ""},
-    {"variant.outer",
-     "{ method = \"diloco\", H = 20, codec = \"fp4-e3m0\", final_sync = \"full\" }"},
+    {"variant.outer", "{ method = \"diloco\", H = 20, codec = \"fp4-e3m0\" }"},
 };
 
 struct Template {

@@ -8,7 +8,9 @@
 
 #include "app/commands/command_runs.h"
 #include "app/train/hf_model.h"
+#include "app/train/model_steps.h"
 #include "app/train/run_parts.h"
+#include "core/base/log.h"
 #include "core/base/units.h"
 #include "core/state/checkpoint.h"
 #include "inner/hf/hf_companions.h"
@@ -108,7 +110,10 @@ int command_merge(const MergeArguments& arguments, Session& session) {
                       first.string(), folder.string(), what));
     }
     if (storage.kind(folder / "state.json") == FileKind::kFile) {
-      (void)Checkpoint::open(storage, folder);  // every byte verified
+      const Checkpoint checkpoint = Checkpoint::open(storage, folder);  // every byte verified
+      if (const auto missing = unapplied_steps_of(checkpoint)) {
+        log_warning("{}: {}", folder.string(), outer::unapplied_text(*missing));
+      }
     }
     load_hf_weights(storage, folder, model.parameters());
     for (std::size_t i = 0; i < mean.size(); ++i) {

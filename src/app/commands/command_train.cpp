@@ -14,6 +14,7 @@
 #include "app/common/commands.h"
 #include "app/common/launch_environment.h"
 #include "app/train/mesh_job.h"
+#include "app/train/model_steps.h"
 #include "app/train/run_estimate.h"
 #include "app/train/run_summary.h"
 #include "app/train/training.h"
@@ -24,6 +25,7 @@
 #include "core/base/units.h"
 #include "isthmus/errors.h"
 #include "session/hub/site_hub.h"
+#include "session/run/begun_run.h"
 #include "session/run/resume.h"
 #include "session/run/signals.h"
 #include "session/site/return_pace.h"
@@ -223,8 +225,11 @@ struct OneSite {
   std::filesystem::path record = {};  // --record
 };
 
-int run(const Config& config, const TrainArguments& arguments, bool simulated, Session& session,
+int run(const Config& given, const TrainArguments& arguments, bool simulated, Session& session,
         bool emulated = false, const OneSite& site_process = {}) {
+  const Config config =
+      as_begun(SystemStorage(), given, arguments.out.empty() ? given.run.out : arguments.out,
+               arguments.resume);
   if (arguments.dry_run) {
     const std::optional<SiteArguments> site = site_of(arguments);
     const std::filesystem::path out = arguments.out.empty() ? config.run.out : arguments.out;
@@ -280,6 +285,8 @@ int run(const Config& config, const TrainArguments& arguments, bool simulated, S
         outcome.totals.steps,
         (arguments.site.mpi ? outcome.directory.parent_path() : outcome.directory).string(),
         arguments.site.name.empty() || arguments.site.mpi ? "" : " --site " + arguments.site.name));
+    const std::string missing = unapplied_text_at(config, outcome.totals.steps);
+    if (!missing.empty()) session.err.write("of the checkpoint's model: " + missing + "\n");
   }
   ExitCode code = outcome.exit_code;
   if (hub) {

@@ -2,10 +2,13 @@
 #include "app/compare/comparison_checks.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
+#include <map>
 
+#include "app/train/last_windows.h"
 #include "isthmus/outer.h"
 #include "session/run/config_difference.h"
 
@@ -40,10 +43,12 @@ class Weaknesses {
         note(fmt::format("{}: {} steps are no multiple of H = {}", name, steps, H));
       }
     }
-    if (takes(config, "final_sync") && config.outer.final_sync != FinalSync::kFull) {
-      note(fmt::format(
-          "{}: without final_sync = \"full\" its last window's work is not in its loss", name));
+    const outer::RunEnd end = run_end_of(config);
+    for (const std::string& text : warnings_about_end(config, end)) {
+      note(fmt::format("{}: {}", name, text));
     }
+    carried_[carried_steps(config, end)].push_back(name);
+    some_lost_ = some_lost_ || !end.uncarried.empty() || end.own_part_only > 0;
     const bool frozen = config.method == "1bit-adam" || config.method == "01-adam";
     if (frozen && config.inner.beta2 < kSlowestBeta2) {
       note(
@@ -80,6 +85,16 @@ class Weaknesses {
       }
     }
   }
+  /// Losses are those of outer parameters, so variants are compared by the steps that reach them.
+  void look_at_windows() {
+    if (carried_.size() < 2 || !some_lost_) return;
+    std::string text;
+    for (const auto& [steps, names] : carried_) {
+      text += fmt::format("{}{} in {}", text.empty() ? "" : "; ", counted_steps(steps),
+                          fmt::join(names, ", "));
+    }
+    note(fmt::format("variants of unlike trained windows: the last loss has {}", text));
+  }
   [[nodiscard]] std::vector<std::string> take() { return std::move(notes_); }
 
  private:
@@ -88,7 +103,13 @@ class Weaknesses {
       notes_.push_back(std::move(text));
     }
   }
+  static std::string counted_steps(std::int64_t steps) {
+    return fmt::format("{} step{}", steps, steps == 1 ? "" : "s");
+  }
+
   std::vector<std::string> notes_;
+  std::map<std::int64_t, std::vector<std::string>> carried_;  // by steps: variants
+  bool some_lost_ = false;                                    // steps of one of them
 };
 
 }  // namespace
@@ -106,7 +127,28 @@ std::vector<std::string> weaknesses_of(const Experiment& experiment, const Compa
       weaknesses.look_at_clock(name, cell.config, baseline, config_of_baseline);
     }
   }
+  weaknesses.look_at_windows();
   return weaknesses.take();
+}
+
+std::vector<std::string> lost_steps_of(const Experiment& experiment, const ComparisonPlan& plan) {
+  std::vector<std::string> texts;
+  for (const Cell& cell : plan.outline()) {
+    const std::string& name = experiment.variants()[cell.variant].name;
+    for (const std::string& text : warnings_about_end(cell.config, run_end_of(cell.config))) {
+      std::string told = fmt::format("{}: {}", name, text);
+      if (std::ranges::find(texts, told) == texts.end()) texts.push_back(std::move(told));
+    }
+  }
+  return texts;
+}
+
+std::string digest_under_former_default(const Config& config) {
+  const auto origin = config.origins.find("outer.final_sync");
+  if (origin == config.origins.end() || origin->second.text != "default") return "";
+  Config former = config;
+  former.outer.final_sync = FinalSync::kDrain;
+  return outcome_digest(former);
 }
 
 }  // namespace isthmus::app

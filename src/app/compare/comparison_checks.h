@@ -23,4 +23,13 @@ using DataFactsOf = std::function<DataFacts(const Config&)>;
                                                      const ComparisonPlan& plan,
                                                      const DataFactsOf& data);
 
+/// What a run says of its last steps before it begins (warnings_about_end), of every variant and
+/// every trial of the comparison. One sentence each.
+[[nodiscard]] std::vector<std::string> lost_steps_of(const Experiment& experiment,
+                                                     const ComparisonPlan& plan);
+
+/// The digest of `config` (Cell::configuration) under outer.final_sync = "drain", which was the
+/// default before "full"; empty where the configuration says the key, or its method has none.
+[[nodiscard]] std::string digest_under_former_default(const Config& config);
+
 }  // namespace isthmus::app

@@ -80,6 +80,13 @@ const report::CellResult& FinishedCells::result_of(const Cell& cell) const {
     }
     return *runs.front();
   }
+  if (cells_.contains(digest_under_former_default(cell.config))) {
+    throw ConfigError(fmt::format(
+        "--judge {}: its runs of {} have outer.final_sync = \"drain\", the default of an earlier "
+        "version, and {} leaves the key open, which means \"full\"; say final_sync = \"drain\" in "
+        "its [outer] and variants to judge them",
+        file_.string(), variant, experiment_.file().string()));
+  }
   std::string values;
   for (const Setting& value : cell.point) {
     values += fmt::format(", {} = {}", value.key, value.value);

@@ -5,6 +5,7 @@
 
 #include <chrono>
 
+#include "app/train/last_windows.h"
 #include "app/train/memory_check.h"
 #include "app/train/offload.h"
 #include "app/train/rank_communicators.h"
@@ -112,6 +113,10 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
   const Prediction prediction = predict_run(run, {Duration{1}});
   estimate.payload_bytes = prediction.payload_bytes;
   estimate.wire_bytes = prediction.wire_bytes;
+  estimate.closing = prediction.closing;
+  const outer::RunEnd end = run_end_of(config, layout);
+  estimate.closing_window = closing_window_text(config, end);
+  estimate.warnings = warnings_about_end(config, end);
   if (timed) {
     estimate.prediction = prediction;
   }
@@ -173,6 +178,15 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
   row("sent", fmt::format("{} by one worker ({} of values)",
                           human_bytes(static_cast<double>(estimate.wire_bytes)),
                           human_bytes(static_cast<double>(estimate.payload_bytes))));
+  if (!estimate.closing_window.empty()) {
+    row("closing round",
+        fmt::format(
+            "{} of that, for {}{}", human_bytes(static_cast<double>(estimate.closing.wire_bytes)),
+            estimate.closing_window,
+            estimate.prediction ? fmt::format("; it takes {}", human_time(estimate.closing.seconds))
+                                : ""));
+  }
+  for (const std::string& warning : estimate.warnings) row("warning", warning);
   if (!config.faults.empty()) {
     row("faults", fmt::format("{} in the file, not in this estimate: `simulate` plays them",
                               config.faults.size()));
@@ -188,6 +202,26 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
   }
   return text;
 }
+
+namespace {
+
+/// null where every step is in a regular round.
+std::string closing_json(const RunEstimate& estimate) {
+  if (estimate.closing_window.empty()) return "null";
+  JsonLine line;
+  line.add("window", estimate.closing_window)
+      .add("rounds", estimate.closing.rounds)
+      .add("bytes_payload", estimate.closing.payload_bytes)
+      .add("bytes_wire", estimate.closing.wire_bytes);
+  if (estimate.prediction) {
+    line.add("predicted_s", estimate.closing.seconds);
+  } else {
+    line.add_null("predicted_s");
+  }
+  return line.str();
+}
+
+}  // namespace
 
 std::string estimate_json(const RunEstimate& estimate) {
   JsonLine line;
@@ -210,6 +244,8 @@ std::string estimate_json(const RunEstimate& estimate) {
         .add("disk_free_bytes", estimate.checkpoints->free);
   }
   line.add("bytes_payload", estimate.payload_bytes).add("bytes_wire", estimate.wire_bytes);
+  line.add_raw("closing_round", closing_json(estimate));
+  line.add("warnings", std::span<const std::string>(estimate.warnings));
   if (estimate.prediction) {
     line.add("predicted_s", estimate.prediction->predicted_s)
         .add("predicted_utilisation", estimate.prediction->utilisation);

@@ -36,6 +36,9 @@ struct RunEstimate {
   std::string data_note;                       // on too many of them, or empty
   std::uint64_t payload_bytes = 0;             // sent by one worker over the run
   std::uint64_t wire_bytes = 0;
+  ClosingCost closing;                // of that, the closing round; its time where one is predicted
+  std::string closing_window;         // "the last 4 of 9 steps"; empty: there is no closing round
+  std::vector<std::string> warnings;  // of steps that no round carries, and the like
   std::optional<CheckpointRoom> checkpoints;  // where the run's folder is known
   std::optional<Prediction> prediction;       // simulated runs whose step time is declared
 };

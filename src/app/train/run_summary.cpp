@@ -67,6 +67,17 @@ double utilisation(const RunTotals& totals) {
   return available > 0 ? total(totals.compute_s) / available : 0;
 }
 
+/// null where no window was left over.
+std::string closing_json(const ClosingTotals& closing) {
+  if (closing.rounds == 0) return "null";
+  return JsonLine()
+      .add("rounds", closing.rounds)
+      .add("bytes_payload", closing.payload_bytes)
+      .add("bytes_wire", closing.wire_bytes)
+      .add("wait_s", closing.wait_s)
+      .str();
+}
+
 JsonLine summary_line(const TrainingOutcome& outcome, double simulated_s) {
   const RunTotals& totals = outcome.totals;
   JsonLine line;
@@ -75,6 +86,7 @@ JsonLine summary_line(const TrainingOutcome& outcome, double simulated_s) {
       .add("tokens", totals.tokens)
       .add("parameters", outcome.parameters)
       .add("rounds", totals.rounds)
+      .add_raw("closing_round", closing_json(totals.closing))
       .add("final_train_loss", totals.train_loss);
   if (totals.eval_loss) {
     line.add("final_eval_loss", *totals.eval_loss).add("final_eval_step", totals.eval_step);
@@ -161,6 +173,13 @@ std::string render_outcome(const Config& config, const TrainingOutcome& outcome)
     row("sent",
         fmt::format("{} by one worker in {} rounds",
                     human_bytes(static_cast<double>(totals.wire_bytes.front())), totals.rounds));
+  }
+  if (totals.closing.rounds > 0 && config.workers() > 1) {
+    const ClosingTotals& closing = totals.closing;
+    row("closing round",
+        fmt::format("{} of that, for the steps after the last regular round; {} waited for",
+                    human_bytes(static_cast<double>(closing.wire_bytes)),
+                    human_time(closing.wait_s)));
   }
   if (outcome.simulated) {
     row("simulated",

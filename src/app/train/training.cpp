@@ -17,6 +17,7 @@
 #include "app/observe/run_watch.h"
 #include "app/train/checkpoint_room.h"
 #include "app/train/language_model_trainer.h"
+#include "app/train/last_windows.h"
 #include "app/train/memory_check.h"
 #include "app/train/model_json.h"
 #include "app/train/offload.h"
@@ -303,6 +304,11 @@ TrainingOutcome Training::run() {
   if (!request_.side_by_side) {
     signals.emplace();
     progress_.emplace(session_.err, session_.progress);
+  }
+  if (!request_.side_by_side) {  // a comparison says it of all its variants together
+    for (const std::string& text : warnings_about_end(config_, run_end_of(config_, layout_))) {
+      log_warning("{}", text);
+    }
   }
   let_watch();
   outcome_.parameters = layout_.elements();

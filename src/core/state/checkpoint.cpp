@@ -61,6 +61,25 @@ void check_files(const json& files, const std::string& label) {
   }
 }
 
+json read_state_file(const Storage& storage, const Path& folder) {
+  if (storage.kind(folder / kStateFile) == FileKind::kAbsent) {
+    bad(folder.string(), "it holds no state.json");
+  }
+  return parse_checkpoint_state(read_text(storage, folder / kStateFile),
+                                (folder / kStateFile).string());
+}
+
+CheckpointInfo info_of(const json& document) {
+  CheckpointInfo info;
+  info.step = document.at("step").get<std::int64_t>();
+  info.workers = document.at("workers").get<int>();
+  info.run_id = document.at("run_id").get<std::string>();
+  info.config_hash = document.at("config_hash").get<std::string>();
+  if (document.contains("worker")) info.only_worker = document.at("worker").get<int>();
+  if (document.contains("settings")) document.at("settings").get_to(info.settings);
+  return info;
+}
+
 Path resolve_link(const Storage& storage, const Path& path) {
   return storage.kind(path) == FileKind::kLink ? path.parent_path() / storage.read_link(path)
                                                : path;
@@ -124,6 +143,12 @@ json parse_checkpoint_state(std::string_view text, const std::string& label) {
                                            document.at("worker") < document.at("workers")),
           label, "it holds a worker that the run does not have");
   require(is("states", &json::is_object), label, "it has no states");
+  if (document.contains("settings")) {
+    const json& settings = document.at("settings");
+    require(settings.is_object() &&
+                std::ranges::all_of(settings, [](const json& each) { return each.is_string(); }),
+            label, "\"settings\" is not a table of texts");
+  }
   require(document.contains("files"), label, "it lists no files");
   check_files(document.at("files"), label);
   return document;
@@ -139,19 +164,11 @@ Checkpoint Checkpoint::open(const Storage& storage, const Path& folder) {
   checkpoint.storage_ = &storage;
   checkpoint.folder_ = resolve_link(storage, folder);
   const Path& base = checkpoint.folder_;
-  if (storage.kind(base / kStateFile) == FileKind::kAbsent) {
-    bad(base.string(), "it holds no state.json");
-  }
   const std::string label = (base / kStateFile).string();
-  const json document = parse_checkpoint_state(read_text(storage, base / kStateFile), label);
-  CheckpointInfo& info = checkpoint.info_;
-  info.step = document.at("step").get<std::int64_t>();
-  info.workers = document.at("workers").get<int>();
-  info.run_id = document.at("run_id").get<std::string>();
-  info.config_hash = document.at("config_hash").get<std::string>();
+  const json document = read_state_file(storage, base);
+  const CheckpointInfo& info = checkpoint.info_ = info_of(document);
   const json& files = document.at("files");
   std::vector<std::string> parts = {kSharedPart};
-  if (document.contains("worker")) info.only_worker = document.at("worker").get<int>();
   for (int k = 0; k < info.workers; ++k) {
     if (info.only_worker.value_or(k) == k) parts.push_back(worker_part(k));
   }
@@ -166,6 +183,10 @@ Checkpoint Checkpoint::open(const Storage& storage, const Path& folder) {
   checkpoint.states_ = std::make_unique<json>(document.at("states"));
   checkpoint.model_ = std::make_unique<Safetensors>(Safetensors::open(storage, base / kModelFile));
   return checkpoint;
+}
+
+CheckpointInfo read_checkpoint_info(const Storage& storage, const Path& folder) {
+  return info_of(read_state_file(storage, resolve_link(storage, folder)));
 }
 
 void Checkpoint::read_model(std::string_view name, std::span<const std::int64_t> shape,

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -36,6 +37,9 @@ struct CheckpointInfo {
   std::string config_hash;
   /// Set: it holds the state of this worker alone, of a run whose sites keep their own.
   std::optional<int> only_worker = std::nullopt;
+  /// Values, by key, that the run keeps to its end whatever a later program's defaults are. Empty
+  /// in checkpoints of before there were any.
+  std::map<std::string, std::string> settings = {};
 };
 
 struct ModelTensor {
@@ -124,6 +128,11 @@ class Checkpoint {
 /// RETURNS: the document. THROWS: SystemError naming the defect.
 [[nodiscard]] nlohmann::json parse_checkpoint_state(std::string_view text,
                                                     const std::string& label);
+
+/// What state.json of a checkpoint says of it; its other files are not read.
+/// THROWS: SystemError naming the file that is missing or corrupt.
+[[nodiscard]] CheckpointInfo read_checkpoint_info(const Storage& storage,
+                                                  const std::filesystem::path& folder);
 
 /// The checkpoint that `path` means: itself, or the first of `list_checkpoints` in PATH or
 /// PATH/ckpt. THROWS: SystemError when there is none.

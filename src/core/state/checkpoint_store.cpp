@@ -91,6 +91,7 @@ void write_contents(Storage& storage, const Path& folder, const CheckpointConten
                    {"files", writer.files()},
                    {"states", states}};
   if (contents.info.only_worker) document["worker"] = *contents.info.only_worker;
+  if (!contents.info.settings.empty()) document["settings"] = contents.info.settings;
   document[kDigestKey] = sha256_hex(as_bytes(document.dump()));
   writer.text(kStateFile, document.dump(1) + "\n");
   storage.sync_directory(folder);

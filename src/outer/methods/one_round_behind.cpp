@@ -49,13 +49,18 @@ std::vector<RoundReport> OneRoundBehind::finish() {
     rounds_.drop();
     return {};
   }
-  // A full sync makes a round of the steps since the last one.
-  const bool partial = rounds_.last_sent(kWhole) != steps_;
-  if (settings_.final_sync == FinalSync::kFull && partial && steps_ > StepIndex(0)) {
-    end_round();
+  const bool open = rounds_.last_sent(kWhole) != steps_;
+  if (settings_.final_sync == FinalSync::kFull && open) {
+    rounds_.count_partial_windows();
+    close_round();
+    if (!reports_.empty() && reports_.back().sent == steps_) reports_.back().closing = true;
+  } else if (settings_.final_sync == FinalSync::kFull) {
+    settle_last();
+  } else {
+    drain();
   }
-  drain();
   rounds_.drop();
+  if (settings_.final_sync == FinalSync::kFull) rounds_.warn_of_losses(reports_);
   return std::exchange(reports_, {});
 }
 

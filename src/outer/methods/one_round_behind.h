@@ -34,6 +34,13 @@ class OneRoundBehind : public OuterStrategy {
   virtual void end_round() = 0;
   /// The last round, at the end of the run: nothing follows it.
   virtual void drain() = 0;
+  /// The same under final_sync = "full", where no window is open: every step is to be applied.
+  virtual void settle_last() { drain(); }
+  /// The closing round, of the steps left over: it ends as any other and is then awaited.
+  virtual void close_round() {
+    end_round();
+    drain();
+  }
 
   /// The result of the round before, awaited; nothing in the first round.
   [[nodiscard]] std::optional<Settled> receive();

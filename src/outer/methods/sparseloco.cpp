@@ -77,11 +77,15 @@ RoundReport SparseLoCo::round() {
 }
 
 std::vector<RoundReport> SparseLoCo::finish() {
-  // Nothing is in flight; a full sync makes a round of the steps since the last one.
+  // Nothing is in flight; the closing round is of the steps since the last one.
   if (settings_.final_sync != FinalSync::kFull || rounds_.last_sent(kWholeModel) == steps_) {
     return {};
   }
-  return {round()};
+  rounds_.count_partial_windows();
+  std::vector<RoundReport> reports = {round()};
+  reports.front().closing = true;
+  rounds_.warn_of_losses(reports);
+  return reports;
 }
 
 std::span<const float> SparseLoCo::values(std::size_t parameter) const {

@@ -218,7 +218,7 @@ void StreamingDiLoCo::apply_without_own(const Settled& round) {
   }
 }
 
-// A fragment sent at the last step has nothing newer to give, so a full sync leaves it out.
+// A fragment sent at the last step has an empty window, so the closing round leaves it out.
 std::vector<RoundReport> StreamingDiLoCo::finish() {
   std::vector<RoundReport> reports = apply_late();
   if (settings_.final_sync == FinalSync::kNone) {
@@ -228,12 +228,16 @@ std::vector<RoundReport> StreamingDiLoCo::finish() {
   const StepIndex everything(std::numeric_limits<std::int64_t>::max());
   apply_due(everything, LateRound::kWait, steps_, reports);
   if (settings_.final_sync == FinalSync::kFull) {
+    rounds_.count_partial_windows();
     for (const Fragment& fragment : settings_.fragments) {
       if (rounds_.last_sent(fragment.id) != steps_) {
         send({fragment.id, steps_, steps_});  // applied at once: not beside anything
       }
     }
+    const std::size_t drained = reports.size();
     apply_due(everything, LateRound::kWait, steps_, reports);
+    for (std::size_t i = drained; i < reports.size(); ++i) reports[i].closing = true;
+    rounds_.warn_of_losses(reports);
   }
   return reports;
 }

@@ -238,7 +238,14 @@ void ZeroOneAdam::find_active_lanes() {
 std::vector<RoundReport> ZeroOneAdam::finish() {
   std::vector<RoundReport> reports;
   if (local() && local_.last_sync != steps_) {
+    if (local_.partial) {
+      log_warning(
+          "worker {}: its steps since it joined, {} at most, are not in the last round: 01-adam "
+          "takes the mean of whole windows alone",
+          exchange_.self().value(), steps_.value() - local_.last_sync.value());
+    }
     reports = synchronise(steps_);
+    for (RoundReport& report : reports) report.closing = true;
   }
   full_.commit_open_rounds(steps_);
   return reports;

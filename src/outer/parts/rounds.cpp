@@ -145,6 +145,12 @@ Settled Rounds::settle(std::vector<InFlight>::iterator where) {
     log_warning("worker {}: its outer gradient of step {}, fragment {}, was not counted",
                 exchange_.self().value(), round.sync.sent.value(), round.sync.fragment.value());
   }
+  if (lost && !given && round.window.weight() > 0 && settings_.carry != LostContribution::kCarry) {
+    log_warning(
+        "worker {}: its first window of fragment {} had begun before the worker joined; its {} "
+        "tokens are given up (outer.carry)",
+        exchange_.self().value(), round.sync.fragment.value(), round.window.tokens);
+  }
   return {.report = {.fragment = round.sync.fragment,
                      .sent = round.sync.sent,
                      .applied = {},
@@ -178,6 +184,30 @@ void Rounds::forget_own_work(StepIndex now) {
   }
   for (std::size_t p = 0; p < windows_.size(); ++p) {
     windows_[p] = {.partial = last_sent_[p] != now};
+  }
+}
+
+// One without steps stays as it is: methods that weigh all contributions alike would count it.
+void Rounds::count_partial_windows() {
+  for (Window& window : windows_) {
+    if (window.weight() > 0) window.partial = false;
+  }
+}
+
+void Rounds::warn_of_losses(std::span<const RoundReport> last) const {
+  for (const RoundReport& round : last) {
+    if (!round.closing || round.members > 0) continue;
+    log_warning(
+        "worker {}: nobody has contributed to the closing round of fragment {}: what was trained "
+        "since its last round is in no outer parameters",
+        exchange_.self().value(), round.fragment.value());
+  }
+  for (std::size_t p = 0; p < windows_.size(); ++p) {
+    if (windows_[p].weight() == 0) continue;
+    log_warning(
+        "worker {}: the run has ended, and no round has taken {} steps of {} tokens that this "
+        "worker has trained fragment {} on: they are in no outer parameters",
+        exchange_.self().value(), windows_[p].steps, windows_[p].tokens, p);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,7 @@ namespace isthmus::outer {
 struct Window {
   std::int64_t tokens = 0;
   std::int64_t steps = 0;  // what counts where the inner loop counts no tokens
-  bool partial = false;    // began before this worker forgot its work: it is withheld
+  bool partial = false;    // began before this worker forgot its work: a regular round withholds it
   [[nodiscard]] double weight() const { return static_cast<double>(tokens > 0 ? tokens : steps); }
 };
 
@@ -75,6 +76,11 @@ class Rounds {
   /// Open windows begin anew, and what is under way gives nothing and loses nothing. A fragment
   /// that was not sent after step `now` has a partial window from here on.
   void forget_own_work(StepIndex now);
+  /// Before a closing round: no whole window will follow, so a partial one counts by what it holds.
+  void count_partial_windows();
+  /// After the last round of a run under final_sync = "full": warns of a closing round to which
+  /// nobody has contributed, and of windows of this worker that are still open.
+  void warn_of_losses(std::span<const RoundReport> last) const;
   /// A lost window becomes part of the open one.
   void carry_window(const Settled& lost);
   /// What was trained on before becomes part of the fragment's open window.

@@ -13,6 +13,8 @@
 namespace isthmus::outer {
 namespace {
 
+constexpr const char* kFinalSyncKey = "final_sync";
+
 constexpr SpsaOptions kSpsa;  // the defaults: a key at its default counts as absent
 const OneBitAdamOptions kOneBitAdam;
 constexpr ZeroOneAdamOptions kZeroOne;
@@ -45,8 +47,8 @@ std::vector<GivenKey> given_keys(const OuterOptions& o) {
       {"offsets", !std::holds_alternative<OffsetsSpread>(o.offsets), offsets_text(o.offsets)},
       {"overlap", o.overlap != 0, fmt::format("{}", o.overlap)},
       {"alpha", o.alpha.has_value(), text(o.alpha)},
-      {"final_sync", o.final_sync != FinalSync::kDrain,
-       o.final_sync == FinalSync::kNone ? "none" : "full"},
+      {kFinalSyncKey, o.final_sync != OuterOptions{}.final_sync,
+       std::string(final_sync_name(o.final_sync))},
       {"codec", !o.codec.empty() && o.codec != "fp32", o.codec},
       {"exchange", o.exchange != ReductionKind::kAuto, "not auto"},
       {"carry", o.carry != LostContribution::kCarry,
@@ -259,7 +261,8 @@ Identity identity_of(const FragmentedSettings& settings, std::span<const Paramet
       {"overlap", fmt::format("{}", settings.schedule.overlap())},
       {"offsets", fmt::format("[{}]", fmt::join(settings.schedule.offsets(), ", "))},
       {"fragments", fmt::format("{} (map {})", settings.fragments.size(), digest)},
-      {"codec", settings.codec->name()}};
+      {"codec", settings.codec->name()},
+      {kFinalSyncKey, std::string(final_sync_name(settings.final_sync))}};
   if (settings.optimizer.every > 1) {
     identity.emplace_back("momentum_every", fmt::format("{}", settings.optimizer.every));
   }
@@ -274,6 +277,8 @@ void save_identity(const Identity& identity, StateWriter& writer) {
 
 void check_identity(const Identity& identity, StateReader& reader) {
   for (const auto& [key, value] : identity) {
+    // Older states do not hold the value: the caller knows how their run began.
+    if (key == kFinalSyncKey && !reader.contains("outer/" + key)) continue;
     const std::string saved = reader.text("outer/" + key);
     if (saved != value) {
       throw ConfigError(

@@ -35,7 +35,7 @@ struct FragmentedSettings {
   float alpha = 0;
   std::shared_ptr<const Codec> codec;  // co-owned by the rounds in flight
   ReductionKind exchange = ReductionKind::kAuto;
-  FinalSync final_sync = FinalSync::kDrain;
+  FinalSync final_sync = FinalSync::kFull;
   LostContribution carry = LostContribution::kCarry;
   LateRound late = LateRound::kWait;
   double outlier = 0;

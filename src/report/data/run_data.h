@@ -49,6 +49,7 @@ struct RoundRecord {
   double wait_s = kNothing;
   double codec_error = kNothing;  // relative; mean over the workers counted, as is the cosine
   double cosine = kNothing;       // of each worker's contribution with the mean: agreement
+  bool closing = false;           // of the steps that the last regular round left over
 };
 
 /// A site that left or joined, or one that came back, with its work of before.

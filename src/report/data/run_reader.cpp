@@ -93,6 +93,11 @@ EvalPoint eval_point(const Json& line) {
           .wire_bytes = number_at(line, "bytes_wire")};
 }
 
+bool is_closing(const Json& line) {
+  const auto found = line.find("closing");
+  return found != line.end() && found->is_boolean() && found->get<bool>();
+}
+
 RoundRecord round_record(const Json& line) {
   const std::int64_t step = integer_at(line, "step", 0);
   return {.fragment = integer_at(line, "frag", 0),
@@ -105,7 +110,8 @@ RoundRecord round_record(const Json& line) {
           .delta_norm = number_at(line, "delta_norm"),
           .wait_s = number_at(line, "wait_s"),
           .codec_error = number_at(line, "err"),
-          .cosine = number_at(line, "cos")};
+          .cosine = number_at(line, "cos"),
+          .closing = is_closing(line)};
 }
 
 MembershipRecord membership_record(const Json& line) {

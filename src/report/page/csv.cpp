@@ -88,13 +88,13 @@ std::string eval_csv(const std::vector<RunView>& runs) {
 std::string rounds_csv(const std::vector<RunView>& runs) {
   std::string csv =
       "run,frag,step_send,step_apply,bytes_payload,bytes_wire,members,codec,delta_norm,wait_s,err,"
-      "cos\r\n";
+      "cos,closing\r\n";
   for (const RunView& run : runs) {
     for (const RoundRecord& r : run.data.rounds) {
       row(csv, {csv_field(run.data.label), fmt::format("{}", r.fragment), fmt::format("{}", r.sent),
                 fmt::format("{}", r.applied), number(r.payload_bytes), number(r.wire_bytes),
                 number(r.members), csv_field(r.codec), number(r.delta_norm), number(r.wait_s),
-                number(r.codec_error), number(r.cosine)});
+                number(r.codec_error), number(r.cosine), r.closing ? "1" : "0"});
     }
   }
   return csv;

@@ -113,11 +113,11 @@ std::string fragment_rows(const std::map<std::int64_t, FragmentSum>& sums, std::
 
 std::string round_row(const RoundRecord& round) {
   return fmt::format(
-      "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</"
+      "<tr><td>{}{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</"
       "td><td>{}</td><td>{}</td></tr>",
-      round.sent, round.applied, round.fragment, human_bytes(round.payload_bytes),
-      human_bytes(round.wire_bytes), format_count(round.members), format_seconds(round.wait_s),
-      format_number(round.delta_norm), format_number(round.cosine),
+      round.sent, round.closing ? " (closing)" : "", round.applied, round.fragment,
+      human_bytes(round.payload_bytes), human_bytes(round.wire_bytes), format_count(round.members),
+      format_seconds(round.wait_s), format_number(round.delta_norm), format_number(round.cosine),
       format_number(round.codec_error));
 }
 
@@ -148,6 +148,24 @@ std::string all_rounds(const RunView& run, std::size_t limit) {
       escape_html(run.data.label), rows);
 }
 
+/// What the closing round has cost, as a paragraph; nothing where no window was left over.
+std::string closing_note(const std::vector<RoundRecord>& rounds) {
+  double count = 0, payload = 0, wire = 0, wait = 0;
+  for (const RoundRecord& round : rounds) {
+    if (!round.closing) continue;
+    count += 1;
+    payload += round.payload_bytes;
+    wire += round.wire_bytes;
+    wait += std::isfinite(round.wait_s) ? round.wait_s : 0;
+  }
+  if (count == 0) return "";
+  return fmt::format(
+      "<p>The closing round carried the steps after the last regular round: {} fragment{}, {} "
+      "of values and {} on the wire by one worker, {} waited for.</p>\n",
+      format_count(count), count == 1 ? "" : "s", human_bytes(payload), human_bytes(wire),
+      format_seconds(wait));
+}
+
 std::string rounds_of(const Page& page, std::size_t index) {
   const RunView& run = page.runs[index];
   std::string html = fmt::format("<h3>{} {}</h3>", run_tag(page, index), clock_badge(run));
@@ -167,7 +185,7 @@ std::string rounds_of(const Page& page, std::size_t index) {
       "</tr></thead><tbody>{}</tbody></table></div>{}\n",
       fragment_rows(sums, limit),
       first_of_hint(std::min(limit, sums.size()), sums.size(), "fragments"));
-  return html + all_rounds(run, page.limits.rounds_per_run);
+  return html + closing_note(run.data.rounds) + all_rounds(run, page.limits.rounds_per_run);
 }
 
 /// A number of each round against the step at which the round was applied, a line a fragment.

@@ -10,6 +10,7 @@
 #include "isthmus/errors.h"
 #include "outer/parts/shared_state.h"
 #include "record/wall_clock.h"
+#include "session/run/begun_run.h"
 #include "session/run/worker_state.h"
 
 namespace isthmus::app {
@@ -202,6 +203,7 @@ void Checkpointing::write(StepIndex t, const Pending& pending) {
   contents.info.workers = options_.config.workers();
   contents.info.run_id = options_.run_id;
   contents.info.config_hash = options_.config_hash;
+  contents.info.settings = lasting_settings(options_.config);
   contents.files = options_.files;
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < pending.model.size(); ++i) {

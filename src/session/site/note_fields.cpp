@@ -33,7 +33,8 @@ json of_round(const RoundReport& r) {
           r.delta_norm,
           number_or_null(r.codec_error),
           number_or_null(r.cosine),
-          r.waited.count()};
+          r.waited.count(),
+          r.closing};
 }
 
 RoundReport round_of(const json& r) {
@@ -47,7 +48,8 @@ RoundReport round_of(const json& r) {
           .delta_norm = r.at(7).get<double>(),
           .codec_error = optional_number(r.at(8)),
           .cosine = optional_number(r.at(9)),
-          .waited = Duration(whole_number<std::int64_t>(r.at(10)))};
+          .waited = Duration(whole_number<std::int64_t>(r.at(10))),
+          .closing = r.size() > 11 && r.at(11).get<bool>()};
 }
 
 }  // namespace

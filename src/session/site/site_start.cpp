@@ -31,6 +31,13 @@ std::string differences(const std::string& mine, const HelloNote& a, const std::
       found.push_back(fmt::format("{} is absent at {} and {} at {}", what, mine, value, theirs));
     }
   }
+  // Its default has changed once: a run may have been begun under the old one.
+  if (std::ranges::any_of(
+          found, [](const std::string& text) { return text.starts_with("outer.final_sync "); })) {
+    found.emplace_back(
+        "say outer.final_sync in the file of every site, as the run was begun: \"drain\" was the "
+        "default before \"full\"");
+  }
   return fmt::format("{}", fmt::join(found, "; "));
 }
 

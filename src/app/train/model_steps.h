@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the model of a checkpoint does not hold of its run's steps, for the commands that copy it.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/state/checkpoint.h"
+#include "isthmus/config.h"
+#include "outer/parts/unapplied_steps.h"
+
+namespace isthmus::app {
+
+/// By the state of the checkpoint's first worker. Nothing: its model holds every step.
+[[nodiscard]] std::optional<outer::UnappliedSteps> unapplied_steps_of(const Checkpoint& checkpoint);
+
+/// The same by the schedule alone, for a run that has stopped after step `step`; empty: every step
+/// is held.
+[[nodiscard]] std::string unapplied_text_at(const Config& config, std::int64_t step);
+
+}  // namespace isthmus::app
