@@ -198,10 +198,10 @@ class OuterStrategy : public ParameterSource {
   /// it the local parameters are the outer ones, open windows and rounds under way hold no work of
   /// this worker, and residuals of error feedback are zero. Anchors, outer momenta, what the inner
   /// loop keeps, the schedule and the rounds under way stay. A window that began before it is given
-  /// with weight 0: a whole one is the first that counts, except in a closing round, which counts what
-  /// the window holds. The withheld work is then lost as
-  /// LostContribution says (01-adam, which has no such rule: it is given up).
-  /// REQUIRES: shared_anchors(), between two steps. Any number of times.
+  /// with weight 0: a whole one is the first that counts, except in a closing round, which counts
+  /// what the window holds. The withheld work is then lost as LostContribution says (01-adam, which
+  /// has no such rule: it is given up). REQUIRES: shared_anchors(), between two steps. Any number
+  /// of times.
   virtual void forget_own_work() = 0;
   /// The method's own log, when it keeps one that is worth a file beside the checkpoints (spsa:
   /// docs/spsa.md); else empty.

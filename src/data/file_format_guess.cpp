@@ -398,13 +398,13 @@ bool marked_utf16(const Words& words, bool swap) {
 }
 
 /// How often each byte is there, and at every second place.
-struct ByteCounts {
+struct ByteTally {
   std::array<std::int64_t, 256> all{};
   std::array<std::int64_t, 256> high{};
   std::int64_t places = 0;  // every second one
 };
-ByteCounts byte_counts(const std::vector<Bytes>& sample, std::size_t first) {
-  ByteCounts counts;
+ByteTally byte_counts(const std::vector<Bytes>& sample, std::size_t first) {
+  ByteTally counts;
   for (const Bytes block : sample) {
     for (std::size_t i = 0; i + 1 < block.size(); i += 2) {
       ++counts.all[static_cast<unsigned>(block[i])];
@@ -417,7 +417,7 @@ ByteCounts byte_counts(const std::vector<Bytes>& sample, std::size_t first) {
 }
 
 /// Whether all but one in fifty of every second byte fit, and that not by chance.
-bool high_bytes_fit(const ByteCounts& counts, bool (*fits)(unsigned)) {
+bool high_bytes_fit(const ByteTally& counts, bool (*fits)(unsigned)) {
   std::int64_t kind = 0;
   std::int64_t fitting = 0;
   for (unsigned b = 0; b < 256; ++b) {
@@ -431,7 +431,7 @@ bool high_bytes_fit(const ByteCounts& counts, bool (*fits)(unsigned)) {
 }
 
 /// Bytes at every second place are high bytes of characters: 0 for many, and seldom above 15.
-bool zeros_between(const ByteCounts& counts) {
+bool zeros_between(const ByteTally& counts) {
   constexpr std::int64_t kFewestZeros = 8;
   const std::int64_t zeros = counts.high[0];
   if (zeros < std::max(kFewestZeros, counts.places / 100)) return false;
@@ -448,7 +448,7 @@ bool zeros_between(const ByteCounts& counts) {
 
 /// The same of Chinese and Japanese characters, whose low bytes are of every kind; those of
 /// encodings of one or two bytes are no control characters.
-bool ideographs_between(const ByteCounts& counts) {
+bool ideographs_between(const ByteTally& counts) {
   std::int64_t controls = 0;
   for (unsigned b = 0; b < 0x20; ++b) {
     if (!is_printable(b)) controls += counts.all[b] - counts.high[b];
@@ -475,7 +475,7 @@ std::optional<ForeignFormat> wide_text(Bytes bytes) {
   const std::vector<Bytes> sample = sample_of(bytes);
   const Words words = words_of(sample);
   for (const std::size_t first : {1U, 0U}) {
-    const ByteCounts counts = byte_counts(sample, first);
+    const ByteTally counts = byte_counts(sample, first);
     if (!zeros_between(counts) && !ideographs_between(counts)) continue;
     // In UTF-32 two of four bytes are 0, or three.
     std::int64_t others = 0;

@@ -17,11 +17,11 @@ namespace {
 
 constexpr std::string_view kMagic("\x93NUMPY", 6);
 
-[[noreturn]] void bad(const std::string& label, const std::string& defect) {
+[[noreturn]] void bad_npy(const std::string& label, const std::string& defect) {
   throw SystemError(label + ": not a usable .npy file: " + defect);
 }
 
-std::string_view text_of(std::span<const std::byte> bytes) {
+std::string_view text_in(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
@@ -106,55 +106,56 @@ std::span<const std::byte> header_of(std::span<const std::byte> bytes, const std
   constexpr std::size_t kVersionAt = kMagic.size();
   constexpr std::size_t kLengthAt = kVersionAt + 2;
   if (bytes.size() < kLengthAt + 4) {
-    bad(label, fmt::format("its header ends after {} bytes (truncated)", bytes.size()));
+    bad_npy(label, fmt::format("its header ends after {} bytes (truncated)", bytes.size()));
   }
   const auto version = static_cast<unsigned>(bytes[kVersionAt]);
   if (version < 1 || version > 3) {
-    bad(label, fmt::format("format version {}; 1, 2 and 3 are known", version));
+    bad_npy(label, fmt::format("format version {}; 1, 2 and 3 are known", version));
   }
   std::uint32_t length = 0;
   const std::size_t width = version == 1 ? 2 : 4;
   std::memcpy(&length, bytes.data() + kLengthAt, width);
   const std::span<const std::byte> rest = bytes.subspan(kLengthAt + width);
   if (length > rest.size()) {
-    bad(label,
-        fmt::format("its header has {} bytes, {} are there (truncated)", length, rest.size()));
+    bad_npy(label,
+            fmt::format("its header has {} bytes, {} are there (truncated)", length, rest.size()));
   }
   return rest.first(length);
 }
 
 }  // namespace
 
-bool is_npy(std::span<const std::byte> bytes) { return text_of(bytes).starts_with(kMagic); }
+bool is_npy(std::span<const std::byte> bytes) { return text_in(bytes).starts_with(kMagic); }
 
 TokenSpan locate_npy_tokens(std::span<const std::byte> bytes, const std::string& label) {
   const std::span<const std::byte> header = header_of(bytes, label);
-  const std::string_view text = text_of(header);
+  const std::string_view text = text_in(header);
   const auto descr = value_of(text, "descr");
   const auto shape_text = value_of(text, "shape");
   const auto order = value_of(text, "fortran_order");
   if (!descr || !shape_text || !order) {
-    bad(label, "its header lacks 'descr', 'fortran_order' or 'shape'");
+    bad_npy(label, "its header lacks 'descr', 'fortran_order' or 'shape'");
   }
   std::optional<TokenSpan> span = integer_type(unquoted(*descr));
   if (!span) {
-    bad(label, fmt::format("its values are {}, tokens are integers of 1, 2, 4 or 8 bytes; save "
-                           "them with .astype(numpy.uint32)",
-                           *descr));
+    bad_npy(label, fmt::format("its values are {}, tokens are integers of 1, 2, 4 or 8 bytes; save "
+                               "them with .astype(numpy.uint32)",
+                               *descr));
   }
   const std::optional<Shape> shape = shape_of(*shape_text);
-  if (!shape) bad(label, fmt::format("its shape is {}", *shape_text));
+  if (!shape) bad_npy(label, fmt::format("its shape is {}", *shape_text));
   if (*order == "True" && shape->long_axes > 1) {
-    bad(label, fmt::format("its values, of shape {}, lie in Fortran's order, column after column; "
-                           "save numpy.ascontiguousarray of them",
-                           *shape_text));
+    bad_npy(label,
+            fmt::format("its values, of shape {}, lie in Fortran's order, column after column; "
+                        "save numpy.ascontiguousarray of them",
+                        *shape_text));
   }
   const std::size_t begin = static_cast<std::size_t>(header.data() - bytes.data()) + header.size();
   const std::size_t room = bytes.size() - begin;
   if (shape->values * token_bytes(span->type) != room) {
-    bad(label, fmt::format("its header counts {} values of {} bytes, but {} bytes follow "
-                           "(truncated or padded file?)",
-                           shape->values, token_bytes(span->type), room));
+    bad_npy(label, fmt::format("its header counts {} values of {} bytes, but {} bytes follow "
+                               "(truncated or padded file?)",
+                               shape->values, token_bytes(span->type), room));
   }
   span->data = bytes.data() + begin;
   span->count = static_cast<std::int64_t>(shape->values);

@@ -189,8 +189,8 @@ class CompareCommand {
         const std::filesystem::path out =
             arguments_.out.empty() ? cell.config.run.out : arguments_.out;
         const bool keeps = experiment_.settings().checkpoints;
-        const RunEstimate run = estimate_run(
-            cell.config, cell.simulated, {.out = keeps ? std::optional(out) : std::nullopt});
+        const RunEstimate run = estimate_run(cell.config, cell.simulated,
+                                             {.out = keeps ? std::optional(out) : std::nullopt});
         if (run.checkpoints) checkpoints_[cell.variant] = *run.checkpoints;
         memory_bytes_ = std::max(memory_bytes_, run.memory_bytes);
         if (data_note.empty()) data_note = run.data_note;

@@ -27,8 +27,7 @@ void refuse_same_folder(const std::filesystem::path& from, const std::filesystem
 }
 
 void tell(Session& session, const std::filesystem::path& folder, const HfModel& model,
-          std::string_view arch, const std::string& from,
-          const std::vector<std::string>& left_out,
+          std::string_view arch, const std::string& from, const std::vector<std::string>& left_out,
           const std::optional<outer::UnappliedSteps>& missing = std::nullopt) {
   const std::int64_t parameters = model.layout.elements();
   if (session.json) {

@@ -233,11 +233,11 @@ int run(const Config& given, const TrainArguments& arguments, bool simulated, Se
   if (arguments.dry_run) {
     const std::optional<SiteArguments> site = site_of(arguments);
     const std::filesystem::path out = arguments.out.empty() ? config.run.out : arguments.out;
-    const RunEstimate estimate = estimate_run(
-        config, simulated,
-        {.only = site ? std::optional(app::site_of(config, *site)) : std::nullopt,
-         .out = out,
-         .begun_with = data_begun_with(SystemStorage(), out, arguments.resume)});
+    const RunEstimate estimate =
+        estimate_run(config, simulated,
+                     {.only = site ? std::optional(app::site_of(config, *site)) : std::nullopt,
+                      .out = out,
+                      .begun_with = data_begun_with(SystemStorage(), out, arguments.resume)});
     session.out.write(session.json ? estimate_json(estimate) + "\n"
                                    : render_estimate(config, estimate));
     return 0;

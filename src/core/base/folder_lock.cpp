@@ -29,21 +29,21 @@ struct LockRecord {
 };
 
 std::optional<LockRecord> read_record(const std::string& text) {
-  const nlohmann::json json = read_json(text);
-  if (!json.is_object()) return std::nullopt;
+  const nlohmann::json fields = read_json(text);
+  if (!fields.is_object()) return std::nullopt;
   const auto word = [&](const char* key) {
-    const auto found = json.find(key);
-    return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
+    const auto found = fields.find(key);
+    return found != fields.end() && found->is_string() ? found->get<std::string>() : std::string();
   };
-  const auto pid = json.find("pid");
-  if (pid == json.end() || !pid->is_number_integer()) return std::nullopt;
+  const auto pid = fields.find("pid");
+  if (pid == fields.end() || !pid->is_number_integer()) return std::nullopt;
   return LockRecord{.owner = {.process = {.pid = pid->get<std::int64_t>(),
                                           .host = word("host"),
                                           .boot = word("boot"),
                                           .pid_space = word("pid_space"),
                                           .begun = word("begun")},
                               .since = word("since"),
-                              .cells = json.value("cells", nlohmann::json()) == true},
+                              .cells = fields.value("cells", nlohmann::json()) == true},
                     .id = word("id")};
 }
 
@@ -220,16 +220,16 @@ bool FolderLock::wait_or_refuse(const std::string& text) {
 }
 
 std::string FolderLock::record() const {
-  nlohmann::json json = {{"pid", options_.self.pid},
-                         {"host", options_.self.host},
-                         {"since", options_.since},
-                         {"boot", options_.self.boot},
-                         {"pid_space", options_.self.pid_space},
-                         {"begun", options_.self.begun},
-                         {"id", id_},
-                         {"beat", fmt::format("{:012}", beats_)}};
-  if (options_.cells) json["cells"] = true;
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  nlohmann::json fields = {{"pid", options_.self.pid},
+                           {"host", options_.self.host},
+                           {"since", options_.since},
+                           {"boot", options_.self.boot},
+                           {"pid_space", options_.self.pid_space},
+                           {"begun", options_.self.begun},
+                           {"id", id_},
+                           {"beat", fmt::format("{:012}", beats_)}};
+  if (options_.cells) fields["cells"] = true;
+  return fields.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 void FolderLock::beat() {

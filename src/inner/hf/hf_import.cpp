@@ -50,11 +50,11 @@ void describe(std::string& text, const char* what, const std::vector<std::string
   if (names.size() > kShownNames) text += ", ...";
 }
 
-using Tensors = std::map<std::string, SafetensorsModel::Place>;
+using HfTensors = std::map<std::string, SafetensorsModel::Place>;
 
 /// By the names that the model gives them. THROWS: SystemError for two of one name.
-Tensors tensors_of(const SafetensorsModel& model, const std::filesystem::path& folder) {
-  Tensors tensors;
+HfTensors tensors_of(const SafetensorsModel& model, const std::filesystem::path& folder) {
+  HfTensors tensors;
   for (const auto& [name, place] : model.tensors()) {
     const auto [at, added] = tensors.emplace(unwrapped(name), place);
     if (added) continue;
@@ -83,7 +83,7 @@ struct Misfits {
 };
 
 /// Where each parameter's values are, in their order. Takes them out of `left`.
-std::vector<PlacedTensor> take_parameters(Tensors& left, std::span<const Parameter> parameters,
+std::vector<PlacedTensor> take_parameters(HfTensors& left, std::span<const Parameter> parameters,
                                           Misfits& misfits) {
   std::vector<PlacedTensor> places;
   for (const Parameter& parameter : parameters) {
@@ -115,7 +115,7 @@ std::vector<PlacedTensor> take_parameters(Tensors& left, std::span<const Paramet
 std::vector<PlacedTensor> match(const Storage& storage, const SafetensorsModel& model,
                                 const std::filesystem::path& folder,
                                 std::span<const Parameter> parameters) {
-  Tensors left = tensors_of(model, folder);
+  HfTensors left = tensors_of(model, folder);
   Misfits misfits;
   std::vector<PlacedTensor> places = take_parameters(left, parameters, misfits);
   const bool has_head = std::ranges::any_of(
