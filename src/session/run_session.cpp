@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <exception>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -151,24 +150,19 @@ bool RunSession::is_complete() const {
   return manifest.is_object() && status != manifest.end() && *status == "ok";
 }
 
-RunOutcome RunSession::run(const MakeTrainer& make, RunObserver& observer) {
-  if (!options_.out.empty()) hold(options_.out);
-  if (options_.site) {
-    check_folder({.out = options_.out, .existing = existing()});
-    join_sites(observer);
-  }
-  if (is_complete()) {
-    RunOutcome outcome{.directory = options_.out,
-                       .resumed = true,
-                       .complete_before = true,
-                       .totals = empty_totals(options_.plan.workers)};
-    const std::unique_ptr<StateReader> shared = resume_->shared();
-    PrefixedStateReader reader(*shared, "totals/");
-    outcome.totals.load(reader);
-    if (site_) site_->leave();
-    return outcome;
-  }
-  Manifest manifest = this->manifest();
+RunOutcome RunSession::completed_before() {
+  RunOutcome outcome{.directory = options_.out,
+                     .resumed = true,
+                     .complete_before = true,
+                     .totals = empty_totals(options_.plan.workers)};
+  const std::unique_ptr<StateReader> shared = resume_->shared();
+  PrefixedStateReader reader(*shared, "totals/");
+  outcome.totals.load(reader);
+  if (site_) site_->leave();
+  return outcome;
+}
+
+RunDirectory RunSession::begin_folder(const Manifest& manifest) {
   const RunDirectoryOptions place{.out = options_.out,
                                   .name = config_.run.name,
                                   .run_id = manifest.run_id,
@@ -181,6 +175,32 @@ RunOutcome RunSession::run(const MakeTrainer& make, RunObserver& observer) {
   storage_.remove_all(directory.path() / kResultsFile);  // of a process that was killed
   directory.write_config(config_);
   directory.write_manifest(manifest);
+  return directory;
+}
+
+void RunSession::fail(const std::exception_ptr& failure, const std::filesystem::path& folder) {
+  if (site_ && site_->cut_off() && options_.returns) {
+    try {
+      std::rethrow_exception(failure);
+    } catch (const PeerError& error) {
+      if (options_.in_hand != nullptr) {
+        options_.in_hand->late = site_->late().value_or(LateStatus());
+      }
+      throw CutOffError(error.what(), folder);
+    }
+  }
+  std::rethrow_exception(failure);
+}
+
+RunOutcome RunSession::run(const MakeTrainer& make, RunObserver& observer) {
+  if (!options_.out.empty()) hold(options_.out);
+  if (options_.site) {
+    check_folder({.out = options_.out, .existing = existing()});
+    join_sites(observer);
+  }
+  if (is_complete()) return completed_before();
+  Manifest manifest = this->manifest();
+  RunDirectory directory = begin_folder(manifest);
   RunTotals totals = empty_totals(options_.plan.workers);
   const std::int64_t resumed_step = prepare(directory, totals);
 
@@ -211,27 +231,17 @@ RunOutcome RunSession::run(const MakeTrainer& make, RunObserver& observer) {
   RunOutcome outcome{.directory = directory.path(), .resumed = resumed_step > 0, .totals = {}};
   std::string cause;
   std::exception_ptr failure;
-  bool by_peers = false;
   try {
     train(directory, manifest, log, make, observer, totals, outcome);
   } catch (const std::exception& error) {
     outcome.status = "failed";
     cause = error.what();
     failure = std::current_exception();
-    by_peers = dynamic_cast<const PeerError*>(&error) != nullptr;
     failed_ = true;
   }
   observer.ending();
   close(directory, manifest, log, outcome, cause);
-  if (failure) {
-    if (by_peers && site_ && site_->cut_off() && options_.returns) {
-      if (options_.in_hand != nullptr) {
-        options_.in_hand->late = site_->late().value_or(LateStatus());
-      }
-      throw CutOffError(cause, directory.path());
-    }
-    std::rethrow_exception(failure);
-  }
+  if (failure) fail(failure, directory.path());
   return outcome;
 }
 

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -163,6 +164,10 @@ class RunSession {
   [[nodiscard]] Manifest manifest() const;
   /// Whether the run that continues in `out` has taken its last step and was summed up.
   [[nodiscard]] bool is_complete() const;
+  /// What a complete run came to; nothing is written.
+  [[nodiscard]] RunOutcome completed_before();
+  /// Takes the run's folder and writes there what the run is. RETURNS: the folder.
+  [[nodiscard]] RunDirectory begin_folder(const Manifest& manifest);
   /// Makes the folder fit the step that the run continues from. RETURNS: that step.
   std::int64_t prepare(RunDirectory& directory, RunTotals& totals);
   void train(RunDirectory& directory, const Manifest& manifest, MetricsLog& log,
@@ -172,6 +177,8 @@ class RunSession {
   /// told of only: the first failure counts. Writes nothing into a folder that was lost.
   void close(RunDirectory& directory, Manifest& manifest, MetricsLog& log,
              const RunOutcome& outcome, const std::string& cause);
+  /// THROWS: `failure`, or CutOffError where the other sites continue without this one.
+  [[noreturn]] void fail(const std::exception_ptr& failure, const std::filesystem::path& folder);
   [[nodiscard]] std::unique_ptr<RetainedResults> retained_results(const RunDirectory& directory);
 
   const SessionOptions options_;
