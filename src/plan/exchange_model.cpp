@@ -87,8 +87,7 @@ PathTime ExchangeModel::send_word(std::size_t from, std::size_t to, const PathTi
   return time;
 }
 
-std::vector<PathTime> ExchangeModel::exchange(std::int64_t elements,
-                                              std::span<const PathTime> begin) {
+ReductionPlan ExchangeModel::plan_of(std::int64_t elements) const {
   const ReductionKind kind = resolve_reduction(input_.exchange, *input_.codec, input_.workers);
   const auto values = static_cast<std::size_t>(elements);
   const std::vector<std::uint32_t> shares =
@@ -99,6 +98,11 @@ std::vector<PathTime> ExchangeModel::exchange(std::int64_t elements,
   ReductionPlan plan =
       make_reduction_plan(*input_.codec, values, input_.workers, kind, shares, input_.chunk_bytes);
   if (!input_.groups.empty()) add_groups(plan, input_.groups, {}, input_.shares);
+  return plan;
+}
+
+std::vector<PathTime> ExchangeModel::play(const ReductionPlan& plan,
+                                          std::span<const PathTime> begin) {
   std::vector<PathTime> whole(begin.begin(), begin.end());
   if (plan.all_to_all()) {
     gather(plan, begin, whole);
@@ -106,6 +110,32 @@ std::vector<PathTime> ExchangeModel::exchange(std::int64_t elements,
     reduce_in_groups(plan, begin, whole);
   } else {
     reduce(plan, begin, whole);
+  }
+  return whole;
+}
+
+std::vector<PathTime> ExchangeModel::exchange(std::int64_t elements,
+                                              std::span<const PathTime> begin) {
+  return play(plan_of(elements), begin);
+}
+
+// Without groups parts are alike whatever round they are of: those of all rounds make one plan.
+std::vector<PathTime> ExchangeModel::exchange_together(std::span<const std::int64_t> elements,
+                                                       std::span<const PathTime> begin) {
+  std::vector<ReductionPlan> plans;
+  for (const std::int64_t each : elements) {
+    ReductionPlan plan = plan_of(each);
+    if (plans.empty() || plan.two_levels()) {
+      plans.push_back(std::move(plan));
+    } else {
+      std::vector<Part>& parts = plans.front().parts;
+      parts.insert(parts.end(), plan.parts.begin(), plan.parts.end());
+    }
+  }
+  std::vector<PathTime> whole(begin.begin(), begin.end());
+  for (const ReductionPlan& plan : plans) {
+    const std::vector<PathTime> of_plan = play(plan, begin);
+    for (std::size_t w = 0; w < workers_; ++w) whole[w] = later(whole[w], of_plan[w]);
   }
   return whole;
 }

@@ -28,7 +28,11 @@ class ExchangeModel {
   /// RETURNS: by worker, when its result is whole.
   [[nodiscard]] std::vector<PathTime> exchange(std::int64_t elements,
                                                std::span<const PathTime> begin);
-  /// The same along a ring or a tree, as benchmarks play it
+  /// Rounds of so many values each that begin together, so that their frames take turns.
+  /// RETURNS: by worker, when the results of all are whole.
+  [[nodiscard]] std::vector<PathTime> exchange_together(std::span<const std::int64_t> elements,
+                                                        std::span<const PathTime> begin);
+  /// One round along a ring or a tree, as benchmarks play it
   /// (transport/exchange/tree/tree_exchange.h).
   [[nodiscard]] std::vector<PathTime> exchange_along(const TreePlan& plan,
                                                      std::span<const PathTime> begin);
@@ -60,6 +64,9 @@ class ExchangeModel {
                      std::size_t payload_bytes, std::size_t header_bytes);
   [[nodiscard]] PathTime send_word(std::size_t from, std::size_t to, const PathTime& ready,
                                    std::size_t bytes);
+  [[nodiscard]] ReductionPlan plan_of(std::int64_t elements) const;
+  [[nodiscard]] std::vector<PathTime> play(const ReductionPlan& plan,
+                                           std::span<const PathTime> begin);
   void gather(const ReductionPlan& plan, std::span<const PathTime> begin,
               std::vector<PathTime>& whole);
   void reduce(const ReductionPlan& plan, std::span<const PathTime> begin,

@@ -106,10 +106,16 @@ class RunModel {
       remember_whole(whole);  // DONE covers the rounds before it
       whole = commits ? whole_so_far_ : whole;
     }
-    in_flight_.push_back({apply, commits ? exchange_.commit(whole) : std::move(whole)});
-    if (times_ == nullptr) return;
-    times_->add(FragmentId(static_cast<int>(p)), StepIndex(input_.steps_before + sent),
-                in_flight_.back().known[observer_].at - begin[observer_].at);
+    put_in_flight(p, sent, apply, begin, commits ? exchange_.commit(whole) : std::move(whole));
+  }
+
+  void put_in_flight(std::size_t p, std::int64_t sent, std::int64_t apply,
+                     const std::vector<PathTime>& begin, std::vector<PathTime> known) {
+    if (times_ != nullptr) {
+      times_->add(FragmentId(static_cast<int>(p)), StepIndex(input_.steps_before + sent),
+                  known[observer_].at - begin[observer_].at);
+    }
+    in_flight_.push_back({apply, std::move(known)});
   }
 
   void remember_whole(const std::vector<PathTime>& whole) {
@@ -169,11 +175,26 @@ class RunModel {
     const std::vector<PathTime> begin = now_;
     const double payload = exchange_.payload_bytes();
     const double wire = exchange_.wire_bytes();
+    std::vector<std::size_t> open;
+    std::vector<std::int64_t> elements;
     for (std::size_t p = 0; p < input_.fragments.size(); ++p) {
       if (!closes(input_.fragments[p])) continue;
-      const bool last = p + 1 == input_.fragments.size();
-      launch(p, input_.steps, input_.steps, begin, input_.commit_every == 0 || last);
-      ++closing_.rounds;
+      open.push_back(p);
+      elements.push_back(input_.fragments[p].elements);
+    }
+    closing_.rounds = static_cast<std::int64_t>(open.size());
+    rounds_ += closing_.rounds;
+    if (alone()) return;
+    const std::vector<PathTime> whole = exchange_.exchange_together(elements, begin);
+    if (input_.commit_every > 0) remember_whole(whole);
+    for (const std::size_t p : open) {
+      std::vector<PathTime> known = whole;
+      if (input_.commit_every == 0) {
+        known = exchange_.commit(whole);
+      } else if (p == open.back()) {
+        known = exchange_.commit(whole_so_far_);
+      }
+      put_in_flight(p, input_.steps, input_.steps, begin, std::move(known));
     }
     apply_due(input_.steps);
     closing_.payload_bytes = static_cast<std::uint64_t>(exchange_.payload_bytes() - payload);

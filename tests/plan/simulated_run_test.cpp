@@ -23,6 +23,8 @@ constexpr double kOverlapping = 5e-3;
 constexpr double kOverlappingReduce = 3e-2;
 // A single round that overlaps others, which may go before it or behind.
 constexpr double kOneOverlapping = 0.3;
+// Rounds of one closing round end together, and their DONE and COMMIT queue behind one another.
+constexpr double kWordsInAQueue = 1e-4;
 // Probes, which go out after two silent seconds of a scaled-up transfer, are not predicted.
 constexpr double kProbes = 5e-3;
 
@@ -183,8 +185,10 @@ TEST_P(PredictedRun, EachRoundTakesAsLongAsInTheSimulation) {
     ASSERT_LE(rounds, prediction.rounds);
     const bool exact = scenario.tolerance <= 1e-5;
     for (const RoundPair& pair : comparison.pairs) {
-      EXPECT_NEAR(pair.predicted_s, pair.measured_s,
-                  (exact ? scenario.tolerance : kOneOverlapping) * pair.measured_s)
+      const bool queue = prediction.closing.rounds > 1 && pair.sent == scenario.steps;
+      const double tolerance =
+          exact ? (queue ? kWordsInAQueue : scenario.tolerance) : kOneOverlapping;
+      EXPECT_NEAR(pair.predicted_s, pair.measured_s, tolerance * pair.measured_s)
           << "fragment " << pair.fragment << " of step " << pair.sent << " at worker "
           << observer.value();
     }
@@ -230,7 +234,7 @@ TEST(Utilisation, IsThatOfTheFormula) {
     const Utilisation eager = utilisation_of("eager", {.H = 20, .final_sync = sync});
     const double expected = sync == FinalSync::kFull ? hidden : 1;  // drain: nothing to wait for
     EXPECT_NEAR(eager.measured, expected, 1e-4);
-    EXPECT_NEAR(eager.predicted, eager.measured, 1e-9);
+    EXPECT_NEAR(eager.predicted, eager.measured, sync == FinalSync::kFull ? 1e-4 : 1e-9);
   }
   // One fragment, and four in turn. On a link that is busy for 0.9 of the time the DONE and COMMIT
   // of one fragment queue behind the data of the next, so four need as long a tau.
