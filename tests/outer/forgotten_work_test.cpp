@@ -111,7 +111,7 @@ Ended ends_after(const std::string& method, std::int64_t H, std::array<int, 2> f
     }
     const std::vector<RoundReport> last = strategy->finish();
     if (context.rank != WorkerId(0)) return;
-    ended = {.anchor = strategy->values(0)[0], .members = last.back().members};
+    ended = {.anchor = strategy->values(0)[0], .members = last.empty() ? 0 : last.back().members};
   });
   return ended;
 }

@@ -129,6 +129,7 @@ TEST(LateRounds, EveryMemberAppliesEveryRoundOnceAndInOrder) {
         for (std::int64_t t = 1; t <= kSteps; ++t) {
           if (t % kH == p * kH / kFragments) due.push_back(t);
         }
+        if (due.back() != kSteps) due.push_back(kSteps);  // the closing round
         EXPECT_EQ(sends[p], due) << "seed " << seed << " worker " << w << " fragment " << p;
       }
     }

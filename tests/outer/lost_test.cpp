@@ -191,7 +191,9 @@ TEST(Carry, WithOverlapKeepsWhatIsBeyondTheAnchor) {
       run({.method = "streaming-diloco", .outer = outer, .rates = {1}, .lost = {{4}}, .steps = 11});
   EXPECT_EQ(carried.local[5], -6.0f);    // nobody contributed: as it was
   EXPECT_EQ(carried.anchors[9], -8.0f);  // sent after step 8, all of it
-  EXPECT_EQ(carried.weights[0], (std::vector<double>{4, 8}));
+  EXPECT_EQ(carried.anchors.back(), -9.0f) << "alpha = 0 mixes steps 9 and 10 away";
+  EXPECT_EQ(carried.weights[0], (std::vector<double>{4, 8, 3}))
+      << "the closing round is of 3 steps";
 }
 
 TEST(NobodyContributed, MomentumRests) {

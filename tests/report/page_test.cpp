@@ -327,7 +327,7 @@ TEST_F(ReportPage, RoundsCsvHasAgreementAndCodecError) {
   write_report_csv({run("a")}, folder_.path() / "csv");
   const std::string csv = read_file(folder_.path() / "csv" / "rounds.csv");
   EXPECT_TRUE(says(csv, ",delta_norm,wait_s,err,cos,closing\r\n"));
-  EXPECT_TRUE(says(csv, ",0.5,10,0.0125,0.8125\r\n"));
+  EXPECT_TRUE(says(csv, ",0.5,10,0.0125,0.8125,0\r\n"));
 }
 
 TEST_F(ReportPage, RunsAreFoundBelowAComparisonsFolder) {

@@ -157,6 +157,10 @@ TEST_F(HfWeights, RefuseBuffersThatSayAnotherModel) {
 TEST_F(HfWeights, RefuseRotaryFrequenciesOfAnotherBase) {
   Model llama(read_hf_config(storage_, kGolden / "llama"));
   const Safetensors golden = Safetensors::open(storage_, kGolden / "llama/model.safetensors");
+  // Heads of the golden model have a single frequency, which is 1 for every base.
+  std::string config = read_text(storage_, kGolden / "llama/config.json");
+  const std::string narrow = "\"head_dim\": 2";
+  config.replace(config.find(narrow), narrow.size(), "\"head_dim\": 4");
   const auto load_all = [&](const std::vector<float>& frequencies) {
     std::vector<TensorToWrite> tensors;
     for (const SafetensorsEntry& entry : golden.entries()) {
@@ -166,8 +170,7 @@ TEST_F(HfWeights, RefuseRotaryFrequenciesOfAnotherBase) {
                        DType::kF32,
                        {static_cast<std::int64_t>(frequencies.size())},
                        std::as_bytes(std::span(frequencies))});
-    write_atomically(storage_, directory_ / "config.json",
-                     read_text(storage_, kGolden / "llama/config.json"));
+    write_atomically(storage_, directory_ / "config.json", config);
     write_safetensors(storage_, directory_ / "model.safetensors", tensors);
     return message_of<SystemError>(
         [&] { load_hf_weights(storage_, directory_.path(), llama.parameters); });
@@ -286,8 +289,9 @@ TEST_F(HfWeights, KeepSettingsAndCompanionsOfTheirFolder) {
   HfExport model = model_.to_export();
   model.from = from;
   const std::vector<std::string> left_out = write_hf_folder(storage_, directory_ / "out", model);
-  EXPECT_THAT(left_out, ElementsAre("README.md", "onnx/", "optimizer.pt", "pytorch_model.bin",
-                                    "config.json: auto_map"));
+  EXPECT_THAT(left_out, ElementsAre("README.md", "model-00001-of-00001.safetensors", "onnx/",
+                                    "optimizer.pt", "pytorch_model.bin", "config.json: auto_map"))
+      << "no index names the shard";
   EXPECT_THAT(
       storage_.list(directory_ / "out"),
       ElementsAre("LICENSE.txt", "chat_template.json", "config.json", "generation_config.json",
