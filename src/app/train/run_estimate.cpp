@@ -88,13 +88,13 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
                        .lanes = lane_estimate(config, plan, layout, only),
                        .epochs = epochs(config, plan, data),
                        .data_note = epochs_note(config, plan, data)};
+  check_offload(config, plan, layout, only);
+  check_rank_communicators(config, plan);
   if (of.out) {
     estimate.checkpoints =
         checkpoint_room(storage, config, plan, layout, {.out = *of.out, .only = only});
     check_checkpoint_room(*estimate.checkpoints, config, *of.out);
   }
-  check_offload(config, plan, layout, only);
-  check_rank_communicators(config, plan);
   if (!config.train.offload.empty()) {
     estimate.offload_bytes = offload_bytes(config, plan, layout, only);
     estimate.memory_bytes = memory_beside_offload(config, plan, layout, only);
