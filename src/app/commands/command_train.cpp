@@ -279,14 +279,14 @@ int run(const Config& given, const TrainArguments& arguments, bool simulated, Se
     session.out.write(render_outcome_prediction(outcome));
   }
   if (outcome.exit_code != ExitCode::kOk) {
+    const std::string missing = unapplied_text_at(config, outcome.totals.steps);
+    if (!missing.empty()) session.err.write("of the checkpoint's model: " + missing + "\n");
     session.err.write(fmt::format(
         "stopped after step {}, checkpoint written; go on with --out {} "
         "--resume auto{}\n",
         outcome.totals.steps,
         (arguments.site.mpi ? outcome.directory.parent_path() : outcome.directory).string(),
         arguments.site.name.empty() || arguments.site.mpi ? "" : " --site " + arguments.site.name));
-    const std::string missing = unapplied_text_at(config, outcome.totals.steps);
-    if (!missing.empty()) session.err.write("of the checkpoint's model: " + missing + "\n");
   }
   ExitCode code = outcome.exit_code;
   if (hub) {

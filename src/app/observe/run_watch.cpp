@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 
 #include <exception>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "app/observe/live_page.h"
 #include "app/observe/status_metrics.h"
+#include "core/base/json_input.h"
 #include "core/base/log.h"
 #include "record/json_line.h"
 
@@ -33,7 +35,7 @@ RunWatch::~RunWatch() {
   }
   try {
     if (storage_.kind(announced_) != FileKind::kFile ||
-        read_text(storage_, announced_) != announcement_) {
+        read_json(read_text(storage_, announced_)) != read_json(announcement_)) {
       return;  // of a run that has taken the folder over
     }
     storage_.remove_all(announced_);
