@@ -11,9 +11,12 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "core/base/check.h"
 #include "isthmus/errors.h"
+#include "kernels/cuda/activation.h"
+#include "kernels/cuda/column_sums.h"
 #include "kernels/cuda/cublas_calls.h"
 #include "kernels/cuda/matmul_finish.h"
 
@@ -22,6 +25,8 @@ namespace {
 
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;  // what cuBLAS wants on Hopper
 constexpr std::int64_t kAuxRowMultiple = 8;                     // of epilogues with aux
+constexpr std::int64_t kMostFusedSums = std::int64_t{1} << 16;  // columns, of one product
+constexpr int kMostChoices = 64;
 constexpr std::size_t kBestAlignment =
     16;  // of vectors; with more, equal products had unlike plans
 
@@ -49,7 +54,7 @@ std::size_t alignment_of(const Matmul& p) {
 }
 
 using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                       std::int64_t, bool, bool, bool, bool, bool, Epilogue, std::size_t>;
+                       std::int64_t, bool, bool, bool, bool, bool, Epilogue, bool, std::size_t>;
 Key key_of(const Matmul& p) {
   return {p.m,
           p.n,
@@ -63,6 +68,7 @@ Key key_of(const Matmul& p) {
           p.c.is_bf16(),
           p.accumulate,
           p.epilogue,
+          p.column_sums != nullptr,
           alignment_of(p)};
 }
 
@@ -109,8 +115,9 @@ cublasLtMatrixLayout_t layout(const CublasCalls& calls, bool bf16, std::int64_t 
   return made;
 }
 
-cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
-  switch (epilogue) {
+cublasLtEpilogue_t epilogue_of(const Matmul& p) {
+  if (p.column_sums != nullptr) return CUBLASLT_EPILOGUE_BGRADA;  // of the first operand, our b
+  switch (p.epilogue) {
     case Epilogue::kNone:
       return CUBLASLT_EPILOGUE_DEFAULT;
     case Epilogue::kBias:
@@ -120,7 +127,7 @@ cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
     case Epilogue::kGeluGradient:
       return CUBLASLT_EPILOGUE_DGELU;
   }
-  ISTHMUS_CHECK(false, static_cast<int>(epilogue));
+  ISTHMUS_CHECK(false, static_cast<int>(p.epilogue));
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
 
@@ -129,7 +136,8 @@ bool uses_aux(Epilogue e) { return e == Epilogue::kGeluBias || e == Epilogue::kG
 
 /// What the library may do itself. GELU of floats is ours: how precise the library's is, is not
 /// promised.
-bool may_fuse(const Matmul& p) {
+bool may_fuse(const Matmul& p, const BlasOptions& options) {
+  if (p.column_sums != nullptr) return options.fuse_column_sums && p.n <= kMostFusedSums;
   return !uses_aux(p.epilogue) ||
          (p.ldc % kAuxRowMultiple == 0 && p.c.is_bf16() && alignment_of(p) >= kBestAlignment);
 }
@@ -141,6 +149,13 @@ void check_product(const Matmul& p) {
   ISTHMUS_CHECK(!p.accumulate || p.epilogue == Epilogue::kNone, p.m, p.n, p.k);
   ISTHMUS_CHECK(!uses_bias(p.epilogue) || p.bias.is_bf16() == p.c.is_bf16(), p.m, p.n, p.k);
   ISTHMUS_CHECK(!uses_aux(p.epilogue) || p.aux.is_bf16() == p.c.is_bf16(), p.m, p.n, p.k);
+  ISTHMUS_CHECK(p.column_sums == nullptr || (p.accumulate && !p.b_transposed && p.ldb == p.n), p.m,
+                p.n, p.k);
+}
+
+/// The sums of b's columns, where the product has not made them.
+void finish_column_sums(Stream& stream, const Matmul& p) {
+  p.b.visit([&](const auto* b) { add_column_sums(stream, p.k, p.n, b, p.column_sums, p.scratch); });
 }
 
 /// The epilogue of a product that has been stored without it.
@@ -164,7 +179,8 @@ std::string products_missing() {
 }
 
 struct Blas::Impl {
-  Impl() : calls(&system_cublas_calls()), workspace(kWorkspaceBytes) {
+  explicit Impl(const BlasOptions& options_)
+      : options(options_), calls(&system_cublas_calls()), workspace(kWorkspaceBytes) {
     check_cublas(*calls, calls->create(&handle), "cublasLtCreate");
   }
   Impl(const Impl&) = delete;
@@ -191,16 +207,18 @@ struct Blas::Impl {
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
       prefer(attribute, static_cast<std::uint32_t>(alignment));
     }
-    cublasLtMatmulHeuristicResult_t best{};
+    const int wanted = options.choice + 1;
+    std::vector<cublasLtMatmulHeuristicResult_t> best(static_cast<std::size_t>(wanted));
     int found = 0;
     const cublasStatus_t status =
         calls->heuristic(handle, plan.desc, plan.first, plan.second, plan.result, plan.result,
-                         preference, 1, &best, &found);
+                         preference, wanted, best.data(), &found);
     calls->preference_destroy(preference);
-    if (status != CUBLAS_STATUS_SUCCESS || found == 0 || best.state != CUBLAS_STATUS_SUCCESS) {
+    if (status != CUBLAS_STATUS_SUCCESS || found < wanted ||
+        best.back().state != CUBLAS_STATUS_SUCCESS) {
       return false;
     }
-    plan.algorithm = best.algo;
+    plan.algorithm = best.back().algo;
     return true;
   }
 
@@ -211,6 +229,9 @@ struct Blas::Impl {
       plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, address(p.bias));
     }
     if (uses_aux(p.epilogue)) plan.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, address(p.aux));
+    if (p.column_sums != nullptr) {
+      plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<void*>(fused_sums.data()));
+    }
   }
 
   std::unique_ptr<Plan> make_plan(const Matmul& p, bool fused) const {
@@ -228,7 +249,7 @@ struct Blas::Impl {
                                   : layout(*calls, bf16, p.k, p.m, p.lda);
     plan->result = layout(*calls, p.c.is_bf16(), p.n, p.m, p.ldc);
     if (fused) {
-      plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p.epilogue));
+      plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p));
       if (uses_aux(p.epilogue)) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.ldc);
       set_addresses(*plan, p);
     }
@@ -238,7 +259,10 @@ struct Blas::Impl {
 
   const Plan& plan_of(const Matmul& p) {
     std::unique_ptr<Plan>& plan = plans[key_of(p)];
-    if (plan == nullptr && may_fuse(p)) plan = make_plan(p, true);
+    if (plan == nullptr && p.column_sums != nullptr && fused_sums.empty()) {
+      fused_sums = DeviceArray<float>(static_cast<std::size_t>(kMostFusedSums));
+    }
+    if (plan == nullptr && may_fuse(p, options)) plan = make_plan(p, true);
     if (plan == nullptr) plan = make_plan(p, false);
     if (plan == nullptr) {
       throw SystemError(fmt::format("cuBLAS has no algorithm for the product {}", text_of(p)));
@@ -252,14 +276,20 @@ struct Blas::Impl {
     plans[key_of(p)] = std::move(plan);
   }
 
+  BlasOptions options;
   const CublasCalls* calls;
   cublasLtHandle_t handle = nullptr;
   DeviceArray<std::byte> workspace;
+  DeviceArray<float> fused_sums;  // the library stores sums; ours are added to
   std::map<Key, std::unique_ptr<Plan>> plans;
 };
 
-Blas::Blas() : impl_(std::make_unique<Impl>()) {}
+Blas::Blas(const BlasOptions& options) : impl_(std::make_unique<Impl>(options)) {
+  ISTHMUS_CHECK(options.choice >= 0 && options.choice < kMostChoices, options.choice);
+}
 Blas::~Blas() = default;
+
+bool Blas::fuses(const Matmul& p) { return impl_->plan_of(p).fused; }
 
 void Blas::matmul(Stream& stream, const Matmul& p) {
   check_product(p);
@@ -274,12 +304,18 @@ void Blas::matmul(Stream& stream, const Matmul& p) {
       impl_->handle, plan.desc, &alpha, address(p.b), plan.first, address(p.a), plan.second, &beta,
       c, plan.result, c, plan.result, &plan.algorithm, impl_->workspace.data(), kWorkspaceBytes,
       static_cast<cudaStream_t>(stream.handle()));
-  if (status != CUBLAS_STATUS_SUCCESS && plan.fused && p.epilogue != Epilogue::kNone) {
+  const bool has_epilogue = p.epilogue != Epilogue::kNone || p.column_sums != nullptr;
+  if (status != CUBLAS_STATUS_SUCCESS && plan.fused && has_epilogue) {
     impl_->give_up_fusing(p);  // some epilogues are refused only when they are to run
     matmul(stream, p);
     return;
   }
   check_cublas(calls, status, "cublasLtMatmul");
+  if (p.column_sums != nullptr) {
+    if (!plan.fused) return finish_column_sums(stream, p);
+    add_partial_sums(stream, 1, p.n, p.n, impl_->fused_sums.data(), p.column_sums);
+    return;
+  }
   if (plan.fused) return;
   if (p.c.is_bf16()) {
     finish<Bf16>(stream, p);

@@ -40,6 +40,17 @@ struct Matmul {
   Epilogue epilogue = Epilogue::kNone;
   ConstMatrixData bias;  // (n,), of c's type: kBias, kGeluBias
   MatrixData aux;        // (m, n), rows ldc apart, of c's type
+  /// (n,): sums of b's columns are added, the gradient of a bias where c is that of a weight.
+  /// REQUIRES: accumulate, b not transposed, ldb = n, and `scratch` of column_sum_scratch(n)
+  /// floats.
+  float* column_sums = nullptr;
+  float* scratch = nullptr;
+};
+
+/// What the products of a Blas try.
+struct BlasOptions {
+  int choice = 0;  // which of the algorithms that the library names for a shape, best guess first
+  bool fuse_column_sums = false;  // by the library, where it has an algorithm for both at once
 };
 
 /// Why there are no products here: cuBLASLt cannot be loaded; empty where it can. Touches no
@@ -53,13 +64,17 @@ struct Matmul {
 class Blas {
  public:
   /// THROWS: SystemError naming the package where cuBLASLt cannot be loaded.
-  Blas();
+  explicit Blas(const BlasOptions& options = {});
   ~Blas();
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
 
   /// THROWS: SystemError naming the shape where cuBLASLt has no algorithm for it.
   void matmul(Stream& stream, const Matmul& product);
+
+  /// Whether the library does all of this product itself, as far as it was asked: its epilogue and
+  /// the sums of columns are no pass of their own. THROWS: as matmul.
+  [[nodiscard]] bool fuses(const Matmul& product);
 
  private:
   struct Impl;

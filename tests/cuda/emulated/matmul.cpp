@@ -55,6 +55,12 @@ void multiply(const Matmul& p) {
   float sums[kTile];
   for (std::int64_t first = 0; first < p.n; first += kTile) {
     const std::int64_t width = std::min(kTile, p.n - first);
+    if (p.column_sums != nullptr) {
+      for (std::int64_t l = 0; l < p.k; ++l) {
+        const float* const row = b.data() + l * p.n + first;
+        for (std::int64_t j = 0; j < width; ++j) p.column_sums[first + j] += row[j];
+      }
+    }
     for (std::int64_t i = 0; i < p.m; ++i) {
       std::fill(sums, sums + width, 0.f);
       for (std::int64_t l = 0; l < p.k; ++l) {
@@ -76,8 +82,10 @@ void emulated::set_product_factor(float factor) { product_factor = factor; }
 std::string products_missing() { return ""; }
 
 struct Blas::Impl {};
-Blas::Blas() = default;
+Blas::Blas(const BlasOptions&) {}
 Blas::~Blas() = default;
+
+bool Blas::fuses(const Matmul&) { return true; }
 
 void Blas::matmul(Stream& stream, const Matmul& p) {
   ISTHMUS_CHECK(p.m >= 0 && p.n >= 0 && p.k >= 1, p.m, p.n, p.k);
