@@ -15,7 +15,6 @@
 
 #include "cuda_bench.h"
 #include "isthmus/errors.h"
-#include "kernels/cuda/activation.h"
 #include "kernels/cuda/matmul.h"
 
 namespace isthmus::cuda {
@@ -29,7 +28,6 @@ struct Case {
   bool a_transposed, b_transposed;
   Epilogue epilogue = Epilogue::kNone;
   bool accumulate = false;
-  bool sums = false;  // of b's columns
 };
 
 /// The products of a layer whose matrices are (in, out) with a bias (GPT-2), forward and backward.
@@ -37,7 +35,7 @@ void add_conv1d(std::vector<Case>& cases, std::int64_t rows, std::int64_t in, st
                 Epilogue forward, Epilogue backward) {
   cases.push_back({"forward", rows, out, in, false, false, forward});
   cases.push_back({"input_gradient", rows, in, out, false, true, backward});
-  cases.push_back({"weight_gradient", in, out, rows, true, false, Epilogue::kNone, true, true});
+  cases.push_back({"weight_gradient", in, out, rows, true, false, Epilogue::kNone, true});
 }
 
 /// The same of (out, in) matrices without one (Llama, and the heads of both).
@@ -64,18 +62,14 @@ std::vector<Case> all_cases() {
 }
 
 /// RETURNS: whether the library names an algorithm for this choice.
-bool time_choice(CudaBench& bench, const Case& c, const Matmul& product, int choice, bool fused) {
-  Blas blas({.choice = choice, .fuse_column_sums = fused});
-  const bool asked = c.sums ? fused : c.epilogue != Epilogue::kNone;
+bool time_choice(CudaBench& bench, const Case& c, const Matmul& product, int choice) {
+  Blas blas({.choice = choice});
   try {
-    if (asked && !blas.fuses(product)) return false;
-    const std::string more =
-        fmt::format(",\"choice\":{}{}", choice,
-                    c.sums ? fmt::format(",\"sums\":\"{}\"", fused ? "fused" : "apart") : "");
+    if (c.epilogue != Epilogue::kNone && !blas.fuses(product)) return false;
     bench.product(
         c.op, fmt::format("{}x{}x{}", c.m, c.n, c.k),
         2.0 * static_cast<double>(c.m * c.n) * static_cast<double>(c.k),
-        [&] { blas.matmul(bench.stream, product); }, more);
+        [&] { blas.matmul(bench.stream, product); }, fmt::format(",\"choice\":{}", choice));
   } catch (const SystemError&) {
     return false;
   }
@@ -90,8 +84,6 @@ void bench_case(CudaBench& bench, const Case& c) {
   const auto aux = uniform(stream, c.accumulate ? 1 : c.m * c.n);
   const auto sum = zeros<float>(stream, c.accumulate ? c.m * c.n : 0);
   const auto bias = zeros<Bf16>(stream, c.n);
-  const auto sums = zeros<float>(stream, c.n);
-  const auto scratch = zeros<float>(stream, static_cast<std::int64_t>(column_sum_scratch(c.n)));
   const Matmul product{.m = c.m,
                        .n = c.n,
                        .k = c.k,
@@ -106,14 +98,8 @@ void bench_case(CudaBench& bench, const Case& c) {
                        .accumulate = c.accumulate,
                        .epilogue = c.epilogue,
                        .bias = static_cast<const Bf16*>(bias.data()),
-                       .aux = c.accumulate ? MatrixData() : MatrixData(aux.data()),
-                       .column_sums = c.sums ? sums.data() : nullptr,
-                       .scratch = c.sums ? scratch.data() : nullptr};
-  for (const bool fused : {false, true}) {
-    if (fused && !c.sums) continue;
-    for (int choice = 0; choice < kChoices; ++choice) {
-      if (!time_choice(bench, c, product, choice, fused)) break;
-    }
+                       .aux = c.accumulate ? MatrixData() : MatrixData(aux.data())};
+  for (int choice = 0; choice < kChoices && time_choice(bench, c, product, choice); ++choice) {
   }
 }
 

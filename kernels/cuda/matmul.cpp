@@ -15,8 +15,6 @@
 
 #include "core/base/check.h"
 #include "isthmus/errors.h"
-#include "kernels/cuda/activation.h"
-#include "kernels/cuda/column_sums.h"
 #include "kernels/cuda/cublas_calls.h"
 #include "kernels/cuda/matmul_finish.h"
 
@@ -25,7 +23,6 @@ namespace {
 
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;  // what cuBLAS wants on Hopper
 constexpr std::int64_t kAuxRowMultiple = 8;                     // of epilogues with aux
-constexpr std::int64_t kMostFusedSums = std::int64_t{1} << 16;  // columns, of one product
 constexpr int kMostChoices = 64;
 constexpr std::size_t kBestAlignment =
     16;  // of vectors; with more, equal products had unlike plans
@@ -54,7 +51,7 @@ std::size_t alignment_of(const Matmul& p) {
 }
 
 using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                       std::int64_t, bool, bool, bool, bool, bool, Epilogue, bool, std::size_t>;
+                       std::int64_t, bool, bool, bool, bool, bool, Epilogue, std::size_t>;
 Key key_of(const Matmul& p) {
   return {p.m,
           p.n,
@@ -68,7 +65,6 @@ Key key_of(const Matmul& p) {
           p.c.is_bf16(),
           p.accumulate,
           p.epilogue,
-          p.column_sums != nullptr,
           alignment_of(p)};
 }
 
@@ -115,9 +111,8 @@ cublasLtMatrixLayout_t layout(const CublasCalls& calls, bool bf16, std::int64_t 
   return made;
 }
 
-cublasLtEpilogue_t epilogue_of(const Matmul& p) {
-  if (p.column_sums != nullptr) return CUBLASLT_EPILOGUE_BGRADA;  // of the first operand, our b
-  switch (p.epilogue) {
+cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
+  switch (epilogue) {
     case Epilogue::kNone:
       return CUBLASLT_EPILOGUE_DEFAULT;
     case Epilogue::kBias:
@@ -127,7 +122,7 @@ cublasLtEpilogue_t epilogue_of(const Matmul& p) {
     case Epilogue::kGeluGradient:
       return CUBLASLT_EPILOGUE_DGELU;
   }
-  ISTHMUS_CHECK(false, static_cast<int>(p.epilogue));
+  ISTHMUS_CHECK(false, static_cast<int>(epilogue));
   return CUBLASLT_EPILOGUE_DEFAULT;
 }
 
@@ -136,8 +131,7 @@ bool uses_aux(Epilogue e) { return e == Epilogue::kGeluBias || e == Epilogue::kG
 
 /// What the library may do itself. GELU of floats is ours: how precise the library's is, is not
 /// promised.
-bool may_fuse(const Matmul& p, const BlasOptions& options) {
-  if (p.column_sums != nullptr) return options.fuse_column_sums && p.n <= kMostFusedSums;
+bool may_fuse(const Matmul& p) {
   return !uses_aux(p.epilogue) ||
          (p.ldc % kAuxRowMultiple == 0 && p.c.is_bf16() && alignment_of(p) >= kBestAlignment);
 }
@@ -146,16 +140,9 @@ void check_product(const Matmul& p) {
   ISTHMUS_CHECK(p.m >= 0 && p.n >= 0 && p.k >= 1, p.m, p.n, p.k);
   ISTHMUS_CHECK(p.a.is_bf16() == p.b.is_bf16(), p.m, p.n, p.k);
   ISTHMUS_CHECK(p.a.is_bf16() || !p.c.is_bf16(), p.m, p.n, p.k);
-  ISTHMUS_CHECK(!p.accumulate || p.epilogue == Epilogue::kNone, p.m, p.n, p.k);
+  ISTHMUS_CHECK(!p.accumulate || (p.epilogue == Epilogue::kNone && !p.c.is_bf16()), p.m, p.n, p.k);
   ISTHMUS_CHECK(!uses_bias(p.epilogue) || p.bias.is_bf16() == p.c.is_bf16(), p.m, p.n, p.k);
   ISTHMUS_CHECK(!uses_aux(p.epilogue) || p.aux.is_bf16() == p.c.is_bf16(), p.m, p.n, p.k);
-  ISTHMUS_CHECK(p.column_sums == nullptr || (p.accumulate && !p.b_transposed && p.ldb == p.n), p.m,
-                p.n, p.k);
-}
-
-/// The sums of b's columns, where the product has not made them.
-void finish_column_sums(Stream& stream, const Matmul& p) {
-  p.b.visit([&](const auto* b) { add_column_sums(stream, p.k, p.n, b, p.column_sums, p.scratch); });
 }
 
 /// The epilogue of a product that has been stored without it.
@@ -208,17 +195,17 @@ struct Blas::Impl {
       prefer(attribute, static_cast<std::uint32_t>(alignment));
     }
     const int wanted = options.choice + 1;
-    std::vector<cublasLtMatmulHeuristicResult_t> best(static_cast<std::size_t>(wanted));
+    std::vector<cublasLtMatmulHeuristicResult_t> named(static_cast<std::size_t>(wanted));
     int found = 0;
     const cublasStatus_t status =
         calls->heuristic(handle, plan.desc, plan.first, plan.second, plan.result, plan.result,
-                         preference, wanted, best.data(), &found);
+                         preference, wanted, named.data(), &found);
     calls->preference_destroy(preference);
     if (status != CUBLAS_STATUS_SUCCESS || found < wanted ||
-        best.back().state != CUBLAS_STATUS_SUCCESS) {
+        named.back().state != CUBLAS_STATUS_SUCCESS) {
       return false;
     }
-    plan.algorithm = best.back().algo;
+    plan.algorithm = named.back().algo;
     return true;
   }
 
@@ -229,9 +216,6 @@ struct Blas::Impl {
       plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, address(p.bias));
     }
     if (uses_aux(p.epilogue)) plan.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, address(p.aux));
-    if (p.column_sums != nullptr) {
-      plan.set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, static_cast<void*>(fused_sums.data()));
-    }
   }
 
   std::unique_ptr<Plan> make_plan(const Matmul& p, bool fused) const {
@@ -249,7 +233,7 @@ struct Blas::Impl {
                                   : layout(*calls, bf16, p.k, p.m, p.lda);
     plan->result = layout(*calls, p.c.is_bf16(), p.n, p.m, p.ldc);
     if (fused) {
-      plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p));
+      plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(p.epilogue));
       if (uses_aux(p.epilogue)) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.ldc);
       set_addresses(*plan, p);
     }
@@ -259,10 +243,7 @@ struct Blas::Impl {
 
   const Plan& plan_of(const Matmul& p) {
     std::unique_ptr<Plan>& plan = plans[key_of(p)];
-    if (plan == nullptr && p.column_sums != nullptr && fused_sums.empty()) {
-      fused_sums = DeviceArray<float>(static_cast<std::size_t>(kMostFusedSums));
-    }
-    if (plan == nullptr && may_fuse(p, options)) plan = make_plan(p, true);
+    if (plan == nullptr && may_fuse(p)) plan = make_plan(p, true);
     if (plan == nullptr) plan = make_plan(p, false);
     if (plan == nullptr) {
       throw SystemError(fmt::format("cuBLAS has no algorithm for the product {}", text_of(p)));
@@ -280,7 +261,6 @@ struct Blas::Impl {
   const CublasCalls* calls;
   cublasLtHandle_t handle = nullptr;
   DeviceArray<std::byte> workspace;
-  DeviceArray<float> fused_sums;  // the library stores sums; ours are added to
   std::map<Key, std::unique_ptr<Plan>> plans;
 };
 
@@ -304,18 +284,12 @@ void Blas::matmul(Stream& stream, const Matmul& p) {
       impl_->handle, plan.desc, &alpha, address(p.b), plan.first, address(p.a), plan.second, &beta,
       c, plan.result, c, plan.result, &plan.algorithm, impl_->workspace.data(), kWorkspaceBytes,
       static_cast<cudaStream_t>(stream.handle()));
-  const bool has_epilogue = p.epilogue != Epilogue::kNone || p.column_sums != nullptr;
-  if (status != CUBLAS_STATUS_SUCCESS && plan.fused && has_epilogue) {
+  if (status != CUBLAS_STATUS_SUCCESS && plan.fused && p.epilogue != Epilogue::kNone) {
     impl_->give_up_fusing(p);  // some epilogues are refused only when they are to run
     matmul(stream, p);
     return;
   }
   check_cublas(calls, status, "cublasLtMatmul");
-  if (p.column_sums != nullptr) {
-    if (!plan.fused) return finish_column_sums(stream, p);
-    add_partial_sums(stream, 1, p.n, p.n, impl_->fused_sums.data(), p.column_sums);
-    return;
-  }
   if (plan.fused) return;
   if (p.c.is_bf16()) {
     finish<Bf16>(stream, p);

@@ -36,21 +36,15 @@ struct Matmul {
   std::int64_t lda = 0, ldb = 0, ldc = 0;
   bool a_transposed = false, b_transposed = false;
   MatrixData c;
-  bool accumulate = false;  // REQUIRES: kNone
+  bool accumulate = false;  // REQUIRES: kNone, c float: into Bf16 the library rounds twice
   Epilogue epilogue = Epilogue::kNone;
   ConstMatrixData bias;  // (n,), of c's type: kBias, kGeluBias
   MatrixData aux;        // (m, n), rows ldc apart, of c's type
-  /// (n,): sums of b's columns are added, the gradient of a bias where c is that of a weight.
-  /// REQUIRES: accumulate, b not transposed, ldb = n, and `scratch` of column_sum_scratch(n)
-  /// floats.
-  float* column_sums = nullptr;
-  float* scratch = nullptr;
 };
 
 /// What the products of a Blas try.
 struct BlasOptions {
   int choice = 0;  // which of the algorithms that the library names for a shape, best guess first
-  bool fuse_column_sums = false;  // by the library, where it has an algorithm for both at once
 };
 
 /// Why there are no products here: cuBLASLt cannot be loaded; empty where it can. Touches no
@@ -72,8 +66,8 @@ class Blas {
   /// THROWS: SystemError naming the shape where cuBLASLt has no algorithm for it.
   void matmul(Stream& stream, const Matmul& product);
 
-  /// Whether the library does all of this product itself, as far as it was asked: its epilogue and
-  /// the sums of columns are no pass of their own. THROWS: as matmul.
+  /// Whether the library does the epilogue of this product itself, so that it is no pass of its
+  /// own. THROWS: as matmul.
   [[nodiscard]] bool fuses(const Matmul& product);
 
  private:

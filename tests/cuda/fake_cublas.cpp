@@ -60,7 +60,7 @@ struct Product {
         a_transposed(d.get(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_N) == CUBLAS_OP_T),
         b_transposed(d.get(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_N) == CUBLAS_OP_T),
         epilogue(d.get(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT)),
-        bias(d.get<void*>(CUBLASLT_MATMUL_DESC_BIAS_POINTER, nullptr)),
+        bias(d.get<const void*>(CUBLASLT_MATMUL_DESC_BIAS_POINTER, nullptr)),
         aux(d.get<void*>(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, nullptr)),
         aux_ld(d.get<std::int64_t>(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, 0)) {}
 
@@ -70,7 +70,6 @@ struct Product {
   [[nodiscard]] bool uses_bias() const {
     return epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS || epilogue == CUBLASLT_EPILOGUE_BIAS;
   }
-  [[nodiscard]] bool sums_first() const { return epilogue == CUBLASLT_EPILOGUE_BGRADA; }
   [[nodiscard]] std::int64_t depth() const { return a_transposed ? a.rows : a.columns; }
 
   [[nodiscard]] bool supported() const {
@@ -81,8 +80,7 @@ struct Product {
       if (m.ld < m.rows) return false;
     }
     if (a.type != b.type) return false;
-    if ((uses_bias() || sums_first()) && bias == nullptr) return false;
-    if (sums_first()) return c.type == CUDA_R_32F && !a_transposed;
+    if (uses_bias() && bias == nullptr) return false;
     if (!uses_aux()) return true;
     return c.type == CUDA_R_16BF && aux != nullptr && aux_ld % 8 == 0 && aux_ld >= c.rows;
   }
@@ -97,11 +95,6 @@ struct Product {
   }
 
   void run(float alpha, float beta, const void* a_at, const void* b_at, void* c_at) const {
-    for (std::int64_t i = 0; sums_first() && i < c.rows; ++i) {
-      float sum = 0;
-      for (std::int64_t l = 0; l < depth(); ++l) sum += value_at(a_at, a.type, i + l * a.ld);
-      set_at(bias, c.type, i, sum);
-    }
     for (std::int64_t j = 0; j < c.columns; ++j) {
       for (std::int64_t i = 0; i < c.rows; ++i) {
         float sum = 0;
@@ -128,7 +121,7 @@ struct Product {
   Layout a, b, c;
   bool a_transposed, b_transposed;
   cublasLtEpilogue_t epilogue;
-  void* bias;
+  const void* bias;
   void* aux;
   std::int64_t aux_ld;
 };

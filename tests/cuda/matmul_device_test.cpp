@@ -2,7 +2,6 @@
 // Products on a device against sums in double.
 #include "cuda/operation_test.h"
 #include "kernels/activation_math.h"
-#include "kernels/cuda/activation.h"
 #include "kernels/cuda/matmul.h"
 
 namespace isthmus::cuda::this_file {
@@ -124,7 +123,7 @@ void run_all() {
                        << b_transposed << ", epilogue " << static_cast<int>(epilogue));
           run_and_compare(blas, p, epilogue, false);
         }
-        run_and_compare(blas, p, Epilogue::kNone, true);
+        if (std::is_same_v<Out, float>) run_and_compare(blas, p, Epilogue::kNone, true);
       }
     }
   }
@@ -135,56 +134,6 @@ class MatmulOnDevice : public DeviceTest {};
 TEST_F(MatmulOnDevice, MultipliesFloats) { run_all<float, float>(); }
 TEST_F(MatmulOnDevice, MultipliesBf16IntoFloats) { run_all<Bf16, float>(); }
 TEST_F(MatmulOnDevice, MultipliesBf16IntoBf16) { run_all<Bf16, Bf16>(); }
-
-/// The gradients of a weight and of a bias: c += x^T dy, sums += the sums of dy's columns.
-template <typename In>
-void run_with_column_sums(bool fused) {
-  Blas blas({.fuse_column_sums = fused});
-  for (const Shape& s : {Shape{3, 5, 7}, Shape{64, 264, 40}, Shape{96, 16, 200}}) {
-    SCOPED_TRACE(::testing::Message() << s.m << " x " << s.n << " x " << s.k);
-    const Product<In, float> p(s, true, false);
-    Stream stream;
-    const auto a = on_device(stream, p.a), b = on_device(stream, p.b);
-    const auto c = on_device(stream, p.c), sums = on_device(stream, p.bias);
-    const DeviceArray<float> scratch(column_sum_scratch(s.n));
-    const Matmul product{.m = s.m,
-                         .n = s.n,
-                         .k = s.k,
-                         .a = static_cast<const In*>(a.data()),
-                         .b = static_cast<const In*>(b.data()),
-                         .lda = p.lda,
-                         .ldb = p.ldb,
-                         .ldc = p.ldc,
-                         .a_transposed = true,
-                         .c = c.data(),
-                         .accumulate = true,
-                         .column_sums = sums.data(),
-                         .scratch = scratch.data()};
-    blas.matmul(stream, product);
-    std::vector<double> expected, unused;
-    expected_of(p, Epilogue::kNone, true, expected, unused);
-    std::vector<double> expected_sums = in_double(p.bias);
-    for (std::int64_t l = 0; l < s.k; ++l) {
-      for (std::int64_t j = 0; j < s.n; ++j) {
-        expected_sums[static_cast<std::size_t>(j)] +=
-            static_cast<double>(static_cast<float>(p.b[static_cast<std::size_t>(l * p.ldb + j)]));
-      }
-    }
-    const double absolute = kFloatRounding * 8 * static_cast<double>(s.k);
-    expect_close(on_host(stream, c), expected, kFloatRounding, absolute, "c");
-    expect_close(on_host(stream, sums), expected_sums, kFloatRounding, absolute, "sums");
-  }
-}
-
-TEST_F(MatmulOnDevice, SumsTheColumnsOfAGradient) {
-  run_with_column_sums<Bf16>(false);
-  run_with_column_sums<float>(false);
-}
-
-TEST_F(MatmulOnDevice, LetsTheLibrarySumTheColumns) {
-  run_with_column_sums<Bf16>(true);
-  run_with_column_sums<float>(true);
-}
 
 TEST_F(MatmulOnDevice, TakesNoRowsAndNoColumns) {
   Blas blas;

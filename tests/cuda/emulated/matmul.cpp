@@ -55,12 +55,6 @@ void multiply(const Matmul& p) {
   float sums[kTile];
   for (std::int64_t first = 0; first < p.n; first += kTile) {
     const std::int64_t width = std::min(kTile, p.n - first);
-    if (p.column_sums != nullptr) {
-      for (std::int64_t l = 0; l < p.k; ++l) {
-        const float* const row = b.data() + l * p.n + first;
-        for (std::int64_t j = 0; j < width; ++j) p.column_sums[first + j] += row[j];
-      }
-    }
     for (std::int64_t i = 0; i < p.m; ++i) {
       std::fill(sums, sums + width, 0.f);
       for (std::int64_t l = 0; l < p.k; ++l) {
@@ -91,7 +85,7 @@ void Blas::matmul(Stream& stream, const Matmul& p) {
   ISTHMUS_CHECK(p.m >= 0 && p.n >= 0 && p.k >= 1, p.m, p.n, p.k);
   ISTHMUS_CHECK(p.a.is_bf16() == p.b.is_bf16(), p.m, p.n, p.k);
   ISTHMUS_CHECK(p.a.is_bf16() || !p.c.is_bf16(), p.m, p.n, p.k);
-  ISTHMUS_CHECK(!p.accumulate || p.epilogue == Epilogue::kNone, p.m, p.n, p.k);
+  ISTHMUS_CHECK(!p.accumulate || (p.epilogue == Epilogue::kNone && !p.c.is_bf16()), p.m, p.n, p.k);
   const bool adds_bias = p.epilogue == Epilogue::kBias || p.epilogue == Epilogue::kGeluBias;
   ISTHMUS_CHECK(!adds_bias || p.bias.is_bf16() == p.c.is_bf16(), p.m, p.n, p.k);
   emulated::queue(stream, [p] { multiply(p); });
