@@ -271,20 +271,14 @@ __device__ void finish(const SparseShape& shape, const EncodeWork& work, std::si
   keep_residual(work.feedback, tile, n, v, sent);
 }
 
-__device__ unsigned load_tile(const EncodeWork& work, std::size_t tile, ChunkValues& v) {
-  const unsigned n = values_of(work, tile);
-  load_values(work.x + tile * kTileValues, n, v);
-  if (work.feedback.residual != nullptr) add_residual(work.feedback, tile, n, v);
-  return n;
-}
-
 template <bool kTransformed>
 __global__ void topk_kernel(SparseShape shape, EncodeWork work) {
   ISTHMUS_DYNAMIC_SHARED(unsigned char, memory);
   const std::size_t tile = blockIdx.x;
   const SparseShared shared = sparse_shared(memory, shape.k, work.tile_bytes);
   ChunkValues v;
-  const unsigned n = load_tile(work, tile, v);
+  const unsigned n = values_of(work, tile);
+  load_tile(work, tile, n, v);
   const unsigned count = sparse_count_of(shape.k, n);
   if constexpr (kTransformed) {
     ChunkValues coefficients;
@@ -317,7 +311,8 @@ __global__ void randk_kernel(SparseShape shape, EncodeWork work) {
   const std::size_t tile = blockIdx.x;
   const SparseShared shared = sparse_shared(memory, shape.k, work.tile_bytes);
   ChunkValues v;
-  const unsigned n = load_tile(work, tile, v);
+  const unsigned n = values_of(work, tile);
+  load_tile(work, tile, n, v);
   const unsigned count = sparse_count_of(shape.k, n);
   std::uint32_t words[4];
   random_words(work.key.seed, isthmus::Stream::kRandomK, work.key.tile + tile, 0, words);
