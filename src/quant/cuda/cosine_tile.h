@@ -75,7 +75,9 @@ __device__ inline void to_coefficients(const CosineMatrices& matrices, unsigned 
   }
   cosine::transform(matrices.backward, n, tile, half);
   for (int c = 0; c < kChunks; ++c) {
-    for (unsigned e = 0; e < kChunkValues; ++e) coefficients[c][e] = tile[chunk_place(c) + e];
+    for (unsigned e = 0; e < kChunkValues; ++e) {
+      coefficients[c][e] = with_one_nan(tile[chunk_place(c) + e]);
+    }
   }
 }
 
