@@ -372,7 +372,7 @@ struct SharedFloats {
 };
 
 template <typename G, bool kRandom>
-__global__ void __launch_bounds__(kTileThreads, kRandom ? 2 : 5)
+__global__ void __launch_bounds__(kTileThreads, kRandom ? 4 : 5)
     encode_kernel(BlockShape shape, StochasticLevels levels, SharedFloats floats, EncodeWork work) {
   ISTHMUS_DYNAMIC_SHARED(float, shared);
   float* const scales = shared;
