@@ -34,9 +34,9 @@ __device__ unsigned sum_through(unsigned own) {
 
 // The digit at which the count from the top reaches what is needed.
 struct Digit {
-  unsigned digit = 0;
-  unsigned need = 0;   // what is left to take of it
-  unsigned there = 0;  // how many have it
+  unsigned digit;
+  unsigned need;   // what is left to take of it
+  unsigned there;  // how many have it
 };
 // On warp 0, whose lanes have 8 digits each.
 __device__ void find_digit(const unsigned* counts, unsigned need, Digit* found) {
