@@ -186,6 +186,7 @@ class Pack:
             '#!{python} -IS\nprint(\'{{"op": "norm", "us": 3}}\\nwords\\n{{"op": "adamw", "us": NaN}}\')\n',
         )
         (self.pack / "bench/compare_with_torch.py").write_text(COMPARE)
+        (self.pack / "bench/outer_overhead.py").write_text("print('{\"bench\": \"outer_overhead\"}\\n' * 3)")
         (self.pack / "train_on_device.py").write_text("print('ok')\n")
         shutil.copy(SCRIPT, self.pack)
         for name, text in (("nvidia-smi", NVIDIA_SMI), ("ncu", NCU), ("compute-sanitizer", SANITIZER), ("ldd", LDD)):
@@ -422,7 +423,7 @@ def tools_that_do_not_work(folder):
         pack.program(folder / "bin" / tool, "#!/bin/sh\necho Device not supported\nexit 1\n")
     kinds = pack.check("ncu", "sanitizers")
     lines = kinds["ncu"] + kinds["sanitizer"]
-    require(len(lines) == 9 and {line["verdict"] for line in lines} == {"unusable"}, lines)
+    require(len(lines) == 10 and {line["verdict"] for line in lines} == {"unusable"}, lines)
     require("Device not supported" in lines[0]["message"], lines[0])
 
 
