@@ -80,13 +80,15 @@ class CudaBench {
     std::fflush(stdout);
   }
 
+  /// more: further members of the line, each behind a comma.
   void product(std::string_view op, const std::string& shape, double flop,
-               const std::function<void()>& queue) {
+               const std::function<void()>& queue, std::string_view more = "") {
     if (!wanted(op)) return;
     const double us = median_us(queue);
     fmt::print(
-        "{{\"op\":\"{}\",\"shape\":\"{}\",\"us\":{:.2f},\"tflop_s\":{:.1f},\"repetitions\":{}}}\n",
-        op, shape, us, flop / us / 1e6, options_.repetitions);
+        "{{\"op\":\"{}\",\"shape\":\"{}\",\"us\":{:.2f},\"tflop_s\":{:.1f},\"repetitions\":{}{}}}"
+        "\n",
+        op, shape, us, flop / us / 1e6, options_.repetitions, more);
     std::fflush(stdout);
   }
 

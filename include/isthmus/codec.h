@@ -46,14 +46,16 @@ class Codec {
   [[nodiscard]] virtual std::size_t encoded_bytes(std::size_t n) const = 0;
   /// Encodes one tile. REQUIRES: tile.size() <= kTileValues, out.size() ==
   /// encoded_bytes(tile.size()). Rounds to nearest, ties to even, unless the spelling says
-  /// otherwise. DETERMINISM: a function of (tile, key), bit-identical on every implementation.
+  /// otherwise. DETERMINISM: a function of (tile, key), bit-identical on every implementation, NaNs
+  /// included.
   virtual void encode(std::span<const float> tile, std::span<std::byte> out,
                       const EncodeKey& key = {}) const = 0;
   /// Decodes one tile into `out`. RETURNS: DecodeError when the size or a field is impossible;
   /// `out` is then unspecified.
   [[nodiscard]] virtual Expected<void, DecodeError> decode(std::span<const std::byte> bytes,
                                                            std::span<float> out) const = 0;
-  /// sum[i] += decoded[i], one rounded addition each.
+  /// sum[i] += decoded[i], one rounded addition each. A sum that is no number is a NaN everywhere,
+  /// but which one its machine chooses: x86 keeps a payload, a GPU does not.
   [[nodiscard]] virtual Expected<void, DecodeError> decode_add(std::span<const std::byte> bytes,
                                                                std::span<float> sum) const = 0;
   /// True where each value survives bit for bit (fp32).

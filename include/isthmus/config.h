@@ -64,7 +64,7 @@ struct TrainConfig {
   int threads = 0;                         // threads of the whole process; 0: all cores
   bool pin = false;                        // every thread on a core of its own
   std::string kernels = "auto";            // instruction set, or "onednn"
-  std::string attention = "own";           // on CUDA devices: own | cudnn
+  std::string attention = "auto";          // on CUDA devices: auto | own | cudnn
   std::string offload;  // folder of files that hold the training state; empty: it is in memory
   std::string device = "auto";  // auto | cpu | cuda | cuda:N; config/schema/device_request.h
 };

@@ -9,7 +9,8 @@ namespace {
 constexpr int kSumWarps = 32;  // that share the rows of a column's partial sums
 constexpr int kParts = 128;    // blocks that share the rows of a matrix
 constexpr int kPartWarps = 8;  // warps of such a block
-constexpr int kMostWidth = 4;  // columns a lane, so that a warp reads 128 columns of a row
+template <typename T>
+constexpr int kMostWidth = 16 / sizeof(T);  // columns a lane: one access of a lane is 16 bytes
 
 // A block sums 32 columns: lane = column, each warp every 32nd row.
 __global__ void __launch_bounds__(kSumWarps* kWarp)
@@ -37,7 +38,7 @@ __global__ void __launch_bounds__(kSumWarps* kWarp)
 template <typename T, int kWidth>
 __global__ void column_sums_kernel(std::int64_t rows, std::int64_t columns, const T* x,
                                    float* partial) {
-  __shared__ float sums[kPartWarps][kWarp * kMostWidth];
+  __shared__ float sums[kPartWarps][kWarp * kMostWidth<T>];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const std::int64_t first = (std::int64_t{blockIdx.x} * kWarp + lane) * kWidth;
@@ -45,7 +46,7 @@ __global__ void column_sums_kernel(std::int64_t rows, std::int64_t columns, cons
   const std::int64_t end = rows * (blockIdx.y + 1) / kParts;
   float own[kWidth] = {};
   if (first < columns) {
-#pragma unroll 4
+#pragma unroll 8
     for (std::int64_t r = begin + warp; r < end; r += kPartWarps) {
       float v[kWidth];
       load_pack<kWidth>(x + r * columns + first, v);
@@ -90,8 +91,8 @@ template <typename T>
 void add_column_sums(Stream& stream, std::int64_t rows, std::int64_t columns, const T* x,
                      float* sum, float* scratch) {
   if (rows == 0 || columns == 0) return;
-  if (fits_packs(kMostWidth, x, columns)) {
-    launch_column_sums<T, kMostWidth>(stream, rows, columns, x, scratch);
+  if (fits_packs(kMostWidth<T>, x, columns)) {
+    launch_column_sums<T, kMostWidth<T>>(stream, rows, columns, x, scratch);
   } else {
     launch_column_sums<T, 1>(stream, rows, columns, x, scratch);
   }

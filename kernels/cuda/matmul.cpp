@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "core/base/check.h"
 #include "isthmus/errors.h"
@@ -22,6 +23,7 @@ namespace {
 
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;  // what cuBLAS wants on Hopper
 constexpr std::int64_t kAuxRowMultiple = 8;                     // of epilogues with aux
+constexpr int kMostChoices = 64;
 constexpr std::size_t kBestAlignment =
     16;  // of vectors; with more, equal products had unlike plans
 
@@ -138,7 +140,7 @@ void check_product(const Matmul& p) {
   ISTHMUS_CHECK(p.m >= 0 && p.n >= 0 && p.k >= 1, p.m, p.n, p.k);
   ISTHMUS_CHECK(p.a.is_bf16() == p.b.is_bf16(), p.m, p.n, p.k);
   ISTHMUS_CHECK(p.a.is_bf16() || !p.c.is_bf16(), p.m, p.n, p.k);
-  ISTHMUS_CHECK(!p.accumulate || p.epilogue == Epilogue::kNone, p.m, p.n, p.k);
+  ISTHMUS_CHECK(!p.accumulate || (p.epilogue == Epilogue::kNone && !p.c.is_bf16()), p.m, p.n, p.k);
   ISTHMUS_CHECK(!uses_bias(p.epilogue) || p.bias.is_bf16() == p.c.is_bf16(), p.m, p.n, p.k);
   ISTHMUS_CHECK(!uses_aux(p.epilogue) || p.aux.is_bf16() == p.c.is_bf16(), p.m, p.n, p.k);
 }
@@ -164,7 +166,8 @@ std::string products_missing() {
 }
 
 struct Blas::Impl {
-  Impl() : calls(&system_cublas_calls()), workspace(kWorkspaceBytes) {
+  explicit Impl(const BlasOptions& options_)
+      : options(options_), calls(&system_cublas_calls()), workspace(kWorkspaceBytes) {
     check_cublas(*calls, calls->create(&handle), "cublasLtCreate");
   }
   Impl(const Impl&) = delete;
@@ -191,16 +194,18 @@ struct Blas::Impl {
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
       prefer(attribute, static_cast<std::uint32_t>(alignment));
     }
-    cublasLtMatmulHeuristicResult_t best{};
+    const int wanted = options.choice + 1;
+    std::vector<cublasLtMatmulHeuristicResult_t> named(static_cast<std::size_t>(wanted));
     int found = 0;
     const cublasStatus_t status =
         calls->heuristic(handle, plan.desc, plan.first, plan.second, plan.result, plan.result,
-                         preference, 1, &best, &found);
+                         preference, wanted, named.data(), &found);
     calls->preference_destroy(preference);
-    if (status != CUBLAS_STATUS_SUCCESS || found == 0 || best.state != CUBLAS_STATUS_SUCCESS) {
+    if (status != CUBLAS_STATUS_SUCCESS || found < wanted ||
+        named.back().state != CUBLAS_STATUS_SUCCESS) {
       return false;
     }
-    plan.algorithm = best.algo;
+    plan.algorithm = named.back().algo;
     return true;
   }
 
@@ -252,14 +257,19 @@ struct Blas::Impl {
     plans[key_of(p)] = std::move(plan);
   }
 
+  BlasOptions options;
   const CublasCalls* calls;
   cublasLtHandle_t handle = nullptr;
   DeviceArray<std::byte> workspace;
   std::map<Key, std::unique_ptr<Plan>> plans;
 };
 
-Blas::Blas() : impl_(std::make_unique<Impl>()) {}
+Blas::Blas(const BlasOptions& options) : impl_(std::make_unique<Impl>(options)) {
+  ISTHMUS_CHECK(options.choice >= 0 && options.choice < kMostChoices, options.choice);
+}
 Blas::~Blas() = default;
+
+bool Blas::fuses(const Matmul& p) { return impl_->plan_of(p).fused; }
 
 void Blas::matmul(Stream& stream, const Matmul& p) {
   check_product(p);

@@ -36,10 +36,15 @@ struct Matmul {
   std::int64_t lda = 0, ldb = 0, ldc = 0;
   bool a_transposed = false, b_transposed = false;
   MatrixData c;
-  bool accumulate = false;  // REQUIRES: kNone
+  bool accumulate = false;  // REQUIRES: kNone, c float: into Bf16 the library rounds twice
   Epilogue epilogue = Epilogue::kNone;
   ConstMatrixData bias;  // (n,), of c's type: kBias, kGeluBias
   MatrixData aux;        // (m, n), rows ldc apart, of c's type
+};
+
+/// What the products of a Blas try.
+struct BlasOptions {
+  int choice = 0;  // which of the algorithms that the library names for a shape, best guess first
 };
 
 /// Why there are no products here: cuBLASLt cannot be loaded; empty where it can. Touches no
@@ -53,13 +58,17 @@ struct Matmul {
 class Blas {
  public:
   /// THROWS: SystemError naming the package where cuBLASLt cannot be loaded.
-  Blas();
+  explicit Blas(const BlasOptions& options = {});
   ~Blas();
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
 
   /// THROWS: SystemError naming the shape where cuBLASLt has no algorithm for it.
   void matmul(Stream& stream, const Matmul& product);
+
+  /// Whether the library does the epilogue of this product itself, so that it is no pass of its
+  /// own. THROWS: as matmul.
+  [[nodiscard]] bool fuses(const Matmul& product);
 
  private:
   struct Impl;

@@ -267,8 +267,11 @@ void backward(Stream& stream, const Backward<S, T>& b, float* d_weight, float* d
   } else {
     parts = launch_backward<S, T, 4, kMostHeld>(stream, b);
   }
-  add_partial_sums(stream, parts, channels, 2 * channels, b.partial, d_weight);
-  if (d_bias != nullptr) {
+  // Weight and bias are neighbours in a model's layout: then both at once.
+  const bool together = d_bias == d_weight + channels;
+  add_partial_sums(stream, parts, together ? 2 * channels : channels, 2 * channels, b.partial,
+                   d_weight);
+  if (d_bias != nullptr && !together) {
     add_partial_sums(stream, parts, channels, 2 * channels, b.partial + channels, d_bias);
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// train.attention: two words, what it does not go together with, what of a run it is part of.
+// train.attention: three words, what it does not go together with, what of a run it is part of.
 #include <gtest/gtest.h>
 
 #include "config_fixture.h"
@@ -10,8 +10,8 @@ namespace {
 constexpr const char* kBf16 = "train.precision=bf16";
 constexpr const char* kCudnn = "train.attention=cudnn";
 
-TEST(ConfigAttention, IsOneOfTwoWords) {
-  EXPECT_EQ(load_minimal().train.attention, "own");
+TEST(ConfigAttention, IsOneOfThreeWords) {
+  EXPECT_EQ(load_minimal().train.attention, "auto");
   const Config config = load_minimal({kBf16, kCudnn});
   EXPECT_EQ(config.train.attention, "cudnn");
   const std::string resolved = resolved_toml(config);

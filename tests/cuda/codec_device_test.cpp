@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Codecs on a device: the CPU's bytes, the CPU's floats, the CPU's refusals.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
 #include "cuda/device_test.h"
 #include "isthmus/errors.h"
 #include "quant/codec_values.h"
@@ -12,6 +16,15 @@ namespace {
 using isthmus::testing_support::every_spelling;
 using isthmus::testing_support::hard_vectors;
 using isthmus::testing_support::test_name;
+
+// NaNs that no arithmetic of one machine alone would make: a payload, a sign, a signalling one.
+constexpr std::array kOddNans = {kQuietNanBits, 0x7FFF'FFFFu, 0xFFC0'0001u, 0x7F80'0123u};
+constexpr std::array kInfinities = {kInfinityBits, kInfinityBits | 0x8000'0000u};
+
+// A sum that is a NaN has the payload that its machine chooses.
+bool same_sum(float a, float b) {
+  return (std::isnan(a) && std::isnan(b)) || bits_of(a) == bits_of(b);
+}
 
 constexpr EncodeKey kKey{.seed = 0x1234'5678'9ABC, .worker = 77, .tile = 5};
 
@@ -76,7 +89,9 @@ TEST_P(CodecOnDevice, MarksWhatIsNotFiniteAsTheCpuDoes) {
   FirstBadTile bad;
   constexpr std::size_t kValues = 4096 + 700;
   for (const std::size_t at : {std::size_t{17}, std::size_t{4096 + 699}}) {
-    for (const std::uint32_t bits : {kQuietNanBits, kInfinityBits, kInfinityBits | 0x8000'0000u}) {
+    for (std::size_t k = 0; k < kOddNans.size() + kInfinities.size(); ++k) {
+      const std::uint32_t bits =
+          k < kOddNans.size() ? kOddNans[k] : kInfinities[k - kOddNans.size()];
       std::vector<float> x = normal_floats(kValues, 4);
       x[at] = float_of(bits);
       SCOPED_TRACE(codec.name() + ", value " + std::to_string(at) + ", " + std::to_string(bits));
@@ -135,7 +150,8 @@ TEST_P(CodecOnDevice, RefusesDamagedTilesAndLeavesTheirSumsAlone) {
       if (!one && refused.empty()) {
         refused = "tile " + std::to_string(begin / kTileValues) + ": " + one.error().what;
       }
-      ASSERT_EQ(std::memcmp(sum.data(), after.data() + begin, n * sizeof(float)), 0);
+      ASSERT_TRUE(std::equal(sum.begin(), sum.end(),
+                             after.begin() + static_cast<std::ptrdiff_t>(begin), same_sum));
       byte += codec.encoded_bytes(n);
     }
     EXPECT_EQ(checked ? "" : checked.error().what, refused);
@@ -184,6 +200,37 @@ TEST_P(CodecOnDevice, KeepsTheResidualOfErrorFeedback) {
     EXPECT_EQ(std::memcmp(before.data() + 4096, after.data() + 4096, 261 * sizeof(float)), 0);
     EXPECT_EQ(std::memcmp(before.data(), after.data(), 4096 * sizeof(float)) == 0,
               codec.lossless());
+  }
+}
+
+// A residual added to a NaN, and coefficients of infinities, are NaNs that arithmetic made.
+TEST_P(CodecOnDevice, SendsTheNanOfTheCpuWhereArithmeticMadeIt) {
+  const auto device = make_device_codec(GetParam());
+  const Codec& codec = device->codec();
+  Stream stream;
+  FirstBadTile bad;
+  std::vector<float> infinite = normal_floats(kTileValues, 7);
+  infinite[3] = float_of(kInfinityBits);
+  infinite[900] = -infinite[3];
+  std::vector<std::vector<float>> inputs = {infinite};
+  for (const std::uint32_t bits : kOddNans) {
+    inputs.push_back(normal_floats(kTileValues, 7));
+    inputs.back()[17] = float_of(bits);
+  }
+  for (const std::vector<float>& x : inputs) {
+    std::vector<float> residual = normal_floats(kTileValues, 8, 1e-3);
+    std::vector<std::byte> expected(codec.encoded_bytes(kTileValues));
+    std::vector<float> tile = x;
+    const DeviceArray<float> residual_device = on_device(stream, residual);
+    ASSERT_FALSE(encode_with_feedback(codec, residual, 1, 0, tile, expected, kKey).has_value());
+    const DeviceArray<float> x_device = on_device(stream, x);
+    const Bytes bytes(expected.size(), 0);
+    device->encode_with_feedback(stream, residual_device.data(), 1, x_device.data(), kTileValues,
+                                 bytes.data(), kKey, bad);
+    EXPECT_TRUE(bytes.on_host(stream) == expected) << codec.name() << ", " << bits_of(x[17]);
+    EXPECT_FALSE(
+        device->check_feedback(stream, residual_device.data(), 1, x_device.data(), kTileValues, bad)
+            .has_value());
   }
 }
 

@@ -123,7 +123,7 @@ void run_all() {
                        << b_transposed << ", epilogue " << static_cast<int>(epilogue));
           run_and_compare(blas, p, epilogue, false);
         }
-        run_and_compare(blas, p, Epilogue::kNone, true);
+        if (std::is_same_v<Out, float>) run_and_compare(blas, p, Epilogue::kNone, true);
       }
     }
   }

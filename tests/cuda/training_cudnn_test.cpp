@@ -17,7 +17,7 @@ class CudnnTraining : public CudaModelsTest {
  protected:
   CudnnTraining() {
     options_.bf16 = true;
-    options_.cudnn_attention = true;
+    options_.attention = DeviceAttention::kCudnn;
   }
   void TearDown() override {
     cuda::emulated::set_skipped_kernels("");
@@ -57,7 +57,7 @@ TEST_P(CudnnTraining, IsTheAttentionThatRuns) {
   const std::vector<float> cpu = on_cpu();
   cuda::emulated::set_skipped_kernels("AttentionShape");
   EXPECT_LE(relative_error(on_device(), cpu), kBf16Error);
-  options_.cudnn_attention = false;
+  options_.attention = DeviceAttention::kOwn;
   EXPECT_THROW(static_cast<void>(on_device()), RunError);  // of what nobody wrote
 }
 
@@ -92,7 +92,7 @@ TEST_P(CudnnTraining, CountsTheWorkspace) {
   options_.context = options_.model.context = 128;
   const ModelLayout layout(model_shape(options_.model, options_.context));
   const std::int64_t with = cuda_loop_memory(layout, options_).total();
-  options_.cudnn_attention = false;
+  options_.attention = DeviceAttention::kOwn;
   const std::int64_t without = cuda_loop_memory(layout, options_).total();
   EXPECT_GT(with, without);
   EXPECT_LE(with, without + 2 * 8 * layout.shape().heads * 128 * 128);
@@ -135,6 +135,32 @@ TEST_P(CudnnTraining, IsRefusedByNameWhereItCannotBe) {
   options_.model.d_model = 16 * options_.model.heads;
   options_.bf16 = false;
   EXPECT_THAT(refusal(), AllOf(HasSubstr("train.attention = \"cudnn\""), HasSubstr("bf16")));
+  options_.attention = DeviceAttention::kBest;
+  EXPECT_EQ(refusal(), "");
+}
+
+// train.attention = "auto": with own kernels that do nothing, a run that goes on has cuDNN's.
+TEST_P(CudnnTraining, IsChosenWhereItCanBe) {
+  const ModelLayout layout(model_shape(options_.model, options_.context));
+  options_.attention = DeviceAttention::kBest;
+  const std::vector<float> cpu = on_cpu();
+  cuda::emulated::set_skipped_kernels("AttentionShape");
+  EXPECT_TRUE(attention_is_cudnn(layout, options_));
+  EXPECT_LE(relative_error(on_device(), cpu), kBf16Error);
+  cuda::emulated::set_skipped_kernels("");
+  const auto goes_on_without = [&] {
+    EXPECT_FALSE(attention_is_cudnn(layout, options_));
+    EXPECT_EQ(device_self_check(options_), "");
+    EXPECT_LE(relative_error(on_device(), cpu), kBf16Error);
+  };
+  cuda::emulated::set_cudnn_missing("libcudnn.so.9 is gone");
+  goes_on_without();
+  cuda::emulated::set_cudnn_missing("");
+  cuda::emulated::set_cudnn_without_plan("no engine");
+  goes_on_without();
+  cuda::emulated::set_cudnn_without_plan("");
+  options_.bf16 = false;
+  EXPECT_FALSE(attention_is_cudnn(layout, options_));
 }
 
 ISTHMUS_FOR_EACH_MODEL(CudnnTraining);

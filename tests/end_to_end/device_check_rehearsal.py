@@ -186,6 +186,7 @@ class Pack:
             '#!{python} -IS\nprint(\'{{"op": "norm", "us": 3}}\\nwords\\n{{"op": "adamw", "us": NaN}}\')\n',
         )
         (self.pack / "bench/compare_with_torch.py").write_text(COMPARE)
+        (self.pack / "bench/outer_overhead.py").write_text("print('{\"bench\": \"outer_overhead\"}\\n' * 3)")
         (self.pack / "train_on_device.py").write_text("print('ok')\n")
         shutil.copy(SCRIPT, self.pack)
         for name, text in (("nvidia-smi", NVIDIA_SMI), ("ncu", NCU), ("compute-sanitizer", SANITIZER), ("ldd", LDD)):
@@ -244,7 +245,7 @@ def everything_is_well(folder):
     order = [line.get("part", line["device_check"]) for line in pack.lines]
     parts = [part for i, part in enumerate(order) if i == 0 or order[i - 1] != part]
     require(parts == ["machine", "smoke", "loss", "headline", "ncu", "test", "benches", "sanitizers", "end"], parts)
-    require(len([line for line in kinds["result"] if line["part"] == "headline"]) == 6, kinds["result"])
+    require(len([line for line in kinds["result"] if line["part"] == "headline"]) == 7, kinds["result"])
     require(any(line.get("clocks", {}).get("sm_mhz") == 1980 for line in kinds["result"]), "clocks beside measurements")
     require([each["attention"] for each in kinds["ncu"]] == ["own", "cudnn"], kinds["ncu"])
     profile = kinds["ncu"][0]
@@ -261,7 +262,7 @@ def everything_is_well(folder):
     nccl = kinds["test"][names.index("transport_nccl_device_test")]
     require(nccl["skipped"] == 1 and "one device" in nccl["skipped_because"], nccl)
     require(
-        len(kinds["sanitizer"]) == 7 and set(verdicts(kinds["sanitizer"], "name").values()) == {"ok"},
+        len(kinds["sanitizer"]) == 8 and set(verdicts(kinds["sanitizer"], "name").values()) == {"ok"},
         kinds["sanitizer"],
     )
     ops = next(line for line in kinds["measurement"] if line["name"] == "bench_cuda_ops")
@@ -362,7 +363,7 @@ def measurements_in_trouble(folder):
     order = [
         line["device_check"] for line in pack.lines if line.get("part") == "headline" or line["device_check"] == "test"
     ]
-    require(order[0] == "test" and len(order) == 13, order)
+    require(order[0] == "test" and len(order) == 15, order)
     # Losses that are not those of the CPU, or no numbers.
     for name, ways, wrong in (
         ("b", {"loss": 5.9}, "smoke bf16"),
@@ -422,7 +423,7 @@ def tools_that_do_not_work(folder):
         pack.program(folder / "bin" / tool, "#!/bin/sh\necho Device not supported\nexit 1\n")
     kinds = pack.check("ncu", "sanitizers")
     lines = kinds["ncu"] + kinds["sanitizer"]
-    require(len(lines) == 9 and {line["verdict"] for line in lines} == {"unusable"}, lines)
+    require(len(lines) == 10 and {line["verdict"] for line in lines} == {"unusable"}, lines)
     require("Device not supported" in lines[0]["message"], lines[0])
 
 

@@ -280,8 +280,11 @@ def attention_by_cudnn(bench):
         stderr = bench.run(bench.on_device, toml, "cudnn", *cudnn, code=CONFIGURATION)
         require("train.attention" in stderr and '"own"' in stderr, stderr)
         return
-    bench.run(bench.on_device, toml, "own", *own)
+    stderr = bench.run(bench.on_device, toml, "auto-attention", *own)
+    require("attention by cuDNN" in stderr, stderr)
+    bench.run(bench.on_device, toml, "own", *own, "--set", 'train.attention="own"')
     bench.run(bench.on_device, toml, "cudnn", *cudnn)
+    require(bench.model("auto-attention") == bench.model("cudnn"), "attention \"auto\" is not cuDNN's")
     a, b = bench.losses("own"), bench.losses("cudnn")
     require(len(a) == len(b) == STEPS, f"cudnn: {len(a)} and {len(b)} losses")
     for (step, x), (_, y) in zip(a, b):

@@ -9,6 +9,7 @@
 
 #include "isthmus/codec.h"
 #include "quant/codec_values.h"
+#include "quant/math/block_code_math.h"
 
 namespace isthmus::this_file {
 namespace {
@@ -238,6 +239,35 @@ TEST(Uint8MinMax, IsRightOnDataThatBrokeOthers) {
   }
   EXPECT_EQ(round_trip("uint8-minmax", std::vector<float>(100, .3f)), std::vector<float>(100, .3f));
   EXPECT_EQ(round_trip("uint8-minmax", {-7.25f}), std::vector<float>{-7.25f});
+}
+
+TEST(Nf4, HalvingItsBordersGivesTheCodeOfCountingThem) {
+  std::vector<float> hard = testing_support::bit_vector(100'000);
+  for (const float border : kNf4Borders) {
+    for (const int off : {-1, 0, 1}) {
+      hard.push_back(float_of(bits_of(border) + static_cast<std::uint32_t>(off)));
+    }
+  }
+  for (const float q : hard) ASSERT_EQ(nf4_code(q), Nf4Grid::code(q)) << q;
+  for (const float q : testing_support::normal_vector(100'000, 2, 0.5)) {
+    ASSERT_EQ(nf4_code(q), Nf4Grid::code(q)) << q;
+  }
+}
+
+// Scales of all plain sizes, quotients of all sizes that an encoder meets.
+TEST(PlainQuotient, IsTheQuotientWithoutADivision) {
+  const Rng rng(5, Stream::kTestData);
+  for (std::uint64_t i = 0; i < 2'000'000; ++i) {
+    const auto words = rng.words(i);
+    const std::uint32_t exponent = 27 + words[0] % 200;  // of 2^-100 .. 2^99
+    const float scale = float_of(exponent << 23 | words[1] >> 9);
+    const float q = static_cast<float>(static_cast<int>(words[2] % 4096) - 2048) / 16;
+    const float near = q * scale;  // quotients near ties come out of roundings of these
+    const float x = i % 2 == 0 ? near : float_of((bits_of(near) & 0xFF80'0000u) | words[3] >> 9);
+    if (std::fabs(x) < scale / 4) continue;
+    ASSERT_EQ(bits_of(plain_quotient(x, scale, 1.0f / scale)), bits_of(x / scale))
+        << x << " / " << scale;
+  }
 }
 
 TEST(Nf4, UsesTheTableOfItsPaper) {

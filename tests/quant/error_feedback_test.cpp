@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "quant/codec_values.h"
 
@@ -84,6 +85,22 @@ TEST_P(FeedbackTest, TakesInNoNanAndStaysAsItWas) {
     std::vector<float> y(tile.size());
     const auto decoded = codec->decode(bytes, y);
     EXPECT_TRUE(!decoded || !std::isfinite(y[70])) << "the receiver must meet it too";
+  }
+}
+
+// x86 and a GPU pass on different NaNs; what is sent says none of it.
+TEST_P(FeedbackTest, BytesDoNotTellOneNanFromAnother) {
+  const auto codec = make_codec(GetParam());
+  std::vector<std::byte> first;
+  for (const std::uint32_t bits : {0x7FC0'0000u, 0x7FFF'FFFFu, 0xFFC0'0001u, 0x7F80'0123u}) {
+    std::vector<float> tile = testing_support::normal_vector(kTileValues, 3);
+    std::vector<float> residual = testing_support::normal_vector(kTileValues, 4, 1e-3);
+    tile[70] = std::bit_cast<float>(bits);
+    std::vector<std::byte> bytes(codec->encoded_bytes(tile.size()));
+    ASSERT_FALSE(encode_with_feedback(*codec, residual, 1, 0, tile, bytes, {}));
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(tile[70]), 0x7FC0'0000u);
+    if (first.empty()) first = bytes;
+    EXPECT_EQ(bytes, first);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <numbers>
 #include <numeric>
@@ -97,6 +98,30 @@ TEST(Topk, KeepsTheLargestBitForBitAndDropsTheRest) {
   }
   // 904 values keep ceil(100 * 904 / 4096) = 23.
   EXPECT_EQ(904 - std::count(y.begin() + 4096, y.end(), 0.0f), 23);
+}
+
+// Infinities of both signs make coefficients that are no numbers, and a NaN makes all of them so.
+TEST(DctTopk, EveryNanOfACoefficientHasTheSameBits) {
+  constexpr std::size_t kKept = 64;
+  const auto codec = make_codec("dct-topk:64:value=fp32");
+  for (const std::uint32_t bits : {0xFF80'0000u, 0x7FC0'0000u, 0x7FFF'FFFFu, 0xFFC0'0001u}) {
+    for (const std::size_t n : {kTileValues, std::size_t{700}}) {
+      std::vector<float> x = testing_support::normal_vector(n);
+      x[5] = std::numeric_limits<float>::infinity();
+      x[n - 1] = x[9] = std::bit_cast<float>(bits);
+      std::vector<std::byte> bytes(codec->encoded_bytes(n));
+      codec->encode(x, bytes);
+      std::size_t nans = 0;
+      for (std::size_t i = 0; i < std::min(kKept, (kKept * n + 4095) / 4096); ++i) {
+        std::uint32_t kept = 0;
+        std::memcpy(&kept, bytes.data() + 4 * i, sizeof kept);
+        if ((kept & 0x7FFF'FFFFu) <= 0x7F80'0000u) continue;
+        ++nans;
+        EXPECT_EQ(kept, 0x7FC0'0000u) << bits;
+      }
+      EXPECT_GT(nans, 0u);
+    }
+  }
 }
 
 TEST(Topk, SignValuesAreTheMeanMagnitude) {

@@ -182,8 +182,9 @@ void add_bench_command(CLI::App& app, Parsed& parsed) {
                       "auto, or a set of `doctor`'s list");
   compute->add_option("--device", parsed.bench_compute.device, "cpu (default), cuda or cuda:N")
       ->type_name("DEVICE");
-  compute->add_option("--attention", parsed.bench_compute.attention, "on a device: own or cudnn")
-      ->check(CLI::IsMember({"own", "cudnn"}));
+  compute
+      ->add_option("--attention", parsed.bench_compute.attention, "on a device: own, cudnn or auto")
+      ->check(CLI::IsMember({"auto", "own", "cudnn"}));
   compute->add_option("--micro-batches", parsed.bench_compute.micro_batches, "parts of the batch");
   add_recompute(*compute, parsed.bench_compute.recompute,
                 "as train.recompute: none, selective or full (alone: full)");

@@ -18,6 +18,7 @@
 #include "inner/cuda/device_check.h"
 #include "inner/cuda/device_product.h"
 #include "isthmus/errors.h"
+#include "kernels/cuda/cudnn/cudnn_attention.h"
 #include "outer/place/outer_placement.h"
 #include "transport/collectives/nccl_communicator.h"
 
@@ -161,8 +162,15 @@ void check_memory(const Config& config, const TrainingPlan& plan, const ModelLay
         ordinal, with_outer ? " and their outer state" : "",
         human_bytes(static_cast<double>(bytes)), human_bytes(free),
         with_outer ? ", or outer.placement = \"host\"" : "",
-        config.train.attention == "cudnn" ? ", or train.attention = \"own\"" : ""));
+        choice.cudnn ? ", or train.attention = \"own\"" : ""));
   }
+}
+
+bool uses_cudnn(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
+                const DeviceChoice& choice) {
+  const WorkerId first = plan.workers_here().front();
+  cuda::use_device(choice.of(first).ordinal);
+  return attention_is_cudnn(layout, language_model_options(config, plan, first));
 }
 
 /// THROWS: SystemError where a device of this process's workers computes other things than the CPU.
@@ -177,8 +185,7 @@ void check_results(const Config& config, const TrainingPlan& plan, const DeviceC
     throw SystemError(
         fmt::format("{}, compute capability {}.{}, fails the check that comes before a run: {}; {}",
                     device_text(device), device.compute_major, device.compute_minor, why_not,
-                    config.train.attention == "cudnn" ? "set train.attention = \"own\""
-                                                      : "train with --device cpu"));
+                    choice.cudnn ? "set train.attention = \"own\"" : "train with --device cpu"));
   }
 }
 
@@ -214,6 +221,7 @@ DeviceChoice choose(const Config& config, const TrainingPlan& plan, const ModelL
     check_ranks(config, plan, request, choice);
     check_kinds(config, plan, choice);
     choose_sums(config, plan, choice);
+    choice.cudnn = uses_cudnn(config, plan, layout, choice);
     check_memory(config, plan, layout, choice);
     check_results(config, plan, choice);
     return choice;
@@ -278,7 +286,7 @@ std::string device_text(const DeviceChoice& choice, const TrainingPlan& plan) {
   }
   std::vector<std::string> words;
   for (const auto& [ordinal, text] : texts) words.push_back(text);
-  return join(words);
+  return join(words) + (choice.cudnn ? ", attention by cuDNN " + cuda::cudnn_version() : "");
 }
 
 std::unique_ptr<InnerLoop> make_inner_loop(const DeviceChoice& choice, WorkerId rank,

@@ -22,6 +22,7 @@ struct DeviceChoice {
   std::string note;
   std::vector<int> ranks_before = {};  // each worker: of all workers before it
   bool nccl = false;                   // sums between ranks go over it
+  bool cudnn = false;                  // which computes the attention of bf16 steps
 
   [[nodiscard]] bool on_cuda() const { return !devices.empty(); }
   /// Ranks have one device after another, worker after worker; then the first one comes again.

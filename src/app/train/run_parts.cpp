@@ -47,7 +47,7 @@ LanguageModelOptions language_model_options(const Config& config, const Training
           .threads = plan.threads_per_worker,
           .cores = cores_of(plan, rank),
           .bf16 = config.train.precision == "bf16",
-          .cudnn_attention = config.train.attention == "cudnn",
+          .attention = parse_device_attention(config.train.attention),
           .forward_only = forward_only(config),
           .recompute = config.train.recompute,
           .seed = config.run.seed,

@@ -96,7 +96,8 @@ class CudaBlock {
     float* d_stream = nullptr;   // (rows, d): gradient of the output, afterwards of `sum`
     T* d_branch = nullptr;       // the same, rounded; null where T is float
     bool lowest = false;         // nobody reads d_branch afterwards
-    float* gradients = nullptr;  // the layer's, laid out like its values: accumulated
+    bool first = false;          // gradients of matrices are stored, not added
+    float* gradients = nullptr;  // the layer's, laid out like its values: added to
   };
   virtual void backward(const CudaPass& pass, const CudaValues& layer, const Backward& b) const = 0;
 };

@@ -126,14 +126,14 @@ class CudaGpt2Block final : public CudaBlock<T> {
     const T* const d_branch = stream_gradient<T>(b.d_stream, b.d_branch);
 
     const CudaLinear down{rows, s_.d_ff, d};
-    weight_gradient(pass, down, keep.activated, d_branch, g.down_weight, g.down_bias);
+    weight_gradient(pass, b, down, keep.activated, d_branch, g.down_weight, g.down_bias);
     T* const d_up = keep.activated;
     auto through_gelu = cuda_conv1d_input_gradient(down, d_branch, m.down_weight, d_up);
     through_gelu.epilogue = cuda::Epilogue::kGeluGradient;
     through_gelu.aux = keep.gelu_input;
     pass.blas.matmul(pass.stream, through_gelu);
     const CudaLinear up{rows, d, s_.d_ff};
-    weight_gradient(pass, up, keep.normed2, d_up, g.up_weight, g.up_bias);
+    weight_gradient(pass, b, up, keep.normed2, d_up, g.up_weight, g.up_bias);
     pass.blas.matmul(pass.stream, cuda_conv1d_input_gradient(up, d_up, m.up_weight, b.other));
     pass.sum_over_ranks(b.other, d);
     cuda::norm_backward<T>(pass.stream, {.rows = rows,
@@ -151,7 +151,7 @@ class CudaGpt2Block final : public CudaBlock<T> {
                                          .scratch = pass.scratch});
 
     const CudaLinear out{rows, a, d};
-    weight_gradient(pass, out, keep.attended, d_branch, g.out_weight, g.out_bias);
+    weight_gradient(pass, b, out, keep.attended, d_branch, g.out_weight, g.out_bias);
     pass.blas.matmul(pass.stream, cuda_conv1d_input_gradient(out, d_branch, m.out_weight, b.other));
     T* const d_qkv = keep.gelu_input;
     queue_attention_backward<T>(pass, s_,
@@ -165,7 +165,7 @@ class CudaGpt2Block final : public CudaBlock<T> {
                                  .d_k = heads<T>(pass, d_qkv + a, 3 * a),
                                  .d_v = heads<T>(pass, d_qkv + 2 * a, 3 * a)});
     const CudaLinear qkv{rows, d, 3 * a};
-    weight_gradient(pass, qkv, keep.normed1, d_qkv, g.qkv_weight, g.qkv_bias);
+    weight_gradient(pass, b, qkv, keep.normed1, d_qkv, g.qkv_weight, g.qkv_bias);
     pass.blas.matmul(pass.stream, cuda_conv1d_input_gradient(qkv, d_qkv, m.qkv_weight, b.other));
     pass.sum_over_ranks(b.other, d);
     cuda::norm_backward<T>(pass.stream, {.rows = rows,
@@ -188,9 +188,11 @@ class CudaGpt2Block final : public CudaBlock<T> {
     return pass.adds_biases() ? bias : nullptr;
   }
 
-  void weight_gradient(const CudaPass& pass, const CudaLinear& s, const T* x, const T* dy,
-                       float* d_weight, float* d_bias) const {
-    pass.blas.matmul(pass.stream, cuda_conv1d_weight_gradient(s, x, dy, d_weight));
+  void weight_gradient(const CudaPass& pass, const Backward& b, const CudaLinear& s, const T* x,
+                       const T* dy, float* d_weight, float* d_bias) const {
+    auto product = cuda_conv1d_weight_gradient(s, x, dy, d_weight);
+    product.accumulate = !b.first;
+    pass.blas.matmul(pass.stream, product);
     cuda::add_column_sums<T>(pass.stream, s.rows, s.out, dy, d_bias, pass.scratch);
   }
 

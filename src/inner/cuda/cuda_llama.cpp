@@ -122,25 +122,25 @@ class CudaLlamaBlock final : public CudaBlock<T> {
     const T* const d_branch = stream_gradient<T>(b.d_stream, b.d_branch);
 
     const CudaLinear down{rows, s_.d_ff, d};
-    weight_gradient(pass, down, keep.activated, d_branch, g.down_weight);
+    weight_gradient(pass, b, down, keep.activated, d_branch, g.down_weight);
     T* const d_wide = keep.activated;
     pass.blas.matmul(pass.stream,
                      cuda_linear_input_gradient(down, d_branch, m.down_weight, d_wide));
     cuda::swiglu_backward<T>(pass.stream, rows, s_.d_ff, d_wide, keep.gate_up);
     const CudaLinear gate_up{rows, d, 2 * s_.d_ff};
-    weight_gradient(pass, gate_up, keep.normed2, keep.gate_up, g.gate_up_weight);
+    weight_gradient(pass, b, gate_up, keep.normed2, keep.gate_up, g.gate_up_weight);
     pass.blas.matmul(pass.stream,
                      cuda_linear_input_gradient(gate_up, keep.gate_up, m.gate_up_weight, b.other));
     pass.sum_over_ranks(b.other, d);
     norm_backward(pass, b, keep.middle, w.norm2_weight, keep.rstd2, b.d_branch, g.norm2_weight);
 
     const CudaLinear out{rows, s_.query_width(), d};
-    weight_gradient(pass, out, keep.attended, d_branch, g.out_weight);
+    weight_gradient(pass, b, out, keep.attended, d_branch, g.out_weight);
     pass.blas.matmul(pass.stream, cuda_linear_input_gradient(out, d_branch, m.out_weight, d_wide));
     T* const d_qkv = keep.gate_up;
     attention_backward(pass, w, keep, b, d_wide, d_qkv, g);
     const CudaLinear qkv{rows, d, s_.qkv_width()};
-    weight_gradient(pass, qkv, keep.normed1, d_qkv, g.qkv_weight);
+    weight_gradient(pass, b, qkv, keep.normed1, d_qkv, g.qkv_weight);
     pass.blas.matmul(pass.stream, cuda_linear_input_gradient(qkv, d_qkv, m.qkv_weight, b.other));
     pass.sum_over_ranks(b.other, d);
     norm_backward(pass, b, b.sum, w.norm1_weight, keep.rstd1, b.lowest ? nullptr : b.d_branch,
@@ -148,9 +148,11 @@ class CudaLlamaBlock final : public CudaBlock<T> {
   }
 
  private:
-  void weight_gradient(const CudaPass& pass, const CudaLinear& s, const T* x, const T* dy,
-                       float* d_weight) const {
-    pass.blas.matmul(pass.stream, cuda_linear_weight_gradient(s, x, dy, d_weight));
+  void weight_gradient(const CudaPass& pass, const Backward& b, const CudaLinear& s, const T* x,
+                       const T* dy, float* d_weight) const {
+    auto product = cuda_linear_weight_gradient(s, x, dy, d_weight);
+    product.accumulate = !b.first;
+    pass.blas.matmul(pass.stream, product);
   }
 
   void norm_backward(const CudaPass& pass, const Backward& b, const float* s, const float* weight,

@@ -49,6 +49,7 @@ CudaLoop::CudaLoop(const LanguageModelOptions& options, BatchProvider batches,
       settings_(settings),
       peers_(peers),
       layout_(model_shape(options.model, options.context)),
+      added_(CudaModel::added_ranges(layout_)),
       schedule_(options.inner, options.total_steps),
       provider_(std::move(batches)),
       mirror_(elements()),
@@ -206,7 +207,10 @@ CudaBatches::Step CudaLoop::queue_pass(StepIndex t) {
   ISTHMUS_CHECK(step.targets > 0, t.value());
   repeat(pass_, step, [&](const cuda::Graph::Mark& mark) {
     cuda::fill_zero(stream_, &totals_.data()->losses, 1);
-    cuda::fill_zero(stream_, gradients_.data(), gradients_.size());
+    for (const CanonicalRange& range : added_) {
+      cuda::fill_zero(stream_, gradients_.data() + range.begin,
+                      static_cast<std::size_t>(range.size()));
+    }
     CudaGradients gradients{.flat = gradients_.data(),
                             .scale = 1 / static_cast<double>(step.targets)};
     auto bucket = buckets_.begin();
@@ -214,6 +218,7 @@ CudaBatches::Step CudaLoop::queue_pass(StepIndex t) {
       if (bucket->elements.begin == first) mark((bucket++)->final_);
     };
     for (std::int64_t part = 0; part < options_.micro_batches; ++part) {
+      gradients.first = part == 0;
       const bool last = part + 1 == options_.micro_batches;
       if (last && !buckets_.empty()) gradients.final_from = mark_final;
       model_->loss_and_gradients(stream_, values, batches_->part(step, part), gradients,

@@ -61,11 +61,16 @@ struct CudaLoopSettings {
 /// weights and, with bf16, their rounded copies, `update` batches, sums and scratch. Not counted:
 /// CUDA's context, the libraries' code and cuBLASLt's workspace (some hundred MiB). On the host the
 /// loop has 4 bytes a parameter, 4 more once `gradient` is asked for and 8 once `adam_moments` is.
-/// Needs a build with CUDA's kernels, and with cudnn_attention the device, else none; where there
+/// Needs a build with CUDA's kernels, and for attention by cuDNN the device, else none; where there
 /// is one, heads are checked against the calling thread's. THROWS: ConfigError as make_cuda_loop.
 [[nodiscard]] MemoryEstimate cuda_loop_memory(const ModelLayout& layout,
                                               const LanguageModelOptions& options,
                                               const CudaLoopSettings& settings = {}, int rank = 0);
+
+/// Whether cuDNN computes the attention of the steps of such a loop on the calling thread's device.
+/// THROWS: as cuda_loop_memory.
+[[nodiscard]] bool attention_is_cudnn(const ModelLayout& layout,
+                                      const LanguageModelOptions& options);
 
 /// What a step's kernels add up.
 struct CudaStepTotals {
@@ -178,6 +183,7 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentAdam {
   CudaLoopSettings settings_;
   CudaPeers* peers_;
   ModelLayout layout_;
+  std::vector<CanonicalRange> added_;  // of gradients: zeros before a pass
   LearningRateSchedule schedule_;
   BatchProvider provider_;
   std::vector<Parameter> parameters_;

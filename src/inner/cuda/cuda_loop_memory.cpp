@@ -19,7 +19,7 @@ std::string text_of(std::int64_t bytes) { return human_bytes(static_cast<double>
 /// Settings that lower the need and are not used yet, the cheapest first.
 std::string remedies(const LanguageModelOptions& options) {
   std::string text;
-  if (options.cudnn_attention) {
+  if (options.attention == DeviceAttention::kCudnn) {
     text +=
         "set train.attention = \"own\" (cuDNN's workspace grows with the square of the context), ";
   }
@@ -115,7 +115,7 @@ CudaModelOptions cuda_model_options(const LanguageModelOptions& options,
                      : options.recompute == Recompute::kFull ? Purpose::kRecompute
                                                              : Purpose::kTraining,
           .bf16 = options.bf16,
-          .cudnn_attention = options.cudnn_attention,
+          .attention = options.attention,
           .logits_bytes = settings.logits_bytes};
 }
 
@@ -153,6 +153,11 @@ MemoryEstimate cuda_loop_memory(const ModelLayout& layout, const LanguageModelOp
   memory.activations = model.activations;
   memory.logits = model.logits;
   return memory;
+}
+
+bool attention_is_cudnn(const ModelLayout& layout, const LanguageModelOptions& whole) {
+  if (whole.mesh.tp * whole.mesh.pp > 1) return whole.attention == DeviceAttention::kCudnn;
+  return CudaModel::bytes(layout, cuda_model_options(cuda_rank_options(whole), {})).cudnn;
 }
 
 std::string cuda_memory_error(const LanguageModelOptions& options, const CudaLoopSettings& settings,

@@ -25,4 +25,6 @@ MemoryEstimate cuda_loop_memory(const ModelLayout&, const LanguageModelOptions&,
   refuse();
 }
 
+bool attention_is_cudnn(const ModelLayout&, const LanguageModelOptions&) { refuse(); }
+
 }  // namespace isthmus

@@ -198,8 +198,10 @@ class CudaMeshModel final : public MeshModel {
 
 CudaMeshRankOptions cuda_mesh_rank_options(const LanguageModelOptions& options,
                                            const CudaLoopSettings& settings) {
+  // Which is faster for shares of a layer is not measured.
+  const bool cudnn = options.attention == DeviceAttention::kCudnn;
   return {.mesh = mesh_options(options),
-          .cudnn_attention = options.cudnn_attention,
+          .attention = cudnn ? DeviceAttention::kCudnn : DeviceAttention::kOwn,
           .logits_bytes = settings.logits_bytes};
 }
 

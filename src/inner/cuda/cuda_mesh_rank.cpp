@@ -22,7 +22,7 @@ CudaChunkOptions chunk_options(const CudaMeshRankOptions& options, const MeshPos
                     .length = mesh.context,
                     .purpose = again ? Purpose::kRecompute : Purpose::kTraining,
                     .bf16 = mesh.bf16,
-                    .cudnn_attention = options.cudnn_attention,
+                    .attention = options.attention,
                     .logits_bytes = options.logits_bytes},
           .inner = mesh.inner,
           .slots = MeshRank::slots(mesh, at.pp, k)};

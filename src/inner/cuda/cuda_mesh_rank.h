@@ -23,7 +23,7 @@ namespace isthmus {
 
 struct CudaMeshRankOptions {
   MeshOptions mesh;  // of threads; its codecs fp32, zero 0
-  bool cudnn_attention = false;
+  DeviceAttention attention = DeviceAttention::kOwn;
   std::int64_t logits_bytes = CudaModelOptions().logits_bytes;
 };
 

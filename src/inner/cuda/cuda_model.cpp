@@ -28,10 +28,11 @@ std::unique_ptr<const CudaBlock<T>> make_block(const ModelShape& shape) {
                                                    : make_cuda_llama_block<T>(shape);
 }
 
-/// cuDNN's attention, where it is asked for; else null.
-std::unique_ptr<cuda::CudnnAttention> make_cudnn(const ModelShape& s,
-                                                 const CudaModelOptions& options) {
-  if (!options.cudnn_attention) return nullptr;
+constexpr std::size_t kWorkspaceShare = 8;  // of cuDNN, of the device's memory, unless asked for
+
+/// cuDNN's attention. THROWS: ConfigError where it is asked for and cannot be.
+std::unique_ptr<cuda::CudnnAttention> cudnn_as_asked(const ModelShape& s,
+                                                     const CudaModelOptions& options) {
   const auto refuse = [](const std::string& why) {
     return ConfigError(fmt::format("train.attention = \"cudnn\": {}; set it to \"own\"", why));
   };
@@ -48,6 +49,21 @@ std::unique_ptr<cuda::CudnnAttention> make_cudnn(const ModelShape& s,
                                                   forward ? Passes::kForward : Passes::kBoth);
   } catch (const SystemError& error) {  // the library's own refusal, which knows no key
     throw refuse(error.what());
+  }
+}
+
+/// As options.attention says; null: the own kernels. THROWS: as above.
+std::unique_ptr<cuda::CudnnAttention> make_cudnn(const ModelShape& s,
+                                                 const CudaModelOptions& options) {
+  if (options.attention == DeviceAttention::kOwn) return nullptr;
+  if (options.attention == DeviceAttention::kCudnn) return cudnn_as_asked(s, options);
+  if (!options.bf16 || !cuda::cudnn_missing().empty()) return nullptr;
+  try {
+    auto cudnn = cudnn_as_asked(s, options);
+    const std::size_t most = cuda::device_memory().total_bytes / kWorkspaceShare;
+    return cudnn->workspace_bytes() <= most ? std::move(cudnn) : nullptr;
+  } catch (const ConfigError&) {
+    return nullptr;
   }
 }
 
@@ -317,6 +333,7 @@ class CudaModelOf final : public CudaModel {
                         .d_stream = arena().d_stream,
                         .d_branch = d_branch(),
                         .lowest = l == 0,
+                        .first = gradients.first,
                         .gradients = gradients.flat + layout_.layer_elements(l).begin});
       final_from(layout_.layer_elements(l).begin);
     }
@@ -335,9 +352,11 @@ class CudaModelOf final : public CudaModel {
 }  // namespace
 
 CudaModel::Bytes CudaModel::bytes(const ModelLayout& layout, const CudaModelOptions& options) {
-  const std::size_t workspace = workspace_of(make_cudnn(layout.shape(), options));
-  return options.bf16 ? bytes_of<kernels::Bf16>(layout, options, workspace)
-                      : bytes_of<float>(layout, options, workspace);
+  const auto cudnn = make_cudnn(layout.shape(), options);
+  Bytes bytes = options.bf16 ? bytes_of<kernels::Bf16>(layout, options, workspace_of(cudnn))
+                             : bytes_of<float>(layout, options, workspace_of(cudnn));
+  bytes.cudnn = cudnn != nullptr;
+  return bytes;
 }
 
 std::vector<std::int64_t> CudaModel::final_points(const ModelLayout& layout) {
@@ -347,6 +366,19 @@ std::vector<std::int64_t> CudaModel::final_points(const ModelLayout& layout) {
   }
   points.push_back(0);
   return points;
+}
+
+std::vector<CanonicalRange> CudaModel::added_ranges(const ModelLayout& layout) {
+  std::vector<CanonicalRange> ranges;
+  for (const TensorInfo& tensor : layout.tensors()) {
+    if (tensor.layer != kNoLayer && tensor.shape.size() == 2) continue;
+    if (!ranges.empty() && ranges.back().end == tensor.elements.begin) {
+      ranges.back().end = tensor.elements.end;
+    } else {
+      ranges.push_back(tensor.elements);
+    }
+  }
+  return ranges;
 }
 
 std::int64_t CudaModel::array_elements(const ModelLayout& layout) {

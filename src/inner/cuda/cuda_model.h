@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "inner/cuda/cuda_block.h"
+#include "inner/loop/device_attention.h"
 #include "inner/model/model_embedding.h"
 #include "inner/model/model_layout.h"
 #include "kernels/cuda/cross_entropy.h"
@@ -34,9 +35,9 @@ struct CudaModelOptions {
   std::int64_t sequences = 1, length = 1;  // of the largest batch
   Purpose purpose = Purpose::kTraining;
   bool bf16 = false;  // operands of products, branches and wide gradients are Bf16
-  /// Attention of windows of `length`, `sequences` at a time, is cuDNN's (kernels/cuda); that of
-  /// others, in evaluations, and without it all, is computed by the own kernels.
-  bool cudnn_attention = false;
+  /// Of windows of `length`, `sequences` at a time; that of others, in evaluations, is computed by
+  /// the own kernels.
+  DeviceAttention attention = DeviceAttention::kOwn;
   std::int64_t logits_bytes = std::int64_t{1} << 30;  // of the chunk that exists at a time
   /// Of a rank of several that share the layers: these, borrowed, and its rows of the vocabulary;
   /// the layout is then that of its share. Null: none.
@@ -60,8 +61,11 @@ struct CudaTokens {
 
 /// Where the gradients of loss + z-loss go, and their scale.
 struct CudaGradients {
-  float* flat = nullptr;  // canonical layout: accumulated
-  double scale = 1;       // 1 / (targets in the mean)
+  float* flat = nullptr;  // canonical layout: added to, but for `first`
+  /// The first of a step's micro-batches: gradients of the layers' matrices are stored, whatever
+  /// was there, so that only CudaModel::added_ranges must hold zeros.
+  bool first = false;
+  double scale = 1;  // 1 / (targets in the mean)
   /// Or none: called while the pass is queued, where the gradients of all elements from `first` on
   /// are final: for each of `final_points`.
   std::function<void(std::int64_t first)> final_from = {};
@@ -73,8 +77,9 @@ class CudaModel {
 
   struct Bytes {
     std::int64_t activations = 0, logits = 0;
+    bool cudnn = false;  // which computes its attention
   };
-  /// What such a model holds in device memory. Needs no device, but with cudnn_attention that on
+  /// What such a model holds in device memory. Needs no device, but for attention by cuDNN that on
   /// which it will be, whose plans say how much they need. THROWS: as make_cuda_model.
   [[nodiscard]] static Bytes bytes(const ModelLayout& layout, const CudaModelOptions& options);
   /// Elements that arrays of values and of gradients must have. Products of the head take the rows
@@ -85,6 +90,9 @@ class CudaModel {
 
   /// From where on gradients are final as a backward pass goes on, descending, the last one 0.
   [[nodiscard]] static std::vector<std::int64_t> final_points(const ModelLayout& layout);
+
+  /// What no pass stores: all but the layers' matrices, ascending, neighbours as one.
+  [[nodiscard]] static std::vector<CanonicalRange> added_ranges(const ModelLayout& layout);
 
   /// Adds the batch's sums to `totals`, in device memory.
   virtual void loss(cuda::Stream& stream, const CudaValues& values, const CudaTokens& tokens,

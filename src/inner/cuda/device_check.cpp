@@ -56,7 +56,7 @@ LanguageModelOptions tiny_like(const LanguageModelOptions& run) {
   tiny.context = kLength;
   tiny.total_steps = kSteps;
   tiny.bf16 = run.bf16;
-  tiny.cudnn_attention = run.cudnn_attention;
+  tiny.attention = run.attention;
   return tiny;
 }
 

@@ -54,7 +54,6 @@ DeviceTiming time_model_on_device(const Workload& workload, const ModelTimingOpt
   DeviceTiming out{.workload = workload.name,
                    .device = device,
                    .bf16 = options.bf16,
-                   .cudnn_attention = options.cudnn_attention,
                    .recompute = options.recompute,
                    .optimizer = options.optimizer,
                    .sequences = options.sequences == 0 ? workload.sequences : options.sequences,
@@ -68,7 +67,7 @@ DeviceTiming time_model_on_device(const Workload& workload, const ModelTimingOpt
   loop_options.total_steps = kMostDeviceSteps + kDeviceWarmUpSteps;
   loop_options.threads = options.threads;
   loop_options.bf16 = options.bf16;
-  loop_options.cudnn_attention = options.cudnn_attention;
+  loop_options.attention = options.attention;
   loop_options.recompute = options.recompute;
   loop_options.inner.optimizer = options.optimizer;
   const std::int64_t tokens = out.sequences * workload.context;
@@ -98,6 +97,7 @@ DeviceTiming time_model_on_device(const Workload& workload, const ModelTimingOpt
   }
   const ModelLayout layout(model_shape(workload.model, workload.context));
   out.parameters = layout.elements();
+  out.cudnn_attention = attention_is_cudnn(layout, loop_options);
   const double flops = training_flops_per_token(layout, workload.context);
   out.tokens_per_s = static_cast<double>(tokens) / out.best_ms * 1e3;
   out.median_tokens_per_s = static_cast<double>(tokens) / out.median_ms * 1e3;

@@ -17,7 +17,7 @@ struct DeviceTiming {
   std::string workload;
   cuda::DeviceInfo device;
   bool bf16 = false;
-  bool cudnn_attention = false;
+  bool cudnn_attention = false;  // computed it
   Recompute recompute = Recompute::kNone;
   std::string optimizer;
   std::int64_t parameters = 0;
@@ -35,7 +35,7 @@ struct DeviceTiming {
   double loss = 0;        // of the last step
 };
 
-/// Of the options it takes seconds, sequences, micro_batches, bf16, cudnn_attention, recompute and
+/// Of the options it takes seconds, sequences, micro_batches, bf16, attention, recompute and
 /// optimizer.
 /// THROWS: ConfigError when the options do not fit the workload or a device, OutOfDeviceMemory.
 [[nodiscard]] DeviceTiming time_model_on_device(const Workload& workload,

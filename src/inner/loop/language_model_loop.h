@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/state/state_memory.h"
+#include "inner/loop/device_attention.h"
 #include "inner/loop/model_cost.h"
 #include "inner/mesh/gradient_buckets.h"
 #include "inner/mesh/mesh_model.h"
@@ -38,9 +39,9 @@ struct LanguageModelOptions {
   std::int64_t micro_batches = 1;  // parts that a step's samples are cut into; divides sequences
   std::int64_t total_steps = 1;    // of the run, for the schedule
   int threads = 1;
-  std::vector<int> cores = {};   // one for each thread, which then runs there alone; empty: any
-  bool bf16 = false;             // matrix products in bfloat16, all else in float
-  bool cudnn_attention = false;  // on a device attention is cuDNN's (inner/cuda/cuda_model.h)
+  std::vector<int> cores = {};  // one for each thread, which then runs there alone; empty: any
+  bool bf16 = false;            // matrix products in bfloat16, all else in float
+  DeviceAttention attention = DeviceAttention::kOwn;  // on a device
   bool forward_only =
       false;  // no gradients, moments or kept activations: loss and train_loss alone
   Recompute recompute = Recompute::kNone;  // the same bits in less memory, for more time

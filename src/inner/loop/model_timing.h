@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "inner/loop/device_attention.h"
 #include "inner/mesh/mesh.h"
 #include "inner/mesh/pipeline_schedule.h"
 #include "inner/model/presets.h"
@@ -21,7 +22,7 @@ struct ModelTimingOptions {
   std::int64_t sequences = 0;  // 0: the workload's
   std::int64_t micro_batches = 1;
   bool bf16 = false;
-  bool cudnn_attention = false;  // on a device
+  DeviceAttention attention = DeviceAttention::kOwn;  // on a device
   Recompute recompute = Recompute::kNone;
   std::string optimizer = "adamw";
   MeshShape mesh = {};  // ranks are threads, which share `threads`

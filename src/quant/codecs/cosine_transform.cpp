@@ -96,6 +96,7 @@ void cosine_transform(std::span<const float> in, std::span<float> out) {
   std::array<float, kTileValues> guarded;
   for (std::size_t i = 0; i < in.size(); ++i) guarded[i] = cosine_guarded(in[i]);
   apply(kForward, kBackward, guarded.data(), in.size(), out.data());
+  for (float& value : out) value = with_one_nan(value);
 }
 
 void inverse_cosine_transform(std::span<const float> in, std::span<float> out) {

@@ -10,6 +10,7 @@
 
 namespace isthmus {
 
+/// A coefficient that is no number is the NaN of with_one_nan().
 /// REQUIRES: in.size() == out.size() <= kTileValues, no overlap.
 void cosine_transform(std::span<const float> in, std::span<float> out);
 /// Results are clamped to the largest float; coefficients that no values have may give NaN.

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "core/base/check.h"
+#include "quant/math/codec_math.h"
 
 namespace isthmus {
 namespace {
@@ -31,7 +32,7 @@ Expected<void, NotFinite> encode_with_feedback(const Codec& codec, std::span<flo
                                                const EncodeKey& key) {
   ISTHMUS_CHECK(residual.size() == tile.size(), residual.size(), tile.size());
   for (std::size_t i = 0; i < tile.size(); ++i) {
-    tile[i] += decay == 1 ? residual[i] : decay * residual[i];
+    tile[i] = with_one_nan(tile[i] + (decay == 1 ? residual[i] : decay * residual[i]));
   }
   codec.encode(tile, out, key);
   if (auto ok = all_finite(tile, begin, "with its residual is"); !ok) return ok;

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Block codecs: scales and codes of a tile in one pass over memory. With b bits a value, scales
-// included: 4 + b / 8 bytes moved a value, 12 + b / 8 with error feedback. Values stay in
-// registers; sums of doubles take the tile through shared memory, because their order is the
-// codec's. Each block_encode_*.cu instantiates the kernel for some grids, so that no compiler has
-// all of them.
+// included: 4 + b / 8 bytes moved a value, 12 + b / 8 with error feedback. Values wait in shared
+// memory for their scales, so that a short loop codes them and a multiprocessor holds many tiles;
+// the order of sums of doubles is the codec's. Each block_encode_*.cu instantiates the kernels for
+// some grids, so that no compiler has all of them.
 #pragma once
+
+#include <cmath>
+#include <type_traits>
 
 #include "quant/cuda/block_encode.h"
 #include "quant/cuda/block_tile.h"
@@ -13,7 +16,9 @@ namespace isthmus::cuda {
 namespace {
 
 constexpr unsigned kSumLanes = 16;  // as block_kernels.h has it
-constexpr unsigned kGroups = kTileValues / kWarpValues;
+constexpr unsigned kWarps = kTileThreads / kWarp;
+constexpr unsigned kWarpLog2 = 9;  // of the values of a warp
+static_assert(1u << kWarpLog2 == kChunks * kWarpValues);
 
 struct Range {
   float low, high;
@@ -26,37 +31,58 @@ __device__ Range from_lane(const Range& mine, int mask) {
 __device__ std::uint32_t from_lane(std::uint32_t mine, int mask) {
   return __shfl_xor_sync(kAllLanes, mine, mask);
 }
+__device__ double from_lane(double mine, int mask) {
+  return __shfl_xor_sync(kAllLanes, mine, mask);
+}
 
-// merge() over each block of values, from each thread's 4 values of a chunk; on all threads that
-// have values of it. REQUIRES: blocks of at least 4.
-template <typename T, typename Merge>
-__device__ void over_blocks(T (&part)[kChunks], unsigned block_log2, T* groups,
-                            const Merge& merge) {
-  const unsigned lanes = block_log2 >= 7 ? kWarp : (1u << block_log2) / kChunkValues;
+// Where value i of a tile waits in shared memory: odd blocks have their halves of 32 values
+// changed over, so that the lanes that sum two blocks meet different banks. Four consecutive ones
+// stay together.
+__device__ unsigned place_of(unsigned i, unsigned block_log2) {
+  return block_log2 >= 5 ? i ^ (i >> block_log2 & 1u) << 4 : i;
+}
+
+// part[c] := merge() over the values of a block that a warp has, for the first chunk c of each
+// block; from each thread's 4 values of a chunk. REQUIRES: blocks of at least 4.
+template <unsigned kStep, typename T, typename Merge>
+__device__ void over_lanes(T (&part)[kChunks], unsigned lanes, const Merge& merge) {
   for (unsigned d = 1; d < lanes; d *= 2) {
-    for (T& each : part) each = merge(each, from_lane(each, static_cast<int>(d)));
-  }
-  if (block_log2 <= 7) return;
-  const unsigned first = threadIdx.x / kWarp * kChunks;
-  if (threadIdx.x % kWarp == 0) {
 #pragma unroll
-    for (unsigned c = 0; c < kChunks; ++c) groups[first + c] = part[c];
+    for (unsigned c = 0; c < kChunks; c += kStep) {
+      part[c] = merge(part[c], from_lane(part[c], static_cast<int>(d)));
+    }
   }
-  __syncthreads();
-  const unsigned many = 1u << (block_log2 - 7);
-#pragma unroll
-  for (unsigned c = 0; c < kChunks; ++c) {
-    const unsigned begin = (first + c) / many * many;
-    part[c] = groups[begin];
-    for (unsigned g = begin + 1; g < begin + many; ++g) part[c] = merge(part[c], groups[g]);
+}
+template <typename T, typename Merge>
+__device__ void over_warp(T (&part)[kChunks], unsigned block_log2, const Merge& merge) {
+  if (block_log2 <= 7) {
+    over_lanes<1>(part, (1u << block_log2) / kChunkValues, merge);
+    return;
   }
-  __syncthreads();
+  part[0] = merge(part[0], part[1]);
+  part[2] = merge(part[2], part[3]);
+  if (block_log2 == 8) {
+    over_lanes<2>(part, kWarp, merge);
+  } else {
+    part[0] = merge(part[0], part[2]);
+    over_lanes<4>(part, kWarp, merge);
+  }
 }
 
-// True on the thread that speaks for the block in which its chunk lies.
-__device__ bool begins_block(unsigned i, unsigned block_log2) {
-  return (i & ((1u << block_log2) - 1)) == 0;
+// What warps found of blocks: of a block, or of a warp's share of a larger one. It lies where the
+// blocks' scales will, or in `shares` for the larger ones.
+struct Found {
+  float* at;
+  unsigned log2;    // of the values of each
+  unsigned shares;  // of a block
+};
+__device__ Found found_of(const BlockShape& shape, float* scales, float* shares) {
+  if (shape.block_log2 <= kWarpLog2) return {scales, shape.block_log2, 1};
+  return {shares, kWarpLog2, 1u << (shape.block_log2 - kWarpLog2)};
 }
+
+// True on the thread that speaks for the block of 2^log2 values in which its chunk lies.
+__device__ bool begins_block(unsigned i, unsigned log2) { return (i & ((1u << log2) - 1)) == 0; }
 
 __device__ float largest_scale_of(const BlockShape& shape, std::uint32_t largest) {
   return shape.statistic == Statistic::kPowerOfTwo
@@ -64,72 +90,92 @@ __device__ float largest_scale_of(const BlockShape& shape, std::uint32_t largest
              : scale_for(largest, shape.top, shape.most_scale);
 }
 
-__device__ void find_largest(const BlockShape& shape, unsigned n, const ChunkValues& v,
-                             std::uint32_t* groups, float* scales) {
+// The largest magnitude of each block. Values behind the end are zeros.
+__device__ void find_largest(const ChunkValues& v, const Found& found) {
+  const auto larger = [](std::uint32_t a, std::uint32_t b) { return a > b ? a : b; };
   std::uint32_t part[kChunks];
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     std::uint32_t most = 0;
 #pragma unroll
     for (unsigned k = 0; k < kChunkValues; ++k) {
-      const unsigned i = chunk_place(c) + k;
-      const std::uint32_t bits = bits_of(v[c][k]) & kAbsMask;
-      most = bits > most ? bits : most;
-      if (shape.block_log2 < 2 && begins_block(i + 1, shape.block_log2)) {  // blocks of 1 or 2
-        if (i >> shape.block_log2 << shape.block_log2 < n) {
-          scales[i >> shape.block_log2] = largest_scale_of(shape, most);
+      most = larger(most, bits_of(v[c][k]) & kAbsMask);
+      if (found.log2 < 2) {  // blocks of 1 or 2
+        const unsigned i = chunk_place(c) + k;
+        if (begins_block(i + 1, found.log2)) {
+          found.at[i >> found.log2] = float_of(most);
+          most = 0;
         }
-        most = 0;
       }
     }
     part[c] = most;
   }
-  if (shape.block_log2 < 2) return;
-  over_blocks(part, shape.block_log2, groups,
-              [](std::uint32_t a, std::uint32_t b) { return a > b ? a : b; });
+  if (found.log2 < 2) return;
+  over_warp(part, found.log2, larger);
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const unsigned i = chunk_place(c);
-    if (i < n && begins_block(i, shape.block_log2)) {
-      scales[i >> shape.block_log2] = largest_scale_of(shape, part[c]);
+    if (begins_block(i, found.log2)) found.at[i >> found.log2] = float_of(part[c]);
+  }
+}
+// Thread b % kTileThreads has scale b before and after.
+__device__ void scale_by_largest(const BlockShape& shape, unsigned blocks, const Found& found,
+                                 float* scales) {
+  for (unsigned b = threadIdx.x; b < blocks; b += kTileThreads) {
+    std::uint32_t most = 0;
+    for (unsigned s = b * found.shares; s < (b + 1) * found.shares; ++s) {
+      const std::uint32_t bits = bits_of(found.at[s]);
+      most = bits > most ? bits : most;
     }
+    scales[b] = largest_scale_of(shape, most);
   }
 }
 
-__device__ void find_range(const BlockShape& shape, unsigned n, const ChunkValues& v, Range* groups,
-                           float* pairs) {
+// Pairs (lowest, highest) of blocks, the lowest NaN where a value is not finite. fminf and fmaxf
+// pass over a NaN; which zero they take of two does not matter, since -0 counts as 0.
+__device__ void find_range(unsigned n, const ChunkValues& v, const Found& found) {
   Range part[kChunks];
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     part[c] = {float_of(kInfinityBits), -float_of(kInfinityBits), 0};
 #pragma unroll
     for (unsigned k = 0; k < kChunkValues; ++k) {
-      if (chunk_place(c) + k >= n) continue;
+      if (n < kTileValues && chunk_place(c) + k >= n) continue;
       const float x = v[c][k];
       const std::uint32_t bits = bits_of(x) & kAbsMask;
-      part[c].low = x < part[c].low ? x : part[c].low;
-      part[c].high = x > part[c].high ? x : part[c].high;
+      part[c].low = fminf(part[c].low, x);
+      part[c].high = fmaxf(part[c].high, x);
       part[c].largest = bits > part[c].largest ? bits : part[c].largest;
     }
   }
-  over_blocks(part, shape.block_log2, groups, [](const Range& a, const Range& b) {
-    return Range{b.low < a.low ? b.low : a.low, b.high > a.high ? b.high : a.high,
+  over_warp(part, found.log2, [](const Range& a, const Range& b) {
+    return Range{fminf(a.low, b.low), fmaxf(a.high, b.high),
                  b.largest > a.largest ? b.largest : a.largest};
   });
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const unsigned i = chunk_place(c);
-    if (i < n && begins_block(i, shape.block_log2)) {
-      // -0 counts as 0
-      range_scale(part[c].low + 0.0f, part[c].high + 0.0f, part[c].largest,
-                  pairs + 2 * (i >> shape.block_log2));
+    if (!begins_block(i, found.log2)) continue;
+    float* const pair = found.at + 2 * (i >> found.log2);
+    pair[0] = part[c].largest < kInfinityBits ? part[c].low : float_of(kQuietNanBits);
+    pair[1] = part[c].high;
+  }
+}
+__device__ void scale_by_range(unsigned blocks, const Found& found, float* pairs) {
+  for (unsigned b = threadIdx.x; b < blocks; b += kTileThreads) {
+    Range range{float_of(kInfinityBits), -float_of(kInfinityBits), 0};
+    for (unsigned s = b * found.shares; s < (b + 1) * found.shares; ++s) {
+      if (is_nan(found.at[2 * s])) range.largest = kInfinityBits;
+      range.low = fminf(range.low, found.at[2 * s]);
+      range.high = fmaxf(range.high, found.at[2 * s + 1]);
     }
+    range_scale(range.low + 0.0f, range.high + 0.0f, range.largest, pairs + 2 * b);
   }
 }
 
 // done(block, sum of term(x)) on one thread a block: 16 lanes of values in order, then halves. The
-// tile lies in shared memory, zeros behind its end.
-template <typename Term, typename Done>
+// tile waits in shared memory, zeros behind its end.
+template <typename T, typename Term, typename Done>
 __device__ void sum_blocks(const float* tile, unsigned n, unsigned block_log2, const Term& term,
                            const Done& done) {
   const unsigned chains = blocks_in(n, block_log2) * kSumLanes;
@@ -137,15 +183,15 @@ __device__ void sum_blocks(const float* tile, unsigned n, unsigned block_log2, c
   for (unsigned first = threadIdx.x / kWarp * kWarp; first < chains; first += kTileThreads) {
     const unsigned chain = first + threadIdx.x % kWarp;
     const unsigned b = chain / kSumLanes;
-    double sum = 0;
+    T sum{};
     if (chain < chains) {
+      const unsigned swap = place_of(b * block, block_log2) ^ b * block;
+#pragma unroll 4
       for (unsigned i = chain % kSumLanes; i < block; i += kSumLanes) {
-        sum += term(tile[b * block + i], b);
+        sum += term(tile[b * block + (i ^ swap)], b);
       }
     }
-    for (int half = kSumLanes / 2; half > 0; half /= 2) {
-      sum += __shfl_xor_sync(kAllLanes, sum, half);
-    }
+    for (int half = kSumLanes / 2; half > 0; half /= 2) sum += from_lane(sum, half);
     if (chain < chains && chain % kSumLanes == 0) done(b, sum);
   }
   __syncthreads();
@@ -164,7 +210,7 @@ __device__ double magnitude_of(float x) {
 __device__ void find_means(const BlockShape& shape, unsigned n, const float* tile, float* scales) {
   const unsigned log2 = shape.block_log2;
   const bool rms = shape.statistic == Statistic::kRms;
-  sum_blocks(
+  sum_blocks<double>(
       tile, n, log2, [rms](float x, unsigned) { return rms ? square_of(x) : magnitude_of(x); },
       [&](unsigned b, double sum) {
         const double mean = mean_of(sum, b, n, log2);
@@ -172,40 +218,54 @@ __device__ void find_means(const BlockShape& shape, unsigned n, const float* til
       });
 }
 
+struct Counted {
+  double sum = 0;
+  unsigned count = 0;
+  __device__ Counted& operator+=(const Counted& other) {
+    sum += other.sum;
+    count += other.count;
+    return *this;
+  }
+};
+__device__ Counted from_lane(const Counted& mine, int mask) {
+  return {from_lane(mine.sum, mask), from_lane(mine.count, mask)};
+}
+
 // Thresholds, and then the means of what is above them as scales.
 __device__ void find_ternary(const BlockShape& shape, unsigned n, const float* tile,
                              float* thresholds, float* scales) {
   const unsigned log2 = shape.block_log2;
-  sum_blocks(
+  sum_blocks<double>(
       tile, n, log2, [](float x, unsigned) { return square_of(x); },
       [&](unsigned b, double sum) {
         thresholds[b] = ternary_threshold(sqrt(mean_of(sum, b, n, log2)));
       });
-  sum_blocks(
+  sum_blocks<Counted>(
       tile, n, log2,
       [thresholds](float x, unsigned b) {
-        return magnitude_of(x) > static_cast<double>(thresholds[b]) ? 1.0 : 0.0;
+        const bool above = float_of(bits_of(x) & kAbsMask) > thresholds[b];
+        return Counted{above ? magnitude_of(x) : 0.0, above ? 1u : 0u};
       },
-      [&](unsigned b, double count) { scales[b] = static_cast<float>(count); });
-  sum_blocks(
-      tile, n, log2,
-      [thresholds](float x, unsigned b) {
-        const double a = magnitude_of(x);
-        return a > static_cast<double>(thresholds[b]) ? a : 0.0;
-      },
-      [&](unsigned b, double sum) {
-        const auto count = static_cast<double>(scales[b]);
-        scales[b] = is_nan(thresholds[b])
-                        ? thresholds[b]
-                        : mean_scale(count > 0 ? sum / count : 0, shape.most_scale);
+      [&](unsigned b, const Counted& above) {
+        const double mean = above.count > 0 ? above.sum / static_cast<double>(above.count) : 0;
+        scales[b] = is_nan(thresholds[b]) ? thresholds[b] : mean_scale(mean, shape.most_scale);
       });
 }
 
 // Codes of a chunk, low bits first, to their place among the tile's; two lanes share bytes where 4
-// codes are no whole number of them.
+// codes are no whole number of them. `whole`: the tile is, and `codes` is aligned to what a thread
+// has of them.
 template <unsigned kBits>
-__device__ void put_codes(unsigned char* codes, unsigned n, unsigned i, std::uint32_t word) {
-  const unsigned total = (n * kBits + 7) / 8;
+__device__ void put_codes(unsigned char* codes, bool whole, unsigned n, unsigned i,
+                          std::uint32_t word) {
+  if constexpr (kBits == 8 || kBits == 4) {
+    using Word = std::conditional_t<kBits == 8, std::uint32_t, std::uint16_t>;
+    if (whole) return store_as<Word>(codes + i * kBits / 8, static_cast<Word>(word));
+  }
+  if (i + kChunkValues > n) {
+    const unsigned inside = i < n ? n - i : 0;
+    word &= (1u << inside * kBits) - 1;
+  }
   unsigned bytes = kBits / 2;
   bool mine = true;
   if constexpr (kBits % 2 != 0) {
@@ -214,9 +274,35 @@ __device__ void put_codes(unsigned char* codes, unsigned n, unsigned i, std::uin
     bytes = kBits;
     mine = threadIdx.x % 2 == 0;
   }
+  const unsigned total = (n * kBits + 7) / 8;
   for (unsigned b = 0; mine && b < bytes; ++b) {
     const unsigned at = i * kBits / 8 + b;
-    if (at < total) codes[at] = static_cast<unsigned char>(word >> (8 * b));
+    if (whole || at < total) codes[at] = static_cast<unsigned char>(word >> (8 * b));
+  }
+}
+
+// Reciprocals of scales whose quotients need no division; zero for the others.
+template <typename G>
+__device__ float inverse_of(const float* scale) {
+  const float divisor = scale[kScaleFloats<G> - 1];
+  bool plain = plain_scale(divisor);
+  if constexpr (G::kInput == GridInput::kOffset) plain = plain && narrow_range(scale[0], divisor);
+  return plain ? 1.0f / divisor : 0.0f;
+}
+
+// code_of() under a scale that has a reciprocal.
+template <typename G>
+__device__ unsigned plain_code(float x, const float* scale, float inverse) {
+  if constexpr (G::kInput == GridInput::kThreshold) {
+    return G::code(x, *scale);
+  } else if constexpr (G::kInput == GridInput::kOffset) {
+    return G::code((x - scale[0]) * inverse);
+  } else if constexpr (G::kInput == GridInput::kQuotient) {
+    return G::code(plain_quotient(x, *scale, inverse));
+  } else if constexpr (G::kGrid == Grid::kNf4) {
+    return nf4_code(x * inverse);
+  } else {
+    return G::code(x * inverse);
   }
 }
 
@@ -232,79 +318,159 @@ __device__ unsigned random_code(const StochasticLevels& levels, float x, const f
   return round_randomly(levels.levels, levels.count, q, uniform_of(word));
 }
 
+// What is lost of a chunk takes its values' place. RETURNS: false for a finite chunk.
 template <typename G>
-__global__ void encode_kernel(BlockShape shape, StochasticLevels levels, unsigned scale_floats,
-                              EncodeWork work) {
-  __shared__ Range groups[kGroups];
-  ISTHMUS_DYNAMIC_SHARED(unsigned char, shared);
-  auto* const scales = reinterpret_cast<float*>(shared);
-  unsigned char* const buffer =
-      shared + (scale_floats * sizeof(float) + kPiece - 1) / kPiece * kPiece;
-  const std::size_t tile = blockIdx.x;
-  const std::size_t begin = tile * kTileValues;
-  const auto n = static_cast<unsigned>(work.n - begin < kTileValues ? work.n - begin : kTileValues);
-  const std::size_t tile_bytes = n == kTileValues ? work.tile_bytes : work.last_tile_bytes;
+__device__ bool leave_lost(const BlockShape& shape, unsigned n, unsigned first, std::uint32_t word,
+                           const float* scales, float* x) {
+  bool bad = false;
+#pragma unroll
+  for (unsigned k = 0; k < kChunkValues; ++k) {
+    if (first + k >= n) continue;
+    const unsigned code = word >> (k * G::kBits) & ((1u << G::kBits) - 1);
+    const unsigned b = ((first + k) >> shape.block_log2) * kScaleFloats<G>;
+    const float sent = value_of<G>(code, scales + b);
+    bad = bad || !(is_finite(x[k]) && is_finite(sent));
+    x[k] = x[k] - sent;
+  }
+  return bad;
+}
+
+// The scales of a tile, found where they will be, and its values where they wait.
+template <typename G>
+__device__ void find_scales(const BlockShape& shape, unsigned n, const ChunkValues& v,
+                            float* scales, float* thresholds, float* values) {
   const unsigned blocks = blocks_in(n, shape.block_log2);
-
-  ChunkValues v;
-  load_values(work.x + begin, n, v);
-  const bool feedback = work.feedback.residual != nullptr;
-  if (feedback) add_residual(work.feedback, tile, n, v);
-
-  float* thresholds = scales;
-  if (shape.statistic == Statistic::kLargest || shape.statistic == Statistic::kPowerOfTwo) {
-    find_largest(shape, n, v, reinterpret_cast<std::uint32_t*>(groups), scales);
-  } else if (shape.statistic == Statistic::kRange) {
-    find_range(shape, n, v, groups, scales);
-  } else {
-    auto* const values = reinterpret_cast<float*>(buffer);
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-#pragma unroll
-      for (unsigned k = 0; k < kChunkValues; ++k) values[chunk_place(c) + k] = v[c][k];
+  const bool largest =
+      shape.statistic == Statistic::kLargest || shape.statistic == Statistic::kPowerOfTwo;
+  if (largest || shape.statistic == Statistic::kRange) {
+    __shared__ float shares[2 * kWarps];
+    const Found found = found_of(shape, scales, shares);
+    if constexpr (G::kInput == GridInput::kOffset) {
+      find_range(n, v, found);
+    } else {
+      find_largest(v, found);
     }
     __syncthreads();
-    if (shape.statistic == Statistic::kTernary) {
-      thresholds = scales + blocks;
-      find_ternary(shape, n, values, thresholds, scales);
+    if constexpr (G::kInput == GridInput::kOffset) {
+      scale_by_range(blocks, found, scales);
     } else {
-      find_means(shape, n, values, scales);
+      scale_by_largest(shape, blocks, found, scales);
     }
+    return;
   }
   __syncthreads();
+  if (shape.statistic == Statistic::kTernary) {
+    find_ternary(shape, n, values, thresholds, scales);
+  } else {
+    find_means(shape, n, values, scales);
+  }
+}
 
+// Floats of the pieces of dynamic shared memory, each a multiple of 4; behind them bytes wait.
+struct SharedFloats {
+  unsigned scales = 0, inverses = 0;
+};
+
+template <typename G, bool kRandom>
+__global__ void __launch_bounds__(kTileThreads, kRandom ? 4 : 5)
+    encode_kernel(BlockShape shape, StochasticLevels levels, SharedFloats floats, EncodeWork work) {
+  ISTHMUS_DYNAMIC_SHARED(float, shared);
+  float* const scales = shared;
+  float* const inverses = scales + floats.scales;
+  float* const values = inverses + floats.inverses;
+  auto* const buffer = reinterpret_cast<unsigned char*>(values + kTileValues);
+  const std::size_t tile = blockIdx.x;
+  const std::size_t rest = work.n - tile * kTileValues;
+  const auto n = static_cast<unsigned>(rest < kTileValues ? rest : kTileValues);
+  const unsigned log2 = shape.block_log2;
+  const unsigned blocks = blocks_in(n, log2);
+  const bool feedback = work.feedback.residual != nullptr;
+  // Codes of the ternary grid follow from thresholds, those of the others from their scales.
+  const bool ternary = shape.statistic == Statistic::kTernary;
+  float* const coded_by = ternary ? scales + blocks : scales;
+
+  {
+    ChunkValues v;
+    load_tile(work, tile, n, v);
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {
+      *reinterpret_cast<float4*>(values + place_of(chunk_place(c), log2)) =
+          make_float4(v[c][0], v[c][1], v[c][2], v[c][3]);
+    }
+    find_scales<G>(shape, n, v, scales, coded_by, values);
+  }
   unsigned char* const to = work.bytes + tile * work.tile_bytes;
   unsigned char* const out = staged(buffer, to);
   write_plane(shape, scales, blocks, out);
-  unsigned char* const codes = out + scale_bytes(shape.form, blocks);
-  // Codes of the ternary grid follow from thresholds, those of the others from their scales.
-  const float* const coded_by = shape.statistic == Statistic::kTernary ? thresholds : scales;
-  ChunkValues sent = {};
-#pragma unroll
-  for (int c = 0; c < kChunks; ++c) {
-    const unsigned first = chunk_place(c);
-    std::uint32_t word = 0;
-    std::uint32_t drawn[4] = {};
-    if (levels.levels != nullptr && first < n) {
-      random_words(work.key.seed, isthmus::Stream::kRounding, work.key.tile + tile,
-                   work.key.worker << kStochasticValueBits | first / kStochasticDraws, drawn);
+  if constexpr (!kRandom && G::kInput != GridInput::kThreshold) {
+    for (unsigned b = threadIdx.x; b < blocks; b += kTileThreads) {
+      inverses[b] = inverse_of<G>(scales + b * kScaleFloats<G>);
     }
-#pragma unroll
-    for (unsigned k = 0; k < kChunkValues; ++k) {
-      const unsigned i = first + k;
-      if (i >= n) continue;
-      const unsigned b = (i >> shape.block_log2) * kScaleFloats<G>;
-      const unsigned code = levels.levels != nullptr
-                                ? random_code<G>(levels, v[c][k], scales + b, drawn[k])
-                                : code_of<G>(v[c][k], coded_by + b);
-      word |= code << (k * G::kBits);
-      if (feedback) sent[c][k] = value_of<G>(code, scales + b);
-    }
-    put_codes<G::kBits>(codes, n, first, word);
   }
   __syncthreads();
-  move_bytes(to, out, tile_bytes);
-  if (feedback) keep_residual(work.feedback, tile, n, v, sent);
+
+  unsigned char* const codes = out + scale_bytes(shape.form, blocks);
+  const bool whole =
+      n == kTileValues && reinterpret_cast<std::uintptr_t>(codes) % sizeof(std::uint32_t) == 0;
+  bool bad = false;
+#pragma unroll 1
+  for (int c = 0; c < kChunks; ++c) {
+    const unsigned first = chunk_place(c);
+    float* const x = values + place_of(first, log2);
+    const float4 four = *reinterpret_cast<const float4*>(x);
+    const float v[kChunkValues] = {four.x, four.y, four.z, four.w};
+    const unsigned block = first >> log2;
+    bool plain = !kRandom && log2 >= 2;
+    float inverse = 0;
+    if constexpr (!kRandom && G::kInput != GridInput::kThreshold) {
+      inverse = inverses[block];
+      plain = plain && inverse > 0;
+    }
+    std::uint32_t word = 0;
+    if (plain) {
+      const float* const scale = coded_by + block * kScaleFloats<G>;
+#pragma unroll
+      for (unsigned k = 0; k < kChunkValues; ++k) {
+        word |= plain_code<G>(v[k], scale, inverse) << (k * G::kBits);
+      }
+    } else {
+      std::uint32_t drawn[4] = {};
+      if constexpr (kRandom) {
+        random_words(work.key.seed, isthmus::Stream::kRounding, work.key.tile + tile,
+                     work.key.worker << kStochasticValueBits | first / kStochasticDraws, drawn);
+      }
+#pragma unroll(kRandom ? 4 : 1)
+      for (unsigned k = 0; k < kChunkValues; ++k) {
+        if (first + k >= n) break;
+        const unsigned b = ((first + k) >> log2) * kScaleFloats<G>;
+        const unsigned code = kRandom ? random_code<G>(levels, v[k], scales + b, drawn[k])
+                                      : code_of<G>(x[k], coded_by + b);
+        word |= code << (k * G::kBits);
+      }
+    }
+    put_codes<G::kBits>(codes, whole, n, first, word);
+    if (feedback) bad |= leave_lost<G>(shape, n, first, word, scales, x);
+  }
+  __syncthreads();
+  move_bytes(to, out, n == kTileValues ? work.tile_bytes : work.last_tile_bytes);
+  if (!feedback) return;
+  ChunkValues lost;
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    const float* const x = values + place_of(chunk_place(c), log2);
+#pragma unroll
+    for (unsigned k = 0; k < kChunkValues; ++k) lost[c][k] = x[k];
+  }
+  keep_lost(work.feedback, tile, n, lost, bad);
+}
+
+template <typename G>
+SharedFloats shared_floats(const BlockCodecSpec& spec) {
+  const auto blocks = static_cast<unsigned>((kTileValues + spec.block - 1) / spec.block);
+  const bool two = spec.form == ScaleForm::kRange || spec.statistic == Statistic::kTernary;
+  const auto rounded = [](unsigned floats) { return (floats + 3) / 4 * 4; };
+  return {rounded(two ? 2 * blocks : blocks),
+          G::kInput == GridInput::kThreshold ? 0 : rounded(blocks)};
 }
 
 }  // namespace
@@ -312,20 +478,14 @@ __global__ void encode_kernel(BlockShape shape, StochasticLevels levels, unsigne
 template <typename G>
 void launch_block_encode(Stream& stream, const BlockCodecSpec& spec, float most_scale,
                          const StochasticLevels& levels, const EncodeWork& work) {
-  const BlockShape shape = block_shape(spec, G::kTop, most_scale);
-  const std::size_t blocks = (kTileValues + spec.block - 1) / spec.block;
-  const bool two = spec.form == ScaleForm::kRange || spec.statistic == Statistic::kTernary;
-  const auto scale_floats = static_cast<unsigned>(two ? 2 * blocks : blocks);
-  const bool sums = spec.statistic == Statistic::kMean || spec.statistic == Statistic::kRms ||
-                    spec.statistic == Statistic::kTernary;
-  const std::size_t staging = work.tile_bytes + kPiece;
-  const std::size_t values = sums ? sizeof(float) * kTileValues : 0;
-  launch(stream,
-         {.blocks = dim3(static_cast<unsigned>((work.n + kTileValues - 1) / kTileValues)),
-          .threads = dim3(kTileThreads),
-          .shared_bytes =
-              scale_floats * sizeof(float) + kPiece + (staging > values ? staging : values)},
-         encode_kernel<G>, shape, levels, scale_floats, work);
+  const SharedFloats floats = shared_floats<G>(spec);
+  const LaunchShape shape{
+      .blocks = dim3(static_cast<unsigned>((work.n + kTileValues - 1) / kTileValues)),
+      .threads = dim3(kTileThreads),
+      .shared_bytes = sizeof(float) * (floats.scales + floats.inverses + kTileValues) +
+                      work.tile_bytes + kPiece};
+  const auto kernel = levels.levels != nullptr ? encode_kernel<G, true> : encode_kernel<G, false>;
+  launch(stream, shape, kernel, block_shape(spec, G::kTop, most_scale), levels, floats, work);
 }
 
 }  // namespace isthmus::cuda

@@ -29,16 +29,20 @@ __host__ __device__ inline unsigned blocks_in(unsigned n, unsigned block_log2) {
 }
 
 /// `count` scales as the statistics have them to bytes; what the bytes stand for takes their place.
+/// Thread b % kTileThreads has scale (or pair) b before and after; no barrier at the end.
 __device__ inline void write_plane(const BlockShape& shape, float* scales, unsigned count,
                                    unsigned char* out) {
   const unsigned t = threadIdx.x;
   switch (shape.form) {
     case ScaleForm::kFp32:
-    case ScaleForm::kRange: {
-      const unsigned floats = shape.form == ScaleForm::kRange ? 2 * count : count;
-      for (unsigned b = t; b < floats; b += kTileThreads) store_field(out + 4 * b, scales[b]);
+      for (unsigned b = t; b < count; b += kTileThreads) store_field(out + 4 * b, scales[b]);
       break;
-    }
+    case ScaleForm::kRange:
+      for (unsigned b = t; b < count; b += kTileThreads) {
+        store_field(out + 8 * b, scales[2 * b]);
+        store_field(out + 8 * b + 4, scales[2 * b + 1]);
+      }
+      break;
     case ScaleForm::kE8M0:
       for (unsigned b = t; b < count; b += kTileThreads) {
         out[b] = static_cast<unsigned char>(e8m0_of(scales[b]));
@@ -75,7 +79,6 @@ __device__ inline void write_plane(const BlockShape& shape, float* scales, unsig
       break;
     }
   }
-  __syncthreads();
 }
 
 /// Bytes to `count` scales. RETURNS: false on a thread that met one that no encoder makes. No

@@ -15,19 +15,30 @@ inline constexpr unsigned kSide = kCosineSide;
 inline constexpr unsigned kApart = kTileThreads / kSide;            // rows between two of a thread
 inline constexpr unsigned kResults = kSide * kSide / kTileThreads;  // a thread's
 
+/// Four products in order, each rounded before it is added.
+__device__ inline void add_products(float& sum, const float4& a, const float4& b) {
+  sum += a.x * b.x;
+  sum += a.y * b.y;
+  sum += a.z * b.z;
+  sum += a.w * b.w;
+}
+
 /// out[r][u] := sum_i by_columns[i][u] in[r][i] for `rows` rows. No barrier.
 __device__ inline void multiply_rows(const float* by_columns, const float* in, unsigned rows,
                                      float* out) {
   const unsigned u = threadIdx.x % kSide;
   const unsigned first = threadIdx.x / kSide;
   float sum[kResults] = {};
-  for (unsigned i = 0; i < kSide; ++i) {
-    const float factor = by_columns[i * kSide + u];
+  for (unsigned i = 0; i < kSide; i += 4) {
+    const float* const at = by_columns + i * kSide + u;
+    const float4 factors = make_float4(at[0], at[kSide], at[2 * kSide], at[3 * kSide]);
+#pragma unroll
     for (unsigned j = 0; j < kResults; ++j) {
       const unsigned r = first + kApart * j;
-      if (r < rows) sum[j] += factor * in[r * kSide + i];
+      if (r < rows) add_products(sum[j], factors, load_as<float4>(in + r * kSide + i));
     }
   }
+#pragma unroll
   for (unsigned j = 0; j < kResults; ++j) {
     const unsigned r = first + kApart * j;
     if (r < rows) out[r * kSide + u] = sum[j];
@@ -37,15 +48,21 @@ __device__ inline void multiply_rows(const float* by_columns, const float* in, u
 /// out[u][c] := sum_i by_columns[i][u] in[i][c] for a whole tile. No barrier.
 __device__ inline void multiply_columns(const float* by_columns, const float* in, float* out) {
   const unsigned c = threadIdx.x % kSide;
-  const unsigned first = threadIdx.x / kSide;
+  const unsigned first = threadIdx.x / kSide * kResults;
   float sum[kResults] = {};
   for (unsigned i = 0; i < kSide; ++i) {
     const float value = in[i * kSide + c];
-    for (unsigned j = 0; j < kResults; ++j) {
-      sum[j] += by_columns[i * kSide + first + kApart * j] * value;
+#pragma unroll
+    for (unsigned j = 0; j < kResults; j += 4) {
+      const auto factors = load_as<float4>(by_columns + i * kSide + first + j);
+      sum[j] += factors.x * value;
+      sum[j + 1] += factors.y * value;
+      sum[j + 2] += factors.z * value;
+      sum[j + 3] += factors.w * value;
     }
   }
-  for (unsigned j = 0; j < kResults; ++j) out[(first + kApart * j) * kSide + c] = sum[j];
+#pragma unroll
+  for (unsigned j = 0; j < kResults; ++j) out[(first + j) * kSide + c] = sum[j];
 }
 
 /// tile := its transform, by way of `half`, a tile as well; what of a shorter one is no full row
@@ -75,7 +92,9 @@ __device__ inline void to_coefficients(const CosineMatrices& matrices, unsigned 
   }
   cosine::transform(matrices.backward, n, tile, half);
   for (int c = 0; c < kChunks; ++c) {
-    for (unsigned e = 0; e < kChunkValues; ++e) coefficients[c][e] = tile[chunk_place(c) + e];
+    for (unsigned e = 0; e < kChunkValues; ++e) {
+      coefficients[c][e] = with_one_nan(tile[chunk_place(c) + e]);
+    }
   }
 }
 

@@ -40,9 +40,8 @@ __global__ void encode_kernel(EncodeWork work) {
   unsigned char* const to = work.bytes + tile * work.tile_bytes;
   unsigned char* const out = staged(buffer, to);
   ChunkValues v;
-  load_values(work.x + begin, n, v);
+  load_tile(work, tile, n, v);
   const bool feedback = work.feedback.residual != nullptr;
-  if (feedback) add_residual(work.feedback, tile, n, v);
   for (int c = 0; c < kChunks; ++c) {
     for (unsigned k = 0; k < kChunkValues; ++k) {
       const unsigned i = chunk_place(c) + k;

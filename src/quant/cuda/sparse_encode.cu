@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // topk, dct-topk and randk. 4 bytes moved a value, and a few for each value sent; 12 with error
-// feedback. The k largest are found by counting the digits of magnitudes in registers, eight bits a
-// pass.
+// feedback. The k largest are found by counting the digits of magnitudes, eight bits a pass: of
+// those in registers first, then of the few that may still be the last one kept, one a thread.
 #include "quant/cuda/sparse_tile.h"
 #include "quant/math/block_code_math.h"
 #include "quant/math/bucket_math.h"
@@ -13,109 +13,172 @@ constexpr unsigned kDigits = 256;
 constexpr std::uint16_t kNotDrawn = 0xFFFF;
 constexpr unsigned kGroups = kTileValues / kWarpValues;
 
+// Magnitudes as bits; less than every other one where there is no value.
+using Magnitudes = std::int32_t[kChunks][kChunkValues];
+constexpr std::int32_t kNoValue = -1;
+
 struct Selection {
-  std::uint32_t last = 0;  // magnitude of the smallest one that is kept
-  unsigned equals = 0;     // how many of its equals are: the first ones
+  std::int32_t last = 0;  // magnitude that all larger ones than are kept
+  unsigned equals = 0;    // how many of its equals are: the first ones
 };
 
-// The digit at which the count from the top reaches `need`, and what is left to take of it; on warp
-// 0, whose lanes have 8 digits each.
-__device__ void find_digit(const unsigned* counts, unsigned need, unsigned* digit, unsigned* left) {
-  constexpr unsigned kOwn = kDigits / kWarp;
-  const unsigned lane = threadIdx.x;
-  const unsigned top = kDigits - 1 - kOwn * lane;  // the lane's largest digit
-  unsigned own = 0;
-  for (unsigned i = 0; i < kOwn; ++i) own += counts[top - i];
-  unsigned through = own;
+// Sum of the lanes' numbers up to this one.
+__device__ unsigned sum_through(unsigned own) {
+  const unsigned lane = threadIdx.x % kWarp;
   for (unsigned by = 1; by < kWarp; by *= 2) {
-    const unsigned before = __shfl_up_sync(kAllLanes, through, by);
-    if (lane >= by) through += before;
+    const unsigned before = __shfl_up_sync(kAllLanes, own, by);
+    if (lane >= by) own += before;
   }
+  return own;
+}
+
+// The digit at which the count from the top reaches what is needed.
+struct Digit {
+  unsigned digit;
+  unsigned need;   // what is left to take of it
+  unsigned there;  // how many have it
+};
+// On warp 0, whose lanes have 8 digits each.
+__device__ void find_digit(const unsigned* counts, unsigned need, Digit* found) {
+  constexpr unsigned kOwn = kDigits / kWarp;
+  const unsigned top = kDigits - 1 - kOwn * threadIdx.x;  // the lane's largest digit
+  unsigned each[kOwn];
+  unsigned own = 0;
+#pragma unroll
+  for (unsigned i = 0; i < kOwn; ++i) own += each[i] = counts[top - i];
+  const unsigned through = sum_through(own);
   unsigned above = through - own;
   if (above >= need || through < need) return;
+#pragma unroll
   for (unsigned i = 0; i < kOwn; ++i) {
-    const unsigned here = counts[top - i];
-    if (above + here >= need) {
-      *digit = top - i;
-      *left = need - above;
-      return;
-    }
-    above += here;
+    if (above < need && above + each[i] >= need) *found = {top - i, need - above, each[i]};
+    above += each[i];
   }
 }
 
-__device__ Selection select(const std::uint32_t (&magnitude)[kChunks][kChunkValues], unsigned n,
-                            unsigned k) {
+__device__ bool is_candidate(std::int32_t magnitude, unsigned high, unsigned prefix) {
+  return static_cast<std::uint32_t>(magnitude) >> high == prefix;
+}
+
+// This thread's of the candidates, which are no more than threads; kNoValue behind their end.
+__device__ std::int32_t deal_out(const Magnitudes& magnitude, unsigned high, unsigned prefix) {
+  __shared__ std::int32_t dealt[kTileThreads];
+  __shared__ unsigned end;
+  dealt[threadIdx.x] = kNoValue;
+  if (threadIdx.x == 0) end = 0;
+  unsigned own = 0;
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+#pragma unroll
+    for (unsigned e = 0; e < kChunkValues; ++e) {
+      own += is_candidate(magnitude[c][e], high, prefix) ? 1u : 0u;
+    }
+  }
+  const unsigned through = sum_through(own);
+  __syncthreads();
+  unsigned begin = 0;
+  if (threadIdx.x % kWarp == kWarp - 1) begin = atomicAdd(&end, through);
+  unsigned at = __shfl_sync(kAllLanes, begin, kWarp - 1) + through - own;
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+#pragma unroll
+    for (unsigned e = 0; e < kChunkValues; ++e) {
+      if (is_candidate(magnitude[c][e], high, prefix)) dealt[at++] = magnitude[c][e];
+    }
+  }
+  __syncthreads();
+  return dealt[threadIdx.x];
+}
+
+__device__ Selection select(const Magnitudes& magnitude, unsigned k) {
   __shared__ unsigned counts[kDigits];
-  __shared__ unsigned digit, left;
-  std::uint32_t prefix = 0;
+  __shared__ Digit found;
+  unsigned prefix = 0;
   unsigned need = k;
-  int high = 31;  // bits below it are still open
+  unsigned high = 31;  // bits below it are still open
+  bool dealt = false;
+  std::int32_t mine = kNoValue;
   while (high > 0) {
-    const int low = high > 8 ? high - 8 : 0;
+    const unsigned low = high > 8 ? high - 8 : 0;
+    const auto count = [&](std::int32_t each) {
+      if (!is_candidate(each, high, prefix)) return;
+      atomicAdd(&counts[static_cast<std::uint32_t>(each) >> low & ((1u << (high - low)) - 1)], 1u);
+    };
     counts[threadIdx.x] = 0;
     __syncthreads();
-    for (int c = 0; c < kChunks; ++c) {
-      for (unsigned e = 0; e < kChunkValues; ++e) {
-        const bool candidate =
-            chunk_place(c) + e < n && static_cast<std::uint64_t>(magnitude[c][e]) >> high == prefix;
-        if (candidate) atomicAdd(&counts[magnitude[c][e] >> low & ((1u << (high - low)) - 1)], 1u);
+    if (dealt) {
+      count(mine);
+    } else {
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) {
+#pragma unroll
+        for (unsigned e = 0; e < kChunkValues; ++e) count(magnitude[c][e]);
       }
     }
     __syncthreads();
-    if (threadIdx.x < kWarp) find_digit(counts, need, &digit, &left);
+    if (threadIdx.x < kWarp) find_digit(counts, need, &found);
     __syncthreads();
-    prefix = prefix << (high - low) | digit;
-    need = left;
+    prefix = prefix << (high - low) | found.digit;
+    need = found.need;
     high = low;
+    const unsigned there = found.there;
     __syncthreads();
+    if (need == there) return {static_cast<std::int32_t>(prefix << low) - 1, 0};  // all of them
+    if (!dealt && there <= kTileThreads) {
+      mine = deal_out(magnitude, high, prefix);
+      dealt = true;
+    }
   }
-  return {prefix, need};
+  return {static_cast<std::int32_t>(prefix), need};
 }
 
 // The selected values and their places, in order of place.
 __device__ void keep(const ChunkValues& v, unsigned n, unsigned k, const SparseShared& shared) {
   __shared__ unsigned groups[kGroups];
-  std::uint32_t magnitude[kChunks][kChunkValues];
+  static_assert(kGroups == kWarp);
+  Magnitudes magnitude;
+#pragma unroll
   for (int c = 0; c < kChunks; ++c) {
-    for (unsigned e = 0; e < kChunkValues; ++e) magnitude[c][e] = bits_of(v[c][e]) & kAbsMask;
+#pragma unroll
+    for (unsigned e = 0; e < kChunkValues; ++e) {
+      const bool inside = n == kTileValues || chunk_place(c) + e < n;
+      magnitude[c][e] = inside ? static_cast<std::int32_t>(bits_of(v[c][e]) & kAbsMask) : kNoValue;
+    }
   }
-  const Selection selection = select(magnitude, n, k);
+  const Selection selection = select(magnitude, k);
   // Larger ones are counted in the lower half of a word, equal ones in the upper one.
   constexpr unsigned kEqual = 1u << 16;
   const unsigned warp = threadIdx.x / kWarp;
   const unsigned lane = threadIdx.x % kWarp;
   unsigned before[kChunks];
+#pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     unsigned own = 0;
+#pragma unroll
     for (unsigned e = 0; e < kChunkValues; ++e) {
-      if (chunk_place(c) + e >= n) continue;
-      own += magnitude[c][e] > selection.last    ? 1u
-             : magnitude[c][e] == selection.last ? kEqual
-                                                 : 0u;
+      own += magnitude[c][e] > selection.last ? 1u : 0u;
+      own += magnitude[c][e] == selection.last ? kEqual : 0u;
     }
-    unsigned through = own;
-    for (unsigned by = 1; by < kWarp; by *= 2) {
-      const unsigned other = __shfl_up_sync(kAllLanes, through, by);
-      if (lane >= by) through += other;
-    }
+    const unsigned through = sum_through(own);
     before[c] = through - own;
     if (lane == kWarp - 1) groups[warp * kChunks + static_cast<unsigned>(c)] = through;
   }
   __syncthreads();
+  const unsigned before_group = sum_through(groups[lane]) - groups[lane];
+#pragma unroll
   for (int c = 0; c < kChunks; ++c) {
-    for (unsigned g = 0; g < warp * kChunks + static_cast<unsigned>(c); ++g) before[c] += groups[g];
+    const int group = static_cast<int>(warp) * kChunks + c;
+    before[c] += __shfl_sync(kAllLanes, before_group, group);
     unsigned larger = before[c] % kEqual;
     unsigned equal = before[c] / kEqual;
+#pragma unroll
     for (unsigned e = 0; e < kChunkValues; ++e) {
-      const unsigned i = chunk_place(c) + e;
-      if (i >= n) continue;
       const bool is_larger = magnitude[c][e] > selection.last;
       const bool is_equal = magnitude[c][e] == selection.last;
       if (is_larger || (is_equal && equal < selection.equals)) {
         const unsigned at = larger + (equal < selection.equals ? equal : selection.equals);
         shared.kept[at] = v[c][e];
-        shared.where[at] = static_cast<std::uint16_t>(i);
+        shared.where[at] = static_cast<std::uint16_t>(chunk_place(c) + e);
       }
       larger += is_larger ? 1 : 0;
       equal += is_equal ? 1 : 0;
@@ -271,20 +334,15 @@ __device__ void finish(const SparseShape& shape, const EncodeWork& work, std::si
   keep_residual(work.feedback, tile, n, v, sent);
 }
 
-__device__ unsigned load_tile(const EncodeWork& work, std::size_t tile, ChunkValues& v) {
-  const unsigned n = values_of(work, tile);
-  load_values(work.x + tile * kTileValues, n, v);
-  if (work.feedback.residual != nullptr) add_residual(work.feedback, tile, n, v);
-  return n;
-}
-
 template <bool kTransformed>
-__global__ void topk_kernel(SparseShape shape, EncodeWork work) {
+__global__ void __launch_bounds__(kTileThreads, kTransformed ? 3 : 4)
+    topk_kernel(SparseShape shape, EncodeWork work) {
   ISTHMUS_DYNAMIC_SHARED(unsigned char, memory);
   const std::size_t tile = blockIdx.x;
   const SparseShared shared = sparse_shared(memory, shape.k, work.tile_bytes);
   ChunkValues v;
-  const unsigned n = load_tile(work, tile, v);
+  const unsigned n = values_of(work, tile);
+  load_tile(work, tile, n, v);
   const unsigned count = sparse_count_of(shape.k, n);
   if constexpr (kTransformed) {
     ChunkValues coefficients;
@@ -312,12 +370,14 @@ __global__ void topk_kernel(SparseShape shape, EncodeWork work) {
 }
 
 // A value that is not sent may not be finite either: it is marked by a NaN in place of the first.
-__global__ void randk_kernel(SparseShape shape, EncodeWork work) {
+__global__ void __launch_bounds__(kTileThreads, 4)
+    randk_kernel(SparseShape shape, EncodeWork work) {
   ISTHMUS_DYNAMIC_SHARED(unsigned char, memory);
   const std::size_t tile = blockIdx.x;
   const SparseShared shared = sparse_shared(memory, shape.k, work.tile_bytes);
   ChunkValues v;
-  const unsigned n = load_tile(work, tile, v);
+  const unsigned n = values_of(work, tile);
+  load_tile(work, tile, n, v);
   const unsigned count = sparse_count_of(shape.k, n);
   std::uint32_t words[4];
   random_words(work.key.seed, isthmus::Stream::kRandomK, work.key.tile + tile, 0, words);

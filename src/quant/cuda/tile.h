@@ -143,15 +143,38 @@ __device__ inline void random_words(std::uint64_t seed, isthmus::Stream stream, 
   for (unsigned i = 0; i < 4; ++i) words[i] = drawn[i];
 }
 
-/// Adds the residual: v := x + decay e. No barrier.
-__device__ inline void add_residual(const ResidualPlace& place, std::size_t tile, unsigned n,
-                                    ChunkValues& v) {
-  ChunkValues e;
-  load_values(place.residual + tile * kTileValues, n, e);
-  for (int c = 0; c < kChunks; ++c) {
-    for (unsigned k = 0; k < kChunkValues; ++k) {
-      v[c][k] += place.decay == 1 ? e[c][k] : place.decay * e[c][k];
+/// Values of a tile with what earlier encodings lost of them: v := x + decay e. No barrier.
+__device__ inline void load_tile(const EncodeWork& work, std::size_t tile, unsigned n,
+                                 ChunkValues& v) {
+  const auto load = [n](const float* from, ChunkValues& to) {
+    if (n < kTileValues || !on_piece(from)) return load_values(from, n, to);
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) {  // no branch keeps one load from the next
+      const float4 four = *reinterpret_cast<const float4*>(from + chunk_place(c));
+      to[c][0] = four.x, to[c][1] = four.y, to[c][2] = four.z, to[c][3] = four.w;
     }
+  };
+  load(work.x + tile * kTileValues, v);
+  const ResidualPlace& place = work.feedback;
+  if (place.residual == nullptr) return;
+  ChunkValues e;
+  load(place.residual + tile * kTileValues, e);
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+#pragma unroll
+    for (unsigned k = 0; k < kChunkValues; ++k) {
+      v[c][k] = with_one_nan(v[c][k] + (place.decay == 1 ? e[c][k] : place.decay * e[c][k]));
+    }
+  }
+}
+/// residual := what was lost, unless a thread met something that is not finite: then the tile is
+/// noted.
+__device__ inline void keep_lost(const ResidualPlace& place, std::size_t tile, unsigned n,
+                                 const ChunkValues& lost, bool bad) {
+  if (any_thread(bad)) {
+    if (threadIdx.x == 0) note_bad(place.first_bad, tile);
+  } else {
+    store_values(place.residual + tile * kTileValues, n, lost);
   }
 }
 /// residual := v - sent, unless one of either is not finite: then the tile is noted.
@@ -159,18 +182,16 @@ __device__ inline void keep_residual(const ResidualPlace& place, std::size_t til
                                      const ChunkValues& v, const ChunkValues& sent) {
   ChunkValues e;
   bool bad = false;
+#pragma unroll
   for (int c = 0; c < kChunks; ++c) {
+#pragma unroll
     for (unsigned k = 0; k < kChunkValues; ++k) {
       const bool inside = chunk_place(c) + k < n;
       bad = bad || (inside && !(is_finite(v[c][k]) && is_finite(sent[c][k])));
       e[c][k] = v[c][k] - sent[c][k];
     }
   }
-  if (any_thread(bad)) {
-    if (threadIdx.x == 0) note_bad(place.first_bad, tile);
-  } else {
-    store_values(place.residual + tile * kTileValues, n, e);
-  }
+  keep_lost(place, tile, n, e, bad);
 }
 
 }  // namespace isthmus::cuda

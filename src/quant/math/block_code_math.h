@@ -3,6 +3,8 @@
 // loops do value by value. `static` for the reason in codec_math.h.
 #pragma once
 
+#include <cmath>
+
 #include "quant/math/uint8_math.h"
 
 namespace isthmus {
@@ -37,6 +39,31 @@ ISTHMUS_HOST_DEVICE static inline float value_of(unsigned code, const float* sca
   } else {
     return G::value(code) * *scale;
   }
+}
+
+/// x / scale, correctly rounded, without a division: inverse is 1 / scale, correctly rounded, and
+/// each fused remainder is exact. The first correction leaves less than one unit in the last place,
+/// from where the second one rounds right (Markstein, IBM J. Res. Dev. 34, 1990, theorem 7). A
+/// quotient below 1/4 may be off by its last bit where its remainder is subnormal.
+/// REQUIRES: plain_scale(scale), |x| <= 2^20 scale.
+ISTHMUS_HOST_DEVICE static inline float plain_quotient(float x, float scale, float inverse) {
+  float q = x * inverse;
+  q = std::fma(std::fma(-q, scale, x), inverse, q);
+  return std::fma(std::fma(-q, scale, x), inverse, q);
+}
+
+/// Nf4Grid::code by four comparisons, each of which halves the borders that are left.
+ISTHMUS_HOST_DEVICE static inline unsigned nf4_code(float q) {
+  constexpr unsigned kBorders = kNf4Borders.size();
+  float left[kBorders];
+  for (unsigned i = 0; i < kBorders; ++i) left[i] = TableOf<kNf4Borders>::entry(i);
+  unsigned code = 0;
+  for (unsigned half = (kBorders + 1) / 2; half > 0; half /= 2) {
+    const bool above = q >= left[half - 1];
+    code |= above ? half : 0u;
+    for (unsigned i = 0; i + 1 < half; ++i) left[i] = above ? left[i + half] : left[i];
+  }
+  return code;
 }
 
 }  // namespace isthmus

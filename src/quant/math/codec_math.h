@@ -25,6 +25,13 @@ inline constexpr std::uint32_t kAbsMask = 0x7FFF'FFFFu;
 inline constexpr std::uint32_t kInfinityBits = 0x7F80'0000u;
 inline constexpr std::uint32_t kQuietNanBits = 0x7FC0'0000u;
 
+/// A NaN that comes out of arithmetic has other bits on each kind of machine (x86 keeps a payload
+/// or sets the sign, a GPU sets all bits but the sign). What an encoder computes passes through
+/// here before it goes into bytes; a NaN that is merely copied keeps its bits.
+ISTHMUS_HOST_DEVICE static inline float with_one_nan(float value) {
+  return (bits_of(value) & kAbsMask) > kInfinityBits ? float_of(kQuietNanBits) : value;
+}
+
 /// Round to nearest, ties to even; overflow goes to infinity, a NaN keeps its upper payload, quiet.
 ISTHMUS_HOST_DEVICE static inline std::uint16_t bf16_of(float value) {
   const std::uint32_t u = bits_of(value);

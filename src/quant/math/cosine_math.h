@@ -6,6 +6,7 @@
 
 #include "isthmus/codec.h"
 #include "kernels/host_device.h"
+#include "quant/math/codec_math.h"
 
 namespace isthmus {
 

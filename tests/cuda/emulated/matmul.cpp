@@ -76,14 +76,16 @@ void emulated::set_product_factor(float factor) { product_factor = factor; }
 std::string products_missing() { return ""; }
 
 struct Blas::Impl {};
-Blas::Blas() = default;
+Blas::Blas(const BlasOptions&) {}
 Blas::~Blas() = default;
+
+bool Blas::fuses(const Matmul&) { return true; }
 
 void Blas::matmul(Stream& stream, const Matmul& p) {
   ISTHMUS_CHECK(p.m >= 0 && p.n >= 0 && p.k >= 1, p.m, p.n, p.k);
   ISTHMUS_CHECK(p.a.is_bf16() == p.b.is_bf16(), p.m, p.n, p.k);
   ISTHMUS_CHECK(p.a.is_bf16() || !p.c.is_bf16(), p.m, p.n, p.k);
-  ISTHMUS_CHECK(!p.accumulate || p.epilogue == Epilogue::kNone, p.m, p.n, p.k);
+  ISTHMUS_CHECK(!p.accumulate || (p.epilogue == Epilogue::kNone && !p.c.is_bf16()), p.m, p.n, p.k);
   const bool adds_bias = p.epilogue == Epilogue::kBias || p.epilogue == Epilogue::kGeluBias;
   ISTHMUS_CHECK(!adds_bias || p.bias.is_bf16() == p.c.is_bf16(), p.m, p.n, p.k);
   emulated::queue(stream, [p] { multiply(p); });

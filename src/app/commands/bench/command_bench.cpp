@@ -34,7 +34,7 @@ std::optional<cuda::DeviceInfo> bench_device(const BenchComputeArguments& argume
         fmt::format("bench compute: --device {}: must be cpu, cuda or cuda:N", arguments.device));
   }
   if (request->kind == DeviceRequest::Kind::kCpu) {
-    if (arguments.attention == "own") return std::nullopt;
+    if (arguments.attention != "cudnn") return std::nullopt;
     throw UsageError(
         "bench compute: --attention cudnn computes on CUDA devices: add --device cuda");
   }
@@ -82,7 +82,7 @@ int command_bench_compute(const BenchComputeArguments& arguments, Session& sessi
   options.seconds = arguments.seconds;
   options.sequences = arguments.sequences;
   options.bf16 = arguments.precision == "bf16";
-  options.cudnn_attention = arguments.attention == "cudnn";
+  options.attention = parse_device_attention(arguments.attention);
   options.optimizer = arguments.optimizer;
   options.micro_batches = arguments.micro_batches;
   options.recompute = parse_recompute(arguments.recompute).value_or(Recompute::kNone);
