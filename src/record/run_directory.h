@@ -48,8 +48,9 @@ struct Manifest {
   int workers = 1;
   std::string model = "{}";  // what is trained, as a JSON object
   std::int64_t parameters = 0;
-  std::string parent;          // run id that this one continues or starts from, or empty
-  std::string device = "cpu";  // of the inner loops in this process, as device_text has it
+  std::vector<std::string> changes;  // of the configuration by resumes, in order
+  std::string parent;                // run id that this one continues or starts from, or empty
+  std::string device = "cpu";        // of the inner loops in this process, as device_text has it
 };
 
 /// A new run id, the start time, version, compiler, CPU and so on; method, workers, name and hash

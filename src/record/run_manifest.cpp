@@ -86,6 +86,7 @@ std::string manifest_json(const Manifest& manifest) {
   add_text_or_null(line, "final_sync", manifest.final_sync);
   line.add("workers", manifest.workers);
   line.add_raw("model", manifest.model);
+  line.add("changes", std::span<const std::string>(manifest.changes));
   add_text_or_null(line, "parent", manifest.parent);
   return indented_json(line.str(), "manifest.json");
 }

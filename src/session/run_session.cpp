@@ -127,7 +127,9 @@ void RunSession::check_resume() const {
   if (!resume_) {
     return;
   }
-  check_same_configuration(storage_, *resume_, config_, digest_);
+  const Config* const before =
+      check_same_configuration(storage_, *resume_, config_, digest_, options_.changes);
+  if (before != nullptr) options_.changes.check(*before, config_, resume_->info().step);
   check_same_data(*resume_, facts_.data);
   if (resume_->info().only_worker && !options_.site && options_.plan.workers > 1) {
     throw ConfigError(fmt::format(
@@ -429,7 +431,7 @@ SiteFacts RunSession::site_facts() const {
   append_data(facts_.data, facts.common);
   if (facts.resumes) {
     HeldCheckpoints here = held_checkpoints(storage_, options_.out, config_, digest_,
-                                            site_of(config_, *options_.site));
+                                            options_.changes, site_of(config_, *options_.site));
     facts.held = std::move(here.held);
     facts.unreadable = here.unreadable;
   }
@@ -460,6 +462,19 @@ void RunSession::join_sites(RunObserver& observer) {
   }
 }
 
+std::vector<std::string> RunSession::changes_before() const {
+  std::vector<std::string> changes;
+  const std::filesystem::path file = options_.out / "manifest.json";
+  if (storage_.kind(file) != FileKind::kFile) return changes;
+  const nlohmann::json manifest = read_json(read_text(storage_, file));
+  const auto found = manifest.is_object() ? manifest.find("changes") : manifest.end();
+  if (!manifest.is_object() || found == manifest.end() || !found->is_array()) return changes;
+  for (const nlohmann::json& each : *found) {
+    if (each.is_string()) changes.push_back(each.get<std::string>());
+  }
+  return changes;
+}
+
 Manifest RunSession::manifest() const {
   Manifest manifest = make_manifest(config_, options_.command, options_.argv);
   manifest.config_hash = digest_;
@@ -472,6 +487,14 @@ Manifest RunSession::manifest() const {
     manifest.data.push_back({file.path, file.bytes, file.sha256});
   }
   if (resume_) {
+    if (continues_) manifest.changes = changes_before();
+    const Config* const before = before_changes(options_.changes, resume_->info().config_hash);
+    if (before != nullptr && resume_->info().config_hash != digest_) {
+      for (const std::string& line : changes_text(*before, config_)) {
+        manifest.changes.push_back(fmt::format("after step {}: {}", resume_->info().step, line));
+        log_info("the run goes on with {}", line);
+      }
+    }
     if (continues_) {
       manifest.run_id = resume_->info().run_id;  // the same run
     } else {

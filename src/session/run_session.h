@@ -25,6 +25,7 @@
 #include "record/run_log.h"
 #include "record/status_board.h"
 #include "session/run/lone_training.h"
+#include "session/run/run_changes.h"
 #include "session/run/run_plan.h"
 #include "session/run/run_worlds.h"
 #include "session/run/site_arguments.h"
@@ -70,6 +71,7 @@ struct SessionOptions {
   /// may be null: the session's own.
   std::optional<RunLock>* lock = nullptr;
   std::string lock_remedy = {};  // what else to do about a folder that is in use; may be empty
+  RunChanges changes = {};       // of a run that goes on: how `config` came about
 };
 
 /// How a run ended.
@@ -162,6 +164,8 @@ class RunSession {
   void join_sites(RunObserver& observer);
   [[nodiscard]] SiteFacts site_facts() const;
   [[nodiscard]] Manifest manifest() const;
+  /// As the manifest of the run that continues in `out` has them.
+  [[nodiscard]] std::vector<std::string> changes_before() const;
   /// Whether the run that continues in `out` has taken its last step and was summed up.
   [[nodiscard]] bool is_complete() const;
   /// What a complete run came to; nothing is written.

@@ -48,7 +48,7 @@ class Launch {
       : arguments_(arguments),
         links_(links),
         session_(session),
-        config_(load_config(arguments.config, arguments.overrides, schema_context())) {
+        config_(load_changed(arguments, arguments.changes.size())) {
     if (!links.empty()) use_links_file(config_, links);
     for (const std::string& name : arguments.sites) {
       static_cast<void>(place_of(name));
@@ -156,6 +156,7 @@ class Launch {
     Words command = mpirun(processes);
     append(command, {own_program(), "train", arguments_.config.string(), "--out", folder()});
     for (const std::string& each : arguments_.overrides) append(command, {"--set", each});
+    for (const std::string& each : arguments_.changes) append(command, {"--change", each});
     if (!links_.empty()) append(command, {"--links", links_.string()});
     if (arguments_.resume != "never") append(command, {"--resume", arguments_.resume});
     if (arguments_.force) command.emplace_back("--force");
@@ -256,6 +257,7 @@ class Launch {
     Words words = {program, "train", arguments_.config.string(), "--site",
                    name,    "--out", folder() + "/" + name};
     for (const std::string& each : arguments_.overrides) append(words, {"--set", each});
+    for (const std::string& each : arguments_.changes) append(words, {"--change", each});
     if (!links_.empty()) append(words, {"--links", links_.string()});
     Words addresses = given_;
     append(addresses, arguments_.addresses);
@@ -283,6 +285,7 @@ class Launch {
   [[nodiscard]] Words hub_command(const std::string& program, Start start) {
     Words words = {program, "hub", arguments_.config.string(), "--out", folder() + "/hub"};
     for (const std::string& each : arguments_.overrides) append(words, {"--set", each});
+    for (const std::string& each : arguments_.changes) append(words, {"--set", each});
     if (!links_.empty()) append(words, {"--links", links_.string()});
     Words addresses = given_;
     append(addresses, arguments_.addresses);

@@ -13,6 +13,7 @@
 #include "app/commands/links_flag.h"
 #include "app/common/commands.h"
 #include "app/common/launch_environment.h"
+#include "app/train/change_check.h"
 #include "app/train/mesh_job.h"
 #include "app/train/model_steps.h"
 #include "app/train/run_estimate.h"
@@ -225,6 +226,19 @@ struct OneSite {
   std::filesystem::path record = {};  // --record
 };
 
+RunChanges changes_of(const TrainArguments& arguments, const std::filesystem::path& out) {
+  RunChanges changes{.before = {}, .check = check_change};
+  for (std::size_t count = 0; count < arguments.changes.size(); ++count) {
+    try {
+      changes.before.push_back(
+          as_begun(SystemStorage(), load_changed(arguments, count), out, arguments.resume));
+    } catch (const ConfigError&) {
+      if (count == 0) throw;  // some changes fit together only, and no run was under half of them
+    }
+  }
+  return changes;
+}
+
 int run(const Config& given, const TrainArguments& arguments, bool simulated, Session& session,
         bool emulated = false, const OneSite& site_process = {}) {
   const Config config =
@@ -253,18 +267,20 @@ int run(const Config& given, const TrainArguments& arguments, bool simulated, Se
   std::optional<SiteRecording> recording;  // of all its sessions
   if (!site_process.record.empty()) recording.emplace(site_process.record);
   const auto train = [&] {
-    return train_and_come_back(config,
-                               {.command = simulated || emulated ? "simulate" : "train",
-                                .out = arguments.out,
-                                .resume = arguments.resume,
-                                .force = arguments.force,
-                                .simulated = simulated,
-                                .emulated = emulated,
-                                .site = site_of(arguments),
-                                .recording = recording ? &*recording : nullptr,
-                                .mesh = site_process.mesh,
-                                .lock_remedy = remedy_for_twins(config, arguments)},
-                               session);
+    return train_and_come_back(
+        config,
+        {.command = simulated || emulated ? "simulate" : "train",
+         .out = arguments.out,
+         .resume = arguments.resume,
+         .force = arguments.force,
+         .simulated = simulated,
+         .emulated = emulated,
+         .site = site_of(arguments),
+         .recording = recording ? &*recording : nullptr,
+         .mesh = site_process.mesh,
+         .lock_remedy = remedy_for_twins(config, arguments),
+         .changes = changes_of(arguments, arguments.out.empty() ? config.run.out : arguments.out)},
+        session);
   };
   const TrainingOutcome outcome = hub ? train_beside(*hub, train) : train();
   session.saved = fmt::format("the run itself ended in order and is saved in '{}' (summary.json)",
@@ -317,6 +333,18 @@ int run_as_rank_of(const Config& config, WorkerId worker, const TrainArguments& 
 
 }  // namespace
 
+Config load_changed(const TrainArguments& arguments, std::size_t count) {
+  if (!arguments.changes.empty() && arguments.resume == "never") {
+    throw UsageError(fmt::format(
+        "--change {} without --resume: it changes a run that goes on; of a new one it is --set",
+        arguments.changes.front()));
+  }
+  std::vector<std::string> overrides = arguments.overrides;
+  overrides.insert(overrides.end(), arguments.changes.begin(),
+                   arguments.changes.begin() + static_cast<std::ptrdiff_t>(count));
+  return load_config(arguments.config, overrides, schema_context());
+}
+
 void set_addresses(Config& config, const std::vector<std::string>& addresses) {
   for (const std::string& text : addresses) {
     const std::size_t equals = text.find('=');
@@ -338,7 +366,7 @@ int command_train(const TrainArguments& given, const std::string& invitation,
                   const std::filesystem::path& links, const std::filesystem::path& record,
                   Session& session) {
   TrainArguments arguments = given;
-  Config config = load_config(arguments.config, arguments.overrides, schema_context());
+  Config config = load_changed(arguments, arguments.changes.size());
   if (!links.empty()) use_links_file(config, links);
   set_addresses(config, arguments.site.addresses);
   find_own_site(config, arguments);
@@ -368,7 +396,7 @@ int command_simulate(const SimulateArguments& arguments, Session& session) {
 
 int command_simulate(const SimulateArguments& arguments, const std::filesystem::path& links,
                      Session& session) {
-  Config config = load_config(arguments.config, arguments.overrides, schema_context());
+  Config config = load_changed(arguments, arguments.changes.size());
   if (!arguments.links.empty() && !links.empty()) {
     throw UsageError("simulate: --link and --links say the same thing; give one of them");
   }

@@ -41,6 +41,7 @@ struct Session {
 struct TrainArguments {
   std::filesystem::path config;
   std::vector<std::string> overrides;  // --set, and --workers N as run.workers=N
+  std::vector<std::string> changes;    // --change: of a run that goes on, in order
   std::filesystem::path out;           // --out; empty: run.out
   std::string resume = "never";        // never | auto (newest checkpoint of out) | PATH
   bool force = false;
@@ -172,6 +173,10 @@ struct PlanUtilisationArguments {
 
 /// Puts "NAME=HOST:PORT" in the place of the file's addresses. THROWS: UsageError.
 void set_addresses(Config& config, const std::vector<std::string>& addresses);
+
+/// The configuration with the first `count` of --change. THROWS: UsageError for changes without
+/// --resume, ConfigError.
+[[nodiscard]] Config load_changed(const TrainArguments& arguments, std::size_t count);
 
 int command_init(const InitArguments& arguments, Session& session);
 int command_inspect(const InspectArguments& arguments, Session& session);

@@ -335,6 +335,9 @@ void add_configuration_flags(CLI::App& command, TrainArguments& arguments) {
           "go on from the newest checkpoint of the folder (auto), from PATH, or never")
       ->expected(0, 1)
       ->type_name("[auto|PATH|never]");
+  repeated(command, "--change", arguments.changes,
+           "with --resume, change a key of the run from here on: --change train.steps=4000")
+      ->type_name("KEY=VALUE");
   command.add_flag("--force", arguments.force, "replace the run that is in the folder");
 }
 

@@ -159,7 +159,8 @@ SessionOptions Training::session_options() const {
           .returns = request_.mesh == nullptr,
           .ends_complete_run = request_.mesh == nullptr,  // its other processes serve a trainer
           .lock = request_.lock,
-          .lock_remedy = request_.lock_remedy};
+          .lock_remedy = request_.lock_remedy,
+          .changes = request_.changes};
 }
 
 TrainerFacts Training::facts() const {

@@ -64,6 +64,7 @@ struct TrainingRequest {
   /// Holds the run's folder across the sessions of a site that comes back; borrowed, may be null.
   std::optional<RunLock>* lock = nullptr;
   std::string lock_remedy;  // what else to do about a folder that is in use; may be empty
+  RunChanges changes = {};  // of a run that goes on (--change)
 };
 
 struct TrainingOutcome : RunOutcome {

@@ -45,23 +45,29 @@ std::map<std::string, std::string> values_of(std::string_view text) {
 
 }  // namespace
 
-std::vector<std::string> config_differences(std::string_view there, std::string_view here) {
+std::vector<ConfigDifference> differing_keys(std::string_view there, std::string_view here) {
   const std::map<std::string, std::string> old_values = values_of(there);
   const std::map<std::string, std::string> new_values = values_of(here);
-  std::vector<std::string> differences;
+  std::vector<ConfigDifference> differences;
   for (const auto& [key, value] : new_values) {
     const auto old_value = old_values.find(key);
-    const std::string before = old_value == old_values.end() ? "absent" : old_value->second;
-    if (before != value) {
-      differences.push_back(fmt::format("{} = {} there, {} here", key, before, value));
-    }
+    const std::string before = old_value == old_values.end() ? "" : old_value->second;
+    if (before != value) differences.push_back({key, before, value});
   }
   for (const auto& [key, value] : old_values) {
-    if (!new_values.contains(key)) {
-      differences.push_back(fmt::format("{} = {} there, absent here", key, value));
-    }
+    if (!new_values.contains(key)) differences.push_back({key, value, ""});
   }
   return differences;
+}
+
+std::vector<std::string> config_differences(std::string_view there, std::string_view here) {
+  std::vector<std::string> lines;
+  for (const ConfigDifference& each : differing_keys(there, here)) {
+    lines.push_back(fmt::format("{} = {} there, {} here", each.key,
+                                each.there.empty() ? "absent" : each.there,
+                                each.here.empty() ? "absent" : each.here));
+  }
+  return lines;
 }
 
 }  // namespace isthmus::app

@@ -8,8 +8,17 @@
 
 namespace isthmus::app {
 
-/// "train.steps = 4000 there, 60 here" for each key whose value differs between two texts of
-/// `resolved_toml` (origins, which are comments, do not count).
+struct ConfigDifference {
+  std::string key;          // of a repeated section "site[0].name"
+  std::string there, here;  // as TOML; empty: absent
+};
+
+/// The keys whose values differ between two texts of `resolved_toml` (origins, which are comments,
+/// do not count): those of `here` first.
+[[nodiscard]] std::vector<ConfigDifference> differing_keys(std::string_view there,
+                                                           std::string_view here);
+
+/// "train.steps = 4000 there, 60 here" for each of them.
 [[nodiscard]] std::vector<std::string> config_differences(std::string_view there,
                                                           std::string_view here);
 

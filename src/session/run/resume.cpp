@@ -89,7 +89,8 @@ std::optional<Checkpoint> find_resume(const Storage& storage, const std::filesys
 }
 
 HeldCheckpoints held_checkpoints(const Storage& storage, const std::filesystem::path& out,
-                                 const Config& config, const std::string& digest, WorkerId rank) {
+                                 const Config& config, const std::string& digest,
+                                 const RunChanges& changes, WorkerId rank) {
   if (out.empty()) {
     throw ConfigError("--resume auto: which run? give its folder with --out or run.out");
   }
@@ -98,7 +99,7 @@ HeldCheckpoints held_checkpoints(const Storage& storage, const std::filesystem::
     try {
       const Checkpoint checkpoint = Checkpoint::open(storage, folder);
       const CheckpointInfo& info = checkpoint.info();
-      check_same_configuration(storage, checkpoint, config, digest);
+      static_cast<void>(check_same_configuration(storage, checkpoint, config, digest, changes));
       check_same_worker(checkpoint, config, rank);
       const auto has_its_step = [&](const HeldCheckpoint& each) { return each.step == info.step; };
       if (std::ranges::any_of(all.held, has_its_step)) continue;  // one that has been replaced
@@ -112,14 +113,17 @@ HeldCheckpoints held_checkpoints(const Storage& storage, const std::filesystem::
   return all;
 }
 
-void check_same_configuration(const Storage& storage, const Checkpoint& checkpoint,
-                              const Config& config, const std::string& digest) {
-  if (checkpoint.info().config_hash != digest) {
-    throw ConfigError(
-        fmt::format("checkpoint {} was made with another configuration ({}): resume with its own "
-                    "config.resolved.toml, or start a new run from its model with model.init",
-                    checkpoint.folder().string(), what_differs(storage, checkpoint, config)));
-  }
+const Config* check_same_configuration(const Storage& storage, const Checkpoint& checkpoint,
+                                       const Config& config, const std::string& digest,
+                                       const RunChanges& changes) {
+  const std::string& own = checkpoint.info().config_hash;
+  if (own == digest) return nullptr;
+  if (const Config* const before = before_changes(changes, own)) return before;
+  throw ConfigError(
+      fmt::format("checkpoint {} was made with another configuration ({}): resume with its own "
+                  "config.resolved.toml, name what is to change with --change KEY=VALUE, or start "
+                  "a new run from its model with model.init",
+                  checkpoint.folder().string(), what_differs(storage, checkpoint, config)));
 }
 
 std::optional<std::vector<DataFile>> data_begun_with(const Storage& storage,

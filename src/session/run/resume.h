@@ -13,6 +13,7 @@
 #include "core/state/checkpoint.h"
 #include "isthmus/config.h"
 #include "session/run/held_checkpoint.h"
+#include "session/run/run_changes.h"
 
 namespace isthmus::app {
 
@@ -43,12 +44,14 @@ struct HeldCheckpoints {
 [[nodiscard]] HeldCheckpoints held_checkpoints(const Storage& storage,
                                                const std::filesystem::path& out,
                                                const Config& config, const std::string& digest,
-                                               WorkerId rank);
+                                               const RunChanges& changes, WorkerId rank);
 
-/// THROWS: ConfigError naming the keys that differ from those the checkpoint was made with.
-/// `digest`: config_digest of `config`.
-void check_same_configuration(const Storage& storage, const Checkpoint& checkpoint,
-                              const Config& config, const std::string& digest);
+/// RETURNS: the configuration of the checkpoint where it is one before `changes`, else null: it is
+/// `config`, whose config_digest is `digest`. Whether the run may be changed so is not checked.
+/// THROWS: ConfigError naming the keys that differ where it is neither.
+const Config* check_same_configuration(const Storage& storage, const Checkpoint& checkpoint,
+                                       const Config& config, const std::string& digest,
+                                       const RunChanges& changes);
 
 /// A sample is a place in the data, so other data would repeat or skip some in silence.
 /// THROWS: ConfigError naming the files that differ.

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// A run that goes on with another configuration (--change).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "isthmus/config.h"
+
+namespace isthmus::app {
+
+/// How the configuration of a run that goes on came about, change by change. A checkpoint may be
+/// from before any of the changes: those after it are made by going on.
+struct RunChanges {
+  std::vector<Config> before;  // of the first change, of the second, ...; empty: there are none
+  /// THROWS: ConfigError naming the key where a run that has taken `steps` steps under `from` would
+  /// mean something else under `to`.
+  std::function<void(const Config& from, const Config& to, std::int64_t steps)> check;
+};
+
+/// The configuration of `digest` (config_digest) among those before the changes; null: none is.
+[[nodiscard]] const Config* before_changes(const RunChanges& changes, const std::string& digest);
+
+/// "train.steps = 60 (40 before)" for each key that differs.
+[[nodiscard]] std::vector<std::string> changes_text(const Config& from, const Config& to);
+
+}  // namespace isthmus::app

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// --change: what a run may go on under, what it may not, and the words for why.
+#include "app/train/change_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "isthmus/codec.h"
+#include "isthmus/errors.h"
+#include "isthmus/outer.h"
+
+namespace isthmus::app::this_file {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr const char* kRun = R"(
+[run]
+workers = 2
+[data]
+source = "synth:markov1"
+[train]
+steps = 40
+global_batch = "256 tok"
+[inner]
+lr = 1e-3
+warmup = 4
+[outer]
+)";
+
+Config config_with(const std::string& outer, const std::vector<std::string>& overrides) {
+  SchemaContext context;
+  context.methods = methods();
+  context.codecs = codecs();
+  return load_config_text(kRun + outer, "run.toml", overrides, context);
+}
+
+constexpr const char* kDiloco = "method = \"diloco\"\nH = 5\n";
+
+/// What a run that has taken `steps` steps hears; empty: it goes on.
+std::string refusal(const std::string& outer, std::int64_t steps,
+                    const std::vector<std::string>& changes,
+                    const std::vector<std::string>& settings = {}) {
+  std::vector<std::string> all = settings;
+  all.insert(all.end(), changes.begin(), changes.end());
+  try {
+    check_change(config_with(outer, settings), config_with(outer, all), steps);
+    return "";
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+}
+
+TEST(ChangeCheck, RatesAndLengthMayChange) {
+  for (const char* const change :
+       {"train.steps=60", "train.steps=20", "inner.lr=5e-4", "inner.clip=0.5", "inner.floor=0.2",
+        "inner.weight_decay=0", "outer.lr=0.5", "outer.momentum=0.6", "ckpt.keep=7", "eval.every=5",
+        "net.patience=90s", "train.threads=3"}) {
+    EXPECT_EQ(refusal(kDiloco, 20, {change}), "") << change;
+  }
+  EXPECT_EQ(refusal(kDiloco, 20, {}), "");
+}
+
+TEST(ChangeCheck, TheStepsTakenHadTheRatesOfTheNewSchedule) {
+  // The rates of a cosine follow from the length.
+  EXPECT_THAT(refusal(kDiloco, 20, {"train.steps=60"}, {"inner.schedule=cosine"}),
+              AllOf(HasSubstr("train.steps = 60"), HasSubstr("20 steps with 40"),
+                    HasSubstr("cosine"), HasSubstr("constant"), HasSubstr("model.init")));
+  // Those of wsd only from its decay on: it begins at step 33 of 40.
+  const std::vector<std::string> wsd = {"inner.schedule=wsd", "inner.decay=8"};
+  EXPECT_EQ(refusal(kDiloco, 20, {"train.steps=60"}, wsd), "");
+  EXPECT_EQ(refusal(kDiloco, 30, {"train.steps=60"}, wsd), "");
+  EXPECT_THAT(refusal(kDiloco, 35, {"train.steps=60"}, wsd), HasSubstr("rate of step"));
+  EXPECT_EQ(refusal(kDiloco, 20, {"inner.schedule=wsd", "inner.decay=10"}), "");
+  EXPECT_EQ(refusal(kDiloco, 20, {"inner.lr=2e-3", "train.steps=60"}, wsd), "");
+  EXPECT_THAT(refusal(kDiloco, 20, {"inner.warmup=10"}), HasSubstr("rate of step"));
+  EXPECT_THAT(refusal(kDiloco, 20, {"train.steps=10"}), HasSubstr("would end before"));
+}
+
+TEST(ChangeCheck, HChangesBetweenWindowsOfMethodsWithoutRoundsInFlight) {
+  EXPECT_EQ(refusal(kDiloco, 20, {"outer.H=10"}), "");
+  EXPECT_THAT(refusal(kDiloco, 15, {"outer.H=10"}),
+              AllOf(HasSubstr("outer.H = 10"), HasSubstr("step 15 is inside a window of 10")));
+  EXPECT_THAT(refusal(kDiloco, 18, {"outer.H=6"}), HasSubstr("inside a window of 5"));
+  EXPECT_THAT(refusal("method = \"eager\"\nH = 5\n", 20, {"outer.H=10"}),
+              AllOf(HasSubstr("in flight"), HasSubstr("model.init")));
+}
+
+TEST(ChangeCheck, NamesTheKeyBothValuesTheReasonAndTheWayOut) {
+  for (const auto& [change, why] : std::vector<std::pair<const char*, const char*>>{
+           {"model.d_model=64", "shapes"},
+           {"data.order=sequential", "samples"},
+           {"train.global_batch=512 tok", "samples"},
+           {"run.seed=7", "samples"},
+           {"run.workers=4", "share of the data"},
+           {"inner.optimizer=sgd", "optimizer's state"},
+           {"outer.codec=int8:256", "residuals"}}) {
+    const std::string key(change, std::string_view(change).find('='));
+    EXPECT_THAT(refusal(kDiloco, 20, {change}),
+                AllOf(HasSubstr("--change " + key), HasSubstr(why), HasSubstr("20 steps"),
+                      HasSubstr("model.init")))
+        << change;
+  }
+}
+
+TEST(ChangeCheck, ALogThatIsReplayedKeepsItsRates) {
+  const std::string spsa = "method = \"spsa\"\n";
+  EXPECT_EQ(refusal(spsa, 20, {"train.steps=60"}), "");
+  EXPECT_THAT(refusal(spsa, 20, {"inner.lr=5e-4"}), HasSubstr("replayed"));
+}
+
+}  // namespace
+}  // namespace isthmus::app::this_file

@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A run that goes on under another configuration (--change): one that was made longer has the bits of one that was as
+long from the beginning, where no closing round lies between them; rates, H and clipping change from the resumed step on
+and not before; sites change together or not at all; the manifest tells each change; what would mean something else is
+refused, and nothing is written.
+
+  python3 tests/end_to_end/changed_runs.py --isthmus build/bin/isthmus
+"""
+import argparse
+import hashlib
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+CONFIG = """
+[run]
+name = "changed"
+workers = 2
+seed = 3
+[model]
+layers = 1
+d_model = 32
+heads = 2
+[data]
+source = "text:{text}"
+[train]
+steps = {steps}
+global_batch = "128 tok"
+context = 16
+[inner]
+lr = 2e-3
+[outer]
+method = "{method}"
+{outer}
+[eval]
+every = 0
+tokens = "256"
+[ckpt]
+every = 10
+keep = 9
+"""
+OUTERS = {"ddp": "", "localsgd": "H = 5", "diloco": "H = 5", "streaming-diloco": "H = 5\nfragments = 1\noverlap = 2"}
+CONFIGURATION = 3
+
+
+def require(condition, text):
+    if not condition:
+        raise AssertionError(text)
+
+
+class Bench:
+    def __init__(self, isthmus, folder):
+        self.isthmus, self.folder = isthmus, folder
+        (folder / "text.txt").write_text(" ".join(f"{n} {n * n % 97}" for n in range(4000)))
+
+    def config(self, name, method, steps, outer=None):
+        text = CONFIG.format(text=self.folder / "text.txt", method=method, steps=steps, outer=outer or OUTERS[method])
+        (self.folder / name).write_text(text)
+        return self.folder / name
+
+    def train(self, config, out, *flags, code=0):
+        command = [self.isthmus, "train", config, "--out", self.folder / out, "--progress", "none", *flags]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
+        require(done.returncode == code, f"{' '.join(map(str, command))}: {done.returncode}\n{done.stdout}{done.stderr}")
+        return done.stdout + done.stderr
+
+    def model(self, out, step):
+        file = self.folder / out / "ckpt" / f"step-{step:07d}" / "model.safetensors"
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+
+    def losses(self, out):
+        lines = [json.loads(line) for line in (self.folder / out / "metrics.jsonl").read_text().splitlines()]
+        return {line["step"]: line["loss"] for line in lines if line["k"] == "train"}
+
+    def changes(self, out):
+        return json.loads((self.folder / out / "manifest.json").read_text())["changes"]
+
+
+def made_longer(bench):
+    for method in OUTERS:
+        short, long = bench.config("short.toml", method, 20), bench.config("long.toml", method, 40)
+        bench.train(short, f"{method}-changed")
+        bench.train(long, f"{method}-long")
+        # From before the last step, at which a closing round may have come.
+        from_step = bench.folder / f"{method}-changed" / "ckpt" / "step-0000010"
+        said = bench.train(short, f"{method}-changed", "--resume", from_step, "--change", "train.steps=40")
+        require("train.steps = 40 (20 before)" in said, said)
+        require(bench.model(f"{method}-changed", 40) == bench.model(f"{method}-long", 40), f"{method}: another model")
+        require(bench.changes(f"{method}-changed") == ["after step 10: train.steps = 40 (20 before)"],
+                bench.changes(f"{method}-changed"))
+        # A run that has ended goes on, too, and the same command once more has nothing left to do.
+        bench.train(short, f"{method}-changed", "--resume", "auto", "--change", "train.steps=40", "--change",
+                    "train.steps=50")
+        require(max(bench.losses(f"{method}-changed")) == 50, f"{method}: not 50 steps")
+        require(len(bench.changes(f"{method}-changed")) == 2, bench.changes(f"{method}-changed"))
+        said = bench.train(short, f"{method}-changed", "--resume", "auto", "--change", "train.steps=40", "--change",
+                           "train.steps=50")
+        require("is complete" in said, said)
+
+
+def from_here_on(bench):
+    config = bench.config("run.toml", "diloco", 20)
+    bench.train(config, "plain")
+    plain = bench.losses("plain")
+    for change in ("inner.lr=1e-3", "inner.clip=0.01", "outer.lr=0.1", "outer.H=10"):
+        out = change.split("=")[0]
+        bench.train(config, out)
+        bench.train(config, out, "--resume", bench.folder / out / "ckpt/step-0000010", "--change", change)
+        changed = bench.losses(out)
+        require(all(changed[step] == plain[step] for step in range(1, 11)), f"{change}: it changes the past")
+        require(any(changed[step] != plain[step] for step in range(11, 21)), f"{change}: it changes nothing")
+        require(len(bench.changes(out)) == 1 and bench.changes(out)[0].startswith(f"after step 10: {out} = "), bench.changes(out))
+
+
+def refused(bench):
+    config = bench.config("run.toml", "diloco", 20)
+    bench.train(config, "kept")
+    before = {path: path.stat().st_mtime_ns for path in (bench.folder / "kept").rglob("*") if path.name != "run.lock"}
+    for change, words in (
+        ("inner.optimizer=sgd", "optimizer's state"),
+        ("model.d_model=64", "shapes"),
+        ("run.workers=3", "share of the data"),
+        ("train.steps=10", "would end before"),
+        ("outer.H=7", "inside a window of 7"),
+        ("train.step=40", "train.steps"),
+    ):
+        said = bench.train(config, "kept", "--resume", "auto", "--change", change, code=CONFIGURATION)
+        require(words in said and change.split("=")[0] in said, f"{change}: {said}")
+    said = bench.train(config, "kept", "--change", "train.steps=40", code=2)
+    require("--resume" in said, said)
+    after = {path: path.stat().st_mtime_ns for path in (bench.folder / "kept").rglob("*") if path.name != "run.lock"}
+    require(before == after, "a refused change leaves the folder alone")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--isthmus", required=True)
+    parser.add_argument("--only")
+    arguments = parser.parse_args()
+    for scenario in (made_longer, from_here_on, refused):
+        if arguments.only not in (None, scenario.__name__):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                scenario(Bench(arguments.isthmus, pathlib.Path(folder)))
+            except AssertionError as error:
+                print(f"FAILED: {scenario.__name__}: {error}")
+                return 1
+    print("ok")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
