@@ -97,7 +97,10 @@ struct ZeroOneAdamOptions {
 /// Keys of `[outer]`. An absent optional takes the method's default (see `methods()`); a key that
 /// the method does not use must stay absent.
 struct OuterOptions {
-  std::int64_t H = 1;              // >= 1
+  std::int64_t H = 1;  // >= 1
+  /// Of a run that goes on under another H: states that were saved under one of these are loaded,
+  /// too. REQUIRES: of methods without overlap, where a window of the former H has ended.
+  std::vector<std::int64_t> former_H = {};
   std::optional<double> lr;        // outer learning rate
   std::optional<double> momentum;  // outer momentum
   std::optional<bool> nesterov;    // PyTorch form: b = mu b + d; x -= lr (d + mu b)

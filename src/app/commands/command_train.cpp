@@ -241,9 +241,11 @@ RunChanges changes_of(const TrainArguments& arguments, const std::filesystem::pa
 
 int run(const Config& given, const TrainArguments& arguments, bool simulated, Session& session,
         bool emulated = false, const OneSite& site_process = {}) {
-  const Config config =
-      as_begun(SystemStorage(), given, arguments.out.empty() ? given.run.out : arguments.out,
-               arguments.resume);
+  Config config = as_begun(SystemStorage(), given,
+                           arguments.out.empty() ? given.run.out : arguments.out, arguments.resume);
+  const RunChanges changes =
+      changes_of(arguments, arguments.out.empty() ? config.run.out : arguments.out);
+  for (const Config& before : changes.before) config.outer.former_H.push_back(before.outer.H);
   if (arguments.dry_run) {
     const std::optional<SiteArguments> site = site_of(arguments);
     const std::filesystem::path out = arguments.out.empty() ? config.run.out : arguments.out;
@@ -267,20 +269,19 @@ int run(const Config& given, const TrainArguments& arguments, bool simulated, Se
   std::optional<SiteRecording> recording;  // of all its sessions
   if (!site_process.record.empty()) recording.emplace(site_process.record);
   const auto train = [&] {
-    return train_and_come_back(
-        config,
-        {.command = simulated || emulated ? "simulate" : "train",
-         .out = arguments.out,
-         .resume = arguments.resume,
-         .force = arguments.force,
-         .simulated = simulated,
-         .emulated = emulated,
-         .site = site_of(arguments),
-         .recording = recording ? &*recording : nullptr,
-         .mesh = site_process.mesh,
-         .lock_remedy = remedy_for_twins(config, arguments),
-         .changes = changes_of(arguments, arguments.out.empty() ? config.run.out : arguments.out)},
-        session);
+    return train_and_come_back(config,
+                               {.command = simulated || emulated ? "simulate" : "train",
+                                .out = arguments.out,
+                                .resume = arguments.resume,
+                                .force = arguments.force,
+                                .simulated = simulated,
+                                .emulated = emulated,
+                                .site = site_of(arguments),
+                                .recording = recording ? &*recording : nullptr,
+                                .mesh = site_process.mesh,
+                                .lock_remedy = remedy_for_twins(config, arguments),
+                                .changes = changes},
+                               session);
   };
   const TrainingOutcome outcome = hub ? train_beside(*hub, train) : train();
   session.saved = fmt::format("the run itself ended in order and is saved in '{}' (summary.json)",

@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "config/schema/config_schema.h"
 #include "inner/model/schedule.h"
@@ -137,7 +138,12 @@ void check_key(const Config& from, const Config& to, const ConfigDifference& cha
 }  // namespace
 
 void check_change(const Config& from, const Config& to, std::int64_t steps) {
-  for (const ConfigDifference& change : differing_keys(resolved_toml(from), resolved_toml(to))) {
+  std::vector<ConfigDifference> changes = differing_keys(resolved_toml(from), resolved_toml(to));
+  // Keys that come or go with another one's value are not what has been changed.
+  std::ranges::stable_partition(changes, [](const ConfigDifference& each) {
+    return !each.there.empty() && !each.here.empty();
+  });
+  for (const ConfigDifference& change : changes) {
     if (steers(change.key)) check_key(from, to, change, steps);
   }
 }

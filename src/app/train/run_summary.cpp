@@ -153,7 +153,8 @@ std::string render_outcome(const Config& config, const TrainingOutcome& outcome)
   if (outcome.complete_before) {
     return fmt::format(
         "{}: the run in '{}' is complete: all of its {} steps were taken before; nothing was "
-        "trained, and nothing was written. To train on, begin a new run with model.init\n",
+        "trained, and nothing was written. To train on, change its length (--change "
+        "train.steps=N), or begin a new run with model.init\n",
         config.run.name, outcome.directory.string(), totals.steps);
   }
   std::string text;

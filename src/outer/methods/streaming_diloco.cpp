@@ -263,7 +263,7 @@ void StreamingDiLoCo::save(StateWriter& writer) const {
 
 void StreamingDiLoCo::load(StateReader& reader) {
   sending_.reset();
-  check_identity(identity_of(settings_, inner_.parameters()), reader);
+  check_identity(identity_of(settings_, inner_.parameters()), reader, settings_.former_H);
   steps_ = StepIndex(reader.integer("step"));
   for (const auto& fragment : fragments_) {
     fragment->load(reader);

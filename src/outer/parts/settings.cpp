@@ -235,6 +235,7 @@ FragmentedSettings resolve(const MethodInfo& method, const OuterOptions& options
   return {.method = method.name,
           .fragments = std::move(fragments),
           .schedule = Schedule(options.H, std::move(offsets), options.overlap),
+          .former_H = options.former_H,
           .optimizer = optimizer_of(method, options),
           .alpha = static_cast<float>(options.alpha.value_or(method.default_alpha)),
           .codec = make_codec(codec_of(method, options)),
@@ -275,12 +276,17 @@ void save_identity(const Identity& identity, StateWriter& writer) {
   }
 }
 
-void check_identity(const Identity& identity, StateReader& reader) {
+void check_identity(const Identity& identity, StateReader& reader,
+                    std::span<const std::int64_t> former_H) {
+  const auto is_former = [&](const std::string& h) {
+    return std::ranges::any_of(former_H,
+                               [&](std::int64_t each) { return fmt::format("{}", each) == h; });
+  };
   for (const auto& [key, value] : identity) {
     // Older states do not hold the value: the caller knows how their run began.
     if (key == kFinalSyncKey && !reader.contains("outer/" + key)) continue;
     const std::string saved = reader.text("outer/" + key);
-    if (saved != value) {
+    if (saved != value && !(key == "H" && is_former(saved))) {
       throw ConfigError(
           fmt::format("outer.{} = {}: the checkpoint was written with {}; resume with "
                       "that value, or start a new run from its model",

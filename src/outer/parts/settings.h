@@ -31,6 +31,7 @@ struct FragmentedSettings {
   std::string method;
   std::vector<Fragment> fragments;
   Schedule schedule;
+  std::vector<std::int64_t> former_H;  // as OuterOptions
   kernels::OuterStep optimizer;
   float alpha = 0;
   std::shared_ptr<const Codec> codec;  // co-owned by the rounds in flight
@@ -49,8 +50,10 @@ using Identity = std::vector<std::pair<std::string, std::string>>;
 [[nodiscard]] Identity identity_of(const FragmentedSettings& settings,
                                    std::span<const Parameter> parameters);
 void save_identity(const Identity& identity, StateWriter& writer);
-/// THROWS: ConfigError naming the first key that differs, both values and the remedy.
-void check_identity(const Identity& identity, StateReader& reader);
+/// former_H: may be the state's H, too. THROWS: ConfigError naming the first key that differs, both
+/// values and the remedy.
+void check_identity(const Identity& identity, StateReader& reader,
+                    std::span<const std::int64_t> former_H = {});
 
 /// A saved integer in lowest .. highest. THROWS: RunError naming it.
 [[nodiscard]] std::int64_t saved_number(StateReader& reader, const std::string& name,
