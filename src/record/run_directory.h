@@ -28,6 +28,12 @@ struct ManifestData {
   std::string sha256;
 };
 
+/// A change of a run's configuration where it went on.
+struct ConfigChange {
+  std::int64_t after_step = 0;
+  std::string change;  // "train.steps = 60 (40 before)"
+};
+
 /// manifest.json: what ran, where, on what. Filled by the caller; `make_manifest` fills what the
 /// program knows of itself and of the machine.
 struct Manifest {
@@ -48,9 +54,9 @@ struct Manifest {
   int workers = 1;
   std::string model = "{}";  // what is trained, as a JSON object
   std::int64_t parameters = 0;
-  std::vector<std::string> changes;  // of the configuration by resumes, in order
-  std::string parent;                // run id that this one continues or starts from, or empty
-  std::string device = "cpu";        // of the inner loops in this process, as device_text has it
+  std::vector<ConfigChange> changes;  // by resumes (--change), in order
+  std::string parent;                 // run id that this one continues or starts from, or empty
+  std::string device = "cpu";         // of the inner loops in this process, as device_text has it
 };
 
 /// A new run id, the start time, version, compiler, CPU and so on; method, workers, name and hash

@@ -12,6 +12,15 @@
 namespace isthmus::app {
 namespace {
 
+std::string changes_json(const std::vector<ConfigChange>& changes) {
+  std::string text;
+  for (const ConfigChange& each : changes) {
+    text += text.empty() ? "" : ",";
+    text += JsonLine().add("after_step", each.after_step).add("change", each.change).str();
+  }
+  return "[" + text + "]";
+}
+
 std::string data_json(const std::vector<ManifestData>& data) {
   std::vector<std::string> parts;
   for (const ManifestData& each : data) {
@@ -86,7 +95,7 @@ std::string manifest_json(const Manifest& manifest) {
   add_text_or_null(line, "final_sync", manifest.final_sync);
   line.add("workers", manifest.workers);
   line.add_raw("model", manifest.model);
-  line.add("changes", std::span<const std::string>(manifest.changes));
+  line.add_raw("changes", changes_json(manifest.changes));
   add_text_or_null(line, "parent", manifest.parent);
   return indented_json(line.str(), "manifest.json");
 }

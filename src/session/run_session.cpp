@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -462,15 +463,35 @@ void RunSession::join_sites(RunObserver& observer) {
   }
 }
 
-std::vector<std::string> RunSession::changes_before() const {
-  std::vector<std::string> changes;
+std::vector<ConfigChange> RunSession::changes_before(std::int64_t step) const {
+  std::vector<ConfigChange> changes;
   const std::filesystem::path file = options_.out / "manifest.json";
-  if (storage_.kind(file) != FileKind::kFile) return changes;
+  if (options_.out.empty() || storage_.kind(file) != FileKind::kFile) return changes;
   const nlohmann::json manifest = read_json(read_text(storage_, file));
-  const auto found = manifest.is_object() ? manifest.find("changes") : manifest.end();
-  if (!manifest.is_object() || found == manifest.end() || !found->is_array()) return changes;
-  for (const nlohmann::json& each : *found) {
-    if (each.is_string()) changes.push_back(each.get<std::string>());
+  if (!manifest.is_object() || !manifest.contains("changes")) return changes;
+  for (const nlohmann::json& each : manifest["changes"]) {
+    if (!each.is_object() || each.value("after_step", std::int64_t{0}) >= step) continue;
+    changes.push_back({each.value("after_step", std::int64_t{0}), each.value("change", "")});
+  }
+  return changes;
+}
+
+// A session that was killed before its first checkpoint has changed nothing: what it noted at the
+// step from which this one goes on is noted anew, or not.
+std::vector<ConfigChange> RunSession::changes() const {
+  if (start_.joins) return changes_before(std::numeric_limits<std::int64_t>::max());
+  if (!resume_) return {};
+  const std::int64_t step = resume_->info().step;
+  std::vector<ConfigChange> changes;
+  if (continues_) changes = changes_before(step);
+  const Config* const before = before_changes(options_.changes, resume_->info().config_hash);
+  if (before == nullptr) return changes;
+  for (const std::string& line : changes_text(*before, config_, options_.changes.keys)) {
+    const bool is_noted =
+        std::ranges::any_of(changes, [&](const ConfigChange& each) { return each.change == line; });
+    if (is_noted) continue;
+    changes.push_back({step, line});
+    log_info("the run goes on with {}", line);
   }
   return changes;
 }
@@ -486,15 +507,8 @@ Manifest RunSession::manifest() const {
   for (const DataFile& file : facts_.data) {
     manifest.data.push_back({file.path, file.bytes, file.sha256});
   }
+  manifest.changes = changes();
   if (resume_) {
-    if (continues_) manifest.changes = changes_before();
-    const Config* const before = before_changes(options_.changes, resume_->info().config_hash);
-    if (before != nullptr && resume_->info().config_hash != digest_) {
-      for (const std::string& line : changes_text(*before, config_)) {
-        manifest.changes.push_back(fmt::format("after step {}: {}", resume_->info().step, line));
-        log_info("the run goes on with {}", line);
-      }
-    }
     if (continues_) {
       manifest.run_id = resume_->info().run_id;  // the same run
     } else {

@@ -164,8 +164,9 @@ class RunSession {
   void join_sites(RunObserver& observer);
   [[nodiscard]] SiteFacts site_facts() const;
   [[nodiscard]] Manifest manifest() const;
-  /// As the manifest of the run that continues in `out` has them.
-  [[nodiscard]] std::vector<std::string> changes_before() const;
+  [[nodiscard]] std::vector<ConfigChange> changes() const;
+  /// As the manifest of the run that continues in `out` has them, those made before `step`.
+  [[nodiscard]] std::vector<ConfigChange> changes_before(std::int64_t step) const;
   /// Whether the run that continues in `out` has taken its last step and was summed up.
   [[nodiscard]] bool is_complete() const;
   /// What a complete run came to; nothing is written.

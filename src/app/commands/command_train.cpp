@@ -226,12 +226,28 @@ struct OneSite {
   std::filesystem::path record = {};  // --record
 };
 
+/// `config` ends as `begun` does, where it does not say how.
+void end_as(const Config& begun, Config& config) {
+  const auto own = config.origins.find("outer.final_sync");
+  const auto its = begun.origins.find("outer.final_sync");
+  if (own == config.origins.end() || its == begun.origins.end()) return;
+  if (own->second.text != "default") return;
+  config.outer.final_sync = begun.outer.final_sync;
+  own->second = its->second;
+}
+
 RunChanges changes_of(const TrainArguments& arguments, const std::filesystem::path& out) {
   RunChanges changes{.before = {}, .check = check_change};
   for (std::size_t count = 0; count < arguments.changes.size(); ++count) {
+    changes.keys.push_back(arguments.changes[count].substr(0, arguments.changes[count].find('=')));
     try {
-      changes.before.push_back(
-          as_begun(SystemStorage(), load_changed(arguments, count), out, arguments.resume));
+      Config before = load_changed(arguments, count);
+      if (count == 0) {
+        before = as_begun(SystemStorage(), std::move(before), out, arguments.resume);
+      } else {
+        end_as(changes.before.front(), before);
+      }
+      changes.before.push_back(std::move(before));
     } catch (const ConfigError&) {
       if (count == 0) throw;  // some changes fit together only, and no run was under half of them
     }
@@ -239,12 +255,22 @@ RunChanges changes_of(const TrainArguments& arguments, const std::filesystem::pa
   return changes;
 }
 
+std::string change_flags(const TrainArguments& arguments) {
+  std::string text;
+  for (const std::string& each : arguments.changes) text += " --change '" + each + "'";
+  return text;
+}
+
 int run(const Config& given, const TrainArguments& arguments, bool simulated, Session& session,
         bool emulated = false, const OneSite& site_process = {}) {
-  Config config = as_begun(SystemStorage(), given,
-                           arguments.out.empty() ? given.run.out : arguments.out, arguments.resume);
-  const RunChanges changes =
-      changes_of(arguments, arguments.out.empty() ? config.run.out : arguments.out);
+  const std::filesystem::path folder = arguments.out.empty() ? given.run.out : arguments.out;
+  const RunChanges changes = changes_of(arguments, folder);
+  Config config = given;
+  if (changes.before.empty()) {
+    config = as_begun(SystemStorage(), given, folder, arguments.resume);
+  } else {
+    end_as(changes.before.front(), config);
+  }
   for (const Config& before : changes.before) config.outer.former_H.push_back(before.outer.H);
   if (arguments.dry_run) {
     const std::optional<SiteArguments> site = site_of(arguments);
@@ -300,10 +326,11 @@ int run(const Config& given, const TrainArguments& arguments, bool simulated, Se
     if (!missing.empty()) session.err.write("of the checkpoint's model: " + missing + "\n");
     session.err.write(fmt::format(
         "stopped after step {}, checkpoint written; go on with --out {} "
-        "--resume auto{}\n",
+        "--resume auto{}{}\n",
         outcome.totals.steps,
         (arguments.site.mpi ? outcome.directory.parent_path() : outcome.directory).string(),
-        arguments.site.name.empty() || arguments.site.mpi ? "" : " --site " + arguments.site.name));
+        arguments.site.name.empty() || arguments.site.mpi ? "" : " --site " + arguments.site.name,
+        change_flags(arguments)));
   }
   ExitCode code = outcome.exit_code;
   if (hub) {

@@ -38,12 +38,7 @@ constexpr Reason kReasons[] = {
     {"train.global_batch", "the samples of a step follow from it: some would come again"},
     {"train.context", "the samples of a step follow from it: some would come again"},
     {"run.seed", "the samples of a step follow from it: some would come again, others never"},
-    {"run.workers",
-     "each worker has a share of the data and an optimizer state of its own; a site "
-     "that joins a run goes through its hub (docs/sites.md)"},
-    {"site[",
-     "each worker has a share of the data and an optimizer state of its own; a site that "
-     "joins a run goes through its hub (docs/sites.md)"},
+    {"site[", "a site's share of a step follows from its pace"},
     {"inner.", "the optimizer's state is of the former value"},
     {"outer.",
      "the method's state (anchors, momenta, residuals, rounds in flight) is of the former "
@@ -84,15 +79,42 @@ void check_window(const Config& from, const Config& to, const ConfigDifference& 
   }
 }
 
+/// A run that has ended without a closing round has left out what was in flight.
+void check_end(const Config& from, const ConfigDifference& change, std::int64_t steps) {
+  const bool in_flight = from.origins.contains("outer.final_sync") && from.method != "diloco" &&
+                         from.method != "localsgd";
+  if (!in_flight || from.outer.final_sync == FinalSync::kFull) return;
+  refuse(
+      change, steps,
+      fmt::format("it has ended, and outer.final_sync = \"{}\" left out what \"{}\" had in flight",
+                  final_sync_name(from.outer.final_sync), from.method),
+      "--resume PATH of a checkpoint before its end, or " + kNewRun);
+}
+
+/// The way out of rates that would have been others.
+std::string rate_remedy(const Config& from, std::int64_t before) {
+  std::string text;
+  for (const auto& [key, span] :
+       {std::pair{"inner.warmup", from.inner.warmup}, {"inner.decay", from.inner.decay}}) {
+    if (!span.fraction || *span.fraction == 0) continue;
+    text += fmt::format("add --change {}={}, which it was in steps, ", key, span.resolve(before));
+  }
+  return text +
+         "go on from an earlier checkpoint (--resume PATH), give runs that may grow "
+         "inner.schedule = \"constant\" or \"wsd\", or " +
+         kNewRun;
+}
+
 /// The steps taken have had the rates that they would have under `to`.
 void check_rates(const Config& from, const Config& to, const ConfigDifference& change,
                  std::int64_t steps) {
   const std::int64_t before = total_steps(from);
   const std::int64_t after = total_steps(to);
-  if (after < steps) {
-    refuse(change, steps, "it would end before",
-           fmt::format("{} steps or more, or --resume PATH of an earlier checkpoint", steps));
+  if (after != before && after <= steps) {
+    refuse(change, steps, "there would be no step left to end with",
+           fmt::format("{} steps or more, or --resume PATH of an earlier checkpoint", steps + 1));
   }
+  if (after != before && steps == before) check_end(from, change, steps);
   InnerConfig shape = to.inner;  // its peak and floor may change
   shape.lr = from.inner.lr;
   shape.floor = from.inner.floor;
@@ -105,15 +127,13 @@ void check_rates(const Config& from, const Config& to, const ConfigDifference& c
         fmt::format("under inner.schedule = \"{}\" the rate of step {}, which was {}, would have "
                     "been {}",
                     to.inner.schedule, t, had.at(StepIndex(t)), would.at(StepIndex(t))),
-        "use inner.schedule = \"constant\", or \"wsd\" before its decay, in runs that may grow, "
-        "or " +
-            kNewRun);
+        rate_remedy(from, before));
   }
 }
 
 /// Whether the value is part of config_digest.
 bool steers(std::string_view key) {
-  if (key.starts_with("site[")) return key.ends_with("].name") || key.ends_with("].pace");
+  if (key.starts_with("site[")) return key.ends_with("].pace");
   if (key == "parallel.tp" || key == "parallel.pp" || key == "parallel.dp") return false;
   const auto& rows = config::config_rows();
   const auto row = std::ranges::find(rows, key, &config::KeyRow<Config>::name);
@@ -122,12 +142,13 @@ bool steers(std::string_view key) {
 
 void check_key(const Config& from, const Config& to, const ConfigDifference& change,
                std::int64_t steps) {
-  const bool replays = from.method == "spsa";  // its log holds steps without their rates
   if (change.key == "outer.H") return check_window(from, to, change, steps);
   if (is_in(kOfTheSchedule, change.key)) return check_rates(from, to, change, steps);
   if (is_in(kReadByEachStep, change.key)) {
-    if (!replays) return;
-    refuse(change, steps, "the log of \"spsa\" is replayed with one rate for all of its steps",
+    if (from.method != "eager" || !change.key.starts_with("outer.")) return;
+    refuse(change, steps,
+           "the own part of the round in flight went in under the former value and would come out "
+           "under the new one",
            kNewRun);
   }
   const auto reason = std::ranges::find_if(

@@ -173,6 +173,28 @@ bool uses_cudnn(const Config& config, const TrainingPlan& plan, const ModelLayou
   return attention_is_cudnn(layout, language_model_options(config, plan, first));
 }
 
+TrainingPlan with(const TrainingPlan& plan, const DeviceChoice& choice) {
+  TrainingPlan chosen = plan;
+  chosen.device = choice;
+  return chosen;
+}
+
+/// Under "auto" the own kernels where cuDNN's workspaces do not fit beside the rest. THROWS: as
+/// check_memory.
+void settle_attention(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
+                      DeviceChoice& choice) {
+  choice.attention = parse_device_attention(config.train.attention);
+  try {
+    choice.cudnn = uses_cudnn(config, with(plan, choice), layout, choice);
+    check_memory(config, with(plan, choice), layout, choice);
+  } catch (const cuda::OutOfDeviceMemory&) {
+    if (choice.attention != DeviceAttention::kBest) throw;
+    choice.attention = DeviceAttention::kOwn;
+    choice.cudnn = false;
+    check_memory(config, with(plan, choice), layout, choice);
+  }
+}
+
 /// THROWS: SystemError where a device of this process's workers computes other things than the CPU.
 void check_results(const Config& config, const TrainingPlan& plan, const DeviceChoice& choice) {
   std::set<int> checked;
@@ -221,9 +243,8 @@ DeviceChoice choose(const Config& config, const TrainingPlan& plan, const ModelL
     check_ranks(config, plan, request, choice);
     check_kinds(config, plan, choice);
     choose_sums(config, plan, choice);
-    choice.cudnn = uses_cudnn(config, plan, layout, choice);
-    check_memory(config, plan, layout, choice);
-    check_results(config, plan, choice);
+    settle_attention(config, plan, layout, choice);
+    check_results(config, with(plan, choice), choice);
     return choice;
   } catch (const Error& error) {
     if (asked_for) throw;

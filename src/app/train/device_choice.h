@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,9 +21,10 @@ struct DeviceChoice {
   /// Without devices: why those that are there are left alone, or empty. With a mesh on devices:
   /// what its ranks' sums go over.
   std::string note;
-  std::vector<int> ranks_before = {};  // each worker: of all workers before it
-  bool nccl = false;                   // sums between ranks go over it
-  bool cudnn = false;                  // which computes the attention of bf16 steps
+  std::vector<int> ranks_before = {};             // each worker: of all workers before it
+  bool nccl = false;                              // sums between ranks go over it
+  bool cudnn = false;                             // which computes the attention of bf16 steps
+  std::optional<DeviceAttention> attention = {};  // of the steps; nothing: as train.attention says
 
   [[nodiscard]] bool on_cuda() const { return !devices.empty(); }
   /// Ranks have one device after another, worker after worker; then the first one comes again.

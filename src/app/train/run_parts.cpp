@@ -38,28 +38,29 @@ RankPatience patience_of_threads(const Config& config, bool json) {
 
 LanguageModelOptions language_model_options(const Config& config, const TrainingPlan& plan,
                                             WorkerId rank) {
-  return {.model = config.model,
-          .inner = config.inner,
-          .context = config.train.context,
-          .sequences = plan.worker_samples,
-          .micro_batches = plan.mesh(rank).micro_batches,
-          .total_steps = plan.total_steps,
-          .threads = plan.threads_per_worker,
-          .cores = cores_of(plan, rank),
-          .bf16 = config.train.precision == "bf16",
-          .attention = parse_device_attention(config.train.attention),
-          .forward_only = forward_only(config),
-          .recompute = config.train.recompute,
-          .seed = config.run.seed,
-          .mesh = plan.mesh(rank).shape,
-          .schedule = plan.mesh(rank).shape.pp > 1 ? parse_pipeline_kind(config.pipeline_schedule)
-                                                   : PipelineKind::k1F1B,
-          .virtual_stages = plan.mesh(rank).shape.pp > 1 ? config.virtual_stages : 1,
-          .rank_codecs = config.rank_codecs,
-          .processes = plan.processes,
-          .zero = config.zero,
-          .whole_gradients = takes_gradients(config),
-          .patience = patience_of_threads(config, plan.json)};
+  return {
+      .model = config.model,
+      .inner = config.inner,
+      .context = config.train.context,
+      .sequences = plan.worker_samples,
+      .micro_batches = plan.mesh(rank).micro_batches,
+      .total_steps = plan.total_steps,
+      .threads = plan.threads_per_worker,
+      .cores = cores_of(plan, rank),
+      .bf16 = config.train.precision == "bf16",
+      .attention = plan.device.attention.value_or(parse_device_attention(config.train.attention)),
+      .forward_only = forward_only(config),
+      .recompute = config.train.recompute,
+      .seed = config.run.seed,
+      .mesh = plan.mesh(rank).shape,
+      .schedule = plan.mesh(rank).shape.pp > 1 ? parse_pipeline_kind(config.pipeline_schedule)
+                                               : PipelineKind::k1F1B,
+      .virtual_stages = plan.mesh(rank).shape.pp > 1 ? config.virtual_stages : 1,
+      .rank_codecs = config.rank_codecs,
+      .processes = plan.processes,
+      .zero = config.zero,
+      .whole_gradients = takes_gradients(config),
+      .patience = patience_of_threads(config, plan.json)};
 }
 
 std::vector<Parameter> parameters_without_values(const ModelLayout& layout) {

@@ -47,6 +47,8 @@ std::unique_ptr<cuda::CudnnAttention> cudnn_as_asked(const ModelShape& s,
   try {
     return std::make_unique<cuda::CudnnAttention>(layout,
                                                   forward ? Passes::kForward : Passes::kBoth);
+  } catch (const cuda::OutOfDeviceMemory&) {
+    throw;
   } catch (const SystemError& error) {  // the library's own refusal, which knows no key
     throw refuse(error.what());
   }

@@ -31,7 +31,8 @@ std::string what_differs(const Storage& storage, const Checkpoint& checkpoint,
            read_text(storage, file), resolved_as_kept(config, file_copies(storage, config)))) {
     text += (text.empty() ? "" : "; ") + line;
   }
-  return text;
+  // The file is of a session that was killed before it wrote a checkpoint.
+  return text.empty() ? "the digests differ" : text;
 }
 
 /// Sites are numbered in the order of the file, and only numbers are kept.
@@ -95,11 +96,17 @@ HeldCheckpoints held_checkpoints(const Storage& storage, const std::filesystem::
     throw ConfigError("--resume auto: which run? give its folder with --out or run.out");
   }
   HeldCheckpoints all;
+  std::optional<ConfigError> unlike;  // of a checkpoint from before the file was edited, maybe
   for (const std::filesystem::path& folder : list_checkpoints(storage, out / "ckpt")) {
     try {
       const Checkpoint checkpoint = Checkpoint::open(storage, folder);
       const CheckpointInfo& info = checkpoint.info();
-      static_cast<void>(check_same_configuration(storage, checkpoint, config, digest, changes));
+      try {
+        static_cast<void>(check_same_configuration(storage, checkpoint, config, digest, changes));
+      } catch (const ConfigError& error) {
+        if (!unlike) unlike = error;
+        continue;
+      }
       check_same_worker(checkpoint, config, rank);
       const auto has_its_step = [&](const HeldCheckpoint& each) { return each.step == info.step; };
       if (std::ranges::any_of(all.held, has_its_step)) continue;  // one that has been replaced
@@ -110,6 +117,7 @@ HeldCheckpoints held_checkpoints(const Storage& storage, const std::filesystem::
       all.unreadable = true;
     }
   }
+  if (unlike && all.held.empty()) throw ConfigError(*unlike);
   return all;
 }
 

@@ -15,6 +15,7 @@ namespace isthmus::app {
 /// from before any of the changes: those after it are made by going on.
 struct RunChanges {
   std::vector<Config> before;  // of the first change, of the second, ...; empty: there are none
+  std::vector<std::string> keys = {};  // that the changes name
   /// THROWS: ConfigError naming the key where a run that has taken `steps` steps under `from` would
   /// mean something else under `to`.
   std::function<void(const Config& from, const Config& to, std::int64_t steps)> check;
@@ -23,7 +24,8 @@ struct RunChanges {
 /// The configuration of `digest` (config_digest) among those before the changes; null: none is.
 [[nodiscard]] const Config* before_changes(const RunChanges& changes, const std::string& digest);
 
-/// "train.steps = 60 (40 before)" for each key that differs.
-[[nodiscard]] std::vector<std::string> changes_text(const Config& from, const Config& to);
+/// "train.steps = 60 (40 before)" for each of `keys` whose value differs.
+[[nodiscard]] std::vector<std::string> changes_text(const Config& from, const Config& to,
+                                                    const std::vector<std::string>& keys);
 
 }  // namespace isthmus::app
