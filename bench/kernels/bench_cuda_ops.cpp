@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <string>
 #include <string_view>
@@ -18,10 +17,10 @@
 
 #include "cuda_bench.h"
 #include "cuda_bench_optimizers.h"
+#include "cuda_bench_products.h"
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/cross_entropy.h"
 #include "kernels/cuda/embedding.h"
-#include "kernels/cuda/matmul.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/outer_arithmetic.h"
 #include "kernels/cuda/outer_step.h"
@@ -230,13 +229,6 @@ void bench_outer(CudaBench& bench) {
   }
 }
 
-struct ProductCase {
-  const char* op;
-  std::int64_t m, n, k;
-  bool a_transposed, b_transposed, accumulate;
-  Epilogue epilogue;
-};
-
 void bench_products(CudaBench& bench) {
   Stream& stream = bench.stream;
   Blas blas;
@@ -254,46 +246,13 @@ void bench_products(CudaBench& bench) {
       {"matmul_head_weight_gradient", 50304, 768, 8192, true, false, true, Epilogue::kNone},
   };
   for (const ProductCase& c : cases) {
-    const auto a = uniform(stream, c.m * c.k), b = uniform(stream, c.k * c.n);
-    const auto out = zeros<Bf16>(stream, c.m * c.n), aux = zeros<Bf16>(stream, c.m * c.n);
-    const auto sum = zeros<float>(stream, c.accumulate ? c.m * c.n : 0);
-    const auto bias = zeros<Bf16>(stream, c.n);
-    const Matmul product{.m = c.m,
-                         .n = c.n,
-                         .k = c.k,
-                         .a = static_cast<const Bf16*>(a.data()),
-                         .b = static_cast<const Bf16*>(b.data()),
-                         .lda = c.a_transposed ? c.m : c.k,
-                         .ldb = c.b_transposed ? c.k : c.n,
-                         .ldc = c.n,
-                         .a_transposed = c.a_transposed,
-                         .b_transposed = c.b_transposed,
-                         .c = c.accumulate ? MatrixData(sum.data()) : MatrixData(out.data()),
-                         .accumulate = c.accumulate,
-                         .epilogue = c.epilogue,
-                         .bias = static_cast<const Bf16*>(bias.data()),
-                         .aux = c.accumulate ? MatrixData() : MatrixData(aux.data())};
-    bench.product(c.op, fmt::format("{}x{}x{}", c.m, c.n, c.k),
-                  2.0 * static_cast<double>(c.m * c.n) * static_cast<double>(c.k),
-                  [&] { blas.matmul(stream, product); });
+    const ProductOperands operands(stream, c);
+    bench.product(c.op, c.shape(), c.flop(), [&] { blas.matmul(stream, operands.product()); });
   }
 }
 
 int run(const CudaBenchOptions& options) {
-  if (const std::string why = unavailable(); !why.empty()) {
-    fmt::print(stderr, "bench_cuda_ops: {}\n", why);
-    return 4;
-  }
-  const std::vector<DeviceInfo> all = devices();
-  if (options.device < 0 || options.device >= static_cast<int>(all.size())) {
-    fmt::print(stderr, "bench_cuda_ops: --device {}: this machine has devices 0 to {}\n",
-               options.device, all.size() - 1);
-    return 2;
-  }
-  use_device(options.device);
-  const DeviceInfo& device = all[static_cast<std::size_t>(options.device)];
-  fmt::print("{{\"device\":\"{}\",\"compute\":\"{}.{}\",\"memory_bytes\":{}}}\n", device.name,
-             device.compute_major, device.compute_minor, device.memory_bytes);
+  if (const int code = open_device("bench_cuda_ops", options); code != 0) return code;
   CudaBench bench(options);
   bench_norm(bench, kGpt2, true);
   bench_norm(bench, kLlama, false);
@@ -310,31 +269,12 @@ int run(const CudaBenchOptions& options) {
   return 0;
 }
 
-CudaBenchOptions parse(int argc, char** argv) {
-  CudaBenchOptions options;
-  for (int i = 1; i < argc; i += 2) {
-    const std::string_view flag = argv[i];
-    const char* const value = i + 1 < argc ? argv[i + 1] : nullptr;
-    if (value != nullptr && flag == "--only") {
-      options.only = value;
-    } else if (value != nullptr && flag == "--device") {
-      options.device = std::atoi(value);
-    } else if (value != nullptr && flag == "--repetitions") {
-      options.repetitions = std::max(1, std::atoi(value));
-    } else {
-      fmt::print(stderr, "usage: bench_cuda_ops [--only PREFIX] [--device N] [--repetitions N]\n");
-      std::exit(2);
-    }
-  }
-  return options;
-}
-
 }  // namespace
 }  // namespace isthmus::cuda
 
 int main(int argc, char** argv) {
   try {
-    return isthmus::cuda::run(isthmus::cuda::parse(argc, argv));
+    return isthmus::cuda::run(isthmus::cuda::parse_bench("bench_cuda_ops", argc, argv));
   } catch (const std::exception& error) {
     fmt::print(stderr, "bench_cuda_ops: {}\n", error.what());
     return 1;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -24,6 +25,46 @@ struct CudaBenchOptions {
   int device = 0;
   int repetitions = 20;
 };
+
+/// --only PREFIX, --device N, --repetitions N. Ends the process with exit code 2 for anything else.
+[[nodiscard]] inline CudaBenchOptions parse_bench(std::string_view program, int argc, char** argv) {
+  CudaBenchOptions options;
+  for (int i = 1; i < argc; i += 2) {
+    const std::string_view flag = argv[i];
+    const char* const value = i + 1 < argc ? argv[i + 1] : nullptr;
+    if (value != nullptr && flag == "--only") {
+      options.only = value;
+    } else if (value != nullptr && flag == "--device") {
+      options.device = std::atoi(value);
+    } else if (value != nullptr && flag == "--repetitions") {
+      options.repetitions = std::max(1, std::atoi(value));
+    } else {
+      fmt::print(stderr, "usage: {} [--only PREFIX] [--device N] [--repetitions N]\n", program);
+      std::exit(2);
+    }
+  }
+  return options;
+}
+
+/// Makes the device of the options the thread's, and prints the line that names it. RETURNS: 0, or
+/// the exit code where it is not there.
+[[nodiscard]] inline int open_device(std::string_view program, const CudaBenchOptions& options) {
+  if (const std::string why = unavailable(); !why.empty()) {
+    fmt::print(stderr, "{}: {}\n", program, why);
+    return 4;
+  }
+  const std::vector<DeviceInfo> all = devices();
+  if (options.device < 0 || options.device >= static_cast<int>(all.size())) {
+    fmt::print(stderr, "{}: --device {}: this machine has devices 0 to {}\n", program,
+               options.device, all.size() - 1);
+    return 2;
+  }
+  use_device(options.device);
+  const DeviceInfo& device = all[static_cast<std::size_t>(options.device)];
+  fmt::print("{{\"device\":\"{}\",\"compute\":\"{}.{}\",\"memory_bytes\":{}}}\n", device.name,
+             device.compute_major, device.compute_minor, device.memory_bytes);
+  return 0;
+}
 
 /// Zeros on the device.
 template <typename T>
