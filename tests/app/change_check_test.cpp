@@ -79,6 +79,7 @@ TEST(ChangeCheck, TheStepsTakenHadTheRatesOfTheNewSchedule) {
   EXPECT_EQ(refusal(kDiloco, 20, {"inner.lr=2e-3", "train.steps=60"}, wsd), "");
   EXPECT_THAT(refusal(kDiloco, 20, {"inner.warmup=10"}), HasSubstr("rate of step"));
   EXPECT_THAT(refusal(kDiloco, 20, {"train.steps=10"}), HasSubstr("no step left"));
+  EXPECT_THAT(refusal(kDiloco, 20, {"train.steps=20"}), HasSubstr("no step left"));
 }
 
 TEST(ChangeCheck, HChangesBetweenWindowsOfMethodsWithoutRoundsInFlight) {

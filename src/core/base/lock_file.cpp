@@ -14,6 +14,7 @@
 #include <sstream>
 #include <system_error>
 
+#include "core/base/retried.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
@@ -43,13 +44,6 @@ constexpr std::array<std::uint32_t, 12> kLocal = {
                     std::generic_category().message(error) + "; " +
                     (full ? "free space on that disk (df -h) or use another one"
                           : "check the folder's owner and permissions (ls -ld)"));
-}
-
-template <typename Call>
-auto retried(const Call& call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
 }
 
 class ScopedDescriptor {

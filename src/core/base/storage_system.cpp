@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/base/file_lock.h"
+#include "core/base/retried.h"
 #include "core/base/storage.h"
 #include "isthmus/errors.h"
 
@@ -62,13 +63,6 @@ const char* remedy(int error) {
                            std::generic_category().message(error) + "; " + remedy(error);
   if (error == ENOSPC || error == EDQUOT) throw DiskFullError(text, written);
   throw SystemError(text);
-}
-
-template <typename Call>
-auto retried(const Call& call) {
-  auto result = call();
-  while (result < 0 && errno == EINTR) result = call();
-  return result;
 }
 
 class FileDescriptor {
