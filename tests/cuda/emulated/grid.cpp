@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a grid: blocks in order, a block's threads as fibers that change at barriers and exchanges.
+#if !defined(__x86_64__)
 #include <ucontext.h>
+#endif
 
-#include <csetjmp>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -21,6 +22,63 @@ constexpr std::size_t kCacheLine = 64, kStackColors = 64;
 constexpr unsigned kMostThreads = 1024;
 constexpr unsigned kLanes = 32;
 
+// A thread of a block that stands still is its stack and registers. Threads change at each warp
+// exchange, so the change is what an emulated kernel mostly does: on x86-64 six registers that a
+// function must keep (System V ABI), where swapcontext would ask the kernel for its signal mask.
+#if defined(__x86_64__)
+struct Context {
+  void* stack_pointer = nullptr;
+};
+asm(R"(
+  .text
+  .type isthmus_change_fiber, @function
+isthmus_change_fiber:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq (%rsi), %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+  .size isthmus_change_fiber, .-isthmus_change_fiber
+)");
+extern "C" void isthmus_change_fiber(Context* from, const Context* to);
+
+void change(Context& from, const Context& to) { isthmus_change_fiber(&from, &to); }
+
+void prepare(Context& context, std::byte* stack, std::size_t bytes, void (*main)()) {
+  // As a call of `main` would find it: the stack pointer is 8 above a multiple of 16.
+  auto top = reinterpret_cast<std::uintptr_t>(stack + bytes) / 16 * 16;
+  auto* const words = reinterpret_cast<std::uintptr_t*>(top);
+  words[-1] = 0;  // where `main` would return to
+  words[-2] = reinterpret_cast<std::uintptr_t>(main);
+  for (int saved = 3; saved <= 8; ++saved) words[-saved] = 0;
+  context.stack_pointer = words - 8;
+}
+#else
+struct Context {
+  ucontext_t place;
+};
+
+void change(Context& from, const Context& to) { swapcontext(&from.place, &to.place); }
+
+void prepare(Context& context, std::byte* stack, std::size_t bytes, void (*main)()) {
+  getcontext(&context.place);
+  context.place.uc_stack.ss_sp = stack;
+  context.place.uc_stack.ss_size = bytes;
+  context.place.uc_link = nullptr;
+  makecontext(&context.place, main, 0);
+}
+#endif
+
 struct Warp {
   std::uint64_t generation = 0;
   unsigned arrived = 0, live = 0;
@@ -34,10 +92,8 @@ struct Copy {
 };
 
 struct Fiber {
-  std::unique_ptr<std::byte[]> stack;
-  ucontext_t start;
-  jmp_buf place;
-  bool begun = false;
+  std::unique_ptr<std::byte[]> stack;  // null: never begun
+  Context context;
   dim3 index;
   std::vector<Copy> copies;            // queued and not done, oldest first
   std::vector<std::size_t> committed;  // by group: how many of them it and those before it have
@@ -60,15 +116,14 @@ struct Machine {
   unsigned threads = 0, live = 0, arrived = 0, current = 0;
   std::uint64_t barrier = 0;
   std::uint64_t seed = 0;
-  bool progress = false;
-  jmp_buf scheduler;
-  ucontext_t scheduler_start;
+  std::vector<unsigned> order;  // in which the block's threads take turns
+  unsigned turn = 0;            // the next place of `order` to look at
+  bool progress = false;        // some thread has run since turn 0
+  Context block;                // who runs the block, once all threads have returned
 };
 
-Machine& machine() {
-  static Machine* const m = new Machine;  // fibers may outlive static destructors
-  return *m;
-}
+Machine* const the_machine = new Machine;  // fibers may outlive static destructors
+Machine& machine() { return *the_machine; }
 
 [[noreturn]] void fail(const char* what) {
   const dim3 b = blockIdx, t = threadIdx;
@@ -77,10 +132,31 @@ Machine& machine() {
   std::abort();
 }
 
-void yield() {
+/// The next thread in turn that waits for nothing; who runs the block once all have returned.
+Context& next_in_turn() {
   Machine& m = machine();
-  Fiber& self = m.fibers[m.current];
-  if (_setjmp(self.place) == 0) _longjmp(m.scheduler, 1);
+  for (;;) {
+    while (m.turn < m.threads) {
+      const unsigned t = m.order[m.turn++];
+      Waiting& waiting = m.waiting[t];
+      if (waiting.on != nullptr && *waiting.on == waiting.value) continue;
+      waiting.on = nullptr;
+      m.current = t;
+      threadIdx = m.fibers[t].index;
+      m.progress = true;
+      return m.fibers[t].context;
+    }
+    if (m.live == 0) return m.block;
+    if (!m.progress) fail("threads wait for a barrier or exchange that others never reach");
+    m.progress = false;
+    m.turn = 0;
+  }
+}
+
+void yield() {
+  Context& self = machine().fibers[machine().current].context;
+  Context& next = next_in_turn();
+  if (&next != &self) change(self, next);
 }
 
 void wait_while(const std::uint64_t& generation, std::uint64_t value) {
@@ -99,26 +175,16 @@ void fiber_main() {
     m.waiting[m.current] = {&kForEver, kForEver};
     --m.live;
     --m.warps[m.current / kLanes].live;
-    m.progress = true;
     yield();
   }
 }
 
-void enter(Fiber& fiber) {
-  Machine& m = machine();
-  if (_setjmp(m.scheduler) != 0) return;
-  if (fiber.begun) _longjmp(fiber.place, 1);
-  fiber.begun = true;
+void begin(Fiber& fiber, unsigned thread) {
   fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
-  getcontext(&fiber.start);
   // Stacks begin at unlike places of a page: otherwise all of them would share a few lines of the
   // cache.
-  const std::size_t color = static_cast<std::size_t>(m.current) % kStackColors * kCacheLine;
-  fiber.start.uc_stack.ss_sp = fiber.stack.get();
-  fiber.start.uc_stack.ss_size = kStackBytes - color;
-  fiber.start.uc_link = nullptr;
-  makecontext(&fiber.start, fiber_main, 0);
-  setcontext(&fiber.start);
+  const std::size_t color = static_cast<std::size_t>(thread) % kStackColors * kCacheLine;
+  prepare(fiber.context, fiber.stack.get(), kStackBytes - color, fiber_main);
 }
 
 std::uint64_t mixed(std::uint64_t x) {  // splitmix64
@@ -128,11 +194,11 @@ std::uint64_t mixed(std::uint64_t x) {  // splitmix64
   return x ^ x >> 31;
 }
 
-void run_block(std::vector<unsigned>& order) {
+void run_block() {
   Machine& m = machine();
   for (unsigned i = 0; m.seed != 0 && i + 1 < m.threads; ++i) {
     m.seed = mixed(m.seed);
-    std::swap(order[i], order[i + m.seed % (m.threads - i)]);
+    std::swap(m.order[i], m.order[i + m.seed % (m.threads - i)]);
   }
   std::memset(m.shared.data(), 0xFF, m.shared.size());
   m.live = m.threads;
@@ -143,25 +209,15 @@ void run_block(std::vector<unsigned>& order) {
   }
   for (unsigned t = 0; t < m.threads; ++t) {
     Fiber& fiber = m.fibers[t];
+    if (!fiber.stack) begin(fiber, t);
     m.waiting[t].on = nullptr;
     fiber.copies.clear();
     fiber.committed.clear();
     fiber.index = dim3(t % blockDim.x, t / blockDim.x % blockDim.y, t / (blockDim.x * blockDim.y));
   }
-  while (m.live > 0) {
-    m.progress = false;
-    for (const unsigned t : order) {
-      Waiting& waiting = m.waiting[t];
-      if (waiting.on != nullptr && *waiting.on == waiting.value) continue;
-      waiting.on = nullptr;
-      Fiber& fiber = m.fibers[t];
-      m.current = t;
-      threadIdx = fiber.index;
-      m.progress = true;
-      enter(fiber);
-    }
-    if (!m.progress) fail("threads wait for a barrier or exchange that others never reach");
-  }
+  m.turn = 0;
+  m.progress = false;
+  change(m.block, next_in_turn());
 }
 
 }  // namespace
@@ -183,13 +239,13 @@ void run_grid(const LaunchShape& shape, const std::function<void()>& kernel) {
     fail("a grid must have 1 to 65535 blocks in y and z, and one in x at least");
   }
   m.shared.resize(shape.shared_bytes + 128);
-  std::vector<unsigned> order(m.threads);
-  std::iota(order.begin(), order.end(), 0u);
+  m.order.resize(m.threads);
+  std::iota(m.order.begin(), m.order.end(), 0u);
   for (unsigned z = 0; z < gridDim.z; ++z) {
     for (unsigned y = 0; y < gridDim.y; ++y) {
       for (unsigned x = 0; x < gridDim.x; ++x) {
         blockIdx.x = x, blockIdx.y = y, blockIdx.z = z;
-        run_block(order);
+        run_block();
       }
     }
   }
