@@ -19,12 +19,15 @@ constexpr Duration kBetweenQuestions = std::chrono::seconds(2);
 
 }  // namespace
 
-SiteStart LateArrival::come_late(TimePoint deadline,
-                                 const std::function<void(const std::string&)>& say) {
-  std::vector<int> linked = find_all(deadline);
-  links_.exchange->stand_aside();
+std::optional<SiteStart> LateArrival::come_late(
+    TimePoint deadline, const std::function<void(const std::string&)>& say) {
+  std::optional<std::vector<int>> linked = find_all(deadline);
+  if (!linked) return std::nullopt;
   {
     const std::scoped_lock lock(all_.calls);
+    bool is_past = false;
+    all_.queue->update([&] { is_past = !all_.arrival.running; });
+    if (is_past) return std::nullopt;
     const WorkerId to = all_.donor();
     all_.queue->update([&] { all_.arrival.donor = to; });
     std::unique_ptr<SavedPieces> saved;
@@ -36,7 +39,8 @@ SiteStart LateArrival::come_late(TimePoint deadline,
         [this](WorkerId site, const Note& note) { links_.send(site, note); }, std::move(saved),
         all_.takes_back);
   }
-  links_.send(all_.donor(), all_.newcomer->join(linked));
+  links_.exchange->stand_aside();
+  links_.send(all_.donor(), all_.newcomer->join(*linked));
   TimePoint next_word = all_.now() + kBetweenReports;
   const auto fetched = [&] {
     try {
@@ -51,10 +55,10 @@ SiteStart LateArrival::come_late(TimePoint deadline,
     check_turned_away();
     bool asked_again = false;
     all_.queue->update(
-        [&] { asked_again = all_.arrival.running && all_.arrival.running->live != linked; });
+        [&] { asked_again = all_.arrival.running && all_.arrival.running->live != *linked; });
     if (asked_again) {  // it may have waited its turn for longer than the first deadline
       linked = find_all(all_.now() + all_.config.net.gather);
-      links_.send(all_.donor(), all_.newcomer->join(linked));
+      links_.send(all_.donor(), all_.newcomer->join(linked.value()));
     }
     if (all_.now() >= next_word) {
       say(all_.newcomer->progress());
@@ -66,21 +70,18 @@ SiteStart LateArrival::come_late(TimePoint deadline,
   }
   std::string run_id;
   all_.queue->update([&] { run_id = all_.arrival.running->run_id; });
-  return {.run_id = run_id, .resume_after = std::nullopt, .joins = all_.newcomer->offer()};
+  return SiteStart{.run_id = run_id, .resume_after = std::nullopt, .joins = all_.newcomer->offer()};
 }
 
-std::vector<int> LateArrival::find_all(TimePoint deadline) {
+std::optional<std::vector<int>> LateArrival::find_all(TimePoint deadline) {
   TimePoint ask_again = all_.now() + kBetweenQuestions;
   while (true) {
     check_signal("not all sites of the run have answered");
     check_turned_away();
-    RunningNote running;
-    std::vector<bool> seen_by;
-    all_.queue->update([&] {
-      running = *all_.arrival.running;
-      seen_by = all_.arrival.seen_by;
-    });
-    const std::vector<WorkerId> live(running.live.begin(), running.live.end());
+    std::optional<RunningNote> running;
+    all_.queue->update([&] { running = all_.arrival.running; });
+    if (!running) return std::nullopt;
+    const std::vector<WorkerId> live(running->live.begin(), running->live.end());
     const TimePoint now = all_.now();
     const auto linked = links_.transport->await_members(now + kLookWhileFetching, live);
     if (linked) {
@@ -95,7 +96,7 @@ std::vector<int> LateArrival::find_all(TimePoint deadline) {
       if (all_.queue->wait(seen, now + kLookWhileFetching)) {
         log_info("the run goes on with {} of {} sites: joining", live.size(),
                  all_.config.workers());
-        return running.live;
+        return running->live;
       }
     }
     if (!linked && linked.error().refused) throw_refused(linked.error());
@@ -115,8 +116,10 @@ void LateArrival::check_turned_away() {
   std::optional<std::string> lost;
   std::exception_ptr failure;
   bool other_donor = false;
+  bool is_past = false;
   all_.queue->update([&] {
     turned_away = all_.arrival.turned_away;
+    is_past = all_.arrival.is_past;
     other_donor = all_.has_hub() && all_.arrival.donor &&
                   all_.arrival.running->donor != all_.arrival.donor->value();
     lost = all_.fate.first_lost;
@@ -125,6 +128,7 @@ void LateArrival::check_turned_away() {
   if (turned_away && turned_away->configuration) throw ConfigError(turned_away->why);
   if (turned_away && turned_away->again) throw TryAgainError(turned_away->why);
   if (turned_away) throw PeerError(turned_away->why);
+  if (is_past) throw TryAgainError("the hub has begun anew while this site was joining");
   if (other_donor) {
     throw TryAgainError("the hub has named another site than the one that was to give its state");
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,13 +20,15 @@ class LateArrival {
   LateArrival(SessionState& all, SessionLinks& links, SiteMeeting& meeting)
       : all_(all), links_(links), meeting_(meeting) {}
 
-  /// Blocks until a worker's state is here. THROWS: as SiteSession::gather.
-  [[nodiscard]] SiteStart come_late(TimePoint deadline,
-                                    const std::function<void(const std::string&)>& say);
+  /// Blocks until a worker's state is here. RETURNS: nothing where the hub has begun anew with this
+  /// site before it had asked for a state. THROWS: as SiteSession::gather.
+  [[nodiscard]] std::optional<SiteStart> come_late(
+      TimePoint deadline, const std::function<void(const std::string&)>& say);
 
  private:
-  /// Blocks until all sites that are in the run have answered this one. RETURNS: who they are.
-  [[nodiscard]] std::vector<int> find_all(TimePoint deadline);
+  /// Blocks until all sites that are in the run have answered this one. RETURNS: who they are;
+  /// nothing where the hub has begun anew.
+  [[nodiscard]] std::optional<std::vector<int>> find_all(TimePoint deadline);
   /// What site 0 has said to this newcomer, if that ends it. THROWS: ConfigError, PeerError.
   void check_turned_away();
 

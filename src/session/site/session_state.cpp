@@ -55,6 +55,21 @@ bool SessionState::is_absent(std::size_t site) const {
                               meeting.start->absent.end();
 }
 
+void SessionState::hear_running(const RunningNote& note, bool joining) {
+  if (joining && arrival.running && arrival.running->session != note.session)
+    arrival.is_past = true;
+  arrival.running = note;
+}
+
+void SessionState::hear_start(const StartNote& note, bool joining) {
+  meeting.start = note;
+  if (!has_hub() || !arrival.running || arrival.running->session == note.session) return;
+  if (joining)
+    arrival.is_past = true;
+  else
+    arrival.running.reset();
+}
+
 void check_signal(const std::string& waiting_for) {
   if (const StopWish wish = SignalScope::wish(); wish != StopWish::kNone) {
     throw Error(exit_code_of(wish), fmt::format("stopped before the first step: {}", waiting_for));

@@ -66,6 +66,7 @@ struct SessionState {
     std::optional<WorkerId> donor;  // once the newcomer has been made for it
     std::optional<TurnedAwayNote> turned_away;
     std::vector<bool> seen_by;  // sites of the run that have answered a newcomer
+    bool is_past = false;       // the run that the newcomer joins: the hub has begun another
   };
   /// What has become of the sites, and of this one's part in the run.
   struct Fate {
@@ -93,6 +94,12 @@ struct SessionState {
   [[nodiscard]] WorkerId donor() const;
   [[nodiscard]] std::string name(WorkerId site) const;
   [[nodiscard]] std::vector<std::string> names() const;
+  /// Under the lock of `queue`: the coordinator says that a run goes on, or that it begins with
+  /// this site. A hub that begins anew from its log says the second after the first: what it has
+  /// said of the session before is void. `joining`: this site has asked a donor for its state
+  /// already.
+  void hear_running(const RunningNote& note, bool joining);
+  void hear_start(const StartNote& note, bool joining);
   [[nodiscard]] TimePoint now() { return runtime.clock().now(); }
 
   const Config& config;

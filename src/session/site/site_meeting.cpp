@@ -53,8 +53,20 @@ bool SiteMeeting::gather(const std::function<void(const std::string&)>& say, Mea
     all_.meeting.hellos[own] = hello();
     all_.meeting.greeted[own] = true;
   });
-  TimePoint next_word = all_.now() + kBetweenReminders;
   meet(say);
+  const bool goes_on = await_words(say);
+  if (meanwhile_.end) meanwhile_.end();
+  meanwhile_ = {};
+  return goes_on;
+}
+
+bool SiteMeeting::gather_again(const std::function<void(const std::string&)>& say) {
+  all_.queue->update([&] { all_.meeting.meets = true; });
+  return await_words(say);
+}
+
+bool SiteMeeting::await_words(const std::function<void(const std::string&)>& say) {
+  TimePoint next_word = all_.now() + kBetweenReminders;
   bool goes_on = false;
   const auto settled = [&] {
     if (all_.first_starts() && all_.fate.first_lost) return false;
@@ -78,8 +90,6 @@ bool SiteMeeting::gather(const std::function<void(const std::string&)>& say, Mea
       next_word = now + kBetweenReminders;
     }
   } while (!all_.queue->wait(settled, all_.now() + kLookWhileGathering));
-  if (meanwhile_.end) meanwhile_.end();
-  meanwhile_ = {};
   return goes_on;
 }
 

@@ -29,6 +29,9 @@ class SiteMeeting {
   /// does. THROWS: as SiteSession::gather.
   [[nodiscard]] bool gather(const std::function<void(const std::string&)>& say,
                             Meanwhile meanwhile);
+  /// Where the run that gather found is over before it was joined, and the hub begins anew. As
+  /// gather.
+  [[nodiscard]] bool gather_again(const std::function<void(const std::string&)>& say);
   /// After a gather that found all.
   [[nodiscard]] SiteStart start_together();
   /// Until when the others are looked for, as it stands now.
@@ -42,6 +45,9 @@ class SiteMeeting {
  private:
   /// Blocks until all are linked, or site 0 has said that the run goes on.
   void meet(const std::function<void(const std::string&)>& say);
+  /// Blocks until all have said what they bring, or it is known that the run goes on. RETURNS:
+  /// whether it does.
+  [[nodiscard]] bool await_words(const std::function<void(const std::string&)>& say);
   void say_hellos();
   /// Under the lock: whether all that a start needs has been said.
   [[nodiscard]] bool may_start() const;

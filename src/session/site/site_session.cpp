@@ -46,8 +46,12 @@ SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
 
 SiteStart SiteSession::gather(const std::function<void(const std::string&)>& say,
                               Meanwhile meanwhile) {
-  return meeting_.gather(say, std::move(meanwhile)) ? arrival_.come_late(meeting_.gather_end(), say)
-                                                    : meeting_.start_together();
+  bool goes_on = meeting_.gather(say, std::move(meanwhile));
+  while (goes_on) {
+    if (auto start = arrival_.come_late(meeting_.gather_end(), say)) return *std::move(start);
+    goes_on = meeting_.gather_again(say);
+  }
+  return meeting_.start_together();
 }
 
 void SiteSession::open_exchange() {
@@ -102,14 +106,15 @@ void SiteSession::take(WorkerId from, std::span<const std::byte> bytes) {
     const TimePoint now = all_.now();
     all_.queue->update([&] {
       if (!all_.has_hub() && start.session != all_.facts.run_id) return;
-      all_.meeting.start = start;
+      all_.hear_start(start, all_.newcomer != nullptr);
       all_.meeting.told_at = now;
     });
   } else if (std::holds_alternative<ServeNote>(*note) && from == all_.coordinator) {
     serve();
   } else if (std::holds_alternative<RunningNote>(*note) &&
              (all_.has_hub() || from == WorkerId(0))) {
-    all_.queue->update([&] { all_.arrival.running = std::get<RunningNote>(*note); });
+    all_.queue->update(
+        [&] { all_.hear_running(std::get<RunningNote>(*note), all_.newcomer != nullptr); });
   } else if (std::holds_alternative<TurnedAwayNote>(*note) &&
              (all_.has_hub() || from == WorkerId(0))) {
     const auto& turned_away = std::get<TurnedAwayNote>(*note);
