@@ -445,7 +445,8 @@ TEST_F(FileFormats, SoundTextsPass) {
   for (int i = 0; i < 2000; ++i) letters += {static_cast<char>('a' + i % 26), '\n'};
   std::string bytes;
   const Rng rng{3, Stream::kTestData};
-  for (std::uint64_t i = 0; i < 100000; ++i) bytes += static_cast<char>(rng.uniform(i) * 256);
+  for (std::uint64_t i = 0; i < 100000; ++i)
+    bytes += static_cast<char>(static_cast<unsigned char>(rng.uniform(i) * 256));
   std::string latin1 = kEnglish + "\xe9t\xe9 \xff\xfe";
   for (const std::string& text :
        {kEnglish, std::string("a"), letters, latin1, bytes, std::string(1000, '\0'),

@@ -86,6 +86,7 @@ class Held:
         until(f"{words} at work", lambda: ready() or self.process.poll() is not None)
         require(self.process.poll() is None, f"{words} has ended: {self.process.returncode}")
         self.process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)  # other threads may write until then
 
     def __enter__(self):
         return self
