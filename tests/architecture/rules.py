@@ -126,7 +126,7 @@ OWNERS = {
     "cuda_runtime.h": ["kernels/cuda/simt_device.h", "kernels/cuda/runtime.cpp", "kernels/cuda/runtime_check.h",
                        "tests/cuda/fake_cuda_runtime.cpp"],
     "cublasLt.h": ["kernels/cuda/cublas_calls.h"],
-    "ucontext.h": ["tests/cuda/emulated/grid.cpp"],
+    "ucontext.h": ["tests/cuda/emulated/fiber_ucontext.cpp"],
     "cuda_runtime_api.h": ["kernels/cuda/cudnn/cudnn_attention.cpp", "kernels/cuda/cudnn/cudnn_library.cpp",
                            "src/transport/collectives/nccl_calls.h"],
     "cudnn_frontend.h": ["kernels/cuda/cudnn/cudnn_attention.cpp"],

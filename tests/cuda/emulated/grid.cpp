@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a grid: blocks in order, a block's threads as fibers that change at barriers and exchanges.
-#if !defined(__x86_64__)
-#include <ucontext.h>
-#endif
-
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -12,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/emulated/fiber.h"
 #include "cuda/emulated/simt.h"
 
 namespace isthmus::cuda::emulated {
@@ -21,63 +18,6 @@ constexpr std::size_t kStackBytes = 128 << 10;
 constexpr std::size_t kCacheLine = 64, kStackColors = 64;
 constexpr unsigned kMostThreads = 1024;
 constexpr unsigned kLanes = 32;
-
-// A thread of a block that stands still is its stack and registers. Threads change at each warp
-// exchange, so the change is what an emulated kernel mostly does: on x86-64 six registers that a
-// function must keep (System V ABI), where swapcontext would ask the kernel for its signal mask.
-#if defined(__x86_64__)
-struct Context {
-  void* stack_pointer = nullptr;
-};
-asm(R"(
-  .text
-  .type isthmus_change_fiber, @function
-isthmus_change_fiber:
-  pushq %rbp
-  pushq %rbx
-  pushq %r12
-  pushq %r13
-  pushq %r14
-  pushq %r15
-  movq %rsp, (%rdi)
-  movq (%rsi), %rsp
-  popq %r15
-  popq %r14
-  popq %r13
-  popq %r12
-  popq %rbx
-  popq %rbp
-  ret
-  .size isthmus_change_fiber, .-isthmus_change_fiber
-)");
-extern "C" void isthmus_change_fiber(Context* from, const Context* to);
-
-void change(Context& from, const Context& to) { isthmus_change_fiber(&from, &to); }
-
-void prepare(Context& context, std::byte* stack, std::size_t bytes, void (*main)()) {
-  // As a call of `main` would find it: the stack pointer is 8 above a multiple of 16.
-  auto top = reinterpret_cast<std::uintptr_t>(stack + bytes) / 16 * 16;
-  auto* const words = reinterpret_cast<std::uintptr_t*>(top);
-  words[-1] = 0;  // where `main` would return to
-  words[-2] = reinterpret_cast<std::uintptr_t>(main);
-  for (int saved = 3; saved <= 8; ++saved) words[-saved] = 0;
-  context.stack_pointer = words - 8;
-}
-#else
-struct Context {
-  ucontext_t place;
-};
-
-void change(Context& from, const Context& to) { swapcontext(&from.place, &to.place); }
-
-void prepare(Context& context, std::byte* stack, std::size_t bytes, void (*main)()) {
-  getcontext(&context.place);
-  context.place.uc_stack.ss_sp = stack;
-  context.place.uc_stack.ss_size = bytes;
-  context.place.uc_link = nullptr;
-  makecontext(&context.place, main, 0);
-}
-#endif
 
 struct Warp {
   std::uint64_t generation = 0;
@@ -93,7 +33,7 @@ struct Copy {
 
 struct Fiber {
   std::unique_ptr<std::byte[]> stack;  // null: never begun
-  Context context;
+  FiberPlace place;
   dim3 index;
   std::vector<Copy> copies;            // queued and not done, oldest first
   std::vector<std::size_t> committed;  // by group: how many of them it and those before it have
@@ -119,7 +59,7 @@ struct Machine {
   std::vector<unsigned> order;  // in which the block's threads take turns
   unsigned turn = 0;            // the next place of `order` to look at
   bool progress = false;        // some thread has run since turn 0
-  Context block;                // who runs the block, once all threads have returned
+  FiberPlace block;             // who runs the block, once all threads have returned
 };
 
 Machine* const the_machine = new Machine;  // fibers may outlive static destructors
@@ -133,7 +73,7 @@ Machine& machine() { return *the_machine; }
 }
 
 /// The next thread in turn that waits for nothing; who runs the block once all have returned.
-Context& next_in_turn() {
+FiberPlace& next_in_turn() {
   Machine& m = machine();
   for (;;) {
     while (m.turn < m.threads) {
@@ -144,7 +84,7 @@ Context& next_in_turn() {
       m.current = t;
       threadIdx = m.fibers[t].index;
       m.progress = true;
-      return m.fibers[t].context;
+      return m.fibers[t].place;
     }
     if (m.live == 0) return m.block;
     if (!m.progress) fail("threads wait for a barrier or exchange that others never reach");
@@ -154,9 +94,9 @@ Context& next_in_turn() {
 }
 
 void yield() {
-  Context& self = machine().fibers[machine().current].context;
-  Context& next = next_in_turn();
-  if (&next != &self) change(self, next);
+  FiberPlace& self = machine().fibers[machine().current].place;
+  FiberPlace& next = next_in_turn();
+  if (&next != &self) change_fiber(self, next);
 }
 
 void wait_while(const std::uint64_t& generation, std::uint64_t value) {
@@ -184,7 +124,7 @@ void begin(Fiber& fiber, unsigned thread) {
   // Stacks begin at unlike places of a page: otherwise all of them would share a few lines of the
   // cache.
   const std::size_t color = static_cast<std::size_t>(thread) % kStackColors * kCacheLine;
-  prepare(fiber.context, fiber.stack.get(), kStackBytes - color, fiber_main);
+  fiber.place = new_fiber({fiber.stack.get(), kStackBytes - color}, fiber_main);
 }
 
 std::uint64_t mixed(std::uint64_t x) {  // splitmix64
@@ -217,7 +157,7 @@ void run_block() {
   }
   m.turn = 0;
   m.progress = false;
-  change(m.block, next_in_turn());
+  change_fiber(m.block, next_in_turn());
 }
 
 }  // namespace
