@@ -16,7 +16,6 @@
 #include "record/wall_clock.h"
 #include "session/run/checkpointing.h"
 #include "session/run/owner_shares.h"
-#include "session/run/resume.h"
 #include "session/run/run_board.h"
 #include "session/run/run_settings.h"
 #include "session/run/saved_pieces.h"
@@ -121,23 +120,23 @@ void RunSession::check_force() const {
 
 void RunSession::take_facts(TrainerFacts facts) {
   facts_ = std::move(facts);
-  check_resume();
+  check_to_resume();
 }
 
-void RunSession::check_resume() const {
+ResumedRun RunSession::resumed_run() const {
+  return {.config = config_,
+          .digest = digest_,
+          .changes = options_.changes,
+          .data = facts_.data,
+          .is_site = options_.site.has_value(),
+          .workers = options_.plan.workers};
+}
+
+void RunSession::check_to_resume() const {
   if (!resume_) {
     return;
   }
-  const Config* const before =
-      check_same_configuration(storage_, *resume_, config_, digest_, options_.changes);
-  if (before != nullptr) options_.changes.check(*before, config_, resume_->info().step);
-  check_same_data(*resume_, facts_.data);
-  if (resume_->info().only_worker && !options_.site && options_.plan.workers > 1) {
-    throw ConfigError(fmt::format(
-        "checkpoint {} holds one site's state alone: go on at all sites with train --site NAME "
-        "--resume auto, or start a new run from its model with model.init",
-        resume_->folder().string()));
-  }
+  static_cast<void>(check_resume(storage_, *resume_, resumed_run()));
 }
 
 bool RunSession::is_complete() const {
@@ -459,7 +458,7 @@ void RunSession::join_sites(RunObserver& observer) {
     const std::filesystem::path checkpoints = options_.out / "ckpt";
     CheckpointStore(storage_, checkpoints, config_.ckpt.keep).recover();
     resume_ = Checkpoint::open(storage_, checkpoints / step_name(*start_.resume_after));
-    check_resume();
+    check_to_resume();
   }
 }
 

@@ -3,7 +3,8 @@
 """A run that goes on under another configuration (--change): one that was made longer has the bits of one that was as
 long from the beginning, where no closing round lies between them; rates, H and clipping change from the resumed step on
 and not before; the manifest tells each change once, however often the command is given; a run goes on from a closing
-round inside a window; what would mean something else is refused, and nothing is written.
+round inside a window; what would mean something else is refused, and nothing is written; --dry-run says and refuses the
+same.
 
   python3 tests/end_to_end/changed_runs.py --isthmus build/bin/isthmus
 """
@@ -60,6 +61,9 @@ class Bench:
         text = CONFIG.format(text=self.folder / "text.txt", method=method, steps=steps, outer=outer or OUTERS[method])
         (self.folder / name).write_text(text)
         return self.folder / name
+
+    def files(self, out):
+        return {path: path.stat().st_mtime_ns for path in (self.folder / out).rglob("*")}
 
     def train(self, config, out, *flags, code=0):
         command = [self.isthmus, "train", config, "--out", self.folder / out, "--progress", "none", *flags]
@@ -153,12 +157,37 @@ def refused(bench):
     require(before == after, "a refused change leaves the folder alone")
 
 
+def checked_before(bench):
+    """--dry-run of a change: the texts and exit codes of the run, and nothing is touched."""
+    config = bench.config("run.toml", "diloco", 20)
+    bench.train(config, "dry")
+    before = bench.files("dry")
+    to = ("--resume", "auto", "--change")
+    for change in ("inner.optimizer=sgd", "train.steps=10", "outer.H=7", "train.step=40", "outer.H=often", "nonsense"):
+        real = bench.train(config, "dry", *to, change, code=CONFIGURATION)
+        dry = bench.train(config, "dry", *to, change, "--dry-run", code=CONFIGURATION)
+        require(real == dry, f"{change}:\n{real}\n{dry}")
+    said = bench.train(config, "dry", *to, "train.steps=30", "--change", "inner.lr=1e-3", "--dry-run")
+    for words in ("after step 20 of 30", "train.steps = 30 (20 before)", "inner.lr = 0.001 (0.002 before)"):
+        require(words in said, said)
+    said = json.loads(bench.train(config, "dry", *to, "train.steps=30", "--dry-run", "--json"))
+    require(said["resumes_after_step"] == 20 and said["changes"] == ["train.steps = 30 (20 before)"], said)
+    require("the run is complete" in bench.train(config, "dry", "--resume", "auto", "--dry-run"), "complete")
+    require("no checkpoint" in bench.train(config, "none", *to, "train.steps=30", "--dry-run"), "none")
+    require(not (bench.folder / "none").exists(), "a dry run makes a folder")
+    other = bench.config("other.toml", "diloco", 30)  # without --change the same refusal, too
+    real = bench.train(other, "dry", "--resume", "auto", code=CONFIGURATION)
+    require(real == bench.train(other, "dry", "--resume", "auto", "--dry-run", code=CONFIGURATION), real)
+    after = {path: time for path, time in bench.files("dry").items() if path.name != "run.lock"}
+    require({path: time for path, time in before.items() if path.name != "run.lock"} == after, "a dry run writes")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--isthmus", required=True)
     parser.add_argument("--only")
     arguments = parser.parse_args()
-    for scenario in (made_longer, from_inside_a_window, from_here_on, refused):
+    for scenario in (made_longer, from_inside_a_window, from_here_on, refused, checked_before):
         if arguments.only not in (None, scenario.__name__):
             continue
         with tempfile.TemporaryDirectory() as folder:

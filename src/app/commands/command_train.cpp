@@ -279,7 +279,9 @@ int run(const Config& given, const TrainArguments& arguments, bool simulated, Se
         estimate_run(config, simulated,
                      {.only = site ? std::optional(app::site_of(config, *site)) : std::nullopt,
                       .out = out,
-                      .begun_with = data_begun_with(SystemStorage(), out, arguments.resume)});
+                      .begun_with = data_begun_with(SystemStorage(), out, arguments.resume),
+                      .resume = arguments.resume,
+                      .changes = changes});
     session.out.write(session.json ? estimate_json(estimate) + "\n"
                                    : render_estimate(config, estimate));
     return 0;

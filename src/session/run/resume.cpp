@@ -134,6 +134,21 @@ const Config* check_same_configuration(const Storage& storage, const Checkpoint&
                   checkpoint.folder().string(), what_differs(storage, checkpoint, config)));
 }
 
+const Config* check_resume(const Storage& storage, const Checkpoint& checkpoint,
+                           const ResumedRun& run) {
+  const Config* const before =
+      check_same_configuration(storage, checkpoint, run.config, run.digest, run.changes);
+  if (before != nullptr) run.changes.check(*before, run.config, checkpoint.info().step);
+  check_same_data(checkpoint, run.data);
+  if (checkpoint.info().only_worker && !run.is_site && run.workers > 1) {
+    throw ConfigError(fmt::format(
+        "checkpoint {} holds one site's state alone: go on at all sites with train --site NAME "
+        "--resume auto, or start a new run from its model with model.init",
+        checkpoint.folder().string()));
+  }
+  return before;
+}
+
 std::optional<std::vector<DataFile>> data_begun_with(const Storage& storage,
                                                      const std::filesystem::path& out,
                                                      const std::string& resume) {

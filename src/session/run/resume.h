@@ -53,6 +53,21 @@ const Config* check_same_configuration(const Storage& storage, const Checkpoint&
                                        const Config& config, const std::string& digest,
                                        const RunChanges& changes);
 
+/// A run that is to go on.
+struct ResumedRun {
+  const Config& config;
+  const std::string& digest;  // config_digest of `config`
+  const RunChanges& changes;
+  std::span<const DataFile> data;
+  bool is_site = false;  // one of several processes
+  int workers = 1;
+};
+/// Whether `run` may go on from `checkpoint`. Reads only. RETURNS: the configuration before the
+/// changes that are still to be made; null: none are. THROWS: ConfigError naming what would mean
+/// something else.
+const Config* check_resume(const Storage& storage, const Checkpoint& checkpoint,
+                           const ResumedRun& run);
+
 /// A sample is a place in the data, so other data would repeat or skip some in silence.
 /// THROWS: ConfigError naming the files that differ.
 void check_same_data(const Checkpoint& checkpoint, std::span<const DataFile> data);
