@@ -167,6 +167,7 @@ def checked_before(bench):
         real = bench.train(config, "dry", *to, change, code=CONFIGURATION)
         dry = bench.train(config, "dry", *to, change, "--dry-run", code=CONFIGURATION)
         require(real == dry, f"{change}:\n{real}\n{dry}")
+        require("--change " + change.split("=")[0] in dry and "--set" not in dry, dry)
     said = bench.train(config, "dry", *to, "train.steps=30", "--change", "inner.lr=1e-3", "--dry-run")
     for words in ("after step 20 of 30", "train.steps = 30 (20 before)", "inner.lr = 0.001 (0.002 before)"):
         require(words in said, said)

@@ -363,15 +363,23 @@ int run_as_rank_of(const Config& config, WorkerId worker, const TrainArguments& 
 
 }  // namespace
 
+std::vector<std::string> set_texts(const TrainArguments& arguments) {
+  std::vector<std::string> texts = arguments.overrides;
+  for (const Override& each : arguments.from_flags) texts.push_back(each.text);
+  return texts;
+}
+
 Config load_changed(const TrainArguments& arguments, std::size_t count) {
   if (!arguments.changes.empty() && arguments.resume == "never") {
     throw UsageError(fmt::format(
         "--change {} without --resume: it changes a run that goes on; of a new one it is --set",
         arguments.changes.front()));
   }
-  std::vector<std::string> overrides = arguments.overrides;
-  overrides.insert(overrides.end(), arguments.changes.begin(),
-                   arguments.changes.begin() + static_cast<std::ptrdiff_t>(count));
+  Overrides overrides(arguments.overrides);
+  for (const Override& each : arguments.from_flags) overrides.add(each);
+  for (std::size_t i = 0; i < count; ++i) {
+    overrides.add({.text = arguments.changes[i], .flag = "--change"});
+  }
   return load_config(arguments.config, overrides, schema_context());
 }
 
