@@ -128,15 +128,16 @@ ResumedRun RunSession::resumed_run() const {
           .digest = digest_,
           .changes = options_.changes,
           .data = facts_.data,
+          .tokens_of_beginning = facts_.tokens_of_beginning,
           .is_site = options_.site.has_value(),
           .workers = options_.plan.workers};
 }
 
-void RunSession::check_to_resume() const {
+void RunSession::check_to_resume() {
   if (!resume_) {
     return;
   }
-  static_cast<void>(check_resume(storage_, *resume_, resumed_run()));
+  findings_ = check_resume(storage_, *resume_, resumed_run());
 }
 
 bool RunSession::is_complete() const {
@@ -366,6 +367,7 @@ void RunSession::train(RunDirectory& directory, const Manifest& manifest, Metric
                           .tell_outer = tell_outer,
                           .retained = retained.get(),
                           .site = site,
+                          .growth = findings_.growth,
                           .in_hand = site != nullptr && site->elastic() && options_.returns
                                          ? options_.in_hand
                                          : nullptr,
@@ -430,8 +432,8 @@ SiteFacts RunSession::site_facts() const {
   facts.common.emplace_back("layout of the model", facts.layout.hex());
   append_data(facts_.data, facts.common);
   if (facts.resumes) {
-    HeldCheckpoints here = held_checkpoints(storage_, options_.out, config_, digest_,
-                                            options_.changes, site_of(config_, *options_.site));
+    HeldCheckpoints here =
+        held_checkpoints(storage_, options_.out, resumed_run(), site_of(config_, *options_.site));
     facts.held = std::move(here.held);
     facts.unreadable = here.unreadable;
   }
@@ -483,9 +485,7 @@ std::vector<ConfigChange> RunSession::changes() const {
   const std::int64_t step = resume_->info().step;
   std::vector<ConfigChange> changes;
   if (continues_) changes = changes_before(step);
-  const Config* const before = before_changes(options_.changes, resume_->info().config_hash);
-  if (before == nullptr) return changes;
-  for (const std::string& line : changes_text(*before, config_, options_.changes.keys)) {
+  for (const std::string& line : changes_at(*resume_, resumed_run(), findings_)) {
     const bool is_noted =
         std::ranges::any_of(changes, [&](const ConfigChange& each) { return each.change == line; });
     if (is_noted) continue;

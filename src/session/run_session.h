@@ -161,7 +161,7 @@ class RunSession {
   void hold(const std::filesystem::path& folder);
   [[nodiscard]] std::optional<Checkpoint> checkpoint_to_resume();
   [[nodiscard]] ResumedRun resumed_run() const;
-  void check_to_resume() const;
+  void check_to_resume();
   /// Meets the other sites, before anything is written.
   void join_sites(RunObserver& observer);
   [[nodiscard]] SiteFacts site_facts() const;
@@ -200,6 +200,7 @@ class RunSession {
   std::optional<Checkpoint> resume_;
   const bool continues_;  // the run in `out` goes on; otherwise a new one begins
   TrainerFacts facts_;
+  ResumeFindings findings_;  // of resume_
   std::optional<SiteSession> site_;
   SiteStart start_;  // agreed with the other sites; empty where all workers are here
 };

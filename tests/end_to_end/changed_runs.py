@@ -4,7 +4,8 @@
 long from the beginning, where no closing round lies between them; rates, H and clipping change from the resumed step on
 and not before; the manifest tells each change once, however often the command is given; a run goes on from a closing
 round inside a window; what would mean something else is refused, and nothing is written; --dry-run says and refuses the
-same.
+same. Data that were appended to are read on in the order that docs/faults.md states, at workers of one process and at
+sites alike, with the bits of the run after a kill.
 
   python3 tests/end_to_end/changed_runs.py --isthmus build/bin/isthmus
 """
@@ -37,7 +38,7 @@ lr = 2e-3
 method = "{method}"
 {outer}
 [eval]
-every = 0
+every = {every}
 tokens = "256"
 [ckpt]
 every = 10
@@ -52,14 +53,19 @@ def require(condition, text):
         raise AssertionError(text)
 
 
+def numbers(count):
+    return " ".join(f"{n} {n * n % 97}" for n in range(count))
+
+
 class Bench:
     def __init__(self, isthmus, folder):
         self.isthmus, self.folder = isthmus, folder
-        (folder / "text.txt").write_text(" ".join(f"{n} {n * n % 97}" for n in range(4000)))
+        (folder / "text.txt").write_text(numbers(4000))
 
-    def config(self, name, method, steps, outer=None):
-        text = CONFIG.format(text=self.folder / "text.txt", method=method, steps=steps, outer=outer or OUTERS[method])
-        (self.folder / name).write_text(text)
+    def config(self, name, method, steps, outer=None, every=0, more=""):
+        text = CONFIG.format(text=self.folder / "text.txt", method=method, steps=steps, outer=outer or OUTERS[method],
+                             every=every)
+        (self.folder / name).write_text(text.replace("workers = 2\n", "") + more if more else text)
         return self.folder / name
 
     def files(self, out):
@@ -71,13 +77,20 @@ class Bench:
         require(done.returncode == code, f"{' '.join(map(str, command))}: {done.returncode}\n{done.stdout}{done.stderr}")
         return done.stdout + done.stderr
 
+    def launch(self, config, out, *flags, code=0):
+        command = [self.isthmus, "launch", config, "--out", self.folder / out, "--via", "local", "--progress", "none",
+                   *flags]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300)
+        require(done.returncode == code, f"{' '.join(map(str, command))}: {done.returncode}\n{done.stdout}{done.stderr}")
+        return done.stdout + done.stderr
+
     def model(self, out, step):
         file = self.folder / out / "ckpt" / f"step-{step:07d}" / "model.safetensors"
         return hashlib.sha256(file.read_bytes()).hexdigest()
 
-    def losses(self, out):
+    def losses(self, out, kind="train"):
         lines = [json.loads(line) for line in (self.folder / out / "metrics.jsonl").read_text().splitlines()]
-        return {line["step"]: line["loss"] for line in lines if line["k"] == "train"}
+        return {line["step"]: line["loss"] for line in lines if line["k"] == kind}
 
     def changes(self, out):
         return json.loads((self.folder / out / "manifest.json").read_text())["changes"]
@@ -183,12 +196,94 @@ def checked_before(bench):
     require({path: time for path, time in before.items() if path.name != "run.lock"} == after, "a dry run writes")
 
 
+SITES = """
+[[site]]
+name = "east"
+address = "127.0.0.1:0"
+[[site]]
+name = "west"
+address = "127.0.0.1:0"
+"""
+
+
+def appended(bench):
+    for method in ("diloco", "streaming-diloco"):
+        (bench.folder / "text.txt").write_text(numbers(4000))
+        config = bench.config("run.toml", method, 20, every=10)
+        out = f"{method}-grown"
+        bench.train(config, out)
+        plain = bench.losses(out)
+        source = f"data.source=text:{bench.folder / 'text.txt'}"
+        flags = ("--resume", bench.folder / out / "ckpt/step-0000010", "--change", source, "--change", "train.steps=40")
+        (bench.folder / "text.txt").write_text(numbers(6000))
+        said = bench.train(config, out, "--resume", "auto", code=CONFIGURATION)
+        require("they are the beginning of these" in said and "--change data.source" in said, said)
+        dry = bench.train(config, out, *flags, "--dry-run")
+        bench.train(config, out, *flags)
+        told = [each["change"] for each in bench.changes(out)]
+        (line,) = [each for each in told if each.startswith("data.source")]
+        for size, count in ((numbers(6000), 6000), (numbers(4000), 4000)):
+            digest = hashlib.sha256(numbers(count).encode()).hexdigest()
+            require(f"{len(size):,} bytes of SHA-256 {digest}" in line, line)
+        require(line in dry and len(told) == 2 and bench.changes(out)[0]["after_step"] == 10, f"{told}\n{dry}")
+        grown = bench.losses(out)
+        require(all(grown[step] == plain[step] for step in range(1, 11)), "it changes the past")
+        require(any(grown[step] != plain[step] for step in range(11, 21)), "nothing new is read")
+        evals = bench.losses(out, "eval")
+        require(sorted(evals) == [10, 20, 30, 40], evals)
+        # The run goes on without the flag, from a checkpoint that has the grown data: the same bits.
+        model = bench.model(out, 40)
+        longer = bench.config("longer.toml", method, 40, every=10)
+        for from_step in (20, 30):
+            bench.train(longer, out, "--resume", bench.folder / out / f"ckpt/step-{from_step:07d}")
+            require(bench.model(out, 40) == model, f"{method}: another model from step {from_step} on")
+            require(bench.losses(out) == grown and bench.losses(out, "eval") == evals, f"{method}: other losses")
+            require([each["change"] for each in bench.changes(out)] == told, bench.changes(out))
+        # And the command once more, as a requeued job has it.
+        bench.train(config, out, *flags[2:], "--change", "train.steps=50", "--resume",
+                    bench.folder / out / "ckpt/step-0000030")
+        require(bench.losses(out)[40] == grown[40], "the second time")
+        # Sites that are processes of their own find the same, together.
+        (bench.folder / "text.txt").write_text(numbers(4000))
+        apart = bench.config("apart.toml", method, 20, every=10, more=SITES)
+        bench.launch(apart, f"{out}-apart")
+        (bench.folder / "text.txt").write_text(numbers(6000))
+        bench.launch(apart, f"{out}-apart", "--resume", "auto", "--change", source, "--change", "train.steps=40")
+        (bench.folder / "text.txt").write_text(numbers(4000))
+        bench.train(bench.config("run.toml", method, 20, every=10), f"{out}-beside")
+        (bench.folder / "text.txt").write_text(numbers(6000))
+        bench.train(config, f"{out}-beside", "--resume", "auto", "--change", source, "--change", "train.steps=40")
+        for site in ("east", "west"):
+            require(bench.model(f"{out}-apart/{site}", 40) == bench.model(f"{out}-beside", 40), f"{site}: other bits")
+            require(len(bench.changes(f"{out}-apart/{site}")) == 2, bench.changes(f"{out}-apart/{site}"))
+
+
+def appended_refused(bench):
+    text = bench.folder / "text.txt"
+    config = bench.config("run.toml", "diloco", 20)
+    bench.train(config, "kept")
+    before = bench.files("kept")
+    (bench.folder / "other.txt").write_text("X" + numbers(6000)[1:])
+    (bench.folder / "short.txt").write_text(numbers(3000))
+    for source, words in (("text:other.txt", "the first"), ("text:short.txt", "shorter")):
+        change = f"data.source={source}"
+        for dry in ((), ("--dry-run",)):
+            said = bench.train(config, "kept", "--resume", "auto", "--change", change, *dry, code=CONFIGURATION)
+            require(f"--change data.source = \"{source}\"" in said and words in said, said)
+    text.write_text(numbers(4000)[:-1] + "!" + " and more")
+    said = bench.train(config, "kept", "--resume", "auto", code=CONFIGURATION)
+    require("bring the data back" in said and "--change data.source" not in said, said)
+    after = {path: time for path, time in bench.files("kept").items() if path.name != "run.lock"}
+    require({path: time for path, time in before.items() if path.name != "run.lock"} == after, "nothing is written")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--isthmus", required=True)
     parser.add_argument("--only")
     arguments = parser.parse_args()
-    for scenario in (made_longer, from_inside_a_window, from_here_on, refused, checked_before):
+    for scenario in (made_longer, from_inside_a_window, from_here_on, refused, checked_before, appended,
+                     appended_refused):
         if arguments.only not in (None, scenario.__name__):
             continue
         with tempfile.TemporaryDirectory() as folder:

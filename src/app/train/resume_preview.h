@@ -14,6 +14,7 @@
 #include "core/base/storage.h"
 #include "isthmus/config.h"
 #include "session/run/run_changes.h"
+#include "session/run/trainer.h"
 
 namespace isthmus::app {
 
@@ -23,6 +24,8 @@ struct ResumeQuestion {
   std::string resume = "never";  // as SessionOptions has it
   RunChanges changes = {};
   std::optional<WorkerId> only = std::nullopt;  // the site of this process; nothing: all are here
+  std::span<const DataFile> data = {};          // the run's
+  TokensOfBeginning tokens_of_beginning = {};   // of them
 };
 
 struct ResumePreview {
@@ -31,11 +34,10 @@ struct ResumePreview {
   std::vector<std::string> changes;                 // that are still to be made
 };
 
-/// Reads only. `data`: the run's. RETURNS: nothing without --resume. THROWS: ConfigError,
-/// SystemError as the run would.
+/// Reads only. RETURNS: nothing without --resume. THROWS: ConfigError, SystemError as the run
+/// would.
 [[nodiscard]] std::optional<ResumePreview> preview_resume(const Storage& storage,
                                                           const Config& config,
-                                                          const ResumeQuestion& question,
-                                                          std::span<const DataFile> data);
+                                                          const ResumeQuestion& question);
 
 }  // namespace isthmus::app

@@ -13,6 +13,7 @@
 #include "app/train/run_prediction.h"
 #include "app/train/site_lanes.h"
 #include "core/base/units.h"
+#include "data/appended_data.h"
 #include "inner/hf/hf_weights.h"
 #include "inner/loop/model_cost.h"
 #include "inner/model/schedule.h"
@@ -123,12 +124,17 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
   }
   estimate.program_bytes = peak_bytes() + kRunItself;
   if (of.resume != "never") {
-    estimate.goes_on = preview_resume(storage, config,
-                                      {.out = of.out.value_or(std::filesystem::path()),
-                                       .resume = of.resume,
-                                       .changes = of.changes,
-                                       .only = only},
-                                      data.fingerprint());
+    const std::vector<DataFile> files = data.fingerprint();
+    estimate.goes_on =
+        preview_resume(storage, config,
+                       {.out = of.out.value_or(std::filesystem::path()),
+                        .resume = of.resume,
+                        .changes = of.changes,
+                        .only = only,
+                        .data = files,
+                        .tokens_of_beginning = [&data](std::span<const DataFile> before) {
+                          return tokens_of_beginning(data, before);
+                        }});
   }
   return estimate;
 }

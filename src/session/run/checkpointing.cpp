@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/state/checkpoint_names.h"
+#include "data/data_split.h"
 #include "isthmus/errors.h"
 #include "outer/parts/shared_state.h"
 #include "record/wall_clock.h"
@@ -42,14 +44,23 @@ class OtherWorkersReader final : public StateReader {
   bool newcomer_;
 };
 
-void save_data(StateWriter& writer, std::span<const DataFile> files) {
+/// Ends the reading of a file in checkpoints of data that have grown. A program that knows no such
+/// history takes them for other data, instead of reading other samples.
+constexpr std::string_view kGrown = ", grown";
+
+bool has_grown(const StateSnapshot& worker) {
+  return worker.scalars()["integers"].contains(fmt::format("inner/{}", kGrowthsEntry));
+}
+
+void save_data(StateWriter& writer, std::span<const DataFile> files, bool grown) {
   writer.integer("data/files", static_cast<std::int64_t>(files.size()));
   for (std::size_t i = 0; i < files.size(); ++i) {
     const std::string prefix = fmt::format("data/{}/", i);
     writer.text(prefix + "path", files[i].path);
     writer.integer(prefix + "bytes", static_cast<std::int64_t>(files[i].bytes));
     writer.text(prefix + "sha256", files[i].sha256);
-    if (!files[i].reading.empty()) writer.text(prefix + "reading", files[i].reading);
+    if (files[i].reading.empty()) continue;
+    writer.text(prefix + "reading", files[i].reading + std::string(grown ? kGrown : ""));
   }
 }
 
@@ -219,7 +230,9 @@ void Checkpointing::write(StepIndex t, const Pending& pending) {
   StateSnapshot shared;
   PrefixedStateWriter totals(shared, "totals/");
   totals_.save(totals);
-  save_data(shared, options_.data);
+  const WorkerId own = options_.only.value_or(WorkerId(0));
+  save_data(shared, options_.data,
+            has_grown(pending.states[static_cast<std::size_t>(own.value())]));
   contents.shared = &shared;
   for (std::size_t m = 0; m < pending.states.size(); ++m) {
     const bool here = !options_.only || static_cast<std::size_t>(options_.only->value()) == m;
@@ -260,7 +273,9 @@ std::vector<DataFile> data_of(const Checkpoint& checkpoint) {
     files[i] = {.path = shared->text(prefix + "path"),
                 .bytes = static_cast<std::uint64_t>(shared->integer(prefix + "bytes")),
                 .sha256 = shared->text(prefix + "sha256")};
-    if (shared->contains(prefix + "reading")) files[i].reading = shared->text(prefix + "reading");
+    if (!shared->contains(prefix + "reading")) continue;
+    std::string& reading = files[i].reading = shared->text(prefix + "reading");
+    if (reading.ends_with(kGrown)) reading.resize(reading.size() - kGrown.size());
   }
   return files;
 }
