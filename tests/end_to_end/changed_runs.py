@@ -88,9 +88,11 @@ class Bench:
         file = self.folder / out / "ckpt" / f"step-{step:07d}" / "model.safetensors"
         return hashlib.sha256(file.read_bytes()).hexdigest()
 
+    def lines(self, out):
+        return [json.loads(line) for line in (self.folder / out / "metrics.jsonl").read_text().splitlines()]
+
     def losses(self, out, kind="train"):
-        lines = [json.loads(line) for line in (self.folder / out / "metrics.jsonl").read_text().splitlines()]
-        return {line["step"]: line["loss"] for line in lines if line["k"] == kind}
+        return {line["step"]: line["loss"] for line in self.lines(out) if line["k"] == kind}
 
     def changes(self, out):
         return json.loads((self.folder / out / "manifest.json").read_text())["changes"]
@@ -277,13 +279,92 @@ def appended_refused(bench):
     require({path: time for path, time in before.items() if path.name != "run.lock"} == after, "nothing is written")
 
 
+def workers_of_one_process(bench):
+    """One more, one less, at the end of a window and inside of one: recorded, and with the methods' own rules."""
+    batch = ("--set", "train.global_batch=192 tok")  # of 1, 2, 3 and 4 workers
+    for method, outer in (("diloco", 'H = 5\ncodec = "int8:ef"'), ("diloco", "H = 7"), ("ddp", None), ("localsgd", None),
+                          ("streaming-diloco", None)):
+        config = bench.config("run.toml", method, 20, outer)
+        out = f"{method}-{'inside' if outer == 'H = 7' else 'between'}"
+        bench.train(config, out, *batch)
+        plain = bench.losses(out)
+        for workers in (3, 1):
+            flags = ("--resume", bench.folder / out / "ckpt/step-0000010")
+            changed = ("--change", f"run.workers={workers}")
+            dry = bench.train(config, out, *batch, *flags, *changed, "--dry-run")
+            bench.train(config, out, *batch, *flags, *changed)
+            model = bench.model(out, 20)
+            (told,) = bench.changes(out)
+            require(told["after_step"] == 10 and told["change"].startswith(f"run.workers = {workers} (2 before)"), told)
+            require(told["change"] in dry, dry)
+            require(("w2 new" if workers == 3 else "w1 left out") in told["change"], told)
+            if workers == 1:
+                require(("residuals" in told["change"]) == (outer is not None and ":ef" in outer), told)
+                require(("steps 8 to 10" in told["change"]) == (outer == "H = 7"), told)
+            if workers == 3 and outer == "H = 7":  # the first one's open window is not given once more
+                members = {line["step"]: line["members"] for line in bench.lines(out) if line["k"] == "round"}
+                require(members == {7: 2, 14: 2, 20: 3}, members)
+            losses = bench.losses(out)
+            require(all(losses[step] == plain[step] for step in range(1, 11)), f"{out}: it changes the past")
+            # By the file, without the flag, it is the same, and noted as well.
+            bench.train(config, out, *batch, *flags, "--set", f"run.workers={workers}")
+            require(bench.model(out, 20) == model and bench.changes(out) == [told], f"{out}: by the file")
+            # From a checkpoint of the changed run on nothing is left to change.
+            bench.train(config, out, *batch, *changed, "--change", "train.steps=30", "--resume", "auto")
+            require([each["change"] for each in bench.changes(out)][1:] == ["train.steps = 30 (20 before)"], out)
+            bench.train(config, out, *batch, *flags)  # as it was
+
+
+def workers_refused(bench):
+    batch = ("--set", "train.global_batch=192 tok")
+    shards = ("--set", "data.partition=shards")
+    for method, more, words in (("eager", (), "anchors of their own"), ("co2", (), "is in flight"),
+                                ("diloco", shards, "cut the data anew")):
+        config = bench.config("run.toml", method, 20, "H = 5")
+        bench.train(config, f"{method}-kept", *batch, *more)
+        flags = (*batch, *more, "--resume", bench.folder / f"{method}-kept/ckpt/step-0000010")
+        for change in ("--change", "--set"):
+            for dry in ((), ("--dry-run",)):
+                said = bench.train(config, f"{method}-kept", *flags, change, "run.workers=3", *dry, code=CONFIGURATION)
+                require("run.workers = 3" in said and words in said, said)
+    # What has ended in a closing round has none in flight.
+    config = bench.config("run.toml", "co2", 20, "H = 5")
+    bench.train(config, "co2-kept", *batch, "--resume", "auto", "--change", "run.workers=3", "--change", "train.steps=30")
+    require(max(bench.losses("co2-kept")) == 30, "co2 does not go on")
+
+
+NORTH = """
+[[site]]
+name = "north"
+address = "127.0.0.1:0"
+"""
+
+
+def sites_of_several_processes(bench):
+    net = '[net]\nmin_sites = 2\ngather = "60s"\n'
+    two = bench.config("two.toml", "diloco", 20, more=SITES + net)
+    three = bench.config("three.toml", "diloco", 40, more=SITES + NORTH + net)
+    less = bench.config("less.toml", "diloco", 60, more=SITES.replace("east", "north") + net)
+    for path in (two, three, less):
+        path.write_text(path.read_text().replace("128 tok", "192 tok"))
+    bench.launch(two, "sites")
+    # A new site has an empty folder, and is given the state of the others.
+    bench.launch(two, "sites", "--resume", "auto", "--change", "train.steps=40", "--dry-run", code=2)
+    bench.launch(three, "sites", "--resume", "auto", "--set", "train.steps=20", "--change", "train.steps=40")
+    for site in ("east", "west"):
+        told = [each["change"] for each in bench.changes(f"sites/{site}")]
+        require(len(told) == 2 and any("north new" in line for line in told), told)
+    models = {site: bench.model(f"sites/{site}", 40) for site in ("east", "west", "north")}
+    require(len(set(models.values())) == 1, models)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--isthmus", required=True)
     parser.add_argument("--only")
     arguments = parser.parse_args()
     for scenario in (made_longer, from_inside_a_window, from_here_on, refused, checked_before, appended,
-                     appended_refused):
+                     appended_refused, workers_of_one_process, workers_refused, sites_of_several_processes):
         if arguments.only not in (None, scenario.__name__):
             continue
         with tempfile.TemporaryDirectory() as folder:

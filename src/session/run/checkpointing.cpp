@@ -13,6 +13,7 @@
 #include "outer/parts/shared_state.h"
 #include "record/wall_clock.h"
 #include "session/run/begun_run.h"
+#include "session/run/worker_change.h"
 #include "session/run/worker_state.h"
 
 namespace isthmus::app {
@@ -85,6 +86,7 @@ Checkpointing::Checkpointing(Options options, std::optional<Checkpoint> resume, 
              options_.only ? std::max(2, options_.config.ckpt.keep) : options_.config.ckpt.keep),
       last_due_s_(monotonic_now()),
       anchor_mean_(options_.config.workers()) {
+  if (resume_) former_ = former_workers(resume_->info(), options_.config);
   store_.recover();
 }
 
@@ -98,8 +100,12 @@ bool Checkpointing::due_by_time() {
   return true;
 }
 
+std::optional<int> Checkpointing::former(WorkerId rank) const {
+  return former_[static_cast<std::size_t>(rank.value())];
+}
+
 std::unique_ptr<StateReader> Checkpointing::reader_of(WorkerId rank) const {
-  return resume_->worker(rank.value() < resume_->info().workers ? rank.value() : 0);
+  return resume_->worker(former(rank).value_or(0));
 }
 
 void Checkpointing::restore_parameters(WorkerId rank, InnerLoop& inner) const {
@@ -117,8 +123,10 @@ void Checkpointing::restore_state(WorkerId rank, InnerLoop& inner, OuterStrategy
   if (resume_->info().workers == options_.config.workers()) {
     restore_worker_state(*reader, inner, strategy);
   } else {
-    OtherWorkersReader others(*reader, rank.value() >= resume_->info().workers);
+    const bool newcomer = !former(rank);
+    OtherWorkersReader others(*reader, newcomer);
     restore_worker_state(others, inner, strategy);
+    if (newcomer && strategy.shared_anchors()) strategy.forget_own_work();
   }
 }
 
@@ -215,6 +223,7 @@ void Checkpointing::write(StepIndex t, const Pending& pending) {
   contents.info.run_id = options_.run_id;
   contents.info.config_hash = options_.config_hash;
   contents.info.settings = lasting_settings(options_.config);
+  contents.info.settings[kWorkerNames] = worker_names(options_.config);
   contents.files = options_.files;
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < pending.model.size(); ++i) {

@@ -12,6 +12,7 @@
 #include "record/run_directory.h"
 #include "session/run/checkpointing.h"
 #include "session/run/config_difference.h"
+#include "session/run/worker_change.h"
 
 namespace isthmus::app {
 namespace {
@@ -39,7 +40,7 @@ std::string what_differs(const Storage& storage, const Checkpoint& checkpoint,
 void check_same_worker(const Checkpoint& checkpoint, const Config& config, WorkerId rank) {
   const CheckpointInfo& info = checkpoint.info();
   const int of = info.only_worker.value_or(rank.value());
-  if (of == rank.value()) return;
+  if (former_workers(info, config)[static_cast<std::size_t>(rank.value())] == of) return;
   const auto place = [&](int worker) {
     const auto index = static_cast<std::size_t>(worker);
     const bool known = info.workers == config.workers() && index < config.sites.size();
@@ -143,6 +144,7 @@ ResumeFindings check_resume(const Storage& storage, const Checkpoint& checkpoint
   if (findings.before != nullptr) {
     run.changes.check(*findings.before, run.config, checkpoint.info().step);
   }
+  check_workers(checkpoint, run.config);
   findings.growth = check_data(checkpoint, run);
   if (checkpoint.info().only_worker && !run.is_site && run.workers > 1) {
     throw ConfigError(fmt::format(
@@ -218,7 +220,11 @@ std::vector<std::string> changes_at(const Checkpoint& checkpoint, const ResumedR
   if (findings.before != nullptr) {
     std::vector<std::string> keys = run.changes.keys;
     std::erase(keys, kAppendedKey);
+    std::erase(keys, "run.workers");
     lines = changes_text(*findings.before, run.config, keys);
+  }
+  if (std::string line = workers_text(checkpoint, run.config); !line.empty()) {
+    lines.push_back(std::move(line));
   }
   if (findings.growth) {
     const std::vector<DataFile> before = data_of(checkpoint);
