@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
@@ -303,16 +304,40 @@ struct SchemaContext {
   std::function<ModelConfig(const std::filesystem::path& folder)> read_model;
 };
 
-/// Reads `file`, lays `overrides` ("outer.H=50", TOML values; bare words are text) over it, fills
-/// defaults (the method's and the preset's too), checks everything.
-/// THROWS: ConfigErrors with all diagnostics; SystemError when the file cannot be read.
-[[nodiscard]] Config load_config(const std::filesystem::path& file,
-                                 const std::vector<std::string>& overrides = {},
+/// One value laid over those of a file.
+struct Override {
+  std::string text;            // "outer.H=50": a TOML value; bare words are text
+  std::string flag = "--set";  // the flag that gave it
+  std::string given = {};      // the flag's own argument where that is not `text`: "3" of --workers
+  /// As people gave it: "--set outer.H=50", "--workers 3".
+  [[nodiscard]] std::string label() const { return flag + " " + (given.empty() ? text : given); }
+};
+
+/// Values laid over a file's, in order; a list of texts is of --set.
+class Overrides {
+ public:
+  Overrides() = default;
+  Overrides(const std::vector<std::string>& texts) {  // NOLINT(google-explicit-constructor)
+    for (const std::string& text : texts) all_.push_back({.text = text});
+  }
+  Overrides(std::initializer_list<std::string> texts) : Overrides(std::vector(texts)) {}
+
+  void add(Override each) { all_.push_back(std::move(each)); }
+  [[nodiscard]] const std::vector<Override>& all() const { return all_; }
+
+ private:
+  std::vector<Override> all_;
+};
+
+/// Reads `file`, lays `overrides` over it, fills defaults (the method's and the preset's too),
+/// checks everything. THROWS: ConfigErrors with all diagnostics; SystemError when the file cannot
+/// be read.
+[[nodiscard]] Config load_config(const std::filesystem::path& file, const Overrides& overrides = {},
                                  const SchemaContext& context = {});
 
 /// The same for a text; `name` stands for the file in messages and locates relative paths.
 [[nodiscard]] Config load_config_text(std::string_view text, const std::filesystem::path& name,
-                                      const std::vector<std::string>& overrides = {},
+                                      const Overrides& overrides = {},
                                       const SchemaContext& context = {});
 
 /// "100Mbit/s,80ms" or "100Mbit/s,80ms,0.1%" (rate, round trip, loss): a link between all pairs.

@@ -52,13 +52,13 @@ std::string Config::located_source() const {
   return data.source;
 }
 
-Config load_config(const std::filesystem::path& file, const std::vector<std::string>& overrides,
+Config load_config(const std::filesystem::path& file, const Overrides& overrides,
                    const SchemaContext& context) {
   return load_config_text(config::read_config_file(file), file, overrides, context);
 }
 
 Config load_config_text(std::string_view text, const std::filesystem::path& name,
-                        const std::vector<std::string>& overrides, const SchemaContext& context) {
+                        const Overrides& overrides, const SchemaContext& context) {
   config::Draft draft(text, name, context);
   if (text.find_first_not_of(" \t\r\n") == std::string_view::npos) {
     draft.diagnostics.add("E-EMPTY", {}, "the file is empty",

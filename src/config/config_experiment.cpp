@@ -59,8 +59,8 @@ void ExperimentReader::read(const SourceTable& table) {
       base_.push_back(entry);
     }
   }
-  for (std::size_t i = 0; i < parts_.overrides.size(); ++i) {
-    read_override(i, parts_.overrides[i]);
+  for (std::size_t i = 0; i < parts_.overrides.all().size(); ++i) {
+    read_override(i);
   }
   settle_variants();
   settle_settings();
@@ -177,8 +177,10 @@ void ExperimentReader::read_own_tune(Variant& variant, const SourceEntry& entry)
   }
 }
 
-void ExperimentReader::read_override(std::size_t index, const std::string& text) {
-  const Place here{diagnostics.add_source("--set " + text), 0, 0, 1};
+void ExperimentReader::read_override(std::size_t index) {
+  const Override& given = parts_.overrides.all()[index];
+  const std::string& text = given.text;
+  const Place here{diagnostics.add_source(given.label()), 0, 0, 1};
   const std::size_t equals = text.find('=');
   const std::string name = trimmed(std::string_view(text).substr(0, equals));
   const std::string section = name.substr(0, name.find('.'));

@@ -13,7 +13,7 @@ namespace isthmus {
 struct Experiment::Parts {
   std::filesystem::path file;
   std::string text;
-  std::vector<std::string> overrides;
+  Overrides overrides;
   SchemaContext context;
   ExperimentSettings settings;
   std::vector<ExperimentVariant> variants;
@@ -21,11 +21,11 @@ struct Experiment::Parts {
   /// By variant: the base with the variant's own keys laid over it.
   std::vector<config::SourceTable> laid;
   /// By variant: which overrides apply to it, and what they say to its run file.
-  struct Override {
+  struct OfVariant {
     std::size_t index;  // in `overrides`
     std::string text;   // "outer.H=50"
   };
-  std::vector<std::vector<Override>> overrides_of;
+  std::vector<std::vector<OfVariant>> overrides_of;
 
   /// The load of one cell's run file, complete and checked; its diagnostics may hold errors.
   [[nodiscard]] config::Draft load(std::size_t variant, std::span<const Setting> cell) const;

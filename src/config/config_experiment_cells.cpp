@@ -233,8 +233,11 @@ config::Draft Experiment::Parts::load(std::size_t variant, std::span<const Setti
   config::Draft draft(text, file, context);
   config::Reader reader(draft);
   reader.read_table(laid[variant]);
-  for (const Override& each : overrides_of[variant]) {
-    reader.read_override(each.text, draft.diagnostics.add_source("--set " + overrides[each.index]));
+  for (const OfVariant& each : overrides_of[variant]) {
+    Override given = overrides.all()[each.index];
+    const int source = draft.diagnostics.add_source(given.label());
+    given.text = each.text;
+    reader.read_override(given, source);
   }
   for (const Setting& setting : cell) {
     config::Place place = config::place_of(setting);

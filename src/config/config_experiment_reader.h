@@ -31,7 +31,7 @@ class ExperimentReader {
   };
   struct OneOverride {
     std::string variant;
-    Experiment::Parts::Override text;
+    Experiment::Parts::OfVariant text;
     Place place;
   };
   void read_section(const std::string& section, const SourceEntry& entry);
@@ -39,7 +39,7 @@ class ExperimentReader {
   void unknown_setting(const std::string& name, const Place& place);
   void read_variants(const SourceEntry& entry);
   void read_own_tune(Variant& variant, const SourceEntry& entry);
-  void read_override(std::size_t index, const std::string& text);
+  void read_override(std::size_t index);  // of parts_.overrides
   void settle_variants();
   void settle_settings();
   [[nodiscard]] std::optional<std::size_t> index_of(const std::string& name) const;
@@ -50,7 +50,7 @@ class ExperimentReader {
   SourceTable base_;
   std::vector<Variant> variants_;
   std::vector<TuneAxis> space_;  // of [compare.tune], for variants without their own
-  std::vector<Experiment::Parts::Override> for_all_;
+  std::vector<Experiment::Parts::OfVariant> for_all_;
   std::vector<OneOverride> for_one_;
   std::map<std::string, Place, std::less<>> places_;  // of settings that are given
 };

@@ -12,15 +12,13 @@ Experiment::~Experiment() = default;
 Experiment::Experiment(Experiment&&) noexcept = default;
 Experiment& Experiment::operator=(Experiment&&) noexcept = default;
 
-Experiment Experiment::load(const std::filesystem::path& file,
-                            const std::vector<std::string>& overrides,
+Experiment Experiment::load(const std::filesystem::path& file, const Overrides& overrides,
                             const SchemaContext& context) {
   return load_text(config::read_config_file(file), file, overrides, context);
 }
 
 Experiment Experiment::load_text(std::string_view text, const std::filesystem::path& name,
-                                 const std::vector<std::string>& overrides,
-                                 const SchemaContext& context) {
+                                 const Overrides& overrides, const SchemaContext& context) {
   auto parts = std::make_unique<Parts>();
   parts->file = name;
   parts->text = text;

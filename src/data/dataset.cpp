@@ -97,10 +97,17 @@ Dataset Dataset::open(const Storage& storage, const DataConfig& config, const Pa
     throw ConfigError(
         fmt::format("data.val_fraction = {}: must be at least 0 and below 1", config.val_fraction));
   }
-  const auto validation = static_cast<std::int64_t>(
-      std::floor(static_cast<double>(data.tokens_) * config.val_fraction));
-  data.train_tokens_ = data.tokens_ - validation;
+  data.val_fraction_ = config.val_fraction;
+  data.train_tokens_ = data.tokens_ - data.validation_tokens_of(data.tokens_);
   return data;
+}
+
+std::int64_t Dataset::validation_tokens_of(std::int64_t tokens) const {
+  return static_cast<std::int64_t>(std::floor(static_cast<double>(tokens) * val_fraction_));
+}
+
+std::span<const std::byte> Dataset::bytes_of(const Segment& segment) const {
+  return entropy_rate_ ? std::as_bytes(std::span(generated_)) : segment.file.file.bytes();
 }
 
 void Dataset::open_synth() {
@@ -203,8 +210,7 @@ void Dataset::check_vocabulary(std::int64_t vocab) const {
 std::vector<DataFile> Dataset::fingerprint() const {
   std::vector<DataFile> files;
   for (const Segment& segment : segments_) {
-    const auto bytes =
-        entropy_rate_ ? std::as_bytes(std::span(generated_)) : segment.file.file.bytes();
+    const std::span<const std::byte> bytes = bytes_of(segment);
     files.push_back(
         {segment.file.path.string(), bytes.size(), sha256_hex(bytes), reading_of(segment.file)});
   }

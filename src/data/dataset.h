@@ -4,6 +4,7 @@
 // Immutable; any thread may read. Nothing is copied until a window is read.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -41,6 +42,8 @@ class Dataset {
   [[nodiscard]] std::int64_t tokens() const { return tokens_; }
   [[nodiscard]] std::int64_t train_tokens() const { return train_tokens_; }
   [[nodiscard]] std::int64_t validation_tokens() const { return tokens_ - train_tokens_; }
+  /// Of the first `tokens` tokens, as if there were no more.
+  [[nodiscard]] std::int64_t validation_tokens_of(std::int64_t tokens) const;
   /// Smallest vocabulary sure to hold every id, from the form alone: 256 for text, V for synth, and
   /// for token files what their integers can hold.
   [[nodiscard]] std::int64_t vocab_bound() const { return vocab_bound_; }
@@ -61,11 +64,16 @@ class Dataset {
   /// Reads and hashes every input.
   [[nodiscard]] std::vector<DataFile> fingerprint() const;
 
- private:
+  /// One input; of a synthetic source the only one.
   struct Segment {
     std::int64_t begin = 0;  // its first token's place in the source
     TokenFile file;
   };
+  [[nodiscard]] std::span<const Segment> segments() const { return segments_; }
+  /// As digests have them: those of the file, or of the generated tokens.
+  [[nodiscard]] std::span<const std::byte> bytes_of(const Segment& segment) const;
+
+ private:
   [[nodiscard]] const Segment& segment_of(std::int64_t token) const;
   [[nodiscard]] std::string place(std::int64_t token) const;
   void open_files(const Storage& storage, const std::filesystem::path& folder);
@@ -79,6 +87,7 @@ class Dataset {
   std::vector<std::uint16_t> generated_;
   std::int64_t tokens_ = 0;
   std::int64_t train_tokens_ = 0;
+  double val_fraction_ = 0;
   std::int64_t vocab_bound_ = 0;
   std::optional<double> entropy_rate_;
 };

@@ -16,7 +16,6 @@
 #include "record/wall_clock.h"
 #include "session/run/checkpointing.h"
 #include "session/run/owner_shares.h"
-#include "session/run/resume.h"
 #include "session/run/run_board.h"
 #include "session/run/run_settings.h"
 #include "session/run/saved_pieces.h"
@@ -121,23 +120,24 @@ void RunSession::check_force() const {
 
 void RunSession::take_facts(TrainerFacts facts) {
   facts_ = std::move(facts);
-  check_resume();
+  check_to_resume();
 }
 
-void RunSession::check_resume() const {
+ResumedRun RunSession::resumed_run() const {
+  return {.config = config_,
+          .digest = digest_,
+          .changes = options_.changes,
+          .data = facts_.data,
+          .tokens_of_beginning = facts_.tokens_of_beginning,
+          .is_site = options_.site.has_value(),
+          .workers = options_.plan.workers};
+}
+
+void RunSession::check_to_resume() {
   if (!resume_) {
     return;
   }
-  const Config* const before =
-      check_same_configuration(storage_, *resume_, config_, digest_, options_.changes);
-  if (before != nullptr) options_.changes.check(*before, config_, resume_->info().step);
-  check_same_data(*resume_, facts_.data);
-  if (resume_->info().only_worker && !options_.site && options_.plan.workers > 1) {
-    throw ConfigError(fmt::format(
-        "checkpoint {} holds one site's state alone: go on at all sites with train --site NAME "
-        "--resume auto, or start a new run from its model with model.init",
-        resume_->folder().string()));
-  }
+  findings_ = check_resume(storage_, *resume_, resumed_run());
 }
 
 bool RunSession::is_complete() const {
@@ -367,6 +367,7 @@ void RunSession::train(RunDirectory& directory, const Manifest& manifest, Metric
                           .tell_outer = tell_outer,
                           .retained = retained.get(),
                           .site = site,
+                          .growth = findings_.growth,
                           .in_hand = site != nullptr && site->elastic() && options_.returns
                                          ? options_.in_hand
                                          : nullptr,
@@ -431,8 +432,8 @@ SiteFacts RunSession::site_facts() const {
   facts.common.emplace_back("layout of the model", facts.layout.hex());
   append_data(facts_.data, facts.common);
   if (facts.resumes) {
-    HeldCheckpoints here = held_checkpoints(storage_, options_.out, config_, digest_,
-                                            options_.changes, site_of(config_, *options_.site));
+    HeldCheckpoints here =
+        held_checkpoints(storage_, options_.out, resumed_run(), site_of(config_, *options_.site));
     facts.held = std::move(here.held);
     facts.unreadable = here.unreadable;
   }
@@ -459,7 +460,7 @@ void RunSession::join_sites(RunObserver& observer) {
     const std::filesystem::path checkpoints = options_.out / "ckpt";
     CheckpointStore(storage_, checkpoints, config_.ckpt.keep).recover();
     resume_ = Checkpoint::open(storage_, checkpoints / step_name(*start_.resume_after));
-    check_resume();
+    check_to_resume();
   }
 }
 
@@ -484,9 +485,7 @@ std::vector<ConfigChange> RunSession::changes() const {
   const std::int64_t step = resume_->info().step;
   std::vector<ConfigChange> changes;
   if (continues_) changes = changes_before(step);
-  const Config* const before = before_changes(options_.changes, resume_->info().config_hash);
-  if (before == nullptr) return changes;
-  for (const std::string& line : changes_text(*before, config_, options_.changes.keys)) {
+  for (const std::string& line : changes_at(*resume_, resumed_run(), findings_)) {
     const bool is_noted =
         std::ranges::any_of(changes, [&](const ConfigChange& each) { return each.change == line; });
     if (is_noted) continue;

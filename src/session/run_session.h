@@ -25,6 +25,7 @@
 #include "record/run_log.h"
 #include "record/status_board.h"
 #include "session/run/lone_training.h"
+#include "session/run/resume.h"
 #include "session/run/run_changes.h"
 #include "session/run/run_plan.h"
 #include "session/run/run_worlds.h"
@@ -159,7 +160,8 @@ class RunSession {
   /// Takes the folder, unless it is held. THROWS: SystemError naming who else holds it.
   void hold(const std::filesystem::path& folder);
   [[nodiscard]] std::optional<Checkpoint> checkpoint_to_resume();
-  void check_resume() const;
+  [[nodiscard]] ResumedRun resumed_run() const;
+  void check_to_resume();
   /// Meets the other sites, before anything is written.
   void join_sites(RunObserver& observer);
   [[nodiscard]] SiteFacts site_facts() const;
@@ -198,6 +200,7 @@ class RunSession {
   std::optional<Checkpoint> resume_;
   const bool continues_;  // the run in `out` goes on; otherwise a new one begins
   TrainerFacts facts_;
+  ResumeFindings findings_;  // of resume_
   std::optional<SiteSession> site_;
   SiteStart start_;  // agreed with the other sites; empty where all workers are here
 };

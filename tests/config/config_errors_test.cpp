@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 
 #include "config_fixture.h"
 
@@ -285,6 +287,28 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"AliasTwice", "[model]\nlayers = 3\nn_layers = 3\n", "E-KEY-TWICE", 8, 1,
              "given twice"}),
     case_name);
+
+// A value may come from several flags; a text about it names the one that it came from.
+TEST(ConfigErrors, NameTheFlagThatGaveTheValue) {
+  Overrides overrides({"inner.lr=fast"});
+  overrides.add({.text = "train.step=40", .flag = "--change"});
+  overrides.add({.text = "train.context=often", .flag = "--change"});
+  overrides.add({.text = "nonsense", .flag = "--change"});
+  overrides.add({.text = "run.workers=0", .flag = "--workers", .given = "0"});
+  std::map<std::string, std::string> codes;
+  try {
+    (void)load_config_text(kMinimal, "run.toml", overrides, test_context());
+  } catch (const ConfigErrors& errors) {
+    for (const Diagnostic& each : errors.diagnostics()) codes[each.where] = each.code;
+    EXPECT_NE(std::string(errors.what()).find("for example --change outer.H=50"),
+              std::string::npos);
+  }
+  EXPECT_EQ(codes, (std::map<std::string, std::string>{{"--set inner.lr=fast", "E-TYPE"},
+                                                       {"--change train.step=40", "E-KEY-UNKNOWN"},
+                                                       {"--change train.context=often", "E-TYPE"},
+                                                       {"--change nonsense", "E-SET"},
+                                                       {"--workers 0", "E-RANGE"}}));
+}
 
 TEST(ConfigErrors, AreAllToldInOnePassInTheOrderOfTheFile) {
   const auto found = diagnostics_of("[run]\nworkers = 0\nx = 1\n[train]\ncontext = \"a\"\n",

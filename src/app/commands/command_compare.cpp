@@ -52,11 +52,13 @@ std::vector<std::string> required(const CompareArguments& arguments, const Exper
 }
 
 Experiment experiment_of(const CompareArguments& arguments) {
+  Overrides overrides(arguments.overrides);
+  if (arguments.seeds) overrides.add(*arguments.seeds);
   if (arguments.against.empty()) {
-    return Experiment::load(arguments.config, arguments.overrides, schema_context());
+    return Experiment::load(arguments.config, overrides, schema_context());
   }
   return Experiment::load_text(reference_named(arguments.against).toml, arguments.against,
-                               arguments.overrides, schema_context());
+                               overrides, schema_context());
 }
 
 /// One comparison, from its checks to its verdict.

@@ -155,7 +155,7 @@ class Launch {
     if (config_.workers() == 1) processes = ranks_of(config_.sites.front());
     Words command = mpirun(processes);
     append(command, {own_program(), "train", arguments_.config.string(), "--out", folder()});
-    for (const std::string& each : arguments_.overrides) append(command, {"--set", each});
+    for (const std::string& each : set_texts(arguments_)) append(command, {"--set", each});
     for (const std::string& each : arguments_.changes) append(command, {"--change", each});
     if (!links_.empty()) append(command, {"--links", links_.string()});
     if (arguments_.resume != "never") append(command, {"--resume", arguments_.resume});
@@ -256,7 +256,7 @@ class Launch {
                                     Start start = Start::kFirst) {
     Words words = {program, "train", arguments_.config.string(), "--site",
                    name,    "--out", folder() + "/" + name};
-    for (const std::string& each : arguments_.overrides) append(words, {"--set", each});
+    for (const std::string& each : set_texts(arguments_)) append(words, {"--set", each});
     for (const std::string& each : arguments_.changes) append(words, {"--change", each});
     if (!links_.empty()) append(words, {"--links", links_.string()});
     Words addresses = given_;
@@ -284,7 +284,7 @@ class Launch {
   }
   [[nodiscard]] Words hub_command(const std::string& program, Start start) {
     Words words = {program, "hub", arguments_.config.string(), "--out", folder() + "/hub"};
-    for (const std::string& each : arguments_.overrides) append(words, {"--set", each});
+    for (const std::string& each : set_texts(arguments_)) append(words, {"--set", each});
     for (const std::string& each : arguments_.changes) append(words, {"--set", each});
     if (!links_.empty()) append(words, {"--links", links_.string()});
     Words addresses = given_;

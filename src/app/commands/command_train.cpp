@@ -279,7 +279,9 @@ int run(const Config& given, const TrainArguments& arguments, bool simulated, Se
         estimate_run(config, simulated,
                      {.only = site ? std::optional(app::site_of(config, *site)) : std::nullopt,
                       .out = out,
-                      .begun_with = data_begun_with(SystemStorage(), out, arguments.resume)});
+                      .begun_with = data_begun_with(SystemStorage(), out, arguments.resume),
+                      .resume = arguments.resume,
+                      .changes = changes});
     session.out.write(session.json ? estimate_json(estimate) + "\n"
                                    : render_estimate(config, estimate));
     return 0;
@@ -361,15 +363,23 @@ int run_as_rank_of(const Config& config, WorkerId worker, const TrainArguments& 
 
 }  // namespace
 
+std::vector<std::string> set_texts(const TrainArguments& arguments) {
+  std::vector<std::string> texts = arguments.overrides;
+  for (const Override& each : arguments.from_flags) texts.push_back(each.text);
+  return texts;
+}
+
 Config load_changed(const TrainArguments& arguments, std::size_t count) {
   if (!arguments.changes.empty() && arguments.resume == "never") {
     throw UsageError(fmt::format(
         "--change {} without --resume: it changes a run that goes on; of a new one it is --set",
         arguments.changes.front()));
   }
-  std::vector<std::string> overrides = arguments.overrides;
-  overrides.insert(overrides.end(), arguments.changes.begin(),
-                   arguments.changes.begin() + static_cast<std::ptrdiff_t>(count));
+  Overrides overrides(arguments.overrides);
+  for (const Override& each : arguments.from_flags) overrides.add(each);
+  for (std::size_t i = 0; i < count; ++i) {
+    overrides.add({.text = arguments.changes[i], .flag = "--change"});
+  }
   return load_config(arguments.config, overrides, schema_context());
 }
 

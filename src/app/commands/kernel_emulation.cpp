@@ -45,7 +45,7 @@ class KernelEmulation {
                   Session& session)
       : arguments_(arguments),
         session_(session),
-        config_(load_config(arguments.config, arguments.overrides, schema_context())) {
+        config_(load_changed(arguments, arguments.changes.size())) {
     if (!arguments.links.empty() || !links.empty()) {
       throw UsageError(
           "simulate --kernel: the sites read the links from the file: write them there as [[link]] "
@@ -204,7 +204,8 @@ class KernelEmulation {
       const auto add = [&words](const std::string& flag, const std::string& value) {
         words.insert(words.end(), {flag, value});
       };
-      for (const std::string& each : arguments_.overrides) add("--set", each);
+      for (const std::string& each : set_texts(arguments_)) add("--set", each);
+      for (const std::string& each : arguments_.changes) add("--change", each);
       add("--set", "net.plaintext=true");
       add("--set", "net.detour=false");
       add("--set", fmt::format("net.streams={}", links_[1].streams));

@@ -40,7 +40,8 @@ struct Session {
 
 struct TrainArguments {
   std::filesystem::path config;
-  std::vector<std::string> overrides;  // --set, and --workers N as run.workers=N
+  std::vector<std::string> overrides;  // --set
+  std::vector<Override> from_flags;    // of flags that stand for a key: --workers N
   std::vector<std::string> changes;    // --change: of a run that goes on, in order
   std::filesystem::path out;           // --out; empty: run.out
   std::string resume = "never";        // never | auto (newest checkpoint of out) | PATH
@@ -73,7 +74,8 @@ struct HubArguments {
 };
 struct CompareArguments {
   std::filesystem::path config;
-  std::vector<std::string> overrides;  // --set, and --seeds N as compare.seeds=N
+  std::vector<std::string> overrides;  // --set
+  std::optional<Override> seeds;       // --seeds N as compare.seeds=N
   std::filesystem::path out;           // --out; empty: run.out
   std::vector<std::string> only;       // variants beside the baseline; empty: all
   int jobs = 0;                        // cells at a time; 0: as many as cores and memory take
@@ -174,6 +176,8 @@ struct PlanUtilisationArguments {
 /// Puts "NAME=HOST:PORT" in the place of the file's addresses. THROWS: UsageError.
 void set_addresses(Config& config, const std::vector<std::string>& addresses);
 
+/// Keys that the flags of this command set, as --set passes them on to another process.
+[[nodiscard]] std::vector<std::string> set_texts(const TrainArguments& arguments);
 /// The configuration with the first `count` of --change. THROWS: UsageError for changes without
 /// --resume, ConfigError.
 [[nodiscard]] Config load_changed(const TrainArguments& arguments, std::size_t count);

@@ -34,6 +34,12 @@ std::string seeds_beside_reference(int asked) {
   return fmt::format("compare.seeds=[{}]", list);
 }
 
+/// `asked` is 0 where the flag is not given.
+Override seeds_flag(std::string text, int asked) {
+  if (asked == 0) return {.text = std::move(text), .flag = "--against"};
+  return {.text = std::move(text), .flag = "--seeds", .given = std::to_string(asked)};
+}
+
 }  // namespace
 
 void add_compare_command(CLI::App& app, Parsed& parsed) {
@@ -84,9 +90,9 @@ void add_compare_command(CLI::App& app, Parsed& parsed) {
       throw CLI::RequiredError("FILE, or --against ref:NAME in its place");
     }
     if (!given.against.empty()) {
-      given.overrides.push_back(seeds_beside_reference(parsed.seeds));
+      given.seeds = seeds_flag(seeds_beside_reference(parsed.seeds), parsed.seeds);
     } else if (parsed.seeds > 0) {
-      given.overrides.push_back(fmt::format("compare.seeds={}", parsed.seeds));
+      given.seeds = seeds_flag(fmt::format("compare.seeds={}", parsed.seeds), parsed.seeds);
     }
     given.only = words_of(parsed.only);
     given.require = words_of(parsed.require);

@@ -7,7 +7,8 @@ namespace isthmus::app {
 
 void add_device_flag(CLI::App& command, TrainArguments& arguments) {
   const auto take = [&arguments](const std::string& text) {
-    arguments.overrides.push_back("train.device=\"" + text + "\"");
+    arguments.from_flags.push_back(
+        {.text = "train.device=\"" + text + "\"", .flag = "--device", .given = text});
   };
   command
       .add_option_function<std::string>("--device", take,

@@ -47,7 +47,9 @@ void add_run_flags(CLI::App& command, TrainArguments& arguments, int& workers) {
 
 void settle_workers(TrainArguments& arguments, int workers) {
   if (workers > 0) {
-    arguments.overrides.push_back(fmt::format("run.workers={}", workers));
+    arguments.from_flags.push_back({.text = fmt::format("run.workers={}", workers),
+                                    .flag = "--workers",
+                                    .given = std::to_string(workers)});
   }
 }
 

@@ -21,7 +21,8 @@ void add_http_flag(CLI::App& command, TrainArguments& arguments) {
       if (c == '"' || c == '\\') quoted += '\\';
       quoted += c;
     }
-    arguments.overrides.push_back("log.http=\"" + quoted + "\"");
+    arguments.from_flags.push_back(
+        {.text = "log.http=\"" + quoted + "\"", .flag = "--http", .given = text});
   };
   command
       .add_option_function<std::string>(

@@ -45,11 +45,10 @@ LanguageModelTrainer::LanguageModelTrainer(const Setup& setup, WorkerId rank,
       files_(files_of(setup, rank, runtime)),
       scope_(files_.get()),
       source_(std::make_unique<BatchSource>(*data_, batch_plan(config_, plan_), rank.value())),
-      model_(make_inner_loop(plan_.device, rank, language_model_options(config_, plan_, rank),
-                             [this](StepIndex t) {
-                               if (on_batch_) on_batch_(t);
-                               return source_->at(t.value() - 1);
-                             })) {
+      model_(make_inner_loop(plan_.device, rank, loop_options(), [this](StepIndex t) {
+        if (on_batch_) on_batch_(t);
+        return source_->at(t.value() - 1);
+      })) {
   load_initial_weights();
 }
 
@@ -64,13 +63,41 @@ void LanguageModelTrainer::restart() {
   model_->reset_optimizer();
 }
 
+LanguageModelOptions LanguageModelTrainer::loop_options() {
+  LanguageModelOptions options = language_model_options(config_, plan_, rank_);
+  options.batch_state = {
+      .save = [this](StateWriter& writer) { save_history(source_->history(), writer); },
+      .load = [this](StateReader& reader) { read_by(load_history(reader, data_->tokens())); }};
+  return options;
+}
+
+void LanguageModelTrainer::read_by(DataHistory history) {
+  source_ = std::make_unique<BatchSource>(*data_, batch_plan(config_, plan_), rank_.value(),
+                                          std::move(history));
+}
+
+void LanguageModelTrainer::data_grew(const DataGrowth& growth) {
+  DataHistory history = source_->history();
+  history.push_back(growth);
+  read_by(std::move(history));
+}
+
+std::int64_t LanguageModelTrainer::eval_tokens() const {
+  const DataHistory& history = source_->history();
+  return history.empty() ? eval_tokens_ : app::eval_tokens(config_, *data_, history);
+}
+
 ValidationSource LanguageModelTrainer::windows() const {
-  return {*data_, config_.train.context, eval_tokens_, config_.model.vocab,
-          parse_validation_part(config_.eval.part)};
+  return {*data_,
+          config_.train.context,
+          eval_tokens(),
+          config_.model.vocab,
+          parse_validation_part(config_.eval.part),
+          source_->history()};
 }
 
 std::optional<std::int64_t> LanguageModelTrainer::evaluation_parts() const {
-  if (eval_tokens_ < 0) return std::nullopt;
+  if (eval_tokens() < 0) return std::nullopt;
   return (windows().windows() + kEvalBatch - 1) / kEvalBatch;
 }
 
@@ -130,8 +157,9 @@ void LanguageModelTrainer::train_alone() {
   if (plan_.device.on_cuda()) cuda::use_device(plan_.device.of(rank_).ordinal);
   const SystemStorage storage;
   own_data_.emplace(Dataset::open(storage, config_.data, config_.file.parent_path(), rules_));
+  DataHistory history = source_->history();
   data_ = &*own_data_;
-  source_ = std::make_unique<BatchSource>(*data_, batch_plan(config_, plan_), rank_.value());
+  read_by(std::move(history));
 }
 
 }  // namespace isthmus::app

@@ -44,6 +44,7 @@ class LanguageModelTrainer final : public Trainer {
 
   [[nodiscard]] InnerLoop& loop() override { return *model_; }
   void restart() override;
+  void data_grew(const DataGrowth& growth) override;
   [[nodiscard]] std::optional<std::int64_t> evaluation_parts() const override;
   [[nodiscard]] std::vector<EvalPart> evaluate(InnerLoop& through, const ParameterSource& source,
                                                std::span<const std::int64_t> parts) override;
@@ -61,8 +62,11 @@ class LanguageModelTrainer final : public Trainer {
   void train_alone() override;
 
  private:
+  [[nodiscard]] std::int64_t eval_tokens() const;
   [[nodiscard]] ValidationSource windows() const;
   void load_initial_weights();
+  [[nodiscard]] LanguageModelOptions loop_options();
+  void read_by(DataHistory history);
 
   const Config& config_;
   const TrainingPlan plan_;

@@ -13,6 +13,7 @@
 #include "app/train/run_prediction.h"
 #include "app/train/site_lanes.h"
 #include "core/base/units.h"
+#include "data/appended_data.h"
 #include "inner/hf/hf_weights.h"
 #include "inner/loop/model_cost.h"
 #include "inner/model/schedule.h"
@@ -92,7 +93,8 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
   check_rank_communicators(config, plan);
   if (of.out) {
     estimate.checkpoints =
-        checkpoint_room(storage, config, plan, layout, {.out = *of.out, .only = only});
+        checkpoint_room(storage, config, plan, layout,
+                        {.out = *of.out, .only = only, .goes_on = of.resume == "auto"});
     check_checkpoint_room(*estimate.checkpoints, config, *of.out);
   }
   if (!config.train.offload.empty()) {
@@ -121,8 +123,32 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
     estimate.prediction = prediction;
   }
   estimate.program_bytes = peak_bytes() + kRunItself;
+  if (of.resume != "never") {
+    const std::vector<DataFile> files = data.fingerprint();
+    estimate.goes_on =
+        preview_resume(storage, config,
+                       {.out = of.out.value_or(std::filesystem::path()),
+                        .resume = of.resume,
+                        .changes = of.changes,
+                        .only = only,
+                        .data = files,
+                        .tokens_of_beginning = [&data](std::span<const DataFile> before) {
+                          return tokens_of_beginning(data, before);
+                        }});
+  }
   return estimate;
 }
+
+namespace {
+
+std::string goes_on_text(const ResumePreview& preview, std::int64_t steps) {
+  if (!preview.checkpoint) return "from no checkpoint: there is none, and the run would begin";
+  return fmt::format("after step {} of {}, from {}{}", preview.step, steps,
+                     preview.checkpoint->string(),
+                     preview.step >= steps ? ": the run is complete" : "");
+}
+
+}  // namespace
 
 double measured_speed(Config config) {
   config.train.threads = 1;
@@ -138,6 +164,10 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
   const auto row = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("  {:<14}{}\n", name, value);
   };
+  if (estimate.goes_on) row("goes on", goes_on_text(*estimate.goes_on, estimate.steps));
+  if (estimate.goes_on) {
+    for (const std::string& change : estimate.goes_on->changes) row("change", change);
+  }
   row("model",
       fmt::format("{} parameters, {}", human_count(static_cast<double>(estimate.parameters)),
                   config.model.arch));
@@ -242,6 +272,10 @@ std::string estimate_json(const RunEstimate& estimate) {
     line.add("checkpoint_bytes", estimate.checkpoints->each)
         .add("checkpoints_at_once", estimate.checkpoints->at_once)
         .add("disk_free_bytes", estimate.checkpoints->free);
+  }
+  if (estimate.goes_on) {
+    line.add("resumes_after_step", estimate.goes_on->step)
+        .add("changes", std::span<const std::string>(estimate.goes_on->changes));
   }
   line.add("bytes_payload", estimate.payload_bytes).add("bytes_wire", estimate.wire_bytes);
   line.add_raw("closing_round", closing_json(estimate));

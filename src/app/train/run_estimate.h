@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "app/train/checkpoint_room.h"
+#include "app/train/resume_preview.h"
 #include "core/base/data_file.h"
 #include "isthmus/config.h"
 #include "outer/place/lane_memory.h"
@@ -41,6 +42,7 @@ struct RunEstimate {
   std::vector<std::string> warnings;  // of steps that no round carries, and the like
   std::optional<CheckpointRoom> checkpoints;  // where the run's folder is known
   std::optional<Prediction> prediction;       // simulated runs whose step time is declared
+  std::optional<ResumePreview> goes_on;       // with --resume
 };
 
 /// What a run is asked of beside its configuration.
@@ -49,6 +51,8 @@ struct EstimateOf {
   std::optional<std::filesystem::path> out;         // the run's folder, empty for a new one below
                                                     // runs/; nothing: room is not asked for
   std::optional<std::vector<DataFile>> begun_with;  // the data files of a run that goes on
+  std::string resume = "never";                     // as SessionOptions has it
+  RunChanges changes = {};                          // of a run that goes on
 };
 
 /// Checks the configuration, opens the data, trains nothing. of.only: the one worker whose files

@@ -89,10 +89,10 @@ double surrogate_byte_scale(const Config& config, const ModelLayout& layout) {
              : 1.0;
 }
 
-std::int64_t eval_tokens(const Config& config, const Dataset& data) {
+std::int64_t eval_tokens(const Config& config, const Dataset& data, const DataHistory& history) {
   const std::int64_t context = config.train.context;
-  const std::int64_t windows =
-      validation_windows(data, context, parse_validation_part(config.eval.part));
+  const std::int64_t windows = validation_windows(DataSplit(data, history), context,
+                                                  parse_validation_part(config.eval.part));
   if (by_default(config, "eval.tokens") && !config.eval.all) {
     return windows < 1 ? -1 : std::min(config.eval.tokens, windows * context);
   }

@@ -34,7 +34,8 @@ namespace isthmus::app {
 
 /// Tokens to evaluate on: what is asked for, or by default what there is of it; 0: the whole
 /// validation part; -1: there is not one window.
-[[nodiscard]] std::int64_t eval_tokens(const Config& config, const Dataset& data);
+[[nodiscard]] std::int64_t eval_tokens(const Config& config, const Dataset& data,
+                                       const DataHistory& history = {});
 
 /// THROWS: ConfigError where the data are bytes and `model.init` has a tokenizer whose ids are not.
 void check_tokenizer(const Storage& storage, const Config& config, const Dataset& data);

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -29,6 +30,7 @@
 #include "config/schema/device_request.h"
 #include "core/base/log.h"
 #include "core/base/system_runtime.h"
+#include "data/appended_data.h"
 #include "data/batch_source.h"
 #include "inner/hf/hf_companions.h"
 #include "inner/hf/hf_weights.h"
@@ -55,6 +57,19 @@ std::optional<OpenData> open_own(const Storage& storage, const Config& config,
   const std::optional<std::vector<DataFile>> begun = run.begun_with();
   const ReadingRules rules = begun ? rules_of(*begun) : ReadingRules::kOfToday;
   return OpenData{Dataset::open(storage, config.data, config.file.parent_path(), rules), {}};
+}
+
+/// Reads what it is asked of once: checkpoints of a run mostly have the same data.
+TokensOfBeginning beginnings_of(const Dataset& data) {
+  using Known = std::vector<std::pair<std::vector<DataFile>, Expected<std::int64_t, std::string>>>;
+  return [&data, known = Known()](std::span<const DataFile> before) mutable {
+    for (const auto& [files, tokens] : known) {
+      if (std::ranges::equal(files, before)) return tokens;
+    }
+    known.emplace_back(std::vector(before.begin(), before.end()),
+                       tokens_of_beginning(data, before));
+    return known.back().second;
+  };
 }
 
 /// One run of the built-in trainer, from checks to summary.
@@ -108,6 +123,7 @@ class Training final : public RunObserver {
   std::optional<OpenData> own_data_;  // nothing where it is shared with other runs
   const Dataset& data_;
   std::int64_t eval_tokens_;
+  TokensOfBeginning tokens_of_beginning_ = beginnings_of(data_);
 };
 
 Training::Training(const Config& config, const TrainingRequest& request, Session& session)
@@ -170,6 +186,7 @@ TrainerFacts Training::facts() const {
           .model = model_json(config_, layout_.elements()),
           .device = device_text(plan_.device, plan_),
           .data = own_data_ ? own_data_->fingerprint : request_.side_by_side->data->fingerprint,
+          .tokens_of_beginning = tokens_of_beginning_,
           .files = companions().files};
 }
 

@@ -61,14 +61,14 @@ std::string later_text(const LaterRow& row) {
 
 }  // namespace
 
-bool Reader::read(std::string_view text, const std::vector<std::string>& overrides) {
+bool Reader::read(std::string_view text, const Overrides& overrides) {
   const std::optional<SourceTable> table = parse_source(text, draft_.diagnostics);
   if (!table) {
     return false;
   }
   read_table(*table);
-  for (const std::string& override_text : overrides) {
-    read_override(override_text, draft_.diagnostics.add_source("--set " + override_text));
+  for (const Override& each : overrides.all()) {
+    read_override(each, draft_.diagnostics.add_source(each.label()));
   }
   explain_unknown_keys();
   return true;
@@ -84,7 +84,8 @@ void Reader::replace(const std::string& name, const SourceValue& value) {
   read_key(name, {name.substr(name.rfind('.') + 1), value.place, value}, true);
 }
 
-void Reader::read_override(const std::string& text, int source) {
+void Reader::read_override(const Override& given, int source) {
+  const std::string& text = given.text;
   const Place here{source, 0, 0, 1};
   const std::size_t equals = text.find('=');
   const auto trim = [](std::string_view part) {
@@ -96,7 +97,8 @@ void Reader::read_override(const std::string& text, int source) {
   };
   const std::string name = trim(std::string_view(text).substr(0, equals));
   if (equals == std::string::npos || name.empty() || invalid_utf8(text) != std::string::npos) {
-    draft_.diagnostics.add("E-SET", here, "must be key=value", "for example --set outer.H=50");
+    draft_.diagnostics.add("E-SET", here, "must be key=value",
+                           fmt::format("for example {} outer.H=50", given.flag));
     return;
   }
   SourceValue value = parse_override_value(trim(std::string_view(text).substr(equals + 1)), source);

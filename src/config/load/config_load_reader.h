@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the sources of a load (the file, then each --set) into a draft, key by key, against the
+// Reads the sources of a load (the file, then each override) into a draft, key by key, against the
 // rows of the schema. A later source replaces an earlier one. Errors go to the draft's diagnostics.
 #pragma once
 
@@ -20,11 +20,11 @@ class Reader {
 
   /// Parses the file's text and reads every key of the text and of `overrides`. RETURNS: false when
   /// the text is not TOML; the error is noted.
-  bool read(std::string_view text, const std::vector<std::string>& overrides);
+  bool read(std::string_view text, const Overrides& overrides);
   // The steps of `read`, for a file that is laid together from parts.
   void read_table(const SourceTable& table);
-  /// "outer.H=50"; `source`: the number of the override among the diagnostics' sources.
-  void read_override(const std::string& text, int source);
+  /// `source`: the number of the override among the diagnostics' sources.
+  void read_override(const Override& given, int source);
   /// Replaces the value of one key by `value`.
   void replace(const std::string& name, const SourceValue& value);
   /// Called after the last key, so that a hint can name the keys of the chosen method.

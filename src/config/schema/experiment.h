@@ -66,12 +66,11 @@ class Experiment {
   /// Reads and checks the whole file: every variant at every point of its grid.
   /// THROWS: ConfigErrors with all diagnostics; SystemError when the file cannot be read.
   [[nodiscard]] static Experiment load(const std::filesystem::path& file,
-                                       const std::vector<std::string>& overrides,
-                                       const SchemaContext& context);
+                                       const Overrides& overrides, const SchemaContext& context);
   /// The same for a text; `name` stands for the file.
   [[nodiscard]] static Experiment load_text(std::string_view text,
                                             const std::filesystem::path& name,
-                                            const std::vector<std::string>& overrides,
+                                            const Overrides& overrides,
                                             const SchemaContext& context);
   ~Experiment();
   Experiment(Experiment&&) noexcept;

@@ -18,6 +18,13 @@ struct DataFile {
   bool operator==(const DataFile&) const = default;
 };
 
+/// A run's data were appended to while it was at rest.
+struct DataGrowth {
+  std::int64_t after_step = 0;  // of the run, at rest then
+  std::int64_t tokens = 0;      // that the data had until then
+  bool operator==(const DataGrowth&) const = default;
+};
+
 /// Ends the reading of a file that a run reads as the first versions did, unlike those of today.
 inline constexpr std::string_view kAsItLies = ", as it lies";
 

@@ -382,12 +382,14 @@ void CudaLoop::save(StateWriter& writer) const {
   settle_beside();
   settle_moments();
   if (optimizer_) optimizer_->save(stream_, writer);
+  if (options_.batch_state.save) options_.batch_state.save(writer);
 }
 
 void CudaLoop::load(StateReader& reader) {
   settle_beside();
   if (optimizer_) optimizer_->load(stream_, reader);
   if (moments_) moments_->forget();
+  if (options_.batch_state.load) options_.batch_state.load(reader);
 }
 
 std::unique_ptr<InnerLoop> make_cuda_loop(const LanguageModelOptions& options,

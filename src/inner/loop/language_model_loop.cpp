@@ -379,11 +379,13 @@ void LanguageModelLoop::reset_optimizer() {
 void LanguageModelLoop::save(StateWriter& writer) const {
   if (optimizer_) optimizer_->save(writer);
   if (sharded_) sharded_->save(writer);
+  if (options_.batch_state.save) options_.batch_state.save(writer);
 }
 
 void LanguageModelLoop::load(StateReader& reader) {
   if (optimizer_) optimizer_->load(reader);
   if (sharded_) sharded_->load(reader);
+  if (options_.batch_state.load) options_.batch_state.load(reader);
 }
 
 }  // namespace isthmus

@@ -31,6 +31,12 @@ namespace isthmus {
 /// This worker's samples of inner step t >= 1; valid until the next call.
 using BatchProvider = std::function<TokenBatch(StepIndex t)>;
 
+/// What the provider of batches keeps beside the optimizer's state; both empty: nothing.
+struct BatchState {
+  std::function<void(StateWriter&)> save;
+  std::function<void(StateReader&)> load;
+};
+
 struct LanguageModelOptions {
   ModelConfig model;
   InnerConfig inner;
@@ -57,6 +63,7 @@ struct LanguageModelOptions {
   int zero = 0;  // what the data-parallel ranks of a mesh share out; without such ranks nothing
   bool whole_gradients = false;  // `gradients` will be called: its room is foreseen
   RankPatience patience = {};    // of ranks that are threads
+  BatchState batch_state = {};   // saved and loaded with the loop
   std::int64_t bucket_values = kGradientBucketValues;  // most gradients that they sum at a time
 };
 

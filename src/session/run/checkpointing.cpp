@@ -4,13 +4,16 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/state/checkpoint_names.h"
+#include "data/data_split.h"
 #include "isthmus/errors.h"
 #include "outer/parts/shared_state.h"
 #include "record/wall_clock.h"
 #include "session/run/begun_run.h"
+#include "session/run/worker_change.h"
 #include "session/run/worker_state.h"
 
 namespace isthmus::app {
@@ -42,14 +45,23 @@ class OtherWorkersReader final : public StateReader {
   bool newcomer_;
 };
 
-void save_data(StateWriter& writer, std::span<const DataFile> files) {
+/// Ends the reading of a file in checkpoints of data that have grown. A program that knows no such
+/// history takes them for other data, instead of reading other samples.
+constexpr std::string_view kGrown = ", grown";
+
+bool has_grown(const StateSnapshot& worker) {
+  return worker.scalars()["integers"].contains(fmt::format("inner/{}", kGrowthsEntry));
+}
+
+void save_data(StateWriter& writer, std::span<const DataFile> files, bool grown) {
   writer.integer("data/files", static_cast<std::int64_t>(files.size()));
   for (std::size_t i = 0; i < files.size(); ++i) {
     const std::string prefix = fmt::format("data/{}/", i);
     writer.text(prefix + "path", files[i].path);
     writer.integer(prefix + "bytes", static_cast<std::int64_t>(files[i].bytes));
     writer.text(prefix + "sha256", files[i].sha256);
-    if (!files[i].reading.empty()) writer.text(prefix + "reading", files[i].reading);
+    if (files[i].reading.empty()) continue;
+    writer.text(prefix + "reading", files[i].reading + std::string(grown ? kGrown : ""));
   }
 }
 
@@ -74,6 +86,7 @@ Checkpointing::Checkpointing(Options options, std::optional<Checkpoint> resume, 
              options_.only ? std::max(2, options_.config.ckpt.keep) : options_.config.ckpt.keep),
       last_due_s_(monotonic_now()),
       anchor_mean_(options_.config.workers()) {
+  if (resume_) former_ = former_workers(resume_->info(), options_.config);
   store_.recover();
 }
 
@@ -87,8 +100,12 @@ bool Checkpointing::due_by_time() {
   return true;
 }
 
+std::optional<int> Checkpointing::former(WorkerId rank) const {
+  return former_[static_cast<std::size_t>(rank.value())];
+}
+
 std::unique_ptr<StateReader> Checkpointing::reader_of(WorkerId rank) const {
-  return resume_->worker(rank.value() < resume_->info().workers ? rank.value() : 0);
+  return resume_->worker(former(rank).value_or(0));
 }
 
 void Checkpointing::restore_parameters(WorkerId rank, InnerLoop& inner) const {
@@ -106,8 +123,10 @@ void Checkpointing::restore_state(WorkerId rank, InnerLoop& inner, OuterStrategy
   if (resume_->info().workers == options_.config.workers()) {
     restore_worker_state(*reader, inner, strategy);
   } else {
-    OtherWorkersReader others(*reader, rank.value() >= resume_->info().workers);
+    const bool newcomer = !former(rank);
+    OtherWorkersReader others(*reader, newcomer);
     restore_worker_state(others, inner, strategy);
+    if (newcomer && strategy.shared_anchors()) strategy.forget_own_work();
   }
 }
 
@@ -204,6 +223,7 @@ void Checkpointing::write(StepIndex t, const Pending& pending) {
   contents.info.run_id = options_.run_id;
   contents.info.config_hash = options_.config_hash;
   contents.info.settings = lasting_settings(options_.config);
+  contents.info.settings[kWorkerNames] = worker_names(options_.config);
   contents.files = options_.files;
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < pending.model.size(); ++i) {
@@ -219,7 +239,9 @@ void Checkpointing::write(StepIndex t, const Pending& pending) {
   StateSnapshot shared;
   PrefixedStateWriter totals(shared, "totals/");
   totals_.save(totals);
-  save_data(shared, options_.data);
+  const WorkerId own = options_.only.value_or(WorkerId(0));
+  save_data(shared, options_.data,
+            has_grown(pending.states[static_cast<std::size_t>(own.value())]));
   contents.shared = &shared;
   for (std::size_t m = 0; m < pending.states.size(); ++m) {
     const bool here = !options_.only || static_cast<std::size_t>(options_.only->value()) == m;
@@ -260,7 +282,9 @@ std::vector<DataFile> data_of(const Checkpoint& checkpoint) {
     files[i] = {.path = shared->text(prefix + "path"),
                 .bytes = static_cast<std::uint64_t>(shared->integer(prefix + "bytes")),
                 .sha256 = shared->text(prefix + "sha256")};
-    if (shared->contains(prefix + "reading")) files[i].reading = shared->text(prefix + "reading");
+    if (!shared->contains(prefix + "reading")) continue;
+    std::string& reading = files[i].reading = shared->text(prefix + "reading");
+    if (reading.ends_with(kGrown)) reading.resize(reading.size() - kGrown.size());
   }
   return files;
 }

@@ -63,11 +63,13 @@ class Checkpointing {
   [[nodiscard]] bool due_by_time();
 
   /// Local parameters of worker `rank`; before its method is made. Nothing without a resume. A
-  /// worker that the checkpoint does not know takes worker 0's.
+  /// worker that the checkpoint does not know takes worker 0's (session/run/worker_change.h).
   void restore_parameters(WorkerId rank, InnerLoop& inner) const;
   /// Inner optimizer and outer method. With another number of workers the syncs in flight are left
   /// out: their work is still in the local parameters, so the next outer gradient carries it; of a
-  /// method that starts each round from its anchor (delayed, eager, co2) that round is lost.
+  /// method that starts each round from its anchor (delayed, eager, co2) that round would be lost,
+  /// and check_workers refuses it. A worker that the checkpoint does not know begins with the
+  /// anchors: the other one's open window is not its own.
   void restore_state(WorkerId rank, InnerLoop& inner, OuterStrategy& strategy) const;
 
   /// State of worker `rank` as the checkpoint after step t has it, which this has written or the
@@ -105,9 +107,11 @@ class Checkpointing {
   void write(StepIndex t, const Pending& pending);
   void save(const CheckpointContents& contents, const Pending& pending);
   [[nodiscard]] std::unique_ptr<StateReader> reader_of(WorkerId rank) const;
+  [[nodiscard]] std::optional<int> former(WorkerId rank) const;
 
   Options options_;
   std::optional<Checkpoint> resume_;
+  std::vector<std::optional<int>> former_;  // of resume_: former_workers
   RunTotals& totals_;
   MetricsLog& log_;
   CheckpointStore store_;

@@ -12,6 +12,7 @@
 #include "record/run_directory.h"
 #include "session/run/checkpointing.h"
 #include "session/run/config_difference.h"
+#include "session/run/worker_change.h"
 
 namespace isthmus::app {
 namespace {
@@ -39,7 +40,7 @@ std::string what_differs(const Storage& storage, const Checkpoint& checkpoint,
 void check_same_worker(const Checkpoint& checkpoint, const Config& config, WorkerId rank) {
   const CheckpointInfo& info = checkpoint.info();
   const int of = info.only_worker.value_or(rank.value());
-  if (of == rank.value()) return;
+  if (former_workers(info, config)[static_cast<std::size_t>(rank.value())] == of) return;
   const auto place = [&](int worker) {
     const auto index = static_cast<std::size_t>(worker);
     const bool known = info.workers == config.workers() && index < config.sites.size();
@@ -90,8 +91,7 @@ std::optional<Checkpoint> find_resume(const Storage& storage, const std::filesys
 }
 
 HeldCheckpoints held_checkpoints(const Storage& storage, const std::filesystem::path& out,
-                                 const Config& config, const std::string& digest,
-                                 const RunChanges& changes, WorkerId rank) {
+                                 const ResumedRun& run, WorkerId rank) {
   if (out.empty()) {
     throw ConfigError("--resume auto: which run? give its folder with --out or run.out");
   }
@@ -102,12 +102,14 @@ HeldCheckpoints held_checkpoints(const Storage& storage, const std::filesystem::
       const Checkpoint checkpoint = Checkpoint::open(storage, folder);
       const CheckpointInfo& info = checkpoint.info();
       try {
-        static_cast<void>(check_same_configuration(storage, checkpoint, config, digest, changes));
+        static_cast<void>(
+            check_same_configuration(storage, checkpoint, run.config, run.digest, run.changes));
+        static_cast<void>(check_data(checkpoint, run));
       } catch (const ConfigError& error) {
         if (!unlike) unlike = error;
         continue;
       }
-      check_same_worker(checkpoint, config, rank);
+      check_same_worker(checkpoint, run.config, rank);
       const auto has_its_step = [&](const HeldCheckpoint& each) { return each.step == info.step; };
       if (std::ranges::any_of(all.held, has_its_step)) continue;  // one that has been replaced
       all.held.push_back(
@@ -134,6 +136,25 @@ const Config* check_same_configuration(const Storage& storage, const Checkpoint&
                   checkpoint.folder().string(), what_differs(storage, checkpoint, config)));
 }
 
+ResumeFindings check_resume(const Storage& storage, const Checkpoint& checkpoint,
+                            const ResumedRun& run) {
+  ResumeFindings findings{
+      .before = check_same_configuration(storage, checkpoint, run.config, run.digest, run.changes),
+      .growth = {}};
+  if (findings.before != nullptr) {
+    run.changes.check(*findings.before, run.config, checkpoint.info().step);
+  }
+  check_workers(checkpoint, run.config);
+  findings.growth = check_data(checkpoint, run);
+  if (checkpoint.info().only_worker && !run.is_site && run.workers > 1) {
+    throw ConfigError(fmt::format(
+        "checkpoint {} holds one site's state alone: go on at all sites with train --site NAME "
+        "--resume auto, or start a new run from its model with model.init",
+        checkpoint.folder().string()));
+  }
+  return findings;
+}
+
 std::optional<std::vector<DataFile>> data_begun_with(const Storage& storage,
                                                      const std::filesystem::path& out,
                                                      const std::string& resume) {
@@ -153,7 +174,7 @@ std::optional<std::vector<DataFile>> data_begun_with(const Storage& storage,
   return there.empty() ? std::nullopt : std::optional(std::vector<DataFile>());
 }
 
-void check_same_data(const Checkpoint& checkpoint, std::span<const DataFile> data) {
+std::optional<DataGrowth> check_data(const Checkpoint& checkpoint, const ResumedRun& run) {
   // The same bytes in the same order are the same data, wherever they lie.
   const auto by_name = [](std::span<const DataFile> files) {
     std::vector<DataFile> named(files.begin(), files.end());
@@ -166,16 +187,52 @@ void check_same_data(const Checkpoint& checkpoint, std::span<const DataFile> dat
   const auto same_bytes = [](const DataFile& a, const DataFile& b) {
     return a.bytes == b.bytes && a.sha256 == b.sha256 && is_same_reading(a.reading, b.reading);
   };
-  if (!before.empty() && !std::ranges::equal(before, data, same_bytes)) {
-    std::vector<std::string> changes = data_changes(by_name(before), by_name(data));
-    if (changes.empty()) {
-      changes.emplace_back("its files come in another order");
-    }
+  if (before.empty() || std::ranges::equal(before, run.data, same_bytes)) return std::nullopt;
+  const Expected<std::int64_t, std::string> tokens =
+      run.tokens_of_beginning ? run.tokens_of_beginning(before)
+                              : Unexpected(std::string("data of this trainer cannot grow"));
+  const std::int64_t step = checkpoint.info().step;
+  if (names_appended_data(run.changes)) {
+    if (tokens) return DataGrowth{.after_step = step, .tokens = *tokens};
     throw ConfigError(fmt::format(
-        "checkpoint {} was made with other data ({}): bring the data back, or start a new run from "
-        "its model with model.init",
-        checkpoint.folder().string(), fmt::join(changes, "; ")));
+        "--change {} = \"{}\": the run has taken {} steps with data that are not the beginning of "
+        "these: {}; bring the former data back and append to them, or start a new run from its "
+        "model with model.init",
+        kAppendedKey, run.config.data.source, step, tokens.error()));
   }
+  std::vector<std::string> changes = data_changes(by_name(before), by_name(run.data));
+  if (changes.empty()) {
+    changes.emplace_back("its files come in another order");
+  }
+  const std::string append =
+      tokens ? fmt::format("they are the beginning of these: go on with --change {}='{}', or ",
+                           kAppendedKey, run.config.data.source)
+             : "";
+  throw ConfigError(fmt::format(
+      "checkpoint {} was made with other data ({}): {}bring the data back, or start a new run from "
+      "its model with model.init",
+      checkpoint.folder().string(), fmt::join(changes, "; "), append));
+}
+
+std::vector<std::string> changes_at(const Checkpoint& checkpoint, const ResumedRun& run,
+                                    const ResumeFindings& findings) {
+  std::vector<std::string> lines;
+  if (findings.before != nullptr) {
+    std::vector<std::string> keys = run.changes.keys;
+    std::erase(keys, kAppendedKey);
+    std::erase(keys, "run.workers");
+    lines = changes_text(*findings.before, run.config, keys);
+  }
+  if (std::string line = workers_text(checkpoint, run.config); !line.empty()) {
+    lines.push_back(std::move(line));
+  }
+  if (findings.growth) {
+    const std::vector<DataFile> before = data_of(checkpoint);
+    const std::string& source = run.changes.before.front().data.source;
+    lines.push_back(
+        growth_text({source, before}, {run.config.data.source, run.data}, findings.growth->tokens));
+  }
+  return lines;
 }
 
 }  // namespace isthmus::app

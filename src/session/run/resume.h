@@ -14,6 +14,7 @@
 #include "isthmus/config.h"
 #include "session/run/held_checkpoint.h"
 #include "session/run/run_changes.h"
+#include "session/run/trainer.h"
 
 namespace isthmus::app {
 
@@ -34,17 +35,26 @@ namespace isthmus::app {
                                                                    const std::filesystem::path& out,
                                                                    const std::string& resume);
 
+/// A run that is to go on.
+struct ResumedRun {
+  const Config& config;
+  const std::string& digest;  // config_digest of `config`
+  const RunChanges& changes;
+  std::span<const DataFile> data;
+  const TokensOfBeginning& tokens_of_beginning;
+  bool is_site = false;  // one of several processes
+  int workers = 1;
+};
 struct HeldCheckpoints {
   std::vector<HeldCheckpoint> held;  // a step once
   bool unreadable = false;           // there are others
 };
 /// Those in `out` that worker `rank` could go on from; damaged ones are left out with a warning.
 /// THROWS: ConfigError when `out` is empty or has another worker's, or as
-/// check_same_configuration.
+/// check_same_configuration and check_data.
 [[nodiscard]] HeldCheckpoints held_checkpoints(const Storage& storage,
                                                const std::filesystem::path& out,
-                                               const Config& config, const std::string& digest,
-                                               const RunChanges& changes, WorkerId rank);
+                                               const ResumedRun& run, WorkerId rank);
 
 /// RETURNS: the configuration of the checkpoint where it is one before `changes`, else null: it is
 /// `config`, whose config_digest is `digest`. Whether the run may be changed so is not checked.
@@ -53,8 +63,23 @@ const Config* check_same_configuration(const Storage& storage, const Checkpoint&
                                        const Config& config, const std::string& digest,
                                        const RunChanges& changes);
 
-/// A sample is a place in the data, so other data would repeat or skip some in silence.
-/// THROWS: ConfigError naming the files that differ.
-void check_same_data(const Checkpoint& checkpoint, std::span<const DataFile> data);
+/// What a run that goes on from a checkpoint changes.
+struct ResumeFindings {
+  const Config* before = nullptr;    // the configuration that the changes are made to; null: none
+  std::optional<DataGrowth> growth;  // the data have been appended to
+};
+/// Whether `run` may go on from `checkpoint`. Reads only. THROWS: ConfigError naming what would
+/// mean something else.
+[[nodiscard]] ResumeFindings check_resume(const Storage& storage, const Checkpoint& checkpoint,
+                                          const ResumedRun& run);
+/// A line for each change that `run` makes at `checkpoint`.
+[[nodiscard]] std::vector<std::string> changes_at(const Checkpoint& checkpoint,
+                                                  const ResumedRun& run,
+                                                  const ResumeFindings& findings);
+
+/// A sample is a place in the data, so other data would repeat or skip some in silence. RETURNS:
+/// the growth, where the data of the checkpoint are the beginning of the run's and its changes name
+/// data.source. THROWS: ConfigError naming the files that differ, and why that is no growth.
+std::optional<DataGrowth> check_data(const Checkpoint& checkpoint, const ResumedRun& run);
 
 }  // namespace isthmus::app

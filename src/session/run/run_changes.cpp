@@ -5,9 +5,40 @@
 
 #include <algorithm>
 
+#include "core/base/hash.h"
+#include "core/base/units.h"
 #include "session/run/config_difference.h"
 
 namespace isthmus::app {
+namespace {
+
+/// Of one file its own digest; of several that of their sizes and digests.
+std::string sizes_and_digest(std::span<const DataFile> files) {
+  std::uint64_t bytes = 0;
+  std::string all;
+  for (const DataFile& each : files) {
+    bytes += each.bytes;
+    all += fmt::format("{} {}\n", each.bytes, each.sha256);
+  }
+  const std::string size = with_commas(static_cast<std::int64_t>(bytes));
+  if (files.size() == 1) return fmt::format("{} bytes of SHA-256 {}", size, files[0].sha256);
+  return fmt::format("{} files, {} bytes, their sizes and digests of SHA-256 {}", files.size(),
+                     size, sha256_hex(as_bytes(all)));
+}
+
+}  // namespace
+
+bool names_appended_data(const RunChanges& changes) {
+  return std::ranges::find(changes.keys, kAppendedKey) != changes.keys.end();
+}
+
+std::string growth_text(const NamedData& before, const NamedData& now, std::int64_t tokens) {
+  return fmt::format(
+      "{} = \"{}\" (\"{}\" before): {} ({} before, {} tokens, with which these begin); the "
+      "validation part stays as it was",
+      kAppendedKey, now.source, before.source, sizes_and_digest(now.files),
+      sizes_and_digest(before.files), with_commas(tokens));
+}
 
 const Config* before_changes(const RunChanges& changes, const std::string& digest) {
   const auto found = std::ranges::find_if(

@@ -4,9 +4,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/base/data_file.h"
 #include "isthmus/config.h"
 
 namespace isthmus::app {
@@ -21,11 +24,25 @@ struct RunChanges {
   std::function<void(const Config& from, const Config& to, std::int64_t steps)> check;
 };
 
+/// Names data that were appended to, in the changes of a run.
+inline constexpr std::string_view kAppendedKey = "data.source";
+
+[[nodiscard]] bool names_appended_data(const RunChanges& changes);
+
 /// The configuration of `digest` (config_digest) among those before the changes; null: none is.
 [[nodiscard]] const Config* before_changes(const RunChanges& changes, const std::string& digest);
 
 /// "train.steps = 60 (40 before)" for each of `keys` whose value differs.
 [[nodiscard]] std::vector<std::string> changes_text(const Config& from, const Config& to,
                                                     const std::vector<std::string>& keys);
+
+/// Data of one side of a change.
+struct NamedData {
+  std::string source;  // data.source
+  std::span<const DataFile> files;
+};
+/// The line for data of `tokens` tokens that were appended to: sources, sizes and digests.
+[[nodiscard]] std::string growth_text(const NamedData& before, const NamedData& now,
+                                      std::int64_t tokens);
 
 }  // namespace isthmus::app

@@ -16,12 +16,18 @@
 #include "core/base/data_file.h"
 #include "core/base/events.h"
 #include "core/base/hash.h"
+#include "isthmus/expected.h"
 #include "isthmus/inner_loop.h"
 #include "isthmus/outer.h"
 #include "isthmus/transport.h"
 #include "record/run_events.h"
 
 namespace isthmus::app {
+
+/// How many tokens the files `before` were, where the data of a run begin with these very tokens.
+/// RETURNS: or one clause on why not.
+using TokensOfBeginning =
+    std::function<Expected<std::int64_t, std::string>(std::span<const DataFile> before)>;
 
 /// What the workers of a run train, alike at all of them and known before one is made.
 struct TrainerFacts {
@@ -32,6 +38,7 @@ struct TrainerFacts {
   std::string model = "{}";    // for the manifest: a JSON object
   std::string device = "cpu";  // for the manifest: what computes the inner loops of this process
   std::vector<DataFile> data;  // it trains on these
+  TokensOfBeginning tokens_of_beginning = {};                   // empty: its data cannot grow
   std::vector<std::pair<std::string, std::string>> files = {};  // beside each checkpoint's model
 
   [[nodiscard]] std::int64_t values() const {
@@ -51,6 +58,10 @@ class Trainer {
   /// The loop is as at step 0, as far as the trainer itself keeps what it was then; a checkpoint
   /// fills in the rest.
   virtual void restart() = 0;
+
+  /// The data have been appended to since the state that the loop has just loaded; before its next
+  /// step. What it reads from then on follows from this, and is saved with the loop.
+  virtual void data_grew(const DataGrowth& growth) { static_cast<void>(growth); }
 
   /// Parts that a whole evaluation has, by number from 0 on; nothing: the run evaluates nothing.
   [[nodiscard]] virtual std::optional<std::int64_t> evaluation_parts() const = 0;

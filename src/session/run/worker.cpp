@@ -50,7 +50,7 @@ class Worker {
       restore_worker_state(*taken_over, inner_, *strategy_);
       catch_up();
     } else {
-      setup.checkpointing.restore_state(context.rank, inner_, *strategy_);
+      restore_from_checkpoint(*strategy_);
       started_after_ = strategy_->steps();
       if (setup.in_hand && setup.in_hand->work) {
         log_info("all go on from a checkpoint: what this site has trained on since comes again");
@@ -133,6 +133,12 @@ class Worker {
                             .make = [this] { return make_strategy(); },
                             .restore = [this](StepIndex t) { return restore_agreed(t); },
                             .last_step = StepIndex(setup_.plan.total_steps)});
+  }
+
+  /// What is beside the parameters, of the checkpoint that the run goes on from.
+  void restore_from_checkpoint(OuterStrategy& strategy) {
+    setup_.checkpointing.restore_state(context_.rank, inner_, strategy);
+    if (setup_.growth) trainer_->data_grew(*setup_.growth);
   }
 
   [[nodiscard]] std::optional<outer::OwnWork> own_work() const {
@@ -242,7 +248,7 @@ class Worker {
       trainer_->restart();
       setup_.checkpointing.restore_parameters(context_.rank, inner_);
       std::unique_ptr<OuterStrategy> strategy = make_strategy();
-      setup_.checkpointing.restore_state(context_.rank, inner_, *strategy);
+      restore_from_checkpoint(*strategy);
       return strategy;
     }
     const std::unique_ptr<StateReader> state = setup_.checkpointing.written(context_.rank, t);

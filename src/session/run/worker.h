@@ -40,6 +40,8 @@ struct WorkerSetup {
   /// Where this worker's results are retained, if they are, so that it can be healed. May be null.
   RetainedResults* retained = nullptr;
   WorkerSite* site = nullptr;  // whose worker this is, where it is a process of its own
+  /// Since the checkpoint that the run goes on from the data have been appended to.
+  std::optional<DataGrowth> growth = std::nullopt;
   /// What this worker had given to nobody when it lost the others, and what trains on with it:
   /// written then, the work taken up when it joins again. May be null.
   InHand* in_hand = nullptr;

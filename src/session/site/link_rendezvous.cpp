@@ -107,7 +107,7 @@ bool write_line(const Socket& socket, const std::string& line) {
          static_cast<ssize_t>(text.size());
 }
 
-std::string host_of(const sockaddr_storage& address, socklen_t size) {
+std::string numeric_host_of(const sockaddr_storage& address, socklen_t size) {
   std::array<char, NI_MAXHOST> host{};
   if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host.data(), host.size(),
                     nullptr, 0, NI_NUMERICHOST) != 0) {
@@ -256,11 +256,11 @@ Meeting await_call(const HostPort& listen, const MeetingOptions& options) {
         read_line(socket, std::min(deadline, monotonic_now() + kTalkS), options);
     auto meeting = read_call(line);
     if (!meeting) {
-      strangers =
-          fmt::format("; someone at {} called, but {}", host_of(from, size), meeting.error());
+      strangers = fmt::format("; someone at {} called, but {}", numeric_host_of(from, size),
+                              meeting.error());
       continue;
     }
-    meeting->host = host_of(from, size);
+    meeting->host = numeric_host_of(from, size);
     if (write_line(socket, fmt::format("{}{} {}", kGreeting, meeting->token, options.name))) {
       return *meeting;
     }
@@ -289,7 +289,7 @@ Meeting call(const HostPort& to, const std::string& token, int port,
         sockaddr_storage from{};
         socklen_t size = sizeof from;
         if (::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&from), &size) == 0) {
-          meeting->host = host_of(from, size);
+          meeting->host = numeric_host_of(from, size);
         }
         meeting->port = to.port;
         return *meeting;

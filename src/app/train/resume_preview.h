@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a run with --resume would go on from, and under which changes, before it runs (--dry-run).
+// The checks are those of the run itself.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/data_file.h"
+#include "core/base/storage.h"
+#include "isthmus/config.h"
+#include "session/run/run_changes.h"
+#include "session/run/trainer.h"
+
+namespace isthmus::app {
+
+/// How a run is asked to go on.
+struct ResumeQuestion {
+  std::filesystem::path out;     // the run's folder, or empty
+  std::string resume = "never";  // as SessionOptions has it
+  RunChanges changes = {};
+  std::optional<WorkerId> only = std::nullopt;  // the site of this process; nothing: all are here
+  std::span<const DataFile> data = {};          // the run's
+  TokensOfBeginning tokens_of_beginning = {};   // of them
+};
+
+struct ResumePreview {
+  std::optional<std::filesystem::path> checkpoint;  // nothing: there is none, and a run would begin
+  std::int64_t step = 0;                            // after which the run would go on
+  std::vector<std::string> changes;                 // that are still to be made
+};
+
+/// Reads only. RETURNS: nothing without --resume. THROWS: ConfigError, SystemError as the run
+/// would.
+[[nodiscard]] std::optional<ResumePreview> preview_resume(const Storage& storage,
+                                                          const Config& config,
+                                                          const ResumeQuestion& question);
+
+}  // namespace isthmus::app
