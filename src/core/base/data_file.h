@@ -1,22 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The identity of one input file of a run's training data.
+// How two readings of one data file compare (isthmus/data_file.h).
 #pragma once
 
-#include <cstdint>
-#include <string>
 #include <string_view>
 
-namespace isthmus {
+#include "isthmus/data_file.h"
 
-/// One file, or one synthetic source, as manifests, checkpoints and sites compare it.
-struct DataFile {
-  std::string path;  // or the synthetic source's spelling
-  std::uint64_t bytes = 0;
-  std::string sha256;
-  /// How its bytes are read: "4,000 ids of u32". Empty: not known, by versions that kept none.
-  std::string reading = {};
-  bool operator==(const DataFile&) const = default;
-};
+namespace isthmus {
 
 /// Ends the reading of a file that a run reads as the first versions did, unlike those of today.
 inline constexpr std::string_view kAsItLies = ", as it lies";

@@ -47,7 +47,7 @@ SiteStart LateArrival::come_late(TimePoint deadline,
     }
   };
   while (!fetched()) {
-    check_signal("the state of the run is on its way");
+    all_.check_stop("the state of the run is on its way");
     check_turned_away();
     bool asked_again = false;
     all_.queue->update(
@@ -72,7 +72,7 @@ SiteStart LateArrival::come_late(TimePoint deadline,
 std::vector<int> LateArrival::find_all(TimePoint deadline) {
   TimePoint ask_again = all_.now() + kBetweenQuestions;
   while (true) {
-    check_signal("not all sites of the run have answered");
+    all_.check_stop("not all sites of the run have answered");
     check_turned_away();
     RunningNote running;
     std::vector<bool> seen_by;
