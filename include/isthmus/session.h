@@ -84,7 +84,8 @@ struct TrainerFacts {
   /// Names, shapes, layers and element ids in canonical order, as InnerLoop::parameters() has them;
   /// `values` may be empty. All sites of a run have the same parameters, whatever their trainers.
   std::vector<Parameter> parameters;
-  /// Which trainer this is: "own" is the built-in one. Sites of one run may have unlike kinds.
+  /// Which trainer this is. "own" is the built-in one, which `run_session` refuses: give your
+  /// trainer a name of its own. Sites of one run may have unlike kinds.
   std::string kind = "own";
   /// Values that steer the training, as (name, value). Sites whose trainers are of one kind must
   /// have the same; sites of unlike kinds do not compare them. A checkpoint resumes under the same
@@ -193,6 +194,7 @@ class RunListener {
 /// comes back to them by itself. Blocks; installs no signal handler, and reads no environment.
 /// `listener` may be null. DETERMINISM: the same configuration and trainers give the same bits on
 /// threads, as processes and in virtual time.
+/// REQUIRES: net.transport is not "mpi", and hub.site is not this site.
 /// THROWS: ConfigError and SystemError before anything is written; Error as the parts do afterwards
 /// (RunError, PeerError), once the folder says how the run ended; what a trainer throws.
 [[nodiscard]] RunEnd run_session(const Config& config, const RunArguments& arguments,

@@ -51,6 +51,12 @@ void check_arguments(const Config& config, const RunArguments& arguments) {
         "give \"auto\"",
         arguments.resume));
   }
+  if (config.net.transport == "mpi") {
+    throw ConfigError(
+        "net.transport = \"mpi\": sites of a trainer of your own are joined over TCP; leave the "
+        "key "
+        "out");
+  }
   if (!config.hub.site.empty() && config.hub.site == arguments.site) {
     throw ConfigError(fmt::format(
         "hub.site = \"{}\": only the program's own sites can be the hub as well; start `isthmus "
@@ -72,6 +78,14 @@ std::unique_ptr<Trainer> checked(std::unique_ptr<Trainer> trainer, const Trainer
                                   each.name, each.values.size(), each.elements.size()));
   }
   return trainer;
+}
+
+void tell(RunListener* listener, const std::string& text) {
+  if (listener != nullptr) {
+    listener->waiting(text);
+  } else {
+    log_info("{}", text);
+  }
 }
 
 /// One session of the run; a site that comes back has several.
@@ -100,8 +114,7 @@ class CallersRun final : public RunObserver {
   [[nodiscard]] ProgressView* progress() override { return nullptr; }
   [[nodiscard]] StatusBoard* status() override { return nullptr; }
   void waiting(const std::string& what) override {
-    log_info("waiting for the other sites: {}", what);
-    if (parts_.listener != nullptr) parts_.listener->waiting(what);
+    tell(parts_.listener, fmt::format("waiting for the other sites: {}", what));
   }
   void begun(const RunDirectory&, const Manifest&, MetricsLog&) override {}
   [[nodiscard]] Duration measure_step() override { return Duration{0}; }
@@ -178,10 +191,7 @@ RunEnd run_session(const Config& given, const RunArguments& arguments, const Tra
                                      .wishes = wishes,
                                      .listener = listener};
   app::RunOutcome outcome;
-  const auto say = [&](const std::string& text) {
-    log_warning("{}", text);
-    if (listener != nullptr) listener->waiting(text);
-  };
+  const auto say = [&](const std::string& text) { app::tell(listener, text); };
   app::train_and_come_back(config.net.gather, wishes, say, [&](app::SessionTry& attempt) {
     outcome = app::CallersRun(parts, attempt).run();
   });

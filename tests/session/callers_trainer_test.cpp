@@ -3,83 +3,25 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
 #include <atomic>
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <string>
 #include <thread>
-#include <utility>
-#include <vector>
 
 #include "core/temporary_directory.h"
 #include "isthmus/codec.h"
 #include "isthmus/outer.h"
 #include "isthmus/session.h"
+#include "session/follower.h"
 
 namespace isthmus::this_file {
 namespace {
 
 using testing::HasSubstr;
-
-/// Two tensors that follow a target which differs by worker, with momentum.
-class Follower final : public InnerLoop {
- public:
-  explicit Follower(int worker) : worker_(worker) {
-    for (std::size_t p = 0; p < 2; ++p) {
-      const auto begin = static_cast<std::int64_t>(2 * p);
-      parameters_.push_back({.name = p == 0 ? "first" : "second",
-                             .layer = static_cast<int>(p),
-                             .shape = {2},
-                             .elements = {begin, begin + 2},
-                             .values = std::span(values_).subspan(2 * p, 2)});
-    }
-    restart();
-  }
-  void restart() {
-    values_ = {1, 2, 3, 4};
-    velocity_ = {};
-  }
-  [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
-  InnerStep train_step(StepIndex t) override {
-    double loss = 0;
-    for (std::size_t i = 0; i < values_.size(); ++i) {
-      const auto target = static_cast<float>((t.value() * 7 + worker_ * 3) % 5);
-      const float difference = values_[i] - target;
-      velocity_[i] = 0.5f * velocity_[i] + difference;
-      values_[i] -= 0.1f * velocity_[i];
-      loss += 0.5 * static_cast<double>(difference * difference);
-    }
-    return {.loss = loss, .grad_norm = 1, .tokens = 4};
-  }
-  [[nodiscard]] double learning_rate(StepIndex) const override { return 0.1; }
-  void save(StateWriter& writer) const override { writer.tensor("velocity", velocity_); }
-  void load(StateReader& reader) override { reader.tensor("velocity", velocity_); }
-
- private:
-  const int worker_;
-  std::array<float, 4> values_{}, velocity_{};
-  std::vector<Parameter> parameters_;
-};
-
-class FollowerTrainer final : public Trainer {
- public:
-  explicit FollowerTrainer(const WorkerContext& worker) : loop_(worker.rank.value()) {}
-  [[nodiscard]] InnerLoop& loop() override { return loop_; }
-  void restart() override { loop_.restart(); }
-
- private:
-  Follower loop_;
-};
-
-TrainerFacts facts() {
-  const Follower loop(0);
-  TrainerFacts facts{.parameters = {loop.parameters().begin(), loop.parameters().end()},
-                     .kind = "follower"};
-  for (Parameter& each : facts.parameters) each.values = {};
-  return facts;
-}
+using testing_support::FollowerTrainer;
 
 std::unique_ptr<Trainer> make(const WorkerContext& worker) {
   return std::make_unique<FollowerTrainer>(worker);
@@ -119,7 +61,7 @@ class CallersTrainer : public testing::Test {
   }
 
   TemporaryDirectory directory_;
-  TrainerFacts facts_ = facts();
+  TrainerFacts facts_ = testing_support::follower_facts();
   Wishes wishes_;
   RunListener* listener_ = nullptr;
 };
@@ -203,7 +145,7 @@ TEST_F(CallersTrainer, AnotherTrainerDoesNotResumeIt) {
   run("refused");
   facts_.common = {{"momentum", "0.9"}};
   EXPECT_THAT(refusal("auto"), HasSubstr("trainer.momentum was absent and is 0.9"));
-  facts_ = facts();
+  facts_ = testing_support::follower_facts();
   facts_.kind = "another";
   EXPECT_THAT(refusal("auto"), HasSubstr("trainer was follower and is another"));
 }
@@ -215,8 +157,26 @@ TEST_F(CallersTrainer, ThatIsNotWhatItSaysIsRefused) {
   EXPECT_THAT(refusal(), HasSubstr("parameter 'third'"));
   facts_.parameters[1].name = "first";
   EXPECT_THAT(refusal(), HasSubstr("a name of its own"));
+  facts_.kind = "own";
+  EXPECT_THAT(refusal(), HasSubstr("the built-in one"));
   facts_.parameters.clear();
   EXPECT_THAT(refusal(), HasSubstr("no parameters"));
+}
+
+TEST_F(CallersTrainer, RefusesPlacesThatItCannotRunIn) {
+  EXPECT_THAT(refusal("never", config_of("[net]\ntransport = \"mpi\"\n")), HasSubstr("over TCP"));
+  const auto refusal_of = [&](const RunArguments& arguments) -> std::string {
+    try {
+      (void)run_session(config_of(""), arguments, facts_, make, wishes_);
+      return {};
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(refusal_of({.simulated = true}), HasSubstr("sim.step_time is missing"));
+  EXPECT_THAT(refusal_of({.site = "w0", .simulated = true}), HasSubstr("all sites in one process"));
+  EXPECT_THAT(refusal_of({.site = "w0", .resume = "runs/x"}), HasSubstr("give \"auto\""));
+  EXPECT_THAT(refusal_of({.site = "w0"}), HasSubstr("no [[site]]"));
 }
 
 TEST_F(CallersTrainer, ThatFailsEndsTheRunWithItsError) {

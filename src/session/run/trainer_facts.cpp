@@ -28,7 +28,11 @@ Digest128 digest_of_layout(std::span<const Parameter> parameters) {
 
 void check_facts(const TrainerFacts& facts) {
   if (facts.parameters.empty()) throw ConfigError("the trainer has no parameters");
-  if (facts.kind.empty()) throw ConfigError("the trainer has no kind: name it");
+  if (facts.kind.empty() || facts.kind == kOwn) {
+    throw ConfigError(
+        fmt::format("kind \"{}\" of the trainer: \"own\" is the built-in one; name yours otherwise",
+                    facts.kind));
+  }
   std::set<std::string_view> names;
   std::int64_t begin = 0;
   for (const Parameter& each : facts.parameters) {

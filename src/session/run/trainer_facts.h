@@ -21,7 +21,8 @@ inline constexpr std::string_view kTrainerKind = "trainer";
 /// Digest of names and shapes in canonical order.
 [[nodiscard]] Digest128 digest_of_layout(std::span<const Parameter> parameters);
 
-/// THROWS: ConfigError naming the parameter whose name, shape or elements cannot be.
+/// Of a caller's trainer. THROWS: ConfigError for the built-in trainer's kind, or naming the
+/// parameter whose name, shape or elements cannot be.
 void check_facts(const TrainerFacts& facts);
 
 /// The kind of a trainer and its common values, by key: "trainer", "trainer.NAME". The built-in
