@@ -5,7 +5,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(ISTHMUS_LIBRARY core config kernels quant transport outer)
+set(ISTHMUS_LIBRARY core config data kernels quant transport outer sim record session)
 add_library(isthmus_umbrella INTERFACE)
 set_target_properties(isthmus_umbrella PROPERTIES EXPORT_NAME isthmus)
 add_library(isthmus::isthmus ALIAS isthmus_umbrella)

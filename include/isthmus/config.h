@@ -58,9 +58,10 @@ enum class Recompute {
 struct TrainConfig {
   std::optional<std::int64_t> steps;  // exactly one of steps, tokens
   std::optional<std::int64_t> tokens;
-  std::int64_t global_batch_tokens = 0;    // tokens of all workers in one inner step; required
-  std::int64_t context = 128;              // T
-  std::string precision = "fp32";          // fp32 | bf16 (matrix products; weights stay fp32)
+  std::int64_t global_batch_tokens = 0;  // tokens of all workers in one inner step; required
+  std::string trainer = "own";     // own | external: a program that brings its trainer (session.h)
+  std::int64_t context = 128;      // T
+  std::string precision = "fp32";  // fp32 | bf16 (matrix products; weights stay fp32)
   Recompute recompute = Recompute::kNone;  // false | true | none | selective | full
   int threads = 0;                         // threads of the whole process; 0: all cores
   bool pin = false;                        // every thread on a core of its own

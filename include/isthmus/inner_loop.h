@@ -49,6 +49,13 @@ struct TokenBatch {
   std::int64_t length = 0;
 };
 
+/// Sum of losses over one part of an evaluation: a batch of windows, say.
+struct EvalPart {
+  std::int64_t batch = 0;  // number of the part, from 0 on, in the fixed order of all parts
+  double loss_sum = 0;     // mean loss of the part times its targets
+  std::int64_t tokens = 0;
+};
+
 /// Share `index` of `count` equal ones of a worker's samples of a step.
 struct SampleShare {
   int index = 0;  // 0 .. count - 1

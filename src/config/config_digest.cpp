@@ -19,7 +19,7 @@ namespace {
 
 /// Keys that came after the first results on record: those have the digests of configurations
 /// without them, so a key that keeps its default is left out.
-constexpr std::array<std::string_view, 15> kCameLater = {"outer.late",
+constexpr std::array<std::string_view, 16> kCameLater = {"outer.late",
                                                          "outer.commit",
                                                          "net.chunk",
                                                          "parallel.schedule",
@@ -33,7 +33,8 @@ constexpr std::array<std::string_view, 15> kCameLater = {"outer.late",
                                                          "parallel.zero",
                                                          "net.shares",
                                                          "train.device",
-                                                         "train.attention"};
+                                                         "train.attention",
+                                                         "train.trainer"};
 
 bool left_out(const config::KeyRow<Config>& row, const Config& config, const Config& defaults) {
   return std::ranges::find(kCameLater, row.name) != kCameLater.end() &&

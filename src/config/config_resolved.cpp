@@ -26,8 +26,10 @@ void write_line(std::string& text, std::string_view key, const std::string& valu
 /// Value of a row as it is written; relative paths become absolute.
 std::string written(const Config& config, const KeyRow<Config>& row) {
   if (row.name == "data.source") {
+    if (config.data.source.empty()) return "";
     return toml_quote(config.located_source());
   }
+  if (row.name == "train.global_batch" && config.train.global_batch_tokens == 0) return "";
   if (row.name == "model.init" && !config.model.init.empty()) {
     return toml_quote(std::filesystem::absolute(config.locate(config.model.init)).string());
   }

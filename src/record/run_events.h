@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "isthmus/inner_loop.h"
 #include "isthmus/outer.h"
 #include "isthmus/runtime.h"
 
@@ -20,13 +21,6 @@ struct StepPost {
   TimePoint now;         // on the run's clock, after the step
   ByteCounts sent;       // by this worker, since its start
   Duration computed{0};  // on the run's clock, since its start
-};
-
-/// Sum of losses over one batch of evaluation windows.
-struct EvalPart {
-  std::int64_t batch = 0;  // place in the fixed order of batches
-  double loss_sum = 0;     // mean loss of the batch times its targets
-  std::int64_t tokens = 0;
 };
 
 /// One worker's word about an evaluation.

@@ -19,7 +19,8 @@
 #include "session/run/run_board.h"
 #include "session/run/run_settings.h"
 #include "session/run/saved_pieces.h"
-#include "session/run/signals.h"
+#include "session/run/trainer_facts.h"
+#include "session/run/wishes.h"
 #include "session/run/worker.h"
 #include "session/site/site_connection.h"
 #include "session/site/site_links.h"
@@ -31,9 +32,9 @@ Duration clock_of(const RunTotals& totals) {
   return Duration(static_cast<Duration::rep>(totals.clock_s * 1e9));
 }
 
-/// A scheduler's signal leaves some time, a person's none.
-DiskWish wish_of_signals() {
-  switch (SignalScope::wish()) {
+/// A scheduler's wish leaves some time, a person's none.
+DiskWish disk_wish(const Wishes& wishes) {
+  switch (wishes.stop()) {
     case StopWish::kInterrupt:
       return DiskWish::kGiveUp;
     case StopWish::kRequeue:
@@ -63,7 +64,8 @@ RunSession::RunSession(SessionOptions options)
     : options_(std::move(options)),
       config_(options_.config),
       digest_(config_digest(config_)),
-      patience_(runtime_, [this] { return failed_ ? DiskWish::kGiveUp : wish_of_signals(); }),
+      patience_(runtime_,
+                [this] { return failed_ ? DiskWish::kGiveUp : disk_wish(options_.wishes); }),
       lock_(options_.lock != nullptr ? *options_.lock : own_lock_),
       resume_(checkpoint_to_resume()),
       continues_(options_.resume == "auto" ||
@@ -80,7 +82,7 @@ void RunSession::hold(const std::filesystem::path& folder) {
   if (lock_) return;
   RunLock::Options how;
   how.remedy += options_.lock_remedy;
-  how.stop = stop_at_signal;
+  how.stop = [&wishes = options_.wishes] { check_stop(wishes); };
   // A site that comes back may find its former process about to end: over ssh it outlives the
   // connection by a checkpoint. The others wait for the site as long.
   if (options_.site && options_.resume == "auto") how.wait = config_.net.gather;
@@ -120,6 +122,7 @@ void RunSession::check_force() const {
 
 void RunSession::take_facts(TrainerFacts facts) {
   facts_ = std::move(facts);
+  layout_ = digest_of_layout(facts_.parameters);
   check_to_resume();
 }
 
@@ -137,6 +140,7 @@ void RunSession::check_to_resume() {
   if (!resume_) {
     return;
   }
+  check_same_trainer(resume_->info().settings, facts_, resume_->folder().string());
   findings_ = check_resume(storage_, *resume_, resumed_run());
 }
 
@@ -315,7 +319,7 @@ void RunSession::train(RunDirectory& directory, const Manifest& manifest, Metric
     await_lines = [&](StepIndex t) { site_board->await_lines(t); };
     tell_outer = [&](StepIndex t, const Digest128& digest) { site_board->tell_outer(t, digest); };
   }
-  RunBoard own_board(plan.workers, plan.total_steps, log);
+  RunBoard own_board(plan.workers, plan.total_steps, log, options_.wishes);
   Board& board = site_board ? static_cast<Board&>(*site_board) : own_board;
   Checkpointing checkpointing({.storage = storage_,
                                .held = [this] { lock_->check(); },
@@ -325,6 +329,7 @@ void RunSession::train(RunDirectory& directory, const Manifest& manifest, Metric
                                .run_id = manifest.run_id,
                                .config_hash = digest_,
                                .data = facts_.data,
+                               .trainer = trainer_values(facts_),
                                .writes = options_.checkpoints,
                                .only = own_worker(config_, options_.site),
                                .of_all_sites = of_all_sites,
@@ -420,7 +425,7 @@ std::unique_ptr<RetainedResults> RunSession::retained_results(const RunDirectory
 
 SiteFacts RunSession::site_facts() const {
   SiteFacts facts{.run_id = random_id(),
-                  .layout = facts_.layout,
+                  .layout = layout_,
                   .common = common_values(config_),
                   .resumes = options_.resume == "auto",
                   .folder = options_.out,
@@ -431,6 +436,7 @@ SiteFacts RunSession::site_facts() const {
                             takes_steps_back(config_, *options_.site) ? "yes" : "no");
   facts.common.emplace_back("layout of the model", facts.layout.hex());
   append_data(facts_.data, facts.common);
+  for (auto& value : trainer_values(facts_)) facts.common.push_back(std::move(value));
   if (facts.resumes) {
     HeldCheckpoints here =
         held_checkpoints(storage_, options_.out, resumed_run(), site_of(config_, *options_.site));
@@ -442,7 +448,8 @@ SiteFacts RunSession::site_facts() const {
 
 void RunSession::join_sites(RunObserver& observer) {
   const SiteFacts facts = site_facts();
-  site_.emplace(config_, *options_.site, facts, observer.status(), options_.recording);
+  site_.emplace(config_, *options_.site, facts, options_.wishes, observer.status(),
+                options_.recording);
   InHand none;
   InHand& hand = options_.in_hand != nullptr ? *options_.in_hand : none;
   start_ = site_->gather([&](const std::string& what) { observer.waiting(what); },

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/hash.h"
 #include "core/base/storage.h"
 #include "core/state/checkpoint.h"
 #include "isthmus/config.h"
@@ -42,6 +43,7 @@ namespace isthmus::app {
 struct SessionOptions {
   const Config& config;
   const RunPlan& plan;
+  Wishes& wishes;                 // obeyed between steps
   std::string command;            // "train", "simulate", "demo": for the manifest
   std::vector<std::string> argv;  // the same
   std::filesystem::path out;      // the run's folder; empty: a new one below runs/
@@ -81,7 +83,7 @@ struct RunOutcome {
   std::string status = "ok";  // as in manifest.json
   std::filesystem::path directory;
   bool resumed = false;          // an earlier session took some of the steps
-  bool stopped = false;          // by a signal, before the last step
+  bool stopped = false;          // by a wish, before the last step
   bool complete_before = false;  // there was nothing left to do, and nothing was written
   RunTotals totals;
   std::vector<EvalRecord> evals = {};  // of this session, as SessionOptions::keeps_evals says
@@ -201,6 +203,7 @@ class RunSession {
   const bool continues_;  // the run in `out` goes on; otherwise a new one begins
   TrainerFacts facts_;
   ResumeFindings findings_;  // of resume_
+  Digest128 layout_;         // of names, shapes and order
   std::optional<SiteSession> site_;
   SiteStart start_;  // agreed with the other sites; empty where all workers are here
 };

@@ -56,7 +56,8 @@ class RunBoardTest : public testing::Test {
   RunBoardTest() { board_.attach(runtime_); }
   SystemRuntime runtime_;
   RecordingLog log_;
-  RunBoard board_{2, 10, log_};
+  Wishes wishes_;
+  RunBoard board_{2, 10, log_, wishes_};
 };
 
 TEST_F(RunBoardTest, HandsOnAStepOnceAllWorkersHavePostedInRankOrder) {
@@ -117,7 +118,8 @@ class ElasticBoardTest : public testing::Test {
 
   SystemRuntime runtime_;
   RecordingLog log_;
-  RunBoard board_{3, 10, log_};
+  Wishes wishes_;
+  RunBoard board_{3, 10, log_, wishes_};
 };
 
 TEST_F(ElasticBoardTest, WhoIsGoneIsNotWaitedForAndWhatItPostedCounts) {

@@ -25,7 +25,8 @@ struct Site {
   }
   Config config = with_a_hub();
   app::SiteArguments arguments{.name = "east"};
-  SessionState state{config, arguments, {}};
+  Wishes wishes;
+  SessionState state{config, arguments, {}, wishes};
 };
 
 RunningNote running(const std::string& session) {

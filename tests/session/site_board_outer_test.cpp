@@ -59,6 +59,7 @@ class OuterSettlingTest : public testing::Test {
     for (int m = 0; m < 3; ++m) start(m, {});
   }
   void start(int m, SiteBoard::Options options) {
+    options.wishes = &wishes_;
     options.self = WorkerId(m);
     options.sites = kNames;
     options.total_steps = 100;
@@ -122,6 +123,7 @@ class OuterSettlingTest : public testing::Test {
   }
 
   SystemRuntime runtime_;
+  Wishes wishes_;
   std::recursive_mutex links_;  // what one hears of a loss it passes on
   bool alone_ = false;          // what is sent reaches nobody
   std::unique_ptr<Events> logs_[3];

@@ -47,6 +47,7 @@ class SiteBoardTest : public testing::Test {
   }
   /// A process of site m, instead of the one before.
   void start(int m, SiteBoard::Options options) {
+    options.wishes = &wishes_;
     options.self = WorkerId(m);
     options.sites = kNames;
     options.total_steps = kSteps;
@@ -121,6 +122,7 @@ class SiteBoardTest : public testing::Test {
     Note note;
   };
   SystemRuntime runtime_;
+  Wishes wishes_;
   std::deque<Sent> links_;
   std::unique_ptr<Lines> logs_[3];
   std::unique_ptr<SiteBoard> boards_[3];

@@ -43,6 +43,25 @@ TEST(SiteStart, DifferencesAreNamedKeyByKeyWithBothValues) {
   EXPECT_THAT(text, testing::Not(testing::HasSubstr("train.steps")));
 }
 
+// Values of a trainer are compared among trainers of one kind; the run's own values by all.
+TEST(SiteStart, UnlikeTrainersDoNotCompareTheirOwnValues) {
+  const auto torch = [](const std::string& momentum, const std::string& H) {
+    return site("t", {{"outer.H", H}, {"trainer", "torch"}, {"trainer.momentum", momentum}});
+  };
+  const HelloNote own = site("o", {{"outer.H", "5"}, {"inner.lr", "0.1"}, {"data", "1 files"}});
+  EXPECT_EQ(refusal({own, torch("0.9", "5")}), "");
+  EXPECT_EQ(refusal({torch("0.9", "5"), own}), "");
+  EXPECT_THAT(refusal({own, torch("0.9", "7")}), testing::HasSubstr("outer.H is 5"));
+  EXPECT_THAT(refusal({torch("0.9", "5"), torch("0.8", "5")}),
+              testing::HasSubstr("trainer.momentum is 0.9 at east and 0.8 at west"));
+  try {
+    check_alike({"east", "west", "north"}, {own, torch("0.9", "5"), torch("0.8", "5")});
+    FAIL() << "two of one kind differ";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("0.9 at west and 0.8 at north"));
+  }
+}
+
 TEST(SiteStart, DataDifferInContentsCountAndOrder) {
   const auto common = [](const std::vector<DataFile>& files) {
     std::vector<std::pair<std::string, std::string>> values;

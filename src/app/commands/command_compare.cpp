@@ -6,6 +6,7 @@
 #include <map>
 
 #include "app/common/commands.h"
+#include "app/common/signals.h"
 #include "app/compare/cell_runner.h"
 #include "app/compare/comparison_checks.h"
 #include "app/compare/comparison_estimate.h"
@@ -23,7 +24,6 @@
 #include "kernels/isa.h"
 #include "record/build_info.h"
 #include "report/page/comparison_report.h"
-#include "session/run/signals.h"
 
 namespace isthmus::app {
 namespace {

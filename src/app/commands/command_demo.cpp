@@ -7,6 +7,7 @@
 
 #include "app/commands/demo_corpus.h"
 #include "app/common/commands.h"
+#include "app/common/signals.h"
 #include "app/train/run_summary.h"
 #include "app/train/training.h"
 #include "core/base/units.h"
@@ -14,7 +15,6 @@
 #include "inner/loop/generate.h"
 #include "record/run_directory.h"
 #include "report/page/report.h"
-#include "session/run/signals.h"
 
 namespace isthmus::app {
 namespace {

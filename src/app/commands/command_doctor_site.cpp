@@ -8,10 +8,10 @@
 
 #include "app/commands/bench/link_commands.h"
 #include "app/commands/bench/link_party.h"
+#include "app/common/signals.h"
 #include "core/base/system_runtime.h"
 #include "core/base/units.h"
 #include "record/json_line.h"
-#include "session/run/signals.h"
 #include "session/site/link_rendezvous.h"
 #include "session/site/site_routes.h"
 #include "transport/links/zmq/zmq_transport.h"

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "app/commands/links_flag.h"
+#include "app/common/signals.h"
 #include "app/observe/http_server.h"
 #include "app/observe/hub_page.h"
 #include "config/links_file.h"
@@ -18,7 +19,6 @@
 #include "session/hub/hub_keys.h"
 #include "session/hub/hub_lives.h"
 #include "session/run/owner_shares.h"
-#include "session/run/signals.h"
 #include "session/site/site_links.h"
 #include "session/site/site_routes.h"
 
@@ -76,7 +76,8 @@ int command_hub(const HubArguments& arguments, const std::filesystem::path& link
                   .folder = folder,
                   .resumes = arguments.resume,
                   .board = &board,
-                  .stopped = [] { return SignalScope::wish() != StopWish::kNone; }});
+                  .stopped = [] { return SignalScope::wish() != StopWish::kNone; },
+                  .wishes = SignalScope::wishes()});
   if (lives.serve()) return 0;
   session.err.write(fmt::format(
       "isthmus: hub: stopped; the sites wait for it: start it again with --out {} --resume auto\n",

@@ -5,13 +5,13 @@
 #include <chrono>
 
 #include "app/common/commands.h"
+#include "app/common/signals.h"
 #include "app/observe/http_client.h"
 #include "app/observe/status_folder.h"
 #include "app/observe/status_text.h"
 #include "core/base/system_runtime.h"
 #include "isthmus/errors.h"
 #include "record/run_status.h"
-#include "session/run/signals.h"
 
 namespace isthmus::app {
 namespace {

@@ -13,6 +13,7 @@
 #include "app/commands/links_flag.h"
 #include "app/common/commands.h"
 #include "app/common/launch_environment.h"
+#include "app/common/signals.h"
 #include "app/train/change_check.h"
 #include "app/train/mesh_job.h"
 #include "app/train/model_steps.h"
@@ -25,11 +26,10 @@
 #include "core/base/system_runtime.h"
 #include "core/base/units.h"
 #include "isthmus/errors.h"
+#include "session/come_back.h"
 #include "session/hub/site_hub.h"
 #include "session/run/begun_run.h"
 #include "session/run/resume.h"
-#include "session/run/signals.h"
-#include "session/site/return_pace.h"
 #include "session/site/site_enrolment.h"
 #include "session/site/site_recording.h"
 #include "transport/collectives/mpi_communicator.h"
@@ -132,20 +132,6 @@ std::optional<SiteArguments> site_of(const TrainArguments& arguments) {
   return arguments.site;
 }
 
-/// RETURNS: false when a signal came first.
-bool wait_before_return(Duration pause) {
-  constexpr Duration kBetweenLooks = std::chrono::milliseconds(200);
-  SystemRuntime runtime;
-  const TimePoint end = runtime.clock().now() + pause;
-  while (SignalScope::wish() == StopWish::kNone && !SignalScope::leaving()) {
-    const TimePoint now = runtime.clock().now();
-    if (now >= end) return true;
-    const TimePoint look = std::min(end, now + kBetweenLooks);
-    runtime.sleep_until(look);
-  }
-  return false;
-}
-
 /// For tests: core/base/fault_point.h.
 void arm_by_environment() {
   const std::optional<std::string> fault = environment()("ISTHMUS_FAULT");
@@ -170,39 +156,21 @@ std::string remedy_for_twins(const Config& config, const TrainArguments& argumen
 }
 
 /// A site that the others have lost, or that has lost the first, comes back as often as it is let.
-TrainingOutcome train_and_come_back(const Config& config, TrainingRequest request,
-                                    Session& session) {
-  constexpr int kReturns = 100;  // each brings a whole state over the links
+TrainingOutcome train_returning(const Config& config, TrainingRequest request, Session& session) {
   arm_by_environment();
-  InHand in_hand;
-  request.in_hand = &in_hand;
-  std::optional<RunLock> lock;  // to the end: no other process comes between two sessions
-  request.lock = &lock;
-  ReturnPace pace(config.net.gather);
-  for (int returns = 0;; ++returns) {
-    try {
-      return run_training(config, request, session);
-    } catch (const CutOffError& error) {
-      if (returns == kReturns || SignalScope::wish() != StopWish::kNone || SignalScope::leaving())
-        throw;
-      const Duration pause = pace.pause(SystemRuntime().clock().now());
-      session.err.write(fmt::format(
-          "isthmus: {}: trying to come back{}, for net.gather = {}\n", error.what(),
-          pause == Duration{0} ? ""
-                               : fmt::format(", cut off soon after the last time, in {}",
-                                             human_time(in_seconds(pause))),
-          human_time(in_seconds(config.net.gather))));
-      if (!wait_before_return(pause)) throw;
-      if (in_hand.training) in_hand.training->begin();
-      request.out = error.directory();
+  TrainingOutcome outcome;
+  const auto say = [&](const std::string& text) { session.err.write("isthmus: " + text + "\n"); };
+  train_and_come_back(config.net.gather, SignalScope::wishes(), say, [&](SessionTry& attempt) {
+    request.in_hand = &attempt.in_hand;
+    request.lock = &attempt.lock;
+    if (!attempt.directory.empty()) {
+      request.out = attempt.directory;
       request.resume = "auto";
       request.force = false;
-    } catch (const TryAgainError& error) {
-      if (returns == kReturns || SignalScope::wish() != StopWish::kNone || SignalScope::leaving())
-        throw;
-      session.err.write(fmt::format("isthmus: {}: trying again\n", error.what()));
     }
-  }
+    outcome = run_training(config, request, session);
+  });
+  return outcome;
 }
 
 /// Whether this process is the file's hub beside its site.
@@ -292,24 +260,25 @@ int run(const Config& given, const TrainArguments& arguments, bool simulated, Se
     hub.emplace(config, site_hub_folder(config, out),
                 arguments.resume != "never" ? SiteHub::Former::kResumed
                 : arguments.force           ? SiteHub::Former::kForgotten
-                                            : SiteHub::Former::kRefused);
+                                            : SiteHub::Former::kRefused,
+                SignalScope::wishes());
   }
   std::optional<SiteRecording> recording;  // of all its sessions
   if (!site_process.record.empty()) recording.emplace(site_process.record);
   const auto train = [&] {
-    return train_and_come_back(config,
-                               {.command = simulated || emulated ? "simulate" : "train",
-                                .out = arguments.out,
-                                .resume = arguments.resume,
-                                .force = arguments.force,
-                                .simulated = simulated,
-                                .emulated = emulated,
-                                .site = site_of(arguments),
-                                .recording = recording ? &*recording : nullptr,
-                                .mesh = site_process.mesh,
-                                .lock_remedy = remedy_for_twins(config, arguments),
-                                .changes = changes},
-                               session);
+    return train_returning(config,
+                           {.command = simulated || emulated ? "simulate" : "train",
+                            .out = arguments.out,
+                            .resume = arguments.resume,
+                            .force = arguments.force,
+                            .simulated = simulated,
+                            .emulated = emulated,
+                            .site = site_of(arguments),
+                            .recording = recording ? &*recording : nullptr,
+                            .mesh = site_process.mesh,
+                            .lock_remedy = remedy_for_twins(config, arguments),
+                            .changes = changes},
+                           session);
   };
   const TrainingOutcome outcome = hub ? train_beside(*hub, train) : train();
   session.saved = fmt::format("the run itself ended in order and is saved in '{}' (summary.json)",
@@ -336,6 +305,7 @@ int run(const Config& given, const TrainArguments& arguments, bool simulated, Se
   }
   ExitCode code = outcome.exit_code;
   if (hub) {
+    const SignalScope signals;
     const ExitCode hubs = hub->serve_to_the_end(arguments.site.name);
     if (hubs != ExitCode::kOk) {
       session.err.write(
@@ -424,7 +394,10 @@ int command_train(const TrainArguments& given, const std::string& invitation,
       }
     }
   }
-  if (!arguments.dry_run) use_invitation(config, arguments.site, invitation);
+  if (!arguments.dry_run) {
+    const SignalScope signals;
+    use_invitation(config, arguments.site, invitation, SignalScope::wishes());
+  }
   return run(config, arguments, false, session, false, {.record = record});
 }
 

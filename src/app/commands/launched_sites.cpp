@@ -7,9 +7,9 @@
 #include <cmath>
 
 #include "app/common/child_process.h"
+#include "app/common/signals.h"
 #include "isthmus/errors.h"
 #include "record/wall_clock.h"
-#include "session/run/signals.h"
 
 namespace isthmus::app {
 namespace {

@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 
+#include "app/common/signals.h"
 #include "app/observe/progress.h"
 #include "app/train/run_estimate.h"
 #include "app/train/training.h"
@@ -17,7 +18,6 @@
 #include "isthmus/errors.h"
 #include "kernels/thread_team.h"
 #include "record/build_info.h"
-#include "session/run/signals.h"
 #include "sim/world.h"
 
 namespace isthmus::app {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/common/signals.h"
 #include "app/train/memory_check.h"
 #include "app/train/offload.h"
 #include "app/train/rank_communicators.h"
@@ -20,7 +21,6 @@
 #include "isthmus/errors.h"
 #include "kernels/isa.h"
 #include "outer/place/outer_placement.h"
-#include "session/run/signals.h"
 #include "transport/collectives/mpi_communicator.h"
 
 namespace isthmus::app {

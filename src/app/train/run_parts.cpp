@@ -2,7 +2,6 @@
 #include "app/train/run_parts.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +13,7 @@
 #include "inner/hf/hf_companions.h"
 #include "inner/hf/hf_weights.h"
 #include "isthmus/errors.h"
+#include "session/run/trainer_facts.h"
 
 namespace isthmus::app {
 
@@ -76,17 +76,11 @@ std::vector<Parameter> parameters_without_values(const ModelLayout& layout) {
 }
 
 Digest128 layout_digest(const ModelLayout& layout) {
-  std::string text;
-  for (const TensorInfo& tensor : layout.tensors()) {
-    text += fmt::format("{} {}\n", tensor.name, fmt::join(tensor.shape, "x"));
-  }
-  return xxh3_128(as_bytes(text));
+  return digest_of_layout(parameters_without_values(layout));
 }
 
 double surrogate_byte_scale(const Config& config, const ModelLayout& layout) {
-  return config.surrogate && !forward_only(config)
-             ? config.surrogate->params / static_cast<double>(layout.elements())
-             : 1.0;
+  return surrogate_byte_scale(config, layout.elements());
 }
 
 std::int64_t eval_tokens(const Config& config, const Dataset& data, const DataHistory& history) {

@@ -4,10 +4,11 @@
 #include <fmt/format.h>
 
 #include <chrono>
-#include <numeric>
+#include <optional>
 
 #include "app/observe/round_json.h"
 #include "core/base/units.h"
+#include "session/outcome_summary.h"
 
 namespace isthmus::app {
 namespace {
@@ -36,77 +37,10 @@ std::string prediction_json(const TrainingOutcome& outcome, bool whole) {
   return line.str();
 }
 
-std::string links_json(const RunDirectory& directory, const Config& config) {
-  std::vector<std::string> links;
-  for (const LinkConfig& link : config.links) {
-    JsonLine line;
-    line.add("a", link.a)
-        .add("b", link.b)
-        .add("bits_per_s_up", link.bits_per_s_up)
-        .add("bits_per_s_down", link.bits_per_s_down)
-        .add("rtt_s", in_seconds(link.rtt))
-        .add("loss", link.loss)
-        .add("streams", link.streams)
-        .add("congestion", link.congestion);
-    if (!link.trace.empty()) {  // rates are then its means
-      line.add("trace", link.trace.string())
-          .add("trace_digest", directory.trace_digest(link.trace));
-    }
-    links.push_back(line.str());
-  }
-  return JsonLine().add_raw("links", json_array(links)).str();
-}
-
-double total(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0);
-}
-
-/// Share of the workers' time spent computing, on the run's clock.
-double utilisation(const RunTotals& totals) {
-  const double available = totals.clock_s * static_cast<double>(totals.compute_s.size());
-  return available > 0 ? total(totals.compute_s) / available : 0;
-}
-
-/// null where no window was left over.
-std::string closing_json(const ClosingTotals& closing) {
-  if (closing.rounds == 0) return "null";
-  return JsonLine()
-      .add("rounds", closing.rounds)
-      .add("bytes_payload", closing.payload_bytes)
-      .add("bytes_wire", closing.wire_bytes)
-      .add("wait_s", closing.wait_s)
-      .str();
-}
-
-JsonLine summary_line(const TrainingOutcome& outcome, double simulated_s) {
-  const RunTotals& totals = outcome.totals;
-  JsonLine line;
-  line.add("status", outcome.status)
-      .add("steps", totals.steps)
-      .add("tokens", totals.tokens)
-      .add("parameters", outcome.parameters)
-      .add("rounds", totals.rounds)
-      .add_raw("closing_round", closing_json(totals.closing))
-      .add("final_train_loss", totals.train_loss);
-  if (totals.eval_loss) {
-    line.add("final_eval_loss", *totals.eval_loss).add("final_eval_step", totals.eval_step);
-  } else {
-    line.add_null("final_eval_loss");
-  }
-  line.add("bytes_payload", std::span<const std::uint64_t>(totals.payload_bytes))
-      .add("bytes_wire", std::span<const std::uint64_t>(totals.wire_bytes));
-  if (simulated_s >= 0) {
-    line.add("simulated_s", simulated_s);
-  } else {
-    line.add_null("simulated_s");
-  }
-  line.add("wall_s", totals.wall_s)
-      .add("compute_s", std::span<const double>(totals.compute_s))
-      .add("compute_utilisation", utilisation(totals));
-  if (outcome.late) {
-    line.add("late_rounds", outcome.late->rounds)
-        .add("late_steps_skipped", outcome.late->steps_skipped);
-  }
+JsonLine summary_line(const TrainingOutcome& outcome) {
+  JsonLine line =
+      outcome_summary(outcome, outcome.parameters,
+                      outcome.simulated ? std::optional(outcome.totals.clock_s) : std::nullopt);
   if (outcome.faults) {
     line.add_raw("faults", fault_cost_json(*outcome.faults));
   }
@@ -122,25 +56,8 @@ double clock_predicted(const TrainingOutcome& outcome) {
 
 void write_summary(RunDirectory& directory, const Config& config, const TrainingOutcome& outcome,
                    const WorldResult& result) {
-  JsonLine line = summary_line(outcome, outcome.simulated ? outcome.totals.clock_s : -1);
-  std::vector<std::string> rows;
-  // Traffic is counted by session: a resumed run leaves it out rather than give a part.
-  const bool whole = !outcome.resumed;
-  for (const std::vector<std::uint64_t>& row :
-       whole ? result.traffic : std::vector<std::vector<std::uint64_t>>{}) {
-    std::vector<std::string> cells;
-    for (const std::uint64_t bytes : row) {
-      cells.push_back(fmt::format("{}", bytes));
-    }
-    rows.push_back(json_array(cells));
-  }
-  line.add_raw("traffic", json_array(rows));
-  if (result.trace_hash) {
-    line.add("trace_hash", fmt::format("{:016x}", *result.trace_hash));
-  }
-  if (outcome.totals.measured_step > Duration{0}) {
-    line.add("measured_step_s", in_seconds(outcome.totals.measured_step));
-  }
+  JsonLine line = summary_line(outcome);
+  add_world(line, outcome, result);
   if (outcome.prediction) {
     line.add_raw("prediction", prediction_json(outcome, true));
   }
@@ -210,7 +127,7 @@ std::string render_outcome_prediction(const TrainingOutcome& outcome) {
 }
 
 std::string outcome_json(const TrainingOutcome& outcome) {
-  JsonLine line = summary_line(outcome, outcome.simulated ? outcome.totals.clock_s : -1);
+  JsonLine line = summary_line(outcome);
   line.add("directory", outcome.directory.string()).add("complete_before", outcome.complete_before);
   if (outcome.prediction) line.add_raw("prediction", prediction_json(outcome, false));
   return line.str();

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/common/signals.h"
 #include "app/observe/progress.h"
 #include "app/observe/run_watch.h"
 #include "app/train/checkpoint_room.h"
@@ -38,9 +39,8 @@
 #include "inner/model/schedule.h"
 #include "kernels/isa.h"
 #include "record/run_directory.h"
-#include "session/run/owner_shares.h"
 #include "session/run/run_worlds.h"
-#include "session/run/signals.h"
+#include "session/run_checks.h"
 #include "session/run_session.h"
 #include "session/site/site_links.h"
 #include "transport/exchange/reduction.h"
@@ -154,6 +154,7 @@ SessionOptions Training::session_options() const {
   const std::optional<SideBySide>& beside = request_.side_by_side;
   return {.config = config_,
           .plan = plan_,
+          .wishes = SignalScope::wishes(),
           .command = request_.command,
           .argv = session_.argv,
           .out = request_.out.empty() ? config_.run.out : request_.out,
@@ -181,7 +182,6 @@ SessionOptions Training::session_options() const {
 
 TrainerFacts Training::facts() const {
   return {.parameters = parameters_without_values(layout_),
-          .layout = layout_digest(layout_),
           .step_flops = step_flops(config_, plan_, layout_),
           .model = model_json(config_, layout_.elements()),
           .device = device_text(plan_.device, plan_),
@@ -233,14 +233,9 @@ void Training::check() const {
         "where groups have nothing to sum; remove it, or set outer.exchange = \"reduce\"",
         exchange.codec->name(), plan_.workers));
   }
-  (void)owner_shares(config_);
-  check_measuring_links(config_, request_.site && request_.site->mpi,
-                        request_.site && is_elastic(config_, *request_.site));
-  if (config_.net.deadline && request_.site && request_.site->mpi) {
-    throw ConfigError(
-        "net.deadline over MPI: there all sites take part in every round, as none may be lost; "
-        "remove it");
-  }
+  check_run(
+      config_,
+      {.simulated = request_.simulated, .emulated = request_.emulated, .site = request_.site});
   (void)LearningRateSchedule(config_.inner, plan_.total_steps);
   check_offload(config_, plan_, layout_, own_worker(config_, request_.site));
   check_memory(config_, plan_, layout_, memory_limit(), request_.command == "train");
@@ -254,25 +249,6 @@ void Training::check() const {
   }
   if (!config_.model.init.empty()) {
     check_hf_weights(storage_, config_.locate(config_.model.init), parameters);
-  }
-  if (request_.simulated || request_.emulated) {
-    check_links(config_);
-  }
-  if (!config_.faults.empty() && !request_.simulated) {
-    throw ConfigError(fmt::format(
-        "[[fault]] is what goes wrong in virtual time, and {}: remove the {}, or use `simulate`",
-        request_.emulated ? "--emulate takes real time" : "this run takes real time",
-        config_.faults.size() == 1 ? "entry" : "entries"));
-  }
-  if (!request_.simulated) {
-    for (const LinkConfig& link : config_.links) {
-      if (link.trace.empty()) continue;
-      throw ConfigError(fmt::format(
-          "[[link]] {} - {}: trace = \"{}\" says rates in virtual time, and {}: give it a rate, or "
-          "use `simulate`",
-          link.a, link.b, link.trace.string(),
-          request_.emulated ? "--emulate takes real time" : "this run takes real time"));
-    }
   }
   if (!config_.log.http.empty()) {
     (void)parse_http_address("log.http", config_.log.http);

@@ -74,31 +74,18 @@ SiteMesh site_mesh(const Config& config, const SiteConfig& site, std::int64_t wo
   return mesh;
 }
 
-/// Frames are cut at tiles, so one of each codec that goes between sites must fit.
-void check_chunk(const Config& config) {
-  const MethodInfo& info = info_of(config.method);
-  const auto check = [&](std::string_view key, const std::string& spelling) {
-    const std::size_t tile = make_codec(spelling)->encoded_bytes(kTileValues);
-    if (tile <= static_cast<std::size_t>(config.net.chunk)) return;
-    throw ConfigError(
-        fmt::format("net.chunk = {} bytes: a frame holds a tile of {} values at least, and one of "
-                    "{} = \"{}\" has {} bytes; make it {} bytes or more",
-                    config.net.chunk, kTileValues, key, spelling, tile, tile));
-  };
-  if (info.takes("codec")) check("outer.codec", outer::codec_of(info, config.outer));
-  if (info.takes("warmup_codec")) {
-    check("outer.warmup_codec", config.outer.one_bit_adam.warmup_codec);
-  }
-}
-
 }  // namespace
 
 TrainingPlan make_training_plan(const Config& config, std::span<const int> cores,
                                 std::optional<WorkerId> only) {
-  check_chunk(config);
+  if (config.train.trainer == "external") {
+    throw ConfigError(fmt::format(
+        "train.trainer = \"external\": the trainer of {} is in a program of its own; start that "
+        "program, or leave the key out for the built-in trainer",
+        config.file.string()));
+  }
   TrainingPlan plan;
-  plan.workers = config.workers();
-  plan.total_steps = total_steps(config);
+  static_cast<RunPlan&>(plan) = make_run_plan(config, only);
   plan.samples = config.train.global_batch_tokens / config.train.context;
   plan.worker_samples = plan.samples / plan.workers;
   for (const SiteConfig& site : config.sites) {
@@ -106,9 +93,7 @@ TrainingPlan make_training_plan(const Config& config, std::span<const int> cores
   }
   const int threads =
       config.train.threads > 0 ? config.train.threads : static_cast<int>(cores.size());
-  const int here = only ? 1 : plan.workers;
-  plan.first_worker = only ? only->value() : 0;
-  plan.workers_in_process = here;
+  const int here = plan.workers_in_process;
   plan.threads_per_worker = std::max(1, threads / here);
   if (config.train.pin) {
     const auto wanted =
@@ -122,8 +107,6 @@ TrainingPlan make_training_plan(const Config& config, std::span<const int> cores
     }
     plan.cores.assign(cores.begin(), cores.begin() + static_cast<std::ptrdiff_t>(wanted));
   }
-  plan.eval_every = config.eval.every.resolve(plan.total_steps);
-  plan.checkpoint_every = config.ckpt.every_steps;
   return plan;
 }
 

@@ -11,6 +11,7 @@ namespace isthmus::config {
 
 void validate_data(const DataConfig& data, CheckContext& check) {
   if (data.source.empty()) {
+    if (check.config.train.trainer == "external") return;
     check.refuse("E-KEY-MISSING", "data.source", "'data.source' is missing",
                  "source = \"text:FILE\", \"tokens:GLOB\" or \"synth:NAME\" in [data]");
   } else {

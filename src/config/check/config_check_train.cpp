@@ -36,6 +36,7 @@ void check_length(CheckContext& check) {
 
 void check_batch(const TrainConfig& train, CheckContext& check) {
   if (!check.given("train.global_batch")) {
+    if (train.trainer == "external") return;
     check.refuse("E-KEY-MISSING", "train.global_batch", "'train.global_batch' is missing",
                  "global_batch = \"16k tok\" in [train]: tokens of all workers in one inner step");
     return;

@@ -7,7 +7,7 @@
 
 #include "core/base/log.h"
 #include "isthmus/errors.h"
-#include "session/run/signals.h"
+#include "session/run/wishes.h"
 
 namespace isthmus::app {
 
@@ -16,7 +16,7 @@ HubLives::HubLives(Options options)
       lock_(options_.folder, {.file = kHubLockFile,
                               .remedy = "end that hub first, or give another --out",
                               .wait = options_.wait,
-                              .stop = stop_at_signal}) {
+                              .stop = [&wishes = options_.wishes] { check_stop(wishes); }}) {
   if (!options_.config.hub.key.empty()) {
     keys_.emplace(storage_, runtime_, options_.config, options_.folder);
   }

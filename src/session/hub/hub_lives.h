@@ -11,6 +11,7 @@
 #include "core/base/storage.h"
 #include "core/base/system_runtime.h"
 #include "isthmus/config.h"
+#include "isthmus/session.h"
 #include "record/run_lock.h"
 #include "session/hub/hub_keys.h"
 #include "session/hub/hub_log.h"
@@ -30,6 +31,7 @@ class HubLives {
     Duration wait{0};              // for a former process that holds the folder to end
     HubBoard* board = nullptr;     // is told how it goes
     std::function<bool()> stopped;
+    const Wishes& wishes;  // to stop before it serves
   };
   /// Listens. Holds the folder. THROWS: ConfigError for a log of a run that is not to be gone on
   /// with, and as HubRun; SystemError for what cannot be used, another hub in the folder included.

@@ -9,6 +9,7 @@
 #include "core/base/log.h"
 #include "isthmus/errors.h"
 #include "record/wall_clock.h"
+#include "session/run/trainer_facts.h"
 #include "session/site/site_start.h"
 
 namespace isthmus::app {
@@ -34,7 +35,8 @@ void HubSessions::hear(WorkerId from, const HelloNote& note) {
   };
   HelloNote known = note;  // of data and model a hub knows nothing
   std::erase_if(known.common, [&](const auto& each) {
-    return std::ranges::none_of(all_.own.common,
+    return each.first != kTrainerKind &&
+           std::ranges::none_of(all_.own.common,
                                 [&](const auto& mine) { return mine.first == each.first; });
   });
   if (const std::string text = differences("the hub", all_.own, all_.name(from), known);

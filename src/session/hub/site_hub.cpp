@@ -6,7 +6,7 @@
 
 #include "core/base/log.h"
 #include "isthmus/errors.h"
-#include "session/run/signals.h"
+#include "session/run/wishes.h"
 
 namespace isthmus::app {
 namespace {
@@ -25,15 +25,18 @@ std::filesystem::path site_hub_folder(const Config& config, const std::filesyste
   return own;
 }
 
-SiteHub::SiteHub(const Config& config, std::filesystem::path folder, Former former)
-    : lives_({.config = config,
+SiteHub::SiteHub(const Config& config, std::filesystem::path folder, Former former,
+                 const Wishes& wishes)
+    : wishes_(wishes),
+      lives_({.config = config,
               .links = {},
               .folder = std::move(folder),
               .resumes = former == Former::kResumed,
               .forgets = former == Former::kForgotten,
               // The site that comes back may find its former process about to end.
               .wait = former == Former::kResumed ? config.net.gather : Duration{0},
-              .stopped = [this] { return stopped_.load(); }}),
+              .stopped = [this] { return stopped_.load(); },
+              .wishes = wishes}),
       queue_(runtime_.make_wait_queue()),
       task_(runtime_.spawn("hub", [this] { serve(); })) {}
 
@@ -73,12 +76,11 @@ void SiteHub::check() const {
 }
 
 ExitCode SiteHub::serve_to_the_end(const std::string& site) {
-  const SignalScope signals;
   constexpr Duration kQuietly = std::chrono::seconds(1);
   const TimePoint begin = runtime_.clock().now();
   bool told = false;
   bool over = false;
-  while (!over && SignalScope::wish() == StopWish::kNone) {
+  while (!over && wishes_.stop() == StopWish::kNone) {
     (void)queue_->wait(
         [&] {
           over = over_;
@@ -91,7 +93,7 @@ ExitCode SiteHub::serve_to_the_end(const std::string& site) {
     }
   }
   check();
-  return over ? ExitCode::kOk : exit_code_of(SignalScope::wish());
+  return over ? ExitCode::kOk : exit_code_of(wishes_.stop());
 }
 
 }  // namespace isthmus::app

@@ -13,6 +13,7 @@
 #include "core/base/system_runtime.h"
 #include "isthmus/config.h"
 #include "isthmus/errors.h"
+#include "isthmus/session.h"
 #include "session/hub/hub_lives.h"
 
 namespace isthmus::app {
@@ -25,8 +26,8 @@ class SiteHub {
  public:
   /// A run in the log: is none to go on with, is gone on with, is forgotten.
   enum class Former { kRefused, kResumed, kForgotten };
-  /// Listens, and serves from now on. Borrows `config`. THROWS: as HubLives.
-  SiteHub(const Config& config, std::filesystem::path folder, Former former);
+  /// Listens, and serves from now on. Borrows `config` and `wishes`. THROWS: as HubLives.
+  SiteHub(const Config& config, std::filesystem::path folder, Former former, const Wishes& wishes);
   /// Ends it where it stands: the sites wait for its next process.
   ~SiteHub();
   SiteHub(const SiteHub&) = delete;
@@ -34,13 +35,14 @@ class SiteHub {
 
   /// THROWS: what has ended the hub for good, if something has.
   void check() const;
-  /// This site has ended its part. Blocks until all sites have, or a signal comes. RETURNS: kOk
-  /// when they have, else the signal's code. THROWS: as check.
+  /// This site has ended its part. Blocks until all sites have, or a wish to stop comes. RETURNS:
+  /// kOk when they have, else the wish's code. THROWS: as check.
   [[nodiscard]] ExitCode serve_to_the_end(const std::string& site);
 
  private:
   void serve();
 
+  const Wishes& wishes_;
   std::atomic<bool> stopped_{false};
   SystemRuntime runtime_;
   HubLives lives_;

@@ -223,6 +223,7 @@ void Checkpointing::write(StepIndex t, const Pending& pending) {
   contents.info.run_id = options_.run_id;
   contents.info.config_hash = options_.config_hash;
   contents.info.settings = lasting_settings(options_.config);
+  contents.info.settings.insert(options_.trainer.begin(), options_.trainer.end());
   contents.info.settings[kWorkerNames] = worker_names(options_.config);
   contents.files = options_.files;
   std::uint64_t bytes = 0;

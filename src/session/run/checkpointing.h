@@ -46,6 +46,8 @@ class Checkpointing {
     std::string run_id;
     std::string config_hash;
     std::vector<DataFile> data;
+    /// Kept with the settings that last (trainer_facts.h), as (key, value).
+    std::vector<std::pair<std::string, std::string>> trainer = {};
     bool writes = true;  // false: the workers' agreement is checked, nothing is written
     std::optional<WorkerId> only =
         std::nullopt;  // the one worker of this process; else all are here

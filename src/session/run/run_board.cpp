@@ -9,10 +9,11 @@
 
 namespace isthmus::app {
 
-RunBoard::RunBoard(int workers, std::int64_t total_steps, RunLog& log)
+RunBoard::RunBoard(int workers, std::int64_t total_steps, RunLog& log, Wishes& wishes)
     : workers_(workers),
       total_steps_(total_steps),
       log_(log),
+      wishes_(wishes),
       after_(static_cast<std::size_t>(workers), 0),
       until_(static_cast<std::size_t>(workers), kStays) {}
 
@@ -248,14 +249,14 @@ bool RunBoard::begin_step(WorkerId rank, StepIndex t, bool checkpoint_due) {
   queue_->update([&] {
     // The step after the furthest one begun is the first that every worker is still to begin, so
     // all of them see the agreement before they finish it.
-    if (SignalScope::take_leave()) {
+    if (wishes_.take_leave()) {
       log_warning(
           "asked to leave (SIGUSR2), but only a site that is a process of its own can: "
           "going on");
     }
     const std::int64_t next = furthest_begun_ + 1;
     furthest_begun_ = std::max(furthest_begun_, t.value());
-    if (const StopWish wish = SignalScope::wish(); wish != StopWish::kNone && !stop_step_) {
+    if (const StopWish wish = wishes_.stop(); wish != StopWish::kNone && !stop_step_) {
       const std::int64_t step = std::max(next, t.value());
       // With the last step begun somewhere the run ends by itself, complete.
       if (step < total_steps_) {
@@ -263,7 +264,7 @@ bool RunBoard::begin_step(WorkerId rank, StepIndex t, bool checkpoint_due) {
         stop_step_ = step;
       }
     }
-    if (rank == WorkerId(0) && checkpoint_due) {
+    if (wishes_.take_checkpoint() || (rank == WorkerId(0) && checkpoint_due)) {
       checkpoint_steps_.insert(std::min(std::max(next, t.value()), total_steps_));
     }
   });

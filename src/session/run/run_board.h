@@ -18,9 +18,9 @@
 #include "core/base/hash.h"
 #include "isthmus/outer.h"
 #include "isthmus/runtime.h"
+#include "isthmus/session.h"
 #include "record/run_events.h"
 #include "session/run/outer_verdict.h"
-#include "session/run/signals.h"
 
 namespace isthmus::app {
 
@@ -75,8 +75,9 @@ class Board {
 /// present at it has posted, and holds what those who went away had posted before.
 class RunBoard final : public Board {
  public:
-  /// All workers are present from the first step on.
-  RunBoard(int workers, std::int64_t total_steps, RunLog& log);
+  /// All workers are present from the first step on. Borrows `log` and `wishes`, which
+  /// `begin_step` obeys.
+  RunBoard(int workers, std::int64_t total_steps, RunLog& log, Wishes& wishes);
 
   void attach(Runtime& runtime) override;
   void post_step(WorkerId rank, StepIndex t, StepPost post) override;
@@ -141,6 +142,7 @@ class RunBoard final : public Board {
   const int workers_;
   const std::int64_t total_steps_;
   RunLog& log_;
+  Wishes& wishes_;
   std::once_flag attached_;
   std::unique_ptr<WaitQueue> queue_;
   std::vector<std::int64_t> after_;  // by worker: it posts the steps after this one; kGone

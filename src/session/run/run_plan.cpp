@@ -1,9 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session/run/run_plan.h"
 
+#include <fmt/format.h>
+
+#include <string>
+#include <string_view>
+
 #include "core/base/rng.h"
+#include "isthmus/codec.h"
+#include "isthmus/errors.h"
+#include "outer/parts/settings.h"
+#include "session/run/run_settings.h"
 
 namespace isthmus::app {
+namespace {
+
+/// Frames are cut at tiles, so one of each codec that goes between sites must fit.
+void check_chunk(const Config& config) {
+  const MethodInfo& info = info_of(config.method);
+  const auto check = [&](std::string_view key, const std::string& spelling) {
+    const std::size_t tile = make_codec(spelling)->encoded_bytes(kTileValues);
+    if (tile <= static_cast<std::size_t>(config.net.chunk)) return;
+    throw ConfigError(
+        fmt::format("net.chunk = {} bytes: a frame holds a tile of {} values at least, and one of "
+                    "{} = \"{}\" has {} bytes; make it {} bytes or more",
+                    config.net.chunk, kTileValues, key, spelling, tile, tile));
+  };
+  if (info.takes("codec")) check("outer.codec", outer::codec_of(info, config.outer));
+  if (info.takes("warmup_codec")) {
+    check("outer.warmup_codec", config.outer.one_bit_adam.warmup_codec);
+  }
+}
+
+}  // namespace
+
+RunPlan make_run_plan(const Config& config, std::optional<WorkerId> only) {
+  check_chunk(config);
+  RunPlan plan;
+  plan.workers = config.workers();
+  plan.total_steps = total_steps(config);
+  plan.first_worker = only ? only->value() : 0;
+  plan.workers_in_process = only ? 1 : plan.workers;
+  plan.eval_every = config.eval.every.resolve(plan.total_steps);
+  plan.checkpoint_every = config.ckpt.every_steps;
+  return plan;
+}
 
 std::vector<WorkerId> RunPlan::workers_here() const {
   std::vector<WorkerId> ranks;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "isthmus/config.h"
@@ -26,6 +27,10 @@ struct RunPlan {
     return t.value() == total_steps || (eval_every > 0 && t.value() % eval_every == 0);
   }
 };
+
+/// `only`: the one worker that runs in this process; else all do. THROWS: ConfigError for a
+/// net.chunk that holds no tile of a codec of the run.
+[[nodiscard]] RunPlan make_run_plan(const Config& config, std::optional<WorkerId> only);
 
 /// Virtual duration of worker `rank`'s steps: the surrogate's step time, or `step_flops` at the
 /// site's declared speed, or `measured`; times 1 + jitter * u with u uniform in [-1, 1], a function

@@ -38,6 +38,12 @@ bool takes_gradients(const Config& config) {
   return config.method == "ddp" || takes_adam_moments(config);
 }
 
+double surrogate_byte_scale(const Config& config, std::int64_t values) {
+  return config.surrogate && !forward_only(config)
+             ? config.surrogate->params / static_cast<double>(values)
+             : 1.0;
+}
+
 bool by_default(const Config& config, const std::string& key) {
   const auto origin = config.origins.find(key);
   return origin == config.origins.end() || origin->second.text == "default";

@@ -28,6 +28,8 @@ namespace isthmus::app {
 [[nodiscard]] bool takes_gradients(const Config& config);
 /// Whether it reads and writes the inner optimizer's moments.
 [[nodiscard]] bool takes_adam_moments(const Config& config);
+/// Bytes on the modelled link per byte of a model of so many values ([surrogate]).
+[[nodiscard]] double surrogate_byte_scale(const Config& config, std::int64_t values);
 /// Whether neither file nor --set gives this key.
 [[nodiscard]] bool by_default(const Config& config, const std::string& key);
 /// What a part of the run draws its random bits from besides its own counters.

@@ -51,7 +51,7 @@ std::optional<SiteStart> LateArrival::come_late(
     }
   };
   while (!fetched()) {
-    check_signal("the state of the run is on its way");
+    all_.check_stop("the state of the run is on its way");
     check_turned_away();
     bool asked_again = false;
     all_.queue->update(
@@ -76,7 +76,7 @@ std::optional<SiteStart> LateArrival::come_late(
 std::optional<std::vector<int>> LateArrival::find_all(TimePoint deadline) {
   TimePoint ask_again = all_.now() + kBetweenQuestions;
   while (true) {
-    check_signal("not all sites of the run have answered");
+    all_.check_stop("not all sites of the run have answered");
     check_turned_away();
     std::optional<RunningNote> running;
     all_.queue->update([&] { running = all_.arrival.running; });

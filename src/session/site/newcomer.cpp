@@ -13,7 +13,6 @@
 #include "core/base/log.h"
 #include "core/state/state_bytes.h"
 #include "isthmus/errors.h"
-#include "session/run/signals.h"
 #include "transport/exchange/round_result.h"
 
 namespace isthmus::app {
@@ -310,7 +309,7 @@ std::unique_ptr<StateReader> Newcomer::take_state() {
 
 // The offer may be an old one, of before it came back: only the donor's word tells how far the run
 // has come.
-bool Newcomer::may_replay(StepIndex t, Duration patience) {
+bool Newcomer::may_replay(StepIndex t, Duration patience, const Wishes* wishes) {
   const TimePoint end = deadline_after(runtime_.clock().now(), patience);
   while (true) {
     bool all_replayed = false;
@@ -327,7 +326,7 @@ bool Newcomer::may_replay(StepIndex t, Duration patience) {
       if (through || !awaits_end_) return false;
       continue;
     }
-    if (SignalScope::wish() != StopWish::kNone) {  // the others go on
+    if (wishes != nullptr && wishes->stop() != StopWish::kNone) {  // the others go on
       throw Error(ExitCode::kInterrupted, "stopped before this site took part in the run");
     }
     if (ready.error().kind != ExchangeError::Kind::kDeadlineExceeded ||

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "isthmus/runtime.h"
+#include "isthmus/session.h"
 #include "isthmus/state.h"
 #include "session/run/saved_pieces.h"
 #include "session/site/site_notes.h"
@@ -64,8 +65,9 @@ class Newcomer {
   /// After `fetch`. The worker's exchange.
   [[nodiscard]] JoiningExchange& exchange() { return *exchange_; }
   /// The worker is about to replay step t; blocks until it can. RETURNS: false when t is the first
-  /// step to be trained on. THROWS: PeerError when the donor is gone.
-  [[nodiscard]] bool may_replay(StepIndex t, Duration patience);
+  /// step to be trained on. `wishes`: a wish to stop ends the replay; null: nobody has any. THROWS:
+  /// PeerError when the donor is gone; Error after a wish to stop.
+  [[nodiscard]] bool may_replay(StepIndex t, Duration patience, const Wishes* wishes = nullptr);
 
  private:
   /// The state that the donor offers, on its way here in pieces.

@@ -5,18 +5,19 @@
 
 #include <algorithm>
 
-#include "session/run/signals.h"
+#include "session/run/wishes.h"
 #include "session/site/site_links.h"
 #include "session/site/site_start.h"
 
 namespace isthmus::app {
 
 SessionState::SessionState(const Config& the_config, const SiteArguments& arguments,
-                           const SiteFacts& given)
+                           const SiteFacts& given, Wishes& the_wishes)
     : config(the_config),
       self(site_of(config, arguments)),
       coordinator(coordinator_of(config, arguments)),
       facts(given),
+      wishes(the_wishes),
       elastic(is_elastic(config, arguments)),
       takes_back(takes_steps_back(config, arguments)),
       queue(runtime.make_wait_queue()) {
@@ -70,8 +71,8 @@ void SessionState::hear_start(const StartNote& note, bool joining) {
     arrival.running.reset();
 }
 
-void check_signal(const std::string& waiting_for) {
-  if (const StopWish wish = SignalScope::wish(); wish != StopWish::kNone) {
+void SessionState::check_stop(const std::string& waiting_for) const {
+  if (const StopWish wish = wishes.stop(); wish != StopWish::kNone) {
     throw Error(exit_code_of(wish), fmt::format("stopped before the first step: {}", waiting_for));
   }
 }

@@ -18,6 +18,7 @@
 #include "core/base/system_runtime.h"
 #include "isthmus/config.h"
 #include "isthmus/errors.h"
+#include "isthmus/session.h"
 #include "session/run/site_arguments.h"
 #include "session/site/newcomer.h"
 #include "session/site/site_lateness.h"
@@ -83,7 +84,9 @@ struct SessionState {
     std::string in_session, in_run;  // of the hub, once this site is in the run
   };
 
-  SessionState(const Config& config, const SiteArguments& arguments, const SiteFacts& facts);
+  /// Borrows `config` and `wishes`.
+  SessionState(const Config& config, const SiteArguments& arguments, const SiteFacts& facts,
+               Wishes& wishes);
 
   [[nodiscard]] bool has_hub() const { return coordinator != WorkerId(0); }
   /// Whether site 0 says when the run begins. Sites come and go until then.
@@ -101,11 +104,14 @@ struct SessionState {
   void hear_running(const RunningNote& note, bool joining);
   void hear_start(const StartNote& note, bool joining);
   [[nodiscard]] TimePoint now() { return runtime.clock().now(); }
+  /// THROWS: Error once this site has been asked to stop.
+  void check_stop(const std::string& waiting_for) const;
 
   const Config& config;
   const WorkerId self;
   const WorkerId coordinator;  // the hub's rank where there is one, else that of site 0
   const SiteFacts facts;
+  Wishes& wishes;
   const bool elastic;     // a site other than the first may be lost
   const bool takes_back;  // rounds may be taken back: takes_steps_back
   SystemRuntime runtime;
@@ -121,8 +127,6 @@ struct SessionState {
   std::unique_ptr<Newcomer> newcomer;  // of a site that comes late; under `calls`
 };
 
-/// THROWS: Error after a signal.
-void check_signal(const std::string& waiting_for);
 /// Of links that a peer refuses, or is refused: what the files differ in is theirs to mend, as is
 /// what sites find in one another's greetings once they have met.
 [[noreturn]] void throw_refused(const JoinError& error);

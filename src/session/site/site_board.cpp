@@ -9,7 +9,6 @@
 
 #include "core/base/log.h"
 #include "isthmus/errors.h"
-#include "session/run/signals.h"
 
 namespace isthmus::app {
 namespace {
@@ -108,19 +107,21 @@ bool SiteBoard::begin_step(WorkerId, StepIndex t, bool checkpoint_due) {
   explain();
   const bool stands = standstill_.stands();  // asked before
   if (!stands) look_ahead();
-  const bool leave = SignalScope::take_leave();
+  Wishes& wishes = all_.wishes;
+  const bool leave = wishes.take_leave();
   if (leave && !all_.options.elastic) {
-    SignalScope::refuse_leave();
+    wishes.refuse_leave();
     log_warning(
         "this site cannot leave: a site that goes ends this run (net.min_sites = N lets "
         "the others go on); it goes on");
   }
   all_.drive([&](NotesOut& out) {
-    if (const StopWish wish = SignalScope::wish(); wish != StopWish::kNone) {
+    if (const StopWish wish = wishes.stop(); wish != StopWish::kNone) {
       all_.agreement.wish(wish == StopWish::kRequeue ? Purpose::kRequeue : Purpose::kInterrupt,
                           out);
     }
-    if (checkpoint_due && asks_by_time() && !stands) {
+    const bool by_time = checkpoint_due && asks_by_time();
+    if (!stands && (wishes.take_checkpoint() || by_time)) {
       all_.agreement.wish(Purpose::kCheckpoint, out);
     }
     if (leave && all_.options.elastic) all_.agreement.wish(Purpose::kLeave, out);

@@ -3,14 +3,14 @@
 
 #include "core/base/log.h"
 #include "isthmus/errors.h"
-#include "session/run/signals.h"
 
 namespace isthmus::app {
 
 SiteBoardState::SiteBoardState(SiteBoardOptions given, Runtime& the_runtime, RunLog& log)
     : options(std::move(given)),
+      wishes(*options.wishes),
       runtime(the_runtime),
-      whole(static_cast<int>(options.sites.size()), options.total_steps, log),
+      whole(static_cast<int>(options.sites.size()), options.total_steps, log, wishes),
       queue(runtime.make_wait_queue()),
       agreement(options.self, static_cast<int>(options.sites.size()), options.total_steps,
                 options.resumed_after, options.min_sites, options.coordinator),
@@ -39,7 +39,7 @@ void SiteBoardState::drive(const std::function<void(NotesOut&)>& step) {
     admitting = admitting || join || leave;
   });
   if (refusal) {
-    SignalScope::refuse_leave();
+    wishes.refuse_leave();
     log_warning("this site cannot leave: {}; it goes on", *refusal);
   }
   const bool joins = join && options.on_join && options.on_join(*join);

@@ -22,6 +22,7 @@
 namespace isthmus::app {
 
 struct SiteBoardOptions {
+  Wishes* wishes = nullptr;  // borrowed
   WorkerId self;
   std::vector<std::string> sites;  // names, in member order
   std::int64_t total_steps = 0;
@@ -80,6 +81,7 @@ struct SiteBoardState {
   [[nodiscard]] TimePoint now() const { return runtime.clock().now(); }
 
   const SiteBoardOptions options;
+  Wishes& wishes;
   Runtime& runtime;
   RunBoard whole;  // the lines of all sites; has a lock of its own
   std::unique_ptr<WaitQueue> queue;

@@ -15,6 +15,7 @@ std::unique_ptr<SiteBoard> make_site_board(SiteSession& session, const Config& c
                                            std::int64_t total_steps, std::int64_t taken,
                                            RunLog& log, StatusBoard* status) {
   SiteBoard::Options options{
+      .wishes = &session.wishes(),
       .self = session.self(),
       .sites = {},
       .total_steps = total_steps,

@@ -11,7 +11,7 @@
 #include "core/base/system_runtime.h"
 #include "core/base/units.h"
 #include "isthmus/errors.h"
-#include "session/run/signals.h"
+#include "session/run/wishes.h"
 #include "session/site/invitation.h"
 #include "session/site/site_links.h"
 #include "transport/links/tcp/tcp_socket.h"
@@ -68,8 +68,8 @@ void tell_unresolved(const std::string& address) {
 
 }  // namespace
 
-void use_invitation(const Config& config, const SiteArguments& arguments,
-                    const std::string& given) {
+void use_invitation(const Config& config, const SiteArguments& arguments, const std::string& given,
+                    const Wishes& wishes) {
   const auto site = std::ranges::find(config.sites, arguments.name, &SiteConfig::name);
   if (arguments.mpi || site == config.sites.end()) return;
   const bool needed = site->key.empty();
@@ -88,7 +88,6 @@ void use_invitation(const Config& config, const SiteArguments& arguments,
                     arguments.name, config.file.string()));
   }
   const Invitation invitation = read_own(config, arguments, text);
-  const SignalScope signals;
   SystemRuntime runtime;
   log_info("asking the hub at {} to let site {} in", invitation.address, arguments.name);
   tell_unresolved(invitation.address);
@@ -98,7 +97,7 @@ void use_invitation(const Config& config, const SiteArguments& arguments,
              .invitation = keys_of(invitation),
              .own = read_secret_key(own_key_file(config, arguments, arguments.name)),
              .name = arguments.name},
-            runtime, runtime.clock().now() + config.net.gather, stop_at_signal);
+            runtime, runtime.clock().now() + config.net.gather, [&] { check_stop(wishes); });
   if (!outcome.reached) {
     throw PeerError(fmt::format(
         "--invite: the hub at {} was not reached within net.gather = {}: {}", invitation.address,

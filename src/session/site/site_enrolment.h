@@ -5,6 +5,7 @@
 #include <string>
 
 #include "isthmus/config.h"
+#include "isthmus/session.h"
 #include "session/run/site_arguments.h"
 
 namespace isthmus::app {
@@ -13,8 +14,8 @@ namespace isthmus::app {
 /// Blocks until the hub has answered, for at most net.gather. Asking again with the same key
 /// changes nothing. THROWS: ConfigError where there is no hub or the site needs no invitation;
 /// PeerError for one that is not for this site or run, or that the hub refuses, or when it is not
-/// reached; SystemError for a key file that cannot be read.
+/// reached; SystemError for a key file that cannot be read; Error after a wish to stop.
 void use_invitation(const Config& config, const SiteArguments& arguments,
-                    const std::string& invitation);
+                    const std::string& invitation, const Wishes& wishes);
 
 }  // namespace isthmus::app

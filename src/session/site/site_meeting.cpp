@@ -81,7 +81,7 @@ bool SiteMeeting::await_words(const std::function<void(const std::string&)>& say
   };
   do {
     const TimePoint now = all_.now();
-    check_signal(awaits());
+    all_.check_stop(awaits());
     say_hellos();
     check_meeting();
     if (now >= gather_end()) throw PeerError(awaits() + " within net.gather");
@@ -120,13 +120,13 @@ void SiteMeeting::meet(const std::function<void(const std::string&)>& say) {
       break;
     }
     if (joined) {  // the hub has not said yet who else may come, or somebody may by now
-      check_signal("the hub has not said whose keys count");
+      all_.check_stop("the hub has not said whose keys count");
       if (now >= deadline)
         throw PeerError("the hub has not said whose keys count within net.gather");
       all_.runtime.sleep_until(now + kBetweenLooks);
       continue;
     }
-    check_signal(joined.error().what);
+    all_.check_stop(joined.error().what);
     if (joined.error().refused) {
       all_.runtime.sleep_until(now + (links_.options.keys ? kOthersHearIt : kOthersGreet));
       throw_refused(joined.error());

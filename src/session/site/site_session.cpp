@@ -35,8 +35,9 @@ bool is_to_newcomer(const Note& note) {
 }  // namespace
 
 SiteSession::SiteSession(const Config& config, const SiteArguments& arguments,
-                         const SiteFacts& facts, StatusBoard* status, SiteRecording* recording)
-    : all_(config, arguments, facts),
+                         const SiteFacts& facts, Wishes& wishes, StatusBoard* status,
+                         SiteRecording* recording)
+    : all_(config, arguments, facts, wishes),
       source_({.sites = all_.names(),
                .bits_per_s = config.net.serve_bits_per_s,
                .send = [this](WorkerId to, const Note& note) { send(to, note); },

@@ -40,11 +40,11 @@ void append_data(std::span<const DataFile> files,
 
 class SiteSession final : public WorkerSite {
  public:
-  /// Listens. Borrows `status` and `recording`, which may be null: frames are then written down
-  /// nowhere. THROWS: ConfigError, SystemError for an address, key or recording that cannot be
-  /// used.
+  /// Listens. Borrows `wishes`, and `status` and `recording`, which may be null: frames are then
+  /// written down nowhere. THROWS: ConfigError, SystemError for an address, key or recording that
+  /// cannot be used.
   SiteSession(const Config& config, const SiteArguments& arguments, const SiteFacts& facts,
-              StatusBoard* status = nullptr, SiteRecording* recording = nullptr);
+              Wishes& wishes, StatusBoard* status = nullptr, SiteRecording* recording = nullptr);
   /// Ends the links: in order after `leave`, otherwise the others see this site as lost.
   ~SiteSession();
   SiteSession(const SiteSession&) = delete;
@@ -58,6 +58,7 @@ class SiteSession final : public WorkerSite {
   [[nodiscard]] SiteStart gather(const std::function<void(const std::string&)>& say,
                                  Meanwhile meanwhile);
 
+  [[nodiscard]] Wishes& wishes() { return all_.wishes; }
   [[nodiscard]] WorkerId self() const override { return all_.self; }
   [[nodiscard]] Runtime& runtime() override { return all_.runtime; }
   /// The worker's.
@@ -83,7 +84,7 @@ class SiteSession final : public WorkerSite {
   }
   /// REQUIRES: a gather that `joins`.
   [[nodiscard]] bool may_replay(StepIndex t, Duration patience) override {
-    return all_.newcomer->may_replay(t, patience);
+    return all_.newcomer->may_replay(t, patience, &all_.wishes);
   }
   void send(WorkerId to, const Note& note) { links_.send(to, note); }
   /// How long rounds took here, from the session's start.

@@ -10,7 +10,7 @@
 #include "core/base/log.h"
 #include "core/base/units.h"
 #include "isthmus/errors.h"
-#include "session/run/signals.h"
+#include "session/run/wishes.h"
 
 namespace isthmus::app {
 namespace {
@@ -53,7 +53,7 @@ void SiteStandstill::wait(StepIndex t) {
                             too_few()));
   }
   // The process that a signal is told may be gone as well; all lines up to here are on the disk.
-  if (const StopWish wish = SignalScope::wish(); wish != StopWish::kNone) {
+  if (const StopWish wish = all_.wishes.stop(); wish != StopWish::kNone) {
     if (!stop_asked_) stop_asked_ = at;
     if (at - *stop_asked_ >= all_.options.patience) {
       throw Error(exit_code_of(wish),

@@ -9,6 +9,7 @@
 
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"
+#include "session/run/trainer_facts.h"
 #include "session/site/site_links.h"
 #include "session/site/site_routes.h"
 #include "session/site/site_session.h"
@@ -18,8 +19,10 @@ std::string differences(const std::string& mine, const HelloNote& a, const std::
                         const HelloNote& b) {
   const std::map<std::string, std::string> left(a.common.begin(), a.common.end());
   const std::map<std::string, std::string> right(b.common.begin(), b.common.end());
+  const bool one_kind = trainer_kind(a.common) == trainer_kind(b.common);
   std::vector<std::string> found;
   for (const auto& [what, value] : left) {
+    if (!one_kind && is_of_trainer(what)) continue;
     const auto other = right.find(what);
     if (other == right.end() || other->second != value) {
       found.push_back(fmt::format("{} is {} at {} and {} at {}", what, value, mine,
@@ -27,6 +30,7 @@ std::string differences(const std::string& mine, const HelloNote& a, const std::
     }
   }
   for (const auto& [what, value] : right) {
+    if (!one_kind && is_of_trainer(what)) continue;
     if (!left.contains(what)) {
       found.push_back(fmt::format("{} is absent at {} and {} at {}", what, mine, value, theirs));
     }
@@ -127,11 +131,18 @@ void append_data(std::span<const DataFile> files,
 }
 
 void check_alike(const std::vector<std::string>& sites, const std::vector<HelloNote>& facts) {
-  for (std::size_t m = 1; m < facts.size(); ++m) {
-    if (const std::string text = differences(sites[0], facts[0], sites[m], facts[m]);
+  const auto compare = [&](std::size_t a, std::size_t b) {
+    if (const std::string text = differences(sites[a], facts[a], sites[b], facts[b]);
         !text.empty()) {
       throw ConfigError(fmt::format("the sites' configurations differ: {}", text));
     }
+  };
+  for (std::size_t m = 1; m < facts.size(); ++m) {
+    compare(0, m);
+    const std::string kind = trainer_kind(facts[m].common);
+    std::size_t first = 0;  // of its kind
+    while (trainer_kind(facts[first].common) != kind) ++first;
+    if (first > 0 && first < m) compare(first, m);
   }
 }
 

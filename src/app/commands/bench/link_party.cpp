@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
+#include "app/common/signals.h"
 #include "core/base/storage.h"
 #include "core/base/suggest.h"
-#include "session/run/signals.h"
 #include "session/site/site_links.h"
 #include "session/site/site_routes.h"
 

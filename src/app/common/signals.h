@@ -5,34 +5,28 @@
 // and exit 85, "requeue". SIGUSR2: this site leaves, the others go on; elsewhere it does nothing.
 #pragma once
 
-#include "isthmus/errors.h"
+#include "isthmus/session.h"
+#include "session/run/wishes.h"
 
 namespace isthmus::app {
 
-enum class StopWish { kNone, kInterrupt, kRequeue };
-
-/// With which a run ends that has obeyed `wish`. REQUIRES: not kNone.
-[[nodiscard]] inline ExitCode exit_code_of(StopWish wish) {
-  return wish == StopWish::kRequeue ? ExitCode::kCheckpointedRequeue : ExitCode::kInterrupted;
-}
-
-/// Installs the handlers for its lifetime; one at a time in a process.
+/// Installs the handlers for its lifetime; one at a time in a process. A new scope forgets what was
+/// asked for before.
 class SignalScope {
  public:
   SignalScope();
   ~SignalScope();
   SignalScope(const SignalScope&) = delete;
   SignalScope& operator=(const SignalScope&) = delete;
+  /// What the signals of this process ask for: the program's runs obey these wishes.
+  [[nodiscard]] static Wishes& wishes();
   /// What has been asked for so far. Any thread.
-  [[nodiscard]] static StopWish wish();
-  /// Whether this site has been asked to leave since the last call. Any thread.
-  [[nodiscard]] static bool take_leave();
-  /// Whether it has been asked to leave, and not been refused. Any thread.
-  [[nodiscard]] static bool leaving();
-  static void refuse_leave();
+  [[nodiscard]] static StopWish wish() { return wishes().stop(); }
+  /// Whether this site has been asked to leave, and the run has not refused. Any thread.
+  [[nodiscard]] static bool leaving() { return wishes().leaving(); }
 };
 
 /// THROWS: Error with the exit code of an interrupt once there was a signal.
-void stop_at_signal();
+inline void stop_at_signal() { check_stop(SignalScope::wishes()); }
 
 }  // namespace isthmus::app

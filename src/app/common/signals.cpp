@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "session/run/signals.h"
+#include "app/common/signals.h"
 
 #include <signal.h>
 #include <unistd.h>
 
 #include <array>
-#include <atomic>
 
 #include "isthmus/errors.h"
 
@@ -14,36 +13,29 @@ namespace {
 
 // SIGHUP: the terminal or ssh connection is gone.
 constexpr std::array<int, 5> kSignals = {SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGHUP};
-std::atomic<int> g_wish{static_cast<int>(StopWish::kNone)};
-std::atomic<bool> g_leave{false};    // not seen yet
-std::atomic<bool> g_leaving{false};  // not refused
+Wishes g_wishes;
 std::array<struct sigaction, kSignals.size()> g_previous;
 
 void on_signal(int number) {
   if (number == SIGUSR2) {
-    g_leave = true;
-    g_leaving = true;
+    g_wishes.leave();
     return;
   }
   if (number != SIGINT) {
-    int none = static_cast<int>(StopWish::kNone);
-    g_wish.compare_exchange_strong(none, static_cast<int>(StopWish::kRequeue));
+    g_wishes.requeue();
     return;
   }
-  constexpr int kInterrupted = static_cast<int>(ExitCode::kInterrupted);
-  if (g_wish.exchange(static_cast<int>(StopWish::kInterrupt)) ==
-      static_cast<int>(StopWish::kInterrupt)) {
+  if (g_wishes.interrupt() == StopWish::kInterrupt) {
     constexpr char kText[] = "\nstopped at once; the last finished checkpoint is intact\n";
     [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kText, sizeof kText - 1);
-    ::_exit(kInterrupted);
+    ::_exit(static_cast<int>(ExitCode::kInterrupted));
   }
 }
 
 }  // namespace
 
 SignalScope::SignalScope() {
-  g_wish = static_cast<int>(StopWish::kNone);
-  g_leave = false;
+  g_wishes.forget();
   struct sigaction action {};
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
@@ -62,18 +54,6 @@ SignalScope::~SignalScope() {
   }
 }
 
-StopWish SignalScope::wish() { return static_cast<StopWish>(g_wish.load()); }
-
-bool SignalScope::take_leave() { return g_leave.exchange(false); }
-
-bool SignalScope::leaving() { return g_leaving; }
-
-void SignalScope::refuse_leave() { g_leaving = false; }
-
-void stop_at_signal() {
-  if (const StopWish wish = SignalScope::wish(); wish != StopWish::kNone) {
-    throw Error(exit_code_of(wish), "stopped by a signal; nothing has been written");
-  }
-}
+Wishes& SignalScope::wishes() { return g_wishes; }
 
 }  // namespace isthmus::app

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What summary.json says of any trainer's run.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "record/json_line.h"
+#include "session/run_session.h"
+
+namespace isthmus::app {
+
+/// Share of the workers' time spent computing, on the run's clock.
+[[nodiscard]] double utilisation(const RunTotals& totals);
+
+/// The fields of every run. `simulated_s`: the run's virtual time; nothing: the run took real time.
+[[nodiscard]] JsonLine outcome_summary(const RunOutcome& outcome, std::int64_t parameters,
+                                       std::optional<double> simulated_s);
+
+/// What this session's world adds, the bytes between each two workers among it.
+void add_world(JsonLine& line, const RunOutcome& outcome, const WorldResult& result);
+
+/// The links that the configuration declares, for links.json.
+[[nodiscard]] std::string links_json(const RunDirectory& directory, const Config& config);
+
+}  // namespace isthmus::app

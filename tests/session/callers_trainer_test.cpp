@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs of a trainer of the caller's, through isthmus/session.h alone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "core/temporary_directory.h"
+#include "isthmus/codec.h"
+#include "isthmus/outer.h"
+#include "isthmus/session.h"
+#include "session/follower.h"
+
+namespace isthmus::this_file {
+namespace {
+
+using testing::HasSubstr;
+using testing_support::FollowerTrainer;
+
+std::unique_ptr<Trainer> make(const WorkerContext& worker) {
+  return std::make_unique<FollowerTrainer>(worker);
+}
+
+Config config_of(const std::string& more) {
+  return load_config_text(
+      "[run]\nworkers = 2\n[train]\ntrainer = \"external\"\nsteps = 60\n[outer]\nmethod = "
+      "\"diloco\"\nH = 4\n" +
+          more,
+      "run.toml", {}, {.methods = methods(), .codecs = codecs()});
+}
+
+std::string text_of(const std::filesystem::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+class CallersTrainer : public testing::Test {
+ protected:
+  RunEnd run(const std::string& out, const std::string& resume = "never",
+             const Config& config = config_of("")) {
+    return run_session(config, {.out = directory_ / out, .resume = resume}, facts_, make, wishes_,
+                       listener_);
+  }
+  [[nodiscard]] std::string model_of(const std::string& out) const {
+    return text_of(directory_ / out / "ckpt/last/model.safetensors");
+  }
+  [[nodiscard]] std::string refusal(const std::string& resume = "never",
+                                    const Config& config = config_of("")) {
+    try {
+      run("refused", resume, config);
+      return {};
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+  }
+
+  TemporaryDirectory directory_;
+  TrainerFacts facts_ = testing_support::follower_facts();
+  Wishes wishes_;
+  RunListener* listener_ = nullptr;
+};
+
+/// Asks for something once step `at` has been taken.
+class Asks final : public RunListener {
+ public:
+  Asks(std::int64_t at, std::function<void()> ask) : at_(at), ask_(std::move(ask)) {}
+  void step(StepIndex t) override {
+    if (t.value() == at_) ask_();
+  }
+
+ private:
+  const std::int64_t at_;
+  const std::function<void()> ask_;
+};
+
+TEST_F(CallersTrainer, IsStoppedAndResumedWithTheBitsOfAWholeRun) {
+  EXPECT_EQ(run("whole").exit_code, ExitCode::kOk);
+  Asks asks(13, [this] { wishes_.interrupt(); });
+  listener_ = &asks;
+  const RunEnd stopped = run("parts");
+  EXPECT_EQ(stopped.exit_code, ExitCode::kInterrupted);
+  EXPECT_GE(stopped.steps, 13);
+  EXPECT_LT(stopped.steps, 60);
+  listener_ = nullptr;
+  wishes_.forget();
+  const RunEnd end = run("parts", "auto");
+  EXPECT_EQ(end.exit_code, ExitCode::kOk);
+  EXPECT_EQ(end.steps, 60);
+  EXPECT_FALSE(model_of("whole").empty());
+  EXPECT_EQ(model_of("parts"), model_of("whole"));
+}
+
+TEST_F(CallersTrainer, IsSimulatedWithTheBitsOfARealRun) {
+  run("real");
+  const Config links = config_of(
+      "[sim]\nstep_time = \"10ms\"\n[[link]]\nbetween = [\"*\", \"*\"]\nrate = \"1Mbit/s\"\n"
+      "rtt = \"80ms\"\n");
+  const RunEnd end =
+      run_session(links, {.simulated = true, .out = directory_ / "virtual"}, facts_, make, wishes_);
+  EXPECT_GT(end.clock_s, 60 * 0.01);
+  EXPECT_EQ(model_of("virtual"), model_of("real"));
+}
+
+TEST_F(CallersTrainer, WritesACheckpointThatSomebodyAsksFor) {
+  Asks asks(13, [this] { wishes_.checkpoint(); });
+  listener_ = &asks;
+  EXPECT_EQ(run("run").steps, 60);
+  int checkpoints = 0;
+  for (const auto& each : std::filesystem::directory_iterator(directory_ / "run/ckpt")) {
+    checkpoints += each.is_directory() && !each.is_symlink() ? 1 : 0;
+  }
+  EXPECT_EQ(checkpoints, 2) << "that one and the last step's";
+}
+
+// The log is all that two sessions share: each obeys its own wishes.
+TEST_F(CallersTrainer, TwoSessionsRunInOneProcess) {
+  run("alone");
+  Wishes others;
+  std::atomic<bool> other_has_begun{false};
+  Asks asks(9, [&] {
+    other_has_begun = true;
+    others.interrupt();
+  });
+  RunEnd stopped;
+  std::thread beside([&] {
+    stopped =
+        run_session(config_of(""), {.out = directory_ / "beside"}, facts_, make, others, &asks);
+  });
+  const RunEnd end = run("here");
+  beside.join();
+  EXPECT_TRUE(other_has_begun);
+  EXPECT_EQ(stopped.exit_code, ExitCode::kInterrupted);
+  EXPECT_EQ(end.exit_code, ExitCode::kOk);
+  EXPECT_EQ(end.steps, 60);
+  EXPECT_EQ(model_of("here"), model_of("alone"));
+}
+
+TEST_F(CallersTrainer, AnotherTrainerDoesNotResumeIt) {
+  run("refused");
+  facts_.common = {{"momentum", "0.9"}};
+  EXPECT_THAT(refusal("auto"), HasSubstr("trainer.momentum was absent and is 0.9"));
+  facts_ = testing_support::follower_facts();
+  facts_.kind = "another";
+  EXPECT_THAT(refusal("auto"), HasSubstr("trainer was follower and is another"));
+}
+
+TEST_F(CallersTrainer, ThatIsNotWhatItSaysIsRefused) {
+  facts_.parameters[1].name = "third";
+  EXPECT_THAT(refusal(), HasSubstr("not those of its facts"));
+  facts_.parameters[1].elements.end = 5;
+  EXPECT_THAT(refusal(), HasSubstr("parameter 'third'"));
+  facts_.parameters[1].name = "first";
+  EXPECT_THAT(refusal(), HasSubstr("a name of its own"));
+  facts_.kind = "own";
+  EXPECT_THAT(refusal(), HasSubstr("the built-in one"));
+  facts_.parameters.clear();
+  EXPECT_THAT(refusal(), HasSubstr("no parameters"));
+}
+
+TEST_F(CallersTrainer, RefusesPlacesThatItCannotRunIn) {
+  EXPECT_THAT(refusal("never", config_of("[net]\ntransport = \"mpi\"\n")), HasSubstr("over TCP"));
+  const auto refusal_of = [&](const RunArguments& arguments) -> std::string {
+    try {
+      (void)run_session(config_of(""), arguments, facts_, make, wishes_);
+      return {};
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(refusal_of({.simulated = true}), HasSubstr("sim.step_time is missing"));
+  EXPECT_THAT(refusal_of({.site = "w0", .simulated = true}), HasSubstr("all sites in one process"));
+  EXPECT_THAT(refusal_of({.site = "w0", .resume = "runs/x"}), HasSubstr("give \"auto\""));
+  EXPECT_THAT(refusal_of({.site = "w0"}), HasSubstr("no [[site]]"));
+}
+
+TEST_F(CallersTrainer, ThatFailsEndsTheRunWithItsError) {
+  const auto fails = [](const WorkerContext&) -> std::unique_ptr<Trainer> {
+    throw RunError("no such weights");
+  };
+  EXPECT_THROW(
+      (void)run_session(config_of(""), {.out = directory_ / "failed"}, facts_, fails, wishes_),
+      RunError);
+  EXPECT_THAT(text_of(directory_ / "failed/manifest.json"), HasSubstr("failed"));
+}
+
+}  // namespace
+}  // namespace isthmus::this_file

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// A trainer of a caller's for tests: small, with inner state, and another target at each worker.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "isthmus/session.h"
+
+namespace isthmus::testing_support {
+
+/// Two tensors that follow a target which differs by worker, with momentum.
+class Follower final : public InnerLoop {
+ public:
+  explicit Follower(int worker) : worker_(worker) {
+    for (std::size_t p = 0; p < 2; ++p) {
+      const auto begin = static_cast<std::int64_t>(2 * p);
+      parameters_.push_back({.name = p == 0 ? "first" : "second",
+                             .layer = static_cast<int>(p),
+                             .shape = {2},
+                             .elements = {begin, begin + 2},
+                             .values = std::span(values_).subspan(2 * p, 2)});
+    }
+    restart();
+  }
+  void restart() {
+    values_ = {1, 2, 3, 4};
+    velocity_ = {};
+  }
+  [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
+  InnerStep train_step(StepIndex t) override {
+    double loss = 0;
+    for (std::size_t i = 0; i < values_.size(); ++i) {
+      const auto target = static_cast<float>((t.value() * 7 + worker_ * 3) % 5);
+      const float difference = values_[i] - target;
+      velocity_[i] = 0.5f * velocity_[i] + difference;
+      values_[i] -= 0.1f * velocity_[i];
+      loss += 0.5 * static_cast<double>(difference * difference);
+    }
+    return {.loss = loss, .grad_norm = 1, .tokens = 4};
+  }
+  [[nodiscard]] double learning_rate(StepIndex) const override { return 0.1; }
+  void save(StateWriter& writer) const override { writer.tensor("velocity", velocity_); }
+  void load(StateReader& reader) override { reader.tensor("velocity", velocity_); }
+
+ private:
+  const int worker_;
+  std::array<float, 4> values_{}, velocity_{};
+  std::vector<Parameter> parameters_;
+};
+
+class FollowerTrainer final : public Trainer {
+ public:
+  explicit FollowerTrainer(const WorkerContext& worker) : loop_(worker.rank.value()) {}
+  [[nodiscard]] InnerLoop& loop() override { return loop_; }
+  void restart() override { loop_.restart(); }
+
+ private:
+  Follower loop_;
+};
+
+[[nodiscard]] inline TrainerFacts follower_facts() {
+  const Follower loop(0);
+  TrainerFacts facts{.parameters = {loop.parameters().begin(), loop.parameters().end()},
+                     .kind = "follower"};
+  for (Parameter& each : facts.parameters) each.values = {};
+  return facts;
+}
+
+}  // namespace isthmus::testing_support

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// Two sites of a run over TCP that are two sessions in one process, each with a trainer of the
+// caller's.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "app/common/free_ports.h"
+#include "core/temporary_directory.h"
+#include "isthmus/codec.h"
+#include "isthmus/session.h"
+#include "session/follower.h"
+
+namespace isthmus::this_file {
+namespace {
+
+using testing_support::follower_facts;
+using testing_support::FollowerTrainer;
+
+constexpr std::array<const char*, 2> kSites = {"east", "west"};
+
+class SitesOfCallers : public testing::Test {
+ protected:
+  SitesOfCallers() {
+    const std::vector<int> ports = app::free_loopback_ports(2);
+    std::string text =
+        "[train]\ntrainer = \"external\"\nsteps = 40\n[outer]\nmethod = \"diloco\"\nH = 4\n"
+        "[net]\ngather = \"60s\"\n";
+    for (std::size_t m = 0; m < 2; ++m) {
+      text +=
+          fmt::format("[[site]]\nname = \"{}\"\naddress = \"127.0.0.1:{}\"\n", kSites[m], ports[m]);
+    }
+    config_ = load_config_text(text, "run.toml", {}, {.methods = methods(), .codecs = codecs()});
+  }
+  /// RETURNS: what went wrong at each site; empty: nothing.
+  std::array<std::string, 2> run(const std::array<TrainerFacts, 2>& facts) {
+    std::array<std::string, 2> failures;
+    std::array<Wishes, 2> wishes;
+    std::vector<std::thread> sites;
+    for (std::size_t m = 0; m < 2; ++m) {
+      sites.emplace_back([&, m] {
+        try {
+          const RunEnd end = run_session(
+              config_, {.site = kSites[m], .out = directory_ / kSites[m]}, facts[m],
+              [](const WorkerContext& worker) { return std::make_unique<FollowerTrainer>(worker); },
+              wishes[m]);
+          if (end.steps != 40) failures[m] = fmt::format("ended after {} steps", end.steps);
+        } catch (const Error& error) {
+          failures[m] = error.what();
+        }
+      });
+    }
+    for (std::thread& each : sites) each.join();
+    return failures;
+  }
+  [[nodiscard]] std::string model_of(const std::string& out) const {
+    std::ifstream in(directory_ / out / "ckpt/last/model.safetensors", std::ios::binary);
+    return {std::istreambuf_iterator<char>(in), {}};
+  }
+
+  TemporaryDirectory directory_;
+  Config config_;
+};
+
+TEST_F(SitesOfCallers, TrainInOneProcess) {
+  EXPECT_THAT(run({follower_facts(), follower_facts()}), testing::Each(""));
+  EXPECT_FALSE(model_of("east").empty());
+  EXPECT_EQ(model_of("east"), model_of("west"));
+}
+
+TEST_F(SitesOfCallers, OfUnlikeKindsTrainOneModel) {
+  TrainerFacts other = follower_facts();
+  other.kind = "another follower";
+  other.common = {{"momentum", "0.5"}};
+  EXPECT_THAT(run({follower_facts(), other}), testing::Each(""));
+  EXPECT_EQ(model_of("east"), model_of("west"));
+}
+
+TEST_F(SitesOfCallers, OfOneKindHaveTheirValuesAlike) {
+  TrainerFacts other = follower_facts();
+  other.common = {{"momentum", "0.5"}};
+  EXPECT_THAT(run({follower_facts(), other}),
+              testing::Each(testing::HasSubstr("trainer.momentum is")));
+}
+
+}  // namespace
+}  // namespace isthmus::this_file
