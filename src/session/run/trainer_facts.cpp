@@ -8,6 +8,7 @@
 #include <array>
 #include <set>
 
+#include "core/base/storage.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
