@@ -37,8 +37,8 @@ struct CheckpointInfo {
   std::string config_hash;
   /// Set: it holds the state of this worker alone, of a run whose sites keep their own.
   std::optional<int> only_worker = std::nullopt;
-  /// Values, by key, that the run keeps to its end whatever a later program's defaults are. Empty
-  /// in checkpoints of before there were any.
+  /// Values, by key, that the run keeps to its end whatever a later program's defaults are, and the
+  /// names of its sites ("sites"). Empty in checkpoints of before there were any.
   std::map<std::string, std::string> settings = {};
 };
 
