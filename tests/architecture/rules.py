@@ -19,6 +19,7 @@ MODULES = {
     "session": "src/session",
     "plan": "src/plan",
     "report": "src/report",
+    "c": "src/c",
     "app": "src/app",
 }
 
@@ -40,6 +41,7 @@ MAY_INCLUDE = {
     "session": _SESSION,
     "plan": _LOW + ["config", "inner", "outer", "sim", "record"],
     "report": ["core", "record"],
+    "c": ["core", "config", "quant", "outer", "session"],
     "app": _HIGH + ["app_messages"],
     "app_messages": _LOW + ["record"],  # a library of files of app
 }
@@ -94,17 +96,19 @@ TEST_SEAMS = {
 
 # Public headers that only some modules may include; the others are open to all.
 PUBLIC_HEADERS = {
-    "isthmus/outer.h": ["config", "outer", "record", "session", "plan", "report", "app"],  # config: its options
-    "isthmus/session.h": ["session", "app"],
+    "isthmus/outer.h": ["config", "outer", "record", "session", "plan", "report", "c", "app"],  # config: its options
+    "isthmus/session.h": ["session", "c", "app"],
 }
 
 # Third-party and system headers beyond the C++ library: who may include them.
 OWNERS = {
     "fmt/*": ["*"],
+    "stddef.h": ["include/isthmus/c.h"],
+    "stdint.h": ["include/isthmus/c.h"],
     "tl/expected.hpp": ["include/isthmus/expected.h"],
     "nlohmann/*": ["src/*.cpp", "src/core/base/json_input.h", "src/record/json_values.h", "tests/*",
                    "fuzz/checkpoint_fuzz.cpp"],
-    "toml++/*": ["src/config/*.cpp"],
+    "toml++/*": ["src/config/*.cpp", "src/c/c_tables.cpp"],
     "CLI/*": ["src/app/flags/*", "bench/*"],
     "boost/math/*": ["src/report/data/statistics.cpp"],
     "spdlog/*": ["src/core/base/log.cpp"],
@@ -207,6 +211,7 @@ UNORDERED_IN = ["src/transport/*", "src/outer/*", "src/sim/*", "src/quant/*"]
 
 # Files that may hold preprocessor conditions; variants are files that CMake chooses.
 MAY_HAVE_IF = [
+    "include/isthmus/c.h",  # for C and C++
     "kernels/host_device.h",
     "kernels/cuda/simt.h",  # nvcc, or the emulated device
     "kernels/isa.cpp",  # __builtin_cpu_supports names x86 features only on x86

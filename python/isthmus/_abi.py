@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""libisthmus.so over ctypes: where it is, what its functions take. `scripts/check-abi` compares the
+table with include/isthmus/c.h and with the library."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+from typing import Any, Optional, Union
+
+ABI = 1
+
+_text = ctypes.c_char_p
+_out_text = ctypes.POINTER(ctypes.c_char_p)  # char**; frees by isthmus_text_free
+_handle = ctypes.c_void_p
+_out_handle = ctypes.POINTER(ctypes.c_void_p)
+_address = ctypes.c_void_p  # of values or bytes
+_size = ctypes.c_size_t
+_int = ctypes.c_int32
+
+
+class EncodeKey(ctypes.Structure):
+    """isthmus_encode_key."""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("seed", ctypes.c_uint64),
+        ("tile", ctypes.c_uint64),
+        ("worker", ctypes.c_uint32),
+    ]
+
+
+class SessionOptions(ctypes.Structure):
+    """isthmus_session_options."""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("config", ctypes.c_char_p),
+        ("overrides", ctypes.POINTER(ctypes.c_char_p)),
+        ("override_count", ctypes.c_size_t),
+        ("site", ctypes.c_char_p),
+        ("listen", ctypes.c_char_p),
+        ("key_file", ctypes.c_char_p),
+        ("out", ctypes.c_char_p),
+        ("resume", ctypes.c_char_p),
+        ("link", ctypes.c_char_p),
+        ("kind", ctypes.c_char_p),
+        ("common", ctypes.c_char_p),
+        ("evaluation_parts", ctypes.c_int64),
+        ("simulated", ctypes.c_int32),
+        ("force", ctypes.c_int32),
+    ]
+
+
+class Parameter(ctypes.Structure):
+    """isthmus_parameter."""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("name", ctypes.c_char_p),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("dimensions", ctypes.c_size_t),
+        ("values", ctypes.c_void_p),
+        ("layer", ctypes.c_int32),
+    ]
+
+
+class Request(ctypes.Structure):
+    """isthmus_request."""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("kind", ctypes.c_int32),
+        ("step", ctypes.c_int64),
+        ("parts", ctypes.POINTER(ctypes.c_int64)),
+        ("part_count", ctypes.c_size_t),
+        ("wrote", ctypes.c_int32),
+    ]
+
+
+class Step(ctypes.Structure):
+    """isthmus_step."""
+
+    _fields_ = [
+        ("size", ctypes.c_size_t),
+        ("loss", ctypes.c_double),
+        ("grad_norm", ctypes.c_double),
+        ("tokens", ctypes.c_int64),
+        ("learning_rate", ctypes.c_double),
+        ("skipped", ctypes.c_int32),
+    ]
+
+
+# Kinds of requests, as in c.h.
+NOTHING, TRAIN, SAVE, LOAD, RESTART, EVALUATE, END = range(7)
+
+_worker = ctypes.c_int32
+
+# name: (result, arguments), as in c.h. _handle as a result is an error, or none.
+FUNCTIONS: "dict[str, tuple[Any, list[Any]]]" = {
+    "isthmus_abi": (_int, []),
+    "isthmus_version": (_text, []),
+    "isthmus_text_free": (None, [_address]),
+    "isthmus_error_text": (_text, [_handle]),
+    "isthmus_error_kind": (_text, [_handle]),
+    "isthmus_error_exit_code": (_int, [_handle]),
+    "isthmus_error_diagnostics": (_text, [_handle]),
+    "isthmus_error_free": (None, [_handle]),
+    "isthmus_methods": (_handle, [_out_text]),
+    "isthmus_codecs": (_handle, [_out_text]),
+    "isthmus_keys": (_handle, [_out_text]),
+    "isthmus_config_load": (_handle, [_text, ctypes.POINTER(_text), _size, _out_text]),
+    "isthmus_toml_to_json": (_handle, [_text, _text, _out_text]),
+    "isthmus_codec_new": (_handle, [_text, _out_handle]),
+    "isthmus_codec_free": (None, [_handle]),
+    "isthmus_codec_name": (_text, [_handle]),
+    "isthmus_codec_lossless": (_int, [_handle]),
+    "isthmus_codec_sparse": (_int, [_handle]),
+    "isthmus_codec_error_feedback": (_int, [_handle]),
+    "isthmus_codec_bytes": (_size, [_handle, _size]),
+    "isthmus_codec_encode": (
+        _handle,
+        [_handle, _address, _size, ctypes.POINTER(EncodeKey), _address, _size],
+    ),
+    "isthmus_codec_decode": (_handle, [_handle, _address, _size, _address, _size]),
+    "isthmus_codec_decode_add": (_handle, [_handle, _address, _size, _address, _size]),
+    "isthmus_session_new": (_handle, [ctypes.POINTER(SessionOptions), _out_handle]),
+    "isthmus_session_config": (_text, [_handle]),
+    "isthmus_session_workers": (_int, [_handle]),
+    "isthmus_session_local": (_int, [_handle]),
+    "isthmus_session_first": (_int, [_handle]),
+    "isthmus_session_steps": (ctypes.c_int64, [_handle]),
+    "isthmus_session_worker": (_handle, [_handle, _worker, ctypes.POINTER(Parameter), _size]),
+    "isthmus_session_start": (_handle, [_handle]),
+    "isthmus_next": (_handle, [_handle, _worker, ctypes.c_int64, ctypes.POINTER(Request)]),
+    "isthmus_answer": (_handle, [_handle, _worker, ctypes.POINTER(Step)]),
+    "isthmus_answer_losses": (
+        _handle,
+        [_handle, _worker, ctypes.POINTER(ctypes.c_double), ctypes.POINTER(ctypes.c_int64), _size],
+    ),
+    "isthmus_session_fail": (_handle, [_handle, _worker, _text]),
+    "isthmus_state_put": (_handle, [_handle, _worker, _text, _address, _size]),
+    "isthmus_state_bytes": (ctypes.c_int64, [_handle, _worker, _text]),
+    "isthmus_state_get": (_handle, [_handle, _worker, _text, _address, _size]),
+    "isthmus_session_wish": (_handle, [_handle, _int]),
+    "isthmus_session_end": (_handle, [_handle, _out_text]),
+    "isthmus_session_free": (None, [_handle]),
+}
+
+
+def library_path() -> pathlib.Path:
+    """The library beside this file; ISTHMUS_LIBRARY names another one (a build tree's)."""
+    named = os.environ.get("ISTHMUS_LIBRARY")
+    path = pathlib.Path(named) if named else pathlib.Path(__file__).parent / "lib" / "libisthmus.so"
+    if not path.is_file():
+        raise ImportError(
+            f"isthmus: no library at '{path}'"
+            + (" (from ISTHMUS_LIBRARY)" if named else "")
+            + ": install the package (pip install .), or set ISTHMUS_LIBRARY to a build's "
+            "src/c/libisthmus.so"
+        )
+    return path
+
+
+def open_library(path: Optional[pathlib.Path] = None) -> ctypes.CDLL:
+    """Loads the library and gives every function its types. Its symbols stay its own (RTLD_LOCAL)."""
+    path = path or library_path()
+    try:
+        library = ctypes.CDLL(str(path), mode=ctypes.RTLD_LOCAL)
+    except OSError as error:
+        raise ImportError(f"isthmus: '{path}' cannot be loaded: {error}") from None
+    try:
+        library.isthmus_abi.restype = _int
+        abi = library.isthmus_abi()
+    except AttributeError:
+        raise ImportError(f"isthmus: '{path}' is no library of isthmus") from None
+    if abi != ABI:
+        raise ImportError(
+            f"isthmus: '{path}' speaks version {abi} of the C interface, this package version {ABI}: "
+            "install the package and the library of one build"
+        )
+    for name, (result, arguments) in FUNCTIONS.items():
+        function = getattr(library, name)
+        function.restype = result
+        function.argtypes = arguments
+    return library
+
+
+lib = open_library()
+
+
+def version() -> str:
+    raw: bytes = lib.isthmus_version()
+    return raw.decode()
+
+
+def taken_text(pointer: "ctypes.c_char_p") -> str:
+    """A text that a function wrote through char**; freed here."""
+    address = ctypes.cast(pointer, ctypes.c_void_p)
+    try:
+        return (pointer.value or b"").decode()
+    finally:
+        lib.isthmus_text_free(address)
+
+
+Path = Union[str, "os.PathLike[str]"]

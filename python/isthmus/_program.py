@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program that comes with the package: `python -m isthmus`, and its commands as functions."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any, NoReturn, Union
+
+from . import _abi
+from ._errors import ConfigError, SystemFault, made_error
+
+Flag = Union[str, int, float, bool, "list[str]", None]
+
+
+def program_path() -> pathlib.Path:
+    """The program beside this file; ISTHMUS_PROGRAM names another one (a build tree's)."""
+    named = os.environ.get("ISTHMUS_PROGRAM")
+    path = pathlib.Path(named) if named else pathlib.Path(__file__).parent / "bin" / "isthmus"
+    if not os.access(path, os.X_OK):
+        raise SystemFault(
+            f"no program at '{path}'{' (from ISTHMUS_PROGRAM)' if named else ''}: install the "
+            "package (pip install .), or set ISTHMUS_PROGRAM to a build's src/app/isthmus"
+        )
+    return path
+
+
+def main() -> NoReturn:
+    """Becomes the program: signals, exit codes and completion are the program's own."""
+    path = str(program_path())
+    os.execv(path, ["isthmus", *sys.argv[1:]])
+
+
+def flags_of(flags: "dict[str, Flag]") -> "list[str]":
+    """max_runs=3 -> --max-runs 3; True -> the flag alone; a list -> the flag once an entry."""
+    words: "list[str]" = []
+    for name, value in flags.items():
+        flag = "--" + name.replace("_", "-")
+        if value is None or value is False:
+            continue
+        if value is True:
+            words.append(flag)
+            continue
+        entries = value if isinstance(value, (list, tuple)) else [str(value)]
+        for each in entries:
+            words += [flag, str(each)]
+    return words
+
+
+def call_json(*words: Union[str, "os.PathLike[str]"]) -> Any:
+    """What the program prints with --json, parsed. Its messages go to this process's stderr.
+
+    Raises the exception of the program's exit code.
+    """
+    command = [str(program_path()), *map(str, words), "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False, text=True)
+    if done.returncode < 0:
+        raise made_error("run", f"isthmus {words[0]} was ended by signal {-done.returncode}", 1, [])
+    # A command that shows progress prints other lines before its result.
+    lines = [line for line in done.stdout.splitlines() if line.strip()]
+    found: Any = None
+    for text in ([done.stdout, lines[-1]] if lines else []):
+        try:
+            found = json.loads(text)
+            break
+        except ValueError:
+            continue
+    if isinstance(found, dict) and isinstance(found.get("error"), dict):
+        said = found["error"]
+        raise made_error(said["kind"], said["message"], said["exit"], said.get("diagnostics", []))
+    if found is None:
+        text = f"isthmus {' '.join(map(str, words))}: exit code {done.returncode}, and no JSON"
+        raise made_error("run" if done.returncode else "internal", text, done.returncode or 1, [])
+    return found
+
+
+def compare(file: _abi.Path, **flags: Flag) -> Any:
+    """Runs or resumes the comparison of `file` and returns its result as one object.
+
+    Flags as on the command line: compare("cmp.toml", out="cmp", resume=True, jobs=2).
+    """
+    return call_json("compare", os.fspath(file), "--progress", "none", *flags_of(flags))
+
+
+def plan(what: str, file: _abi.Path, **flags: Flag) -> Any:
+    """`isthmus plan WHAT FILE`: plan("mesh", "run.toml")."""
+    return call_json("plan", what, os.fspath(file), *flags_of(flags))
+
+
+def report(runs: "Union[_abi.Path, list[_abi.Path]]", out: _abi.Path, **flags: Flag) -> pathlib.Path:
+    """Writes the report page of one run, of several, or of a comparison's folder, to `out`."""
+    folders = list(runs) if isinstance(runs, (list, tuple)) else [runs]
+    if not folders:
+        raise ConfigError("report: no runs: give a run's folder, or several")
+    call_json("report", *[os.fspath(each) for each in folders], "--out", os.fspath(out), *flags_of(flags))
+    return pathlib.Path(out)

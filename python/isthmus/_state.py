@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""State beside the parameters, as entries that hold no code: nested dictionaries, lists and tuples of
+arrays, numbers, texts, booleans and None become one JSON text and raw arrays. Never pickle: what a
+peer or a checkpoint holds is data."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Callable
+
+import numpy as np
+
+from ._errors import ConfigError, RunError
+
+_OUTLINE = "outline"
+ToArray = Callable[[Any], "np.ndarray[Any, Any] | None"]
+
+
+def packed(state: Any, to_array: "ToArray | None" = None) -> "dict[str, bytes]":
+    """Entries by name. Raises ConfigError naming the path of what cannot be kept.
+
+    `to_array`: an array of what is no numpy array but holds one (a tensor), else None.
+    """
+    entries: "dict[str, bytes]" = {}
+
+    def outline(value: Any, path: str) -> Any:
+        if value is None or isinstance(value, (bool, str)):
+            return value
+        if isinstance(value, int):
+            return value if -(2**63) <= value < 2**63 else {"$int": str(value)}
+        if isinstance(value, float):
+            return {"$float": value.hex()}
+        array = value if isinstance(value, (np.ndarray, np.generic)) else None
+        if array is None and to_array is not None:
+            array = to_array(value)
+        if array is not None:
+            array = np.asarray(array)
+            if array.dtype.hasobject or array.dtype.kind not in "biufcSUmM":
+                raise ConfigError(f"state{path}: an array of dtype {array.dtype} cannot be kept")
+            number = str(len(entries))
+            entries[number] = array.tobytes()
+            return {"$array": number, "dtype": array.dtype.str, "shape": list(array.shape)}
+        if isinstance(value, dict):
+            pairs = []
+            for key, each in value.items():
+                if not isinstance(key, (str, int, float, bool)):
+                    raise ConfigError(f"state{path}: a key of type {type(key).__name__} cannot be kept")
+                pairs.append([outline(key, path), outline(each, f"{path}[{key!r}]")])
+            return {"$dict": pairs}
+        if isinstance(value, (list, tuple)):
+            items = [outline(each, f"{path}[{i}]") for i, each in enumerate(value)]
+            return {"$tuple": items} if isinstance(value, tuple) else items
+        raise ConfigError(
+            f"state{path}: a {type(value).__module__}.{type(value).__qualname__} cannot be kept; "
+            "state holds arrays, numbers, texts, and lists and dictionaries of them"
+        )
+
+    text = json.dumps(outline(state, ""))
+    return {_OUTLINE: text.encode(), **entries}
+
+
+def unpacked(read: "Callable[[str], bytes]") -> Any:
+    """The state again. `read` gives an entry by name."""
+
+    def value_of(outline: Any) -> Any:
+        if isinstance(outline, list):
+            return [value_of(each) for each in outline]
+        if not isinstance(outline, dict):
+            return outline
+        if "$int" in outline:
+            return int(outline["$int"])
+        if "$float" in outline:
+            return float.fromhex(outline["$float"])
+        if "$tuple" in outline:
+            return tuple(value_of(each) for each in outline["$tuple"])
+        if "$dict" in outline:
+            return {value_of(key): value_of(each) for key, each in outline["$dict"]}
+        raw = read(outline["$array"])
+        return np.frombuffer(raw, np.dtype(outline["dtype"])).reshape(outline["shape"]).copy()
+
+    try:
+        return value_of(json.loads(read(_OUTLINE)))
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"the trainer's state in the checkpoint cannot be read: {error!r}") from None
+
+
+def restore_into(into: Any, state: Any, path: str) -> None:
+    """Lays `state` over `into` in place: arrays are filled, dictionaries and lists gone through."""
+    if isinstance(into, np.ndarray):
+        if not isinstance(state, np.ndarray) or state.shape != into.shape:
+            raise RunError(
+                f"state{path}: an array of shape {into.shape} is to be restored from "
+                f"{getattr(state, 'shape', type(state).__name__)}"
+            )
+        into[...] = state
+        return
+    if isinstance(into, dict):
+        for key in [key for key in into if key not in state]:
+            del into[key]
+        for key, each in state.items():
+            if key in into and isinstance(into[key], (np.ndarray, dict, list)):
+                restore_into(into[key], each, f"{path}[{key!r}]")
+            else:
+                into[key] = each
+        return
+    if isinstance(into, list):
+        into[:] = state
+        return
+    raise ConfigError(
+        f"state{path}: a {type(into).__qualname__} cannot be restored in place; give a dictionary, an "
+        "array, or an object with state_dict() and load_state_dict()"
+    )

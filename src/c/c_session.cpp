@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs, pulled: a session's threads ask, the caller's threads answer.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "c/c_errors.h"
+#include "c/c_tables.h"
+#include "c/handed_trainer.h"
+#include "core/base/deadline.h"
+#include "isthmus/config.h"
+#include "isthmus/errors.h"
+#include "isthmus/session.h"
+
+namespace isthmus::c {
+namespace {
+
+/// How long a freed session waits for its run, which ends at once unless it waits for other sites.
+constexpr Duration kEndsWithin = std::chrono::seconds(5);
+
+struct Worker {
+  std::unique_ptr<Channel> channel;
+  std::vector<Parameter> parameters;
+  std::vector<std::uint8_t> found;  // the last entry that isthmus_state_bytes has read
+  std::string found_name;
+  std::vector<std::int64_t> parts;
+};
+
+}  // namespace
+}  // namespace isthmus::c
+
+struct isthmus_session {
+  isthmus::SystemRuntime runtime;
+  isthmus::Config config;
+  isthmus::RunArguments arguments;
+  isthmus::TrainerFacts facts;
+  std::int64_t evaluation_parts = 0;
+  std::string config_json;
+  int first = 0;
+  std::vector<isthmus::c::Worker> workers;  // of this process
+  isthmus::Wishes wishes;
+  std::unique_ptr<isthmus::WaitQueue> queue = runtime.make_wait_queue();
+  std::optional<isthmus::RunEnd> end;  // under the lock of queue
+  bool over = false;                   // likewise
+  std::unique_ptr<isthmus::Task> run;  // last: its end needs all of the above
+};
+
+namespace isthmus::c {
+namespace {
+
+std::string text_or(const char* text, const char* otherwise) {
+  return text != nullptr ? text : otherwise;
+}
+
+std::vector<std::pair<std::string, std::string>> common_of(const char* json) {
+  if (json == nullptr) return {};
+  const auto object = nlohmann::json::parse(json, nullptr, false);
+  if (!object.is_object())
+    throw ConfigError("isthmus_session_options.common: must be a JSON object of texts");
+  std::vector<std::pair<std::string, std::string>> pairs;
+  for (const auto& [name, value] : object.items()) {
+    if (!value.is_string())
+      throw ConfigError(fmt::format("isthmus_session_options.common: \"{}\" must be a text", name));
+    pairs.emplace_back(name, value.get<std::string>());
+  }
+  return pairs;
+}
+
+void check_size(std::size_t size, std::size_t needed, const char* name) {
+  if (size < needed)
+    throw ConfigError(
+        fmt::format("{}.size = {}: must be sizeof({}), {} here", name, size, name, needed));
+}
+
+std::unique_ptr<isthmus_session> made(const isthmus_session_options& options) {
+  check_size(options.size, sizeof options, "isthmus_session_options");
+  require(options.config, "isthmus_session_new", "config");
+  std::vector<std::string> overrides = {"train.trainer=\"external\""};
+  for (std::size_t i = 0; i < options.override_count; ++i) {
+    require(options.overrides, "isthmus_session_new", "overrides");
+    require(options.overrides[i], "isthmus_session_new", "an override");
+    overrides.emplace_back(options.overrides[i]);
+  }
+  auto session = std::make_unique<isthmus_session>();
+  session->config = load_run(options.config, overrides);
+  if (options.link != nullptr)
+    replace_links(session->config, {parse_link(options.link)},
+                  fmt::format("link {}", options.link));
+  session->config_json = json_of_toml(resolved_toml(session->config), options.config);
+  session->arguments = {.site = text_or(options.site, ""),
+                        .listen = text_or(options.listen, ""),
+                        .key_file = text_or(options.key_file, ""),
+                        .simulated = options.simulated != 0,
+                        .out = text_or(options.out, ""),
+                        .resume = text_or(options.resume, "never"),
+                        .force = options.force != 0,
+                        .argv = {"libisthmus"}};
+  session->facts = {.parameters = {},
+                    .kind = text_or(options.kind, "external"),
+                    .common = common_of(options.common)};
+  if (options.evaluation_parts < 0)
+    throw ConfigError(fmt::format("isthmus_session_options.evaluation_parts = {}: must be >= 0",
+                                  options.evaluation_parts));
+  session->evaluation_parts = options.evaluation_parts;
+  int local = session->config.workers();
+  if (!session->arguments.site.empty()) {
+    local = 1;
+    const auto& sites = session->config.sites;
+    const auto found = std::ranges::find(sites, session->arguments.site, &SiteConfig::name);
+    if (found == sites.end()) {
+      std::string names;
+      for (const SiteConfig& each : sites) names += (names.empty() ? "" : ", ") + each.name;
+      throw ConfigError(
+          fmt::format("site \"{}\": no such [[site]]; sites: {}", session->arguments.site, names));
+    }
+    session->first = static_cast<int>(found - sites.begin());
+  }
+  for (int worker = 0; worker < local; ++worker) {
+    session->workers.emplace_back().channel = std::make_unique<Channel>(session->runtime);
+  }
+  return session;
+}
+
+Worker& worker_of(isthmus_session* session, std::int32_t worker, const char* function) {
+  require(session, function, "session");
+  if (worker < 0 || worker >= std::ssize(session->workers))
+    throw ConfigError(fmt::format("{}: worker = {}: this process has workers 0 to {}", function,
+                                  worker, session->workers.size() - 1));
+  return session->workers[static_cast<std::size_t>(worker)];
+}
+
+std::vector<Parameter> parameters_of(const isthmus_parameter* given, std::size_t count) {
+  std::vector<Parameter> parameters;
+  std::int64_t begin = 0;
+  for (std::size_t p = 0; p < count; ++p) {
+    check_size(given[p].size, sizeof(isthmus_parameter), "isthmus_parameter");
+    require(given[p].name, "isthmus_session_worker", "a parameter's name");
+    std::int64_t values = 1;
+    Parameter made{.name = given[p].name,
+                   .layer = given[p].layer,
+                   .shape = {},
+                   .elements = {},
+                   .values = {},
+                   .decay = given[p].dimensions >= 2};
+    for (std::size_t d = 0; d < given[p].dimensions; ++d) {
+      made.shape.push_back(given[p].shape[d]);
+      values *= given[p].shape[d];
+    }
+    if (values > 0 && given[p].values == nullptr)
+      throw ConfigError(
+          fmt::format("isthmus_session_worker: parameter '{}' has no values", made.name));
+    made.elements = {begin, begin + values};
+    made.values = {given[p].values, static_cast<std::size_t>(values)};
+    begin += values;
+    parameters.push_back(std::move(made));
+  }
+  return parameters;
+}
+
+std::unique_ptr<Trainer> trainer_of(isthmus_session& session, const WorkerContext& context) {
+  const int place = session.arguments.site.empty() ? context.rank.value() : 0;
+  Worker& worker = session.workers[static_cast<std::size_t>(place)];
+  return std::make_unique<HandedTrainer>(*worker.channel, worker.parameters,
+                                         session.evaluation_parts);
+}
+
+void run(isthmus_session& session) {
+  std::exception_ptr failure;
+  std::optional<RunEnd> end;
+  try {
+    end = run_session(
+        session.config, session.arguments, session.facts,
+        [&](const WorkerContext& context) { return trainer_of(session, context); }, session.wishes);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  session.queue->update([&] { session.end = end; });  // before anybody hears that it is there
+  for (Worker& each : session.workers) each.channel->finish(failure);
+  session.queue->update([&] { session.over = true; });
+}
+
+constexpr Asked::Kind kTrained[] = {Asked::Kind::kTrain};
+constexpr Asked::Kind kEvaluated[] = {Asked::Kind::kEvaluate};
+constexpr Asked::Kind kDone[] = {Asked::Kind::kSave, Asked::Kind::kLoad, Asked::Kind::kRestart};
+
+std::int32_t number_of(Asked::Kind kind) {
+  switch (kind) {
+    case Asked::Kind::kTrain:
+      return ISTHMUS_TRAIN;
+    case Asked::Kind::kSave:
+      return ISTHMUS_SAVE;
+    case Asked::Kind::kLoad:
+      return ISTHMUS_LOAD;
+    case Asked::Kind::kRestart:
+      return ISTHMUS_RESTART;
+    case Asked::Kind::kEvaluate:
+      return ISTHMUS_EVALUATE;
+  }
+  return ISTHMUS_NOTHING;
+}
+
+}  // namespace
+}  // namespace isthmus::c
+
+using isthmus::c::Answer;
+using isthmus::c::Asked;
+using isthmus::c::Channel;
+using isthmus::c::check_size;
+using isthmus::c::guarded;
+using isthmus::c::owned_text;
+using isthmus::c::require;
+using isthmus::c::Worker;
+using isthmus::c::worker_of;
+
+isthmus_error* isthmus_session_new(const isthmus_session_options* options,
+                                   isthmus_session** session) {
+  return guarded([&] {
+    require(options, "isthmus_session_new", "options");
+    require(session, "isthmus_session_new", "session");
+    *session = isthmus::c::made(*options).release();
+  });
+}
+
+const char* isthmus_session_config(const isthmus_session* session) {
+  return session->config_json.c_str();
+}
+int32_t isthmus_session_workers(const isthmus_session* session) {
+  return session->config.workers();
+}
+int32_t isthmus_session_local(const isthmus_session* session) {
+  return static_cast<int32_t>(session->workers.size());
+}
+int32_t isthmus_session_first(const isthmus_session* session) { return session->first; }
+int64_t isthmus_session_steps(const isthmus_session* session) {
+  return isthmus::total_steps(session->config);
+}
+
+isthmus_error* isthmus_session_worker(isthmus_session* session, int32_t worker,
+                                      const isthmus_parameter* parameters, size_t count) {
+  return guarded([&] {
+    Worker& own = worker_of(session, worker, "isthmus_session_worker");
+    if (count > 0) require(parameters, "isthmus_session_worker", "parameters");
+    if (session->run)
+      throw isthmus::ConfigError(
+          "isthmus_session_worker: the run has begun: give all workers first");
+    own.parameters = isthmus::c::parameters_of(parameters, count);
+  });
+}
+
+isthmus_error* isthmus_session_start(isthmus_session* session) {
+  return guarded([&] {
+    require(session, "isthmus_session_start", "session");
+    if (session->run) throw isthmus::ConfigError("isthmus_session_start: the run has begun");
+    for (size_t w = 0; w < session->workers.size(); ++w) {
+      if (session->workers[w].parameters.empty())
+        throw isthmus::ConfigError(
+            fmt::format("isthmus_session_start: worker {} has no parameters", w));
+    }
+    session->facts.parameters = session->workers.front().parameters;
+    for (isthmus::Parameter& each : session->facts.parameters) each.values = {};
+    session->run = session->runtime.spawn("isthmus run", [session] { isthmus::c::run(*session); });
+  });
+}
+
+isthmus_error* isthmus_next(isthmus_session* session, int32_t worker, int64_t timeout_ns,
+                            isthmus_request* request) {
+  return guarded([&] {
+    Worker& own = worker_of(session, worker, "isthmus_next");
+    require(request, "isthmus_next", "request");
+    check_size(request->size, sizeof *request, "isthmus_request");
+    if (!session->run)
+      throw isthmus::ConfigError("isthmus_next: the run has not begun: isthmus_session_start");
+    Asked asked;
+    const isthmus::TimePoint deadline = isthmus::deadline_after(
+        session->runtime.clock().now(), std::chrono::nanoseconds(timeout_ns));
+    const Channel::Next found = own.channel->next(deadline, asked);
+    request->kind = found == Channel::Next::kEnd       ? ISTHMUS_END
+                    : found == Channel::Next::kNothing ? ISTHMUS_NOTHING
+                                                       : isthmus::c::number_of(asked.kind);
+    request->step = asked.step.value();
+    request->wrote = asked.wrote ? 1 : 0;
+    own.parts.assign(asked.parts.begin(), asked.parts.end());
+    request->parts = own.parts.data();
+    request->part_count = own.parts.size();
+    own.found_name.clear();
+  });
+}
+
+isthmus_error* isthmus_answer(isthmus_session* session, int32_t worker, const isthmus_step* step) {
+  return guarded([&] {
+    Worker& own = worker_of(session, worker, "isthmus_answer");
+    if (step == nullptr) {
+      own.channel->answer({}, isthmus::c::kDone);
+      return;
+    }
+    check_size(step->size, sizeof *step, "isthmus_step");
+    if (step->tokens < 0)
+      throw isthmus::ConfigError(
+          fmt::format("isthmus_step.tokens = {}: must be >= 0", step->tokens));
+    own.channel->answer({.step = {.loss = step->loss,
+                                  .grad_norm = step->grad_norm,
+                                  .tokens = step->tokens,
+                                  .idle = step->skipped != 0},
+                         .learning_rate = step->learning_rate,
+                         .losses = {}},
+                        isthmus::c::kTrained);
+  });
+}
+
+isthmus_error* isthmus_answer_losses(isthmus_session* session, int32_t worker,
+                                     const double* loss_sums, const int64_t* tokens, size_t count) {
+  return guarded([&] {
+    Worker& own = worker_of(session, worker, "isthmus_answer_losses");
+    if (count != own.parts.size())
+      throw isthmus::ConfigError(
+          fmt::format("isthmus_answer_losses: {} losses of {} parts", count, own.parts.size()));
+    if (count > 0) {
+      require(loss_sums, "isthmus_answer_losses", "loss_sums");
+      require(tokens, "isthmus_answer_losses", "tokens");
+    }
+    Answer answer;
+    for (size_t i = 0; i < count; ++i)
+      answer.losses.push_back(
+          {.batch = own.parts[i], .loss_sum = loss_sums[i], .tokens = tokens[i]});
+    own.channel->answer(std::move(answer), isthmus::c::kEvaluated);
+  });
+}
+
+isthmus_error* isthmus_session_fail(isthmus_session* session, int32_t worker, const char* text) {
+  return guarded([&] {
+    Worker& own = worker_of(session, worker, "isthmus_session_fail");
+    require(text, "isthmus_session_fail", "text");
+    own.channel->fail(text);
+  });
+}
+
+isthmus_error* isthmus_state_put(isthmus_session* session, int32_t worker, const char* name,
+                                 const uint8_t* data, size_t bytes) {
+  return guarded([&] {
+    Worker& own = worker_of(session, worker, "isthmus_state_put");
+    require(name, "isthmus_state_put", "name");
+    if (bytes > 0) require(data, "isthmus_state_put", "data");
+    const Asked open = own.channel->open();
+    if (open.writer == nullptr)
+      throw isthmus::ConfigError("isthmus_state_put: only while ISTHMUS_SAVE is open");
+    open.writer->bytes(name, {reinterpret_cast<const std::byte*>(data), bytes});
+  });
+}
+
+int64_t isthmus_state_bytes(isthmus_session* session, int32_t worker, const char* name) {
+  int64_t found = -1;
+  isthmus_error* const error = guarded([&] {
+    Worker& own = worker_of(session, worker, "isthmus_state_bytes");
+    const Asked open = own.channel->open();
+    if (open.reader == nullptr || !open.reader->contains(name)) return;
+    const std::vector<std::byte> bytes = open.reader->bytes(name);
+    const auto* const begin = reinterpret_cast<const uint8_t*>(bytes.data());
+    own.found.assign(begin, begin + bytes.size());
+    own.found_name = name;
+    found = std::ssize(own.found);
+  });
+  isthmus_error_free(error);
+  return found;
+}
+
+isthmus_error* isthmus_state_get(isthmus_session* session, int32_t worker, const char* name,
+                                 uint8_t* data, size_t bytes) {
+  return guarded([&] {
+    Worker& own = worker_of(session, worker, "isthmus_state_get");
+    require(name, "isthmus_state_get", "name");
+    if (own.found_name != name && isthmus_state_bytes(session, worker, name) < 0)
+      throw isthmus::RunError(fmt::format("the trainer's state has no entry '{}'", name));
+    if (own.found.size() != bytes)
+      throw isthmus::RunError(fmt::format("the trainer's state '{}' has {} bytes, {} are asked for",
+                                          name, own.found.size(), bytes));
+    if (bytes > 0) {
+      require(data, "isthmus_state_get", "data");
+      std::memcpy(data, own.found.data(), bytes);
+    }
+  });
+}
+
+isthmus_error* isthmus_session_wish(isthmus_session* session, int32_t wish) {
+  return guarded([&] {
+    require(session, "isthmus_session_wish", "session");
+    switch (wish) {
+      case 1:
+        (void)session->wishes.interrupt();
+        return;
+      case 2:
+        session->wishes.requeue();
+        return;
+      case 3:
+        session->wishes.checkpoint();
+        return;
+      case 4:
+        session->wishes.leave();
+        return;
+      default:
+        throw isthmus::ConfigError(
+            fmt::format("isthmus_session_wish: wish = {}: must be 1, 2, 3 or 4", wish));
+    }
+  });
+}
+
+isthmus_error* isthmus_session_end(const isthmus_session* session, char** json) {
+  return guarded([&] {
+    require(session, "isthmus_session_end", "session");
+    require(json, "isthmus_session_end", "json");
+    std::optional<isthmus::RunEnd> end;
+    session->queue->update([&] { end = session->end; });
+    if (!end) throw isthmus::ConfigError("isthmus_session_end: the run has not ended in order");
+    *json = owned_text(nlohmann::ordered_json{
+        {"exit_code", static_cast<int>(end->exit_code)},
+        {"status", end->status},
+        {"directory", end->directory.string()},
+        {"steps", end->steps},
+        {"clock_s",
+         end->clock_s}}.dump());
+  });
+}
+
+void isthmus_session_free(isthmus_session* session) {
+  if (session == nullptr) return;
+  if (session->run) {
+    for (Worker& each : session->workers)
+      each.channel->fail("the trainer's process has ended the run");
+    (void)session->wishes.interrupt();
+    const bool over = session->queue->wait(
+        [&] { return session->over; }, session->runtime.clock().now() + isthmus::c::kEndsWithin);
+    // It waits for sites that are gone: it and its threads stay until the process ends.
+    if (!over) return;
+  }
+  delete session;
+}

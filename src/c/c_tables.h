@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace isthmus::c {
+
+/// TOML as JSON. `name` stands for the text in errors. THROWS: ConfigError.
+[[nodiscard]] std::string json_of_toml(std::string_view text, std::string_view name);
+
+}  // namespace isthmus::c

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+// A trainer whose work somebody else's thread does. The run's worker posts what it wants (Asked)
+// and waits; the caller's thread takes it, does it and answers. So all code of the caller runs on
+// the caller's own threads, and none of it inside the run's.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/system_runtime.h"
+#include "isthmus/inner_loop.h"
+#include "isthmus/session.h"
+#include "isthmus/state.h"
+
+namespace isthmus::c {
+
+/// What a worker wants of the caller's thread.
+struct Asked {
+  enum class Kind { kTrain, kSave, kLoad, kRestart, kEvaluate };
+  Kind kind = Kind::kTrain;
+  StepIndex step{0};
+  std::span<const std::int64_t> parts = {};  // kEvaluate
+  StateWriter* writer = nullptr;             // kSave
+  StateReader* reader = nullptr;             // kLoad
+  bool wrote = false;                        // the run has written parameters since the last kTrain
+};
+
+struct Answer {
+  InnerStep step;
+  double learning_rate = 0;
+  std::vector<EvalPart> losses;
+};
+
+/// Where one worker of a run and one thread of the caller meet. Thread-safe.
+class Channel {
+ public:
+  explicit Channel(SystemRuntime& runtime) : runtime_(runtime), queue_(runtime.make_wait_queue()) {}
+
+  /// The run's side. Blocks until the answer. THROWS: RunError once the caller has failed or gone.
+  [[nodiscard]] Answer ask(const Asked& asked);
+  /// The run is over; `failure` is null where it ended in order.
+  void finish(const std::exception_ptr& failure);
+
+  /// What `next` found.
+  enum class Next { kNothing, kAsked, kEnd };
+  /// The caller's side. Blocks until something is asked or the run is over, until `deadline`.
+  /// THROWS: what the run failed with; ConfigError when the last question was not answered.
+  [[nodiscard]] Next next(TimePoint deadline, Asked& asked);
+  /// THROWS: ConfigError unless a question of one of these kinds is open.
+  void answer(Answer answer, std::span<const Asked::Kind> of);
+  /// The question that was taken and not answered. THROWS: ConfigError when there is none.
+  [[nodiscard]] Asked open() const;
+  /// What is asked from now on, and is asked already, fails with this text.
+  void fail(const std::string& text);
+
+ private:
+  SystemRuntime& runtime_;
+  std::unique_ptr<WaitQueue> queue_;
+  // Under the lock of queue_:
+  bool busy_ = false;           // a question is being put
+  std::optional<Asked> asked_;  // and not answered
+  bool taken_ = false;          // by the caller
+  std::optional<Answer> answer_;
+  bool over_ = false;
+  std::exception_ptr failure_;
+  std::optional<std::string> caller_failed_;
+};
+
+/// The InnerLoop of a worker: parameters are the caller's memory, all else is asked for.
+class HandedLoop final : public InnerLoop {
+ public:
+  HandedLoop(Channel& channel, std::vector<Parameter> parameters)
+      : channel_(channel), parameters_(std::move(parameters)) {}
+  [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
+  void wrote_values(CanonicalRange) override { wrote_ = true; }
+  InnerStep train_step(StepIndex t) override;
+  [[nodiscard]] double learning_rate(StepIndex) const override { return learning_rate_; }
+  void reset_optimizer() override;
+  void save(StateWriter& writer) const override;
+  void load(StateReader& reader) override;
+
+ private:
+  Channel& channel_;
+  std::vector<Parameter> parameters_;
+  bool wrote_ = true;
+  double learning_rate_ = 0;
+};
+
+class HandedTrainer final : public Trainer {
+ public:
+  /// `evaluation_parts`: 0 for a run that evaluates nothing.
+  HandedTrainer(Channel& channel, std::vector<Parameter> parameters, std::int64_t evaluation_parts)
+      : channel_(channel), loop_(channel, std::move(parameters)), parts_(evaluation_parts) {}
+  [[nodiscard]] InnerLoop& loop() override { return loop_; }
+  void restart() override { loop_.reset_optimizer(); }
+  [[nodiscard]] std::optional<std::int64_t> evaluation_parts() const override;
+  /// With the source's values in the place of the loop's own, which are put back.
+  [[nodiscard]] std::vector<EvalPart> evaluate(InnerLoop& through, const ParameterSource& source,
+                                               std::span<const std::int64_t> parts) override;
+
+ private:
+  Channel& channel_;
+  HandedLoop loop_;
+  std::int64_t parts_;
+};
+
+}  // namespace isthmus::c

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs one file of tests against a build: `run_pytest.py LIBRARY PROGRAM FILE`. Exit code 77, which
+ctest takes for skipped, where numpy or pytest is missing."""
+import importlib.util
+import os
+import pathlib
+import sys
+
+library, program, file = sys.argv[1:]
+missing = [each for each in ("numpy", "pytest") if importlib.util.find_spec(each) is None]
+if missing:
+    print(f"skipped: {sys.executable} has no {' and no '.join(missing)}: apt install "
+          + " ".join(f"python3-{each}" for each in missing))
+    sys.exit(77)
+root = pathlib.Path(__file__).resolve().parent.parent.parent
+os.environ.update(ISTHMUS_LIBRARY=library, ISTHMUS_PROGRAM=program, PYTHONPATH=str(root / "python"),
+                  PYTHONDONTWRITEBYTECODE="1")
+os.execv(sys.executable, [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", file])

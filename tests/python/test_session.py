@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs around a loop of the caller's own: the outer loop written out, the same bits in every world,
+kill and resume, and what callers do wrong."""
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import bodies
+import numpy
+import pytest
+
+import isthmus
+
+TOML = """
+[run]
+name = "bodies"
+seed = 2
+[train]
+steps = {steps}
+[outer]
+method = "{method}"
+H = 5
+{more}
+[ckpt]
+every = "5 steps"
+[sim]
+step_time = "10ms"
+[[site]]
+name = "east"
+address = "127.0.0.1:{ports[0]}"
+[[site]]
+name = "west"
+address = "127.0.0.1:{ports[1]}"
+[net]
+plaintext = true
+gather = "60s"
+"""
+
+
+@pytest.fixture
+def toml(tmp_path):
+    def write(steps=23, method="diloco", more="", name="run"):
+        held = [socket.socket() for _ in range(2)]
+        for each in held:
+            each.bind(("127.0.0.1", 0))
+        ports = [each.getsockname()[1] for each in held]
+        for each in held:
+            each.close()
+        path = tmp_path / f"{name}.toml"
+        path.write_text(TOML.format(steps=steps, method=method, more=more, ports=ports))
+        return path
+    return write
+
+
+def bodies_of(found):
+    def body(site):
+        trainer = bodies.Trainer(site.index)
+        site.attach(trainer.params, state=trainer.state)
+        trainer.go_through(site)
+        found[site.index] = trainer
+    return body
+
+
+def together(toml, out, **how):
+    found = {}
+    outcome = how.pop("play", isthmus.run)(toml, bodies_of(found), out=out, **how)
+    return found, outcome
+
+
+def test_diloco_is_the_algorithm_written_out(toml, tmp_path):
+    found, outcome = together(toml(), tmp_path / "x")
+    assert outcome.exit_code == 0 and outcome.steps == 23
+    anchor, losses = bodies.diloco(2, 23, 5)
+    for name, wanted in anchor.items():
+        numpy.testing.assert_allclose(found[0].params[name], wanted, rtol=1e-5, atol=1e-6)
+        assert found[0].params[name].tobytes() == found[1].params[name].tobytes()
+    table = isthmus.open(tmp_path / "x").table("train")
+    numpy.testing.assert_allclose(table["loss"], numpy.mean(losses, axis=1), rtol=1e-5)
+    assert list(isthmus.open(tmp_path / "x").table("round")["step_send"]) == [5, 10, 15, 20, 23]
+    weights = isthmus.open(tmp_path / "x").weights()
+    assert weights.keys() == bodies.SHAPES.keys() and weights["scale"].shape == ()
+
+
+@pytest.mark.parametrize("method, more", [
+    ("diloco", 'codec = "int8"'), ("localsgd", ""), ("streaming-diloco", "fragments = 2\noverlap = 2\nalpha = 0.5"),
+    ("delayed", 'codec = "int4:ef"'), ("co2", ""),
+])
+def test_every_world_gives_the_same_bits(toml, tmp_path, method, more):
+    file = toml(method=method, more=more)
+    here, _ = together(file, tmp_path / "run")
+    virtual, outcome = together(file, tmp_path / "simulate", play=isthmus.simulate, link="1Mbit/s,200ms")
+    assert outcome.clock_s > 0.23
+    sites = [subprocess.Popen([sys.executable, bodies.__file__, file, name, tmp_path / name])
+             for name in ("east", "west")]
+    assert [each.wait(120) for each in sites] == [0, 0]
+    for worker, name in enumerate(("east", "west")):
+        there = numpy.load(tmp_path / f"{name}.npz")
+        wanted = bodies.bits(here[worker].params)
+        assert bodies.bits(virtual[worker].params) == wanted
+        assert bodies.bits({each: there[each] for each in bodies.SHAPES}) == wanted
+
+
+def test_a_killed_site_resumes_with_the_same_bits(toml, tmp_path):
+    file = toml(steps=1500, more='codec = "int8:ef"')
+    file.write_text(file.read_text().replace('"5 steps"', '"50 steps"'))
+    whole, _ = together(file, tmp_path / "whole")
+
+    def start():
+        return [subprocess.Popen([sys.executable, bodies.__file__, file, name, tmp_path / name, "net.min_sites=2"])
+                for name in ("east", "west")]
+
+    sites = start()
+    end = time.monotonic() + 120
+    while not (tmp_path / "west/ckpt/step-0000100").exists():
+        assert time.monotonic() < end and sites[1].poll() is None
+        time.sleep(0.01)
+    for each in sites:
+        each.kill()
+        each.wait()
+    assert [each.wait(240) for each in start()] == [0, 0]
+    for worker, name in enumerate(("east", "west")):
+        there = numpy.load(tmp_path / f"{name}.npz")
+        assert bodies.bits({each: there[each] for each in bodies.SHAPES}) == bodies.bits(whole[worker].params)
+        assert there["taken"] == 1500  # the counter came back with the momentum
+
+
+def test_a_killed_site_joins_the_run_that_goes_on(toml, tmp_path):
+    file = toml(steps=1000000, more='codec = "int8"')
+    file.write_text(file.read_text().replace('"5 steps"', '"5000 steps"').replace('gather =', 'min_sites = 1\ngather ='))
+
+    def start(name, out):
+        return subprocess.Popen([sys.executable, bodies.__file__, file, name, tmp_path / out])
+
+    def until(what, condition):
+        end = time.monotonic() + 120
+        while not condition():
+            assert time.monotonic() < end and east.poll() is None, what
+            time.sleep(0.02)
+
+    def members():
+        if not (tmp_path / "east/manifest.json").exists():
+            return [0]
+        return list(isthmus.open(tmp_path / "east").table("round").get("members", [0]))
+
+    east, west = start("east", "east"), start("west", "west")
+    until("rounds of two", lambda: len(members()) > 3 and members()[-1] == 2)
+    west.kill()
+    west.wait()
+    until("rounds of one", lambda: members()[-1] == 1)
+    west = start("west", "elsewhere")  # nothing of the run is in its folder
+    until("rounds of two again", lambda: members()[-1] == 2)
+    west.send_signal(signal.SIGINT)
+    assert [east.wait(120), west.wait(120)] == [130, 130]
+    ends = [numpy.load(tmp_path / f"{name}.npz") for name in ("east", "elsewhere")]
+    assert 0 < ends[1]["taken"]
+    steps = [isthmus.open(tmp_path / name).manifest["status"] for name in ("east", "elsewhere")]
+    assert steps == ["interrupted", "interrupted"]
+    last = [isthmus.open(tmp_path / name).weights() for name in ("east", "elsewhere")]
+    assert bodies.bits(last[0]) == bodies.bits(last[1])
+
+
+def test_stop_writes_a_checkpoint_that_a_run_goes_on_from(toml, tmp_path):
+    file = toml(steps=60)
+    whole, _ = together(file, tmp_path / "whole")
+
+    def stops(site):
+        trainer = bodies.Trainer(site.index)
+        site.attach(trainer.params, state=trainer.state)
+        for t, _ in site.steps():
+            if t == 30:
+                site.stop()
+            site.step(trainer.train(t), tokens=bodies.TOKENS)
+
+    outcome = isthmus.run(file, stops, out=tmp_path / "x")
+    assert outcome.exit_code == 130 and 30 <= outcome.steps < 60
+    again, outcome = together(file, tmp_path / "x", resume="auto")
+    assert outcome.exit_code == 0 and outcome.steps == 60
+    assert bodies.bits(again[1].params) == bodies.bits(whole[1].params)
+
+
+def test_evaluations_see_the_outer_parameters(toml, tmp_path):
+    seen = []
+
+    def body(site):
+        trainer = bodies.Trainer(site.index)
+
+        def evaluate(part):
+            seen.append((site.index, part, site.t, bodies.bits(trainer.params)))
+            return float(trainer.params["scale"]) * 4, 4
+
+        site.attach(trainer.params, state=trainer.state, evaluate=evaluate)
+        trainer.go_through(site)
+
+    isthmus.run(toml(steps=10), body, out=tmp_path / "x", evaluation_parts=6, overrides=['eval.every="5 steps"'])
+    table = isthmus.open(tmp_path / "x").table("eval")
+    assert {part for _, part, *_ in seen} == set(range(6)) and {w for w, *_ in seen} == {0, 1}
+    weights = isthmus.open(tmp_path / "x").weights()
+    assert abs(table["loss"][-1] - float(weights["scale"])) < 1e-6
+    last = [each for *_, each in seen][-1]
+    assert last == bodies.bits(weights)
+
+
+def test_a_body_that_fails_fails_the_run(toml, tmp_path):
+    class Mine(Exception):
+        pass
+
+    def body(site):
+        trainer = bodies.Trainer(site.index)
+        site.attach(trainer.params)
+        for t, _ in site.steps():
+            if t == 7 and site.index == 1:
+                raise Mine("out of luck")
+            site.step(trainer.train(t))
+
+    with pytest.raises(Mine, match="out of luck"):
+        isthmus.run(toml(), body, out=tmp_path / "x")
+    assert isthmus.open(tmp_path / "x").manifest["status"] not in ("ok", "running")
+    assert not [each for each in threading.enumerate() if each.name.startswith("isthmus")]
+
+
+def of_one(change):
+    def body(site):
+        trainer = bodies.Trainer(site.index)
+        change(site, trainer)
+    return body
+
+
+@pytest.mark.parametrize("change, kind, words", [
+    (lambda site, trainer: site.attach({}), isthmus.ConfigError, "params is empty"),
+    (lambda site, trainer: site.attach({"w": numpy.zeros(3)}), isthmus.ConfigError, r"params\['w'\] has dtype float64"),
+    (lambda site, trainer: site.attach({"w": [1]}), isthmus.ConfigError, "is a list"),
+    (lambda site, trainer: site.attach({"w": numpy.zeros((4, 4), numpy.float32)[:, ::2]}), isthmus.ConfigError,
+     "contiguous"),
+    (lambda site, trainer: site.attach(trainer.params), isthmus.RunError, "returned at step 1 of 23"),
+    (lambda site, trainer: (site.attach(trainer.params), [0 for _ in site.steps()]), isthmus.RunError,
+     "step 1 has not been told of"),
+    (lambda site, trainer: (site.attach(trainer.params), [site.step(1) for _ in site.steps() for _ in range(2)]),
+     isthmus.RunError, "called twice"),
+    (lambda site, trainer: (site.attach(trainer.params), [site.step("x") for _ in site.steps()]),
+     isthmus.ConfigError, "loss = 'x'"),
+    (lambda site, trainer: (site.attach(trainer.params), [site.step(1) for _ in site.steps([1, 2])]),
+     isthmus.RunError, "batches ended before step 3 of 23"),
+    (lambda site, trainer: (site.attach(trainer.params, state={"x": object()})), isthmus.ConfigError, "builtins.object"),
+])
+def test_mistakes_are_told(toml, tmp_path, change, kind, words):
+    with pytest.raises(kind, match=words):
+        isthmus.run(toml(), of_one(change), out=tmp_path / "x")
+
+
+def test_unequal_starts_are_refused(toml, tmp_path):
+    def body(site):
+        trainer = bodies.Trainer(site.index)
+        trainer.params["layers.0.w"][0, 0] += site.index
+        site.attach(trainer.params)
+        trainer.go_through(site)
+
+    with pytest.raises(isthmus.Error, match="layers.0.w|unequal|differ"):
+        isthmus.run(toml(), body, out=tmp_path / "x")
+
+
+def test_a_method_that_takes_the_update_over_is_refused(toml, tmp_path):
+    with pytest.raises(isthmus.ConfigError, match="ddp|gradients"):
+        together(toml(method="ddp", more="").read_text() and toml_of(toml, "ddp"), tmp_path / "x")
+
+
+def toml_of(toml, method):
+    path = toml()
+    path.write_text(path.read_text().replace('"diloco"', f'"{method}"').replace("H = 5\n", ""))
+    return path
+
+
+def test_a_site_needs_a_name_and_its_own_thread(toml, tmp_path, monkeypatch):
+    monkeypatch.delenv("ISTHMUS_SITE", raising=False)
+    with pytest.raises(isthmus.ConfigError, match="ISTHMUS_SITE"):
+        isthmus.join(toml(), bodies.initial())
+    with pytest.raises(isthmus.ConfigError, match='site "south"'):
+        isthmus.join(toml(), bodies.initial(), site="south")
+    with pytest.raises(isthmus.ConfigError, match="belong together"):
+        isthmus.join(toml(), bodies.initial(), site="east", evaluation_parts=3)
+
+
+def test_signals_are_wishes_and_come_back(toml, tmp_path):
+    before = signal.getsignal(signal.SIGINT)
+
+    def body(site):
+        trainer = bodies.Trainer(site.index)
+        site.attach(trainer.params)
+        for t, _ in site.steps():
+            if t == 5 and site.index == 0:
+                signal.raise_signal(signal.SIGINT) if threading.current_thread() is threading.main_thread() \
+                    else signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+            site.step(trainer.train(t))
+
+    outcome = isthmus.run(toml(steps=100000), body, out=tmp_path / "x", overrides=['ckpt.every="100000 steps"'])
+    assert outcome.exit_code == 130 and outcome.steps < 100000
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_example_of_the_docs_has_these_names():
+    text = (pathlib.Path(__file__).parents[2] / "docs/python.md").read_text()
+    for name in isthmus.__all__:
+        assert name in text, f"docs/python.md does not tell of isthmus.{name}"
