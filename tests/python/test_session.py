@@ -56,6 +56,21 @@ def toml(tmp_path):
     return write
 
 
+@pytest.fixture
+def start():
+    """Starts bodies.py as a process of its own; what is left is killed at the end."""
+    begun = []
+
+    def started(file, name, out, *overrides):
+        begun.append(subprocess.Popen([sys.executable, bodies.__file__, file, name, out, *overrides]))
+        return begun[-1]
+
+    yield started
+    for each in begun:
+        each.kill()
+        each.wait()
+
+
 def bodies_of(found):
     def body(site):
         trainer = bodies.Trainer(site.index)
@@ -89,13 +104,12 @@ def test_diloco_is_the_algorithm_written_out(toml, tmp_path):
     ("diloco", 'codec = "int8"'), ("localsgd", ""), ("streaming-diloco", "fragments = 2\noverlap = 2\nalpha = 0.5"),
     ("delayed", 'codec = "int4:ef"'), ("co2", ""),
 ])
-def test_every_world_gives_the_same_bits(toml, tmp_path, method, more):
+def test_every_world_gives_the_same_bits(toml, tmp_path, start, method, more):
     file = toml(method=method, more=more)
     here, _ = together(file, tmp_path / "run")
     virtual, outcome = together(file, tmp_path / "simulate", play=isthmus.simulate, link="1Mbit/s,200ms")
     assert outcome.clock_s > 0.23
-    sites = [subprocess.Popen([sys.executable, bodies.__file__, file, name, tmp_path / name])
-             for name in ("east", "west")]
+    sites = [start(file, name, tmp_path / name) for name in ("east", "west")]
     assert [each.wait(120) for each in sites] == [0, 0]
     for worker, name in enumerate(("east", "west")):
         there = numpy.load(tmp_path / f"{name}.npz")
@@ -104,16 +118,15 @@ def test_every_world_gives_the_same_bits(toml, tmp_path, method, more):
         assert bodies.bits({each: there[each] for each in bodies.SHAPES}) == wanted
 
 
-def test_a_killed_site_resumes_with_the_same_bits(toml, tmp_path):
+def test_a_killed_site_resumes_with_the_same_bits(toml, tmp_path, start):
     file = toml(steps=1500, more='codec = "int8:ef"')
     file.write_text(file.read_text().replace('"5 steps"', '"50 steps"'))
     whole, _ = together(file, tmp_path / "whole")
 
-    def start():
-        return [subprocess.Popen([sys.executable, bodies.__file__, file, name, tmp_path / name, "net.min_sites=2"])
-                for name in ("east", "west")]
+    def both():
+        return [start(file, name, tmp_path / name, "net.min_sites=2") for name in ("east", "west")]
 
-    sites = start()
+    sites = both()
     end = time.monotonic() + 120
     while not (tmp_path / "west/ckpt/step-0000100").exists():
         assert time.monotonic() < end and sites[1].poll() is None
@@ -121,19 +134,16 @@ def test_a_killed_site_resumes_with_the_same_bits(toml, tmp_path):
     for each in sites:
         each.kill()
         each.wait()
-    assert [each.wait(240) for each in start()] == [0, 0]
+    assert [each.wait(240) for each in both()] == [0, 0]
     for worker, name in enumerate(("east", "west")):
         there = numpy.load(tmp_path / f"{name}.npz")
         assert bodies.bits({each: there[each] for each in bodies.SHAPES}) == bodies.bits(whole[worker].params)
         assert there["taken"] == 1500  # the counter came back with the momentum
 
 
-def test_a_killed_site_joins_the_run_that_goes_on(toml, tmp_path):
+def test_a_killed_site_joins_the_run_that_goes_on(toml, tmp_path, start):
     file = toml(steps=1000000, more='codec = "int8"')
     file.write_text(file.read_text().replace('"5 steps"', '"5000 steps"').replace('gather =', 'min_sites = 1\ngather ='))
-
-    def start(name, out):
-        return subprocess.Popen([sys.executable, bodies.__file__, file, name, tmp_path / out])
 
     def until(what, condition):
         end = time.monotonic() + 120
@@ -146,12 +156,12 @@ def test_a_killed_site_joins_the_run_that_goes_on(toml, tmp_path):
             return [0]
         return list(isthmus.open(tmp_path / "east").table("round").get("members", [0]))
 
-    east, west = start("east", "east"), start("west", "west")
+    east, west = (start(file, name, tmp_path / name) for name in ("east", "west"))
     until("rounds of two", lambda: len(members()) > 3 and members()[-1] == 2)
     west.kill()
     west.wait()
     until("rounds of one", lambda: members()[-1] == 1)
-    west = start("west", "elsewhere")  # nothing of the run is in its folder
+    west = start(file, "west", tmp_path / "elsewhere")  # nothing of the run is in its folder
     until("rounds of two again", lambda: members()[-1] == 2)
     west.send_signal(signal.SIGINT)
     assert [east.wait(120), west.wait(120)] == [130, 130]
