@@ -348,14 +348,21 @@ def sites_of_several_processes(bench):
     for path in (two, three, less):
         path.write_text(path.read_text().replace("128 tok", "192 tok"))
     bench.launch(two, "sites")
-    # A new site has an empty folder, and is given the state of the others.
+    # A new site has an empty folder, and is given the state of the others, which train for seconds meanwhile.
     bench.launch(two, "sites", "--resume", "auto", "--change", "train.steps=40", "--dry-run", code=2)
-    bench.launch(three, "sites", "--resume", "auto", "--set", "train.steps=20", "--change", "train.steps=40")
+    bench.launch(three, "sites", "--resume", "auto", "--set", "train.steps=20", "--change", "train.steps=800",
+                 "--change", "ckpt.every=100 steps")
     for site in ("east", "west"):
         told = [each["change"] for each in bench.changes(f"sites/{site}")]
-        require(len(told) == 2 and any("north new" in line for line in told), told)
-    models = {site: bench.model(f"sites/{site}", 40) for site in ("east", "west", "north")}
+        require(len(told) == 3 and any("north new" in line for line in told), told)
+    models = {site: bench.model(f"sites/{site}", 800) for site in ("east", "west", "north")}
     require(len(set(models.values())) == 1, models)
+    # The first site is taken out: the others go on from their own states, known by their names.
+    bench.launch(less, "sites", "--resume", "auto", "--set", "train.steps=800", "--change", "train.steps=830")
+    for site in ("north", "west"):
+        told = [each["change"] for each in bench.changes(f"sites/{site}")]
+        require(any("run.workers = 2 (3 before): east left out" in line for line in told), told)
+    require(bench.model("sites/north", 830) == bench.model("sites/west", 830), "without the first site")
 
 
 def main():
