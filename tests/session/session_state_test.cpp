@@ -18,7 +18,10 @@ using app::StartNote;
 struct Site {
   static Config with_a_hub() {
     Config config;
-    for (const char* name : {"east", "west", "north"}) config.sites.emplace_back().name = name;
+    for (const char* name : {"east", "west", "north"}) {
+      config.sites.emplace_back().name = name;
+      config.sites.back().address = std::string(name) + ":48200";  // nobody is dialled
+    }
     config.origins["site[0].name"] = {};
     config.hub.address = "127.0.0.1:48100";
     return config;
