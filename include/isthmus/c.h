@@ -150,7 +150,7 @@ typedef struct isthmus_parameter {
   const int64_t* shape; /* `dimensions` of them; 0 dimensions: one value */
   size_t dimensions;
   float* values; /* C order, float32; the caller's, read and written while a request is out or none
-                    is; stays there until isthmus_session_free */
+                    is; stays there until isthmus_session_free returns 1 */
   int32_t layer; /* 0 .. L-1, or -1: of no layer */
 } isthmus_parameter;
 
@@ -225,9 +225,11 @@ isthmus_error* isthmus_state_get(isthmus_session* session, int32_t worker, const
 isthmus_error* isthmus_session_wish(isthmus_session* session, int32_t wish);
 /** After ISTHMUS_END: {exit_code, status, directory, steps, clock_s} as JSON. */
 isthmus_error* isthmus_session_end(const isthmus_session* session, char** json);
-/** Ends what still runs, as a lost site, and frees. Blocks for a few seconds at most. NULL does
- *  nothing. */
-void isthmus_session_free(isthmus_session* session);
+/** Ends what still runs, as a lost site, and frees. Blocks for a few seconds at most. RETURNS: 1;
+ * or 0 where the run still waits for sites that are gone: the session and its threads then stay
+ * until the process ends, and so must the parameters' memory. No thread may be in another function
+ * of the session. NULL does nothing. */
+int32_t isthmus_session_free(isthmus_session* session);
 
 #ifdef __cplusplus
 }

@@ -145,7 +145,7 @@ FUNCTIONS: "dict[str, tuple[Any, list[Any]]]" = {
     "isthmus_state_get": (_handle, [_handle, _worker, _text, _address, _size]),
     "isthmus_session_wish": (_handle, [_handle, _int]),
     "isthmus_session_end": (_handle, [_handle, _out_text]),
-    "isthmus_session_free": (None, [_handle]),
+    "isthmus_session_free": (_int, [_handle]),
 }
 
 

@@ -39,6 +39,9 @@ class Codec:
         if handle:
             _abi.lib.isthmus_codec_free(handle)
 
+    def __reduce__(self) -> "tuple[Any, ...]":
+        return (Codec, (self.name,))  # copies and pickles are codecs of their own
+
     def __repr__(self) -> str:
         return f'isthmus.codec("{self.name}")'
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     Body = Callable[["Site"], Any]
 
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|layer)\.(\d+)(?:\.|$)")
+_BODY_ENDS_S = 5.0  # that a body which is in a step is given to end, once the run has failed
 _LOOK_NS = 100_000_000  # signals are looked for so often while a site waits
 _INTERRUPT, _REQUEUE, _CHECKPOINT, _LEAVE = 1, 2, 3, 4
 
@@ -73,6 +74,7 @@ class _Session:
         native = _abi.SessionOptions(ctypes.sizeof(_abi.SessionOptions), os.fsencode(config))
         native.overrides = ctypes.cast(array, ctypes.POINTER(ctypes.c_char_p))
         native.override_count = len(texts)
+        self.evaluation_parts: int = options["evaluation_parts"]
         for name, value in options.items():
             if value is not None:
                 setattr(native, name, os.fsencode(value) if not isinstance(value, (int, bool)) else value)
@@ -84,13 +86,33 @@ class _Session:
         self.local: int = _abi.lib.isthmus_session_local(self.handle)
         self.first: int = _abi.lib.isthmus_session_first(self.handle)
         self.total_steps: int = _abi.lib.isthmus_session_steps(self.handle)
-        self._free = weakref.finalize(self, _free, self.handle.value, self.pid)
+        self.memory: "list[Any]" = []  # the arrays that the run reads and writes
+        self._free = weakref.finalize(self, _free, self.handle.value, self.pid, self.memory)
+        self.closed = False
 
     def close(self) -> None:
+        self.closed = True
         self._free()
 
+    def check_open(self) -> None:
+        if os.getpid() != self.pid:
+            raise Forked("this site belongs to the process that joined; a forked one must not use it")
+        if self.closed:
+            raise RunError("the site has ended: its run is over, or was left")
+
     def wish(self, what: int) -> None:
+        self.check_open()
         check(_abi.lib.isthmus_session_wish(self.handle, what))
+
+    def fail(self, worker: int, error: BaseException, prefix: str = "") -> None:
+        if self.closed:
+            return
+        try:
+            text = f"{prefix}{type(error).__name__}: {error}"
+        except Exception:
+            text = f"{prefix}{type(error).__name__}"
+        raw = text.replace("\0", " ").encode(errors="backslashreplace")
+        _abi.lib.isthmus_error_free(_abi.lib.isthmus_session_fail(self.handle, worker, raw))
 
     def outcome(self) -> Outcome:
         text = ctypes.c_char_p()
@@ -98,9 +120,12 @@ class _Session:
         return Outcome(json.loads(_abi.taken_text(text)))
 
 
-def _free(handle: "Optional[int]", pid: int) -> None:
-    if os.getpid() == pid:
-        _abi.lib.isthmus_session_free(handle)
+_still_written: "list[Any]" = []  # memory of runs that could not be ended in time
+
+
+def _free(handle: "Optional[int]", pid: int, memory: "list[Any]") -> None:
+    if os.getpid() == pid and not _abi.lib.isthmus_session_free(handle):
+        _still_written.append(memory)
 
 
 class Site:
@@ -115,6 +140,7 @@ class Site:
         self._worker = worker
         self._thread = threading.get_ident()
         self._arrays: "dict[str, Floats]" = {}
+        self._params: "Mapping[str, Floats]" = {}
         self._state: Any = None
         self._evaluate: "Optional[Evaluate]" = None
         self._on_wrote: "Optional[Callable[[], None]]" = None
@@ -200,6 +226,12 @@ class Site:
         self._check_thread()
         if not self._open:
             raise RunError("site.step() was called twice in one pass of site.steps(), or outside of it")
+        for name, array in self._arrays.items():
+            if self._params[name] is not array:
+                raise RunError(
+                    f"params['{name}'] was replaced by another array, which the run does not see: change "
+                    f"it in place, params['{name}'][...] = ..."
+                )
         self._open = False
         self.tell(_number("loss", loss), 1 if tokens is None else int(tokens),
                   _number("grad_norm", grad_norm),
@@ -248,6 +280,7 @@ class Site:
         self._check_thread()
         if self._arrays:
             raise ConfigError("attach: this site has parameters already")
+        _check_evaluate(evaluate, self._session.evaluation_parts)
         if not params:
             raise ConfigError("params is empty: give name -> float32 array")
         natives = (_abi.Parameter * len(params))()
@@ -261,6 +294,8 @@ class Site:
                 ctypes.sizeof(_abi.Parameter), text, ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64)),
                 array.ndim, array.ctypes.data, (layer_of or layer_of_name)(name))
         check(_abi.lib.isthmus_session_worker(self._session.handle, self._worker, natives, len(natives)))
+        self._session.memory.append(list(params.values()))
+        self._params = params
         self._arrays = dict(params)
         self._state = state
         self._evaluate = evaluate
@@ -271,11 +306,11 @@ class Site:
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         ended = self._ended
-        if not ended and error is not None:
-            text = f"{type(error).__name__}: {error}"
-            _abi.lib.isthmus_error_free(
-                _abi.lib.isthmus_session_fail(self._session.handle, self._worker, text.encode()))
-        self._session.close()
+        try:
+            if not ended and error is not None:
+                self._session.fail(self._worker, error)
+        finally:
+            self._session.close()
         if not ended and error is None:
             raise RunError(
                 f"the run was left at step {self.t} of {self.total_steps}, and the other sites lose this "
@@ -283,8 +318,7 @@ class Site:
             )
 
     def _check_thread(self) -> None:
-        if os.getpid() != self._session.pid:
-            raise Forked("this site belongs to the process that joined; a forked one must not use it")
+        self._session.check_open()
         if threading.get_ident() != self._thread:
             raise ConfigError("this site belongs to the thread that made it")
 
@@ -318,6 +352,7 @@ class Site:
         """Remembers the state as it is before the first step, for a run that begins anew."""
         if self._state is not None:
             self._fresh = packed(_state_of(self._state), self._to_array)
+            self._restart()  # what cannot be restored is told of now, and not at a resume
 
     def _answer_losses(self, parts: "list[int]") -> None:
         assert self._evaluate is not None
@@ -336,7 +371,7 @@ def check_array(name: str, array: Any) -> None:
         raise ConfigError(f"params['{name}'] is a {type(array).__qualname__}: must be a numpy array")
     if array.dtype != np.float32:
         raise ConfigError(f"params['{name}'] has dtype {array.dtype}: must be float32")
-    if not array.flags.c_contiguous or not array.flags.writeable:
+    if not array.flags.c_contiguous or not array.flags.writeable or not array.flags.aligned:
         raise ConfigError(
             f"params['{name}'] must be contiguous and writable: give numpy.ascontiguousarray(...) and "
             "train on that array"
@@ -363,17 +398,24 @@ def _state_of(state: Any) -> Any:
 
 
 def _restore(into: Any, state: Any, path: str = "") -> None:
+    def has_objects(values: Any) -> bool:
+        return any(hasattr(each, "load_state_dict") for each in values)
+
     if hasattr(into, "load_state_dict"):
         into.load_state_dict(state)
-    elif isinstance(into, dict) and any(hasattr(each, "load_state_dict") for each in into.values()):
-        if set(into) != set(state):
-            raise RunError(f"state has {sorted(map(str, into))}, the checkpoint {sorted(map(str, state))}")
-        for name in into:
-            if hasattr(into[name], "load_state_dict"):
-                into[name].load_state_dict(state[name])
+    elif isinstance(into, dict) and has_objects(into.values()):
+        if not isinstance(state, dict) or set(into) != set(state):
+            raise RunError(f"state{path} has {sorted(map(str, into))}, the checkpoint {sorted(map(str, state))}")
+        for name, each in into.items():
+            if hasattr(each, "load_state_dict"):
+                each.load_state_dict(state[name])
+            elif isinstance(each, (np.ndarray, dict, list, tuple)):
+                restore_into(each, state[name], f"{path}[{name!r}]")
             else:
-                restore_into(into, {**into, name: state[name]}, path)
-    elif isinstance(into, (list, tuple)) and any(hasattr(each, "load_state_dict") for each in into):
+                into[name] = state[name]
+    elif isinstance(into, (list, tuple)) and has_objects(into):
+        if not isinstance(state, (list, tuple)) or len(state) != len(into):
+            raise RunError(f"state{path} has {len(into)} entries, the checkpoint another number")
         for i, each in enumerate(into):
             _restore(each, state[i], f"{path}[{i}]")
     else:
@@ -394,6 +436,13 @@ def _signals(session: _Session, wanted: bool) -> "Iterator[None]":
     asked = [False]
 
     def on_signal(number: int, frame: Any) -> None:
+        if os.getpid() != session.pid:  # a forked child: as if nobody had asked for signals
+            handler = before[signal.Signals(number)]
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        if session.closed:
+            return
         if number == signal.SIGINT:
             if asked[0]:
                 raise KeyboardInterrupt
@@ -418,8 +467,9 @@ class _Joined(Site):
         self._scope = contextlib.ExitStack()
         self._scope.enter_context(_signals(session, signals))
 
-    def begin(self) -> "_Joined":
+    def begin(self, params: "Mapping[str, Floats]", **how: Any) -> "_Joined":
         try:
+            self.attach(params, **how)
             self.keep_fresh()
             check(_abi.lib.isthmus_session_start(self._session.handle))
             self.serve()
@@ -444,7 +494,7 @@ def join(config: _abi.Path, params: "Mapping[str, Floats]", *, site: Optional[st
     met; the parameters then hold the agreed start: the initial values, a checkpoint's, or those of a
     run that goes on.
 
-    with isthmus.join("run.toml", params, site="east", state=optimizer_arrays) as site:
+    with isthmus.join("run.toml", params, site="east", out="runs/east", state=moments) as site:
         for t, batch in site.steps(batch_of_step):
             loss = train(params, batch)
             site.step(loss, tokens=batch.size)
@@ -463,14 +513,15 @@ def join(config: _abi.Path, params: "Mapping[str, Floats]", *, site: Optional[st
     session = _Session(config, **_options(
         overrides=overrides, site=site, listen=listen, key_file=key_file, out=out, resume=resume,
         kind=kind, alike=alike, evaluation_parts=evaluation_parts, force=int(force)))
-    joined = _Joined(session, signals)
-    joined.attach(params, state=state, evaluate=evaluate, layer_of=layer_of)
-    return joined.begin()
+    return _Joined(session, signals).begin(params, state=state, evaluate=evaluate, layer_of=layer_of)
 
 
 def _check_evaluate(evaluate: Any, parts: int) -> None:
     if (evaluate is None) != (parts == 0):
-        raise ConfigError("evaluate and evaluation_parts belong together: give both, or neither")
+        raise ConfigError(
+            "evaluate and evaluation_parts belong together: give both, or neither (run and simulate take "
+            "evaluation_parts, site.attach takes evaluate)"
+        )
 
 
 class _Together:
@@ -498,20 +549,29 @@ class _Together:
             self.outcome = site.outcome
         except BaseException as error:  # the caller of run() gets it
             self.errors.append(error)
-            self.ready.abort()
-            text = f"worker {worker}: {type(error).__name__}: {error}"
-            for each in range(self.session.local):
-                _abi.lib.isthmus_error_free(
-                    _abi.lib.isthmus_session_fail(self.session.handle, each, text.encode()))
+            self.fail(error, f"worker {worker}: ")
+
+    def fail(self, error: BaseException, prefix: str = "") -> None:
+        self.ready.abort()
+        for each in range(self.session.local):
+            self.session.fail(each, error, prefix)
 
     def run(self) -> Outcome:
-        threads = [threading.Thread(target=self.one, args=(worker,), name=f"isthmus-{worker}")
+        threads = [threading.Thread(target=self.one, args=(worker,), name=f"isthmus-{worker}", daemon=True)
                    for worker in range(self.session.local)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            while thread.is_alive():  # so that signals are handled meanwhile
-                thread.join(0.1)
+        try:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                while thread.is_alive():  # so that signals are handled meanwhile
+                    thread.join(0.1)
+        except BaseException as error:  # a second Ctrl+C: bodies that are in a step end with it
+            self.fail(error)
+            for thread in threads:
+                thread.join(_BODY_ENDS_S)
+            if not any(thread.is_alive() for thread in threads):
+                self.session.close()
+            raise
         self.session.close()
         own = [each for each in self.errors if not isinstance(each, threading.BrokenBarrierError)]
         if own:

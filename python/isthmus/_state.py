@@ -39,7 +39,8 @@ def packed(state: Any, to_array: "ToArray | None" = None) -> "dict[str, bytes]":
                 raise ConfigError(f"state{path}: an array of dtype {array.dtype} cannot be kept")
             number = str(len(entries))
             entries[number] = array.tobytes()
-            return {"$array": number, "dtype": array.dtype.str, "shape": list(array.shape)}
+            outlined = {"$array": number, "dtype": array.dtype.str, "shape": list(array.shape)}
+            return {**outlined, "scalar": True} if isinstance(value, np.generic) else outlined
         if isinstance(value, dict):
             pairs = []
             for key, each in value.items():
@@ -76,7 +77,8 @@ def unpacked(read: "Callable[[str], bytes]") -> Any:
         if "$dict" in outline:
             return {value_of(key): value_of(each) for key, each in outline["$dict"]}
         raw = read(outline["$array"])
-        return np.frombuffer(raw, np.dtype(outline["dtype"])).reshape(outline["shape"]).copy()
+        array = np.frombuffer(raw, np.dtype(outline["dtype"])).reshape(outline["shape"]).copy()
+        return array[()] if outline.get("scalar") else array
 
     try:
         return value_of(json.loads(read(_OUTLINE)))
@@ -84,29 +86,46 @@ def unpacked(read: "Callable[[str], bytes]") -> Any:
         raise RunError(f"the trainer's state in the checkpoint cannot be read: {error!r}") from None
 
 
-def restore_into(into: Any, state: Any, path: str) -> None:
-    """Lays `state` over `into` in place: arrays are filled, dictionaries and lists gone through."""
+def restore_into(into: Any, state: Any, path: str = "") -> None:
+    """Lays `state` over `into` in place: arrays are filled; dictionaries, lists and tuples gone through.
+
+    Raises RunError where `state` has another shape, dtype, length or other keys, and ConfigError where
+    `into` holds what cannot be filled in place (a number in a tuple).
+    """
     if isinstance(into, np.ndarray):
-        if not isinstance(state, np.ndarray) or state.shape != into.shape:
+        if not isinstance(state, np.ndarray) or state.shape != into.shape or state.dtype != into.dtype:
             raise RunError(
-                f"state{path}: an array of shape {into.shape} is to be restored from "
-                f"{getattr(state, 'shape', type(state).__name__)}"
+                f"state{path}: {into.dtype} of shape {into.shape} is to be restored from "
+                f"{_kind_of(state)}"
             )
         into[...] = state
-        return
-    if isinstance(into, dict):
-        for key in [key for key in into if key not in state]:
-            del into[key]
-        for key, each in state.items():
-            if key in into and isinstance(into[key], (np.ndarray, dict, list)):
-                restore_into(into[key], each, f"{path}[{key!r}]")
+    elif isinstance(into, dict):
+        if not isinstance(state, dict) or set(state) != set(into):
+            has = sorted(map(str, state)) if isinstance(state, dict) else _kind_of(state)
+            raise RunError(f"state{path} has {sorted(map(str, into))}, the checkpoint {has}")
+        for key in into:
+            if isinstance(into[key], (np.ndarray, dict, list, tuple)):
+                restore_into(into[key], state[key], f"{path}[{key!r}]")
             else:
-                into[key] = each
-        return
-    if isinstance(into, list):
-        into[:] = state
-        return
-    raise ConfigError(
-        f"state{path}: a {type(into).__qualname__} cannot be restored in place; give a dictionary, an "
-        "array, or an object with state_dict() and load_state_dict()"
-    )
+                into[key] = state[key]
+    elif isinstance(into, (list, tuple)):
+        if not isinstance(state, (list, tuple)) or len(state) != len(into):
+            raise RunError(f"state{path} has {len(into)} entries, the checkpoint {_kind_of(state)}")
+        for i, each in enumerate(into):
+            if isinstance(each, (np.ndarray, dict, list, tuple)):
+                restore_into(each, state[i], f"{path}[{i}]")
+            elif isinstance(into, list):
+                into[i] = state[i]
+            elif state[i] != each:
+                raise ConfigError(f"state{path}[{i}]: a tuple's {_kind_of(each)} cannot be restored in place")
+    else:
+        raise ConfigError(
+            f"state{path}: a {type(into).__qualname__} cannot be restored in place; give a dictionary, an "
+            "array, or an object with state_dict() and load_state_dict()"
+        )
+
+
+def _kind_of(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype} of shape {value.shape}"
+    return f"{len(value)} entries" if isinstance(value, (list, tuple)) else f"a {type(value).__name__}"

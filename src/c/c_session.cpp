@@ -285,7 +285,7 @@ isthmus_error* isthmus_next(isthmus_session* session, int32_t worker, int64_t ti
                                                        : isthmus::c::number_of(asked.kind);
     request->step = asked.step.value();
     request->wrote = asked.wrote ? 1 : 0;
-    own.parts.assign(asked.parts.begin(), asked.parts.end());
+    own.parts = asked.parts;
     request->parts = own.parts.data();
     request->part_count = own.parts.size();
     own.found_name.clear();
@@ -346,10 +346,11 @@ isthmus_error* isthmus_state_put(isthmus_session* session, int32_t worker, const
     Worker& own = worker_of(session, worker, "isthmus_state_put");
     require(name, "isthmus_state_put", "name");
     if (bytes > 0) require(data, "isthmus_state_put", "data");
-    const Asked open = own.channel->open();
-    if (open.writer == nullptr)
-      throw isthmus::ConfigError("isthmus_state_put: only while ISTHMUS_SAVE is open");
-    open.writer->bytes(name, {reinterpret_cast<const std::byte*>(data), bytes});
+    own.channel->with_open([&](const Asked& open) {
+      if (open.writer == nullptr)
+        throw isthmus::ConfigError("isthmus_state_put: only while ISTHMUS_SAVE is open");
+      open.writer->bytes(name, {reinterpret_cast<const std::byte*>(data), bytes});
+    });
   });
 }
 
@@ -357,13 +358,14 @@ int64_t isthmus_state_bytes(isthmus_session* session, int32_t worker, const char
   int64_t found = -1;
   isthmus_error* const error = guarded([&] {
     Worker& own = worker_of(session, worker, "isthmus_state_bytes");
-    const Asked open = own.channel->open();
-    if (open.reader == nullptr || !open.reader->contains(name)) return;
-    const std::vector<std::byte> bytes = open.reader->bytes(name);
-    const auto* const begin = reinterpret_cast<const uint8_t*>(bytes.data());
-    own.found.assign(begin, begin + bytes.size());
-    own.found_name = name;
-    found = std::ssize(own.found);
+    own.channel->with_open([&](const Asked& open) {
+      if (open.reader == nullptr || !open.reader->contains(name)) return;
+      const std::vector<std::byte> bytes = open.reader->bytes(name);
+      const auto* const begin = reinterpret_cast<const uint8_t*>(bytes.data());
+      own.found.assign(begin, begin + bytes.size());
+      own.found_name = name;
+      found = std::ssize(own.found);
+    });
   });
   isthmus_error_free(error);
   return found;
@@ -426,8 +428,8 @@ isthmus_error* isthmus_session_end(const isthmus_session* session, char** json) 
   });
 }
 
-void isthmus_session_free(isthmus_session* session) {
-  if (session == nullptr) return;
+int32_t isthmus_session_free(isthmus_session* session) {
+  if (session == nullptr) return 1;
   if (session->run) {
     for (Worker& each : session->workers)
       each.channel->fail("the trainer's process has ended the run");
@@ -435,7 +437,8 @@ void isthmus_session_free(isthmus_session* session) {
     const bool over = session->queue->wait(
         [&] { return session->over; }, session->runtime.clock().now() + isthmus::c::kEndsWithin);
     // It waits for sites that are gone: it and its threads stay until the process ends.
-    if (!over) return;
+    if (!over) return 0;
   }
   delete session;
+  return 1;
 }

@@ -26,6 +26,7 @@ Answer Channel::ask(const Asked& asked) {
   Answer given;
   (void)queue_->wait(
       [&] {
+        if (using_ > 0) return false;
         failed = caller_failed_;
         if (failed) return true;
         if (!answer_) return false;
@@ -84,6 +85,24 @@ Asked Channel::open() const {
   return *asked;
 }
 
+void Channel::with_open(const std::function<void(const Asked&)>& work) {
+  std::optional<Asked> asked;
+  queue_->update([&] {
+    if (!asked_ || !taken_ || answer_) return;
+    asked = asked_;
+    ++using_;
+  });
+  if (!asked) throw ConfigError("no request is open: isthmus_next gives one");
+  const auto done = [&] { queue_->update([&] { --using_; }); };
+  try {
+    work(*asked);
+  } catch (...) {
+    done();
+    throw;
+  }
+  done();
+}
+
 void Channel::answer(Answer answer, std::span<const Asked::Kind> of) {
   if (std::ranges::find(of, open().kind) == of.end())
     throw ConfigError("the open request is of another kind than the answer");
@@ -133,7 +152,8 @@ std::vector<EvalPart> HandedTrainer::evaluate(InnerLoop&, const ParameterSource&
   };
   try {
     std::vector<EvalPart> losses =
-        channel_.ask({.kind = Asked::Kind::kEvaluate, .parts = parts}).losses;
+        channel_.ask({.kind = Asked::Kind::kEvaluate, .parts = {parts.begin(), parts.end()}})
+            .losses;
     put_back();
     return losses;
   } catch (...) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -24,10 +25,10 @@ struct Asked {
   enum class Kind { kTrain, kSave, kLoad, kRestart, kEvaluate };
   Kind kind = Kind::kTrain;
   StepIndex step{0};
-  std::span<const std::int64_t> parts = {};  // kEvaluate
-  StateWriter* writer = nullptr;             // kSave
-  StateReader* reader = nullptr;             // kLoad
-  bool wrote = false;                        // the run has written parameters since the last kTrain
+  std::vector<std::int64_t> parts = {};  // kEvaluate
+  StateWriter* writer = nullptr;         // kSave
+  StateReader* reader = nullptr;         // kLoad
+  bool wrote = false;                    // the run has written parameters since the last kTrain
 };
 
 struct Answer {
@@ -55,6 +56,8 @@ class Channel {
   void answer(Answer answer, std::span<const Asked::Kind> of);
   /// The question that was taken and not answered. THROWS: ConfigError when there is none.
   [[nodiscard]] Asked open() const;
+  /// Runs `work` with the open question, whose writer or reader stays until it returns.
+  void with_open(const std::function<void(const Asked&)>& work);
   /// What is asked from now on, and is asked already, fails with this text.
   void fail(const std::string& text);
 
@@ -69,6 +72,7 @@ class Channel {
   bool over_ = false;
   std::exception_ptr failure_;
   std::optional<std::string> caller_failed_;
+  int using_ = 0;  // calls of the caller that use what the question points to
 };
 
 /// The InnerLoop of a worker: parameters are the caller's memory, all else is asked for.

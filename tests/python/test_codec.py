@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Codecs through ctypes: shapes, dtypes, bits, mistakes."""
+import copy
+import pickle
+
 import numpy
 import pytest
 
@@ -61,6 +64,13 @@ def test_mistakes_are_config_errors(make, words):
     with pytest.raises(isthmus.ConfigError, match=words) as caught:
         make()
     assert isinstance(caught.value, ValueError) and caught.value.exit_code == 3
+
+
+def test_copies_are_codecs_of_their_own():
+    codec = isthmus.codec("int4:64")
+    copies = [copy.copy(codec), copy.deepcopy(codec), pickle.loads(pickle.dumps(codec))]
+    del codec
+    assert [each.name for each in copies] == ["int4:64"] * 3
 
 
 def test_damaged_bytes_are_refused():

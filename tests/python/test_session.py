@@ -255,10 +255,25 @@ def of_one(change):
     (lambda site, trainer: (site.attach(trainer.params), [site.step(1) for _ in site.steps([1, 2])]),
      isthmus.RunError, "batches ended before step 3 of 23"),
     (lambda site, trainer: (site.attach(trainer.params, state={"x": object()})), isthmus.ConfigError, "builtins.object"),
+    (lambda site, trainer: (site.attach(trainer.params, evaluate=lambda part: (0, 1))), isthmus.ConfigError,
+     "belong together"),
+    (lambda site, trainer: (site.attach(trainer.params),
+                            [(trainer.params.update(scale=trainer.params["scale"] + 1), site.step(1))
+                             for _ in site.steps()]), isthmus.RunError, r"params\['scale'\] was replaced"),
+    (lambda site, trainer: (site.attach(trainer.params), exec('raise ValueError("bad \\udcff name")')), ValueError, "bad"),
 ])
 def test_mistakes_are_told(toml, tmp_path, change, kind, words):
     with pytest.raises(kind, match=words):
         isthmus.run(toml(), of_one(change), out=tmp_path / "x")
+
+
+def test_a_site_that_has_ended_is_told_so(toml, tmp_path):
+    kept = []
+    isthmus.run(toml(), lambda site: (kept.append(site), bodies_of({})(site)), out=tmp_path / "x")
+    for use in (kept[0].stop, kept[1].checkpoint, lambda: kept[0].step(1)):
+        with pytest.raises(isthmus.RunError, match="has ended"):
+            use()
+    assert kept[0].outcome.steps == 23
 
 
 def test_unequal_starts_are_refused(toml, tmp_path):

@@ -43,12 +43,28 @@ def test_what_cannot_be_kept_is_named(state, words):
 
 
 def test_arrays_are_filled_in_place():
-    moment = numpy.zeros(3, numpy.float32)
-    state = {"m": moment, "t": 0, "nested": {"v": numpy.ones(2)}, "gone": 1}
-    restore_into(state, {"m": numpy.array([1, 2, 3], numpy.float32), "t": 7, "nested": {"v": numpy.zeros(2)}}, "")
-    assert state["m"] is moment and moment.tolist() == [1, 2, 3] and state["t"] == 7 and "gone" not in state
-    with pytest.raises(isthmus.RunError, match=r"state\['m'\]: an array of shape \(3,\)"):
-        restore_into(state, {"m": numpy.zeros(4), "t": 0, "nested": {}}, "")
+    moment, second, third = numpy.zeros(3, numpy.float32), numpy.zeros(2), numpy.zeros(1)
+    state = {"m": moment, "t": 0, "pair": (second, third), "list": [third, 5], "nested": {"v": numpy.ones(2)}}
+    given = {"m": numpy.array([1, 2, 3], numpy.float32), "t": numpy.int64(7), "pair": (numpy.ones(2), numpy.ones(1)),
+             "list": [numpy.full(1, 4.0), 6], "nested": {"v": numpy.zeros(2)}}
+    restore_into(state, unpacked(packed(given).__getitem__))
+    assert state["m"] is moment and moment.tolist() == [1, 2, 3]
+    assert state["t"] == 7 and isinstance(state["t"], numpy.int64)
+    assert state["pair"][0] is second and second.tolist() == [1, 1]
+    assert state["list"][0] is third and third.tolist() == [4] and state["list"][1] == 6
+
+
+@pytest.mark.parametrize("into, state, kind, words", [
+    ({"m": numpy.zeros(3)}, {"m": numpy.zeros(4)}, isthmus.RunError, r"state\['m'\]: float64 of shape \(3,\)"),
+    ({"m": numpy.zeros(3, numpy.int32)}, {"m": numpy.zeros(3)}, isthmus.RunError, "int32 of shape"),
+    ({"m": numpy.zeros(3)}, {}, isthmus.RunError, r"has \['m'\], the checkpoint \[\]"),
+    ([numpy.zeros(3)], [], isthmus.RunError, "has 1 entries, the checkpoint 0 entries"),
+    ((1, numpy.zeros(3)), (2, numpy.zeros(3)), isthmus.ConfigError, r"state\[0\]: a tuple's a int"),
+    (3, 4, isthmus.ConfigError, "a int cannot be restored in place"),
+])
+def test_another_state_is_refused(into, state, kind, words):
+    with pytest.raises(kind, match=words):
+        restore_into(into, state)
 
 
 @pytest.mark.parametrize("damaged", [b"", b"{", b'{"$array": "7"}', b'{"$array": "0", "dtype": "<f4", "shape": [2]}'])
