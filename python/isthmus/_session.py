@@ -94,6 +94,12 @@ class _Session:
         self.closed = True
         self._free()
 
+    def leak(self) -> None:
+        """The session stays until the process ends."""
+        self.closed = True
+        self._free.detach()
+        _still_written.append(self.memory)
+
     def check_open(self) -> None:
         if os.getpid() != self.pid:
             raise Forked("this site belongs to the process that joined; a forked one must not use it")
@@ -569,7 +575,9 @@ class _Together:
             self.fail(error)
             for thread in threads:
                 thread.join(_BODY_ENDS_S)
-            if not any(thread.is_alive() for thread in threads):
+            if any(thread.is_alive() for thread in threads):
+                self.session.leak()  # a body may be inside the library
+            else:
                 self.session.close()
             raise
         self.session.close()

@@ -34,7 +34,7 @@ Expected<std::int64_t, std::string> tokens_of_grown(const Dataset& data, const S
                                                     const DataFile& before) {
   const std::string name = name_of(segment);
   if (!is_headerless(data, segment)) {
-    return Unexpected(fmt::format(
+    return Unexpected<std::string>(fmt::format(
         "{} ({}) has grown, and its header or compression is of the whole file: what is appended "
         "to such data comes in a further file",
         name, segment.file.format));
@@ -44,13 +44,13 @@ Expected<std::int64_t, std::string> tokens_of_grown(const Dataset& data, const S
   then.as_it_lies = segment.file.as_it_lies;
   then.tokens.count = static_cast<std::int64_t>(before.bytes / width);
   if (before.bytes % width != 0 || !is_same_reading(reading_of(then), before.reading)) {
-    return Unexpected(other_reading(name, reading_of(segment.file), before.reading));
+    return Unexpected<std::string>(other_reading(name, reading_of(segment.file), before.reading));
   }
   const std::string digest = sha256_hex(data.bytes_of(segment).first(before.bytes));
   if (digest != before.sha256) {
-    return Unexpected(fmt::format("the first {} bytes of {} have sha256 {}, and the data had {}",
-                                  with_commas(static_cast<std::int64_t>(before.bytes)), name,
-                                  digest, before.sha256));
+    return Unexpected<std::string>(fmt::format(
+        "the first {} bytes of {} have sha256 {}, and the data had {}",
+        with_commas(static_cast<std::int64_t>(before.bytes)), name, digest, before.sha256));
   }
   return then.tokens.count;
 }
@@ -60,12 +60,12 @@ Expected<std::int64_t, std::string> tokens_of_same(const Dataset& data, const Se
                                                    const DataFile& before) {
   const std::string digest = sha256_hex(data.bytes_of(segment));
   if (digest != before.sha256) {
-    return Unexpected(fmt::format("{} has sha256 {}, and the data had {} there", name_of(segment),
-                                  digest, before.sha256));
+    return Unexpected<std::string>(fmt::format("{} has sha256 {}, and the data had {} there",
+                                               name_of(segment), digest, before.sha256));
   }
   const std::string reading = reading_of(segment.file);
   if (!is_same_reading(reading, before.reading)) {
-    return Unexpected(other_reading(name_of(segment), reading, before.reading));
+    return Unexpected<std::string>(other_reading(name_of(segment), reading, before.reading));
   }
   return segment.file.tokens.count;
 }
@@ -75,24 +75,25 @@ Expected<std::int64_t, std::string> tokens_of_same(const Dataset& data, const Se
 Expected<std::int64_t, std::string> tokens_of_beginning(const Dataset& data,
                                                         std::span<const DataFile> before) {
   if (before.empty()) {
-    return Unexpected(std::string("the checkpoint does not say what its data were"));
+    return Unexpected<std::string>(std::string("the checkpoint does not say what its data were"));
   }
   const std::span<const Segment> now = data.segments();
   std::int64_t tokens = 0;
   for (std::size_t i = 0; i < before.size(); ++i) {
     if (i == now.size()) {
-      return Unexpected(fmt::format("the data are {} files, and were {}: they are shorter",
-                                    now.size(), before.size()));
+      return Unexpected<std::string>(fmt::format(
+          "the data are {} files, and were {}: they are shorter", now.size(), before.size()));
     }
     const std::size_t bytes = data.bytes_of(now[i]).size();
     if (bytes < before[i].bytes) {
-      return Unexpected(fmt::format("{} has {} bytes, and the data had {} there: they are shorter",
-                                    name_of(now[i]), with_commas(static_cast<std::int64_t>(bytes)),
-                                    with_commas(static_cast<std::int64_t>(before[i].bytes))));
+      return Unexpected<std::string>(
+          fmt::format("{} has {} bytes, and the data had {} there: they are shorter",
+                      name_of(now[i]), with_commas(static_cast<std::int64_t>(bytes)),
+                      with_commas(static_cast<std::int64_t>(before[i].bytes))));
     }
     const bool longer = bytes > before[i].bytes;
     if (longer && i + 1 < before.size()) {
-      return Unexpected(fmt::format(
+      return Unexpected<std::string>(fmt::format(
           "{} has {} bytes, and the data had {} there, with further files behind: what is appended "
           "comes after the last one",
           name_of(now[i]), with_commas(static_cast<std::int64_t>(bytes)),
