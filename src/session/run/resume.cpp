@@ -189,8 +189,9 @@ std::optional<DataGrowth> check_data(const Checkpoint& checkpoint, const Resumed
   };
   if (before.empty() || std::ranges::equal(before, run.data, same_bytes)) return std::nullopt;
   const Expected<std::int64_t, std::string> tokens =
-      run.tokens_of_beginning ? run.tokens_of_beginning(before)
-                              : Unexpected(std::string("data of this trainer cannot grow"));
+      run.tokens_of_beginning
+          ? run.tokens_of_beginning(before)
+          : Unexpected<std::string>(std::string("data of this trainer cannot grow"));
   const std::int64_t step = checkpoint.info().step;
   if (names_appended_data(run.changes)) {
     if (tokens) return DataGrowth{.after_step = step, .tokens = *tokens};
