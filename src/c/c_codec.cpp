@@ -21,10 +21,7 @@ namespace {
 /// The key that a caller built with this header, or with one of an earlier version, means.
 EncodeKey key_of(const isthmus_encode_key* key) {
   if (key == nullptr) return {};
-  if (key->size < sizeof(isthmus_encode_key))
-    throw ConfigError(
-        fmt::format("isthmus_encode_key.size = {}: must be sizeof(isthmus_encode_key), {} here",
-                    key->size, sizeof(isthmus_encode_key)));
+  check_size(key->size, sizeof *key, "isthmus_encode_key");
   constexpr std::uint32_t kWorkers = 1u << 22;
   if (key->worker >= kWorkers)
     throw ConfigError(

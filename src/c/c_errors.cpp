@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "c/c_errors.h"
 
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "isthmus/config.h"
@@ -95,6 +97,23 @@ char* owned_text(const std::string& text) {
 void require(const void* argument, const char* function, const char* name) {
   if (argument == nullptr)
     throw ConfigError(std::string(function) + ": " + name + " is NULL: it must point to something");
+}
+
+void check_size(std::size_t size, std::size_t needed, const char* name) {
+  if (size < needed)
+    throw ConfigError(
+        fmt::format("{}.size = {}: must be sizeof({}), {} here", name, size, name, needed));
+}
+
+std::vector<std::string> texts_of(const char* const* texts, std::size_t count,
+                                  const char* function) {
+  std::vector<std::string> copies;
+  for (std::size_t i = 0; i < count; ++i) {
+    require(texts, function, "overrides");
+    require(texts[i], function, "an override");
+    copies.emplace_back(texts[i]);
+  }
+  return copies;
 }
 
 }  // namespace isthmus::c

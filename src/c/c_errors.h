@@ -7,6 +7,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "isthmus/c.h"
 
@@ -36,5 +37,12 @@ template <typename Body>
 
 /// THROWS: ConfigError naming the argument where it is null.
 void require(const void* argument, const char* function, const char* name);
+
+/// THROWS: ConfigError where a struct `name`, whose size the caller has said, is a shorter one.
+void check_size(std::size_t size, std::size_t needed, const char* name);
+
+/// `count` texts of an array. THROWS: ConfigError where one is null.
+[[nodiscard]] std::vector<std::string> texts_of(const char* const* texts, std::size_t count,
+                                                const char* function);
 
 }  // namespace isthmus::c

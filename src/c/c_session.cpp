@@ -72,21 +72,13 @@ std::vector<std::pair<std::string, std::string>> common_of(const char* json) {
   return pairs;
 }
 
-void check_size(std::size_t size, std::size_t needed, const char* name) {
-  if (size < needed)
-    throw ConfigError(
-        fmt::format("{}.size = {}: must be sizeof({}), {} here", name, size, name, needed));
-}
-
 std::unique_ptr<isthmus_session> made(const isthmus_session_options& options) {
   check_size(options.size, sizeof options, "isthmus_session_options");
   require(options.config, "isthmus_session_new", "config");
   std::vector<std::string> overrides = {"train.trainer=\"external\""};
-  for (std::size_t i = 0; i < options.override_count; ++i) {
-    require(options.overrides, "isthmus_session_new", "overrides");
-    require(options.overrides[i], "isthmus_session_new", "an override");
-    overrides.emplace_back(options.overrides[i]);
-  }
+  for (std::string& each :
+       texts_of(options.overrides, options.override_count, "isthmus_session_new"))
+    overrides.push_back(std::move(each));
   auto session = std::make_unique<isthmus_session>();
   session->config = load_run(options.config, overrides);
   if (options.link != nullptr)

@@ -13,6 +13,7 @@
 #include "isthmus/config.h"
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"
+#include "isthmus/session.h"
 
 namespace isthmus::c {
 
@@ -93,18 +94,8 @@ isthmus_error* isthmus_config_load(const char* path, const char* const* override
   return guarded([&] {
     require(path, "isthmus_config_load", "path");
     require(json, "isthmus_config_load", "json");
-    std::vector<std::string> texts;
-    for (size_t i = 0; i < count; ++i) {
-      require(overrides, "isthmus_config_load", "overrides");
-      require(overrides[i], "isthmus_config_load", "an override");
-      texts.emplace_back(overrides[i]);
-    }
-    const isthmus::SchemaContext context{
-        .methods = isthmus::methods(),
-        .codecs = isthmus::codecs(),
-        .check_codec = [](const std::string& spelling) { (void)isthmus::make_codec(spelling); },
-        .read_model = {}};
-    const isthmus::Config config = isthmus::load_config(path, texts, context);
+    const isthmus::Config config =
+        isthmus::load_run(path, isthmus::c::texts_of(overrides, count, "isthmus_config_load"));
     *json = owned_text(isthmus::c::json_of_toml(isthmus::resolved_toml(config), path));
   });
 }
