@@ -149,12 +149,8 @@ class Site:
         self._params: "Mapping[str, Floats]" = {}
         self._state: Any = None
         self._evaluate: "Optional[Evaluate]" = None
-        self._on_wrote: "Optional[Callable[[], None]]" = None
-        self._to_array: "Optional[Callable[[Any], Any]]" = None
-        self._from_arrays: "Callable[[Any], Any]" = lambda state: state
         self._open = False  # step t has been given out and not answered
         self._ended = False
-        self._learning_rate: "Callable[[], float]" = lambda: 0.0
         self.t = 0
         self.outcome: "Optional[Outcome]" = None
 
@@ -241,7 +237,7 @@ class Site:
         self._open = False
         self.tell(_number("loss", loss), 1 if tokens is None else int(tokens),
                   _number("grad_norm", grad_norm),
-                  self._learning_rate() if learning_rate is None else learning_rate, skipped)
+                  0.0 if learning_rate is None else learning_rate, skipped)
         self.serve()
 
     def tell(self, loss: float, tokens: int, grad_norm: float, learning_rate: float, skipped: bool) -> None:
@@ -256,13 +252,9 @@ class Site:
             kind = request.kind
             if kind == _abi.TRAIN:
                 self.t = request.step
-                if request.wrote and self._on_wrote:
-                    self._on_wrote()
                 return
             if kind == _abi.END:
                 self._ended = True
-                if self._on_wrote:
-                    self._on_wrote()
                 self.outcome = self._session.outcome()
                 return
             if kind == _abi.NOTHING:
@@ -330,7 +322,7 @@ class Site:
 
     def _save(self) -> None:
         state = {} if self._state is None else _state_of(self._state)
-        for name, data in packed(state, self._to_array).items():
+        for name, data in packed(state).items():
             check(_abi.lib.isthmus_state_put(self._session.handle, self._worker, name.encode(),
                                              ctypes.c_char_p(data), len(data)))
 
@@ -343,27 +335,25 @@ class Site:
             check(_abi.lib.isthmus_state_get(self._session.handle, self._worker, name.encode(), data, size))
             return data.raw[:size]
 
-        state = self._from_arrays(unpacked(read))
+        state = unpacked(read)
         if self._state is not None:
             _restore(self._state, state)
 
     def _restart(self) -> None:
         if self._state is not None and self._fresh is not None:
             read = dict(self._fresh)
-            _restore(self._state, self._from_arrays(unpacked(read.__getitem__)))
+            _restore(self._state, unpacked(read.__getitem__))
 
     _fresh: "Optional[dict[str, bytes]]" = None
 
     def keep_fresh(self) -> None:
         """Remembers the state as it is before the first step, for a run that begins anew."""
         if self._state is not None:
-            self._fresh = packed(_state_of(self._state), self._to_array)
+            self._fresh = packed(_state_of(self._state))
             self._restart()  # what cannot be restored is told of now, and not at a resume
 
     def _answer_losses(self, parts: "list[int]") -> None:
         assert self._evaluate is not None
-        if self._on_wrote:
-            self._on_wrote()
         sums = (ctypes.c_double * len(parts))()
         tokens = (ctypes.c_int64 * len(parts))()
         for i, part in enumerate(parts):
