@@ -53,14 +53,11 @@ function(isthmus_cuda_sources module)
   list(TRANSFORM emulated PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
   set_property(GLOBAL APPEND PROPERTY ISTHMUS_EMULATED_SOURCES ${emulated})
   set_property(GLOBAL APPEND PROPERTY ISTHMUS_EMULATED_MODULES isthmus_${module})
+  isthmus_optional_part(${module} ISTHMUS_HAVE_CUDA SOURCES ${ARG_RUNTIME} ${ARG_EXACT} ${ARG_FAST} ${ARG_HOST}
+    STUB ${ARG_STUB} LINKS CUDA::cudart_static ${CMAKE_DL_LIBS})
   if(NOT ISTHMUS_HAVE_CUDA)
-    target_sources(isthmus_${module} PRIVATE ${ARG_STUB})
     return()
   endif()
-  # A test with the emulated device replaces these objects of the library by its own, one by one.
-  set_source_files_properties(${ARG_RUNTIME} ${ARG_EXACT} ${ARG_FAST} ${ARG_HOST} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
-  target_sources(isthmus_${module} PRIVATE ${ARG_RUNTIME} ${ARG_EXACT} ${ARG_FAST} ${ARG_HOST})
-  target_link_libraries(isthmus_${module} PRIVATE CUDA::cudart_static ${CMAKE_DL_LIBS})
   # The host halves of .cu files fuse no products and sums either, as isthmus_flags has it for C++.
   target_compile_options(isthmus_${module} PRIVATE
     $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr --Werror=all-warnings -Xcompiler=-Wall -Xcompiler=-ffp-contract=off>)

@@ -20,7 +20,7 @@ option(ISTHMUS_UNITY "Compile several sources of a module as one (default: ON in
 set(ISTHMUS_UNITY_SIZE 12 CACHE STRING "Sources of a module that ISTHMUS_UNITY compiles as one")
 set(ISTHMUS_UNITY_TESTS 8 CACHE STRING "Files of test cases that ISTHMUS_UNITY compiles as one")
 
-set(ISTHMUS_HEADER_ONLY isthmus_random123 nlohmann_json::nlohmann_json CLI11::CLI11 Boost::headers)
+set(ISTHMUS_HEADER_ONLY isthmus_random123 isthmus_toml_headers spdlog::spdlog_header_only nlohmann_json::nlohmann_json CLI11::CLI11 Boost::headers)
 
 function(isthmus_module name)
   cmake_parse_arguments(ARG "APART;LIGHT" "" "SOURCES;DEPENDS;LINKS;PRIVATE_LINKS" ${ARGN})
@@ -50,4 +50,27 @@ function(isthmus_module name)
     set_target_properties(isthmus_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${ISTHMUS_UNITY_SIZE})
   endif()
   set_property(GLOBAL APPEND PROPERTY ISTHMUS_MODULES isthmus_${name})
+  set(links ${ARG_PRIVATE_LINKS})  # what the installed library asks of its users: cmake/IsthmusInstall.cmake
+  list(REMOVE_ITEM links ${ISTHMUS_HEADER_ONLY})
+  set_target_properties(isthmus_${name} PROPERTIES
+    ISTHMUS_DEPENDS "${ARG_DEPENDS}" ISTHMUS_LINKS "${ARG_LINKS}" ISTHMUS_PRIVATE_LINKS "${links}")
+endfunction()
+
+# isthmus_optional_part(MODULE HAVE SOURCES files... STUB files... [LINKS libraries...])
+#   Sources of a module that need a package which may be absent: the module takes SOURCES and links LINKS where the
+#   variable HAVE is true, else it takes STUB, which defines the same functions. The installed library always has STUB.
+function(isthmus_optional_part name have)
+  cmake_parse_arguments(ARG "" "" "SOURCES;STUB;LINKS" ${ARGN})
+  set(module isthmus_${name})
+  if(NOT ${have})
+    target_sources(${module} PRIVATE ${ARG_STUB})
+    return()
+  endif()
+  target_sources(${module} PRIVATE ${ARG_SOURCES})
+  target_link_libraries(${module} PRIVATE ${ARG_LINKS})
+  # Objects of their own: the installed library leaves them out, and a test may replace them one by one.
+  set_source_files_properties(${ARG_SOURCES} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  list(TRANSFORM ARG_STUB PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+  set_property(TARGET ${module} APPEND PROPERTY ISTHMUS_LEFT_OUT ${ARG_SOURCES})
+  set_property(TARGET ${module} APPEND PROPERTY ISTHMUS_STUBS ${ARG_STUB})
 endfunction()

@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # cmake -DBUILD=... -DSOURCE=... -DWORK=... -DCOMPILER=... -P install_test.cmake
-# Installs the build, then builds and runs programs outside the tree against the installed package.
+# Installs the build, then builds and runs programs outside the tree against the installed package, on a machine that
+# has none of the packages that only the program or the library's own sources need.
+set(forbidden CUDA CUDAToolkit MPI NCCL OpenMP dnnl spdlog tomlplusplus nlohmann_json CLI11 Boost GTest)
+set(without "")
+foreach(package ${forbidden})
+  list(APPEND without -DCMAKE_DISABLE_FIND_PACKAGE_${package}=ON)
+endforeach()
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE status OUTPUT_VARIABLE output ERROR_VARIABLE output)
   if(NOT status EQUAL 0)
@@ -18,9 +24,15 @@ foreach(folder tests/install/consumer examples)
     file(COPY "${SOURCE}/${folder}" DESTINATION "${WORK}/source")
     run(${CMAKE_COMMAND} -S "${WORK}/source/${name}" -B "${WORK}/build/${name}" -G Ninja
         -DCMAKE_BUILD_TYPE=Release "-DCMAKE_CXX_COMPILER=${COMPILER}" "-DCMAKE_CXX_FLAGS=${FLAGS}"
-        "-DCMAKE_PREFIX_PATH=${WORK}/prefix")
+        "-DCMAKE_PREFIX_PATH=${WORK}/prefix" ${without})
     run(${CMAKE_COMMAND} --build "${WORK}/build/${name}")
   endif()
 endforeach()
 run("${WORK}/build/consumer/consumer")
+# Nothing of these is linked either.
+find_program(READELF readelf REQUIRED)
+execute_process(COMMAND ${READELF} -d "${WORK}/build/consumer/consumer" OUTPUT_VARIABLE needed COMMAND_ERROR_IS_FATAL ANY)
+if(needed MATCHES "NEEDED[^\n]*lib(mpi|cuda|nccl|dnnl|gomp|spdlog|tomlplusplus)[^\n]*")
+  message(FATAL_ERROR "the consumer links ${CMAKE_MATCH_0}")
+endif()
 file(REMOVE_RECURSE "${WORK}")
