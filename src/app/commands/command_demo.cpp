@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// `demo`: one small model, real text of this machine, two pretend datacentres; data parallelism and
-// DiLoCo race on the simulated clock of a large model; then a report and a sample of text.
+// `demo`: one small model, a real text, two pretend datacentres; data parallelism and DiLoCo race
+// on the simulated clock of a large model; then a report and a sample of text.
 #include <fmt/format.h>
 
 #include <array>
 
-#include "app/commands/demo_corpus.h"
+#include "app/commands/demo_text.h"
 #include "app/common/commands.h"
 #include "app/common/signals.h"
 #include "app/train/run_summary.h"
@@ -19,8 +19,6 @@
 namespace isthmus::app {
 namespace {
 
-constexpr std::uint64_t kCorpusBytes = 3'000'000;
-constexpr std::uint64_t kSmallestCorpus = 200'000;
 constexpr std::int64_t kSampleTokens = 240;
 
 struct Contestant {
@@ -56,7 +54,7 @@ source = "text:corpus.txt"
 
 [train]
 steps = 400
-global_batch = "2048 tok"   # of both sites
+global_batch = "1024 tok"   # of both sites
 context = 64
 
 [inner]
@@ -69,7 +67,7 @@ warmup = "5%"
 
 [eval]
 every = 20
-tokens = "16k"
+tokens = "8k"
 
 [[site]]
 name = "east"
@@ -111,8 +109,7 @@ int command_demo(const DemoArguments& arguments, Session& session) {
   const RunLock lock(run_folder(place), {.cells = true});
   const RunDirectory directory(storage, place, lock);
   const std::filesystem::path& folder = directory.path();
-  const DemoCorpus corpus = gather_demo_corpus(kCorpusBytes, kSmallestCorpus);
-  write_atomically(storage, folder / "corpus.txt", corpus.text);
+  write_atomically(storage, folder / "corpus.txt", std::string(kDemoText));
 
   const auto say = [&](const std::string& line) {
     if (!session.quiet && !session.json) {
@@ -121,9 +118,9 @@ int command_demo(const DemoArguments& arguments, Session& session) {
   };
   say(fmt::format(
       "Two pretend datacentres, joined by 100 Mbit/s and 80 ms, train one model together.\n"
-      "A model of 0.5M parameters really learns, on {} of text found on this machine ({} files);\n"
+      "A model of 0.5M parameters really learns, on {} of its own documentation;\n"
       "the clock and the bytes are those of a 1B model that takes 1 s a step (a surrogate).\n",
-      human_bytes(static_cast<double>(corpus.text.size())), corpus.files.size()));
+      human_bytes(static_cast<double>(kDemoText.size()))));
 
   std::vector<TrainingOutcome> outcomes;
   std::vector<LaneProgress> lanes;

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// The text that `demo` trains on travels with the program, so the demo shows the same numbers on
+// every machine.
+#pragma once
+
+#include <string_view>
+
+namespace isthmus::app {
+
+/// demo_text.txt, 394 kB of ASCII: the prose of the project's own documentation as of November 2026
+/// (Apache-2.0).
+extern const std::string_view kDemoText;
+
+}  // namespace isthmus::app
