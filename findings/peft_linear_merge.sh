@@ -4,7 +4,8 @@
 # Guess: the mean of n equal LoRA adapters (weights 1/n, any combination type) is that adapter again, a factor of 1.
 # Seen: two equal adapters give factor 2 and three give factor 3 under "linear"; "ties" gives 0.5 and 0.3333 in the same
 #   call; "svd" and "cat" give 1. Linear takes the root of each weight and applies it to A and to B separately, so the
-#   product holds (sum of roots)^2, which is n and not 1. Ties applies 1/n to both factors without any sum of votes.
+#   product holds (sum of roots)^2, which is n and not 1. Ties averages the factors that
+#   agree, each already times the root of 1/n, so the product holds 1/n.
 # Versions: peft 0.21.2, torch 2.15.0 (CPU is enough), transformers 5.24.0, accelerate 1.15.0; Python 3.11.
 # Why: sites that train LoRA adapters and merge them get an update that grows or shrinks with the number of sites, and
 #   a loss curve alone reads as a wrong learning rate. The factors of agreeing sites are the simplest test.
