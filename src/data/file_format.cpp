@@ -4,10 +4,13 @@
 #include "data/file_format.h"
 
 #include <array>
+#include <bit>
 #include <bitset>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
+
+#include "core/base/hash.h"
 
 namespace isthmus {
 namespace {
@@ -84,6 +87,54 @@ bool is_arrow_stream(Bytes bytes) {
   const std::uint64_t size = number_at(bytes, 4, 4);
   return number_at(bytes, 0, 4) == 0xFFFFFFFF && size < (1U << 24U) && size % 8 == 0 &&
          number_at(bytes, 8, 4) == 16;
+}
+
+/// The name at both ends, and behind it at the end the length of what is before.
+bool is_orc(Bytes bytes) {
+  const std::string_view text = text_of(bytes);
+  return text.starts_with("ORC") && bytes.size() > 7 && text.substr(text.size() - 4, 3) == "ORC";
+}
+
+/// The header of a container file is a map with the key avro.schema.
+bool is_avro(Bytes bytes) {
+  constexpr std::size_t kHeader = 4096;
+  return text_of(bytes).starts_with("Obj\x01") &&
+         text_of(bytes).substr(0, kHeader).find("avro.schema") != std::string_view::npos;
+}
+
+/// TensorFlow's records: a length, and its masked CRC-32C.
+bool is_tfrecord(Bytes bytes) {
+  constexpr std::size_t kFrame = 16;  // length, its checksum, that of what comes between
+  constexpr std::uint32_t kMask = 0xA282EAD8U;
+  if (bytes.size() <= kFrame || number_at(bytes, 0, 8) > bytes.size() - kFrame) return false;
+  const std::uint32_t sum = crc32c(bytes.first(8));
+  return number_at(bytes, 8, 4) == std::rotr(sum, 15) + kMask;
+}
+
+/// LZMA before xz: its usual parameters, the size of a dictionary, and that of the content.
+bool is_lzma(Bytes bytes) {
+  constexpr std::uint64_t kMostContent = std::uint64_t{1} << 40;
+  const std::uint64_t dictionary = number_at(bytes, 1, 4);
+  const std::uint64_t content = number_at(bytes, 5, 8);
+  return byte_at(bytes, 0) == 0x5D && bytes.size() > 13 && dictionary >= 4096 &&
+         std::has_single_bit(dictionary) && byte_at(bytes, 13) == 0 &&
+         (content < kMostContent || content == ~std::uint64_t{0});
+}
+
+bool is_jpeg(Bytes bytes) {
+  const std::string_view text = text_of(bytes);
+  return text.starts_with("\xff\xd8\xff") &&
+         (text.substr(0, 10).ends_with("JFIF") || text.substr(0, 10).ends_with("Exif"));
+}
+
+bool is_elf(Bytes bytes) {
+  const auto one_or_two = [&](std::size_t at) {
+    return byte_at(bytes, at) == 1 || byte_at(bytes, at) == 2;
+  };
+  return text_of(bytes).starts_with(
+             "\x7f"
+             "ELF") &&
+         one_or_two(4) && one_or_two(5) && byte_at(bytes, 6) == 1;
 }
 
 bool is_safetensors(Bytes bytes) {
@@ -196,10 +247,16 @@ constexpr Signature kSignatures[] = {
                       6),
      "xz data", "unpack it with unxz"},
     {"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", kUnpack},
+    {"Rar!\x1a\x07", "a RAR archive", kUnpack},
+    {std::string_view("\xff\x06\0\0sNaPpY", 10), "Snappy data", "unpack it with snzip -d"},
     {std::string_view("ARROW1\0\0", 8), "an Arrow table", kSaveColumn},
     {std::string_view("SQLite format 3\0", 16), "an SQLite database", kSaveColumn},
     {"%PDF-", "a PDF document", "extract its text with pdftotext"},
     {"\x89PNG\r\n\x1a\n", "a PNG image", "name a text or token ids"},
+    {"GIF87a", "a GIF image", "name a text or token ids"},
+    {"GIF89a", "a GIF image", "name a text or token ids"},
+    {"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a document of Microsoft Office",
+     "save its text as a file of its own"},
 };
 
 }  // namespace
@@ -228,6 +285,12 @@ std::optional<ForeignFormat> signed_format(Bytes bytes) {
   if (is_tar(bytes)) return ForeignFormat{"a tar archive", kUnpack};
   if (is_parquet(bytes)) return ForeignFormat{"a Parquet table", kSaveColumn};
   if (is_arrow_stream(bytes)) return ForeignFormat{"an Arrow table (of `datasets`)", kSaveColumn};
+  if (is_orc(bytes)) return ForeignFormat{"an ORC table", kSaveColumn};
+  if (is_avro(bytes)) return ForeignFormat{"an Avro file", kSaveColumn};
+  if (is_tfrecord(bytes)) return ForeignFormat{"TensorFlow's records (TFRecord)", kSaveColumn};
+  if (is_lzma(bytes)) return ForeignFormat{"LZMA data", "unpack it with unlzma"};
+  if (is_jpeg(bytes)) return ForeignFormat{"a JPEG image", "name a text or token ids"};
+  if (is_elf(bytes)) return ForeignFormat{"a program (ELF)", "name a text or token ids"};
   if (is_hdf5(bytes)) return ForeignFormat{"an HDF5 file", kSaveColumn};
   if (is_pickle(bytes)) {
     return ForeignFormat{"a Python pickle", "load it and save the token ids with numpy.save"};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <bitset>
 #include <cmath>
 #include <cstdint>
@@ -174,14 +175,16 @@ bool halves_of_64_bits(const Words& words, std::size_t first) {
 
 /// Whether the values of a floating-point type are ids: whole numbers, and enough unlike ones.
 template <typename Float>
-bool are_whole_numbers(const std::vector<Bytes>& sample) {
+bool are_whole_numbers(const std::vector<Bytes>& sample, bool big_endian) {
   constexpr std::size_t kFewest = 8;  // a pair of u16 ids is such a number in 1 of 6000
   constexpr auto kMostIds = static_cast<Float>(1U << 20U);  // from 2^23 on all floats are whole
   std::set<Float> unlike;
   for (const Bytes block : sample) {
     for (std::size_t at = 0; at + sizeof(Float) <= block.size(); at += sizeof(Float)) {
-      Float value;
-      std::memcpy(&value, block.data() + at, sizeof(Float));
+      std::array<std::byte, sizeof(Float)> bytes;
+      std::ranges::copy(block.subspan(at, sizeof(Float)), bytes.begin());
+      if (big_endian) std::ranges::reverse(bytes);
+      const auto value = std::bit_cast<Float>(bytes);
       if (!(std::abs(value) < kMostIds) || value != std::trunc(value)) return false;
       if (value != 0 && unlike.size() < kFewest) unlike.insert(value);
     }
@@ -190,11 +193,16 @@ bool are_whole_numbers(const std::vector<Bytes>& sample) {
 }
 
 std::optional<ForeignFormat> floating_ids(const std::vector<Bytes>& sample) {
-  const char* const what = are_whole_numbers<double>(sample)  ? "64-bit floating-point numbers"
-                           : are_whole_numbers<float>(sample) ? "32-bit floating-point numbers"
-                                                              : nullptr;
-  if (what == nullptr) return {};
-  return ForeignFormat{what, "save the ids as integers: numpy.save of .astype(numpy.uint32)"};
+  for (const bool big_endian : {false, true}) {
+    const int bits = are_whole_numbers<double>(sample, big_endian)  ? 64
+                     : are_whole_numbers<float>(sample, big_endian) ? 32
+                                                                    : 0;
+    if (bits == 0) continue;
+    return ForeignFormat{
+        fmt::format("{}{}-bit floating-point numbers", big_endian ? "big-endian " : "", bits),
+        "save the ids as integers: numpy.save of .astype(numpy.uint32)"};
+  }
+  return {};
 }
 
 std::optional<ForeignFormat> wider_integers(const Words& words, bool big_endian) {
@@ -315,10 +323,15 @@ bool fit_by_no_chance(const Words& words, bool (*fits)(unsigned)) {
          std::log(kChanceOfText);
 }
 
-/// Texts of few characters, such as those of bases or amino acids: low bytes are all high bytes
-/// too, which ids numbered without regard to their low byte seldom are.
+/// Characters of ASCII, and all bytes of the upper half: no text in any encoding of bytes has
+/// others than these.
+bool is_no_control(unsigned byte) { return is_printable(byte) || byte >= 0x80; }
+
+/// Texts of few characters, such as those of bases or amino acids, of letters beyond ASCII in any
+/// encoding of one byte (Latin, Cyrillic), or of few characters of UTF-8: low bytes are all high
+/// bytes too, which ids numbered without regard to their low byte seldom are.
 bool is_of_few_characters(const Words& words) {
-  constexpr std::size_t kMost = 64;
+  constexpr std::size_t kMost = 128;
   std::bitset<256> high;
   std::set<std::uint16_t> unlike;
   for (const std::uint16_t word : words) {
@@ -327,7 +340,7 @@ bool is_of_few_characters(const Words& words) {
     if (high.count() > kMost) return false;
   }
   for (unsigned b = 0; b < 256; ++b) {
-    if (high.test(b) && !is_printable(b)) return false;
+    if (high.test(b) && !is_no_control(b)) return false;
   }
   const auto hits =
       std::ranges::count_if(unlike, [&](std::uint16_t word) { return high.test(word & 0xFFU); });
@@ -495,11 +508,11 @@ std::optional<ForeignFormat> not_u16_tokens(Bytes bytes) {
   const std::vector<Bytes> sample = sample_of(bytes);
   Words words = words_of(sample);
   const LowBytes low = low_bytes(words);
+  if (auto floating = floating_ids(sample)) return floating;
   if (auto text = text_as_tokens(sample, words, low.high_bytes)) return text;
   if (marked_utf16(words, false) || marked_utf16(words, true)) {
     return ForeignFormat{"UTF-16 text", "convert it with iconv -t UTF-8, and name it with text:"};
   }
-  if (auto floating = floating_ids(sample)) return floating;
   if (auto wider = wider_integers(words, false)) return wider;
   Words turned = words;
   std::ranges::transform(turned, turned.begin(), swapped);

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <optional>
 #include <system_error>
 
 #include "core/base/log.h"
@@ -23,6 +24,13 @@ const std::filesystem::path& no_file(const std::filesystem::path& folder) {
 }
 
 }  // namespace
+
+void check_nobody_writes(const std::filesystem::path& folder) {
+  if (const std::optional<FolderOwner> owner = living_owner(folder, kRunLockFile)) {
+    throw SystemError(fmt::format("'{}' is in use: {}; {}", folder.string(), owner_text(*owner),
+                                  RunLock::Options().remedy));
+  }
+}
 
 RunLock::RunLock(const std::filesystem::path& folder, const Options& options)
     : lock_(runtime_, {.folder = no_file(folder),

@@ -387,6 +387,23 @@ std::vector<Foreign> foreign_files() {
       {"pickle", unhex("5d7100285d7101284b014b02655d7102284d2c014b0465652e")},
       {"safetensors", safetensors},
       {"GGUF", "GGUF" + packed_as<std::uint32_t>({3}) + tail},
+      {"RAR", "Rar!\x1a\x07\x01" + tail},
+      {"Snappy", std::string("\xff\x06\0\0sNaPpY", 10) + tail},
+      {"ORC", "ORC" + tail + "\7ORC\x17"},
+      {"Avro",
+       "Obj\x01\x04\x16"
+       "avro.schema" +
+           tail},
+      // tf.io.TFRecordWriter, ten bytes of 7; lzma.compress(b"a" * 500, lzma.FORMAT_ALONE)
+      {"TFRecord", unhex("0a00000000000000aea3bf3a") + tail},
+      {"LZMA", unhex("5d00008000ffffffffffffffff0030") + tail},
+      {"JPEG", std::string("\xff\xd8\xff\xe0\0\x10JFIF\0", 11) + tail},
+      {"ELF", std::string("\x7f"
+                          "ELF\2\1\1\0",
+                          8) +
+                  tail},
+      {"GIF", "GIF89a" + tail},
+      {"Office", "\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + tail},
       {"SQLite", std::string("SQLite format 3\0", 16) + tail},
       {"PDF", "%PDF-1.7\n" + tail},
       {"PNG", "\x89PNG\r\n\x1a\n" + tail},
@@ -593,6 +610,10 @@ TEST_F(FileFormats, FloatingPointIdsAreNamedAsWhatTheyAre) {
                 AllOf(HasSubstr("32-bit floating-point"), HasSubstr(".astype(numpy.uint32)")))
         << vocab;
     EXPECT_THAT(said("tokens:f64"), HasSubstr("64-bit floating-point")) << vocab;
+    put("f32", packed_as<float>(values, true));
+    put("f64", packed_as<double>(values, true));
+    EXPECT_THAT(said("tokens:f32"), HasSubstr("big-endian 32-bit floating-point")) << vocab;
+    EXPECT_THAT(said("tokens:f64"), HasSubstr("big-endian 64-bit floating-point")) << vocab;
   }
 }
 
@@ -631,6 +652,38 @@ TEST_F(FileFormats, TextsOfFewCharactersAreTexts) {
     put("x.bin", text);
     EXPECT_THAT(said("tokens:x.bin"), HasSubstr("looks like text")) << letters;
   }
+}
+
+// Letters beyond ASCII of one byte (Latin-1, KOI8-R, code page 866), and short texts of UTF-8.
+TEST_F(FileFormats, TextsOfOtherEncodingsAreTexts) {
+  const std::string german =
+      "Die Stra\xdf"
+      "e f\xfchrt \xfc"
+      "ber die Br\xfc"
+      "cke zum gro\xdf"
+      "en Schlo\xdf, wo K\xf6nige in sch\xf6nen G\xe4rten "
+      "sa\xdf"
+      "en. M\xfcller a\xdf \xc4pfel und \xd6l; heute regnet es (1, 2, 42)! Fr\xfch fragt "
+      "B\xe4rbel: \"Wald?\" Xaver z\xf6gert. ";
+  put("x.bin", german + german);
+  EXPECT_THAT(said("tokens:x.bin"), HasSubstr("looks like text")) << "Latin-1";
+  for (const std::int64_t letters : {0xC0, 0x80}) {  // KOI8-R, code page 866
+    std::string russian;
+    for (const std::int64_t i : uniform_ids(20, 4000, 0, 40)) {
+      russian += i < 32   ? static_cast<char>(letters + i)
+                 : i < 38 ? ' '
+                          : static_cast<char>(',' + i % 2 * 2);
+    }
+    put("x.bin", russian);
+    EXPECT_THAT(said("tokens:x.bin"), HasSubstr("looks like text")) << letters;
+  }
+  std::string arabic;
+  for (const std::int64_t i : uniform_ids(21, 3000, 0, 34)) {
+    arabic += i < 30 ? std::string("\xd9") + static_cast<char>(0x80 + i) : std::string(" ");
+  }
+  arabic.resize(arabic.size() / 2 * 2);
+  put("x.bin", arabic);
+  EXPECT_THAT(said("tokens:x.bin"), HasSubstr("looks like text")) << "Arabic";
 }
 
 TEST_F(FileFormats, WideTextsAreNamedInSpiteOfAFewOddCharacters) {

@@ -17,6 +17,8 @@ import subprocess
 import sys
 import tempfile
 
+from scenario import free_ports
+
 CONFIG = """
 [run]
 name = "changed"
@@ -365,13 +367,28 @@ def sites_of_several_processes(bench):
     require(bench.model("sites/north", 830) == bench.model("sites/west", 830), "without the first site")
 
 
+def sites_of_unlike_changes(bench):
+    toml = bench.config("unlike.toml", "diloco", 20, more=SITES + '[net]\ngather = "60s"\n')
+    bench.launch(toml, "sites")
+    at = [word for site, port in zip(("east", "west"), free_ports(2))
+          for word in ("--address", f"{site}=127.0.0.1:{port}")]
+    begun = [subprocess.Popen([bench.isthmus, "train", str(toml), "--site", site, "--out", str(bench.folder / "sites" / site),
+                               "--resume", "auto", "--change", f"train.steps={steps}", "--progress", "none", *at],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+             for site, steps in (("east", 30), ("west", 40))]
+    for each in begun:
+        said = each.communicate(timeout=120)[1]
+        require(each.returncode == 3 and "train.steps is 30 at east and 40 at west" in said, f"{each.returncode}: {said}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--isthmus", required=True)
     parser.add_argument("--only")
     arguments = parser.parse_args()
     for scenario in (made_longer, from_inside_a_window, from_here_on, refused, checked_before, appended,
-                     appended_refused, workers_of_one_process, workers_refused, sites_of_several_processes):
+                     appended_refused, workers_of_one_process, workers_refused, sites_of_several_processes,
+                     sites_of_unlike_changes):
         if arguments.only not in (None, scenario.__name__):
             continue
         with tempfile.TemporaryDirectory() as folder:

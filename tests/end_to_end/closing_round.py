@@ -151,6 +151,15 @@ def a_model_from_inside_a_window_is_told(isthmus, folder, corpus):
                              str(here.path / "diloco/ckpt/last"), "--out", str(here.path / "merged")],
                             capture_output=True, text=True, timeout=60)
     require(merged.returncode == 0 and merged.stderr.count("steps 6 to 7 are in no round") == 1, merged.stderr)
+    model = 'arch = "llama"\nn_layers = 2\nd_model = 32\nn_heads = 2'
+    for step, told in (("step-0000007", 1), ("last", 0)):
+        toml = here.path / "begins.toml"
+        toml.write_text((here.path / "diloco.toml").read_text().replace(
+            model, f'init = "{here.path / "diloco/ckpt" / step}"'))
+        plan = json.loads(here.run("train", toml, f"from-{step}", "--dry-run", "--json").stdout)
+        done = here.run("train", toml, f"from-{step}")
+        for said in (" ".join(plan["warnings"]), done.stderr):
+            require(said.count("steps 6 to 7 are in no round") == told, f"{step}: {said}")
 
 
 def a_run_shorter_than_a_round_exchanges_once(isthmus, folder, corpus):

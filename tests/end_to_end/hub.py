@@ -240,6 +240,10 @@ def the_wrong_log(isthmus, folder, corpus):
         run.start_hub("--resume", "auto")
         run.goes_on("west", 20)
         run.stop()
+        run.start_hub("--resume", "auto")
+        run.start("west", "--resume", "auto", "--change", "train.steps=200000")
+        require(run.sites["west"].wait(timeout=60) == 3, run.said("west"))
+        require("with --change the hub is given with --set" in run.said("west"), run.said("west"))
     finally:
         run.end()
 

@@ -122,6 +122,8 @@ def one_process_a_folder(isthmus, folder, corpus):
                              ["simulate", "--link", "1Gbit/s,1ms", "--force"],
                              ["simulate", "--link", "1Gbit/s,1ms", "--emulate", "--force"]):
             first.refuses(isthmus, verb, toml, "--out", out, *flags, also=("give another --out",))
+        for flags in ([], ["--force"], ["--resume", "auto"]):
+            first.refuses(isthmus, "launch", toml, "--out", out, *flags, also=("give another --out",))
         slurm = {**os.environ, "SLURM_PROCID": "1", "SLURM_NTASKS": "2"}
         first.refuses(isthmus, "train", toml, "--out", out, env=slurm,
                       also=("Slurm has started 2 processes of this command", "--site auto"))
@@ -171,6 +173,8 @@ def a_launch_into_a_running_launch_is_refused(isthmus, folder, corpus):
         for flags in ([], ["--force"]):
             said = call(isthmus, "launch", toml, "--out", out, *flags, code=4).stderr
             require("is in use: process" in said, said)
+        said = call(isthmus, "train", toml, "--out", out, "--force", code=4).stderr
+        require(f"'{out / 'east'}' is in use: process" in said, said)
         require(first.poll() is None, "the first launch has ended")
     finally:
         first.send_signal(signal.SIGINT)

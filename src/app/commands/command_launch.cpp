@@ -16,6 +16,7 @@
 #include "app/observe/http_address.h"
 #include "config/links_file.h"
 #include "isthmus/errors.h"
+#include "record/run_lock.h"
 #include "record/wall_clock.h"
 #include "session/run/owner_shares.h"
 #include "session/site/site_links.h"
@@ -77,6 +78,7 @@ class Launch {
       print();
       return 0;
     }
+    if (arguments_.via != "ssh") check_nobody_writes(folder());  // the sites' folders lie in it
     if (arguments_.via == "mpi") {
       return run_mpi_job();
     }

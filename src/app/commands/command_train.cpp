@@ -26,6 +26,7 @@
 #include "core/base/system_runtime.h"
 #include "core/base/units.h"
 #include "isthmus/errors.h"
+#include "record/run_lock.h"
 #include "session/come_back.h"
 #include "session/hub/site_hub.h"
 #include "session/run/begun_run.h"
@@ -253,6 +254,9 @@ int run(const Config& given, const TrainArguments& arguments, bool simulated, Se
     session.out.write(session.json ? estimate_json(estimate) + "\n"
                                    : render_estimate(config, estimate));
     return 0;
+  }
+  if (arguments.site.name.empty() && !arguments.site.mpi && !folder.empty()) {
+    for (const SiteConfig& site : config.sites) check_nobody_writes(folder / site.name);
   }
   std::optional<SiteHub> hub;  // of all the site's sessions, and what comes after them
   if (is_hub_too(config, arguments)) {

@@ -7,8 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 
 #include "app/train/last_windows.h"
+#include "app/train/model_steps.h"
+#include "core/base/storage.h"
 #include "isthmus/outer.h"
 #include "session/run/config_difference.h"
 
@@ -133,8 +136,13 @@ std::vector<std::string> weaknesses_of(const Experiment& experiment, const Compa
 
 std::vector<std::string> lost_steps_of(const Experiment& experiment, const ComparisonPlan& plan) {
   std::vector<std::string> texts;
+  std::set<std::filesystem::path> begun_from;  // each is read once
   for (const Cell& cell : plan.outline()) {
     const std::string& name = experiment.variants()[cell.variant].name;
+    if (begun_from.insert(cell.config.model.init).second) {
+      std::string text = unapplied_text_of_init(SystemStorage(), cell.config);
+      if (!text.empty()) texts.push_back(std::move(text));
+    }
     for (const std::string& text : warnings_about_end(cell.config, run_end_of(cell.config))) {
       std::string told = fmt::format("{}: {}", name, text);
       if (std::ranges::find(texts, told) == texts.end()) texts.push_back(std::move(told));

@@ -8,6 +8,7 @@
 
 #include "core/base/json_input.h"
 #include "record/build_info.h"
+#include "record/run_lock.h"
 
 namespace isthmus::app {
 namespace {
@@ -192,12 +193,7 @@ void check_cells_are_free(const Storage& storage, const std::filesystem::path& f
   for (const std::string& name : storage.list(folder)) {
     if (storage.kind(folder / name) != FileKind::kDirectory) continue;
     for (const std::string& cell : storage.list(folder / name)) {
-      const std::filesystem::path run = folder / name / cell;
-      if (const std::optional<FolderOwner> owner = living_owner(run, kRunLockFile)) {
-        throw SystemError(
-            fmt::format("'{}' is in use: {}; wait until it ends or stop it, or give another --out",
-                        run.string(), owner_text(*owner)));
-      }
+      check_nobody_writes(folder / name / cell);
     }
   }
 }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/train/model_steps.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
 
 #include "app/train/last_windows.h"
 #include "core/state/state_snapshot.h"
+#include "isthmus/errors.h"
 
 namespace isthmus::app {
 
@@ -30,6 +33,20 @@ std::string unapplied_text_at(const Config& config, std::int64_t step) {
                                 .last = step,
                                 .some_fragments = end.fragments > 1,
                                 .in_part = in_part});
+}
+
+std::string unapplied_text_of_init(const Storage& storage, const Config& config) {
+  if (config.model.init.empty()) return "";
+  const std::filesystem::path folder = config.locate(config.model.init);
+  if (storage.kind(folder / "state.json") != FileKind::kFile) return "";
+  try {
+    const auto missing = unapplied_steps_of(Checkpoint::open(storage, folder));
+    return missing ? fmt::format("model.init = \"{}\": {}", config.model.init.string(),
+                                 outer::unapplied_text(*missing))
+                   : "";
+  } catch (const SystemError&) {  // the model alone was copied, and is read by itself
+    return "";
+  }
 }
 
 }  // namespace isthmus::app

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the model of a checkpoint does not hold of its run's steps, for the commands that copy it.
+// What the model of a checkpoint does not hold of its run's steps, for the commands that copy it or
+// begin from it.
 #pragma once
 
 #include <optional>
@@ -17,5 +18,9 @@ namespace isthmus::app {
 /// The same by the schedule alone, for a run that has stopped after step `step`; empty: every step
 /// is held.
 [[nodiscard]] std::string unapplied_text_at(const Config& config, std::int64_t step);
+
+/// What the checkpoint that `config` begins from (model.init) does not hold of its run's steps;
+/// empty: nothing, or no checkpoint.
+[[nodiscard]] std::string unapplied_text_of_init(const Storage& storage, const Config& config);
 
 }  // namespace isthmus::app

@@ -7,6 +7,7 @@
 
 #include "app/train/last_windows.h"
 #include "app/train/memory_check.h"
+#include "app/train/model_steps.h"
 #include "app/train/offload.h"
 #include "app/train/rank_communicators.h"
 #include "app/train/run_parts.h"
@@ -119,6 +120,9 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
   const outer::RunEnd end = run_end_of(config, layout);
   estimate.closing_window = closing_window_text(config, end);
   estimate.warnings = warnings_about_end(config, end);
+  if (std::string text = unapplied_text_of_init(storage, config); !text.empty()) {
+    estimate.warnings.push_back(std::move(text));
+  }
   if (timed) {
     estimate.prediction = prediction;
   }

@@ -22,6 +22,7 @@
 #include "app/train/last_windows.h"
 #include "app/train/memory_check.h"
 #include "app/train/model_json.h"
+#include "app/train/model_steps.h"
 #include "app/train/offload.h"
 #include "app/train/rank_communicators.h"
 #include "app/train/run_parts.h"
@@ -301,6 +302,9 @@ TrainingOutcome Training::run() {
   }
   if (!request_.side_by_side) {  // a comparison says it of all its variants together
     for (const std::string& text : warnings_about_end(config_, run_end_of(config_, layout_))) {
+      log_warning("{}", text);
+    }
+    if (const std::string text = unapplied_text_of_init(storage_, config_); !text.empty()) {
       log_warning("{}", text);
     }
   }

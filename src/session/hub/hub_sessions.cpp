@@ -30,8 +30,11 @@ std::string words_of(const Decided& decided) {
 void HubSessions::hear(WorkerId from, const HelloNote& note) {
   const auto turn_away = [&](const std::string& differs) {
     log_warning("site {} cannot take part: {}", all_.name(from), differs);
-    all_.send(from, TurnedAwayNote{.why = fmt::format("the configurations differ: {}", differs),
-                                   .configuration = true});
+    all_.send(from, TurnedAwayNote{
+                        .why = fmt::format("the configurations differ: {}; what a site changes "
+                                           "with --change the hub is given with --set",
+                                           differs),
+                        .configuration = true});
   };
   HelloNote known = note;  // of data and model a hub knows nothing
   std::erase_if(known.common, [&](const auto& each) {
