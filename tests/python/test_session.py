@@ -176,9 +176,11 @@ class Batches:
         self.at = 0
 
     def __iter__(self):
+        at = self.at
         while True:
-            self.at += 1
-            yield self.at
+            at += 1
+            self.at = at
+            yield at
 
     def state_dict(self):
         return {"at": self.at}
