@@ -255,7 +255,7 @@ def test_a_killed_site_joins_the_run_that_goes_on(toml, tmp_path, start):
     west.kill()
     west.wait()
     until("rounds of one", lambda: members()[-1] == 1)
-    west = start(file, "west", tmp_path / "elsewhere")  # nothing of the run is in its folder
+    west = start(file, "west", tmp_path / "elsewhere", "seed=9")  # nothing of the run is in its folder
     until("rounds of two again", lambda: members()[-1] == 2)
     west.send_signal(signal.SIGINT)
     assert [east.wait(120), west.wait(120)] == [130, 130]
