@@ -32,7 +32,6 @@ class SineTrainer final : public Trainer {
       : net_(worker.rank.value(), worker.workers, kMomentum) {}
 
   [[nodiscard]] InnerLoop& loop() override { return net_; }
-  void restart() override { net_.restart(); }
   [[nodiscard]] std::optional<std::int64_t> evaluation_parts() const override { return kParts; }
   [[nodiscard]] std::vector<EvalPart> evaluate(InnerLoop&, const ParameterSource& source,
                                                std::span<const std::int64_t> parts) override {

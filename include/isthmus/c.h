@@ -12,7 +12,10 @@
  * Threads   a codec is immutable: any number of threads may use one. Errors and texts belong to one
  *           thread at a time. Only isthmus_next and isthmus_session_free wait for others.
  * Changes   the interface only grows: a function keeps its meaning, a struct gains members at its
- *           end and says its own size first. ISTHMUS_ABI counts incompatible changes.
+ *           end and says its own size first. A struct of an earlier header is shorter, and the
+ *           members that it lacks are zero. One of a later header is longer: it is taken where the
+ *           members that the library does not know are zero, else refused by name. ISTHMUS_ABI
+ *           counts incompatible changes.
  */
 #ifndef ISTHMUS_C_H
 #define ISTHMUS_C_H
@@ -50,6 +53,20 @@ int32_t isthmus_error_exit_code(const isthmus_error* error);
 const char* isthmus_error_diagnostics(const isthmus_error* error);
 /** NULL does nothing. */
 void isthmus_error_free(isthmus_error* error);
+
+/* ---- the log ----
+ *
+ * One log for the process, on stderr until somebody takes it over. Any thread.
+ */
+
+/** 1: lines are kept for isthmus_log_take, the last 4096 of them; 0: they go to stderr again. */
+void isthmus_log_keep(int32_t keep);
+/** Lines that are kept now. */
+int64_t isthmus_log_waiting(void);
+/** Hands out the kept lines: JSON array of {level, text}, oldest first; level is "debug", "info",
+ *  "warning" or "error". Where some have been lost since the last call, the first tells how many.
+ */
+isthmus_error* isthmus_log_take(char** json);
 
 /* ---- what this build has, as JSON ---- */
 
@@ -223,6 +240,9 @@ isthmus_error* isthmus_state_get(isthmus_session* session, int32_t worker, const
 /** Wishes; any thread. 1: stop with a checkpoint (exit code 130); 2: the same with 85, by which a
  *  scheduler starts the run again; 3: a checkpoint; 4: this site leaves the run. */
 isthmus_error* isthmus_session_wish(isthmus_session* session, int32_t wish);
+/** For tests of faults: this process is killed, as by kill -9, where a run reaches a moment:
+ *  "kill@commits:2" (src/core/base/fault_point.h lists them). Once in a process. */
+isthmus_error* isthmus_kill_at(const char* fault);
 /** After ISTHMUS_END: {exit_code, status, directory, steps, clock_s} as JSON. */
 isthmus_error* isthmus_session_end(const isthmus_session* session, char** json);
 /** Ends what still runs, as a lost site, and frees. Blocks for a few seconds at most. RETURNS: 1;

@@ -151,6 +151,8 @@ struct NetConfig {
   /// Of results that a site retains on its disk between two comparisons, at most; 0 or absent:
   /// none.
   std::optional<std::int64_t> heal_bytes;
+  /// same | first: whose initial values a new run begins with. An external trainer's is "first".
+  std::string start = "same";
 };
 
 /// A process that numbers memberships and holds the verdicts in the place of the first site.

@@ -118,11 +118,14 @@ class Trainer {
  public:
   virtual ~Trainer() = default;
 
-  /// The loop has the initial parameters when the trainer has been made, equal at all sites.
+  /// The loop has the initial parameters when the trainer has been made: equal at all sites where
+  /// net.start is "same"; with "first", the default of such a trainer, those of the first site
+  /// count, and are written into the others' loops.
   [[nodiscard]] virtual InnerLoop& loop() = 0;
   /// Puts the loop back to step 0, as far as the trainer itself keeps what the loop was then; a
-  /// checkpoint fills in the rest.
-  virtual void restart() = 0;
+  /// checkpoint fills in the rest. With train.trainer = "external" a run lays its start down as a
+  /// checkpoint of step 0, which is whole: such a trainer needs no function of its own.
+  virtual void restart() {}
   /// The data have been appended to since the state that the loop has just loaded; called before
   /// its next step. What the loop reads from then on follows from this, and is saved with the loop.
   virtual void data_grew([[maybe_unused]] const DataGrowth& growth) {}

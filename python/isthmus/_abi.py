@@ -107,6 +107,9 @@ FUNCTIONS: "dict[str, tuple[Any, list[Any]]]" = {
     "isthmus_error_exit_code": (_int, [_handle]),
     "isthmus_error_diagnostics": (_text, [_handle]),
     "isthmus_error_free": (None, [_handle]),
+    "isthmus_log_keep": (None, [_int]),
+    "isthmus_log_waiting": (ctypes.c_int64, []),
+    "isthmus_log_take": (_handle, [_out_text]),
     "isthmus_methods": (_handle, [_out_text]),
     "isthmus_codecs": (_handle, [_out_text]),
     "isthmus_keys": (_handle, [_out_text]),
@@ -144,6 +147,7 @@ FUNCTIONS: "dict[str, tuple[Any, list[Any]]]" = {
     "isthmus_state_bytes": (ctypes.c_int64, [_handle, _worker, _text]),
     "isthmus_state_get": (_handle, [_handle, _worker, _text, _address, _size]),
     "isthmus_session_wish": (_handle, [_handle, _int]),
+    "isthmus_kill_at": (_handle, [_text]),
     "isthmus_session_end": (_handle, [_handle, _out_text]),
     "isthmus_session_free": (_int, [_handle]),
 }

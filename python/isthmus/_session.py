@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Op
 
 import numpy as np
 
-from . import _abi
+from . import _abi, _log
 from ._errors import ConfigError, Error, RunError, check
+from ._program import call_json
 from ._state import packed, restore_into, unpacked
 from ._tables import Section
 
@@ -75,10 +76,12 @@ class _Session:
         native.overrides = ctypes.cast(array, ctypes.POINTER(ctypes.c_char_p))
         native.override_count = len(texts)
         self.evaluation_parts: int = options["evaluation_parts"]
+        self.out: "Optional[_abi.Path]" = options["out"]
         for name, value in options.items():
             if value is not None:
                 setattr(native, name, os.fsencode(value) if not isinstance(value, (int, bool)) else value)
         self.handle = ctypes.c_void_p()
+        _log.keep()
         check(_abi.lib.isthmus_session_new(ctypes.byref(native), ctypes.byref(self.handle)))
         self.pid = os.getpid()
         self.config = Section(json.loads(_abi.lib.isthmus_session_config(self.handle)))
@@ -93,6 +96,8 @@ class _Session:
     def close(self) -> None:
         self.closed = True
         self._free()
+        if os.getpid() == self.pid:
+            _log.drain()
 
     def leak(self) -> None:
         """The session stays until the process ends."""
@@ -150,6 +155,7 @@ class Site:
         self._state: Any = None
         self._evaluate: "Optional[Evaluate]" = None
         self._open = False  # step t has been given out and not answered
+        self._loads = 0  # how often the run has loaded state
         self._ended = False
         self.t = 0
         self.outcome: "Optional[Outcome]" = None
@@ -186,6 +192,14 @@ class Site:
         """This site leaves, the others train on."""
         self._session.wish(_LEAVE)
 
+    def status(self) -> "dict[str, Any]":
+        """What `isthmus status` says of this run, as one object: step, loss, sites, links, time left."""
+        out = self._session.out or self.config.run.get("out")
+        if not out:
+            raise ConfigError("status: which folder is the run's? Give out=..., or run.out in the file")
+        found: "dict[str, Any]" = call_json("status", os.fsdecode(out))
+        return found
+
     def steps(self, batches: "Union[Iterable[Any], Callable[[int], Any], None]" = None) -> "Iterator[Any]":
         """Yields (t, batch) for every step that the run asks for, until the run ends.
 
@@ -196,11 +210,15 @@ class Site:
         self._check_thread()
         source = batches if callable(batches) else None
         iterator = None if source or batches is None else iter(batches)  # type: ignore[arg-type]
+        loads = self._loads
         while not self._ended:
             t = self.t
             if source:
                 batch = source(t)
             elif iterator is not None:
+                if loads != self._loads:
+                    iterator = self._again(batches, iterator)
+                    loads = self._loads
                 try:
                     batch = next(iterator)
                 except StopIteration:
@@ -216,6 +234,20 @@ class Site:
                 raise RunError(
                     f"step {t} has not been told of: call site.step() once in every pass of site.steps()"
                 )
+
+    def _again(self, batches: Any, iterator: "Iterator[Any]") -> "Iterator[Any]":
+        """The iterator to go on with, once state has been loaded after the first step: a site has come
+        back to the others, or its steps were taken back. An iterable whose position is in `state` begins
+        anew, from there; no other one knows where to go on."""
+        if any(each is batches for each in _parts_of(self._state)) and iterator is not batches:
+            return iter(batches)
+        if iterator is batches and any(each is iterator for each in _parts_of(self._state)):
+            return iterator  # an iterator that keeps its own position has just been put there
+        raise RunError(
+            f"the run has come back to step {self.t} with another state, and the batches do not know where "
+            "to go on: give an iterable whose position is in state (with state_dict and "
+            "load_state_dict), or a function of t"
+        )
 
     def step(self, loss: Any = None, *, tokens: Optional[int] = None, grad_norm: Any = None,
              learning_rate: Optional[float] = None, skipped: bool = False) -> None:
@@ -248,7 +280,9 @@ class Site:
         """Answers all requests up to the next step, or the end."""
         request = _abi.Request(ctypes.sizeof(_abi.Request))
         while True:
-            check(_abi.lib.isthmus_next(self._session.handle, self._worker, _LOOK_NS, ctypes.byref(request)))
+            error = _abi.lib.isthmus_next(self._session.handle, self._worker, _LOOK_NS, ctypes.byref(request))
+            _log.drain()
+            check(error)
             kind = request.kind
             if kind == _abi.TRAIN:
                 self.t = request.step
@@ -267,6 +301,9 @@ class Site:
             elif kind == _abi.LOAD:
                 self._load()
             elif kind == _abi.RESTART:
+                _log.logger.warning("step %d: a value was not finite: `state` is put back to what it was before "
+                                    "the first step", self.t)
+                self._loads += 1
                 self._restart()
             check(_abi.lib.isthmus_answer(self._session.handle, self._worker, None))
 
@@ -283,8 +320,12 @@ class Site:
             raise ConfigError("params is empty: give name -> float32 array")
         natives = (_abi.Parameter * len(params))()
         keep = []
+        owners: "dict[int, str]" = {}
         for i, (name, array) in enumerate(params.items()):
             check_array(name, array)
+            owner = owners.setdefault(array.ctypes.data, name)
+            if owner != name:
+                raise ConfigError(f"params['{name}'] is the same memory as params['{owner}']: give tied arrays once")
             shape = (ctypes.c_int64 * array.ndim)(*array.shape)
             text = name.encode()
             keep += [shape, text]
@@ -335,6 +376,7 @@ class Site:
             check(_abi.lib.isthmus_state_get(self._session.handle, self._worker, name.encode(), data, size))
             return data.raw[:size]
 
+        self._loads += 1
         state = unpacked(read)
         if self._state is not None:
             _restore(self._state, state)
@@ -381,6 +423,13 @@ def _number(name: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         raise ConfigError(f"{name} = {value!r}: must be one number") from None
+
+
+def _parts_of(state: Any) -> "list[Any]":
+    """The state and what a dictionary or list of it holds."""
+    if isinstance(state, dict):
+        return [state, *state.values()]
+    return [state, *state] if isinstance(state, (list, tuple)) else [state]
 
 
 def _state_of(state: Any) -> Any:

@@ -19,14 +19,14 @@ namespace isthmus::c {
 namespace {
 
 /// The key that a caller built with this header, or with one of an earlier version, means.
-EncodeKey key_of(const isthmus_encode_key* key) {
-  if (key == nullptr) return {};
-  check_size(key->size, sizeof *key, "isthmus_encode_key");
+EncodeKey key_of(const isthmus_encode_key* given) {
+  if (given == nullptr) return {};
+  const isthmus_encode_key key = taken(given, "isthmus_encode_key");
   constexpr std::uint32_t kWorkers = 1u << 22;
-  if (key->worker >= kWorkers)
+  if (key.worker >= kWorkers)
     throw ConfigError(
-        fmt::format("isthmus_encode_key.worker = {}: must be < {}", key->worker, kWorkers));
-  return {.seed = key->seed, .worker = key->worker, .tile = key->tile};
+        fmt::format("isthmus_encode_key.worker = {}: must be < {}", key.worker, kWorkers));
+  return {.seed = key.seed, .worker = key.worker, .tile = key.tile};
 }
 
 std::span<const std::byte> bytes_at(const uint8_t* bytes, size_t size) {

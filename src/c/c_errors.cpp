@@ -99,10 +99,19 @@ void require(const void* argument, const char* function, const char* name) {
     throw ConfigError(std::string(function) + ": " + name + " is NULL: it must point to something");
 }
 
-void check_size(std::size_t size, std::size_t needed, const char* name) {
-  if (size < needed)
+void check_struct(const void* given, std::size_t size, std::size_t known, const char* name) {
+  constexpr std::size_t kLongest = 4096;  // of any version; more is no size
+  if (size <= sizeof size || size > kLongest)
     throw ConfigError(
-        fmt::format("{}.size = {}: must be sizeof({}), {} here", name, size, name, needed));
+        fmt::format("{}.size = {}: must be sizeof({}), {} here", name, size, name, known));
+  const auto* const bytes = static_cast<const unsigned char*>(given);
+  for (std::size_t i = known; i < size; ++i) {
+    if (bytes[i] == 0) continue;
+    throw ConfigError(
+        fmt::format("{}.size = {}: the struct has members that this library does not know, {} "
+                    "bytes here, and one of them is set: use the library of that header",
+                    name, size, known));
+  }
 }
 
 std::vector<std::string> texts_of(const char* const* texts, std::size_t count,

@@ -38,8 +38,28 @@ template <typename Body>
 /// THROWS: ConfigError naming the argument where it is null.
 void require(const void* argument, const char* function, const char* name);
 
-/// THROWS: ConfigError where a struct `name`, whose size the caller has said, is a shorter one.
-void check_size(std::size_t size, std::size_t needed, const char* name);
+/// A struct `name` of the caller's header, which said `size`: may be an earlier version's, which is
+/// shorter, or a later one's, whose members beyond `known` bytes must then be zero.
+/// THROWS: ConfigError naming the struct and its size.
+void check_struct(const void* given, std::size_t size, std::size_t known, const char* name);
+
+/// The caller's struct; members that its header does not have are zero. THROWS: as check_struct.
+template <typename Struct>
+[[nodiscard]] Struct taken(const Struct* given, const char* name) {
+  Struct own{};
+  std::size_t size = 0;  // the first member of every struct
+  std::memcpy(&size, given, sizeof size);
+  check_struct(given, size, sizeof own, name);
+  std::memcpy(&own, given, size < sizeof own ? size : sizeof own);
+  own.size = size;
+  return own;
+}
+
+/// Writes the members that the caller's header has. REQUIRES: `own.size` is what the caller said.
+template <typename Struct>
+void give(const Struct& own, Struct* to) {
+  std::memcpy(to, &own, own.size < sizeof own ? own.size : sizeof own);
+}
 
 /// `count` texts of an array. THROWS: ConfigError where one is null.
 [[nodiscard]] std::vector<std::string> texts_of(const char* const* texts, std::size_t count,

@@ -14,9 +14,12 @@
 #include "c/c_tables.h"
 #include "c/handed_trainer.h"
 #include "core/base/deadline.h"
+#include "core/base/fault_point.h"
+#include "core/base/log.h"
 #include "isthmus/config.h"
 #include "isthmus/errors.h"
 #include "isthmus/session.h"
+#include "session/site/site_start.h"
 
 namespace isthmus::c {
 namespace {
@@ -72,8 +75,8 @@ std::vector<std::pair<std::string, std::string>> common_of(const char* json) {
   return pairs;
 }
 
-std::unique_ptr<isthmus_session> made(const isthmus_session_options& options) {
-  check_size(options.size, sizeof options, "isthmus_session_options");
+std::unique_ptr<isthmus_session> made(const isthmus_session_options* given) {
+  const isthmus_session_options options = taken(given, "isthmus_session_options");
   require(options.config, "isthmus_session_new", "config");
   std::vector<std::string> overrides = {"train.trainer=\"external\""};
   for (std::string& each :
@@ -103,15 +106,9 @@ std::unique_ptr<isthmus_session> made(const isthmus_session_options& options) {
   int local = session->config.workers();
   if (!session->arguments.site.empty()) {
     local = 1;
-    const auto& sites = session->config.sites;
-    const auto found = std::ranges::find(sites, session->arguments.site, &SiteConfig::name);
-    if (found == sites.end()) {
-      std::string names;
-      for (const SiteConfig& each : sites) names += (names.empty() ? "" : ", ") + each.name;
-      throw ConfigError(
-          fmt::format("site \"{}\": no such [[site]]; sites: {}", session->arguments.site, names));
-    }
-    session->first = static_cast<int>(found - sites.begin());
+    const std::string& site = session->arguments.site;
+    session->first =
+        app::place_of_site(session->config, site, fmt::format("site \"{}\"", site)).value();
   }
   for (int worker = 0; worker < local; ++worker) {
     session->workers.emplace_back().channel = std::make_unique<Channel>(session->runtime);
@@ -127,11 +124,25 @@ Worker& worker_of(isthmus_session* session, std::int32_t worker, const char* fun
   return session->workers[static_cast<std::size_t>(worker)];
 }
 
-std::vector<Parameter> parameters_of(const isthmus_parameter* given, std::size_t count) {
+/// The elements of an array of the caller's, whose header may have another size for them.
+std::vector<isthmus_parameter> array_of(const isthmus_parameter* given, std::size_t count) {
+  std::vector<isthmus_parameter> own;
+  const auto* at = reinterpret_cast<const char*>(given);
+  for (std::size_t p = 0; p < count; ++p) {
+    own.push_back(taken(reinterpret_cast<const isthmus_parameter*>(at), "isthmus_parameter"));
+    if (own.back().size != own.front().size)
+      throw ConfigError(fmt::format("isthmus_parameter.size = {} in an array whose first has {}",
+                                    own.back().size, own.front().size));
+    at += own.back().size;
+  }
+  return own;
+}
+
+std::vector<Parameter> parameters_of(const isthmus_parameter* array, std::size_t count) {
   std::vector<Parameter> parameters;
+  const std::vector<isthmus_parameter> given = array_of(array, count);
   std::int64_t begin = 0;
   for (std::size_t p = 0; p < count; ++p) {
-    check_size(given[p].size, sizeof(isthmus_parameter), "isthmus_parameter");
     require(given[p].name, "isthmus_session_worker", "a parameter's name");
     std::int64_t values = 1;
     Parameter made{.name = given[p].name,
@@ -203,7 +214,6 @@ std::int32_t number_of(Asked::Kind kind) {
 using isthmus::c::Answer;
 using isthmus::c::Asked;
 using isthmus::c::Channel;
-using isthmus::c::check_size;
 using isthmus::c::guarded;
 using isthmus::c::owned_text;
 using isthmus::c::require;
@@ -215,7 +225,7 @@ isthmus_error* isthmus_session_new(const isthmus_session_options* options,
   return guarded([&] {
     require(options, "isthmus_session_new", "options");
     require(session, "isthmus_session_new", "session");
-    *session = isthmus::c::made(*options).release();
+    *session = isthmus::c::made(options).release();
   });
 }
 
@@ -265,41 +275,42 @@ isthmus_error* isthmus_next(isthmus_session* session, int32_t worker, int64_t ti
   return guarded([&] {
     Worker& own = worker_of(session, worker, "isthmus_next");
     require(request, "isthmus_next", "request");
-    check_size(request->size, sizeof *request, "isthmus_request");
+    isthmus_request found_request = isthmus::c::taken(request, "isthmus_request");
     if (!session->run)
       throw isthmus::ConfigError("isthmus_next: the run has not begun: isthmus_session_start");
     Asked asked;
     const isthmus::TimePoint deadline = isthmus::deadline_after(
         session->runtime.clock().now(), std::chrono::nanoseconds(timeout_ns));
     const Channel::Next found = own.channel->next(deadline, asked);
-    request->kind = found == Channel::Next::kEnd       ? ISTHMUS_END
-                    : found == Channel::Next::kNothing ? ISTHMUS_NOTHING
-                                                       : isthmus::c::number_of(asked.kind);
-    request->step = asked.step.value();
-    request->wrote = asked.wrote ? 1 : 0;
+    found_request.kind = found == Channel::Next::kEnd       ? ISTHMUS_END
+                         : found == Channel::Next::kNothing ? ISTHMUS_NOTHING
+                                                            : isthmus::c::number_of(asked.kind);
+    found_request.step = asked.step.value();
+    found_request.wrote = asked.wrote ? 1 : 0;
     own.parts = asked.parts;
-    request->parts = own.parts.data();
-    request->part_count = own.parts.size();
+    found_request.parts = own.parts.data();
+    found_request.part_count = own.parts.size();
+    isthmus::c::give(found_request, request);
     own.found_name.clear();
   });
 }
 
-isthmus_error* isthmus_answer(isthmus_session* session, int32_t worker, const isthmus_step* step) {
+isthmus_error* isthmus_answer(isthmus_session* session, int32_t worker, const isthmus_step* given) {
   return guarded([&] {
     Worker& own = worker_of(session, worker, "isthmus_answer");
-    if (step == nullptr) {
+    if (given == nullptr) {
       own.channel->answer({}, isthmus::c::kDone);
       return;
     }
-    check_size(step->size, sizeof *step, "isthmus_step");
-    if (step->tokens < 0)
+    const isthmus_step step = isthmus::c::taken(given, "isthmus_step");
+    if (step.tokens < 0)
       throw isthmus::ConfigError(
-          fmt::format("isthmus_step.tokens = {}: must be >= 0", step->tokens));
-    own.channel->answer({.step = {.loss = step->loss,
-                                  .grad_norm = step->grad_norm,
-                                  .tokens = step->tokens,
-                                  .idle = step->skipped != 0},
-                         .learning_rate = step->learning_rate,
+          fmt::format("isthmus_step.tokens = {}: must be >= 0", step.tokens));
+    own.channel->answer({.step = {.loss = step.loss,
+                                  .grad_norm = step.grad_norm,
+                                  .tokens = step.tokens,
+                                  .idle = step.skipped != 0},
+                         .learning_rate = step.learning_rate,
                          .losses = {}},
                         isthmus::c::kTrained);
   });
@@ -400,6 +411,17 @@ isthmus_error* isthmus_session_wish(isthmus_session* session, int32_t wish) {
         throw isthmus::ConfigError(
             fmt::format("isthmus_session_wish: wish = {}: must be 1, 2, 3 or 4", wish));
     }
+  });
+}
+
+isthmus_error* isthmus_kill_at(const char* fault) {
+  return guarded([&] {
+    require(fault, "isthmus_kill_at", "fault");
+    const isthmus::Fault parsed = isthmus::parse_fault(fault);
+    if (isthmus::is_armed())
+      throw isthmus::ConfigError("isthmus_kill_at: the process has a fault already");
+    isthmus::arm(parsed);
+    isthmus::log_warning("{}: this process will be killed there", fault);
   });
 }
 

@@ -308,16 +308,20 @@ void RunSession::train(RunDirectory& directory, const Manifest& manifest, Metric
           ? make_site_board(*site, config_, plan.total_steps, totals.steps, log, observer.status())
           : nullptr;
   const SiteConnection connection(site, site_board.get());
-  std::function<void(StepIndex, const Digest128&)> tell_outer;
+  std::function<void(StepIndex, const Digest128&, const std::string&)> tell_outer;
   std::function<void(StepIndex)> await_lines;
   std::function<bool(StepIndex)> of_all_sites;
   if (site != nullptr) {
     site->take_newcomers(
         manifest.run_id, [&board = *site_board](const WishNote& note) { board.wish_join(note); },
         join_window(config_), plan.total_steps);
-    of_all_sites = [&](StepIndex t) { return !std::ranges::count(site_board->present(t), false); };
+    of_all_sites = [&](StepIndex t) {  // at the start all are there for the first step
+      return !std::ranges::count(site_board->present(std::max(t, StepIndex(1))), false);
+    };
     await_lines = [&](StepIndex t) { site_board->await_lines(t); };
-    tell_outer = [&](StepIndex t, const Digest128& digest) { site_board->tell_outer(t, digest); };
+    tell_outer = [&](StepIndex t, const Digest128& digest, const std::string& tensors) {
+      site_board->tell_outer(t, digest, tensors);
+    };
   }
   RunBoard own_board(plan.workers, plan.total_steps, log, options_.wishes);
   Board& board = site_board ? static_cast<Board&>(*site_board) : own_board;
@@ -435,6 +439,7 @@ SiteFacts RunSession::site_facts() const {
   facts.common.emplace_back("outer.commit, given where sites may be lost",
                             takes_steps_back(config_, *options_.site) ? "yes" : "no");
   facts.common.emplace_back("layout of the model", facts.layout.hex());
+  if (config_.net.start == "first") facts.common.emplace_back("net.start", "first");
   append_data(facts_.data, facts.common);
   for (auto& value : trainer_values(facts_)) facts.common.push_back(std::move(value));
   if (facts.resumes) {

@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -102,6 +106,7 @@ TEST(CInterface, MistakesAreErrorsThatNameTheThing) {
   EXPECT_NE(failure(isthmus_codec_new(nullptr, &made)).text.find("spelling is NULL"),
             std::string::npos);
   EXPECT_NE(failure(isthmus_methods(nullptr)).text.find("json is NULL"), std::string::npos);
+  EXPECT_NE(failure(isthmus_kill_at("kill@nowhere:1")).text.find("points:"), std::string::npos);
 
   ASSERT_EQ(failure(isthmus_codec_new("int8", &made)).text, "");
   const std::vector<float> values = waves(10);
@@ -128,6 +133,127 @@ TEST(CInterface, MistakesAreErrorsThatNameTheThing) {
   isthmus_codec_free(nullptr);
   isthmus_text_free(nullptr);
   isthmus_error_free(nullptr);
+}
+
+/// As a later header would have it.
+struct LaterKey {
+  isthmus_encode_key known;
+  std::uint64_t more;
+};
+
+TEST(CInterface, StructsOfOtherVersionsAreTakenAsFarAsTheyAreKnown) {
+  isthmus_codec* codec = nullptr;
+  ASSERT_EQ(failure(isthmus_codec_new("int4:64:rounding=stochastic", &codec)).text, "");
+  const std::vector<float> values = waves(kTileValues + 9);
+  using Bytes = std::vector<std::uint8_t>;
+  Failure said;
+  const auto encoded = [&](const isthmus_encode_key* key) {
+    Bytes bytes(isthmus_codec_bytes(codec, values.size()));
+    said = failure(
+        isthmus_codec_encode(codec, values.data(), values.size(), key, bytes.data(), bytes.size()));
+    return bytes;
+  };
+  const isthmus_encode_key none{
+      .size = sizeof(isthmus_encode_key), .seed = 5, .tile = 3, .worker = 0};
+  const isthmus_encode_key whole{
+      .size = sizeof(isthmus_encode_key), .seed = 5, .tile = 3, .worker = 2};
+  const Bytes without_worker = encoded(&none), with_worker = encoded(&whole);
+  ASSERT_NE(without_worker, with_worker);
+  isthmus_encode_key earlier = whole;  // of a header without `worker`, whose place is not read
+  earlier.size = offsetof(isthmus_encode_key, worker);
+  EXPECT_EQ(encoded(&earlier), without_worker);
+  EXPECT_EQ(said.text, "");
+  LaterKey later{.known = whole, .more = 0};
+  later.known.size = sizeof later;
+  EXPECT_EQ(encoded(&later.known), with_worker);
+  EXPECT_EQ(said.text, "");
+  later.more = 1;
+  (void)encoded(&later.known);
+  EXPECT_EQ(said.kind, "config");
+  EXPECT_NE(said.text.find("isthmus_encode_key.size"), std::string::npos) << said.text;
+  EXPECT_NE(said.text.find("one of them is set"), std::string::npos) << said.text;
+  isthmus_encode_key no_size = whole;
+  no_size.size = std::size_t{1} << 40;
+  (void)encoded(&no_size);
+  EXPECT_NE(said.text.find("must be sizeof"), std::string::npos) << said.text;
+  isthmus_codec_free(codec);
+}
+
+/// As an earlier header would have it: without `layer`.
+struct EarlierParameter {
+  std::size_t size;
+  const char* name;
+  const std::int64_t* shape;
+  std::size_t dimensions;
+  float* values;
+};
+static_assert(sizeof(EarlierParameter) == offsetof(isthmus_parameter, layer));
+struct LaterRequest {
+  isthmus_request known;
+  std::uint64_t more;
+};
+
+// An array has the caller's distances between its elements, and nothing is written beyond them.
+TEST(CInterface, ARunGoesThroughStructsOfOtherVersions) {
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / "c_interface_test";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const std::string file = (folder / "run.toml").string(), out = (folder / "run").string();
+  std::ofstream(file) << "[run]\nworkers = 1\n[train]\nsteps = 3\n[outer]\nmethod = "
+                         "\"localsgd\"\nH = 2\n";
+  isthmus_session_options options{};
+  options.size = offsetof(isthmus_session_options, resume);
+  options.config = file.c_str();
+  options.out = out.c_str();
+  options.resume = "no member of an earlier header";
+  isthmus_session* session = nullptr;
+  ASSERT_EQ(failure(isthmus_session_new(&options, &session)).text, "");
+  float first[2] = {1, 2}, second[3] = {3, 4, 5};
+  const std::int64_t shapes[2] = {2, 3};
+  const EarlierParameter parameters[2] = {{.size = sizeof(EarlierParameter),
+                                           .name = "a",
+                                           .shape = &shapes[0],
+                                           .dimensions = 1,
+                                           .values = first},
+                                          {.size = sizeof(EarlierParameter),
+                                           .name = "b",
+                                           .shape = &shapes[1],
+                                           .dimensions = 1,
+                                           .values = second}};
+  ASSERT_EQ(failure(isthmus_session_worker(
+                        session, 0, reinterpret_cast<const isthmus_parameter*>(parameters), 2))
+                .text,
+            "");
+  ASSERT_EQ(failure(isthmus_session_start(session)).text, "");
+  int steps = 0;
+  for (bool over = false; !over;) {
+    isthmus_request request{};
+    request.size = offsetof(isthmus_request, wrote);
+    request.wrote = 77;
+    LaterRequest later{};
+    later.known.size = sizeof later;
+    isthmus_request* const asked = steps == 1 ? &later.known : &request;
+    const Failure said = failure(isthmus_next(session, 0, 60'000'000'000, asked));
+    ASSERT_EQ(said.text, "");
+    EXPECT_EQ(request.wrote, 77) << "written beyond the caller's struct";
+    ASSERT_NE(asked->kind, ISTHMUS_NOTHING);
+    over = asked->kind == ISTHMUS_END;
+    isthmus_step step{};
+    step.size = offsetof(isthmus_step, learning_rate);
+    step.loss = 1;
+    step.tokens = 4;
+    step.learning_rate = -5;
+    step.skipped = 1;
+    if (over) continue;
+    const bool trains = asked->kind == ISTHMUS_TRAIN;
+    steps += trains ? 1 : 0;
+    if (trains) first[0] += 1;
+    ASSERT_EQ(failure(isthmus_answer(session, 0, trains ? &step : nullptr)).text, "");
+  }
+  EXPECT_EQ(steps, 3);
+  EXPECT_EQ(first[0], 4);
+  EXPECT_EQ(isthmus_session_free(session), 1);
 }
 
 TEST(CInterface, ConfigurationsComeWithAllTheirDiagnostics) {

@@ -19,6 +19,20 @@ TEST(ConfigTrainer, FromElsewhereNeedsNoDataAndNoBatch) {
   EXPECT_EQ(found[0].code, "E-VALUE");
 }
 
+// Only within one program do equal seeds give equal initial values.
+TEST(ConfigTrainer, FromElsewhereBeginsWithTheFirstSitesValues) {
+  EXPECT_EQ(load_minimal().net.start, "same");
+  EXPECT_EQ(load_minimal({"train.trainer=external"}).net.start, "first");
+  EXPECT_EQ(load_minimal({"train.trainer=external", "net.start=same"}).net.start, "same");
+  EXPECT_EQ(load_minimal({"net.start=first"}).net.start, "first");
+  EXPECT_EQ(config_digest(load_minimal({"net.start=first"})), config_digest(load_minimal()));
+  EXPECT_EQ(outcome_digest(load_minimal({"net.start=first"})), outcome_digest(load_minimal()));
+  const std::string resolved = resolved_toml(load_minimal({"train.trainer=external"}));
+  const std::size_t place = resolved.find("\nstart = \"first\" ");
+  ASSERT_NE(place, std::string::npos) << resolved;
+  EXPECT_NE(resolved.substr(place, 100).find("# default of train.trainer"), std::string::npos);
+}
+
 // Who trains is told by the trainer itself; results from before the key keep their digests.
 TEST(ConfigTrainer, IsNoPartOfWhatSitesHaveInCommon) {
   const Config own = load_minimal(), other = load_minimal({"train.trainer=external"});

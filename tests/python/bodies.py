@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small trainer for the tests, and the same outer loop written out: each worker pulls a vector
 towards a target of its own by SGD with momentum. Run as a script it is one site of a run."""
+import os
+import signal
 import sys
 
 import numpy
 
 import isthmus
+from isthmus import _abi, _errors
 
 LR, MOMENTUM, TOKENS = numpy.float32(0.05), numpy.float32(0.6), 16
 SHAPES = {"embed": (6, 3), "layers.0.w": (5, 4), "layers.1.w": (4,), "scale": ()}
 
 
-def initial():
-    rng = numpy.random.default_rng(1)
+def initial(seed=1):
+    rng = numpy.random.default_rng(seed)
     return {name: rng.standard_normal(shape).astype(numpy.float32) for name, shape in SHAPES.items()}
 
 
@@ -21,8 +24,9 @@ def target(worker, t, name, shape):
 
 
 class Trainer:
-    def __init__(self, worker, params=None):
+    def __init__(self, worker, params=None, dies=0):
         self.worker = worker
+        self.dies = dies
         self.params = params or initial()
         self.momentum = {name: numpy.zeros_like(each) for name, each in self.params.items()}
         self.state = {"momentum": self.momentum, "taken": 0}
@@ -41,7 +45,10 @@ class Trainer:
 
     def go_through(self, site):
         for t, _ in site.steps():
-            site.step(self.train(t), tokens=TOKENS)
+            loss = self.train(t)
+            if t == self.dies:
+                os.kill(os.getpid(), signal.SIGKILL)
+            site.step(loss, tokens=TOKENS)
 
 
 def diloco(workers, steps, H, lr=0.7, momentum=0.9):
@@ -70,7 +77,12 @@ def bits(params):
 def main():
     file, name, out, *overrides = sys.argv[1:]
     index = {"east": 0, "west": 1, "north": 2}[name]
-    trainer = Trainer(index)
+    # "seed=5": another start; "dies=7": killed between being given step 7 and telling of it.
+    own = dict(each.split("=") for each in overrides if each.startswith(("seed=", "dies=")))
+    overrides = [each for each in overrides if each.split("=")[0] not in own]
+    if os.environ.get("ISTHMUS_FAULT"):
+        _errors.check(_abi.lib.isthmus_kill_at(os.environ["ISTHMUS_FAULT"].encode()))
+    trainer = Trainer(index, initial(int(own.get("seed", 1))), dies=int(own.get("dies", 0)))
     with isthmus.join(file, trainer.params, site=name, out=out, state=trainer.state, overrides=overrides,
                       alike={"lr": LR}) as site:
         assert site.index == index

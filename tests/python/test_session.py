@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs around a loop of the caller's own: the outer loop written out, the same bits in every world,
 kill and resume, and what callers do wrong."""
+import logging
+import os
 import pathlib
 import signal
 import socket
@@ -61,8 +63,9 @@ def start():
     """Starts bodies.py as a process of its own; what is left is killed at the end."""
     begun = []
 
-    def started(file, name, out, *overrides):
-        begun.append(subprocess.Popen([sys.executable, bodies.__file__, file, name, out, *overrides]))
+    def started(file, name, out, *overrides, fault=""):
+        begun.append(subprocess.Popen([sys.executable, bodies.__file__, file, name, out, *overrides],
+                                      env={**os.environ, "ISTHMUS_FAULT": fault}))
         return begun[-1]
 
     yield started
@@ -118,6 +121,97 @@ def test_every_world_gives_the_same_bits(toml, tmp_path, start, method, more):
         assert bodies.bits({each: there[each] for each in bodies.SHAPES}) == wanted
 
 
+def test_bodies_of_unlike_seeds_begin_with_the_first_ones_values(toml, tmp_path, start):
+    def unlike(found):
+        def body(site):
+            trainer = bodies.Trainer(site.index, bodies.initial(1 + site.index))
+            site.attach(trainer.params, state=trainer.state)
+            trainer.go_through(site)
+            found[site.index] = trainer
+        return body
+
+    file = toml(more='codec = "int8"')
+    file.write_text(file.read_text().replace("[ckpt]", "[ckpt]\nkeep = 9"))
+    alike, _ = together(file, tmp_path / "alike")
+    found, virtual = {}, {}
+    isthmus.run(file, unlike(found), out=tmp_path / "run")
+    isthmus.simulate(file, unlike(virtual), out=tmp_path / "virtual", link="1Mbit/s,200ms")
+    sites = [start(file, name, tmp_path / name, f"seed={1 + m}") for m, name in enumerate(("east", "west"))]
+    assert [each.wait(120) for each in sites] == [0, 0]
+    wanted = bodies.bits(bodies.initial(1))
+    for name in ("run", "virtual", "east", "west"):
+        assert bodies.bits(isthmus.open(tmp_path / name).weights(0)) == wanted
+    for worker, name in enumerate(("east", "west")):
+        there = numpy.load(tmp_path / f"{name}.npz")
+        end = bodies.bits(alike[worker].params)
+        assert bodies.bits({each: there[each] for each in bodies.SHAPES}) == end
+        assert bodies.bits(found[worker].params) == bodies.bits(virtual[worker].params) == end
+
+
+def test_the_program_tells_of_a_site_that_goes_on(toml, tmp_path, caplog):
+    seen = []
+    caplog.set_level(logging.INFO, logger="isthmus")
+
+    def body(site):
+        trainer = bodies.Trainer(site.index)
+        site.attach(trainer.params, state=trainer.state)
+        for t, _ in site.steps():
+            if t == 12 and site.index == 0:
+                seen.append((site.status(), isthmus.open(tmp_path / "x").status()))
+            site.step(trainer.train(t), tokens=bodies.TOKENS)
+
+    isthmus.run(toml(), body, out=tmp_path / "x", overrides=['outer.codec="1bit"'])
+    (own, other), = seen
+    assert own["state"] == other["state"] == "running" and own["steps"] == 23
+    assert isthmus.open(tmp_path / "x").status()["state"] == "ok"
+    records = [each for each in caplog.records if each.name == "isthmus"]
+    assert records and all(each.getMessage()[:2] != "12" for each in records)
+    assert "WARNING" in {each.levelname for each in records}
+
+
+class Batches:
+    """Goes on where its position is."""
+
+    def __init__(self):
+        self.at = 0
+
+    def __iter__(self):
+        at = self.at
+        while True:
+            at += 1
+            self.at = at
+            yield at
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_batches_go_on_where_the_state_is_or_are_refused(toml, tmp_path, kept):
+    """A site that comes back mid-run has loaded another state: here by hand, as the run would."""
+    seen = []
+
+    def body(site):
+        trainer, batches = bodies.Trainer(site.index), Batches()
+        site.attach(trainer.params, state=[batches] if kept else None)
+        for t, batch in site.steps(batches):
+            seen.append((site.index, t, batch))
+            site.step(trainer.train(t))
+            if t == 4 and site.index == 0:
+                batches.load_state_dict({"at": 40})
+                site._loads += 1
+
+    if kept:
+        isthmus.run(toml(steps=10), body, out=tmp_path / "x")
+        assert [batch for worker, _, batch in seen if worker == 0] == [1, 2, 3, 4, *range(41, 47)]
+    else:
+        with pytest.raises(isthmus.RunError, match="come back to step 5 .* position is in state"):
+            isthmus.run(toml(steps=10), body, out=tmp_path / "x")
+
+
 def test_a_killed_site_resumes_with_the_same_bits(toml, tmp_path, start):
     file = toml(steps=1500, more='codec = "int8:ef"')
     file.write_text(file.read_text().replace('"5 steps"', '"50 steps"'))
@@ -161,7 +255,7 @@ def test_a_killed_site_joins_the_run_that_goes_on(toml, tmp_path, start):
     west.kill()
     west.wait()
     until("rounds of one", lambda: members()[-1] == 1)
-    west = start(file, "west", tmp_path / "elsewhere")  # nothing of the run is in its folder
+    west = start(file, "west", tmp_path / "elsewhere", "seed=9")  # nothing of the run is in its folder
     until("rounds of two again", lambda: members()[-1] == 2)
     west.send_signal(signal.SIGINT)
     assert [east.wait(120), west.wait(120)] == [130, 130]
@@ -243,6 +337,10 @@ def of_one(change):
     (lambda site, trainer: site.attach({}), isthmus.ConfigError, "params is empty"),
     (lambda site, trainer: site.attach({"w": numpy.zeros(3)}), isthmus.ConfigError, r"params\['w'\] has dtype float64"),
     (lambda site, trainer: site.attach({"w": [1]}), isthmus.ConfigError, "is a list"),
+    (lambda site, trainer: site.attach({"w": trainer.params["embed"], "tied": trainer.params["embed"]}),
+     isthmus.ConfigError, r"params\['tied'\] is the same memory as params\['w'\]"),
+    (lambda site, trainer: (site.attach({"w": numpy.zeros((3, 0), numpy.float32)}), list(site.steps())),
+     isthmus.ConfigError, "every extent must be at least 1"),
     (lambda site, trainer: site.attach({"w": numpy.zeros((4, 4), numpy.float32)[:, ::2]}), isthmus.ConfigError,
      "contiguous"),
     (lambda site, trainer: site.attach(trainer.params), isthmus.RunError, "returned at step 1 of 23"),
@@ -283,8 +381,8 @@ def test_unequal_starts_are_refused(toml, tmp_path):
         site.attach(trainer.params)
         trainer.go_through(site)
 
-    with pytest.raises(isthmus.Error, match="layers.0.w|unequal|differ"):
-        isthmus.run(toml(), body, out=tmp_path / "x")
+    with pytest.raises(isthmus.ConfigError, match="'layers.0.w' is the first tensor that differs"):
+        isthmus.run(toml(), body, out=tmp_path / "x", overrides=['net.start="same"'])
 
 
 def test_a_method_that_takes_the_update_over_is_refused(toml, tmp_path):

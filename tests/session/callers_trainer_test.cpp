@@ -27,6 +27,11 @@ std::unique_ptr<Trainer> make(const WorkerContext& worker) {
   return std::make_unique<FollowerTrainer>(worker);
 }
 
+/// Another start at each worker, of which worker 0's is the one above.
+std::unique_ptr<Trainer> make_unlike(const WorkerContext& worker) {
+  return std::make_unique<FollowerTrainer>(worker, static_cast<float>(worker.rank.value()));
+}
+
 Config config_of(const std::string& more) {
   return load_config_text(
       "[run]\nworkers = 2\n[train]\ntrainer = \"external\"\nsteps = 60\n[outer]\nmethod = "
@@ -44,7 +49,7 @@ class CallersTrainer : public testing::Test {
  protected:
   RunEnd run(const std::string& out, const std::string& resume = "never",
              const Config& config = config_of("")) {
-    return run_session(config, {.out = directory_ / out, .resume = resume}, facts_, make, wishes_,
+    return run_session(config, {.out = directory_ / out, .resume = resume}, facts_, make_, wishes_,
                        listener_);
   }
   [[nodiscard]] std::string model_of(const std::string& out) const {
@@ -64,6 +69,7 @@ class CallersTrainer : public testing::Test {
   TrainerFacts facts_ = testing_support::follower_facts();
   Wishes wishes_;
   RunListener* listener_ = nullptr;
+  TrainerFactory make_ = make;
 };
 
 /// Asks for something once step `at` has been taken.
@@ -115,7 +121,49 @@ TEST_F(CallersTrainer, WritesACheckpointThatSomebodyAsksFor) {
   for (const auto& each : std::filesystem::directory_iterator(directory_ / "run/ckpt")) {
     checkpoints += each.is_directory() && !each.is_symlink() ? 1 : 0;
   }
-  EXPECT_EQ(checkpoints, 2) << "that one and the last step's";
+  EXPECT_EQ(checkpoints, 3) << "that of the start, that one and the last step's";
+}
+
+constexpr const char* kSimulated =
+    "[sim]\nstep_time = \"10ms\"\n[[link]]\nbetween = [\"*\", \"*\"]\nrate = \"1Mbit/s\"\n"
+    "rtt = \"80ms\"\n";
+
+TEST_F(CallersTrainer, BeginsWithTheFirstWorkersValues) {
+  run("alike");
+  make_ = make_unlike;
+  run("unlike");
+  EXPECT_EQ(model_of("unlike"), model_of("alike"));
+  EXPECT_EQ(text_of(directory_ / "unlike/ckpt/step-0000000/model.safetensors"),
+            text_of(directory_ / "alike/ckpt/step-0000000/model.safetensors"));
+  (void)run_session(config_of(kSimulated), {.simulated = true, .out = directory_ / "virtual"},
+                    facts_, make_, wishes_);
+  EXPECT_EQ(model_of("virtual"), model_of("alike"));
+  EXPECT_EQ(refusal("never", config_of("[net]\nstart = \"first\"\n")), "");
+}
+
+TEST_F(CallersTrainer, UnlikeStartsThatHaveToBeTheSameAreToldByTensor) {
+  make_ = make_unlike;
+  EXPECT_THAT(refusal("never", config_of("[net]\nstart = \"same\"\n")),
+              testing::AllOf(HasSubstr("workers 0 and 1 start from unlike values, and 'second' is"),
+                             HasSubstr("net.start = \"first\"")));
+}
+
+// Nobody can be asked to make the start again: it is a checkpoint.
+TEST_F(CallersTrainer, GoesOnFromItsStart) {
+  run("whole");
+  Asks asks(13, [this] { wishes_.interrupt(); });
+  listener_ = &asks;
+  run("parts");
+  for (const auto& each : std::filesystem::directory_iterator(directory_ / "parts/ckpt")) {
+    const std::string name = each.path().filename();
+    if (each.is_directory() && !each.is_symlink() && name != "step-0000000")
+      std::filesystem::remove_all(each.path());
+  }
+  listener_ = nullptr;
+  wishes_.forget();
+  make_ = [](const WorkerContext& worker) { return std::make_unique<FollowerTrainer>(worker, 5); };
+  EXPECT_EQ(run("parts", "auto").steps, 60);
+  EXPECT_EQ(model_of("parts"), model_of("whole"));
 }
 
 // The log is all that two sessions share: each obeys its own wishes.

@@ -54,9 +54,12 @@ class Follower final : public InnerLoop {
 
 class FollowerTrainer final : public Trainer {
  public:
-  explicit FollowerTrainer(const WorkerContext& worker) : loop_(worker.rank.value()) {}
+  /// `shift`: how far the second tensor starts from where others' do.
+  explicit FollowerTrainer(const WorkerContext& worker, float shift = 0)
+      : loop_(worker.rank.value()) {
+    for (float& value : loop_.parameters()[1].values) value += shift;
+  }
   [[nodiscard]] InnerLoop& loop() override { return loop_; }
-  void restart() override { loop_.restart(); }
 
  private:
   Follower loop_;

@@ -141,6 +141,29 @@ TEST(SiteStart, WhereSomeLackTheFirstCheckpointTheRunBeginsAnew) {
       << "two first ones that differ";
 }
 
+// A site that was killed before it had laid down the start has nothing; one that has done so may
+// have come to the first checkpoint.
+TEST(SiteStart, WhereSomeLackTheStartTheRunBeginsAnew) {
+  constexpr std::int64_t kInterval = 20;
+  const HeldCheckpoint at_0{0, "r", "x"}, at_20{20, "r", "y"};
+  const auto start = [&](const std::vector<HelloNote>& facts) {
+    return agree_on_start(kSites, facts, std::nullopt, kInterval);
+  };
+  for (const auto& facts :
+       {std::vector{resuming({at_0}), resuming({})}, std::vector{resuming({}), resuming({at_0})}}) {
+    EXPECT_EQ(start(facts).given_up, 0);
+    EXPECT_EQ(start(facts).run_id, "r");
+    EXPECT_EQ(agree_on_start(kSites, facts).given_up, 0) << "wherever the next one is";
+  }
+  EXPECT_EQ(start({resuming({at_20, at_0}), resuming({})}).given_up, 20);
+  EXPECT_EQ(start({resuming({at_20, at_0}), resuming({at_0})}).resume_after, 0);
+  EXPECT_EQ(start({resuming({at_20, at_0}), resuming({at_0, at_20})}).resume_after, 20);
+  EXPECT_THROW(static_cast<void>(start({resuming({at_0}), resuming({{0, "r", "z"}})})), ConfigError)
+      << "two starts that differ";
+  EXPECT_THROW(static_cast<void>(start({resuming({{40, "r", "z"}, at_0}), resuming({})})),
+               ConfigError);
+}
+
 TEST(SiteStart, OneThatResumesAndOneThatDoesNotAreRefused) {
   HelloNote fresh = resuming({});
   fresh.resumes = false;

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -42,16 +43,23 @@ class SitesOfCallers : public testing::Test {
     config_ = load_config_text(text, "run.toml", {}, {.methods = methods(), .codecs = codecs()});
   }
   /// RETURNS: what went wrong at each site; empty: nothing.
-  std::array<std::string, 2> run(const std::array<TrainerFacts, 2>& facts) {
+  std::array<std::string, 2> run(const std::array<TrainerFacts, 2>& facts,
+                                 const std::array<std::string, 2>& starts = {"first", "first"},
+                                 float unlike = 0) {
     std::array<std::string, 2> failures;
     std::array<Wishes, 2> wishes;
     std::vector<std::thread> sites;
     for (std::size_t m = 0; m < 2; ++m) {
       sites.emplace_back([&, m] {
         try {
+          Config config = config_;
+          config.net.start = starts[m];
           const RunEnd end = run_session(
-              config_, {.site = kSites[m], .out = directory_ / kSites[m]}, facts[m],
-              [](const WorkerContext& worker) { return std::make_unique<FollowerTrainer>(worker); },
+              config, {.site = kSites[m], .out = directory_ / kSites[m]}, facts[m],
+              [&](const WorkerContext& worker) {
+                return std::make_unique<FollowerTrainer>(
+                    worker, unlike * static_cast<float>(worker.rank.value()));
+              },
               wishes[m]);
           if (end.steps != 40) failures[m] = fmt::format("ended after {} steps", end.steps);
         } catch (const Error& error) {
@@ -75,6 +83,28 @@ TEST_F(SitesOfCallers, TrainInOneProcess) {
   EXPECT_THAT(run({follower_facts(), follower_facts()}), testing::Each(""));
   EXPECT_FALSE(model_of("east").empty());
   EXPECT_EQ(model_of("east"), model_of("west"));
+}
+
+TEST_F(SitesOfCallers, BeginWithTheFirstSitesValues) {
+  EXPECT_THAT(run({follower_facts(), follower_facts()}, {"first", "first"}, 3), testing::Each(""));
+  const std::string unlike = model_of("west");
+  EXPECT_EQ(model_of("east"), unlike);
+  std::filesystem::remove_all(directory_ / "east");
+  std::filesystem::remove_all(directory_ / "west");
+  EXPECT_THAT(run({follower_facts(), follower_facts()}), testing::Each(""));
+  EXPECT_EQ(model_of("east"), unlike);
+}
+
+TEST_F(SitesOfCallers, WhoseStartsDifferAreTold) {
+  EXPECT_THAT(
+      run({follower_facts(), follower_facts()}, {"same", "same"}, 3),
+      testing::Contains(testing::AllOf(testing::HasSubstr("'second' is the first tensor"),
+                                       testing::HasSubstr("east"), testing::HasSubstr("west"))));
+}
+
+TEST_F(SitesOfCallers, HaveTheirKindOfStartAlike) {
+  EXPECT_THAT(run({follower_facts(), follower_facts()}, {"first", "same"}),
+              testing::Each(testing::HasSubstr("net.start")));
 }
 
 TEST_F(SitesOfCallers, OfUnlikeKindsTrainOneModel) {

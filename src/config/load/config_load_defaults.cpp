@@ -196,6 +196,13 @@ void apply_schedule_defaults(Draft& draft) {
   }
 }
 
+// Seeds give equal initial values within one program alone.
+void apply_start_default(Draft& draft) {
+  if (draft.config.train.trainer != "external" || draft.given("net.start")) return;
+  draft.config.net.start = "first";
+  draft.default_origins["net.start"] = "default of train.trainer = \"external\"";
+}
+
 void make_sites(Draft& draft) {
   Config& config = draft.config;
   if (!config.sites.empty()) {
@@ -271,6 +278,7 @@ void complete(Draft& draft) {
   apply_optimizer_defaults(draft);
   apply_schedule_defaults(draft);
   apply_solo_default(draft);
+  apply_start_default(draft);
   make_sites(draft);
   apply_codec_policy(draft);
   resolve_shares_of_run(draft);

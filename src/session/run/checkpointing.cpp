@@ -199,16 +199,29 @@ bool Checkpointing::is_last(StepIndex t) {
   return others + 1 == workers_here();
 }
 
-// What the exchange compares are results; a replica that applied one wrongly is found here.
+// What the exchange compares are results; a replica that applied one wrongly is found here. Before
+// step 1 local values and anchors are the same.
 void Checkpointing::check_agreement(StepIndex t, const Pending& pending) const {
   for (std::size_t m = 1; m < pending.anchors.size(); ++m) {
-    if (pending.anchors[m] != pending.anchors[0]) {
-      throw RunError(fmt::format(
-          "step {}: the outer parameters of workers 0 and {} differ ({} and {}), so no checkpoint "
-          "was written: resume from the one before; if it comes again, the machine's memory or "
-          "processor is in doubt",
-          t.value(), m, pending.anchors[0].hex(), pending.anchors[m].hex()));
+    if (pending.anchors[m] == pending.anchors[0]) continue;
+    if (t == StepIndex(0)) {
+      const auto unlike = std::ranges::find_if(pending.model, [&](const ModelValues& each) {
+        const auto values = [&](std::size_t worker) {
+          return xxh3_128(std::as_bytes(pending.states[worker].view("local/" + each.name)));
+        };
+        return values(0) != values(m);
+      });
+      throw ConfigError(fmt::format(
+          "workers 0 and {} start from unlike values, and '{}' is the first tensor that differs: "
+          "give all workers the same ones, or net.start = \"first\", with which those of the "
+          "first worker count",
+          m, unlike == pending.model.end() ? std::string() : unlike->name));
     }
+    throw RunError(fmt::format(
+        "step {}: the outer parameters of workers 0 and {} differ ({} and {}), so no checkpoint "
+        "was written: resume from the one before; if it comes again, the machine's memory or "
+        "processor is in doubt",
+        t.value(), m, pending.anchors[0].hex(), pending.anchors[m].hex()));
   }
 }
 

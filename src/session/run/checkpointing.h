@@ -64,6 +64,9 @@ class Checkpointing {
   /// True once each time that `ckpt.every` (wall clock) has passed. One thread.
   [[nodiscard]] bool due_by_time();
 
+  /// Whether the run goes on from a checkpoint.
+  [[nodiscard]] bool resumes() const { return resume_.has_value(); }
+
   /// Local parameters of worker `rank`; before its method is made. Nothing without a resume. A
   /// worker that the checkpoint does not know takes worker 0's (session/run/worker_change.h).
   void restore_parameters(WorkerId rank, InnerLoop& inner) const;

@@ -13,6 +13,7 @@
 #include "outer/parts/shared_state.h"
 #include "session/run/outer_healing.h"
 #include "session/run/run_settings.h"
+#include "session/run/run_start.h"
 #include "session/run/worker_evaluation.h"
 #include "session/run/worker_state.h"
 #include "sim/fault_schedule.h"
@@ -40,10 +41,14 @@ class Worker {
     if (setup.retained != nullptr && setup.site != nullptr) retain(*setup.retained);
     const std::unique_ptr<StateReader> taken_over =
         setup.site != nullptr ? setup.site->take_state() : nullptr;
+    const bool begins = !taken_over && !setup.checkpointing.resumes();
     if (taken_over) {
       restore_worker_parameters(*taken_over, inner_);
     } else {
       setup.checkpointing.restore_parameters(context.rank, inner_);
+    }
+    if (begins && setup.config.net.start == "first") {
+      take_first_values(inner_, context.exchange, setup.patience);
     }
     strategy_ = make_strategy();
     if (taken_over) {
@@ -60,8 +65,14 @@ class Worker {
     keep_copy();
     if (setup.tell_outer && strategy_->shared_anchors()) {
       const Digest128 digest = outer::shared_digest(*strategy_, inner_.parameters().size());
-      setup.tell_outer(strategy_->steps(), digest);
+      const bool own_start = begins && lays_down_start(setup.config);
+      setup.tell_outer(strategy_->steps(), digest,
+                       own_start ? digests_of_start(inner_) : std::string());
       if (healing_) healing_->agreed(strategy_->steps(), digest);
+    }
+    if (begins && lays_down_start(setup.config)) {
+      setup.checkpointing.lay_down(context.rank, strategy_->steps(), inner_, *strategy_);
+      started_after_.reset();
     }
   }
 
@@ -334,7 +345,8 @@ class Worker {
   // Where results are retained:
   std::optional<RetainingExchange> retaining_;
   std::optional<OuterHealing> healing_;
-  std::optional<StepIndex> started_after_;  // from no checkpoint of this session's
+  // From no checkpoint that this session has written.
+  std::optional<StepIndex> started_after_;
   std::unique_ptr<OuterStrategy> strategy_;
   // Where steps may be taken back:
   KeptState kept_;                                    // after the last committed one

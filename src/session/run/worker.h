@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <optional>
+#include <string>
 
 #include "core/base/events.h"
 #include "core/base/hash.h"
@@ -35,8 +36,9 @@ struct WorkerSetup {
   Duration begun{0};            // simulated: the run's clock when this session began
   Duration measured_step{0};    // virtual length of a step where nothing else declares one
   /// Told the digest of a worker's outer state where it starts or joins, when workers are processes
-  /// of their own and nobody else can compare them. May be empty.
-  std::function<void(StepIndex, const Digest128&)> tell_outer = {};
+  /// of their own and nobody else can compare them; and of each tensor, where a trainer's start is
+  /// its own (run_start.h). May be empty.
+  std::function<void(StepIndex, const Digest128&, const std::string& tensors)> tell_outer = {};
   /// Where this worker's results are retained, if they are, so that it can be healed. May be null.
   RetainedResults* retained = nullptr;
   WorkerSite* site = nullptr;  // whose worker this is, where it is a process of its own

@@ -10,8 +10,8 @@
 
 namespace isthmus::app {
 
-void OuterSettling::tell(StepIndex t, const Digest128& digest) {
-  all_.drive([&](NotesOut& out) { all_.outer.tell(t, digest.hex(), out); });
+void OuterSettling::tell(StepIndex t, const Digest128& digest, const std::string& tensors) {
+  all_.drive([&](NotesOut& out) { all_.outer.tell(t, digest.hex(), out, tensors); });
 }
 
 void OuterSettling::await(StepIndex t, const std::function<bool()>& ready) {

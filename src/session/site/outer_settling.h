@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "core/base/hash.h"
 #include "session/run/outer_verdict.h"
@@ -17,8 +18,8 @@ class OuterSettling {
  public:
   explicit OuterSettling(SiteBoardState& all) : all_(all) {}
 
-  /// This site's outer state after step t. Any task.
-  void tell(StepIndex t, const Digest128& digest);
+  /// This site's outer state after step t; `tensors`: as SiteBoard::tell_outer. Any task.
+  void tell(StepIndex t, const Digest128& digest, const std::string& tensors);
   /// As Board::outer_agrees, once this site has told its digest.
   [[nodiscard]] bool agrees(StepIndex t);
   /// As Board::settle_outer.

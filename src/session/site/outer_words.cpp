@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "session/run/run_start.h"
 
 namespace isthmus::app {
 
@@ -27,8 +28,9 @@ void OuterWords::tell_others(const Note& note, NotesOut& out) const {
   }
 }
 
-void OuterWords::tell(StepIndex t, const std::string& digest, NotesOut& out) {
-  const OuterNote note{.step = t, .digest = digest, .about = options_.about};
+void OuterWords::tell(StepIndex t, const std::string& digest, NotesOut& out,
+                      const std::string& tensors) {
+  const OuterNote note{.step = t, .digest = digest, .about = options_.about, .why = tensors};
   take(options_.self, note);
   tell_others(note, out);
 }
@@ -64,7 +66,10 @@ Expected<void, std::string> OuterWords::receive(WorkerId from, const Note& note)
 /// The first word stands.
 void OuterWords::note_down(Told& told, const OuterNote& note) {
   told.about = note.about;
-  if (!note.replayed && told.digest.empty()) told.digest = note.digest;
+  if (!note.replayed && told.digest.empty()) {
+    told.digest = note.digest;
+    told.tensors = note.why;
+  }
   if (note.replayed && !told.replay) told.replay = {.digest = note.digest, .why = note.why};
 }
 
@@ -157,6 +162,15 @@ bool OuterWords::settles(int site, std::int64_t t) const {
   return t > options_.resumed_after && live_[place] && after_[place] < t;
 }
 
+std::string OuterWords::remedy_of_start(const Told& told, const Told& other) {
+  const std::string tensor = first_unlike(told.tensors, other.tensors);
+  if (tensor.empty()) return "they start from unlike weights; is model.init the same everywhere?";
+  return fmt::format(
+      "they start from unlike values, and '{}' is the first tensor that differs: give all sites "
+      "the same ones, or net.start = \"first\", with which those of the first site count",
+      tensor);
+}
+
 void OuterWords::compare(int site, std::int64_t t) {
   const std::map<int, Told>& known = told_.at(t);
   const Told& word = known.at(site);
@@ -168,8 +182,7 @@ void OuterWords::compare(int site, std::int64_t t) {
         "after step {} the outer parameters of sites {} ({}) and {} ({}) differ ({} and {}): {}", t,
         name(first), known.at(first).about, name(second), known.at(second).about,
         known.at(first).digest, known.at(second).digest,
-        t == 0 ? "they start from unlike weights; is model.init the same everywhere?"
-               : kOuterRemedy);
+        t == 0 ? remedy_of_start(known.at(first), known.at(second)) : kOuterRemedy);
   }
 }
 

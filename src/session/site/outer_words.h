@@ -35,8 +35,9 @@ class OuterWords {
   };
   explicit OuterWords(Options options);
 
-  /// This site's digest after step t.
-  void tell(StepIndex t, const std::string& digest, NotesOut& out);
+  /// This site's digest after step t. `tensors`: of each tensor (session/run/run_start.h), or
+  /// empty.
+  void tell(StepIndex t, const std::string& digest, NotesOut& out, const std::string& tensors = {});
   void tell_replay(StepIndex t, const OuterReplay& replay, NotesOut& out);
   /// It cannot be decided whose state is wrong, and so the run ends: everywhere, whether or not the
   /// others have what it takes to see it.
@@ -64,6 +65,7 @@ class OuterWords {
     std::string digest;
     std::string about;
     std::optional<OuterReplay> replay;
+    std::string tensors = {};
   };
   struct Gone {
     int site = -1;
@@ -77,6 +79,8 @@ class OuterWords {
   [[nodiscard]] Expected<void, std::string> take_gone(WorkerId from, const GoneNote& note);
   [[nodiscard]] GoneNote all_gone(std::uint32_t epoch) const;
   void compare(int site, std::int64_t t);
+  /// What to do about starts that differ.
+  [[nodiscard]] static std::string remedy_of_start(const Told& told, const Told& other);
   void tell_others(const Note& note, NotesOut& out) const;
   /// Digests that nobody is to be compared with any more go.
   void forget_compared();

@@ -48,8 +48,10 @@ class SiteBoard final : public Board {
   [[nodiscard]] StopWish stopped() const override;
 
   /// This site's outer state after step t, where it starts or joins; compared with the others' as
-  /// they are heard. Any task.
-  void tell_outer(StepIndex t, const Digest128& digest) { settling_.tell(t, digest); }
+  /// they are heard. `tensors`: as digests_of_start, or empty. Any task.
+  void tell_outer(StepIndex t, const Digest128& digest, const std::string& tensors = {}) {
+    settling_.tell(t, digest, tensors);
+  }
   [[nodiscard]] bool outer_agrees(StepIndex t, const Digest128& digest) override;
   void settle_outer(StepIndex t, const OuterReplay& replay) override {
     settling_.settle(t, replay);

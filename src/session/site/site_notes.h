@@ -49,7 +49,7 @@ struct OuterNote {
   std::string digest;      // of a replay: empty where there is none
   std::string about = {};  // the sender's program and processor, for people
   bool replayed = false;
-  std::string why = {};  // there is no replay
+  std::string why = {};  // there is no replay; of a start: its tensors (session/run/run_start.h)
 };
 /// What the sender has heard of outer states from sites that are gone, when another has gone in
 /// this epoch.

@@ -55,38 +55,43 @@ std::string steps_of(const std::vector<HeldCheckpoint>& held) {
 }
 
 /// RETURNS: the run's first checkpoint, an interval from the start, where it is all that anybody
-/// has: sites that lack it were cut off before, and no place but the start is known to all. A stop
-/// or a run's end lays down one too, elsewhere. Else null.
+/// has but for the start itself, a checkpoint of step 0: sites that lack it were cut off before,
+/// and no place but the start is known to all. Where nobody has it, the start, which some have laid
+/// down. A stop or a run's end lays down one too, elsewhere. Else null.
 const HeldCheckpoint* first_alone(const std::vector<HelloNote>& facts, std::int64_t interval) {
   const HeldCheckpoint* first = nullptr;
+  const HeldCheckpoint* start = nullptr;
   for (const HelloNote& site : facts) {
     if (site.unreadable) return nullptr;  // perhaps later ones
     for (const HeldCheckpoint& held : site.held) {
-      if (held.step != interval || (first != nullptr && held != *first)) return nullptr;
-      first = &held;
+      const HeldCheckpoint*& same = held.step == 0 ? start : first;
+      const bool known = held.step == 0 || held.step == interval;
+      if (!known || (same != nullptr && held != *same)) return nullptr;
+      same = &held;
     }
   }
-  return first;
+  return first != nullptr ? first : start;
 }
 
 }  // namespace
 
-WorkerId site_of(const Config& config, const SiteArguments& arguments) {
+WorkerId place_of_site(const Config& config, std::string_view name, std::string_view called) {
   std::vector<std::string> names;
-  std::optional<WorkerId> self;
-  for (std::size_t i = 0; i < config.sites.size(); ++i) {
-    names.push_back(config.sites[i].name);
-    if (names.back() == arguments.name) self = WorkerId(static_cast<int>(i));
+  for (const SiteConfig& each : config.sites) {
+    if (each.name == name) return WorkerId(static_cast<int>(names.size()));
+    names.push_back(each.name);
   }
+  throw ConfigError(fmt::format("{}: no such site; sites: {}", called, fmt::join(names, ", ")));
+}
+
+WorkerId site_of(const Config& config, const SiteArguments& arguments) {
   if (!arguments.mpi && !config.origins.contains("site[0].name")) {
     throw ConfigError(fmt::format(
         "--site {}: {} has no [[site]]: add one for each cluster, with name and address",
         arguments.name, config.file.string()));
   }
-  if (!self) {
-    throw ConfigError(
-        fmt::format("--site {}: no such site; sites: {}", arguments.name, fmt::join(names, ", ")));
-  }
+  const WorkerId self =
+      place_of_site(config, arguments.name, fmt::format("--site {}", arguments.name));
   if (!arguments.mpi && (config.net.transport == "inproc" || config.net.transport == "mpi")) {
     throw ConfigError(fmt::format(
         "net.transport = \"{}\" together with --site: sites that are processes of their own need "
@@ -106,7 +111,7 @@ WorkerId site_of(const Config& config, const SiteArguments& arguments) {
   if (!arguments.mpi) {
     check_addresses(config);
   }
-  return *self;
+  return self;
 }
 
 void append_data(std::span<const DataFile> files,

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "isthmus/config.h"
@@ -14,8 +15,14 @@
 
 namespace isthmus::app {
 
-/// Place of the site. THROWS: ConfigError naming the sites there are, and what keeps the
-/// configuration from running over links: addresses, keys, a method that needs one process.
+/// Place of the site `name`. `called`: how its caller has named it. THROWS: ConfigError naming the
+/// sites there are.
+[[nodiscard]] WorkerId place_of_site(const Config& config, std::string_view name,
+                                     std::string_view called);
+
+/// The same of a site that is to run. THROWS: ConfigError naming the sites there are, and what
+/// keeps the configuration from running over links: addresses, keys, a method that needs one
+/// process.
 [[nodiscard]] WorkerId site_of(const Config& config, const SiteArguments& arguments);
 
 /// What all sites start from.

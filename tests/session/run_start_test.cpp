@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// The start that a run's first worker gives to all.
+#include "session/run/run_start.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "isthmus/errors.h"
+
+namespace isthmus::app::this_file {
+namespace {
+
+/// Two tensors, of 3 and 4 values.
+class Loop final : public InnerLoop {
+ public:
+  explicit Loop(std::vector<float> values) : values_(std::move(values)) {
+    parameters_ = {
+        {.name = "a.b", .shape = {3}, .elements = {0, 3}, .values = std::span(values_).first(3)},
+        {.name = "c", .shape = {4}, .elements = {3, 7}, .values = std::span(values_).last(4)}};
+  }
+  [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
+  InnerStep train_step(StepIndex) override { return {}; }
+  [[nodiscard]] double learning_rate(StepIndex) const override { return 0; }
+  void wrote_values(CanonicalRange range) override { wrote += range.size(); }
+  [[nodiscard]] std::vector<float>& values() { return values_; }
+  std::int64_t wrote = 0;
+
+ private:
+  std::vector<float> values_;
+  std::vector<Parameter> parameters_;
+};
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+std::vector<float> start_of(int worker) {
+  const auto shift = static_cast<float>(worker);
+  return {worker == 0 ? -0.0f : shift,
+          std::numeric_limits<float>::denorm_min(),
+          1 + shift,
+          2,
+          3,
+          4,
+          5 + shift};
+}
+
+TEST(RunStart, IsTheFirstWorkersBitForBitAtAll) {
+  for (const std::int64_t piece : {std::int64_t{2}, kStartPiece}) {
+    run_in_process(3, [&](WorkerContext& context) {
+      Loop loop(start_of(context.rank.value()));
+      take_first_values(loop, context.exchange, std::chrono::seconds(60), piece);
+      EXPECT_TRUE(same_bits(loop.values(), start_of(0))) << context.rank.value();
+      EXPECT_EQ(loop.wrote, context.rank == WorkerId(0) ? 0 : 7);
+    });
+  }
+}
+
+/// Worker 2 of three; what the others give is `given`, by round; nothing: who was to give is gone.
+class Scripted final : public Exchange {
+ public:
+  explicit Scripted(std::vector<std::vector<float>> given) : given_(std::move(given)) {}
+  [[nodiscard]] WorkerId self() const override { return WorkerId(2); }
+  [[nodiscard]] int members() const override { return 3; }
+  [[nodiscard]] EncodeKey key(const SyncId& id) const override { return encode_key(id, 2); }
+  Ticket begin(Contribution contribution) override {
+    weights.push_back(contribution.weight);
+    ids.push_back(contribution.id);
+    own_ = std::move(contribution.encoded);
+    return {contribution.id};
+  }
+  [[nodiscard]] bool poll(const Ticket&) override { return true; }
+  [[nodiscard]] Expected<Reduced, ExchangeError> wait(const Ticket&, Duration) override {
+    Reduced result;
+    const std::size_t round = weights.size() - 1;
+    if (weights.back() > 0) {
+      result.contributors = {WorkerId(2)};
+      result.contributions = {own_};
+    } else if (!given_.at(round).empty()) {
+      result.contributors = {giver};
+      Encoded& bytes = result.contributions.emplace_back();
+      const auto raw = std::as_bytes(std::span(given_[round]));
+      bytes = {raw.size(), {raw.begin(), raw.end()}};
+    }
+    return result;
+  }
+  [[nodiscard]] ByteCounts bytes() const override { return {}; }
+
+  std::vector<double> weights;
+  std::vector<SyncId> ids;
+  WorkerId giver{0};
+
+ private:
+  std::vector<std::vector<float>> given_;
+  Encoded own_;
+};
+
+// What the lost one gave first is in nobody's values, since the others may be the next to give.
+TEST(RunStart, IsTheNextWorkersWhereTheFirstIsLostHalfWay) {
+  Scripted exchange({{10, 11, 12, 13}, {}, {}});
+  Loop loop(start_of(2));
+  take_first_values(loop, exchange, Duration{0}, 4);
+  EXPECT_TRUE(same_bits(loop.values(), start_of(2)));
+  EXPECT_THAT(exchange.weights, testing::ElementsAre(0, 0, 0, 1, 1));
+  EXPECT_EQ(std::set(exchange.ids.begin(), exchange.ids.end()).size(), 5u) << "an id came again";
+}
+
+TEST(RunStart, OfAnotherSizeOrWorkerEndsTheRun) {
+  Scripted small({{10, 11, 12}});
+  Loop loop(start_of(2));
+  EXPECT_THROW(take_first_values(loop, small, Duration{0}, 4), PeerError);
+  Scripted other({{10, 11, 12, 13}});
+  other.giver = WorkerId(1);
+  EXPECT_THROW(take_first_values(loop, other, Duration{0}, 4), PeerError);
+  EXPECT_TRUE(same_bits(loop.values(), start_of(2)));
+}
+
+TEST(RunStart, TheFirstTensorThatDiffersIsNamed) {
+  Loop one(start_of(0)), other(start_of(0)), third(start_of(0));
+  EXPECT_EQ(first_unlike(digests_of_start(one), digests_of_start(other)), "");
+  other.values()[5] = 9;
+  EXPECT_EQ(first_unlike(digests_of_start(one), digests_of_start(other)), "c");
+  third.values()[0] = 0.0f;
+  EXPECT_EQ(first_unlike(digests_of_start(other), digests_of_start(third)), "a.b");
+  EXPECT_EQ(first_unlike("", digests_of_start(third)), "");
+}
+
+}  // namespace
+}  // namespace isthmus::app::this_file
