@@ -4,19 +4,15 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Optional
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Tuple
 
 import numpy as np
 
 from ._errors import ConfigError, RunError
 from ._state import packed, restore_into, unpacked
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float32]
-    Evaluate = Callable[[int], "tuple[float, int]"]
-    Said = "tuple[float, int, float, float, bool]"
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+Evaluate = Callable[[int], Tuple[float, int]]
 
 
 class Trained:
