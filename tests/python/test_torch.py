@@ -123,7 +123,8 @@ def written_out(method, workers, steps, H, dtype=torch.float64):
         states[w] = torch.get_rng_state()
     names = [name for name, _ in trainers[0][0].named_parameters()]
     groups = [list(range(len(names)))]
-    lr, mu = (1.0, 0.0) if method == "localsgd" else (0.7, 0.9)
+    lr, mu = {"localsgd": (1.0, 0.0), "diloco": (0.7, 0.9), "co2": (1.0, 0.5), "sparseloco": (1.0, 0.0)}.get(
+        method, (0.4, 0.9))
     overlap, alpha, offsets = 0, 0.0, [0]
     if method == "streaming-diloco":
         layer = [name.split(".")[1] if name.startswith("layers") else "-" for name in names]
@@ -139,8 +140,11 @@ def written_out(method, workers, steps, H, dtype=torch.float64):
         velocity[i] = mu * velocity[i] + delta
         anchor[i] = anchor[i] - lr * (delta + mu * velocity[i])
 
+    def mine(w, i):
+        return anchor[i] - params[w][i].detach().to(dtype)
+
     def send(group):
-        return {i: sum(anchor[i] - each[i].detach().to(dtype) for each in params) / workers for i in group}
+        return {i: sum(mine(w, i) for w in range(workers)) / workers for i in group}
 
     def apply(deltas, mix):
         with torch.no_grad():
@@ -150,6 +154,36 @@ def written_out(method, workers, steps, H, dtype=torch.float64):
                     local = each[i].detach().to(dtype)
                     each[i].copy_(mix * local + (1 - mix) * anchor[i])
 
+    everything = range(len(names))
+    stale = []  # what the round before has sent
+    own = [[each.clone() for each in anchor] for _ in range(workers)]  # anchors of eager
+    own_velocity = [[torch.zeros_like(each) for each in anchor] for _ in range(workers)]
+
+    def one_round_behind():
+        """Methods whose mean comes one round late, and sparseloco: at the end of a round."""
+        fresh = [[own[w][i] - params[w][i].detach().to(dtype) for i in everything] for w in range(workers)]
+        for w in range(workers):
+            norms = [sum(each.square().sum() for each in one).sqrt() for one in fresh]
+            for i in everything:
+                mean = sum(one[i] for one in stale) / workers if stale else torch.zeros_like(anchor[i])
+                v, x = own_velocity[w], own[w]
+                if method == "sparseloco":
+                    middle = float(sorted(norms)[(workers - 1) // 2])  # of two the smaller
+                    x[i] = x[i] - lr * sum(one[i] * min(1, middle / float(n)) for one, n in zip(fresh, norms)) / workers
+                elif method == "co2":
+                    v[i] = mu * v[i] + mean
+                    x[i] = x[i] - lr * v[i]
+                elif method == "eager" or stale:
+                    if method == "eager":
+                        mean = mean - (stale[w][i] / workers if stale else 0) + fresh[w][i] / workers
+                    v[i] = mu * v[i] + mean
+                    x[i] = x[i] - lr * (mean + mu * v[i])
+        with torch.no_grad():
+            for w in range(workers):
+                for i in everything:
+                    params[w][i].copy_(own[w][i])
+        stale[:] = fresh
+
     for t in range(1, steps + 1):
         row = []
         for w, (model, opt, sched) in enumerate(trainers):
@@ -157,6 +191,10 @@ def written_out(method, workers, steps, H, dtype=torch.float64):
             row.append(bodies.train(model, opt, sched, bodies.batch_of(w, t)).item())
             states[w] = torch.get_rng_state()
         losses.append(row)
+        if method in ("delayed", "co2", "eager", "sparseloco"):
+            if t % H == 0:
+                one_round_behind()
+            continue
         for group, offset in zip(groups, offsets):
             if t % H == offset % H:
                 pending.append((t + overlap, send(group)))
@@ -170,6 +208,7 @@ def written_out(method, workers, steps, H, dtype=torch.float64):
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("method, more", [
     ("diloco", ""), ("localsgd", ""), ("streaming-diloco", "fragments = 2\noverlap = 2\nalpha = 0.5"),
+    ("delayed", ""), ("co2", "momentum = 0.5"), ("eager", ""), ("sparseloco", ""),
 ])
 def test_methods_are_those_written_out(toml, tmp_path, method, more, workers):
     H, steps = 6, 60
@@ -319,10 +358,10 @@ def test_odd_tensors_are_seen_as_they_are(toml, tmp_path):
     isthmus.run(toml(steps=1, method="localsgd", more="H = 1"), body, out=tmp_path / "x")
     weights = isthmus.open(tmp_path / "x").weights()
     start = odd()
-    assert set(weights) == set(start) - {"b"}
+    assert set(weights) == set(start) - {"b", "empty"}
     for worker in (0, 1):
         for i, (name, each) in enumerate(kept[worker].named_parameters()):
-            if name in ("frozen", "b"):
+            if name in ("frozen", "b", "empty"):
                 continue
             assert tuple(weights[name].shape) == tuple(each.shape)
             number = [n for n, _ in kept[worker].named_parameters()].index(name)
@@ -545,3 +584,62 @@ def test_bodies_have_random_states_of_their_own(toml, tmp_path):
 def test_an_import_of_isthmus_leaves_torch_alone():
     subprocess.run([sys.executable, "-c", "import sys, isthmus; assert 'torch' not in sys.modules"], check=True)
     assert pathlib.Path(isthmus.__file__).exists()
+
+
+def test_the_plain_example_trains(toml, tmp_path):
+    file = toml(steps=40, sites=True, more="H = 10", ckpt="40 steps")
+    example = pathlib.Path(__file__).parents[2] / "examples/python/torch_plain.py"
+    sites = [subprocess.Popen([sys.executable, example, file, name, tmp_path / name]) for name in ("east", "west")]
+    try:
+        assert [each.wait(240) for each in sites] == [0, 0]
+    finally:
+        for each in sites:
+            each.kill()
+            each.wait()
+    table = isthmus.open(tmp_path / "east").table("train")
+    assert table["loss"][-1] < 0.8 * table["loss"][0]
+    ends = [isthmus.open(tmp_path / name).weights() for name in ("east", "west")]
+    assert all(numpy.array_equal(ends[0][name], ends[1][name]) for name in ends[0])
+
+
+def test_the_hf_example_trains(toml, tmp_path):
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    file = toml(steps=30, sites=True, more="H = 10", ckpt="30 steps")
+    example = pathlib.Path(__file__).parents[2] / "examples/python/hf_trainer.py"
+    sites = [subprocess.Popen([sys.executable, example, file, name, tmp_path / name]) for name in ("east", "west")]
+    try:
+        assert [each.wait(240) for each in sites] == [0, 0]
+    finally:
+        for each in sites:
+            each.kill()
+            each.wait()
+    table = isthmus.open(tmp_path / "east").table("train")
+    assert len(table["loss"]) == 30 and table["loss"][-1] < table["loss"][0]
+
+
+def test_torchfts_diloco_is_taken_by_its_signature(toml, tmp_path):
+    model = torch.nn.Linear(2, 2)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    outer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9, nesterov=True)
+    if not TWO:
+        with pytest.raises(isthmus.ConfigError, match="PyTorch 2"):
+            isthmus.torch.DiLoCo("x.toml", [model], opt, outer, 5)
+        return
+    with pytest.raises(isthmus.ConfigError, match="must be torch.optim.SGD"):
+        isthmus.torch.DiLoCo("x.toml", [model], opt, torch.optim.Adam(model.parameters()), 5)
+    with pytest.raises(isthmus.ConfigError, match="manager is a object"):
+        isthmus.torch.DiLoCo(object(), [model], opt, outer, 5)
+    file = tmp_path / "one.toml"
+    text = toml(sites=True, workers=2, steps=20).read_text()
+    file.write_text(text[: text.rindex("[[site]]")] + "[net]\nplaintext = true\n")
+    steps = 0
+    with isthmus.torch.DiLoCo(file, [model], opt, outer, 5, should_quantize=True, site="east", out=tmp_path / "x") as run:
+        while run.outcome is None:
+            model(torch.ones(1, 2)).square().sum().backward()
+            opt.step()
+            opt.zero_grad()
+            steps += 1
+    assert steps == 20 and run.outcome.exit_code == 0
+    config = isthmus.open(tmp_path / "x").config
+    assert (config.outer.H, config.outer.lr, config.outer.codec) == (5, 0.5, "int8")

@@ -7,6 +7,7 @@ their models, `DiLoCo` is torchft's class of that name over a run of isthmus.
 
 from __future__ import annotations
 
+from ._diloco import DiLoCo
 from ._join import attach, join
 
-__all__ = ["attach", "join"]
+__all__ = ["DiLoCo", "attach", "join"]

@@ -255,6 +255,8 @@ def trained_of(model: Any) -> "dict[str, torch.Tensor]":
             if place in seen:
                 continue
             seen[place] = name
+        if not tensor.is_meta and tensor.numel() == 0:
+            continue  # nothing of it to share
         if name in found:
             raise ConfigError(f"two parameters have the name '{name}'")
         found[name] = tensor
