@@ -179,7 +179,11 @@ enum {
   ISTHMUS_LOAD = 3,    /* read it back with isthmus_state_get, then answer */
   ISTHMUS_RESTART = 4, /* the run begins anew: forget what the optimizer holds; parameters follow */
   ISTHMUS_EVALUATE = 5, /* losses of the parameters as they stand, for parts[0 .. count) */
-  ISTHMUS_END = 6       /* the run is over: isthmus_session_end tells how. No answer */
+  ISTHMUS_END = 6,      /* the run is over: isthmus_session_end tells how. No answer */
+  /* Of workers whose `values` are copies (isthmus_session_copies), about the elements [first, end)
+     of all parameters laid end to end: */
+  ISTHMUS_READ = 7, /* write them to `values`, where they stay right until the next step */
+  ISTHMUS_WROTE = 8 /* the run has written them in `values`: take them over */
 };
 typedef struct isthmus_request {
   size_t size; /* sizeof(isthmus_request), set by the caller */
@@ -188,6 +192,8 @@ typedef struct isthmus_request {
   const int64_t* parts; /* of ISTHMUS_EVALUATE; valid until the answer */
   size_t part_count;
   int32_t wrote; /* 1: the run has written parameters since the last ISTHMUS_TRAIN */
+  int64_t first; /* of ISTHMUS_READ and ISTHMUS_WROTE */
+  int64_t end;
 } isthmus_request;
 
 /** What a worker says of a step (ISTHMUS_TRAIN). */
@@ -215,6 +221,10 @@ int64_t isthmus_session_steps(const isthmus_session* session);
  *  the initial values. Before isthmus_session_start, once for each worker. */
 isthmus_error* isthmus_session_worker(isthmus_session* session, int32_t worker,
                                       const isthmus_parameter* parameters, size_t count);
+/** The worker's parameters live elsewhere, on a device or in another type, and `values` are copies:
+ *  the run asks ISTHMUS_READ before it reads them and ISTHMUS_WROTE after it has written them.
+ * While ISTHMUS_EVALUATE is out they hold what is evaluated. Before isthmus_session_start. */
+isthmus_error* isthmus_session_copies(isthmus_session* session, int32_t worker);
 /** Begins the run on threads of the library, and returns at once. */
 isthmus_error* isthmus_session_start(isthmus_session* session);
 /** Waits for the worker's next request, for at most `timeout_ns`. Errors: the run has failed; every
@@ -226,6 +236,11 @@ isthmus_error* isthmus_answer(isthmus_session* session, int32_t worker, const is
 /** Answers ISTHMUS_EVALUATE: sum of losses and number of targets of each part, in order. */
 isthmus_error* isthmus_answer_losses(isthmus_session* session, int32_t worker,
                                      const double* loss_sums, const int64_t* tokens, size_t count);
+/** Writes the outer parameters of parameter number `parameter`, its `count` values, while
+ *  ISTHMUS_TRAIN is out. The worker's own parameters stay as they are. Errors: kind "run" at a step
+ *  that the site takes while it is cut off, or takes again, when there are none. */
+isthmus_error* isthmus_outer_values(isthmus_session* session, int32_t worker, size_t parameter,
+                                    float* values, size_t count);
 /** The worker's thread cannot go on: the run fails with this text, and other sites lose this one.
  */
 isthmus_error* isthmus_session_fail(isthmus_session* session, int32_t worker, const char* text);

@@ -130,6 +130,10 @@ class Trainer {
   /// its next step. What the loop reads from then on follows from this, and is saved with the loop.
   virtual void data_grew([[maybe_unused]] const DataGrowth& growth) {}
 
+  /// `strategy` is about to take a step, and may be read while the loop's train_step is called;
+  /// null: that step is over, or another one follows that is not the strategy's. Borrowed.
+  virtual void stepping([[maybe_unused]] const OuterStrategy* strategy) {}
+
   /// Parts of a whole evaluation, numbered from 0 on. Nothing: the run evaluates nothing.
   [[nodiscard]] virtual std::optional<std::int64_t> evaluation_parts() const {
     return std::nullopt;

@@ -76,6 +76,8 @@ class Request(ctypes.Structure):
         ("parts", ctypes.POINTER(ctypes.c_int64)),
         ("part_count", ctypes.c_size_t),
         ("wrote", ctypes.c_int32),
+        ("first", ctypes.c_int64),
+        ("end", ctypes.c_int64),
     ]
 
 
@@ -93,7 +95,7 @@ class Step(ctypes.Structure):
 
 
 # Kinds of requests, as in c.h.
-NOTHING, TRAIN, SAVE, LOAD, RESTART, EVALUATE, END = range(7)
+NOTHING, TRAIN, SAVE, LOAD, RESTART, EVALUATE, END, READ, WROTE = range(9)
 
 _worker = ctypes.c_int32
 
@@ -135,6 +137,7 @@ FUNCTIONS: "dict[str, tuple[Any, list[Any]]]" = {
     "isthmus_session_first": (_int, [_handle]),
     "isthmus_session_steps": (ctypes.c_int64, [_handle]),
     "isthmus_session_worker": (_handle, [_handle, _worker, ctypes.POINTER(Parameter), _size]),
+    "isthmus_session_copies": (_handle, [_handle, _worker]),
     "isthmus_session_start": (_handle, [_handle]),
     "isthmus_next": (_handle, [_handle, _worker, ctypes.c_int64, ctypes.POINTER(Request)]),
     "isthmus_answer": (_handle, [_handle, _worker, ctypes.POINTER(Step)]),
@@ -142,6 +145,7 @@ FUNCTIONS: "dict[str, tuple[Any, list[Any]]]" = {
         _handle,
         [_handle, _worker, ctypes.POINTER(ctypes.c_double), ctypes.POINTER(ctypes.c_int64), _size],
     ),
+    "isthmus_outer_values": (_handle, [_handle, _worker, _size, _address, _size]),
     "isthmus_session_fail": (_handle, [_handle, _worker, _text]),
     "isthmus_state_put": (_handle, [_handle, _worker, _text, _address, _size]),
     "isthmus_state_bytes": (ctypes.c_int64, [_handle, _worker, _text]),

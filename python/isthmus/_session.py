@@ -21,14 +21,13 @@ import numpy as np
 from . import _abi, _log
 from ._errors import ConfigError, Error, RunError, check
 from ._program import call_json
-from ._state import packed, restore_into, unpacked
+from ._trained import Arrays, Trained
+from ._turns import Turns
 from ._tables import Section
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    from ._trained import Evaluate, Floats
 
-    Floats = npt.NDArray[np.float32]
-    Evaluate = Callable[[int], "tuple[float, int]"]
     Body = Callable[["Site"], Any]
 
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|layer)\.(\d+)(?:\.|$)")
@@ -61,6 +60,10 @@ def layer_of_name(name: str) -> int:
     """The first number after layers, h, blocks or layer in a parameter's name; -1: none."""
     found = _LAYER.search(name)
     return int(found.group(1)) if found else -1
+
+
+def _no_batch(t: int) -> None:
+    return None
 
 
 class _Session:
@@ -150,12 +153,10 @@ class Site:
         self._session = session
         self._worker = worker
         self._thread = threading.get_ident()
-        self._arrays: "dict[str, Floats]" = {}
-        self._params: "Mapping[str, Floats]" = {}
-        self._state: Any = None
-        self._evaluate: "Optional[Evaluate]" = None
+        self._trained: "Optional[Trained]" = None
+        self._turns: "Optional[Turns]" = None  # of bodies that share the process
         self._open = False  # step t has been given out and not answered
-        self._loads = 0  # how often the run has loaded state
+        self._iterated = False  # by steps(), and not by a loop of the caller's
         self._ended = False
         self.t = 0
         self.outcome: "Optional[Outcome]" = None
@@ -208,46 +209,24 @@ class Site:
         exact by itself; an iterable is exact where its position is part of `state`.
         """
         self._check_thread()
-        source = batches if callable(batches) else None
-        iterator = None if source or batches is None else iter(batches)  # type: ignore[arg-type]
-        loads = self._loads
+        trained = self._attached()
+        self._iterated = True
+        of_step: "Callable[[int], Any]"
+        if batches is None:
+            of_step = _no_batch
+        elif callable(batches) and not hasattr(batches, "__iter__"):
+            of_step = batches
+        else:
+            of_step = trained.batches_of(batches, self.total_steps)
         while not self._ended:
             t = self.t
-            if source:
-                batch = source(t)
-            elif iterator is not None:
-                if loads != self._loads:
-                    iterator = self._again(batches, iterator)
-                    loads = self._loads
-                try:
-                    batch = next(iterator)
-                except StopIteration:
-                    raise RunError(
-                        f"the batches ended before step {t} of {self.total_steps}: give an iterable "
-                        "that goes on, or a function of t"
-                    ) from None
-            else:
-                batch = None
+            batch = of_step(t)
             self._open = True
             yield t, batch
             if self._open and not self._ended:
                 raise RunError(
                     f"step {t} has not been told of: call site.step() once in every pass of site.steps()"
                 )
-
-    def _again(self, batches: Any, iterator: "Iterator[Any]") -> "Iterator[Any]":
-        """The iterator to go on with, once state has been loaded after the first step: a site has come
-        back to the others, or its steps were taken back. An iterable whose position is in `state` begins
-        anew, from there; no other one knows where to go on."""
-        if any(each is batches for each in _parts_of(self._state)) and iterator is not batches:
-            return iter(batches)
-        if iterator is batches and any(each is iterator for each in _parts_of(self._state)):
-            return iterator  # an iterator that keeps its own position has just been put there
-        raise RunError(
-            f"the run has come back to step {self.t} with another state, and the batches do not know where "
-            "to go on: give an iterable whose position is in state (with state_dict and "
-            "load_state_dict), or a function of t"
-        )
 
     def step(self, loss: Any = None, *, tokens: Optional[int] = None, grad_norm: Any = None,
              learning_rate: Optional[float] = None, skipped: bool = False) -> None:
@@ -258,18 +237,14 @@ class Site:
         site's contribution (absent: one a step). `skipped`: the step changed nothing.
         """
         self._check_thread()
-        if not self._open:
+        trained = self._attached()
+        if self._ended:
+            raise RunError(f"the run has ended: site.outcome is {self.outcome}")
+        if self._iterated and not self._open:
             raise RunError("site.step() was called twice in one pass of site.steps(), or outside of it")
-        for name, array in self._arrays.items():
-            if self._params[name] is not array:
-                raise RunError(
-                    f"params['{name}'] was replaced by another array, which the run does not see: change "
-                    f"it in place, params['{name}'][...] = ..."
-                )
+        said = trained.before_step(loss, tokens, grad_norm, learning_rate, skipped)
         self._open = False
-        self.tell(_number("loss", loss), 1 if tokens is None else int(tokens),
-                  _number("grad_norm", grad_norm),
-                  0.0 if learning_rate is None else learning_rate, skipped)
+        self.tell(*said)
         self.serve()
 
     def tell(self, loss: float, tokens: int, grad_norm: float, learning_rate: float, skipped: bool) -> None:
@@ -279,15 +254,25 @@ class Site:
     def serve(self) -> None:
         """Answers all requests up to the next step, or the end."""
         request = _abi.Request(ctypes.sizeof(_abi.Request))
+        trained = self._attached()
+        turns = self._turns
         while True:
-            error = _abi.lib.isthmus_next(self._session.handle, self._worker, _LOOK_NS, ctypes.byref(request))
+            if turns is not None:
+                turns.leave(self._worker)
+            try:
+                error = _abi.lib.isthmus_next(self._session.handle, self._worker, _LOOK_NS, ctypes.byref(request))
+            finally:
+                if turns is not None:
+                    turns.enter(self._worker)
             _log.drain()
             check(error)
             kind = request.kind
             if kind == _abi.TRAIN:
                 self.t = request.step
+                trained.after_step(bool(request.wrote))
                 return
             if kind == _abi.END:
+                trained.after_step(True)
                 self._ended = True
                 self.outcome = self._session.outcome()
                 return
@@ -299,33 +284,82 @@ class Site:
             if kind == _abi.SAVE:
                 self._save()
             elif kind == _abi.LOAD:
-                self._load()
+                trained.load(self._read)
             elif kind == _abi.RESTART:
                 _log.logger.warning("step %d: a value was not finite: `state` is put back to what it was before "
                                     "the first step", self.t)
-                self._loads += 1
-                self._restart()
+                trained.restart()
+            elif kind == _abi.READ:
+                trained.read(request.first, request.end)
+            elif kind == _abi.WROTE:
+                trained.wrote(request.first, request.end)
             check(_abi.lib.isthmus_answer(self._session.handle, self._worker, None))
+
+    @contextlib.contextmanager
+    def anchors(self) -> "Iterator[None]":
+        """While it is open the parameters hold the outer ones, the anchors; then their own again.
+
+        with site.anchors():
+            validate(model)
+        """
+        self._check_thread()
+        trained = self._attached()
+        if self._ended:
+            yield  # the run has left the outer parameters in place
+            return
+        outer = []
+        for number, array in enumerate(trained.arrays.values()):
+            values = np.empty(array.shape, np.float32)
+            check(_abi.lib.isthmus_outer_values(self._session.handle, self._worker, number,
+                                                values.ctypes.data, values.size))
+            outer.append(values)
+        with trained.showing(outer):
+            yield
+
+    def _save(self) -> None:
+        for name, data in self._attached().save().items():
+            check(_abi.lib.isthmus_state_put(self._session.handle, self._worker, name.encode(),
+                                             ctypes.c_char_p(data), len(data)))
+
+    def _read(self, name: str) -> bytes:
+        size = _abi.lib.isthmus_state_bytes(self._session.handle, self._worker, name.encode())
+        if size < 0:
+            raise KeyError(name)
+        data = ctypes.create_string_buffer(max(size, 1))
+        check(_abi.lib.isthmus_state_get(self._session.handle, self._worker, name.encode(), data, size))
+        return data.raw[:size]
+
+    def _answer_losses(self, parts: "list[int]") -> None:
+        sums = (ctypes.c_double * len(parts))()
+        tokens = (ctypes.c_int64 * len(parts))()
+        for i, (loss_sum, count) in enumerate(self._attached().losses(parts)):
+            sums[i], tokens[i] = float(loss_sum), int(count)
+        check(_abi.lib.isthmus_answer_losses(self._session.handle, self._worker, sums, tokens, len(parts)))
+
+    def _attached(self) -> Trained:
+        if self._trained is None:
+            raise ConfigError("this site has no parameters yet: call site.attach(params, ...) first")
+        return self._trained
 
     def attach(self, params: "Mapping[str, Floats]", *, state: Any = None,
                evaluate: "Optional[Evaluate]" = None,
                layer_of: "Optional[Callable[[str], int]]" = None) -> "Site":
         """Gives the run this worker's parameters: name -> contiguous float32 array, the same names,
         shapes and initial values at every worker. Arguments are those of `join`."""
+        if hasattr(params, "named_parameters"):
+            raise ConfigError("attach: of a PyTorch model, isthmus.torch.attach(site, model, optimizer, ...)")
+        self.give(Arrays(params, state, evaluate), layer_of)
+        return self
+
+    def give(self, trained: Trained, layer_of: "Optional[Callable[[str], int]]") -> None:
+        """What this site trains, once."""
         self._check_thread()
-        if self._arrays:
+        if self._trained is not None:
             raise ConfigError("attach: this site has parameters already")
-        _check_evaluate(evaluate, self._session.evaluation_parts)
-        if not params:
-            raise ConfigError("params is empty: give name -> float32 array")
-        natives = (_abi.Parameter * len(params))()
+        _check_evaluate(trained.evaluates, self._session.evaluation_parts)
+        natives = (_abi.Parameter * len(trained.arrays))()
         keep = []
-        owners: "dict[int, str]" = {}
-        for i, (name, array) in enumerate(params.items()):
-            check_array(name, array)
-            owner = owners.setdefault(array.ctypes.data, name)
-            if owner != name:
-                raise ConfigError(f"params['{name}'] is the same memory as params['{owner}']: give tied arrays once")
+        for i, (name, array) in enumerate(trained.arrays.items()):
             shape = (ctypes.c_int64 * array.ndim)(*array.shape)
             text = name.encode()
             keep += [shape, text]
@@ -333,12 +367,11 @@ class Site:
                 ctypes.sizeof(_abi.Parameter), text, ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64)),
                 array.ndim, array.ctypes.data, (layer_of or layer_of_name)(name))
         check(_abi.lib.isthmus_session_worker(self._session.handle, self._worker, natives, len(natives)))
-        self._session.memory.append(list(params.values()))
-        self._params = params
-        self._arrays = dict(params)
-        self._state = state
-        self._evaluate = evaluate
-        return self
+        if trained.copies:
+            check(_abi.lib.isthmus_session_copies(self._session.handle, self._worker))
+        self._session.memory.append(list(trained.arrays.values()))
+        self._trained = trained
+        trained.begin(self.index)
 
     def __enter__(self) -> "Site":
         return self
@@ -360,112 +393,6 @@ class Site:
         self._session.check_open()
         if threading.get_ident() != self._thread:
             raise ConfigError("this site belongs to the thread that made it")
-
-    def _save(self) -> None:
-        state = {} if self._state is None else _state_of(self._state)
-        for name, data in packed(state).items():
-            check(_abi.lib.isthmus_state_put(self._session.handle, self._worker, name.encode(),
-                                             ctypes.c_char_p(data), len(data)))
-
-    def _load(self) -> None:
-        def read(name: str) -> bytes:
-            size = _abi.lib.isthmus_state_bytes(self._session.handle, self._worker, name.encode())
-            if size < 0:
-                raise KeyError(name)
-            data = ctypes.create_string_buffer(max(size, 1))
-            check(_abi.lib.isthmus_state_get(self._session.handle, self._worker, name.encode(), data, size))
-            return data.raw[:size]
-
-        self._loads += 1
-        state = unpacked(read)
-        if self._state is not None:
-            _restore(self._state, state)
-
-    def _restart(self) -> None:
-        if self._state is not None and self._fresh is not None:
-            read = dict(self._fresh)
-            _restore(self._state, unpacked(read.__getitem__))
-
-    _fresh: "Optional[dict[str, bytes]]" = None
-
-    def keep_fresh(self) -> None:
-        """Remembers the state as it is before the first step, for a run that begins anew."""
-        if self._state is not None:
-            self._fresh = packed(_state_of(self._state))
-            self._restart()  # what cannot be restored is told of now, and not at a resume
-
-    def _answer_losses(self, parts: "list[int]") -> None:
-        assert self._evaluate is not None
-        sums = (ctypes.c_double * len(parts))()
-        tokens = (ctypes.c_int64 * len(parts))()
-        for i, part in enumerate(parts):
-            loss_sum, count = self._evaluate(part)
-            sums[i], tokens[i] = float(loss_sum), int(count)
-        check(_abi.lib.isthmus_answer_losses(self._session.handle, self._worker, sums, tokens, len(parts)))
-
-
-def check_array(name: str, array: Any) -> None:
-    if not isinstance(array, np.ndarray):
-        raise ConfigError(f"params['{name}'] is a {type(array).__qualname__}: must be a numpy array")
-    if array.dtype != np.float32:
-        raise ConfigError(f"params['{name}'] has dtype {array.dtype}: must be float32")
-    if not array.flags.c_contiguous or not array.flags.writeable or not array.flags.aligned:
-        raise ConfigError(
-            f"params['{name}'] must be contiguous and writable: give numpy.ascontiguousarray(...) and "
-            "train on that array"
-        )
-
-
-def _number(name: str, value: Any) -> float:
-    if value is None:
-        return 0.0
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise ConfigError(f"{name} = {value!r}: must be one number") from None
-
-
-def _parts_of(state: Any) -> "list[Any]":
-    """The state and what a dictionary or list of it holds."""
-    if isinstance(state, dict):
-        return [state, *state.values()]
-    return [state, *state] if isinstance(state, (list, tuple)) else [state]
-
-
-def _state_of(state: Any) -> Any:
-    if hasattr(state, "state_dict"):
-        return state.state_dict()
-    if isinstance(state, dict):
-        return {name: _state_of(each) if hasattr(each, "state_dict") else each for name, each in state.items()}
-    if isinstance(state, (list, tuple)):
-        return [_state_of(each) if hasattr(each, "state_dict") else each for each in state]
-    return state
-
-
-def _restore(into: Any, state: Any, path: str = "") -> None:
-    def has_objects(values: Any) -> bool:
-        return any(hasattr(each, "load_state_dict") for each in values)
-
-    if hasattr(into, "load_state_dict"):
-        into.load_state_dict(state)
-    elif isinstance(into, dict) and has_objects(into.values()):
-        if not isinstance(state, dict) or set(into) != set(state):
-            raise RunError(f"state{path} has {sorted(map(str, into))}, the checkpoint {sorted(map(str, state))}")
-        for name, each in into.items():
-            if hasattr(each, "load_state_dict"):
-                each.load_state_dict(state[name])
-            elif isinstance(each, (np.ndarray, dict, list, tuple)):
-                restore_into(each, state[name], f"{path}[{name!r}]")
-            else:
-                into[name] = state[name]
-    elif isinstance(into, (list, tuple)) and has_objects(into):
-        if not isinstance(state, (list, tuple)) or len(state) != len(into):
-            raise RunError(f"state{path} has {len(into)} entries, the checkpoint another number")
-        for i, each in enumerate(into):
-            _restore(each, state[i], f"{path}[{i}]")
-    else:
-        restore_into(into, state, path)
-
 
 def _options(**given: Any) -> "dict[str, Any]":
     common = given.pop("alike")
@@ -512,10 +439,9 @@ class _Joined(Site):
         self._scope = contextlib.ExitStack()
         self._scope.enter_context(_signals(session, signals))
 
-    def begin(self, params: "Mapping[str, Floats]", **how: Any) -> "_Joined":
+    def begin(self, trained: Trained, layer_of: "Optional[Callable[[str], int]]") -> "_Joined":
         try:
-            self.attach(params, **how)
-            self.keep_fresh()
+            self.give(trained, layer_of)
             check(_abi.lib.isthmus_session_start(self._session.handle))
             self.serve()
         except BaseException:
@@ -551,14 +477,30 @@ def join(config: _abi.Path, params: "Mapping[str, Floats]", *, site: Optional[st
     `evaluation_parts` parts at the steps of [eval]. `alike`: values that sites of this `kind` must
     have in common (learning rate, batch size). Raises ConfigError, PeerError, SystemFault, RunError.
     """
-    site = site or os.environ.get("ISTHMUS_SITE")
-    if not site:
-        raise ConfigError("join: which site is this? Give site=..., or set ISTHMUS_SITE")
+    site = site_named(site)
     _check_evaluate(evaluate, evaluation_parts)
     session = _Session(config, **_options(
         overrides=overrides, site=site, listen=listen, key_file=key_file, out=out, resume=resume,
         kind=kind, alike=alike, evaluation_parts=evaluation_parts, force=int(force)))
-    return _Joined(session, signals).begin(params, state=state, evaluate=evaluate, layer_of=layer_of)
+    return joined(session, signals, lambda: Arrays(params, state, evaluate), layer_of)
+
+
+def joined(session: _Session, signals: bool, trained: "Callable[[], Trained]",
+           layer_of: "Optional[Callable[[str], int]]") -> Site:
+    try:
+        what = trained()
+    except BaseException:
+        session.close()
+        raise
+    return _Joined(session, signals).begin(what, layer_of)
+
+
+def site_named(site: Optional[str]) -> str:
+    """`site`, else ISTHMUS_SITE."""
+    site = site or os.environ.get("ISTHMUS_SITE")
+    if not site:
+        raise ConfigError("join: which site is this? Give site=..., or set ISTHMUS_SITE")
+    return site
 
 
 def _check_evaluate(evaluate: Any, parts: int) -> None:
@@ -572,9 +514,12 @@ def _check_evaluate(evaluate: Any, parts: int) -> None:
 class _Together:
     """All workers of a run in this process: a thread of Python for each."""
 
-    def __init__(self, session: _Session, body: "Body") -> None:
+    def __init__(self, session: _Session, body: "Body", slots: int) -> None:
+        if slots < 1:
+            raise ConfigError(f"slots = {slots}: must be >= 1 (bodies that compute at the same time)")
         self.session = session
         self.body = body
+        self.turns = Turns(slots)
         self.ready = threading.Barrier(session.local, action=self.start)
         self.errors: "list[BaseException]" = []
         self.outcome: "Optional[Outcome]" = None
@@ -583,6 +528,7 @@ class _Together:
         check(_abi.lib.isthmus_session_start(self.session.handle))
 
     def one(self, worker: int) -> None:
+        self.turns.enter(worker)
         try:
             site = _BodySite(self, worker)
             self.body(site)
@@ -595,6 +541,8 @@ class _Together:
         except BaseException as error:  # the caller of run() gets it
             self.errors.append(error)
             self.fail(error, f"worker {worker}: ")
+        finally:
+            self.turns.leave(worker)
 
     def fail(self, error: BaseException, prefix: str = "") -> None:
         self.ready.abort()
@@ -632,14 +580,15 @@ class _BodySite(Site):
         super().__init__(together.session, worker)
         self._together = together
 
-    def attach(self, params: "Mapping[str, Floats]", *, state: Any = None,
-               evaluate: "Optional[Evaluate]" = None,
-               layer_of: "Optional[Callable[[str], int]]" = None) -> Site:
-        super().attach(params, state=state, evaluate=evaluate, layer_of=layer_of)
-        self.keep_fresh()
-        self._together.ready.wait()
+    def give(self, trained: Trained, layer_of: "Optional[Callable[[str], int]]") -> None:
+        super().give(trained, layer_of)
+        self._turns = self._together.turns
+        self._turns.leave(self._worker)
+        try:
+            self._together.ready.wait()
+        finally:
+            self._turns.enter(self._worker)
         self.serve()
-        return self
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         pass  # `run` ends the session once all bodies have returned
@@ -647,24 +596,28 @@ class _BodySite(Site):
 
 def run(config: _abi.Path, body: "Body", *, out: Optional[_abi.Path] = None, resume: str = "never",
         overrides: "Sequence[str]" = (), alike: "Optional[Mapping[str, Any]]" = None, kind: str = "numpy",
-        evaluation_parts: int = 0, force: bool = False, signals: bool = True) -> Outcome:
+        evaluation_parts: int = 0, force: bool = False, signals: bool = True, slots: int = 1) -> Outcome:
     """All workers in this process, on the real clock: `body(site)` once for each, in a thread of its
     own. A body makes its model and calls `site.attach(params, ...)`, then goes through
-    `site.steps()`. Bodies run at the same time: each needs random generators of its own."""
+    `site.steps()`.
+
+    `slots`: so many bodies compute at the same time. With one, each body has the random states of
+    the process (Python's, numpy's, PyTorch's) to itself; with more, a body needs generators of its
+    own."""
     session = _Session(config, **_options(overrides=overrides, out=out, resume=resume, kind=kind, alike=alike,
                                           evaluation_parts=evaluation_parts, force=int(force)))
     with _signals(session, signals):
-        return _Together(session, body).run()
+        return _Together(session, body, slots).run()
 
 
 def simulate(config: _abi.Path, body: "Body", *, link: Optional[str] = None,
              out: Optional[_abi.Path] = None, resume: str = "never", overrides: "Sequence[str]" = (),
              alike: "Optional[Mapping[str, Any]]" = None, kind: str = "numpy", evaluation_parts: int = 0,
-             force: bool = False, signals: bool = True) -> Outcome:
+             force: bool = False, signals: bool = True, slots: int = 1) -> Outcome:
     """The same in virtual time over the links of the file, or over `link` ("100Mbit/s,80ms") between
     all sites. A step takes sim.step_time of the file."""
     session = _Session(config, **_options(overrides=overrides, out=out, resume=resume, kind=kind, alike=alike,
                                           link=link, evaluation_parts=evaluation_parts, force=int(force),
                                           simulated=1))
     with _signals(session, signals):
-        return _Together(session, body).run()
+        return _Together(session, body, slots).run()

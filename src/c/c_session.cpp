@@ -30,6 +30,7 @@ constexpr Duration kEndsWithin = std::chrono::seconds(5);
 struct Worker {
   std::unique_ptr<Channel> channel;
   std::vector<Parameter> parameters;
+  bool copies = false;              // the caller's parameters live elsewhere
   std::vector<std::uint8_t> found;  // the last entry that isthmus_state_bytes has read
   std::string found_name;
   std::vector<std::int64_t> parts;
@@ -169,7 +170,7 @@ std::vector<Parameter> parameters_of(const isthmus_parameter* array, std::size_t
 std::unique_ptr<Trainer> trainer_of(isthmus_session& session, const WorkerContext& context) {
   const int place = session.arguments.site.empty() ? context.rank.value() : 0;
   Worker& worker = session.workers[static_cast<std::size_t>(place)];
-  return std::make_unique<HandedTrainer>(*worker.channel, worker.parameters,
+  return std::make_unique<HandedTrainer>(*worker.channel, worker.parameters, worker.copies,
                                          session.evaluation_parts);
 }
 
@@ -190,7 +191,8 @@ void run(isthmus_session& session) {
 
 constexpr Asked::Kind kTrained[] = {Asked::Kind::kTrain};
 constexpr Asked::Kind kEvaluated[] = {Asked::Kind::kEvaluate};
-constexpr Asked::Kind kDone[] = {Asked::Kind::kSave, Asked::Kind::kLoad, Asked::Kind::kRestart};
+constexpr Asked::Kind kDone[] = {Asked::Kind::kSave, Asked::Kind::kLoad, Asked::Kind::kRestart,
+                                 Asked::Kind::kRead, Asked::Kind::kWrote};
 
 std::int32_t number_of(Asked::Kind kind) {
   switch (kind) {
@@ -204,6 +206,10 @@ std::int32_t number_of(Asked::Kind kind) {
       return ISTHMUS_RESTART;
     case Asked::Kind::kEvaluate:
       return ISTHMUS_EVALUATE;
+    case Asked::Kind::kRead:
+      return ISTHMUS_READ;
+    case Asked::Kind::kWrote:
+      return ISTHMUS_WROTE;
   }
   return ISTHMUS_NOTHING;
 }
@@ -255,6 +261,15 @@ isthmus_error* isthmus_session_worker(isthmus_session* session, int32_t worker,
   });
 }
 
+isthmus_error* isthmus_session_copies(isthmus_session* session, int32_t worker) {
+  return guarded([&] {
+    Worker& own = worker_of(session, worker, "isthmus_session_copies");
+    if (session->run)
+      throw isthmus::ConfigError("isthmus_session_copies: the run has begun: say so before");
+    own.copies = true;
+  });
+}
+
 isthmus_error* isthmus_session_start(isthmus_session* session) {
   return guarded([&] {
     require(session, "isthmus_session_start", "session");
@@ -287,6 +302,8 @@ isthmus_error* isthmus_next(isthmus_session* session, int32_t worker, int64_t ti
                                                             : isthmus::c::number_of(asked.kind);
     found_request.step = asked.step.value();
     found_request.wrote = asked.wrote ? 1 : 0;
+    found_request.first = asked.elements.begin;
+    found_request.end = asked.elements.end;
     own.parts = asked.parts;
     found_request.parts = own.parts.data();
     found_request.part_count = own.parts.size();
@@ -332,6 +349,33 @@ isthmus_error* isthmus_answer_losses(isthmus_session* session, int32_t worker,
       answer.losses.push_back(
           {.batch = own.parts[i], .loss_sum = loss_sums[i], .tokens = tokens[i]});
     own.channel->answer(std::move(answer), isthmus::c::kEvaluated);
+  });
+}
+
+isthmus_error* isthmus_outer_values(isthmus_session* session, int32_t worker, size_t parameter,
+                                    float* values, size_t count) {
+  return guarded([&] {
+    Worker& own = worker_of(session, worker, "isthmus_outer_values");
+    own.channel->with_open([&](const Asked& open) {
+      if (open.kind != Asked::Kind::kTrain)
+        throw isthmus::ConfigError("isthmus_outer_values: only while ISTHMUS_TRAIN is open");
+      if (open.outer == nullptr)
+        throw isthmus::RunError(
+            "isthmus_outer_values: this step has no outer parameters: the site is cut off, or "
+            "catches up");
+      if (parameter >= own.parameters.size())
+        throw isthmus::ConfigError(fmt::format("isthmus_outer_values: parameter = {} of {}",
+                                               parameter, own.parameters.size()));
+      const std::span<const float> outer = open.outer->values(parameter);
+      if (outer.size() != count)
+        throw isthmus::ConfigError(
+            fmt::format("isthmus_outer_values: count = {}: parameter '{}' has {} values", count,
+                        own.parameters[parameter].name, outer.size()));
+      if (count > 0) {
+        require(values, "isthmus_outer_values", "values");
+        std::ranges::copy(outer, values);
+      }
+    });
   });
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/all_elements.h"
 #include "core/base/deadline.h"
 #include "isthmus/errors.h"
 
@@ -115,9 +116,22 @@ void Channel::fail(const std::string& text) {
   });
 }
 
+void HandedLoop::read_values(CanonicalRange elements) {
+  if (!copies_ || elements.size() == 0) return;
+  (void)channel_.ask({.kind = Asked::Kind::kRead, .elements = elements});
+}
+
+void HandedLoop::wrote_values(CanonicalRange elements) {
+  wrote_ = true;
+  if (!copies_ || elements.size() == 0) return;
+  (void)channel_.ask({.kind = Asked::Kind::kWrote, .elements = elements});
+}
+
 InnerStep HandedLoop::train_step(StepIndex t) {
-  const Answer answer =
-      channel_.ask({.kind = Asked::Kind::kTrain, .step = t, .wrote = std::exchange(wrote_, false)});
+  const Answer answer = channel_.ask({.kind = Asked::Kind::kTrain,
+                                      .step = t,
+                                      .wrote = std::exchange(wrote_, false),
+                                      .outer = strategy_});
   learning_rate_ = answer.learning_rate;
   return answer.step;
 }
@@ -139,6 +153,7 @@ std::optional<std::int64_t> HandedTrainer::evaluation_parts() const {
 
 std::vector<EvalPart> HandedTrainer::evaluate(InnerLoop&, const ParameterSource& source,
                                               std::span<const std::int64_t> parts) {
+  loop_.read_values(all_elements(loop_));
   const std::span<const Parameter> own = loop_.parameters();
   std::vector<std::vector<float>> kept;
   for (std::size_t p = 0; p < own.size(); ++p) {

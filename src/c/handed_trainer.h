@@ -15,6 +15,7 @@
 
 #include "core/base/system_runtime.h"
 #include "isthmus/inner_loop.h"
+#include "isthmus/outer.h"
 #include "isthmus/session.h"
 #include "isthmus/state.h"
 
@@ -22,13 +23,15 @@ namespace isthmus::c {
 
 /// What a worker wants of the caller's thread.
 struct Asked {
-  enum class Kind { kTrain, kSave, kLoad, kRestart, kEvaluate };
+  enum class Kind { kTrain, kSave, kLoad, kRestart, kEvaluate, kRead, kWrote };
   Kind kind = Kind::kTrain;
   StepIndex step{0};
   std::vector<std::int64_t> parts = {};  // kEvaluate
   StateWriter* writer = nullptr;         // kSave
   StateReader* reader = nullptr;         // kLoad
   bool wrote = false;                    // the run has written parameters since the last kTrain
+  CanonicalRange elements = {};          // kRead, kWrote
+  const OuterStrategy* outer = nullptr;  // kTrain, where the step is one of the strategy's
 };
 
 struct Answer {
@@ -78,19 +81,25 @@ class Channel {
 /// The InnerLoop of a worker: parameters are the caller's memory, all else is asked for.
 class HandedLoop final : public InnerLoop {
  public:
-  HandedLoop(Channel& channel, std::vector<Parameter> parameters)
-      : channel_(channel), parameters_(std::move(parameters)) {}
+  /// `copies`: the spans of `parameters` are copies, and the caller is asked about each use.
+  HandedLoop(Channel& channel, std::vector<Parameter> parameters, bool copies)
+      : channel_(channel), parameters_(std::move(parameters)), copies_(copies) {}
   [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
-  void wrote_values(CanonicalRange) override { wrote_ = true; }
+  void read_values(CanonicalRange elements) override;
+  void wrote_values(CanonicalRange elements) override;
   InnerStep train_step(StepIndex t) override;
   [[nodiscard]] double learning_rate(StepIndex) const override { return learning_rate_; }
   void reset_optimizer() override;
   void save(StateWriter& writer) const override;
   void load(StateReader& reader) override;
+  /// Whose steps the next ones are, null: nobody's. Borrowed.
+  void stepping(const OuterStrategy* strategy) { strategy_ = strategy; }
 
  private:
   Channel& channel_;
   std::vector<Parameter> parameters_;
+  const bool copies_;
+  const OuterStrategy* strategy_ = nullptr;
   bool wrote_ = true;
   double learning_rate_ = 0;
 };
@@ -98,10 +107,14 @@ class HandedLoop final : public InnerLoop {
 class HandedTrainer final : public Trainer {
  public:
   /// `evaluation_parts`: 0 for a run that evaluates nothing.
-  HandedTrainer(Channel& channel, std::vector<Parameter> parameters, std::int64_t evaluation_parts)
-      : channel_(channel), loop_(channel, std::move(parameters)), parts_(evaluation_parts) {}
+  HandedTrainer(Channel& channel, std::vector<Parameter> parameters, bool copies,
+                std::int64_t evaluation_parts)
+      : channel_(channel),
+        loop_(channel, std::move(parameters), copies),
+        parts_(evaluation_parts) {}
   [[nodiscard]] InnerLoop& loop() override { return loop_; }
   void restart() override { loop_.reset_optimizer(); }
+  void stepping(const OuterStrategy* strategy) override { loop_.stepping(strategy); }
   [[nodiscard]] std::optional<std::int64_t> evaluation_parts() const override;
   /// With the source's values in the place of the loop's own, which are put back.
   [[nodiscard]] std::vector<EvalPart> evaluate(InnerLoop& through, const ParameterSource& source,

@@ -21,6 +21,15 @@
 namespace isthmus::app {
 namespace {
 
+/// The trainer knows the strategy while the strategy takes a step.
+struct Stepping {
+  Stepping(Trainer& of, const OuterStrategy& strategy) : trainer(of) { of.stepping(&strategy); }
+  ~Stepping() { trainer.stepping(nullptr); }
+  Stepping(const Stepping&) = delete;
+  Stepping& operator=(const Stepping&) = delete;
+  Trainer& trainer;
+};
+
 class Worker {
  public:
   Worker(const WorkerSetup& setup, WorkerContext& context)
@@ -295,9 +304,14 @@ class Worker {
     setup_.site->gone_back(strategy_->steps());
   }
 
+  [[nodiscard]] StepReport step_of_strategy() {
+    const Stepping stepping(*trainer_, *strategy_);
+    return strategy_->step();
+  }
+
   void step(StepIndex t) {
     if (StateMemory* const files = StateMemory::current()) files->begin_step(t);
-    StepReport report = strategy_->step();
+    StepReport report = step_of_strategy();
     const bool last = t.value() == setup_.plan.total_steps;
     if (last || workers_meet_after(t)) {
       const std::vector<RoundReport> rounds =

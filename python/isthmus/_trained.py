@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one site trains: the memory that the run reads and writes, and the state beside it."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Tuple
+
+import numpy as np
+
+from ._errors import ConfigError, RunError
+from ._state import packed, restore_into, unpacked
+
+Floats = np.ndarray[Any, np.dtype[np.float32]]
+Evaluate = Callable[[int], Tuple[float, int]]
+
+
+class Trained:
+    """One worker's side of a run. All of it is called by the worker's own thread, between steps.
+
+    `arrays`: name -> contiguous float32 array, the memory that the run uses, in canonical order.
+    `copies`: the parameters live elsewhere, and `read` and `wrote` carry values over.
+    """
+
+    arrays: "dict[str, Floats]"
+    copies = False
+    evaluates: "Optional[Evaluate]" = None
+
+    def begin(self, index: int) -> None:
+        """Worker number `index` begins: what cannot be saved or restored is told of now."""
+        raise NotImplementedError
+
+    def before_step(self, loss: Any, tokens: Optional[int], grad_norm: Any,
+                    learning_rate: Optional[float], skipped: bool) -> "tuple[float, int, float, float, bool]":
+        """A step is told of. RETURNS: what is said of it."""
+        return (number_of("loss", loss), 1 if tokens is None else int(tokens),
+                number_of("grad_norm", grad_norm), learning_rate or 0.0, skipped)
+
+    def after_step(self, wrote: bool) -> None:
+        """The next step may begin. `wrote`: the run has written parameters since the last one."""
+
+    def read(self, first: int, end: int) -> None:
+        """Lays the elements [first, end) of all parameters into `arrays`."""
+
+    def wrote(self, first: int, end: int) -> None:
+        """Takes them over from `arrays`."""
+
+    def save(self) -> "dict[str, bytes]":
+        raise NotImplementedError
+
+    def load(self, read: "Callable[[str], bytes]") -> None:
+        raise NotImplementedError
+
+    def restart(self) -> None:
+        """Back to the state before the first step."""
+        raise NotImplementedError
+
+    def losses(self, parts: "list[int]") -> "list[tuple[float, int]]":
+        assert self.evaluates is not None
+        return [self.evaluates(part) for part in parts]
+
+    @contextlib.contextmanager
+    def showing(self, values: "list[Floats]") -> "Iterator[None]":
+        """While it is open the parameters hold `values`; then their own again."""
+        raise NotImplementedError
+        yield
+
+    def batches_of(self, batches: "Iterable[Any]", total_steps: int) -> "Callable[[int], Any]":
+        """The next batch, for each step."""
+        raise NotImplementedError
+
+
+class Arrays(Trained):
+    """numpy arrays, which the run uses in place."""
+
+    def __init__(self, params: "Mapping[str, Floats]", state: Any, evaluate: "Optional[Evaluate]") -> None:
+        if not params:
+            raise ConfigError("params is empty: give name -> float32 array")
+        owners: "dict[int, str]" = {}
+        for name, array in params.items():
+            check_array(name, array)
+            owner = owners.setdefault(array.ctypes.data, name)
+            if owner != name:
+                raise ConfigError(f"params['{name}'] is the same memory as params['{owner}']: give tied arrays once")
+        self.arrays = dict(params)
+        self.evaluates = evaluate
+        self._params = params
+        self._state = state
+        self._fresh: "Optional[dict[str, bytes]]" = None
+        self._loads = 0  # how often the run has loaded state
+
+    def begin(self, index: int) -> None:
+        if self._state is not None:
+            self._fresh = packed(_state_of(self._state))
+            self._put_back()  # what cannot be restored is told of now, and not at a resume
+
+    def before_step(self, loss: Any, tokens: Optional[int], grad_norm: Any,
+                    learning_rate: Optional[float], skipped: bool) -> "tuple[float, int, float, float, bool]":
+        for name, array in self.arrays.items():
+            if self._params[name] is not array:
+                raise RunError(
+                    f"params['{name}'] was replaced by another array, which the run does not see: change "
+                    f"it in place, params['{name}'][...] = ..."
+                )
+        return super().before_step(loss, tokens, grad_norm, learning_rate, skipped)
+
+    def batches_of(self, batches: "Iterable[Any]", total_steps: int) -> "Callable[[int], Any]":
+        iterator = iter(batches)
+        loads = self._loads
+
+        def of_step(t: int) -> Any:
+            nonlocal iterator, loads
+            if loads != self._loads:
+                iterator = self._again(batches, iterator, t)
+                loads = self._loads
+            try:
+                return next(iterator)
+            except StopIteration:
+                raise RunError(
+                    f"the batches ended before step {t} of {total_steps}: give an iterable "
+                    "that goes on, or a function of t"
+                ) from None
+
+        return of_step
+
+    def _again(self, batches: "Iterable[Any]", iterator: "Iterator[Any]", t: int) -> "Iterator[Any]":
+        """The iterator to go on with, once state has been loaded after the first step: a site has come
+        back to the others, or its steps were taken back. An iterable whose position is in `state` begins
+        anew, from there; no other one knows where to go on."""
+        if any(each is batches for each in _parts_of(self._state)) and iterator is not batches:
+            return iter(batches)
+        if iterator is batches and any(each is iterator for each in _parts_of(self._state)):
+            return iterator  # an iterator that keeps its own position has just been put there
+        raise RunError(
+            f"the run has come back to step {t} with another state, and the batches do not know where "
+            "to go on: give an iterable whose position is in state (with state_dict and "
+            "load_state_dict), or a function of t"
+        )
+
+    def save(self) -> "dict[str, bytes]":
+        return packed({} if self._state is None else _state_of(self._state))
+
+    def load(self, read: "Callable[[str], bytes]") -> None:
+        self._loads += 1
+        state = unpacked(read)
+        if self._state is not None:
+            _restore(self._state, state)
+
+    def restart(self) -> None:
+        self._loads += 1
+        self._put_back()
+
+    def _put_back(self) -> None:
+        if self._state is not None and self._fresh is not None:
+            _restore(self._state, unpacked(self._fresh.__getitem__))
+
+    @contextlib.contextmanager
+    def showing(self, values: "list[Floats]") -> "Iterator[None]":
+        own = [array.copy() for array in self.arrays.values()]
+        try:
+            for array, shown in zip(self.arrays.values(), values):
+                array[...] = shown
+            yield
+        finally:
+            for array, kept in zip(self.arrays.values(), own):
+                array[...] = kept
+
+
+def check_array(name: str, array: Any) -> None:
+    if not isinstance(array, np.ndarray):
+        raise ConfigError(f"params['{name}'] is a {type(array).__qualname__}: must be a numpy array")
+    if array.dtype != np.float32:
+        raise ConfigError(f"params['{name}'] has dtype {array.dtype}: must be float32")
+    if not array.flags.c_contiguous or not array.flags.writeable or not array.flags.aligned:
+        raise ConfigError(
+            f"params['{name}'] must be contiguous and writable: give numpy.ascontiguousarray(...) and "
+            "train on that array"
+        )
+
+
+def number_of(name: str, value: Any) -> float:
+    if value is None:
+        return 0.0
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{name} = {value!r}: must be one number") from None
+
+
+def _parts_of(state: Any) -> "list[Any]":
+    """The state and what a dictionary or list of it holds."""
+    if isinstance(state, dict):
+        return [state, *state.values()]
+    return [state, *state] if isinstance(state, (list, tuple)) else [state]
+
+
+def _state_of(state: Any) -> Any:
+    if hasattr(state, "state_dict"):
+        return state.state_dict()
+    if isinstance(state, dict):
+        return {name: _state_of(each) if hasattr(each, "state_dict") else each for name, each in state.items()}
+    if isinstance(state, (list, tuple)):
+        return [_state_of(each) if hasattr(each, "state_dict") else each for each in state]
+    return state
+
+
+def _restore(into: Any, state: Any, path: str = "") -> None:
+    def has_objects(values: Any) -> bool:
+        return any(hasattr(each, "load_state_dict") for each in values)
+
+    if hasattr(into, "load_state_dict"):
+        into.load_state_dict(state)
+    elif isinstance(into, dict) and has_objects(into.values()):
+        if not isinstance(state, dict) or set(into) != set(state):
+            raise RunError(f"state{path} has {sorted(map(str, into))}, the checkpoint {sorted(map(str, state))}")
+        for name, each in into.items():
+            if hasattr(each, "load_state_dict"):
+                each.load_state_dict(state[name])
+            elif isinstance(each, (np.ndarray, dict, list, tuple)):
+                restore_into(each, state[name], f"{path}[{name!r}]")
+            else:
+                into[name] = state[name]
+    elif isinstance(into, (list, tuple)) and has_objects(into):
+        if not isinstance(state, (list, tuple)) or len(state) != len(into):
+            raise RunError(f"state{path} has {len(into)} entries, the checkpoint another number")
+        for i, each in enumerate(into):
+            _restore(each, state[i], f"{path}[{i}]")
+    else:
+        restore_into(into, state, path)

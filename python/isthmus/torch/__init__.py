@@ -1,0 +1,13 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The outer loop around a PyTorch loop.
+
+`join` takes part in a run of several sites, `attach` gives the bodies of `isthmus.run` and `isthmus.simulate`
+their models, `DiLoCo` is torchft's class of that name over a run of isthmus.
+"""
+
+from __future__ import annotations
+
+from ._diloco import DiLoCo
+from ._join import attach, join
+
+__all__ = ["DiLoCo", "attach", "join"]

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`join` and `attach` of PyTorch models."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Mapping, Optional, Sequence
+
+import torch
+
+from .. import _abi
+from .._errors import ConfigError
+from .._session import Site, _check_evaluate, _options, _Session, joined, site_named
+from .._trained import Evaluate
+from ._trained import TorchTrained
+
+
+def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, site: Optional[str] = None,
+         out: Optional[_abi.Path] = None, resume: str = "auto", overrides: "Sequence[str]" = (),
+         params: "Optional[Mapping[str, torch.Tensor]]" = None,
+         layer_of: "Optional[Callable[[str], int]]" = None, state: Any = None,
+         evaluate: "Optional[Evaluate]" = None, evaluation_parts: "Optional[int]" = None,
+         alike: "Optional[Mapping[str, Any]]" = None, listen: Optional[str] = None,
+         key_file: Optional[_abi.Path] = None, force: bool = False, hook: bool = False,
+         signals: bool = True) -> Site:
+    """Takes part in a run as the site `site`, and blocks until the sites have met; the model then holds
+    the agreed start.
+
+    with isthmus.torch.join("run.toml", model, opt, site="east", state={"sched": sched, "loader": loader}) as site:
+        for t, batch in site.steps(loader):
+            loss = loss_of(model, batch)
+            loss.backward()
+            opt.step(); sched.step(); opt.zero_grad()
+            site.step(loss, tokens=batch.numel())
+
+    Parameters
+    ----------
+    config : path of the run's TOML file.
+    model : torch.nn.Module, on its device, with its initial weights. The parameters that require gradients
+        take part, each once where several names share it.
+    optimizer : torch.optim.Optimizer, or a list of them, made after the model is where it will be.
+    site : name of the [[site]]; default: the environment's ISTHMUS_SITE.
+    out : folder of the run; `resume`: "auto" (its newest checkpoint, if any), "never", or a checkpoint's path.
+    overrides : keys laid over the file, ["outer.H=50"].
+    params : name -> tensor, in the place of the model's parameters: float32 masters, LoRA's factors.
+    layer_of : name -> number of the layer, -1 for none; default: the number after layers, h, blocks or layer.
+    state : what else a resume needs: objects with state_dict and load_state_dict (schedules, a gradient scaler),
+        generators, tensors, numbers, in a dictionary or list. Loaders (which have __iter__ too) and generators
+        are the site's own and not taken from a donor, as all under a name that begins with "own/".
+    evaluate : evaluate(part) -> (sum of losses, targets), called with the outer parameters in place for the parts
+        0 to `evaluation_parts` - 1 at the steps of [eval].
+    alike : values that all PyTorch sites must have in common.
+    hook : call `site.step()` after every optimizer.step(), for loops that isthmus must not change; such a loop
+        runs until `site.outcome` is set. Needs PyTorch 2.
+
+    Raises
+    ------
+    ConfigError, PeerError, SystemFault, RunError
+    """
+    name = _site_of(site)
+    parts = (1 if evaluate is not None else 0) if evaluation_parts is None else evaluation_parts
+    _check_evaluate(evaluate, parts)
+    if hook:
+        _check_hook(optimizer)
+    session = _Session(config, **_options(
+        overrides=overrides, site=name, listen=listen, key_file=key_file, out=out, resume=resume, kind="pytorch",
+        alike=alike, evaluation_parts=parts, force=int(force)))
+    made = joined(session, signals,
+                  lambda: TorchTrained(model, optimizer, params=params, state=state, evaluate=evaluate), layer_of)
+    if hook:
+        _hook(made, optimizer)
+    return made
+
+
+def attach(site: Site, model: torch.nn.Module, optimizer: Any = None, *,
+           params: "Optional[Mapping[str, torch.Tensor]]" = None,
+           layer_of: "Optional[Callable[[str], int]]" = None, state: Any = None,
+           evaluate: "Optional[Evaluate]" = None, hook: bool = False) -> Site:
+    """Gives the site of a body of `isthmus.run` or `isthmus.simulate` its model; the arguments are those of
+    `join`. RETURNS: the site.
+
+    def body(site):
+        torch.manual_seed(7)  # the same initial weights at every worker
+        model = build()
+        opt = torch.optim.AdamW(model.parameters())
+        isthmus.torch.attach(site, model, opt)
+        for t, batch in site.steps(batch_of(site.index)):
+            ...
+    """
+    if hook:
+        _check_hook(optimizer)
+    site.give(TorchTrained(model, optimizer, params=params, state=state, evaluate=evaluate), layer_of)
+    if hook:
+        _hook(site, optimizer)
+    return site
+
+
+def _site_of(site: Optional[str]) -> str:
+    if not site and not os.environ.get("ISTHMUS_SITE") and (
+            "RANK" in os.environ or torch.distributed.is_available() and torch.distributed.is_initialized()):
+        rank = os.environ.get("RANK", "?")
+        raise ConfigError(
+            f"join: RANK = {rank} could be a rank inside a site, as torchrun sets it, or the number of the site: name "
+            "the site, join(..., site=...) or ISTHMUS_SITE"
+        )
+    return site_named(site)
+
+
+def _check_hook(optimizer: Any) -> None:
+    if not hasattr(optimizer, "register_step_post_hook"):
+        raise ConfigError("hook=True needs one optimizer with register_step_post_hook (PyTorch 2): call site.step() "
+                          "after optimizer.step() instead")
+
+
+def _hook(site: Site, optimizer: Any) -> None:
+    def stepped(*_: Any) -> None:
+        if site.outcome is None:
+            site.step()
+
+    optimizer.register_step_post_hook(stepped)

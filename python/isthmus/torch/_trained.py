@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A PyTorch model, its optimizer and state as what one site trains."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+import warnings
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional
+
+import numpy as np
+import torch
+
+from .._errors import ConfigError, RunError
+from .._trained import Evaluate, Floats, Trained, number_of
+from .._turns import random_states, set_random_states
+from . import _state
+from ._memory import Memory, checked, note_write, trained_of
+
+_SHARED, _OWN = "", "own/"
+
+
+class TorchTrained(Trained):
+    """The model's parameters are read and written between steps; see `isthmus.torch.join`."""
+
+    copies = True  # so that the run asks before it reads, and moved parameters are found then
+
+    def __init__(self, model: Any, optimizer: Any = None, *, params: "Optional[Mapping[str, torch.Tensor]]" = None,
+                 state: Any = None, evaluate: "Optional[Evaluate]" = None) -> None:
+        check_model(model)
+        self._model = model
+        self._params = params
+        found = self._find()
+        checked(found)
+        self._memory = Memory(found, self._find)
+        self.arrays: "dict[str, Floats]" = self._memory.arrays
+        self.evaluates = evaluate
+        self._names = {id(tensor): name for name, tensor in found.items()}
+        self._optimizers = _state.optimizers_of(optimizer)
+        self._optimizer = _state.named(optimizer, self._names)
+        check_optimizers(self._optimizers, self._names, params is not None)
+        self._given = state
+        self._shared, self._own = _state.split_state(state)
+        self._index = 0
+        self._fresh: "Optional[dict[str, bytes]]" = None
+        self._loads = 0  # of the site's own state
+        self._resumed = False
+        self._waiting: "Optional[tuple[torch.Tensor, Any]]" = None  # a loss on its way from a device
+        self._counts = False  # the optimizers tell of their steps
+        self._taken: "dict[int, int]" = {}  # steps of each optimizer since the last site.step()
+        self._rate: Optional[float] = None
+        self._noted: "dict[str, Any]" = {}
+        self._watch()
+
+    def _find(self) -> "dict[str, torch.Tensor]":
+        return dict(self._params) if self._params is not None else trained_of(self._model)
+
+    def _watch(self) -> None:
+        this = weakref.ref(self)
+
+        def stepped(optimizer: Any, *_: Any) -> None:
+            own = this()
+            if own is not None:
+                own._stepped(optimizer)
+
+        for each in self._optimizers:
+            if hasattr(each, "register_step_post_hook"):
+                each.register_step_post_hook(stepped)
+
+    def _stepped(self, optimizer: Any) -> None:
+        self._counts = True
+        self._rate = _rate_of(optimizer)
+        number = self._taken.get(id(optimizer), 0) + 1
+        self._taken[id(optimizer)] = number
+        if number == 2:
+            warnings.warn(
+                "isthmus: optimizer.step() was called twice without site.step() between: call site.step() "
+                "once after each optimizer.step(), or the run's clock is slower than the training",
+                RuntimeWarning, stacklevel=4)
+
+    def note(self, said: "dict[str, Any]") -> None:
+        self._noted = said
+
+    def begin(self, index: int) -> None:
+        self._index = index
+        self._fresh = self.save()
+        self._load(self._fresh.__getitem__, True)  # what cannot be restored is told of now
+        warn_of_buffers(self._model)
+
+    def before_step(self, loss: Any, tokens: Optional[int], grad_norm: Any,
+                    learning_rate: Optional[float], skipped: bool) -> "tuple[float, int, float, float, bool]":
+        noted, self._noted = self._noted, {}
+        loss = noted.get("loss") if loss is None else loss
+        tokens = noted.get("tokens") if tokens is None else tokens
+        grad_norm = noted.get("grad_norm") if grad_norm is None else grad_norm
+        if self._counts and not self._taken:
+            skipped = True  # a gradient scaler has left the optimizer's step out
+        self._taken.clear()
+        rate = learning_rate
+        if rate is None:
+            rate = self._rate if self._rate is not None else (_rate_of(self._optimizers[0]) if self._optimizers else 0)
+        self._rate = None
+        return (self._loss("loss", loss), 1 if tokens is None else int(tokens), self._loss("grad_norm", grad_norm),
+                float(rate or 0), bool(skipped))
+
+    def _loss(self, name: str, value: Any) -> float:
+        if not isinstance(value, torch.Tensor):
+            return number_of(name, value)
+        if value.numel() != 1:
+            raise ConfigError(f"{name} is a tensor of shape {tuple(value.shape)}: must be one number, loss.mean()")
+        value = value.detach()
+        if not value.is_cuda:
+            return float(value)
+        if name != "loss":  # not worth a wait for the device
+            return 0.0
+        # Not run: the loss of the step before, which has come by now, so the device is not waited for.
+        there = torch.empty((), dtype=value.dtype, pin_memory=True)
+        there.copy_(value.reshape(()), non_blocking=True)
+        before, self._waiting = self._waiting, (there, torch.cuda.current_stream(value.device).record_event())
+        shown, event = before if before is not None else self._waiting
+        event.synchronize()
+        return float(shown)
+
+    def after_step(self, wrote: bool) -> None:
+        self._memory.after_step(wrote)
+
+    def read(self, first: int, end: int) -> None:
+        self._memory.read(first, end)
+
+    def wrote(self, first: int, end: int) -> None:
+        self._memory.wrote(first, end)
+
+    # ---- state ----
+
+    def _shared_state(self) -> "dict[str, Any]":
+        state: "dict[str, Any]" = {"state": _state.state_of(_state.shared_now(self._shared)),
+                                   "narrow": self._memory.exact()}
+        if self._optimizer is not None:
+            state["optimizer"] = _state.state_of(self._optimizer)
+        return state
+
+    def _own_state(self) -> "dict[str, Any]":
+        return {"index": self._index, "random": random_states(), "state": _state.state_of(self._own),
+                "buffers": dict(buffers_of(self._model))}
+
+    def save(self) -> "dict[str, bytes]":
+        return {**_state.packed(_SHARED, self._shared_state()), **_state.packed(_OWN, self._own_state())}
+
+    def load(self, read: "Callable[[str], bytes]") -> None:
+        self._resumed = True
+        self._load(read, False)
+
+    def _load(self, read: "Callable[[str], bytes]", fresh: bool) -> None:
+        shared = _state.unpacked(_SHARED, read, self._shared_state())
+        if self._optimizer is not None:
+            if "optimizer" not in shared:
+                raise RunError("the checkpoint holds no optimizer's state")
+            _state.restore(self._optimizer, shared["optimizer"], "optimizer")
+        if not isinstance(shared.get("state"), dict):
+            raise RunError("the checkpoint's trainer is another one")
+        _state.restore(self._shared, shared["state"], "state")
+        self._memory.set_exact(shared["narrow"])
+        own = _state.unpacked(_OWN, read, self._own_state())
+        if own["index"] != self._index:
+            return  # a donor's: its random numbers, its place in its data
+        self._loads += not fresh
+        _state.restore(self._own, own["state"], "state")
+        buffers = dict(buffers_of(self._model))
+        with torch.no_grad():
+            for name, value in own["buffers"].items():
+                if name in buffers and buffers[name].shape == value.shape:
+                    buffers[name].copy_(value)
+        set_random_states(own["random"])
+
+    def restart(self) -> None:
+        if self._fresh is not None:
+            self._load(self._fresh.__getitem__, True)
+            self._loads += 1
+
+    # ---- outer parameters ----
+
+    @contextlib.contextmanager
+    def showing(self, values: "list[Floats]") -> "Iterator[None]":
+        self._memory.look()
+        tensors = [slot.tensor for slot in self._memory.slots]
+        kept = [each.detach().clone() for each in tensors]
+        try:
+            with torch.no_grad():
+                for each, shown in zip(tensors, values):
+                    each.detach().copy_(torch.from_numpy(np.ascontiguousarray(shown)))
+            note_write(tensors)
+            yield
+        finally:
+            with torch.no_grad():
+                for each, own in zip(tensors, kept):
+                    each.detach().copy_(own)
+            note_write(tensors)
+
+    def losses(self, parts: "list[int]") -> "list[tuple[float, int]]":
+        """The arrays hold what is evaluated. Random states and training mode stay as they were."""
+        assert self.evaluates is not None
+        random = random_states()
+        modes = [(each, each.training) for each in self._model.modules()] if hasattr(self._model, "modules") else []
+        mirrored = [slot for slot in self._memory.slots if slot.mirrored]
+        kept = [slot.tensor.detach().clone() for slot in mirrored]
+        note_write([slot.tensor for slot in self._memory.slots if not slot.mirrored])
+        try:
+            with torch.no_grad():
+                for slot in mirrored:
+                    slot.tensor.detach().copy_(slot.values)
+                return [self.evaluates(part) for part in parts]
+        finally:
+            with torch.no_grad():
+                for slot, own in zip(mirrored, kept):
+                    slot.tensor.detach().copy_(own)
+            for each, mode in modes:
+                each.training = mode
+            set_random_states(random)
+
+    # ---- batches ----
+
+    def batches_of(self, batches: "Iterable[Any]", total_steps: int) -> "Callable[[int], Any]":
+        known = any(each is batches for each in self._own.values())
+        again = not hasattr(batches, "__next__")  # an epoch may follow an epoch
+        if self._resumed and not known:
+            has = hasattr(batches, "state_dict")
+            warnings.warn(
+                "isthmus: the run goes on after a checkpoint, and the loader is not in `state`: its samples begin "
+                "anew. " + ("Give join(..., state={'loader': loader})" if has else
+                            f"A {type(batches).__name__} has no state_dict: give site.steps(function of t), or a "
+                            "loader that has one (torchdata's StatefulDataLoader) in `state`"),
+                RuntimeWarning, stacklevel=3)
+        iterator = iter(batches)
+        seen = [self._loads, 0]
+
+        def of_step(t: int) -> Any:
+            nonlocal iterator
+            if known and seen[0] != self._loads:
+                seen[0] = self._loads
+                iterator = iter(batches)
+            for attempt in range(2):
+                try:
+                    return next(iterator)
+                except StopIteration:
+                    if not again or attempt == 1:
+                        break
+                    seen[1] += 1
+                    sampler: Any = getattr(batches, "sampler", None)
+                    if hasattr(sampler, "set_epoch"):
+                        sampler.set_epoch(seen[1])
+                    iterator = iter(batches)
+            raise RunError(
+                f"the batches ended before step {t} of {total_steps}: give an iterable that goes on, or a "
+                "function of t"
+            )
+
+        return of_step
+
+
+def check_model(model: Any) -> None:
+    if not hasattr(model, "named_parameters"):
+        raise ConfigError(f"model is a {type(model).__qualname__}: must be a torch.nn.Module")
+    name, module = type(model).__name__, type(model).__module__
+    if module.split(".")[0] == "deepspeed" or name == "DeepSpeedEngine":
+        raise ConfigError("a DeepSpeed engine keeps its parameters in pieces of its own and is not taken: use FSDP2, "
+                          "or plain PyTorch")
+    modules = list(model.modules()) if hasattr(model, "modules") else []
+    if any(type(each).__name__ == "FullyShardedDataParallel" for each in modules):
+        raise ConfigError("FSDP1 (FullyShardedDataParallel) flattens parameters and is not taken: use "
+                          "fully_shard (FSDP2), or plain PyTorch")
+    distributed = torch.distributed
+    if name == "DistributedDataParallel" and distributed.is_initialized() and distributed.get_world_size() > 1:
+        raise ConfigError("DistributedDataParallel over several ranks: a site has one process so far; let each rank "
+                          "be a site, or give a model of one process")
+
+
+def check_optimizers(optimizers: "list[Any]", names: "dict[int, str]", chosen: bool) -> None:
+    for each in optimizers:
+        held = [parameter for group in each.param_groups for parameter in group["params"]]
+        foreign = [parameter for parameter in held if id(parameter) not in names and parameter.requires_grad]
+        if held and len(foreign) == len(held) and not chosen:
+            raise ConfigError(
+                f"the optimizer ({type(each).__name__}) holds none of the model's parameters: it was made before the "
+                "model was sharded, moved or loaded. Make the optimizer after that, of model.parameters()"
+            )
+
+
+def buffers_of(model: Any) -> "Iterator[tuple[str, torch.Tensor]]":
+    """Persistent buffers: what the model's state_dict holds beside parameters."""
+    if not hasattr(model, "modules"):
+        return
+    seen: "set[int]" = set()
+    for prefix, module in model.named_modules():
+        for name, buffer in module._buffers.items():
+            if buffer is None or name in module._non_persistent_buffers_set or id(buffer) in seen:
+                continue
+            if buffer.is_meta:
+                continue
+            seen.add(id(buffer))
+            yield (f"{prefix}.{name}" if prefix else name), buffer
+
+
+_warned_of_buffers: "weakref.WeakSet[Any]" = weakref.WeakSet()
+
+
+def warn_of_buffers(model: Any) -> None:
+    name = next((name for name, _ in buffers_of(model) if name.rsplit(".", 1)[-1] == "running_mean"), None)
+    if name is not None and not _warned_of_buffers:
+        _warned_of_buffers.add(model)
+        warnings.warn(
+            f"isthmus: '{name}' and the like (statistics of BatchNorm) stay each site's own and are not averaged: "
+            "the outer parameters have no statistics that belong to them. GroupNorm or LayerNorm need none",
+            RuntimeWarning, stacklevel=4)
+
+
+def _rate_of(optimizer: Any) -> float:
+    return float(optimizer.param_groups[0]["lr"]) if getattr(optimizer, "param_groups", None) else 0.0

@@ -1,0 +1,645 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch loops: the bare loop bit for bit where nothing is sent, seven methods written out, kill and
+resume, narrow parameters, and what callers do wrong."""
+import json
+import pathlib
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import warnings
+
+import numpy
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch_bodies as bodies  # noqa: E402
+
+import isthmus  # noqa: E402
+import isthmus.torch  # noqa: E402
+
+pytestmark = pytest.mark.torch
+TWO = int(torch.__version__.split(".")[0]) >= 2
+torch2 = [pytest.mark.torch2, pytest.mark.skipif(not TWO, reason="PyTorch 2")]
+
+TOML = """
+[run]
+name = "torch"
+seed = 2
+{workers}
+[train]
+steps = {steps}
+[outer]
+method = "{method}"
+{more}
+[ckpt]
+every = "{ckpt}"
+[sim]
+step_time = "10ms"
+{sites}
+"""
+
+
+@pytest.fixture
+def toml(tmp_path):
+    def write(steps=23, method="diloco", more="H = 5", workers=2, sites=False, ckpt="5 steps"):
+        text = ""
+        if sites:
+            held = [socket.socket() for _ in range(workers)]
+            for each in held:
+                each.bind(("127.0.0.1", 0))
+            for name, each in zip(("east", "west"), held):
+                text += f'[[site]]\nname = "{name}"\naddress = "127.0.0.1:{each.getsockname()[1]}"\n'
+                each.close()
+            text += '[net]\nplaintext = true\ngather = "60s"\nmin_sites = 2\n'
+        path = tmp_path / f"run{len(list(tmp_path.glob('*.toml')))}.toml"
+        path.write_text(TOML.format(steps=steps, method=method, more=more, ckpt=ckpt, sites=text,
+                                    workers="" if sites else f"workers = {workers}"))
+        return path
+    return write
+
+
+def values(model):
+    return [each.detach().clone() for each in model.parameters()]
+
+
+def equal(left, right):
+    return len(left) == len(right) and all(torch.equal(a, b) for a, b in zip(left, right))
+
+
+def of_all(toml, out, play=isthmus.run, dtype=torch.float32, kind="adamw", **how):
+    found = {}
+
+    def body(site):
+        model, opt, sched = bodies.made(kind, dtype)
+        isthmus.torch.attach(site, model, opt, state={"sched": sched})
+        losses = []
+        for t, batch in site.steps(lambda t: bodies.batch_of(site.index, t)):
+            loss = bodies.train(model, opt, sched, batch)
+            losses.append(loss.item())
+            site.step(loss, tokens=24)
+        found[site.index] = (model, opt, losses)
+
+    outcome = play(toml, body, out=out, **how)
+    return found, outcome
+
+
+@pytest.mark.parametrize("hook", [False, pytest.param(True, marks=torch2)])
+@pytest.mark.parametrize("kind", ["adamw", "sgd"])
+def test_where_nothing_is_sent_the_loop_is_the_bare_loop(toml, tmp_path, hook, kind):
+    model, opt, sched = bodies.made(kind)
+    bare = [bodies.train(model, opt, sched, bodies.batch_of(0, t)).item() for t in range(1, 21)]
+    losses, kept = [], []
+
+    def body(site):
+        mine, own, schedule = bodies.made(kind)
+        isthmus.torch.attach(site, mine, own, state=[schedule], hook=hook)
+        if hook:
+            while site.outcome is None:
+                losses.append(bodies.train(mine, own, schedule, bodies.batch_of(0, site.t)).item())
+        else:
+            for t, batch in site.steps(lambda t: bodies.batch_of(0, t)):
+                losses.append(bodies.train(mine, own, schedule, batch).item())
+                site.step(losses[-1], tokens=24)
+        kept.append((mine, own))
+
+    isthmus.run(toml(steps=20, more='H = 1000\nfinal_sync = "none"', workers=1), body, out=tmp_path / "x")
+    assert losses == bare and equal(values(kept[0][0]), values(model))
+    assert bodies.digest(kept[0][1].state_dict()["state"]) == bodies.digest(opt.state_dict()["state"])
+
+
+def written_out(method, workers, steps, H, dtype=torch.float64):
+    """The outer loops of the papers over the same inner steps; outer arithmetic in `dtype`."""
+    trainers = [bodies.made() for _ in range(workers)]
+    states = [None] * workers
+    torch.manual_seed(3)
+    bodies.Net()
+    start = torch.get_rng_state()
+    for w in range(workers):
+        torch.set_rng_state(start)
+        trainers[w] = bodies.made()
+        states[w] = torch.get_rng_state()
+    names = [name for name, _ in trainers[0][0].named_parameters()]
+    groups = [list(range(len(names)))]
+    lr, mu = {"localsgd": (1.0, 0.0), "diloco": (0.7, 0.9), "co2": (1.0, 0.5), "sparseloco": (1.0, 0.0)}.get(
+        method, (0.4, 0.9))
+    overlap, alpha, offsets = 0, 0.0, [0]
+    if method == "streaming-diloco":
+        layer = [name.split(".")[1] if name.startswith("layers") else "-" for name in names]
+        groups = [[i for i, each in enumerate(layer) if each == which] for which in ("0", "1", "-")]
+        offsets, overlap, alpha = [p * H // 3 for p in range(3)], 2, 0.5
+    at = [each[0] for each in trainers]
+    params = [list(each.parameters()) for each in at]
+    anchor = [each.detach().to(dtype).clone() for each in params[0]]
+    velocity = [torch.zeros_like(each) for each in anchor]
+    pending, losses = [], []
+
+    def outer(i, delta):
+        velocity[i] = mu * velocity[i] + delta
+        anchor[i] = anchor[i] - lr * (delta + mu * velocity[i])
+
+    def mine(w, i):
+        return anchor[i] - params[w][i].detach().to(dtype)
+
+    def send(group):
+        return {i: sum(mine(w, i) for w in range(workers)) / workers for i in group}
+
+    def apply(deltas, mix):
+        with torch.no_grad():
+            for i, delta in deltas.items():
+                outer(i, delta)
+                for each in params:
+                    local = each[i].detach().to(dtype)
+                    each[i].copy_(mix * local + (1 - mix) * anchor[i])
+
+    everything = range(len(names))
+    stale = []  # what the round before has sent
+    own = [[each.clone() for each in anchor] for _ in range(workers)]  # anchors of eager
+    own_velocity = [[torch.zeros_like(each) for each in anchor] for _ in range(workers)]
+
+    def one_round_behind():
+        """Methods whose mean comes one round late, and sparseloco: at the end of a round."""
+        fresh = [[own[w][i] - params[w][i].detach().to(dtype) for i in everything] for w in range(workers)]
+        for w in range(workers):
+            norms = [sum(each.square().sum() for each in one).sqrt() for one in fresh]
+            for i in everything:
+                mean = sum(one[i] for one in stale) / workers if stale else torch.zeros_like(anchor[i])
+                v, x = own_velocity[w], own[w]
+                if method == "sparseloco":
+                    middle = float(sorted(norms)[(workers - 1) // 2])  # of two the smaller
+                    x[i] = x[i] - lr * sum(one[i] * min(1, middle / float(n)) for one, n in zip(fresh, norms)) / workers
+                elif method == "co2":
+                    v[i] = mu * v[i] + mean
+                    x[i] = x[i] - lr * v[i]
+                elif method == "eager" or stale:
+                    if method == "eager":
+                        mean = mean - (stale[w][i] / workers if stale else 0) + fresh[w][i] / workers
+                    v[i] = mu * v[i] + mean
+                    x[i] = x[i] - lr * (mean + mu * v[i])
+        with torch.no_grad():
+            for w in range(workers):
+                for i in everything:
+                    params[w][i].copy_(own[w][i])
+        stale[:] = fresh
+
+    for t in range(1, steps + 1):
+        row = []
+        for w, (model, opt, sched) in enumerate(trainers):
+            torch.set_rng_state(states[w])
+            row.append(bodies.train(model, opt, sched, bodies.batch_of(w, t)).item())
+            states[w] = torch.get_rng_state()
+        losses.append(row)
+        if method in ("delayed", "co2", "eager", "sparseloco"):
+            if t % H == 0:
+                one_round_behind()
+            continue
+        for group, offset in zip(groups, offsets):
+            if t % H == offset % H:
+                pending.append((t + overlap, send(group)))
+        for due, deltas in list(pending):
+            if due == t:
+                pending.pop(0)
+                apply(deltas, alpha)
+    return losses, anchor
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("method, more", [
+    ("diloco", ""), ("localsgd", ""), ("streaming-diloco", "fragments = 2\noverlap = 2\nalpha = 0.5"),
+    ("delayed", ""), ("co2", "momentum = 0.5"), ("eager", ""), ("sparseloco", ""),
+])
+def test_methods_are_those_written_out(toml, tmp_path, method, more, workers):
+    H, steps = 6, 60
+    file = toml(steps=steps, method=method, more=f'H = {H}\nfinal_sync = "none"\ncodec = "fp32"\n{more}',
+                workers=workers, ckpt="60 steps")
+    found, _ = of_all(file, tmp_path / "x")
+    losses, anchor = written_out(method, workers, steps, H)
+    single, _ = written_out(method, workers, steps, H, torch.float32)
+    ours = numpy.array([found[w][2] for w in range(workers)]).T
+    apart = numpy.abs(numpy.array(single) / losses - 1).max()
+    numpy.testing.assert_allclose(ours, losses, rtol=max(1e-6, 4 * apart))
+
+
+def test_real_and_simulated_give_the_same_bits(toml, tmp_path):
+    here, _ = of_all(toml(), tmp_path / "x")
+    there, _ = of_all(toml(), tmp_path / "y", isthmus.simulate, link="10Mbit/s,50ms")
+    for worker in here:
+        assert here[worker][2] == there[worker][2]
+        assert equal(values(here[worker][0]), values(there[worker][0]))
+    assert equal(values(here[0][0]), values(here[1][0]))
+
+
+@pytest.fixture
+def start():
+    begun = []
+
+    def started(file, name, out):
+        begun.append(subprocess.Popen([sys.executable, bodies.__file__, str(file), name, str(out)]))
+        return begun[-1]
+
+    yield started
+    for each in begun:
+        each.kill()
+        each.wait()
+
+
+def test_killed_sites_resume_with_every_bit(toml, tmp_path, start):
+    file = toml(steps=400, sites=True, more='H = 5\ncodec = "int8:ef"', ckpt="20 steps")
+    names = ("east", "west")
+    whole = [start(file, name, tmp_path / f"whole-{name}") for name in names]
+    assert [each.wait(240) for each in whole] == [0, 0]
+    draw = random.Random(5)
+    for _ in range(2):
+        sites = [start(file, name, tmp_path / name) for name in names]
+        path, end = tmp_path / "east.losses", time.monotonic() + 120
+        begun = path.read_text().count("\n") if path.exists() else 0
+        wanted = begun + draw.randrange(30, 120)
+        while not path.exists() or path.read_text().count("\n") < wanted:
+            assert time.monotonic() < end and sites[0].poll() is None
+            time.sleep(0.005)
+        for each in sites:
+            each.send_signal(signal.SIGKILL)
+            each.wait()
+    assert [each.wait(240) for each in [start(file, name, tmp_path / name) for name in names]] == [0, 0]
+    for name in names:
+        assert (tmp_path / f"{name}.end").read_text() == (tmp_path / f"whole-{name}.end").read_text()
+        lines = [dict(map(json.loads, (tmp_path / f"{each}.losses").read_text().splitlines()))
+                 for each in (name, f"whole-{name}")]
+        assert lines[0] == lines[1]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_narrow_parameters_that_do_not_train_do_not_move(toml, tmp_path, dtype):
+    kept = []
+
+    def body(site):
+        model, _, _ = bodies.made(dtype=torch.float32)
+        model.to(dtype)
+        before = values(model)
+        opt = torch.optim.SGD(model.parameters(), lr=0.0)
+        isthmus.torch.attach(site, model, opt)
+        for t, batch in site.steps(lambda t: bodies.batch_of(site.index, t)):
+            for each in model.parameters():
+                each.grad = torch.ones_like(each)
+            opt.step()
+            site.step(0.0)
+        kept.append(equal(values(model), before))
+
+    isthmus.run(toml(steps=20), body, out=tmp_path / "x")
+    assert kept == [True, True]
+    assert set(isthmus.open(tmp_path / "x").table("round")["delta_norm"]) == {0}
+
+
+def test_narrow_parameters_resume_with_every_bit(toml, tmp_path):
+    def play(steps_to_stop, out, **how):
+        found = {}
+
+        def body(site):
+            torch.manual_seed(3)
+            model = torch.nn.Linear(8, 8).to(torch.bfloat16)
+            opt = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+            isthmus.torch.attach(site, model, opt)
+            for t, _ in site.steps():
+                x = torch.randn(4, 8, generator=torch.Generator().manual_seed(100 * site.index + t))
+                (model(x.to(torch.bfloat16)).float() - 1).square().mean().backward()
+                opt.step()
+                opt.zero_grad()
+                if t == steps_to_stop:
+                    site.stop()
+                site.step(0.5)
+            found[site.index] = (values(model), opt.state_dict())
+
+        isthmus.run(file, body, out=out, **how)
+        return found
+
+    file = toml(steps=40, more="H = 7")
+    whole = play(None, tmp_path / "whole")
+    play(17, tmp_path / "x")
+    again = play(None, tmp_path / "x", resume="auto")
+    for worker in whole:
+        assert equal(again[worker][0], whole[worker][0])
+        assert bodies.digest(again[worker][1]) == bodies.digest(whole[worker][1])
+
+
+def odd():
+    torch.manual_seed(1)
+    base = torch.randn(6, 8)
+    shared = torch.nn.Parameter(torch.randn(3))
+    return {"scalar": torch.nn.Parameter(torch.tensor(2.0)), "empty": torch.nn.Parameter(torch.empty(0, 3)),
+            "strided": torch.nn.Parameter(base.t()), "a": shared, "b": torch.nn.Parameter(shared.detach()),
+            "narrow": torch.nn.Parameter(torch.randn(5, 2).to(torch.bfloat16)),
+            "plain": torch.nn.Parameter(torch.randn(2, 3))}
+
+
+class Odd(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        for name, each in odd().items():
+            setattr(self, name, each)
+        self.frozen = torch.nn.Parameter(torch.ones(2), requires_grad=False)
+
+
+def test_odd_tensors_are_seen_as_they_are(toml, tmp_path):
+    kept = {}
+
+    def body(site):
+        model = Odd()
+        isthmus.torch.attach(site, model)
+        for t, _ in site.steps():
+            with torch.no_grad():
+                for i, each in enumerate(model.parameters()):
+                    if each.requires_grad and each is not model.b:
+                        each += (i + 1) * (site.index + t)
+            site.step(0.0)
+        kept[site.index] = model
+
+    isthmus.run(toml(steps=1, method="localsgd", more="H = 1"), body, out=tmp_path / "x")
+    weights = isthmus.open(tmp_path / "x").weights()
+    start = odd()
+    assert set(weights) == set(start) - {"b", "empty"}
+    for worker in (0, 1):
+        for i, (name, each) in enumerate(kept[worker].named_parameters()):
+            if name in ("frozen", "b", "empty"):
+                continue
+            assert tuple(weights[name].shape) == tuple(each.shape)
+            number = [n for n, _ in kept[worker].named_parameters()].index(name)
+            wanted = start[name].detach().float() + 1.5 * (number + 1)
+            assert torch.allclose(each.detach().float(), wanted, rtol=1e-2 if name == "narrow" else 1e-6)
+            assert torch.allclose(torch.from_numpy(weights[name]).float(), each.detach().float(), rtol=1e-2)
+        assert torch.equal(kept[worker].b, kept[worker].a)
+
+
+def test_a_parameter_that_moves_or_is_replaced_is_found(toml, tmp_path):
+    kept = {}
+
+    def body(site):
+        model = torch.nn.Linear(3, 2)
+        with torch.no_grad():
+            model.weight.fill_(1)
+            model.bias.fill_(0)
+        isthmus.torch.attach(site, model)
+        for t, _ in site.steps():
+            if t == 2:
+                model.weight.data = model.weight.data.clone()
+                model.bias = torch.nn.Parameter(model.bias.detach().clone())
+            with torch.no_grad():
+                model.weight += site.index
+                model.bias += 1
+            site.step(0.0)
+        kept[site.index] = values(model)
+
+    with pytest.warns(RuntimeWarning, match="after join"):
+        isthmus.run(toml(steps=4, method="localsgd", more="H = 2"), body, out=tmp_path / "x")
+    for worker in (0, 1):
+        assert torch.equal(kept[worker][0], torch.full((2, 3), 3.0))
+        assert torch.equal(kept[worker][1], torch.full((2,), 4.0))
+
+
+def test_anchors_and_evaluations_show_the_outer_parameters(toml, tmp_path):
+    seen = []
+
+    def body(site):
+        model = torch.nn.Linear(2, 2, bias=False).to(torch.bfloat16 if site.config.run.seed == 3 else torch.float32)
+        with torch.no_grad():
+            model.weight.fill_(0)
+
+        def evaluate(part):
+            seen.append((site.t, float(model.weight[0, 0])))
+            return float(model.weight[0, 0]) * 2, 2
+
+        isthmus.torch.attach(site, model, evaluate=evaluate)
+        for t, _ in site.steps():
+            with torch.no_grad():
+                model.weight += 1
+            own = values(model)
+            with site.anchors():
+                assert float(model.weight[0, 0]) == (t - 1) // 5 * 5
+            assert equal(values(model), own)
+            site.step(0.0)
+            assert site.outcome is not None or float(model.weight[0, 0]) == t
+
+    for seed in (2, 3):
+        isthmus.run(toml(steps=10, method="localsgd"), body, out=tmp_path / f"x{seed}", evaluation_parts=4,
+                    overrides=['eval.every="4 steps"', f"run.seed={seed}"])
+    assert (4, 0.0) in seen and (8, 5.0) in seen
+
+
+class Recorder:
+    def __init__(self, thing):
+        self.thing = thing
+
+    def state_dict(self):
+        return {"thing": self.thing}
+
+    def load_state_dict(self, state):
+        self.thing = state["thing"]
+
+
+def meta(site):
+    isthmus.torch.attach(site, torch.nn.Linear(2, 2, device="meta"))
+
+
+def inference(site):
+    with torch.inference_mode():
+        model = torch.nn.Linear(2, 2)
+    isthmus.torch.attach(site, model)
+
+
+def integers(site):
+    isthmus.torch.attach(site, torch.nn.Linear(2, 2), params={"w": torch.zeros(3, dtype=torch.int64)})
+
+
+def overlapping(site):
+    whole = torch.zeros(6)
+    isthmus.torch.attach(site, torch.nn.Linear(2, 2), params={"w": whole[:4], "v": whole[2:]})
+
+
+def early_optimizer(site):
+    opt = torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=1)
+    isthmus.torch.attach(site, torch.nn.Linear(2, 2), opt)
+
+
+def frozen(site):
+    isthmus.torch.attach(site, torch.nn.Linear(2, 2).requires_grad_(False))
+
+
+def unkept(site):
+    isthmus.torch.attach(site, torch.nn.Linear(2, 2), state={"mine": Recorder(object())})
+
+
+def not_optimizer(site):
+    isthmus.torch.attach(site, torch.nn.Linear(2, 2), 1e-3)
+
+
+def fully(site):
+    class FullyShardedDataParallel(torch.nn.Linear):
+        pass
+
+    isthmus.torch.attach(site, FullyShardedDataParallel(2, 2))
+
+
+def deep(site):
+    isthmus.torch.attach(site, type("DeepSpeedEngine", (torch.nn.Linear,), {})(2, 2))
+
+
+def another_shape(site):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(2, 2)
+    isthmus.torch.attach(site, model)
+    for _ in site.steps():
+        model.weight = torch.nn.Parameter(torch.zeros(3, 3))
+        site.step(0)
+
+
+def vector_loss(site):
+    torch.manual_seed(0)
+    isthmus.torch.attach(site, torch.nn.Linear(2, 2))
+    for _ in site.steps():
+        site.step(torch.ones(2))
+
+
+@pytest.mark.parametrize("body, kind, words", [
+    (meta, isthmus.ConfigError, "meta device"), (inference, isthmus.ConfigError, "inference_mode"),
+    (integers, isthmus.ConfigError, "int64"), (overlapping, isthmus.ConfigError, "share memory"),
+    (early_optimizer, isthmus.ConfigError, "none of the model's parameters"),
+    (frozen, isthmus.ConfigError, "no parameter requires gradients"),
+    (unkept, isthmus.ConfigError, "state mine/thing: a builtins.object|state.*object"),
+    (not_optimizer, isthmus.ConfigError, "optimizer is a float"), (fully, isthmus.ConfigError, "FSDP1"),
+    (deep, isthmus.ConfigError, "DeepSpeed"), (another_shape, isthmus.RunError, r"shape \(3, 3\)"),
+    (vector_loss, isthmus.ConfigError, r"loss is a tensor of shape \(2,\)"),
+    (lambda site: isthmus.torch.attach(site, [1]), isthmus.ConfigError, "model is a list"),
+    (lambda site: site.attach(torch.nn.Linear(2, 2)), isthmus.ConfigError, "isthmus.torch.attach"),
+    (lambda site: next(site.steps()), isthmus.ConfigError, "no parameters yet"),
+])
+def test_mistakes_are_told(toml, tmp_path, body, kind, words):
+    with pytest.raises(kind, match=words):
+        isthmus.run(toml(), body, out=tmp_path / "x")
+
+
+def test_unequal_starts_are_refused_by_name(toml, tmp_path):
+    def body(site):
+        torch.manual_seed(site.index)
+        isthmus.torch.attach(site, torch.nn.Linear(2, 2))
+        for _ in site.steps():
+            site.step(0)
+
+    with pytest.raises(isthmus.Error, match="weight|unequal|differ"):
+        isthmus.run(toml(), body, out=tmp_path / "x")
+
+
+def test_torchruns_rank_is_not_taken_for_a_site(toml, monkeypatch):
+    monkeypatch.delenv("ISTHMUS_SITE", raising=False)
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(isthmus.ConfigError, match="RANK = 1 could be"):
+        isthmus.torch.join(toml(sites=True), torch.nn.Linear(2, 2))
+
+
+@pytest.mark.parametrize("wrong, words", [
+    ("twice", "called twice without site.step"), ("loader", "loader is not in `state`"), ("norm", "BatchNorm"),
+])
+def test_what_may_be_a_mistake_is_warned_of(toml, tmp_path, wrong, words):
+    if wrong == "twice" and not TWO:
+        pytest.skip("PyTorch 2 tells of an optimizer's steps")
+
+    def body(site):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), *([torch.nn.BatchNorm1d(2)] if wrong == "norm" else []))
+        opt = torch.optim.SGD(model.parameters(), lr=0.1)
+        isthmus.torch.attach(site, model, opt)
+        for t, batch in site.steps([torch.ones(3, 2)]):
+            for _ in range(2 if wrong == "twice" else 1):
+                opt.step()
+            if t == 5 and not (tmp_path / "stopped").exists() and wrong == "loader":
+                (tmp_path / "stopped").touch()
+                site.stop()
+            site.step(0)
+
+    file = toml(steps=12)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        isthmus.run(file, body, out=tmp_path / "x")
+        if wrong == "loader":
+            isthmus.run(file, body, out=tmp_path / "x", resume="auto")
+    assert [each for each in caught if words in str(each.message)], [str(each.message) for each in caught]
+
+
+def test_bodies_have_random_states_of_their_own(toml, tmp_path):
+    drawn = {}
+
+    def body(site):
+        torch.manual_seed(7)
+        model = torch.nn.Linear(2, 2)
+        isthmus.torch.attach(site, model)
+        drawn[site.index] = []
+        for _ in site.steps():
+            drawn[site.index].append((float(torch.rand(())), random.random(), numpy.random.rand()))
+            site.step(0)
+
+    isthmus.run(toml(workers=3), body, out=tmp_path / "x")
+    assert drawn[0] == drawn[1] == drawn[2] and len(set(drawn[0])) == 23
+
+
+def test_an_import_of_isthmus_leaves_torch_alone():
+    subprocess.run([sys.executable, "-c", "import sys, isthmus; assert 'torch' not in sys.modules"], check=True)
+    assert pathlib.Path(isthmus.__file__).exists()
+
+
+def test_the_plain_example_trains(toml, tmp_path):
+    file = toml(steps=40, sites=True, more="H = 10", ckpt="40 steps")
+    example = pathlib.Path(__file__).parents[2] / "examples/python/torch_plain.py"
+    sites = [subprocess.Popen([sys.executable, example, file, name, tmp_path / name]) for name in ("east", "west")]
+    try:
+        assert [each.wait(240) for each in sites] == [0, 0]
+    finally:
+        for each in sites:
+            each.kill()
+            each.wait()
+    table = isthmus.open(tmp_path / "east").table("train")
+    assert table["loss"][-1] < 0.8 * table["loss"][0]
+    ends = [isthmus.open(tmp_path / name).weights() for name in ("east", "west")]
+    assert all(numpy.array_equal(ends[0][name], ends[1][name]) for name in ends[0])
+
+
+def test_the_hf_example_trains(toml, tmp_path):
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    file = toml(steps=30, sites=True, more="H = 10", ckpt="30 steps")
+    example = pathlib.Path(__file__).parents[2] / "examples/python/hf_trainer.py"
+    sites = [subprocess.Popen([sys.executable, example, file, name, tmp_path / name]) for name in ("east", "west")]
+    try:
+        assert [each.wait(240) for each in sites] == [0, 0]
+    finally:
+        for each in sites:
+            each.kill()
+            each.wait()
+    table = isthmus.open(tmp_path / "east").table("train")
+    assert len(table["loss"]) == 30 and table["loss"][-1] < table["loss"][0]
+
+
+def test_torchfts_diloco_is_taken_by_its_signature(toml, tmp_path):
+    model = torch.nn.Linear(2, 2)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    outer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9, nesterov=True)
+    if not TWO:
+        with pytest.raises(isthmus.ConfigError, match="PyTorch 2"):
+            isthmus.torch.DiLoCo("x.toml", [model], opt, outer, 5)
+        return
+    with pytest.raises(isthmus.ConfigError, match="must be torch.optim.SGD"):
+        isthmus.torch.DiLoCo("x.toml", [model], opt, torch.optim.Adam(model.parameters()), 5)
+    with pytest.raises(isthmus.ConfigError, match="manager is a object"):
+        isthmus.torch.DiLoCo(object(), [model], opt, outer, 5)
+    file = tmp_path / "one.toml"
+    text = toml(sites=True, workers=2, steps=20).read_text()
+    file.write_text(text[: text.rindex("[[site]]")] + "[net]\nplaintext = true\n")
+    steps = 0
+    with isthmus.torch.DiLoCo(file, [model], opt, outer, 5, should_quantize=True, site="east", out=tmp_path / "x") as run:
+        while run.outcome is None:
+            model(torch.ones(1, 2)).square().sum().backward()
+            opt.step()
+            opt.zero_grad()
+            steps += 1
+    assert steps == 20 and run.outcome.exit_code == 0
+    config = isthmus.open(tmp_path / "x").config
+    assert (config.outer.H, config.outer.lr, config.outer.codec) == (5, 0.5, "int8")
