@@ -634,7 +634,8 @@ def test_torchfts_diloco_is_taken_by_its_signature(toml, tmp_path):
     text = toml(sites=True, workers=2, steps=20).read_text()
     file.write_text(text[: text.rindex("[[site]]")] + "[net]\nplaintext = true\n")
     steps = 0
-    with isthmus.torch.DiLoCo(file, [model], opt, outer, 5, should_quantize=True, site="east", out=tmp_path / "x") as run:
+    with isthmus.torch.DiLoCo(file, [model], opt, outer, 5, should_quantize=True, site="east",
+                              out=tmp_path / "x") as run:
         while run.outcome is None:
             model(torch.ones(1, 2)).square().sum().backward()
             opt.step()
@@ -654,8 +655,10 @@ def groups(model):
 
 
 @pytest.mark.parametrize("optimizer, schedule", [
-    (lambda m: torch.optim.AdamW(groups(m), lr=0.01, foreach=True), lambda o: SCHEDULES.OneCycleLR(o, 0.02, total_steps=99)),
-    (lambda m: torch.optim.Adam(m.parameters(), lr=0.01, amsgrad=True), lambda o: SCHEDULES.MultiStepLR(o, [3, 11, 15])),
+    (lambda m: torch.optim.AdamW(groups(m), lr=0.01, foreach=True),
+     lambda o: SCHEDULES.OneCycleLR(o, 0.02, total_steps=99)),
+    (lambda m: torch.optim.Adam(m.parameters(), lr=0.01, amsgrad=True),
+     lambda o: SCHEDULES.MultiStepLR(o, [3, 11, 15])),
     (lambda m: torch.optim.SGD(m.parameters(), lr=0.01, momentum=0.9), lambda o: SCHEDULES.CyclicLR(o, 0.01, 0.1, 5)),
     (lambda m: torch.optim.RMSprop(m.parameters(), lr=0.01), lambda o: SCHEDULES.ReduceLROnPlateau(o, patience=2)),
 ])
