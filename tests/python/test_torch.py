@@ -634,7 +634,8 @@ def test_torchfts_diloco_is_taken_by_its_signature(toml, tmp_path):
     text = toml(sites=True, workers=2, steps=20).read_text()
     file.write_text(text[: text.rindex("[[site]]")] + "[net]\nplaintext = true\n")
     steps = 0
-    with isthmus.torch.DiLoCo(file, [model], opt, outer, 5, should_quantize=True, site="east", out=tmp_path / "x") as run:
+    with isthmus.torch.DiLoCo(file, [model], opt, outer, 5, should_quantize=True, site="east",
+                              out=tmp_path / "x") as run:
         while run.outcome is None:
             model(torch.ones(1, 2)).square().sum().backward()
             opt.step()
@@ -643,3 +644,53 @@ def test_torchfts_diloco_is_taken_by_its_signature(toml, tmp_path):
     assert steps == 20 and run.outcome.exit_code == 0
     config = isthmus.open(tmp_path / "x").config
     assert (config.outer.H, config.outer.lr, config.outer.codec) == (5, 0.5, "int8")
+
+
+SCHEDULES = torch.optim.lr_scheduler
+
+
+def groups(model):
+    return [{"params": [each for each in model.parameters() if each.dim() > 1]},
+            {"params": [each for each in model.parameters() if each.dim() < 2], "weight_decay": 0.0}]
+
+
+@pytest.mark.parametrize("optimizer, schedule", [
+    (lambda m: torch.optim.AdamW(groups(m), lr=0.01, foreach=True),
+     lambda o: SCHEDULES.OneCycleLR(o, 0.02, total_steps=99)),
+    (lambda m: torch.optim.Adam(m.parameters(), lr=0.01, amsgrad=True),
+     lambda o: SCHEDULES.MultiStepLR(o, [3, 11, 15])),
+    (lambda m: torch.optim.SGD(m.parameters(), lr=0.01, momentum=0.9), lambda o: SCHEDULES.CyclicLR(o, 0.01, 0.1, 5)),
+    (lambda m: torch.optim.RMSprop(m.parameters(), lr=0.01), lambda o: SCHEDULES.ReduceLROnPlateau(o, patience=2)),
+])
+def test_a_stopped_run_resumes_with_every_bit(toml, tmp_path, optimizer, schedule):
+    file = toml(steps=24, more="H = 4")
+
+    def play(stop, out, resume="never"):
+        found = {}
+
+        def body(site):
+            torch.manual_seed(5)
+            model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.2),
+                                        torch.nn.Linear(8, 4))
+            opt = optimizer(model)
+            sched = schedule(opt)
+            isthmus.torch.attach(site, model, opt, state={"sched": sched})
+            for t, x in site.steps(lambda t: torch.randn(8, 8, generator=torch.Generator().manual_seed(t))):
+                loss = model(x + site.index).square().mean()
+                loss.backward()
+                opt.step()
+                opt.zero_grad()
+                sched.step(*([loss.item()] if isinstance(sched, SCHEDULES.ReduceLROnPlateau) else []))
+                if t == stop:
+                    site.stop()
+                site.step(loss)
+            found[site.index] = bodies.digest(model.state_dict(), opt.state_dict(), torch.get_rng_state())
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            isthmus.run(file, body, out=out, resume=resume)
+        return found
+
+    whole = play(None, tmp_path / "whole")
+    play(9, tmp_path / "x")
+    assert play(None, tmp_path / "x", "auto") == whole

@@ -34,7 +34,8 @@ class DiLoCo:
                  fragment_sync_delay: int = 0, fragment_update_alpha: float = 0.0, *,
                  site: Optional[str] = None, overrides: "Sequence[str]" = (), **join_options: Any) -> None:
         if not isinstance(config, (str, bytes)) and not hasattr(config, "__fspath__"):
-            raise ConfigError(f"DiLoCo: manager is a {type(config).__qualname__}: give the run's TOML file in its place")
+            raise ConfigError(
+                f"DiLoCo: manager is a {type(config).__qualname__}: give the run's TOML file in its place")
         if backup_device is not None and torch.device(backup_device).type != "cpu":
             raise ConfigError(f"DiLoCo: backup_device = {backup_device}: outer parameters are kept on the CPU")
         _check_hook(inner_optimizer)

@@ -8,6 +8,7 @@ import collections
 import inspect
 import json
 import random
+import weakref
 from typing import Any, Callable
 
 import numpy as np
@@ -76,7 +77,7 @@ def packed(prefix: str, state: Any) -> "dict[str, bytes]":
             return {"$tuple": items} if isinstance(value, tuple) else items
         if isinstance(value, (torch.dtype, torch.device)):
             return {"$own": str(value)}
-        if inspect.isroutine(value):
+        if inspect.isroutine(value) or isinstance(value, weakref.ref):
             return {"$own": ""}  # a schedule's function stays the one that the caller gave
         raise ConfigError(
             f"state {'/'.join(path)}: a {type(value).__module__}.{type(value).__qualname__} cannot be kept; "
