@@ -158,6 +158,9 @@ class Site:
         self._open = False  # step t has been given out and not answered
         self._iterated = False  # by steps(), and not by a loop of the caller's
         self._ended = False
+        self._said = _abi.Step(ctypes.sizeof(_abi.Step))  # made once: a step allocates nothing for the library
+        self._request = _abi.Request(ctypes.sizeof(_abi.Request))
+        self._said_at, self._request_at = ctypes.byref(self._said), ctypes.byref(self._request)
         self.t = 0
         self.outcome: "Optional[Outcome]" = None
 
@@ -248,24 +251,30 @@ class Site:
         self.serve()
 
     def tell(self, loss: float, tokens: int, grad_norm: float, learning_rate: float, skipped: bool) -> None:
-        step = _abi.Step(ctypes.sizeof(_abi.Step), loss, grad_norm, tokens, learning_rate, int(skipped))
-        check(_abi.lib.isthmus_answer(self._session.handle, self._worker, ctypes.byref(step)))
+        said = self._said
+        said.loss, said.grad_norm, said.tokens = loss, grad_norm, tokens
+        said.learning_rate, said.skipped = learning_rate, int(skipped)
+        error = _abi.lib.isthmus_answer(self._session.handle, self._worker, self._said_at)
+        if error:
+            check(error)
 
     def serve(self) -> None:
         """Answers all requests up to the next step, or the end."""
-        request = _abi.Request(ctypes.sizeof(_abi.Request))
+        request, request_at = self._request, self._request_at
         trained = self._attached()
         turns = self._turns
+        take, handle, worker = _abi.lib.isthmus_next, self._session.handle, self._worker
         while True:
             if turns is not None:
                 turns.leave(self._worker)
             try:
-                error = _abi.lib.isthmus_next(self._session.handle, self._worker, _LOOK_NS, ctypes.byref(request))
+                error = take(handle, worker, _LOOK_NS, request_at)
             finally:
                 if turns is not None:
                     turns.enter(self._worker)
             _log.drain()
-            check(error)
+            if error:
+                check(error)
             kind = request.kind
             if kind == _abi.TRAIN:
                 self.t = request.step

@@ -41,7 +41,7 @@ def check_resume(config: _abi.Path, body: Body, *, cuts: int = 2, seed: int = 0,
             except _Cut:
                 pass
         run(config, _ending(body, again, None, last), out=out, resume="auto", overrides=overrides)
-    for worker, entries in whole.items():
+    for worker, entries in sorted(whole.items()):
         for name, data in entries.items():
             if again[worker].get(name) != data:
                 raise AssertionError(

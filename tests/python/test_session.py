@@ -202,7 +202,7 @@ def test_batches_go_on_where_the_state_is_or_are_refused(toml, tmp_path, kept):
             site.step(trainer.train(t))
             if t == 4 and site.index == 0:
                 batches.load_state_dict({"at": 40})
-                site._loads += 1
+                site._trained._loads += 1
 
     if kept:
         isthmus.run(toml(steps=10), body, out=tmp_path / "x")

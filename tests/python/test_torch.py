@@ -526,7 +526,7 @@ def test_unequal_starts_are_refused_by_name(toml, tmp_path):
             site.step(0)
 
     with pytest.raises(isthmus.Error, match="weight|unequal|differ"):
-        isthmus.run(toml(), body, out=tmp_path / "x")
+        isthmus.run(toml(), body, out=tmp_path / "x", overrides=['net.start="same"'])
 
 
 def test_torchruns_rank_is_not_taken_for_a_site(toml, monkeypatch):
@@ -694,3 +694,71 @@ def test_a_stopped_run_resumes_with_every_bit(toml, tmp_path, optimizer, schedul
     whole = play(None, tmp_path / "whole")
     play(9, tmp_path / "x")
     assert play(None, tmp_path / "x", "auto") == whole
+
+
+INNER = ['schedule = "constant"\nwarmup = 4', 'schedule = "linear"\nwarmup = "10%"\nfloor = 0.25',
+         'schedule = "cosine"\nwarmup = 3\nrewarm = [9, "75%"]', 'schedule = "wsd"\nwarmup = 2\ndecay = "20%"',
+         'schedule = "infinite"\nwarmup = 2\ndecay = 5', 'schedule = "inverse-sqrt"\nwarmup = 5']
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_adamw_has_the_rates_of_the_built_in_trainer(tmp_path, inner):
+    file = tmp_path / "own.toml"
+    file.write_text(f"""
+[run]
+workers = 1
+[model]
+arch = "llama"
+layers = 1
+d_model = 16
+heads = 2
+[data]
+source = "synth:markov1"
+[train]
+steps = 23
+global_batch = "32 tok"
+context = 16
+[inner]
+lr = 1e-3
+betas = [0.8, 0.99]
+eps = 1e-7
+weight_decay = 0.3
+{inner}
+[outer]
+method = "diloco"
+H = 23
+""")
+    subprocess.run([isthmus.program_path(), "train", file, "--out", tmp_path / "own", "--progress", "none"],
+                   check=True, capture_output=True)
+    expected = isthmus.open(tmp_path / "own").table("train")["lr"]
+    model = bodies.Net()
+    opt, sched = isthmus.torch.adamw(model, isthmus.load_config(file))
+    rates = []
+    for _ in range(23):
+        rates.append(opt.param_groups[0]["lr"])
+        assert {group["lr"] for group in opt.param_groups} == {rates[-1]}
+        opt.step()
+        sched.step()
+    assert len(expected) == 23 and rates == pytest.approx(list(expected), rel=1e-7, abs=0)
+    decays = {id(each): group["weight_decay"] for group in opt.param_groups for each in group["params"]}
+    assert [decays[id(each)] for each in model.parameters()] == [
+        0.3 if each.dim() >= 2 else 0 for each in model.parameters()]
+    assert opt.defaults["betas"] == (0.8, 0.99) and opt.defaults["eps"] == 1e-7
+
+
+def test_adamw_refuses_another_optimizer(toml):
+    config = isthmus.load_config(toml(), ['train.trainer="external"', 'inner.optimizer="sgd"'])
+    with pytest.raises(isthmus.ConfigError, match='"sgd": must be "adamw"'):
+        isthmus.torch.adamw(bodies.Net(), config)
+
+
+@pytest.mark.parametrize("overlap", [0, 2])
+def test_alpha_one_leaves_the_local_trajectory_alone(toml, tmp_path, overlap):
+    alone, _ = of_all(toml(more='H = 1000\nfinal_sync = "none"'), tmp_path / "alone")
+    mixed, _ = of_all(toml(method="streaming-diloco", more=f'H = 4\nfragments = 2\noverlap = {overlap}\nalpha = 1.0\n'
+                           'final_sync = "none"'), tmp_path / "mixed")
+    assert isthmus.open(tmp_path / "mixed").table("round").rows > 5
+    for worker in (0, 1):
+        assert mixed[worker][2] == alone[worker][2]
+        assert bodies.digest(mixed[worker][1].state_dict()["state"]) == bodies.digest(
+            alone[worker][1].state_dict()["state"])

@@ -2,12 +2,14 @@
 """The outer loop around a PyTorch loop.
 
 `join` takes part in a run of several sites, `attach` gives the bodies of `isthmus.run` and `isthmus.simulate`
-their models, `DiLoCo` is torchft's class of that name over a run of isthmus.
+their models, `adamw` makes the optimizer and schedule of `[inner]`, `DiLoCo` is torchft's class of that name
+over a run of isthmus.
 """
 
 from __future__ import annotations
 
+from ._adamw import adamw
 from ._diloco import DiLoCo
 from ._join import attach, join
 
-__all__ = ["DiLoCo", "attach", "join"]
+__all__ = ["DiLoCo", "adamw", "attach", "join"]

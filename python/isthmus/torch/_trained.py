@@ -89,10 +89,11 @@ class TorchTrained(Trained):
 
     def before_step(self, loss: Any, tokens: Optional[int], grad_norm: Any,
                     learning_rate: Optional[float], skipped: bool) -> "tuple[float, int, float, float, bool]":
-        noted, self._noted = self._noted, {}
-        loss = noted.get("loss") if loss is None else loss
-        tokens = noted.get("tokens") if tokens is None else tokens
-        grad_norm = noted.get("grad_norm") if grad_norm is None else grad_norm
+        if self._noted:
+            noted, self._noted = self._noted, {}
+            loss = noted.get("loss") if loss is None else loss
+            tokens = noted.get("tokens") if tokens is None else tokens
+            grad_norm = noted.get("grad_norm") if grad_norm is None else grad_norm
         if self._counts and not self._taken:
             skipped = True  # a gradient scaler has left the optimizer's step out
         self._taken.clear()
@@ -100,7 +101,8 @@ class TorchTrained(Trained):
         if rate is None:
             rate = self._rate if self._rate is not None else (_rate_of(self._optimizers[0]) if self._optimizers else 0)
         self._rate = None
-        return (self._loss("loss", loss), 1 if tokens is None else int(tokens), self._loss("grad_norm", grad_norm),
+        return (self._loss("loss", loss), 1 if tokens is None else int(tokens),
+                0.0 if grad_norm is None else self._loss("grad_norm", grad_norm),
                 float(rate or 0), bool(skipped))
 
     def _loss(self, name: str, value: Any) -> float:
@@ -108,9 +110,9 @@ class TorchTrained(Trained):
             return number_of(name, value)
         if value.numel() != 1:
             raise ConfigError(f"{name} is a tensor of shape {tuple(value.shape)}: must be one number, loss.mean()")
-        value = value.detach()
         if not value.is_cuda:
-            return float(value)
+            return float(value.item())
+        value = value.detach()
         if name != "loss":  # not worth a wait for the device
             return 0.0
         # Not run: the loss of the step before, which has come by now, so the device is not waited for.
