@@ -156,6 +156,7 @@ class Site:
         self._trained: "Optional[Trained]" = None
         self._turns: "Optional[Turns]" = None  # of bodies that share the process
         self._open = False  # step t has been given out and not answered
+        self._shown = False  # anchors() is open
         self._iterated = False  # by steps(), and not by a loop of the caller's
         self._ended = False
         self._said = _abi.Step(ctypes.sizeof(_abi.Step))  # made once: a step allocates nothing for the library
@@ -314,7 +315,10 @@ class Site:
         self._check_thread()
         trained = self._attached()
         if self._ended:
-            yield  # the run has left the outer parameters in place
+            if self.outcome is None or self.outcome.exit_code != 0 or self.config.outer.final_sync == "none":
+                raise RunError("anchors: the run has ended inside a window, and the parameters are this site's own: "
+                               "the outer ones are in its last checkpoint")
+            yield  # the closing round has left the outer parameters in place
             return
         outer = []
         for number, array in enumerate(trained.arrays.values()):
@@ -322,8 +326,12 @@ class Site:
             check(_abi.lib.isthmus_outer_values(self._session.handle, self._worker, number,
                                                 values.ctypes.data, values.size))
             outer.append(values)
-        with trained.showing(outer):
-            yield
+        self._shown = True
+        try:
+            with trained.showing(outer):
+                yield
+        finally:
+            self._shown = False
 
     def _save(self) -> None:
         for name, data in self._attached().save().items():

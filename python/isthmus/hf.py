@@ -54,7 +54,7 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             self._loss = loss if self._loss is None else self._loss + loss
             self._losses += 1
 
-    def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         assert self.site is not None
         if self.site.outcome is None:
             loss = None if self._loss is None else self._loss / self._losses

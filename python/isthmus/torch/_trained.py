@@ -161,7 +161,8 @@ class TorchTrained(Trained):
         if not isinstance(shared.get("state"), dict):
             raise RunError("the checkpoint's trainer is another one")
         _state.restore(self._shared, shared["state"], "state")
-        self._memory.set_exact(shared["narrow"])
+        if not fresh:  # a run that begins anew has put its own start into the parameters
+            self._memory.set_exact(shared["narrow"])
         own = _state.unpacked(_OWN, read, self._own_state())
         if own["index"] != self._index:
             return  # a donor's: its random numbers, its place in its data
