@@ -14,6 +14,7 @@ from ._errors import ConfigError, RunError
 
 _OUTLINE = "outline"
 ToArray = Callable[[Any], "np.ndarray[Any, Any] | None"]
+Leaf = Callable[[Any, Any, str], bool]
 
 
 def packed(state: Any, to_array: "ToArray | None" = None) -> "dict[str, bytes]":
@@ -86,43 +87,49 @@ def unpacked(read: "Callable[[str], bytes]") -> Any:
         raise RunError(f"the trainer's state in the checkpoint cannot be read: {error!r}") from None
 
 
-def restore_into(into: Any, state: Any, path: str = "") -> None:
+def restore_into(into: Any, state: Any, path: str = "state", leaf: "Leaf | None" = None) -> None:
     """Lays `state` over `into` in place: arrays are filled; dictionaries, lists and tuples gone through.
 
-    Raises RunError where `state` has another shape, dtype, length or other keys, and ConfigError where
-    `into` holds what cannot be filled in place (a number in a tuple).
+    `leaf(into, state, path)` restores what is none of these, an object with a state of its own, and tells
+    whether it has. Raises RunError where `state` has another shape, dtype, length or other keys, and
+    ConfigError where `into` holds what cannot be filled in place (a number in a tuple).
     """
+    if leaf is not None and leaf(into, state, path):
+        return
     if isinstance(into, np.ndarray):
         if not isinstance(state, np.ndarray) or state.shape != into.shape or state.dtype != into.dtype:
             raise RunError(
-                f"state{path}: {into.dtype} of shape {into.shape} is to be restored from "
-                f"{_kind_of(state)}"
+                f"{path}: {into.dtype} of shape {into.shape} is to be restored from {_kind_of(state)}"
             )
         into[...] = state
     elif isinstance(into, dict):
         if not isinstance(state, dict) or set(state) != set(into):
             has = sorted(map(str, state)) if isinstance(state, dict) else _kind_of(state)
-            raise RunError(f"state{path} has {sorted(map(str, into))}, the checkpoint {has}")
-        for key in into:
-            if isinstance(into[key], (np.ndarray, dict, list, tuple)):
-                restore_into(into[key], state[key], f"{path}[{key!r}]")
-            else:
+            raise RunError(f"{path} has {sorted(map(str, into))}, the checkpoint {has}")
+        for key, each in into.items():
+            if _is_value(each):
                 into[key] = state[key]
+            else:
+                restore_into(each, state[key], f"{path}[{key!r}]", leaf)
     elif isinstance(into, (list, tuple)):
         if not isinstance(state, (list, tuple)) or len(state) != len(into):
-            raise RunError(f"state{path} has {len(into)} entries, the checkpoint {_kind_of(state)}")
+            raise RunError(f"{path} has {len(into)} entries, the checkpoint {_kind_of(state)}")
         for i, each in enumerate(into):
-            if isinstance(each, (np.ndarray, dict, list, tuple)):
-                restore_into(each, state[i], f"{path}[{i}]")
+            if not _is_value(each):
+                restore_into(each, state[i], f"{path}[{i}]", leaf)
             elif isinstance(into, list):
                 into[i] = state[i]
             elif state[i] != each:
-                raise ConfigError(f"state{path}[{i}]: a tuple's {_kind_of(each)} cannot be restored in place")
+                raise ConfigError(f"{path}[{i}]: a tuple's {_kind_of(each)} cannot be restored in place")
     else:
         raise ConfigError(
-            f"state{path}: a {type(into).__qualname__} cannot be restored in place; give a dictionary, an "
-            "array, or an object with state_dict() and load_state_dict()"
+            f"{path}: a {type(into).__qualname__} cannot be restored in place; give a dictionary, an "
+            "array or tensor, or an object with state_dict() and load_state_dict()"
         )
+
+
+def _is_value(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str, np.generic))
 
 
 def _kind_of(value: Any) -> str:

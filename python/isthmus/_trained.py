@@ -144,7 +144,7 @@ class Arrays(Trained):
         self._loads += 1
         state = unpacked(read)
         if self._state is not None:
-            _restore(self._state, state)
+            restore_into(self._state, state, leaf=_load_object)
 
     def restart(self) -> None:
         self._loads += 1
@@ -152,7 +152,7 @@ class Arrays(Trained):
 
     def _put_back(self) -> None:
         if self._state is not None and self._fresh is not None:
-            _restore(self._state, unpacked(self._fresh.__getitem__))
+            restore_into(self._state, unpacked(self._fresh.__getitem__), leaf=_load_object)
 
     @contextlib.contextmanager
     def showing(self, values: "list[Floats]") -> "Iterator[None]":
@@ -204,26 +204,8 @@ def _state_of(state: Any) -> Any:
     return state
 
 
-def _restore(into: Any, state: Any, path: str = "") -> None:
-    def has_objects(values: Any) -> bool:
-        return any(hasattr(each, "load_state_dict") for each in values)
-
-    if hasattr(into, "load_state_dict"):
-        into.load_state_dict(state)
-    elif isinstance(into, dict) and has_objects(into.values()):
-        if not isinstance(state, dict) or set(into) != set(state):
-            raise RunError(f"state{path} has {sorted(map(str, into))}, the checkpoint {sorted(map(str, state))}")
-        for name, each in into.items():
-            if hasattr(each, "load_state_dict"):
-                each.load_state_dict(state[name])
-            elif isinstance(each, (np.ndarray, dict, list, tuple)):
-                restore_into(each, state[name], f"{path}[{name!r}]")
-            else:
-                into[name] = state[name]
-    elif isinstance(into, (list, tuple)) and has_objects(into):
-        if not isinstance(state, (list, tuple)) or len(state) != len(into):
-            raise RunError(f"state{path} has {len(into)} entries, the checkpoint another number")
-        for i, each in enumerate(into):
-            _restore(each, state[i], f"{path}[{i}]")
-    else:
-        restore_into(into, state, path)
+def _load_object(into: Any, state: Any, path: str) -> bool:
+    if not hasattr(into, "load_state_dict"):
+        return False
+    into.load_state_dict(state)
+    return True

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from .._errors import ConfigError, RunError
+from .._state import restore_into
 
 _AS_BYTES = {torch.bfloat16}  # numpy has no such type
 _DTYPES = {str(dtype): dtype for dtype in (
@@ -148,6 +149,10 @@ def state_of(value: Any) -> Any:
 
 def restore(into: Any, state: Any, path: str) -> None:
     """Lays a state over the object it came from, in place."""
+    restore_into(into, state, path, _restore_object)
+
+
+def _restore_object(into: Any, state: Any, path: str) -> bool:
     if hasattr(into, "load_state_dict"):
         try:
             into.load_state_dict(state)
@@ -161,45 +166,13 @@ def restore(into: Any, state: Any, path: str) -> None:
         into.setstate(state)
     elif isinstance(into, torch.Tensor):
         if not isinstance(state, torch.Tensor) or state.shape != into.shape or state.dtype != into.dtype:
-            raise RunError(f"{path}: {into.dtype} of shape {tuple(into.shape)} is to be restored from {_kind(state)}")
+            raise RunError(f"{path}: {into.dtype} of shape {tuple(into.shape)} is to be restored from "
+                           f"a {type(state).__name__}")
         with torch.no_grad():
             into.copy_(state)
-    elif isinstance(into, np.ndarray):
-        if not isinstance(state, np.ndarray) or state.shape != into.shape or state.dtype != into.dtype:
-            raise RunError(f"{path}: {into.dtype} of shape {into.shape} is to be restored from {_kind(state)}")
-        into[...] = state
-    elif isinstance(into, dict):
-        if not isinstance(state, dict) or set(state) != set(into):
-            has = sorted(map(str, state)) if isinstance(state, dict) else _kind(state)
-            raise RunError(f"{path} has {sorted(map(str, into))}, the checkpoint {has}")
-        for key, each in into.items():
-            if _is_value(each):
-                into[key] = state[key]
-            else:
-                restore(each, state[key], f"{path}[{key!r}]")
-    elif isinstance(into, (list, tuple)):
-        if not isinstance(state, (list, tuple)) or len(state) != len(into):
-            raise RunError(f"{path} has {len(into)} entries, the checkpoint {_kind(state)}")
-        for i, each in enumerate(into):
-            if not _is_value(each):
-                restore(each, state[i], f"{path}[{i}]")
-            elif isinstance(into, list):
-                into[i] = state[i]
-            elif state[i] != each:
-                raise ConfigError(f"{path}[{i}]: a number in a tuple cannot be restored in place")
     else:
-        raise ConfigError(
-            f"{path}: a {type(into).__qualname__} cannot be restored in place; give a dictionary, a tensor, or "
-            "an object with state_dict() and load_state_dict()"
-        )
-
-
-def _is_value(value: Any) -> bool:
-    return value is None or isinstance(value, (bool, int, float, str, np.generic))
-
-
-def _kind(value: Any) -> str:
-    return f"a {type(value).__name__}"
+        return False
+    return True
 
 
 class OptimizerState:
