@@ -197,6 +197,11 @@ class Site:
         """This site leaves, the others train on."""
         self._session.wish(_LEAVE)
 
+    @property
+    def closed(self) -> bool:
+        """Whether the site has left its run: it ended, failed or was left."""
+        return self._session.closed
+
     def status(self) -> "dict[str, Any]":
         """What `isthmus status` says of this run, as one object: step, loss, sites, links, time left."""
         out = self._session.out or self.config.run.get("out")
@@ -296,8 +301,8 @@ class Site:
             elif kind == _abi.LOAD:
                 trained.load(self._read)
             elif kind == _abi.RESTART:
-                _log.logger.warning("step %d: a value was not finite: `state` is put back to what it was before "
-                                    "the first step", self.t)
+                _log.logger.warning("step %d: a value was not finite: the run goes on from its outer parameters, "
+                                    "and what the optimizer held is forgotten", self.t)
                 trained.restart()
             elif kind == _abi.READ:
                 trained.read(request.first, request.end)

@@ -52,7 +52,7 @@ class Trained:
         raise NotImplementedError
 
     def restart(self) -> None:
-        """Back to the state before the first step."""
+        """What the optimizer holds is that of the first step again; the parameters follow."""
         raise NotImplementedError
 
     def losses(self, parts: "list[int]") -> "list[tuple[float, int]]":

@@ -397,6 +397,62 @@ def test_a_parameter_that_moves_or_is_replaced_is_found(toml, tmp_path):
         assert torch.equal(kept[worker][1], torch.full((2,), 4.0))
 
 
+def test_a_layer_that_is_frozen_in_a_run_still_takes_part(toml, tmp_path):
+    def body(site):
+        model = torch.nn.Linear(2, 2, bias=False)
+        torch.nn.init.ones_(model.weight)
+        isthmus.torch.attach(site, model)
+        for t, _ in site.steps():
+            if t <= 2:
+                with torch.no_grad():
+                    model.weight += site.index
+            model.weight.requires_grad_(t < 2)
+            site.step(0.0)
+        assert torch.equal(model.weight.detach(), torch.full((2, 2), 2.0))
+
+    isthmus.run(toml(steps=4, method="localsgd", more="H = 2"), body, out=tmp_path / "x")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_after_a_value_that_is_not_finite_training_goes_on_from_the_anchors(toml, tmp_path, dtype):
+    """The optimizer forgets; data, schedule and rate go on, and no parameter goes back to its first value."""
+    def body(site):
+        torch.manual_seed(3)
+        model = torch.nn.Sequential(*(torch.nn.Linear(4, 4, bias=False) for _ in range(2))).to(dtype)
+        first = values(model)
+        opt = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9)
+        sched = torch.optim.lr_scheduler.StepLR(opt, 1, 0.9)
+        loader = bodies.Loader(0)
+        isthmus.torch.attach(site, model, opt, state={"sched": sched, "loader": loader},
+                             layer_of=lambda name: int(name.split(".")[0]))
+        unfit = 0
+        for t, _ in site.steps(loader):
+            (model(torch.ones(3, 4, dtype=dtype)).float() - 1).square().mean().backward()
+            opt.step()
+            opt.zero_grad()
+            sched.step()
+            if t == 9 and site.index == 0:
+                with torch.no_grad():
+                    next(model.parameters()).fill_(float("nan"))
+            held = len(opt.state)
+            site.step(0.0)
+            if held and not opt.state:
+                unfit = t
+                assert loader.at == t and sched.last_epoch == t
+                with site.anchors():
+                    outer = values(model)
+                now = values(model)
+                assert torch.equal(now[0], outer[0])  # the second tensor has mixed with a round that came now
+                assert all((one - there).norm() < 0.5 * (one - then).norm()
+                           for one, there, then in zip(now, outer, first))
+            assert all(torch.isfinite(each).all() for each in values(model)) or t in (9, 10) and site.index == 0
+        assert loader.at == 20 and opt.param_groups[0]["lr"] == pytest.approx(0.5 * 0.9**20)
+        assert (unfit > 9) == (site.index == 0)
+
+    more = 'H = 4\nfragments = 2\npattern = "sequential"\ncodec = "fp32"'
+    isthmus.run(toml(steps=20, method="streaming-diloco", more=more), body, out=tmp_path / "x")
+
+
 def test_anchors_and_evaluations_show_the_outer_parameters(toml, tmp_path):
     seen = []
 
@@ -529,6 +585,16 @@ def test_unequal_starts_are_refused_by_name(toml, tmp_path):
         isthmus.run(toml(), body, out=tmp_path / "x", overrides=['net.start="same"'])
 
 
+@pytest.mark.skipif(not TWO, reason="PyTorch 2")
+@pytest.mark.torch2
+def test_a_hook_with_a_schedule_in_state_is_refused(toml):
+    model = torch.nn.Linear(2, 2)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    sched = torch.optim.lr_scheduler.StepLR(opt, 1)
+    with pytest.raises(isthmus.ConfigError, match="hook=True together with a StepLR"):
+        isthmus.torch.join(toml(sites=True), model, opt, site="east", hook=True, state={"sched": sched})
+
+
 def test_torchruns_rank_is_not_taken_for_a_site(toml, monkeypatch):
     monkeypatch.delenv("ISTHMUS_SITE", raising=False)
     monkeypatch.setenv("RANK", "1")
@@ -538,6 +604,7 @@ def test_torchruns_rank_is_not_taken_for_a_site(toml, monkeypatch):
 
 @pytest.mark.parametrize("wrong, words", [
     ("twice", "called twice without site.step"), ("loader", "loader is not in `state`"), ("norm", "BatchNorm"),
+    ("foreign", "2 of the parameters of SGD are not the model's"),
 ])
 def test_what_may_be_a_mistake_is_warned_of(toml, tmp_path, wrong, words):
     if wrong == "twice" and not TWO:
@@ -546,7 +613,8 @@ def test_what_may_be_a_mistake_is_warned_of(toml, tmp_path, wrong, words):
     def body(site):
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(2, 2), *([torch.nn.BatchNorm1d(2)] if wrong == "norm" else []))
-        opt = torch.optim.SGD(model.parameters(), lr=0.1)
+        beside = torch.nn.Linear(2, 1).parameters() if wrong == "foreign" else []
+        opt = torch.optim.SGD([*model.parameters(), *beside], lr=0.1)
         isthmus.torch.attach(site, model, opt)
         for t, batch in site.steps([torch.ones(3, 2)]):
             for _ in range(2 if wrong == "twice" else 1):

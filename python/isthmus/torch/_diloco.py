@@ -38,7 +38,7 @@ class DiLoCo:
                 f"DiLoCo: manager is a {type(config).__qualname__}: give the run's TOML file in its place")
         if backup_device is not None and torch.device(backup_device).type != "cpu":
             raise ConfigError(f"DiLoCo: backup_device = {backup_device}: outer parameters are kept on the CPU")
-        _check_hook(inner_optimizer)
+        _check_hook(inner_optimizer, join_options.get("state"))
         fragments = list(model_fragments)
         if not fragments:
             raise ConfigError("DiLoCo: model_fragments is empty: give [model], or its parts")

@@ -61,7 +61,7 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
     parts = (1 if evaluate is not None else 0) if evaluation_parts is None else evaluation_parts
     _check_evaluate(evaluate, parts)
     if hook:
-        _check_hook(optimizer)
+        _check_hook(optimizer, state)
     session = _Session(config, **_options(
         overrides=overrides, site=name, listen=listen, key_file=key_file, out=out, resume=resume, kind="pytorch",
         alike=alike, evaluation_parts=parts, force=int(force)))
@@ -88,7 +88,7 @@ def attach(site: Site, model: torch.nn.Module, optimizer: Any = None, *,
             ...
     """
     if hook:
-        _check_hook(optimizer)
+        _check_hook(optimizer, state)
     site.give(TorchTrained(model, optimizer, params=params, state=state, evaluate=evaluate), layer_of)
     if hook:
         _hook(site, optimizer)
@@ -106,15 +106,23 @@ def _site_of(site: Optional[str]) -> str:
     return site_named(site)
 
 
-def _check_hook(optimizer: Any) -> None:
+def _check_hook(optimizer: Any, state: Any) -> None:
     if not hasattr(optimizer, "register_step_post_hook"):
         raise ConfigError("hook=True needs one optimizer with register_step_post_hook (PyTorch 2): call site.step() "
                           "after optimizer.step() instead")
+    given = state.values() if isinstance(state, dict) else state if isinstance(state, (list, tuple)) else [state]
+    for each in given:
+        if hasattr(each, "load_state_dict") and (hasattr(each, "last_epoch") or hasattr(each, "get_scale")):
+            raise ConfigError(
+                f"hook=True together with a {type(each).__name__} in state: the hook saves inside optimizer.step(), "
+                "and a resumed run would leave out the step that the schedule or scaler takes after it. Call "
+                "site.step() after it instead, without hook"
+            )
 
 
 def _hook(site: Site, optimizer: Any) -> None:
     def stepped(*_: Any) -> None:
-        if site.outcome is None:
+        if site.outcome is None and not site.closed:
             site.step()
 
     optimizer.register_step_post_hook(stepped)

@@ -240,13 +240,14 @@ def plain(name: str) -> str:
     return ".".join(parts)
 
 
-def trained_of(model: Any) -> "dict[str, torch.Tensor]":
-    """name -> parameter, for the parameters that require gradients; shared ones once."""
+def trained_of(model: Any, frozen_too: bool = False) -> "dict[str, torch.Tensor]":
+    """name -> parameter, for the parameters that require gradients; shared ones once. `frozen_too`: of all,
+    since a parameter that took part at join still does where it is frozen later."""
     found: "dict[str, torch.Tensor]" = {}
     seen: "dict[Any, str]" = {}
     wrapped = type(model).__name__ in ("DistributedDataParallel", "DataParallel")
     for full, tensor in model.named_parameters():
-        if not tensor.requires_grad:
+        if not (tensor.requires_grad or frozen_too):
             continue
         name = plain(full[len("module."):] if wrapped and full.startswith("module.") else full)
         if not tensor.is_meta and tensor.layout == torch.strided and tensor.numel() > 0:

@@ -231,6 +231,18 @@ class OptimizerState:
                     state[key] = value.to(has.device)
 
 
+def forget(optimizer: Any, fresh: Any) -> None:
+    """An optimizer, or several, hold for each parameter what they held at first; rates and the like stay."""
+    if isinstance(optimizer, OptimizerState):
+        optimizer.load_state_dict({**fresh, "groups": optimizer.state_dict()["groups"]})
+    elif isinstance(optimizer, dict):
+        for key, each in optimizer.items():
+            forget(each, fresh[key])
+    else:
+        for i, each in enumerate(optimizer):
+            forget(each, fresh[i])
+
+
 def named(optimizer: Any, names: "dict[int, str]") -> Any:
     """`optimizer`, or several in a list, tuple or dictionary, by the names of parameters."""
     if optimizer is None:

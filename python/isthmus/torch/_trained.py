@@ -32,13 +32,13 @@ class TorchTrained(Trained):
         self._params = params
         found = self._find()
         checked(found)
-        self._memory = Memory(found, self._find)
+        self._memory = Memory(found, lambda: self._find(frozen_too=True))
         self.arrays: "dict[str, Floats]" = self._memory.arrays
         self.evaluates = evaluate
         self._names = {id(tensor): name for name, tensor in found.items()}
         self._optimizers = _state.optimizers_of(optimizer)
         self._optimizer = _state.named(optimizer, self._names)
-        check_optimizers(self._optimizers, self._names, params is not None)
+        check_optimizers(self._optimizers, found, params is not None)
         self._given = state
         self._shared, self._own = _state.split_state(state)
         self._index = 0
@@ -52,8 +52,8 @@ class TorchTrained(Trained):
         self._noted: "dict[str, Any]" = {}
         self._watch()
 
-    def _find(self) -> "dict[str, torch.Tensor]":
-        return dict(self._params) if self._params is not None else trained_of(self._model)
+    def _find(self, frozen_too: bool = False) -> "dict[str, torch.Tensor]":
+        return dict(self._params) if self._params is not None else trained_of(self._model, frozen_too)
 
     def _watch(self) -> None:
         this = weakref.ref(self)
@@ -161,7 +161,7 @@ class TorchTrained(Trained):
         if not isinstance(shared.get("state"), dict):
             raise RunError("the checkpoint's trainer is another one")
         _state.restore(self._shared, shared["state"], "state")
-        if not fresh:  # a run that begins anew has put its own start into the parameters
+        if not fresh:  # the parameters are those that `begin` has just saved
             self._memory.set_exact(shared["narrow"])
         own = _state.unpacked(_OWN, read, self._own_state())
         if own["index"] != self._index:
@@ -176,9 +176,9 @@ class TorchTrained(Trained):
         set_random_states(own["random"])
 
     def restart(self) -> None:
-        if self._fresh is not None:
-            self._load(self._fresh.__getitem__, True)
-            self._loads += 1
+        if self._fresh is not None and self._optimizer is not None:
+            fresh = _state.unpacked(_SHARED, self._fresh.__getitem__, self._shared_state())
+            _state.forget(self._optimizer, fresh["optimizer"])
 
     # ---- outer parameters ----
 
@@ -277,15 +277,23 @@ def check_model(model: Any) -> None:
                           "be a site, or give a model of one process")
 
 
-def check_optimizers(optimizers: "list[Any]", names: "dict[int, str]", chosen: bool) -> None:
+def check_optimizers(optimizers: "list[Any]", found: "Mapping[str, torch.Tensor]", chosen: bool) -> None:
+    own = {id(tensor) for tensor in found.values()}
+    memory = {tensor.data_ptr() for tensor in found.values()}  # two Parameters over one memory are one
     for each in optimizers:
         held = [parameter for group in each.param_groups for parameter in group["params"]]
-        foreign = [parameter for parameter in held if id(parameter) not in names and parameter.requires_grad]
+        foreign = [parameter for parameter in held if parameter.requires_grad and parameter.numel() > 0
+                   and id(parameter) not in own and parameter.data_ptr() not in memory]
         if held and len(foreign) == len(held) and not chosen:
             raise ConfigError(
                 f"the optimizer ({type(each).__name__}) holds none of the model's parameters: it was made before the "
                 "model was sharded, moved or loaded. Make the optimizer after that, of model.parameters()"
             )
+        if foreign and not chosen:
+            warnings.warn(
+                f"isthmus: {len(foreign)} of the parameters of {type(each).__name__} are not the model's: each site "
+                "trains its own, and no site hears of the others'. Give join(...) one module that holds all",
+                RuntimeWarning, stacklevel=5)
 
 
 def buffers_of(model: Any) -> "Iterator[tuple[str, torch.Tensor]]":
