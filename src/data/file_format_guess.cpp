@@ -173,12 +173,14 @@ bool halves_of_64_bits(const Words& words, std::size_t first) {
   return others <= exceptions_among(static_cast<std::int64_t>(words.size() / 4));
 }
 
-/// Whether the values of a floating-point type are ids: whole numbers, and enough unlike ones.
+/// Whether the values of a floating-point type are ids: whole numbers, of enough unlike upper
+/// halves. The upper half is a u16 id where ids are pairs: a constant one, a type say, proves
+/// nothing.
 template <typename Float>
 bool are_whole_numbers(const std::vector<Bytes>& sample, bool big_endian) {
   constexpr std::size_t kFewest = 8;  // a pair of u16 ids is such a number in 1 of 6000
   constexpr auto kMostIds = static_cast<Float>(1U << 20U);  // from 2^23 on all floats are whole
-  std::set<Float> unlike;
+  std::set<unsigned> unlike;
   for (const Bytes block : sample) {
     for (std::size_t at = 0; at + sizeof(Float) <= block.size(); at += sizeof(Float)) {
       std::array<std::byte, sizeof(Float)> bytes;
@@ -186,7 +188,10 @@ bool are_whole_numbers(const std::vector<Bytes>& sample, bool big_endian) {
       if (big_endian) std::ranges::reverse(bytes);
       const auto value = std::bit_cast<Float>(bytes);
       if (!(std::abs(value) < kMostIds) || value != std::trunc(value)) return false;
-      if (value != 0 && unlike.size() < kFewest) unlike.insert(value);
+      const auto top = [&](std::size_t i) {
+        return std::to_integer<unsigned>(bytes[sizeof(Float) - i]);
+      };
+      if (value != 0 && unlike.size() < kFewest) unlike.insert(256 * top(1) + top(2));
     }
   }
   return unlike.size() >= kFewest;

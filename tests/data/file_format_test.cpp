@@ -617,6 +617,16 @@ TEST_F(FileFormats, FloatingPointIdsAreNamedAsWhatTheyAre) {
   }
 }
 
+// Pairs of ids of which one is constant, 72 here, are whole numbers as big-endian floats.
+TEST_F(FileFormats, PairsOfIdsWithAConstantAreNoFloatingPointNumbers) {
+  std::vector<std::int64_t> pairs;
+  for (const std::int64_t id : zipf_ids(17, 4000, 200)) {
+    pairs.insert(pairs.end(), {72, id});
+  }
+  put("pairs", packed_as<std::uint16_t>(pairs));
+  EXPECT_THAT(said("tokens:pairs"), testing::Not(HasSubstr("floating-point")));
+}
+
 TEST_F(FileFormats, ATextIsOneInSpiteOfAFewOddBytes) {
   std::string english;
   for (int i = 0; i < 20; ++i)
