@@ -66,7 +66,8 @@ TEST(RunStart, IsTheFirstWorkersBitForBitAtAll) {
   }
 }
 
-/// Worker 2 of three; what the others give is `given`, by round; nothing: who was to give is gone.
+/// Worker 2 of three. The first round tells of digests: of unlike starts, or with `alike` of equal
+/// ones. What the others give then is `given`, by round; nothing: who was to give is gone.
 class Scripted final : public Exchange {
  public:
   explicit Scripted(std::vector<std::vector<float>> given) : given_(std::move(given)) {}
@@ -74,7 +75,7 @@ class Scripted final : public Exchange {
   [[nodiscard]] int members() const override { return 3; }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override { return encode_key(id, 2); }
   Ticket begin(Contribution contribution) override {
-    weights.push_back(contribution.weight);
+    if (!ids.empty()) weights.push_back(contribution.weight);
     ids.push_back(contribution.id);
     own_ = std::move(contribution.encoded);
     return {contribution.id};
@@ -82,6 +83,11 @@ class Scripted final : public Exchange {
   [[nodiscard]] bool poll(const Ticket&) override { return true; }
   [[nodiscard]] Expected<Reduced, ExchangeError> wait(const Ticket&, Duration) override {
     Reduced result;
+    if (weights.empty()) {
+      result.contributors = {WorkerId(1), WorkerId(2)};
+      result.contributions = {alike ? own_ : Encoded{16, std::vector<std::byte>(16)}, own_};
+      return result;
+    }
     const std::size_t round = weights.size() - 1;
     if (weights.back() > 0) {
       result.contributors = {WorkerId(2)};
@@ -99,6 +105,7 @@ class Scripted final : public Exchange {
   std::vector<double> weights;
   std::vector<SyncId> ids;
   WorkerId giver{0};
+  bool alike = false;
 
  private:
   std::vector<std::vector<float>> given_;
@@ -112,7 +119,17 @@ TEST(RunStart, IsTheNextWorkersWhereTheFirstIsLostHalfWay) {
   take_first_values(loop, exchange, Duration{0}, 4);
   EXPECT_TRUE(same_bits(loop.values(), start_of(2)));
   EXPECT_THAT(exchange.weights, testing::ElementsAre(0, 0, 0, 1, 1));
-  EXPECT_EQ(std::set(exchange.ids.begin(), exchange.ids.end()).size(), 5u) << "an id came again";
+  EXPECT_EQ(std::set(exchange.ids.begin(), exchange.ids.end()).size(), 6u) << "an id came again";
+}
+
+TEST(RunStart, TravelsOnlyWhereStartsAreUnlike) {
+  Scripted exchange({});
+  exchange.alike = true;
+  Loop loop(start_of(2));
+  take_first_values(loop, exchange, Duration{0}, 4);
+  EXPECT_EQ(exchange.ids.size(), 1u);
+  EXPECT_EQ(loop.wrote, 0);
+  EXPECT_TRUE(same_bits(loop.values(), start_of(2)));
 }
 
 TEST(RunStart, OfAnotherSizeOrWorkerEndsTheRun) {

@@ -164,6 +164,25 @@ TEST(SiteStart, WhereSomeLackTheStartTheRunBeginsAnew) {
                ConfigError);
 }
 
+// A site that died before its first checkpoint holds the start; a run that went back there would
+// drop what the others have done since.
+TEST(SiteStart, OneThatHoldsTheStartAloneCostsNoLaterCheckpoint) {
+  const HeldCheckpoint at_0{0, "r", "s"};
+  const HeldCheckpoint at_20{20, "r", "x"};
+  const HeldCheckpoint at_40{40, "r", "y"};
+  const std::vector<HelloNote> facts = {resuming({at_0, at_20, at_40}), resuming({at_0}),
+                                        resuming({at_0, at_20, at_40})};
+  const std::vector<std::string> sites = {"east", "west", "north"};
+  const SiteStart start = agree_on_start(sites, facts, 2, 20);
+  EXPECT_EQ(start.resume_after, 40);
+  EXPECT_EQ(start.without, std::vector<std::size_t>{1});
+  const auto of_two = [&](std::int64_t interval) {
+    return agree_on_start(kSites, {facts[0], facts[1]}, std::nullopt, interval);
+  };
+  EXPECT_THROW(static_cast<void>(of_two(20)), ConfigError);
+  EXPECT_EQ(of_two(100).resume_after, 0) << "within the first interval";
+}
+
 TEST(SiteStart, OneThatResumesAndOneThatDoesNotAreRefused) {
   HelloNote fresh = resuming({});
   fresh.resumes = false;

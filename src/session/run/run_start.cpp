@@ -21,6 +21,7 @@ namespace {
 /// Beyond every fragment of a method, whose rounds these are not.
 constexpr int kFirstRound = 1 << 20;
 constexpr std::size_t kMostTensors = 4096;
+constexpr std::size_t kMostText = std::size_t{1} << 19;  // a note holds 1 MiB
 
 /// Copies between the tensors and one vector of all values, which begins at element `begin`.
 template <typename Copy>
@@ -43,23 +44,44 @@ std::vector<std::byte> bytes_of(std::span<const Parameter> parameters, Canonical
   return bytes;
 }
 
-/// One worker's bytes for all. RETURNS: them; nothing where that worker is gone.
-std::vector<std::byte> given_by(WorkerId giver, const SyncId& id, std::size_t size,
-                                std::vector<std::byte> own, Exchange& exchange, Duration patience) {
-  const bool gives = exchange.self() == giver;
+Reduced collected(const SyncId& id, std::vector<std::byte> own, double weight, Exchange& exchange,
+                  Duration patience, std::string_view what) {
+  const std::size_t size = own.size();
   const Ticket ticket = exchange.begin({.id = id,
                                         .encoded = {size, std::move(own)},
                                         .codec = plain_bytes(),
-                                        .weight = gives ? 1.0 : 0.0,
+                                        .weight = weight,
                                         .kind = ReductionKind::kCollect});
   Expected<Reduced, ExchangeError> all = exchange.wait(ticket, patience);
   if (!all) {
-    throw PeerError(fmt::format("worker {}: the initial values of worker {} did not come: {}",
-                                exchange.self().value(), giver.value(), all.error().what));
+    throw PeerError(fmt::format("worker {}: {} did not come: {}", exchange.self().value(), what,
+                                all.error().what));
   }
-  if (all->contributors.empty()) return {};
-  const WorkerId from = all->contributors.front();
-  std::vector<std::byte> bytes = std::move(all->contributions.front().bytes);
+  return std::move(*all);
+}
+
+/// Whether all workers that are there begin with equal values. The same answer at all.
+bool start_alike(InnerLoop& inner, SyncId id, Exchange& exchange, Duration patience) {
+  Xxh3Stream hasher;
+  for (const Parameter& each : inner.parameters()) hasher.update(std::as_bytes(each.values));
+  const Digest128 own = hasher.digest();
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(&own, 1));
+  const Reduced all = collected(id, {bytes.begin(), bytes.end()}, 1.0, exchange, patience,
+                                "the digests of the initial values");
+  return !all.contributions.empty() &&
+         std::ranges::all_of(all.contributions, [&](const Encoded& each) {
+           return each.bytes == all.contributions.front().bytes;
+         });
+}
+
+/// One worker's bytes for all. RETURNS: them; nothing where that worker is gone.
+std::vector<std::byte> given_by(WorkerId giver, const SyncId& id, std::size_t size,
+                                std::vector<std::byte> own, Exchange& exchange, Duration patience) {
+  Reduced all = collected(id, std::move(own), exchange.self() == giver ? 1.0 : 0.0, exchange,
+                          patience, fmt::format("the initial values of worker {}", giver.value()));
+  if (all.contributors.empty()) return {};
+  const WorkerId from = all.contributors.front();
+  std::vector<std::byte> bytes = std::move(all.contributions.front().bytes);
   if (from != giver || bytes.size() != size) {
     throw PeerError(fmt::format(
         "worker {}: worker {} gave {} bytes of initial values, where {} of worker {} were expected",
@@ -79,6 +101,7 @@ void take_first_values(InnerLoop& inner, Exchange& exchange, Duration patience,
   inner.read_values(all);
   const std::span<const Parameter> parameters = inner.parameters();
   int round = kFirstRound;
+  if (start_alike(inner, {FragmentId(round++), StepIndex(0)}, exchange, patience)) return;
   for (int m = 0; m < exchange.members(); ++m) {
     const WorkerId giver(m);
     const bool gives = exchange.self() == giver;
@@ -113,6 +136,7 @@ std::string digests_of_start(InnerLoop& inner) {
   for (const Parameter& each : inner.parameters()) {
     text +=
         fmt::format("{} {}\n", each.name, xxh3_128(std::as_bytes(each.values)).hex().substr(0, 12));
+    if (text.size() > kMostText) return {};
   }
   return text;
 }

@@ -19,18 +19,20 @@ namespace isthmus::app {
   return config.net.start == "first" || config.train.trainer == "external";
 }
 
-/// Values that travel in one round, at most.
-inline constexpr std::int64_t kStartPiece = std::int64_t{1} << 24;
+/// Values that travel in one round, at most: 4 MiB, which a thin link carries to many sites within
+/// net.patience.
+inline constexpr std::int64_t kStartPiece = std::int64_t{1} << 20;
 
 /// Gives all workers the values of the first one that stays to the end of this, and writes them
-/// into `inner`. Takes room for a copy of the values. Called by all workers that begin a run
+/// into `inner`; where all are equal already, digests alone travel. Takes room for a copy of the
+/// values. Called by all workers that begin a run
 /// together. `piece`: equal at all. THROWS: PeerError when a round fails.
 void take_first_values(InnerLoop& inner, Exchange& exchange, Duration patience,
                        std::int64_t piece = kStartPiece);
 
 /// A line for each tensor, its name and a short digest of its values: what a site tells the others
 /// of its start, so that a difference can be told by tensor. Empty for a model of very many
-/// tensors.
+/// tensors or long names, whose lines would not fit into a note.
 [[nodiscard]] std::string digests_of_start(InnerLoop& inner);
 /// The name in the first line that differs; empty: there is none.
 [[nodiscard]] std::string first_unlike(const std::string& digests, const std::string& others);

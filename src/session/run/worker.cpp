@@ -74,7 +74,8 @@ class Worker {
     keep_copy();
     if (setup.tell_outer && strategy_->shared_anchors()) {
       const Digest128 digest = outer::shared_digest(*strategy_, inner_.parameters().size());
-      const bool own_start = begins && lays_down_start(setup.config);
+      const bool own_start =
+          begins && lays_down_start(setup.config) && setup.config.net.start == "same";
       setup.tell_outer(strategy_->steps(), digest,
                        own_start ? digests_of_start(inner_) : std::string());
       if (healing_) healing_->agreed(strategy_->steps(), digest);

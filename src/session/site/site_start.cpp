@@ -154,8 +154,14 @@ void check_alike(const std::vector<std::string>& sites, const std::vector<HelloN
 SiteStart agree_on_start(const std::vector<std::string>& sites, const std::vector<HelloNote>& facts,
                          std::optional<std::size_t> enough, std::int64_t interval) {
   check_alike(sites, facts);
-  // One that was started again before the run had begun has nothing to go on from.
-  const auto has_some = [](const HelloNote& f) { return !f.held.empty(); };
+  // One that was started again before the run had begun has nothing to go on from, and one that
+  // holds the start alone has nothing that the others' later checkpoints are worth.
+  const auto is_later = [](const HeldCheckpoint& held) { return held.step > 0; };
+  const bool later = std::ranges::any_of(
+      facts, [&](const HelloNote& f) { return std::ranges::any_of(f.held, is_later); });
+  const auto has_some = [&](const HelloNote& f) {
+    return later ? std::ranges::any_of(f.held, is_later) : !f.held.empty();
+  };
   const bool any = std::ranges::any_of(facts, has_some);
   std::vector<std::size_t> without;
   for (std::size_t m = 0; m < facts.size(); ++m) {
@@ -189,6 +195,13 @@ SiteStart agree_on_start(const std::vector<std::string>& sites, const std::vecto
   for (std::size_t m = 0; m < facts.size(); ++m) {
     what += fmt::format("{}{}: {}", m == 0 ? "" : "; ", sites[m], steps_of(facts[m].held));
     if (facts[m].unreadable) what += " and some that cannot be read";
+  }
+  if (newest && newest->step == 0) {
+    // The start is worth going back to within the first interval; it costs all later checkpoints.
+    const auto is_beyond = [&](const HeldCheckpoint& held) { return held.step > interval; };
+    const bool costs = std::ranges::any_of(
+        facts, [&](const HelloNote& f) { return std::ranges::any_of(f.held, is_beyond); });
+    if (costs) newest.reset();
   }
   if (const HeldCheckpoint* const first = first_alone(facts, interval); first && !newest) {
     return {.run_id = first->run_id, .resume_after = std::nullopt, .given_up = first->step};
