@@ -95,7 +95,7 @@ def test_where_nothing_is_sent_the_loop_is_the_bare_loop(toml, tmp_path, hook, k
 
     def body(site):
         mine, own, schedule = bodies.made(kind)
-        isthmus.torch.attach(site, mine, own, state=[schedule], hook=hook)
+        isthmus.torch.attach(site, mine, own, state=None if hook else [schedule], hook=hook)
         if hook:
             while site.outcome is None:
                 losses.append(bodies.train(mine, own, schedule, bodies.batch_of(0, site.t)).item())
