@@ -28,10 +28,7 @@ isthmus_require_package(nlohmann_json nlohmann-json3-dev)
 isthmus_require_package(tomlplusplus libtomlplusplus-dev)
 # spdlog and toml++ are each included by one or two sources: their headers compiled there spare whoever links the library
 # two packages.
-add_library(isthmus_toml_headers INTERFACE)
-target_compile_definitions(isthmus_toml_headers INTERFACE TOML_HEADER_ONLY=1)
-target_include_directories(isthmus_toml_headers SYSTEM INTERFACE
-  $<TARGET_PROPERTY:tomlplusplus::tomlplusplus,INTERFACE_INCLUDE_DIRECTORIES>)
+include(IsthmusToml)
 isthmus_require_package(CLI11 libcli11-dev)
 isthmus_require_package(Boost libboost-dev CONFIG)  # Boost.Math, headers alone
 isthmus_require_pkgconfig(XXHASH libxxhash libxxhash-dev)

@@ -13,7 +13,9 @@ option(ISTHMUS_PCH "Precompile the headers that most sources include" ON)
 if(ISTHMUS_PCH AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # With std::string precompiled GCC 12 sees impossible sizes in "text" + string and string.insert, as it sees
   # impossible overlaps (GCC PR 105651). A build without precompiled headers keeps these warnings.
-  target_compile_options(isthmus_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds -Wno-stringop-overflow>)
+  foreach(flags isthmus_flags isthmus_test_flags)
+    target_compile_options(${flags} INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds -Wno-stringop-overflow>)
+  endforeach()
 endif()
 
 # The headers that pay: each is included by many sources and costs more to parse than to load. nlohmann/json.hpp
@@ -25,17 +27,17 @@ set(ISTHMUS_PRECOMPILED_HEADERS
   <fmt/format.h> <fmt/ranges.h>
   <isthmus/expected.h> <isthmus/types.h>)
 
-# isthmus_precompiled_headers(NAME LINKS libraries... HEADERS headers...): the target that compiles the headers,
-# under the compile options of the current folder.
+# isthmus_precompiled_headers(NAME FLAGS library LINKS libraries... HEADERS headers...): the target that compiles the
+# headers, under FLAGS and the compile options of the current folder.
 function(isthmus_precompiled_headers name)
-  cmake_parse_arguments(ARG "" "" "LINKS;HEADERS" ${ARGN})
+  cmake_parse_arguments(ARG "" "FLAGS" "LINKS;HEADERS" ${ARGN})
   set(anchor "${PROJECT_BINARY_DIR}/precompiled/${name}.cpp")
   if(NOT EXISTS "${anchor}")
     file(WRITE "${anchor}" "// Compiled for its precompiled headers alone.\n")
   endif()
   add_library(${name} OBJECT "${anchor}")
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/include")
-  target_link_libraries(${name} PRIVATE isthmus_flags ${ARG_LINKS})
+  target_link_libraries(${name} PRIVATE ${ARG_FLAGS} ${ARG_LINKS})
   target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
 endfunction()
 
@@ -52,10 +54,11 @@ function(isthmus_precompiled target)
   endif()
   if(TARGET ${headers})
   elseif(ARG_TESTS)
-    isthmus_precompiled_headers(${headers} LINKS tl::expected fmt::fmt GTest::gmock GTest::gtest
+    isthmus_precompiled_headers(${headers} FLAGS isthmus_test_flags LINKS tl::expected fmt::fmt GTest::gmock GTest::gtest
       HEADERS ${ISTHMUS_PRECOMPILED_HEADERS} <gmock/gmock.h> <gtest/gtest.h>)
   else()
-    isthmus_precompiled_headers(${headers} LINKS tl::expected fmt::fmt HEADERS ${ISTHMUS_PRECOMPILED_HEADERS})
+    isthmus_precompiled_headers(${headers} FLAGS isthmus_flags LINKS tl::expected fmt::fmt
+      HEADERS ${ISTHMUS_PRECOMPILED_HEADERS})
   endif()
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "EXECUTABLE")  # -fPIC, as libraries and the headers are compiled, in the place of -fPIE

@@ -37,7 +37,7 @@ function(isthmus_test_target target kind)
     add_library(${target} OBJECT)
   endif()
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests ${PROJECT_BINARY_DIR}/tests/generated)
-  target_link_libraries(${target} PRIVATE isthmus_flags GTest::gmock GTest::gtest)
+  target_link_libraries(${target} PRIVATE isthmus_test_flags GTest::gmock GTest::gtest)
   isthmus_precompiled(${target} TESTS)
 endfunction()
 

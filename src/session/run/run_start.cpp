@@ -44,20 +44,24 @@ std::vector<std::byte> bytes_of(std::span<const Parameter> parameters, Canonical
   return bytes;
 }
 
-Reduced collected(const SyncId& id, std::vector<std::byte> own, double weight, Exchange& exchange,
-                  Duration patience, std::string_view what) {
-  const std::size_t size = own.size();
-  const Ticket ticket = exchange.begin({.id = id,
-                                        .encoded = {size, std::move(own)},
-                                        .codec = plain_bytes(),
-                                        .weight = weight,
-                                        .kind = ReductionKind::kCollect});
-  Expected<Reduced, ExchangeError> all = exchange.wait(ticket, patience);
-  if (!all) {
-    throw PeerError(fmt::format("worker {}: {} did not come: {}", exchange.self().value(), what,
-                                all.error().what));
+/// The round again, among those left, where a lost member takes it back (outer.commit > 1): what
+/// was committed before stays.
+Reduced collected(const SyncId& id, const std::vector<std::byte>& own, double weight,
+                  Exchange& exchange, Duration patience, std::string_view what) {
+  std::string why;
+  for (int lost = 0; lost < exchange.members(); ++lost) {
+    const Ticket ticket = exchange.begin({.id = id,
+                                          .encoded = {own.size(), own},
+                                          .codec = plain_bytes(),
+                                          .weight = weight,
+                                          .kind = ReductionKind::kCollect});
+    Expected<Reduced, ExchangeError> all = exchange.wait(ticket, patience);
+    if (all) return std::move(*all);
+    why = all.error().what;
+    if (all.error().kind != ExchangeError::Kind::kTakenBack) break;
+    (void)exchange.go_back();
   }
-  return std::move(*all);
+  throw PeerError(fmt::format("worker {}: {} did not come: {}", exchange.self().value(), what, why));
 }
 
 /// Whether all workers that are there begin with equal values. The same answer at all.
@@ -76,8 +80,9 @@ bool start_alike(InnerLoop& inner, SyncId id, Exchange& exchange, Duration patie
 
 /// One worker's bytes for all. RETURNS: them; nothing where that worker is gone.
 std::vector<std::byte> given_by(WorkerId giver, const SyncId& id, std::size_t size,
-                                std::vector<std::byte> own, Exchange& exchange, Duration patience) {
-  Reduced all = collected(id, std::move(own), exchange.self() == giver ? 1.0 : 0.0, exchange,
+                                const std::vector<std::byte>& own, Exchange& exchange,
+                                Duration patience) {
+  Reduced all = collected(id, own, exchange.self() == giver ? 1.0 : 0.0, exchange,
                           patience, fmt::format("the initial values of worker {}", giver.value()));
   if (all.contributors.empty()) return {};
   const WorkerId from = all.contributors.front();
