@@ -158,6 +158,9 @@ typedef struct isthmus_session_options {
   int64_t evaluation_parts; /* parts of a whole evaluation; 0: the run evaluates nothing */
   int32_t simulated;        /* 1: in virtual time over the links; the clock needs sim.step_time */
   int32_t force;            /* 1: a run that is in `out` is removed */
+  const char* const* addresses; /* "west=10.0.0.2:48200": in place of the file's */
+  size_t address_count;
+  const char* links; /* path of measured links, in place of the file's [[link]]; NULL: the file's */
 } isthmus_session_options;
 
 /** One tensor of a worker's model. Name and shape are copied. */
@@ -241,6 +244,23 @@ isthmus_error* isthmus_answer_losses(isthmus_session* session, int32_t worker,
  *  that the site takes while it is cut off, or takes again, when there are none. */
 isthmus_error* isthmus_outer_values(isthmus_session* session, int32_t worker, size_t parameter,
                                     float* values, size_t count);
+
+/** The samples of the file's own data ([data], train.context, train.global_batch), as the built-in
+ *  trainer takes them: a trainer that trains on them sees what the built-in trainer of this site
+ *  would. The worker has `samples` sequences of `context` token ids at a step, and an evaluation
+ *  has `parts` parts, 0 where there is no validation data. The first call opens the files.
+ *  Any time after isthmus_session_new, by one thread at a time for each worker. */
+isthmus_error* isthmus_samples(isthmus_session* session, int32_t worker, int64_t* samples,
+                               int64_t* context, int64_t* parts);
+/** The worker's samples of step `step` >= 1: (samples, context) ids in each array, row-major; the
+ *  targets are the inputs one position later. `count`: of each array, samples * context. */
+isthmus_error* isthmus_batch(isthmus_session* session, int32_t worker, int64_t step,
+                             int32_t* inputs, int32_t* targets, size_t count);
+/** Part `part` of an evaluation, from 0: (*sequences, context) ids in each array. `count`: what
+ * each array holds; 8 * context is enough for every part. */
+isthmus_error* isthmus_validation(isthmus_session* session, int32_t worker, int64_t part,
+                                  int32_t* inputs, int32_t* targets, size_t count,
+                                  int64_t* sequences);
 /** The worker's thread cannot go on: the run fails with this text, and other sites lose this one.
  */
 isthmus_error* isthmus_session_fail(isthmus_session* session, int32_t worker, const char* text);

@@ -50,6 +50,9 @@ class SessionOptions(ctypes.Structure):
         ("evaluation_parts", ctypes.c_int64),
         ("simulated", ctypes.c_int32),
         ("force", ctypes.c_int32),
+        ("addresses", ctypes.POINTER(ctypes.c_char_p)),
+        ("address_count", ctypes.c_size_t),
+        ("links", ctypes.c_char_p),
     ]
 
 
@@ -98,6 +101,7 @@ class Step(ctypes.Structure):
 NOTHING, TRAIN, SAVE, LOAD, RESTART, EVALUATE, END, READ, WROTE = range(9)
 
 _worker = ctypes.c_int32
+_out_integer = ctypes.POINTER(ctypes.c_int64)
 
 # name: (result, arguments), as in c.h. _handle as a result is an error, or none.
 FUNCTIONS: "dict[str, tuple[Any, list[Any]]]" = {
@@ -144,6 +148,12 @@ FUNCTIONS: "dict[str, tuple[Any, list[Any]]]" = {
     "isthmus_answer_losses": (
         _handle,
         [_handle, _worker, ctypes.POINTER(ctypes.c_double), ctypes.POINTER(ctypes.c_int64), _size],
+    ),
+    "isthmus_samples": (_handle, [_handle, _worker, _out_integer, _out_integer, _out_integer]),
+    "isthmus_batch": (_handle, [_handle, _worker, ctypes.c_int64, _address, _address, _size]),
+    "isthmus_validation": (
+        _handle,
+        [_handle, _worker, ctypes.c_int64, _address, _address, _size, _out_integer],
     ),
     "isthmus_outer_values": (_handle, [_handle, _worker, _size, _address, _size]),
     "isthmus_session_fail": (_handle, [_handle, _worker, _text]),

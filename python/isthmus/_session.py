@@ -20,6 +20,7 @@ import numpy as np
 
 from . import _abi, _log
 from ._errors import ConfigError, Error, RunError, check
+from ._launched import told
 from ._program import call_json
 from ._trained import Arrays, Trained
 from ._turns import Turns
@@ -66,18 +67,24 @@ def _no_batch(t: int) -> None:
     return None
 
 
+def _texts(name: str, given: "Sequence[str]", example: str) -> Any:
+    """An array of texts for the library."""
+    if isinstance(given, str):
+        raise ConfigError(f'{name} = "{given}": must be a list of texts, {example}')
+    return (ctypes.c_char_p * len(given))(*(each.encode() for each in given))
+
+
 class _Session:
     """A native session and who serves it. Freed once, in the process that made it."""
 
     def __init__(self, config: _abi.Path, **options: Any) -> None:
-        overrides: Sequence[str] = options.pop("overrides")
-        if isinstance(overrides, str):
-            raise ConfigError(f'overrides = "{overrides}": must be a list of texts, ["outer.H=50"]')
-        texts = [each.encode() for each in overrides]
-        array = (ctypes.c_char_p * len(texts))(*texts)
         native = _abi.SessionOptions(ctypes.sizeof(_abi.SessionOptions), os.fsencode(config))
-        native.overrides = ctypes.cast(array, ctypes.POINTER(ctypes.c_char_p))
-        native.override_count = len(texts)
+        overrides = _texts("overrides", options.pop("overrides"), '["outer.H=50"]')
+        native.overrides = ctypes.cast(overrides, ctypes.POINTER(ctypes.c_char_p))
+        native.override_count = len(overrides)
+        addresses = _texts("addresses", options.pop("addresses", ()), '["west=10.0.0.2:48200"]')
+        native.addresses = ctypes.cast(addresses, ctypes.POINTER(ctypes.c_char_p))
+        native.address_count = len(addresses)
         self.evaluation_parts: int = options["evaluation_parts"]
         self.out: "Optional[_abi.Path]" = options["out"]
         for name, value in options.items():
@@ -209,6 +216,41 @@ class Site:
             raise ConfigError("status: which folder is the run's? Give out=..., or run.out in the file")
         found: "dict[str, Any]" = call_json("status", os.fsdecode(out))
         return found
+
+    @property
+    def validation_parts(self) -> int:
+        """Parts of an evaluation of the file's own data: 0 where it has no validation part."""
+        return self._samples()[2]
+
+    def batch(self, t: "Optional[int]" = None) -> "tuple[Any, Any]":
+        """This site's samples of step t (default: the current one) of the file's own data ([data],
+        train.context, train.global_batch): the very samples that the built-in trainer of this site would take.
+
+        RETURNS: inputs and targets, int32 arrays of shape (samples, context); targets are the inputs one
+        position later. Raises ConfigError where the file has no such keys.
+        """
+        samples, context, _ = self._samples()
+        inputs, targets = np.empty((samples, context), np.int32), np.empty((samples, context), np.int32)
+        check(_abi.lib.isthmus_batch(self._session.handle, self._worker, self.t if t is None else t,
+                                     inputs.ctypes.data, targets.ctypes.data, inputs.size))
+        return inputs, targets
+
+    def validation(self, part: int) -> "tuple[Any, Any]":
+        """Part `part` (0 to `validation_parts` - 1) of an evaluation of the file's own data, as `batch`:
+        (windows, context) with at most 8 windows."""
+        context = self._samples()[1]
+        inputs, targets = np.empty((8, context), np.int32), np.empty((8, context), np.int32)
+        windows = ctypes.c_int64()
+        check(_abi.lib.isthmus_validation(self._session.handle, self._worker, part, inputs.ctypes.data,
+                                          targets.ctypes.data, inputs.size, ctypes.byref(windows)))
+        return inputs[:windows.value], targets[:windows.value]
+
+    def _samples(self) -> "tuple[int, int, int]":
+        self._check_thread()
+        samples, context, parts = ctypes.c_int64(), ctypes.c_int64(), ctypes.c_int64()
+        check(_abi.lib.isthmus_samples(self._session.handle, self._worker, ctypes.byref(samples),
+                                       ctypes.byref(context), ctypes.byref(parts)))
+        return samples.value, context.value, parts.value
 
     def steps(self, batches: "Union[Iterable[Any], Callable[[int], Any], None]" = None) -> "Iterator[Any]":
         """Yields (t, batch) for every step that the run asks for, until the run ends.
@@ -416,9 +458,11 @@ class Site:
         if threading.get_ident() != self._thread:
             raise ConfigError("this site belongs to the thread that made it")
 
-def _options(**given: Any) -> "dict[str, Any]":
+def options_of(**given: Any) -> "dict[str, Any]":
+    """Of a native session. A site with a process of its own hears of `isthmus launch` too."""
     common = given.pop("alike")
-    return {**given, "common": json.dumps({k: str(v) for k, v in common.items()}) if common else None}
+    options = told(given) if given.get("site") else given
+    return {**options, "common": json.dumps({k: str(v) for k, v in common.items()}) if common else None}
 
 
 @contextlib.contextmanager
@@ -482,7 +526,8 @@ def join(config: _abi.Path, params: "Mapping[str, Floats]", *, site: Optional[st
          state: Any = None, evaluate: "Optional[Evaluate]" = None, evaluation_parts: int = 0,
          alike: "Optional[Mapping[str, Any]]" = None, kind: str = "numpy",
          layer_of: "Optional[Callable[[str], int]]" = None, listen: Optional[str] = None,
-         key_file: Optional[_abi.Path] = None, force: bool = False, signals: bool = True) -> Site:
+         key_file: Optional[_abi.Path] = None, addresses: "Sequence[str]" = (),
+         links: Optional[_abi.Path] = None, force: bool = False, signals: bool = True) -> Site:
     """Takes part in a run as the site `site` (default: ISTHMUS_SITE) and blocks until the sites have
     met; the parameters then hold the agreed start: the initial values, a checkpoint's, or those of a
     run that goes on.
@@ -497,13 +542,15 @@ def join(config: _abi.Path, params: "Mapping[str, Floats]", *, site: Optional[st
     numbers that is restored in place, or objects with state_dict and load_state_dict.
     `evaluate(part) -> (sum of losses, targets)` is called with the outer parameters in place, for
     `evaluation_parts` parts at the steps of [eval]. `alike`: values that sites of this `kind` must
-    have in common (learning rate, batch size). Raises ConfigError, PeerError, SystemFault, RunError.
+    have in common (learning rate, batch size). `addresses` ("west=10.0.0.2:48200") and `links` (a file of
+    measured links) stand in place of the file's. A program that `isthmus launch` has started is told site,
+    folder, resume and addresses in its environment. Raises ConfigError, PeerError, SystemFault, RunError.
     """
     site = site_named(site)
     _check_evaluate(evaluate, evaluation_parts)
-    session = _Session(config, **_options(
-        overrides=overrides, site=site, listen=listen, key_file=key_file, out=out, resume=resume,
-        kind=kind, alike=alike, evaluation_parts=evaluation_parts, force=int(force)))
+    session = _Session(config, **options_of(
+        overrides=overrides, site=site, listen=listen, key_file=key_file, addresses=addresses, links=links, out=out,
+        resume=resume, kind=kind, alike=alike, evaluation_parts=evaluation_parts, force=int(force)))
     return joined(session, signals, lambda: Arrays(params, state, evaluate), layer_of)
 
 
@@ -626,7 +673,7 @@ def run(config: _abi.Path, body: "Body", *, out: Optional[_abi.Path] = None, res
     `slots`: so many bodies compute at the same time. With one, each body has the random states of
     the process (Python's, numpy's, PyTorch's) to itself; with more, a body needs generators of its
     own."""
-    session = _Session(config, **_options(overrides=overrides, out=out, resume=resume, kind=kind, alike=alike,
+    session = _Session(config, **options_of(overrides=overrides, out=out, resume=resume, kind=kind, alike=alike,
                                           evaluation_parts=evaluation_parts, force=int(force)))
     with _signals(session, signals):
         return _Together(session, body, slots).run()
@@ -638,7 +685,7 @@ def simulate(config: _abi.Path, body: "Body", *, link: Optional[str] = None,
              force: bool = False, signals: bool = True, slots: int = 1) -> Outcome:
     """The same in virtual time over the links of the file, or over `link` ("100Mbit/s,80ms") between
     all sites. A step takes sim.step_time of the file."""
-    session = _Session(config, **_options(overrides=overrides, out=out, resume=resume, kind=kind, alike=alike,
+    session = _Session(config, **options_of(overrides=overrides, out=out, resume=resume, kind=kind, alike=alike,
                                           link=link, evaluation_parts=evaluation_parts, force=int(force),
                                           simulated=1))
     with _signals(session, signals):

@@ -13,12 +13,16 @@
 #include "c/c_errors.h"
 #include "c/c_tables.h"
 #include "c/handed_trainer.h"
+#include "config/links_file.h"
 #include "core/base/deadline.h"
 #include "core/base/fault_point.h"
 #include "core/base/log.h"
+#include "core/base/storage.h"
 #include "isthmus/config.h"
 #include "isthmus/errors.h"
 #include "isthmus/session.h"
+#include "session/run/run_samples.h"
+#include "session/site/site_links.h"
 #include "session/site/site_start.h"
 
 namespace isthmus::c {
@@ -34,6 +38,7 @@ struct Worker {
   std::vector<std::uint8_t> found;  // the last entry that isthmus_state_bytes has read
   std::string found_name;
   std::vector<std::int64_t> parts;
+  std::unique_ptr<app::RunSamples> samples;  // made at the first question
 };
 
 }  // namespace
@@ -88,6 +93,10 @@ std::unique_ptr<isthmus_session> made(const isthmus_session_options* given) {
   if (options.link != nullptr)
     replace_links(session->config, {parse_link(options.link)},
                   fmt::format("link {}", options.link));
+  if (options.links != nullptr) app::use_links_file(session->config, options.links);
+  app::set_addresses(session->config,
+                     texts_of(options.addresses, options.address_count, "isthmus_session_new"),
+                     "address");
   session->config_json = json_of_toml(resolved_toml(session->config), options.config);
   session->arguments = {.site = text_or(options.site, ""),
                         .listen = text_or(options.listen, ""),
@@ -165,6 +174,27 @@ std::vector<Parameter> parameters_of(const isthmus_parameter* array, std::size_t
     parameters.push_back(std::move(made));
   }
   return parameters;
+}
+
+/// Opens the data at the first question.
+app::RunSamples& samples_of(isthmus_session* session, std::int32_t worker, const char* what) {
+  Worker& own = worker_of(session, worker, what);
+  if (!own.samples) {
+    own.samples = std::make_unique<app::RunSamples>(SystemStorage(), session->config,
+                                                    WorkerId(session->first + worker));
+  }
+  return *own.samples;
+}
+
+void copy_batch(const TokenBatch& batch, std::int32_t* inputs, std::int32_t* targets,
+                std::size_t count, const char* what) {
+  if (count < batch.inputs.size())
+    throw ConfigError(fmt::format("{}: count = {}: the batch has {} token ids ({} sequences of {})",
+                                  what, count, batch.inputs.size(), batch.sequences, batch.length));
+  require(inputs, what, "inputs");
+  require(targets, what, "targets");
+  std::ranges::copy(batch.inputs, inputs);
+  std::ranges::copy(batch.targets, targets);
 }
 
 std::unique_ptr<Trainer> trainer_of(isthmus_session& session, const WorkerContext& context) {
@@ -376,6 +406,46 @@ isthmus_error* isthmus_outer_values(isthmus_session* session, int32_t worker, si
         std::ranges::copy(outer, values);
       }
     });
+  });
+}
+
+isthmus_error* isthmus_samples(isthmus_session* session, int32_t worker, int64_t* samples,
+                               int64_t* context, int64_t* parts) {
+  return guarded([&] {
+    const isthmus::app::RunSamples& own =
+        isthmus::c::samples_of(session, worker, "isthmus_samples");
+    require(samples, "isthmus_samples", "samples");
+    require(context, "isthmus_samples", "context");
+    require(parts, "isthmus_samples", "parts");
+    *samples = own.samples();
+    *context = own.context();
+    *parts = own.parts();
+  });
+}
+
+isthmus_error* isthmus_batch(isthmus_session* session, int32_t worker, int64_t step,
+                             int32_t* inputs, int32_t* targets, size_t count) {
+  return guarded([&] {
+    isthmus::app::RunSamples& own = isthmus::c::samples_of(session, worker, "isthmus_batch");
+    if (step < 1)
+      throw isthmus::ConfigError(fmt::format("isthmus_batch: step = {}: steps begin at 1", step));
+    isthmus::c::copy_batch(own.batch(isthmus::StepIndex(step)), inputs, targets, count,
+                           "isthmus_batch");
+  });
+}
+
+isthmus_error* isthmus_validation(isthmus_session* session, int32_t worker, int64_t part,
+                                  int32_t* inputs, int32_t* targets, size_t count,
+                                  int64_t* sequences) {
+  return guarded([&] {
+    isthmus::app::RunSamples& own = isthmus::c::samples_of(session, worker, "isthmus_validation");
+    require(sequences, "isthmus_validation", "sequences");
+    if (part < 0 || part >= own.parts())
+      throw isthmus::ConfigError(fmt::format(
+          "isthmus_validation: part = {}: the evaluation has {} parts", part, own.parts()));
+    const isthmus::TokenBatch batch = own.part(part);
+    isthmus::c::copy_batch(batch, inputs, targets, count, "isthmus_validation");
+    *sequences = batch.sequences;
   });
 }
 

@@ -10,7 +10,7 @@ import torch
 
 from .. import _abi
 from .._errors import ConfigError
-from .._session import Site, _check_evaluate, _options, _Session, joined, site_named
+from .._session import Site, _check_evaluate, _Session, joined, options_of, site_named
 from .._trained import Evaluate
 from ._trained import TorchTrained
 
@@ -21,7 +21,8 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
          layer_of: "Optional[Callable[[str], int]]" = None, state: Any = None,
          evaluate: "Optional[Evaluate]" = None, evaluation_parts: "Optional[int]" = None,
          alike: "Optional[Mapping[str, Any]]" = None, listen: Optional[str] = None,
-         key_file: Optional[_abi.Path] = None, force: bool = False, hook: bool = False,
+         key_file: Optional[_abi.Path] = None, addresses: "Sequence[str]" = (),
+         links: Optional[_abi.Path] = None, force: bool = False, hook: bool = False,
          signals: bool = True) -> Site:
     """Takes part in a run as the site `site`, and blocks until the sites have met; the model then holds
     the agreed start.
@@ -62,9 +63,9 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
     _check_evaluate(evaluate, parts)
     if hook:
         _check_hook(optimizer, state)
-    session = _Session(config, **_options(
-        overrides=overrides, site=name, listen=listen, key_file=key_file, out=out, resume=resume, kind="pytorch",
-        alike=alike, evaluation_parts=parts, force=int(force)))
+    session = _Session(config, **options_of(
+        overrides=overrides, site=name, listen=listen, key_file=key_file, addresses=addresses, links=links, out=out,
+        resume=resume, kind="pytorch", alike=alike, evaluation_parts=parts, force=int(force)))
     made = joined(session, signals,
                   lambda: TorchTrained(model, optimizer, params=params, state=state, evaluate=evaluate), layer_of)
     if hook:

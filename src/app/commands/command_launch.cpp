@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `launch`: one `train --site` for every site, here, over ssh or under Slurm, or as lines to paste.
+// `launch`: one `train --site`, or a program of the user's, for every site: here, over ssh or under
+// Slurm, or as lines to paste.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -54,6 +55,7 @@ class Launch {
     for (const std::string& name : arguments.sites) {
       static_cast<void>(place_of(name));
     }
+    check_programs();
     if (arguments.resume != "never" && arguments.out.empty() && config_.run.out.empty()) {
       throw ConfigError("--resume: which run? give its folder with --out or run.out");
     }
@@ -87,6 +89,7 @@ class Launch {
       sites.push_back({.name = name,
                        .command = command_of(name, Start::kFirst),
                        .command_again = command_of(name, Start::kAgain),
+                       .program = !program_of(name).empty(),
                        .job = processes_of(name) > 1 && arguments_.via != "ssh"});
     }
     if (starts_hub()) {
@@ -107,6 +110,67 @@ class Launch {
 
  private:
   enum class Start { kFirst, kAgain };
+
+  /// The program of a site; empty: `isthmus train`. One that is given for the site alone counts.
+  [[nodiscard]] std::string program_of(const std::string& site) const {
+    std::string found;
+    for (const std::string& each : arguments_.programs) {
+      const std::string name = each.substr(0, each.find('='));
+      const bool of_one =
+          each.find('=') != std::string::npos &&
+          std::ranges::find(config_.sites, name, &SiteConfig::name) != config_.sites.end();
+      if (of_one && name == site) return each.substr(name.size() + 1);
+      if (!of_one) found = each;
+    }
+    return found;
+  }
+
+  void check_programs() const {
+    for (const std::string& name : chosen()) {
+      if (config_.train.trainer == "external" && program_of(name).empty()) {
+        throw ConfigError(
+            fmt::format("train.trainer = \"external\" and no --program for site '{}': the trainer "
+                        "is in a program "
+                        "of yours; give it, as in --program \"python train.py\"",
+                        name));
+      }
+    }
+    if (arguments_.programs.empty()) return;
+    const auto refuse = [](const std::string& flag, const char* why) {
+      throw UsageError(fmt::format("{} together with --program: {}", flag, why));
+    };
+    if (arguments_.via == "mpi")
+      refuse("--via mpi", "a program's sites meet over TCP; leave it out");
+    if (arguments_.ranks == "processes") {
+      refuse("--ranks processes",
+             "the program starts its own ranks, as torchrun does; leave it out");
+    }
+    if (!arguments_.changes.empty()) {
+      refuse("--change " + arguments_.changes.front(),
+             "only the built-in trainer's runs can be changed; give --set for a new run");
+    }
+  }
+
+  /// What the program of a site is told, in its environment (python/isthmus/_launched.py).
+  [[nodiscard]] Words program_command(const std::string& program, const std::string& name,
+                                      Start start) {
+    const auto lines = [](const Words& words) { return fmt::format("{}", fmt::join(words, "\n")); };
+    Words overrides = set_texts(arguments_);
+    if (const std::string http = http_of(name); !http.empty()) {
+      overrides.push_back(fmt::format("log.http=\"{}\"", http));
+    }
+    Words addresses = given_;
+    append(addresses, arguments_.addresses);
+    Words words = {"env", "ISTHMUS_LAUNCHED=1", "ISTHMUS_SITE=" + name,
+                   fmt::format("ISTHMUS_OUT={}/{}", folder(), name),
+                   "ISTHMUS_RESUME=" + (start == Start::kAgain ? "auto" : arguments_.resume)};
+    if (arguments_.force && start == Start::kFirst) words.emplace_back("ISTHMUS_FORCE=1");
+    if (!overrides.empty()) words.push_back("ISTHMUS_OVERRIDES=" + lines(overrides));
+    if (!addresses.empty()) words.push_back("ISTHMUS_ADDRESSES=" + lines(addresses));
+    if (!links_.empty()) words.push_back("ISTHMUS_LINKS=" + links_.string());
+    append(words, {"sh", "-c", "exec " + program});
+    return words;
+  }
 
   void check_mpi() const {
     const auto refuse = [](const char* flag, const char* why) {
@@ -256,6 +320,9 @@ class Launch {
   /// The site's own command, as its machine runs it.
   [[nodiscard]] Words train_command(const std::string& program, const std::string& name,
                                     Start start = Start::kFirst) {
+    if (const std::string own = program_of(name); !own.empty()) {
+      return program_command(own, name, start);
+    }
     Words words = {program, "train", arguments_.config.string(), "--site",
                    name,    "--out", folder() + "/" + name};
     for (const std::string& each : set_texts(arguments_)) append(words, {"--set", each});

@@ -32,6 +32,7 @@
 #include "session/run/begun_run.h"
 #include "session/run/resume.h"
 #include "session/site/site_enrolment.h"
+#include "session/site/site_links.h"
 #include "session/site/site_recording.h"
 #include "transport/collectives/mpi_communicator.h"
 #include "transport/links/mpi_transport.h"
@@ -355,23 +356,6 @@ Config load_changed(const TrainArguments& arguments, std::size_t count) {
     overrides.add({.text = arguments.changes[i], .flag = "--change"});
   }
   return load_config(arguments.config, overrides, schema_context());
-}
-
-void set_addresses(Config& config, const std::vector<std::string>& addresses) {
-  for (const std::string& text : addresses) {
-    const std::size_t equals = text.find('=');
-    const std::string name = text.substr(0, equals);
-    if (name == "hub" && equals != std::string::npos && !config.hub.address.empty()) {
-      config.hub.address = text.substr(equals + 1);
-      continue;
-    }
-    const auto site = std::ranges::find(config.sites, name, &SiteConfig::name);
-    if (equals == std::string::npos || site == config.sites.end()) {
-      throw UsageError(
-          fmt::format("--address {}: must be NAME=HOST:PORT with the name of a [[site]]", text));
-    }
-    site->address = text.substr(equals + 1);
-  }
 }
 
 int command_train(const TrainArguments& given, const std::string& invitation,

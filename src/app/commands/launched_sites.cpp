@@ -89,7 +89,7 @@ class Sites {
     const bool needed = is_needed(site);
     if (told_ && state.due && !needed) {
       state.over = true;  // it had ended before; how the others end counts
-    } else if ((ends_ && !needed) || last || !mends_by_restart(code)) {
+    } else if ((ends_ && !needed) || last || !mends_by_restart(code, sites_[site].program)) {
       end(site, code);
     } else if (!state.due) {
       ++state.restarts;
@@ -121,7 +121,8 @@ class Sites {
     std::optional<LaunchFailure>& first = left ? first_to_leave_ : first_;
     if (code != 0 && !first) first = LaunchFailure{sites_[site].name, code};
     if (left && nobody_runs()) ends_ = true;  // told to stop, all of them: nobody comes back alone
-    if (left || mends_by_restart(code)) return;  // the others go on without it, or notice in time
+    if (left || mends_by_restart(code, sites_[site].program))
+      return;  // the others go on without it, or notice in time
     ends_ = true;
     if (code != 0 && !refused_s_) refused_s_ = monotonic_now();
   }
@@ -159,10 +160,12 @@ class Sites {
 
 }  // namespace
 
-bool mends_by_restart(int exit_code) {
+bool mends_by_restart(int exit_code, bool program) {
+  constexpr int kAnyFailure = 1;
   const bool killed =
       exit_code > kSignalled && exit_code != static_cast<int>(ExitCode::kInterrupted);
-  return killed || exit_code == static_cast<int>(ExitCode::kPeer);
+  return killed || exit_code == static_cast<int>(ExitCode::kPeer) ||
+         (program && exit_code == kAnyFailure);
 }
 
 double restart_delay_s(int n) { return std::min(kLongestDelayS, std::exp2(n - 1)); }

@@ -17,6 +17,7 @@ struct LaunchedSite {
   std::vector<std::string> command;
   std::vector<std::string> command_again;  // goes on with what the first has left
   bool hub = false;        // ends by itself once the sites have; signals are not for it
+  bool program = false;    // not `isthmus train`: its exit codes say less
   bool job = false;        // an MPI job: to be told to stop by SIGUSR1, which its launcher hands on
   int network_space = -1;  // as of ChildProcess
 };
@@ -26,8 +27,9 @@ struct LaunchFailure {
   int exit_code = 0;  // 128 + N when signal N ended it
 };
 
-/// Whether starting a site again can mend what it ended with: it was killed, or lost the others.
-[[nodiscard]] bool mends_by_restart(int exit_code);
+/// Whether starting a site again can mend what it ended with: it was killed, or lost the others. A
+/// program of the user's may say 1 for that too (torchrun does).
+[[nodiscard]] bool mends_by_restart(int exit_code, bool program = false);
 
 /// Seconds to wait after `n` short lives in a row, from 1 on: 1, 2, 4 ... 30.
 [[nodiscard]] double restart_delay_s(int n);

@@ -62,6 +62,7 @@ struct LaunchArguments : TrainArguments {
   std::string directory;               // ssh: where the configuration lies there
   std::string mpirun = "mpirun";       // mpi, ranks: the program, with what goes before "-n"
   std::string ranks = "threads";       // threads | processes: what the ranks of meshes are
+  std::vector<std::string> programs;   // --program: "COMMAND" of all sites, "NAME=COMMAND" of one
   int restarts = 0;                    // --restart: of each site that dies or loses the others
 };
 struct HubArguments {
@@ -172,9 +173,6 @@ struct PlanUtilisationArguments {
 };
 /// Names that `init --template` knows.
 [[nodiscard]] std::vector<std::string> template_names();
-
-/// Puts "NAME=HOST:PORT" in the place of the file's addresses. THROWS: UsageError.
-void set_addresses(Config& config, const std::vector<std::string>& addresses);
 
 /// Keys that the flags of this command set, as --set passes them on to another process.
 [[nodiscard]] std::vector<std::string> set_texts(const TrainArguments& arguments);

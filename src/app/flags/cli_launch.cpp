@@ -20,7 +20,8 @@ void add_device_flag(CLI::App& command, TrainArguments& arguments) {
 }
 
 void add_launch_command(CLI::App& app, Parsed& parsed) {
-  CLI::App* launch = subcommand(app, "launch", "start `train --site` for every site of a file");
+  CLI::App* launch = subcommand(
+      app, "launch", "start `train --site`, or a program of yours, for every site of a file");
   LaunchArguments& arguments = parsed.launch;
   add_configuration_flags(*launch, arguments);
   add_http_flag(*launch, arguments);
@@ -52,6 +53,11 @@ void add_launch_command(CLI::App& app, Parsed& parsed) {
                    "of sites with a mesh: threads of the site's process (default), or processes: "
                    "each site is an MPI job of its own; with --via mpi all are one")
       ->check(CLI::IsMember({"threads", "processes"}));
+  repeated(
+      *launch, "--program", arguments.programs,
+      "a program of yours in the place of `train --site`, for all sites or for one: it joins as "
+      "the site that ISTHMUS_SITE names (docs/python.md)")
+      ->type_name("[NAME=]COMMAND");
   launch
       ->add_option("--restart", arguments.restarts,
                    "how often a site that dies by a signal or loses the others (exit code 5) is "

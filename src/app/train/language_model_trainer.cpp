@@ -18,9 +18,6 @@
 namespace isthmus::app {
 namespace {
 
-/// Evaluation windows taken together. A constant, so that the sums do not depend on the workers.
-constexpr std::int64_t kEvalBatch = 8;
-
 /// Virtual time knows nothing of a disk.
 std::unique_ptr<StateMemory> files_of(const LanguageModelTrainer::Setup& setup, WorkerId rank,
                                       const Runtime& runtime) {
@@ -44,7 +41,7 @@ LanguageModelTrainer::LanguageModelTrainer(const Setup& setup, WorkerId rank,
       rules_(setup.data.rules()),
       files_(files_of(setup, rank, runtime)),
       scope_(files_.get()),
-      source_(std::make_unique<BatchSource>(*data_, batch_plan(config_, plan_), rank.value())),
+      source_(std::make_unique<BatchSource>(*data_, batch_plan(config_), rank.value())),
       model_(make_inner_loop(plan_.device, rank, loop_options(), [this](StepIndex t) {
         if (on_batch_) on_batch_(t);
         return source_->at(t.value() - 1);
@@ -72,8 +69,8 @@ LanguageModelOptions LanguageModelTrainer::loop_options() {
 }
 
 void LanguageModelTrainer::read_by(DataHistory history) {
-  source_ = std::make_unique<BatchSource>(*data_, batch_plan(config_, plan_), rank_.value(),
-                                          std::move(history));
+  source_ =
+      std::make_unique<BatchSource>(*data_, batch_plan(config_), rank_.value(), std::move(history));
 }
 
 void LanguageModelTrainer::data_grew(const DataGrowth& growth) {
@@ -98,7 +95,7 @@ ValidationSource LanguageModelTrainer::windows() const {
 
 std::optional<std::int64_t> LanguageModelTrainer::evaluation_parts() const {
   if (eval_tokens() < 0) return std::nullopt;
-  return (windows().windows() + kEvalBatch - 1) / kEvalBatch;
+  return (windows().windows() + kEvaluationWindows - 1) / kEvaluationWindows;
 }
 
 std::vector<EvalPart> LanguageModelTrainer::evaluate(InnerLoop& through,
@@ -107,8 +104,9 @@ std::vector<EvalPart> LanguageModelTrainer::evaluate(InnerLoop& through,
   ValidationSource windows = this->windows();
   std::vector<EvalPart> evaluated;
   for (const std::int64_t k : parts) {
-    const std::int64_t begin = k * kEvalBatch;
-    const TokenBatch batch = windows.at(begin, std::min(kEvalBatch, windows.windows() - begin));
+    const std::int64_t begin = k * kEvaluationWindows;
+    const TokenBatch batch =
+        windows.at(begin, std::min(kEvaluationWindows, windows.windows() - begin));
     const auto tokens = static_cast<std::int64_t>(batch.targets.size());
     const double mean = through.loss(batch, source);
     evaluated.push_back(

@@ -59,7 +59,7 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
   const TrainingPlan plan = make_training_plan(config, kernels::usable_cores());
   const ModelLayout layout(model_shape(config.model, config.train.context));
   data.check_vocabulary(config.model.vocab);
-  const BatchSource source(data, batch_plan(config, plan), 0);
+  const BatchSource source(data, batch_plan(config), 0);
   if (!begun_with) check_tokenizer(storage, config, data);
   if (!config.model.init.empty()) {
     check_hf_weights(storage, config.locate(config.model.init), parameters_without_values(layout));

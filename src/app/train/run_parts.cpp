@@ -17,16 +17,6 @@
 
 namespace isthmus::app {
 
-BatchPlan batch_plan(const Config& config, const TrainingPlan& plan) {
-  return {.context = config.train.context,
-          .samples = plan.samples,
-          .workers = plan.workers,
-          .order = parse_data_order(config.data.order),
-          .partition = parse_data_partition(config.data.partition),
-          .seed = config.run.seed,
-          .vocab = config.model.vocab};
-}
-
 namespace {
 /// Only where it is asked for: a process that is stopped for as long looks as if its ranks hung.
 RankPatience patience_of_threads(const Config& config, bool json) {
@@ -81,16 +71,6 @@ Digest128 layout_digest(const ModelLayout& layout) {
 
 double surrogate_byte_scale(const Config& config, const ModelLayout& layout) {
   return surrogate_byte_scale(config, layout.elements());
-}
-
-std::int64_t eval_tokens(const Config& config, const Dataset& data, const DataHistory& history) {
-  const std::int64_t context = config.train.context;
-  const std::int64_t windows = validation_windows(DataSplit(data, history), context,
-                                                  parse_validation_part(config.eval.part));
-  if (by_default(config, "eval.tokens") && !config.eval.all) {
-    return windows < 1 ? -1 : std::min(config.eval.tokens, windows * context);
-  }
-  return config.eval.all ? 0 : config.eval.tokens;
 }
 
 void check_tokenizer(const Storage& storage, const Config& config, const Dataset& data) {

@@ -9,15 +9,15 @@
 #include "app/train/training_plan.h"
 #include "core/base/hash.h"
 #include "core/base/storage.h"
-#include "data/batch_source.h"
+#include "data/dataset.h"
 #include "inner/loop/language_model_loop.h"
 #include "inner/model/model_layout.h"
 #include "isthmus/config.h"
+#include "session/run/run_samples.h"
 #include "session/run/run_settings.h"
 
 namespace isthmus::app {
 
-[[nodiscard]] BatchPlan batch_plan(const Config& config, const TrainingPlan& plan);
 [[nodiscard]] LanguageModelOptions language_model_options(const Config& config,
                                                           const TrainingPlan& plan, WorkerId rank);
 
@@ -31,11 +31,6 @@ namespace isthmus::app {
 /// Bytes on the clock for each byte of the model that learns: those of a declared surrogate, whose
 /// gradients are as many times larger. 1 for spsa: its entries are as many whatever the model.
 [[nodiscard]] double surrogate_byte_scale(const Config& config, const ModelLayout& layout);
-
-/// Tokens to evaluate on: what is asked for, or by default what there is of it; 0: the whole
-/// validation part; -1: there is not one window.
-[[nodiscard]] std::int64_t eval_tokens(const Config& config, const Dataset& data,
-                                       const DataHistory& history = {});
 
 /// THROWS: ConfigError where the data are bytes and `model.init` has a tokenizer whose ids are not.
 void check_tokenizer(const Storage& storage, const Config& config, const Dataset& data);

@@ -57,7 +57,7 @@ Duration measure_step(const Config& config, const TrainingPlan& plan, const Data
 Duration time_step(const Config& config, const TrainingPlan& plan, const Dataset& data) {
   const auto files = make_state_memory(config, WorkerId(0), nullptr, nullptr);
   const StateMemoryScope scope(files.get());
-  BatchSource source(data, batch_plan(config, plan), 0);
+  BatchSource source(data, batch_plan(config), 0);
   LanguageModelLoop loop(language_model_options(config, plan, WorkerId(0)),
                          [&](StepIndex t) { return source.at(t.value() - 1); });
   SystemRuntime runtime;

@@ -216,7 +216,7 @@ void Training::check() const {
   data_.check_vocabulary(config_.model.vocab);
   if (!run_.begun_with()) check_tokenizer(storage_, config_, data_);
   for (int m = 0; m < plan_.workers; ++m) {
-    const BatchSource source(data_, batch_plan(config_, plan_), m);
+    const BatchSource source(data_, batch_plan(config_), m);
   }
   if (eval_tokens_ >= 0) {
     const ValidationSource windows(data_, config_.train.context, eval_tokens_, config_.model.vocab,

@@ -61,7 +61,8 @@ Reduced collected(const SyncId& id, const std::vector<std::byte>& own, double we
     if (all.error().kind != ExchangeError::Kind::kTakenBack) break;
     (void)exchange.go_back();
   }
-  throw PeerError(fmt::format("worker {}: {} did not come: {}", exchange.self().value(), what, why));
+  throw PeerError(
+      fmt::format("worker {}: {} did not come: {}", exchange.self().value(), what, why));
 }
 
 /// Whether all workers that are there begin with equal values. The same answer at all.
@@ -82,8 +83,8 @@ bool start_alike(InnerLoop& inner, SyncId id, Exchange& exchange, Duration patie
 std::vector<std::byte> given_by(WorkerId giver, const SyncId& id, std::size_t size,
                                 const std::vector<std::byte>& own, Exchange& exchange,
                                 Duration patience) {
-  Reduced all = collected(id, own, exchange.self() == giver ? 1.0 : 0.0, exchange,
-                          patience, fmt::format("the initial values of worker {}", giver.value()));
+  Reduced all = collected(id, own, exchange.self() == giver ? 1.0 : 0.0, exchange, patience,
+                          fmt::format("the initial values of worker {}", giver.value()));
   if (all.contributors.empty()) return {};
   const WorkerId from = all.contributors.front();
   std::vector<std::byte> bytes = std::move(all.contributions.front().bytes);

@@ -17,6 +17,7 @@
 #include "record/wall_clock.h"
 #include "session/run/run_settings.h"
 #include "session/run/send_limit.h"
+#include "session/run/usage_error.h"
 #include "session/site/site_routes.h"
 #include "transport/links/link_keys.h"
 
@@ -123,6 +124,23 @@ MemberOptions options_of(const Config& config, WorkerId self, const std::string&
 }  // namespace
 
 std::string host_of(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+void set_addresses(Config& config, std::span<const std::string> addresses, std::string_view what) {
+  for (const std::string& text : addresses) {
+    const std::size_t equals = text.find('=');
+    const std::string name = text.substr(0, equals);
+    if (name == "hub" && equals != std::string::npos && !config.hub.address.empty()) {
+      config.hub.address = text.substr(equals + 1);
+      continue;
+    }
+    const auto site = std::ranges::find(config.sites, name, &SiteConfig::name);
+    if (equals == std::string::npos || site == config.sites.end()) {
+      throw UsageError(
+          fmt::format("{} {}: must be NAME=HOST:PORT with the name of a [[site]]", what, text));
+    }
+    site->address = text.substr(equals + 1);
+  }
+}
 
 std::filesystem::path own_key_file(const Config& config, const SiteArguments& arguments,
                                    const std::string& name) {

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "isthmus/config.h"
@@ -23,6 +25,11 @@ class StatusBoard;
 
 /// RETURNS: HOST of "HOST:PORT"; all of an address without a port.
 [[nodiscard]] std::string host_of(const std::string& address);
+
+/// Puts "NAME=HOST:PORT" in the place of the file's addresses; NAME is a [[site]], or "hub" where
+/// the file has one. THROWS: UsageError, which calls a text `what`.
+void set_addresses(Config& config, std::span<const std::string> addresses,
+                   std::string_view what = "--address");
 
 /// For runs that go on without a lost member: it may come back, so a wrong guess costs little.
 void let_come_back(MemberOptions& options);

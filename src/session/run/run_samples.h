@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The samples of a run's file ([data], train.context, train.global_batch): which a worker trains on
+// at a step, and which an evaluation uses. A caller's trainer that follows them trains on what the
+// built-in trainer would have taken.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "core/base/storage.h"
+#include "data/batch_source.h"
+#include "data/data_split.h"
+#include "data/dataset.h"
+#include "isthmus/config.h"
+#include "isthmus/inner_loop.h"
+#include "isthmus/types.h"
+
+namespace isthmus::app {
+
+/// Windows that an evaluation takes at a time: one part of it. A constant, so that the sums do not
+/// depend on the workers.
+inline constexpr std::int64_t kEvaluationWindows = 8;
+
+[[nodiscard]] BatchPlan batch_plan(const Config& config);
+
+/// Tokens to evaluate on: what is asked for, or by default what there is of it; 0: the whole
+/// validation part; -1: there is not one window.
+[[nodiscard]] std::int64_t eval_tokens(const Config& config, const Dataset& data,
+                                       const DataHistory& history = {});
+
+/// One worker's. Owns a batch's buffers; one thread.
+class RunSamples {
+ public:
+  /// Opens the files of [data]. THROWS: ConfigError where the file has no [data], no train.context
+  /// or no train.global_batch, or as Dataset and BatchSource do.
+  RunSamples(const Storage& storage, const Config& config, WorkerId worker);
+  RunSamples(const RunSamples&) = delete;  // the batches borrow the data
+  RunSamples& operator=(const RunSamples&) = delete;
+
+  /// Samples of this worker at a step, and token ids of a sample.
+  [[nodiscard]] std::int64_t samples() const;
+  [[nodiscard]] std::int64_t context() const { return context_; }
+  /// Of step t >= 1. Valid until the next call. THROWS: ConfigError for an id beyond model.vocab.
+  [[nodiscard]] TokenBatch batch(StepIndex t) { return batches_.at(t.value() - 1); }
+
+  /// Parts of a whole evaluation ([eval]); 0: there is not one window.
+  [[nodiscard]] std::int64_t parts() const;
+  /// Windows of part `part` (from 0): kEvaluationWindows, of the last part what is left.
+  [[nodiscard]] std::int64_t windows(std::int64_t part) const;
+  /// REQUIRES: 0 <= part < parts(). Valid until the next call.
+  [[nodiscard]] TokenBatch part(std::int64_t part);
+
+ private:
+  std::int64_t context_;
+  Dataset data_;
+  BatchSource batches_;
+  std::optional<ValidationSource> validation_;
+};
+
+}  // namespace isthmus::app
