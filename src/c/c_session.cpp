@@ -93,7 +93,7 @@ std::unique_ptr<isthmus_session> made(const isthmus_session_options* given) {
   if (options.link != nullptr)
     replace_links(session->config, {parse_link(options.link)},
                   fmt::format("link {}", options.link));
-  if (options.links != nullptr) app::use_links_file(session->config, options.links);
+  if (options.links != nullptr) use_links_file(session->config, options.links);
   app::set_addresses(session->config,
                      texts_of(options.addresses, options.address_count, "isthmus_session_new"),
                      "address");

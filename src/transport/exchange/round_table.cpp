@@ -124,6 +124,8 @@ void RoundTable::forget_taken() {
 }
 
 void RoundTable::roll_back_to(StepIndex step) {
+  // Rounds of before the first step, which each commit by themselves: those that are over stay so.
+  if (step == StepIndex(0) && last_begun_ == step) return;
   finished_.clear();
   last_begun_ = step;
   back_to_ = step;
