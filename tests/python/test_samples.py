@@ -84,18 +84,19 @@ def test_shuffled_samples_read_each_window_once_a_pass(file):
     windows = (len(text) * 3 // 4 - 1) // T
     steps = windows // B  # of whole batches in the first pass
     found = taken(path, steps)
-    seen = [bytes(row.astype(numpy.uint8)) for key, (inputs, _) in found.items() if key != "parts" for row in inputs]
+    del found["parts"]
+    seen = [bytes(row.astype(numpy.uint8)) for inputs, _ in found.values() for row in inputs]
     assert len(seen) == steps * B
     assert len(set(seen)) == len(seen)
     assert set(seen) <= {text[i * T:(i + 1) * T] for i in range(windows)}
 
 
 @pytest.mark.parametrize("left_out, missing", [
-    ('source = "text:words.txt"', "data.source"), ("context = {T}", "train.context"),
+    ('source = "text:words.txt"', "data.source"),
     ('global_batch = "{tokens} tok"', "train.global_batch")])
 def test_what_the_file_lacks_is_named(file, left_out, missing):
     path = file(text=TOML.replace(left_out, ""))
-    with pytest.raises(isthmus.ConfigError, match=f"(has no {missing}|{missing})"):
+    with pytest.raises(isthmus.ConfigError, match=f"has no {missing}"):
         taken(path, 1)
 
 

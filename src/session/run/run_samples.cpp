@@ -22,7 +22,6 @@ Dataset open_data(const Storage& storage, const Config& config) {
                     config.file.string(), key, example));
   };
   if (config.data.source.empty()) missing("data.source", "source = \"text:FILE\" in [data]");
-  if (config.train.context < 1) missing("train.context", "context = 128 in [train]");
   if (config.train.global_batch_tokens < 1)
     missing("train.global_batch", "global_batch = \"4096 tok\" in [train]");
   return Dataset::open(storage, config.data, config.file.parent_path());

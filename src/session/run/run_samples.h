@@ -31,8 +31,8 @@ inline constexpr std::int64_t kEvaluationWindows = 8;
 /// One worker's. Owns a batch's buffers; one thread.
 class RunSamples {
  public:
-  /// Opens the files of [data]. THROWS: ConfigError where the file has no [data], no train.context
-  /// or no train.global_batch, or as Dataset and BatchSource do.
+  /// Opens the files of [data]. THROWS: ConfigError where the file has no data.source or no
+  /// train.global_batch, or as Dataset and BatchSource do.
   RunSamples(const Storage& storage, const Config& config, WorkerId worker);
   RunSamples(const RunSamples&) = delete;  // the batches borrow the data
   RunSamples& operator=(const RunSamples&) = delete;
