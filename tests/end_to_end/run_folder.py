@@ -128,6 +128,8 @@ def one_process_a_folder(isthmus, folder, corpus):
         first.refuses(isthmus, "train", toml, "--out", out, env=slurm,
                       also=("Slurm has started 2 processes of this command", "--site auto"))
         first.refuses(isthmus, "runs", "rm", out, "--force")
+        first.refuses(isthmus, "export", out, out)
+        first.refuses(isthmus, "import", out / "ckpt/last", out)
         call(isthmus, "status", out, code=0)
         call(isthmus, "report", out, "--out", folder / "report.html")
         call(isthmus, "export", out, "--to", "csv", folder / "csv")

@@ -371,6 +371,46 @@ def values_are_checked(isthmus, folder, corpus):
 
 
 # The peak of a process counts that of the process that started it: here a small one, not this one.
+BINARY = """
+[model]
+arch = "gpt2"
+layers = 1
+d_model = 16
+heads = 1
+[data]
+source = "text:{name}.txt"
+[train]
+steps = 2
+global_batch = "32 tok"
+context = 16
+"""
+ROUNDS = """
+[run]
+name = "rounds"
+[model]
+arch = "gpt2"
+layers = 2
+d_model = 256
+heads = 8
+[data]
+source = "synth:markov1"
+[train]
+steps = 6
+global_batch = "64 tok"
+context = 32
+[outer]
+method = "diloco"
+H = 2
+codec = "fp32"
+[ckpt]
+every = "2 steps"
+[[site]]
+name = "east"
+address = "127.0.0.1:47001"
+[[site]]
+name = "west"
+address = "127.0.0.1:47002"
+"""
 PEAK = """
 import os, sys
 _, status, usage = os.wait4(os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ), 0)
@@ -407,6 +447,44 @@ def memory_of_positions(isthmus, folder, corpus):
     require(foretold["long"] == foretold["short"], f"foretold: {foretold}")
 
 
+def binary_texts(isthmus, folder, corpus):
+    """Bytes that are no text train, with a warning; a text in an encoding of one or two bytes has none."""
+    here = place(folder, "binary")
+    noise = random.Random(5)
+    sentence = "Ein Maß für die Länge der Brücke über den Fluß. "
+    contents = {"noise": (noise.randbytes(20000), True), "ascii": (corpus.read_bytes()[:20000], False),
+                "latin": (sentence.encode("latin-1") * 400, False), "utf8": (sentence.encode() * 400, False),
+                "program": (pathlib.Path(isthmus).read_bytes()[:300000], True)}
+    for name, (data, warns) in contents.items():
+        (here / f"{name}.txt").write_bytes(data)
+        run_file = here / f"{name}.toml"
+        run_file.write_text(BINARY.format(name=name))
+        said = passes(isthmus, here, "train", run_file, "--dry-run").stdout
+        require(("control characters" in said) == warns, f"{name}: {said}")
+    trains = passes(isthmus, here, "train", here / "noise.toml", "--out", "out")
+    require("control characters" in trains.stderr, f"train: {trains.stderr}")
+
+
+def memory_of_rounds(isthmus, folder, corpus):
+    """What rounds and checkpoints take beside training is foretold, and of one site alone."""
+    here = place(folder, "rounds")
+    (here / "run.toml").write_text(ROUNDS)
+    of_all = json.loads(passes(isthmus, here, "train", "run.toml", "--dry-run", "--json").stdout)
+    of_one = json.loads(passes(isthmus, here, "train", "run.toml", "--site", "east", "--dry-run", "--json").stdout)
+    values = 4 * of_all["parameters"]  # bytes of one copy of the model
+    require(of_all["round_bytes"] == 2 * 3 * values, f"rounds of two workers in fp32: {of_all}")
+    require(of_all["checkpoint_copy_bytes"] == values * (1 + 2 * 5), f"a checkpoint of two workers: {of_all}")
+    require(of_one["memory_bytes"] * 2 == of_all["memory_bytes"], f"one of two sites: {of_one}, {of_all}")
+    require(of_one["round_bytes"] * 2 == of_all["round_bytes"], f"one of two sites: {of_one}, {of_all}")
+    parts = ("memory_bytes", "program_bytes", "round_bytes", "checkpoint_copy_bytes")
+    whole = sum(of_all[part] for part in parts)
+    trains = subprocess.run([sys.executable, "-S", "-E", "-c", PEAK, isthmus, "train", "run.toml", "--out", "out", "-q"],
+                            cwd=here, stdout=subprocess.PIPE, text=True)
+    require(trains.returncode == 0, f"train ends with {trains.returncode}")
+    peak = int(trains.stdout.split()[-1]) * 1024
+    require(0.75 * whole <= peak <= 2 * whole, f"{whole} bytes foretold, {peak} at most")
+
+
 if __name__ == "__main__":
     scenario.play(__doc__, [token_files, readings_are_kept, compressed_texts, bytes_for_a_tokenizer, settings_are_carried,
-                            values_are_checked, memory_of_positions])
+                            values_are_checked, binary_texts, memory_of_positions, memory_of_rounds])

@@ -14,11 +14,14 @@
 #include "inner/hf/hf_weights.h"
 #include "inner/model/model_shape.h"
 #include "record/json_line.h"
+#include "record/run_lock.h"
 
 namespace isthmus::app {
 namespace {
 
-void refuse_same_folder(const std::filesystem::path& from, const std::filesystem::path& to) {
+/// A folder may be written into that is neither the source nor held by a run.
+void check_target(const std::filesystem::path& from, const std::filesystem::path& to) {
+  check_nobody_writes(to);
   std::error_code error;
   if (std::filesystem::equivalent(from, to, error)) {
     throw UsageError(
@@ -53,7 +56,7 @@ void tell(Session& session, const std::filesystem::path& folder, const HfModel& 
 
 int command_import(const ImportArguments& arguments, Session& session) {
   SystemStorage storage;
-  refuse_same_folder(arguments.from, arguments.to);
+  check_target(arguments.from, arguments.to);
   const HfConfig config = read_hf_config(storage, arguments.from);
   HfModel model(model_shape(config.model, config.model.context));
   load_hf_weights(storage, arguments.from, model.parameters());
@@ -65,7 +68,7 @@ int command_import(const ImportArguments& arguments, Session& session) {
 int command_export(const ExportArguments& arguments, Session& session) {
   SystemStorage storage;
   const std::filesystem::path folder = find_checkpoint(storage, arguments.from);
-  refuse_same_folder(folder, arguments.to);
+  check_target(folder, arguments.to);
   const Checkpoint checkpoint = Checkpoint::open(storage, folder);
   const HfConfig config = read_hf_config(storage, folder);
   HfModel model(model_shape(config.model, config.model.context));

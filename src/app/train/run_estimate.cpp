@@ -48,6 +48,28 @@ std::optional<LaneEstimate> lane_estimate(const Config& config, const TrainingPl
   return most;
 }
 
+/// Of one worker, beside its training state: what it has encoded, what comes, and the result, of all
+/// rounds that are under way at once.
+std::uint64_t round_bytes(const Config& config, const ModelLayout& layout) {
+  const OuterOptions& options = config.outer;
+  std::int64_t largest = layout.elements();
+  std::int64_t at_once = 1;
+  if (outer_state_values(config.method, options) > 0) {
+    const std::vector<Fragment> fragments =
+        make_fragments(parameters_without_values(layout), options.fragments, options.pattern,
+                       options.embeddings_own);
+    largest = 0;
+    for (const Fragment& each : fragments) largest = std::max(largest, each.elements);
+    at_once += options.overlap * std::ssize(fragments) / std::max<std::int64_t>(options.H, 1);
+  } else if (forward_only(config)) {
+    return 0;  // a few numbers
+  }
+  const auto codec = make_codec(outer::codec_of(info_of(config.method), options));
+  const auto values = static_cast<std::size_t>(largest);
+  return static_cast<std::uint64_t>(at_once) *
+         (2 * codec->encoded_bytes(values) + kEstimateFloatBytes * values);
+}
+
 }  // namespace
 
 RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf& of) {
@@ -74,7 +96,9 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
                        .byte_scale = simulated ? surrogate_byte_scale(config, layout) : 1.0};
   const ModelRun run{.world = world, .plan = plan, .layout = layout};
   std::int64_t inner_bytes = 0;
-  for (int m = 0; m < plan.workers; ++m) {
+  const int first = only ? only->value() : 0;
+  const int workers_here = only ? 1 : plan.workers;
+  for (int m = first; m < first + workers_here; ++m) {
     inner_bytes += loop_memory(layout, language_model_options(config, plan, WorkerId(m))).total();
   }
   const std::int64_t outer_values =
@@ -84,7 +108,15 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
                        .tokens = plan.total_steps * plan.tokens_per_step(config.train.context),
                        .step_flops = step_flops(config, plan, layout),
                        .memory_bytes = static_cast<std::uint64_t>(
-                           inner_bytes + kEstimateFloatBytes * outer_values * plan.workers),
+                           inner_bytes + kEstimateFloatBytes * outer_values * workers_here),
+                       .round_bytes = config.workers() == 1
+                                          ? 0
+                                          : static_cast<std::uint64_t>(workers_here) *
+                                                round_bytes(config, layout),
+                       .checkpoint_copy_bytes =
+                           config.train.offload.empty()
+                               ? checkpoint_bytes(config, plan, layout, only)
+                               : 0,
                        .outer_bytes_per_parameter =
                            kEstimateFloatBytes * outer_state_values(config.method, config.outer),
                        .lanes = lane_estimate(config, plan, layout, only),
@@ -120,6 +152,9 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
   const outer::RunEnd end = run_end_of(config, layout);
   estimate.closing_window = closing_window_text(config, end);
   estimate.warnings = warnings_about_end(config, end);
+  if (std::string text = binary_note(data); !text.empty()) {
+    estimate.warnings.push_back(std::move(text));
+  }
   if (std::string text = unapplied_text_of_init(storage, config); !text.empty()) {
     estimate.warnings.push_back(std::move(text));
   }
@@ -183,6 +218,14 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
   row("memory", fmt::format("{} in this process, beside {} of the program itself",
                             human_bytes(static_cast<double>(estimate.memory_bytes)),
                             human_bytes(static_cast<double>(estimate.program_bytes))));
+  if (estimate.round_bytes + estimate.checkpoint_copy_bytes > 0) {
+    const auto bytes = [](std::uint64_t n) { return human_bytes(static_cast<double>(n)); };
+    row("beside it", fmt::format("up to {} while rounds are under way, and {} while a checkpoint is "
+                                 "written; freed memory is kept for the next round, so the process "
+                                 "may come to twice the sum",
+                                 bytes(estimate.round_bytes),
+                                 bytes(estimate.checkpoint_copy_bytes)));
+  }
   if (estimate.copy_bytes > 0) {
     row("kept copy", fmt::format("{} of that: the last committed step (outer.commit)",
                                  human_bytes(static_cast<double>(estimate.copy_bytes))));
@@ -266,6 +309,8 @@ std::string estimate_json(const RunEstimate& estimate) {
       .add("step_flops", estimate.step_flops)
       .add("memory_bytes", estimate.memory_bytes)
       .add("program_bytes", estimate.program_bytes)
+      .add("round_bytes", estimate.round_bytes)
+      .add("checkpoint_copy_bytes", estimate.checkpoint_copy_bytes)
       .add("offload_bytes", estimate.offload_bytes)
       .add("outer_bytes_per_parameter", estimate.outer_bytes_per_parameter);
   if (estimate.lanes) {

@@ -41,6 +41,9 @@ void check_tokenizer(const Storage& storage, const Config& config, const Dataset
 [[nodiscard]] std::string epochs_note(const Config& config, const TrainingPlan& plan,
                                       const Dataset& data);
 
+/// One sentence on a source of texts whose first bytes are those of no text; else empty.
+[[nodiscard]] std::string binary_note(const Dataset& data);
+
 /// Fills the loop's parameters from `model.init`; nothing where it is not given.
 /// THROWS: Error naming the file or tensor that does not fit.
 void load_initial_weights(const Storage& storage, const Config& config, InnerLoop& inner);

@@ -284,8 +284,8 @@ void Training::tell_device() const {
 
 void Training::tell_data() const {
   if (request_.side_by_side) return;
-  if (const std::string note = epochs_note(config_, plan_, data_); !note.empty()) {
-    log_warning("{}", note);
+  for (const std::string& note : {epochs_note(config_, plan_, data_), binary_note(data_)}) {
+    if (!note.empty()) log_warning("{}", note);
   }
   const std::vector<std::string> left_out = companions().left_out;
   if (!left_out.empty()) {
