@@ -107,6 +107,10 @@ def lines_of(file):
     return file.read_text().count("\n") if file.exists() else 0
 
 
+def bytes_in(file):
+    return file.stat().st_size if file.exists() else 0
+
+
 def bytes_of(folder):
     return {str(each.relative_to(folder)): each.read_bytes()
             for each in sorted(folder.rglob("*")) if each.is_file() and not each.is_symlink()}
@@ -128,7 +132,7 @@ def one_process_a_folder(isthmus, folder, corpus):
         first.refuses(isthmus, "train", toml, "--out", out, env=slurm,
                       also=("Slurm has started 2 processes of this command", "--site auto"))
         first.refuses(isthmus, "runs", "rm", out, "--force")
-        first.refuses(isthmus, "export", out, out)
+        first.refuses(isthmus, "export", out, "--to", "hf", out)
         first.refuses(isthmus, "import", out / "ckpt/last", out)
         call(isthmus, "status", out, code=0)
         call(isthmus, "report", out, "--out", folder / "report.html")
@@ -152,7 +156,7 @@ def sites_hold_their_folders(isthmus, folder, corpus):
     east = ["train", toml, "--site", "east", *at]
     # It waits for west, and writes nothing yet.
     with Held(isthmus, *east, "--out", out / "east",
-              ready=lambda: (out / "east/run.lock").exists()) as first:
+              ready=lambda: bytes_in(out / "east/run.lock") > 0) as first:  # written once it is locked
         first.refuses(isthmus, *east, "--out", out / "east")
         first.refuses(isthmus, *east, "--out", out / "east", "--force")
         first.refuses(isthmus, *east, "--out", out / "east", "--resume", "auto", "--set", 'net.gather="2s"')

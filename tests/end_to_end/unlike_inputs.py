@@ -453,8 +453,7 @@ def binary_texts(isthmus, folder, corpus):
     noise = random.Random(5)
     sentence = "Ein Maß für die Länge der Brücke über den Fluß. "
     contents = {"noise": (noise.randbytes(20000), True), "ascii": (corpus.read_bytes()[:20000], False),
-                "latin": (sentence.encode("latin-1") * 400, False), "utf8": (sentence.encode() * 400, False),
-                "program": (pathlib.Path(isthmus).read_bytes()[:300000], True)}
+                "latin": (sentence.encode("latin-1") * 400, False), "utf8": (sentence.encode() * 400, False)}
     for name, (data, warns) in contents.items():
         (here / f"{name}.txt").write_bytes(data)
         run_file = here / f"{name}.toml"
