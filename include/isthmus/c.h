@@ -155,7 +155,8 @@ typedef struct isthmus_session_options {
       link; /* "100Mbit/s,80ms" between all sites, in place of the file's; NULL: the file's */
   const char* kind;         /* which trainer this is, "numpy": sites of one kind compare `common` */
   const char* common;       /* JSON object of texts: values that steer the training; NULL: none */
-  int64_t evaluation_parts; /* parts of a whole evaluation; 0: the run evaluates nothing */
+  int64_t evaluation_parts; /* parts of a whole evaluation; 0: the run evaluates nothing; -1: as
+                               many as isthmus_samples says, part k being isthmus_validation's */
   int32_t simulated;        /* 1: in virtual time over the links; the clock needs sim.step_time */
   int32_t force;            /* 1: a run that is in `out` is removed */
   const char* const* addresses; /* "west=10.0.0.2:48200": in place of the file's */

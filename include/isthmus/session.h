@@ -97,6 +97,9 @@ struct TrainerFacts {
   /// have the same; sites of unlike kinds do not compare them. A checkpoint resumes under the same
   /// kind and values alone.
   std::vector<std::pair<std::string, std::string>> common = {};
+  /// As Trainer::evaluation_parts; 0: the trainer evaluates nothing. Equal at all sites, whatever
+  /// their trainers, since each evaluates its share of the parts.
+  std::int64_t evaluation_parts = 0;
   double step_flops = 0;       // floating-point operations of one worker's inner step; 0: not known
   std::string model = "{}";    // for the manifest: a JSON object
   std::string device = "cpu";  // for the manifest: what computes the inner loops of this process

@@ -85,6 +85,8 @@ class _Session:
         addresses = _texts("addresses", options.pop("addresses", ()), '["west=10.0.0.2:48200"]')
         native.addresses = ctypes.cast(addresses, ctypes.POINTER(ctypes.c_char_p))
         native.address_count = len(addresses)
+        if options["evaluation_parts"] == "file":
+            options["evaluation_parts"] = -1
         self.evaluation_parts: int = options["evaluation_parts"]
         self.out: "Optional[_abi.Path]" = options["out"]
         for name, value in options.items():
@@ -523,7 +525,7 @@ class _Joined(Site):
 
 def join(config: _abi.Path, params: "Mapping[str, Floats]", *, site: Optional[str] = None,
          out: Optional[_abi.Path] = None, resume: str = "auto", overrides: "Sequence[str]" = (),
-         state: Any = None, evaluate: "Optional[Evaluate]" = None, evaluation_parts: int = 0,
+         state: Any = None, evaluate: "Optional[Evaluate]" = None, evaluation_parts: "Union[int, str]" = 0,
          alike: "Optional[Mapping[str, Any]]" = None, kind: str = "numpy",
          layer_of: "Optional[Callable[[str], int]]" = None, listen: Optional[str] = None,
          key_file: Optional[_abi.Path] = None, addresses: "Sequence[str]" = (),
@@ -541,7 +543,8 @@ def join(config: _abi.Path, params: "Mapping[str, Floats]", *, site: Optional[st
     `site.step`. `state`: what else a resumed or joining site needs: a dictionary of arrays and
     numbers that is restored in place, or objects with state_dict and load_state_dict.
     `evaluate(part) -> (sum of losses, targets)` is called with the outer parameters in place, for
-    `evaluation_parts` parts at the steps of [eval]. `alike`: values that sites of this `kind` must
+    `evaluation_parts` parts at the steps of [eval]; "file": for as many as `site.validation_parts`, part k
+    being `site.validation(k)`, as sites with the built-in trainer have it. `alike`: values that sites of this `kind` must
     have in common (learning rate, batch size). `addresses` ("west=10.0.0.2:48200") and `links` (a file of
     measured links) stand in place of the file's. A program that `isthmus launch` has started is told site,
     folder, resume and addresses in its environment. Raises ConfigError, PeerError, SystemFault, RunError.
@@ -572,7 +575,9 @@ def site_named(site: Optional[str]) -> str:
     return site
 
 
-def _check_evaluate(evaluate: Any, parts: int) -> None:
+def _check_evaluate(evaluate: Any, parts: "Union[int, str]") -> None:
+    if isinstance(parts, str) and parts != "file":
+        raise ConfigError(f'evaluation_parts = "{parts}": must be a number, or "file"')
     if (evaluate is None) != (parts == 0):
         raise ConfigError(
             "evaluate and evaluation_parts belong together: give both, or neither (run and simulate take "
@@ -665,7 +670,7 @@ class _BodySite(Site):
 
 def run(config: _abi.Path, body: "Body", *, out: Optional[_abi.Path] = None, resume: str = "never",
         overrides: "Sequence[str]" = (), alike: "Optional[Mapping[str, Any]]" = None, kind: str = "numpy",
-        evaluation_parts: int = 0, force: bool = False, signals: bool = True, slots: int = 1) -> Outcome:
+        evaluation_parts: "Union[int, str]" = 0, force: bool = False, signals: bool = True, slots: int = 1) -> Outcome:
     """All workers in this process, on the real clock: `body(site)` once for each, in a thread of its
     own. A body makes its model and calls `site.attach(params, ...)`, then goes through
     `site.steps()`.
@@ -681,7 +686,7 @@ def run(config: _abi.Path, body: "Body", *, out: Optional[_abi.Path] = None, res
 
 def simulate(config: _abi.Path, body: "Body", *, link: Optional[str] = None,
              out: Optional[_abi.Path] = None, resume: str = "never", overrides: "Sequence[str]" = (),
-             alike: "Optional[Mapping[str, Any]]" = None, kind: str = "numpy", evaluation_parts: int = 0,
+             alike: "Optional[Mapping[str, Any]]" = None, kind: str = "numpy", evaluation_parts: "Union[int, str]" = 0,
              force: bool = False, signals: bool = True, slots: int = 1) -> Outcome:
     """The same in virtual time over the links of the file, or over `link` ("100Mbit/s,80ms") between
     all sites. A step takes sim.step_time of the file."""

@@ -81,6 +81,24 @@ std::vector<std::pair<std::string, std::string>> common_of(const char* json) {
   return pairs;
 }
 
+Worker& worker_of(isthmus_session* session, std::int32_t worker, const char* function) {
+  require(session, function, "session");
+  if (worker < 0 || worker >= std::ssize(session->workers))
+    throw ConfigError(fmt::format("{}: worker = {}: this process has workers 0 to {}", function,
+                                  worker, session->workers.size() - 1));
+  return session->workers[static_cast<std::size_t>(worker)];
+}
+
+/// Opens the data at the first question.
+app::RunSamples& samples_of(isthmus_session* session, std::int32_t worker, const char* what) {
+  Worker& own = worker_of(session, worker, what);
+  if (!own.samples) {
+    own.samples = std::make_unique<app::RunSamples>(SystemStorage(), session->config,
+                                                    WorkerId(session->first + worker));
+  }
+  return *own.samples;
+}
+
 std::unique_ptr<isthmus_session> made(const isthmus_session_options* given) {
   const isthmus_session_options options = taken(given, "isthmus_session_options");
   require(options.config, "isthmus_session_new", "config");
@@ -109,8 +127,8 @@ std::unique_ptr<isthmus_session> made(const isthmus_session_options* given) {
   session->facts = {.parameters = {},
                     .kind = text_or(options.kind, "external"),
                     .common = common_of(options.common)};
-  if (options.evaluation_parts < 0)
-    throw ConfigError(fmt::format("isthmus_session_options.evaluation_parts = {}: must be >= 0",
+  if (options.evaluation_parts < -1)
+    throw ConfigError(fmt::format("isthmus_session_options.evaluation_parts = {}: must be >= -1",
                                   options.evaluation_parts));
   session->evaluation_parts = options.evaluation_parts;
   int local = session->config.workers();
@@ -123,15 +141,11 @@ std::unique_ptr<isthmus_session> made(const isthmus_session_options* given) {
   for (int worker = 0; worker < local; ++worker) {
     session->workers.emplace_back().channel = std::make_unique<Channel>(session->runtime);
   }
+  if (options.evaluation_parts < 0) {
+    session->evaluation_parts = samples_of(session.get(), 0, "isthmus_session_new").parts();
+  }
+  session->facts.evaluation_parts = session->evaluation_parts;
   return session;
-}
-
-Worker& worker_of(isthmus_session* session, std::int32_t worker, const char* function) {
-  require(session, function, "session");
-  if (worker < 0 || worker >= std::ssize(session->workers))
-    throw ConfigError(fmt::format("{}: worker = {}: this process has workers 0 to {}", function,
-                                  worker, session->workers.size() - 1));
-  return session->workers[static_cast<std::size_t>(worker)];
 }
 
 /// The elements of an array of the caller's, whose header may have another size for them.
@@ -174,16 +188,6 @@ std::vector<Parameter> parameters_of(const isthmus_parameter* array, std::size_t
     parameters.push_back(std::move(made));
   }
   return parameters;
-}
-
-/// Opens the data at the first question.
-app::RunSamples& samples_of(isthmus_session* session, std::int32_t worker, const char* what) {
-  Worker& own = worker_of(session, worker, what);
-  if (!own.samples) {
-    own.samples = std::make_unique<app::RunSamples>(SystemStorage(), session->config,
-                                                    WorkerId(session->first + worker));
-  }
-  return *own.samples;
 }
 
 void copy_batch(const TokenBatch& batch, std::int32_t* inputs, std::int32_t* targets,

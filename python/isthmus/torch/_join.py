@@ -19,7 +19,7 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
          out: Optional[_abi.Path] = None, resume: str = "auto", overrides: "Sequence[str]" = (),
          params: "Optional[Mapping[str, torch.Tensor]]" = None,
          layer_of: "Optional[Callable[[str], int]]" = None, state: Any = None,
-         evaluate: "Optional[Evaluate]" = None, evaluation_parts: "Optional[int]" = None,
+         evaluate: "Optional[Evaluate]" = None, evaluation_parts: "Union[int, str, None]" = None,
          alike: "Optional[Mapping[str, Any]]" = None, listen: Optional[str] = None,
          key_file: Optional[_abi.Path] = None, addresses: "Sequence[str]" = (),
          links: Optional[_abi.Path] = None, force: bool = False, hook: bool = False,
@@ -49,7 +49,8 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
         generators, tensors, numbers, in a dictionary or list. Loaders (which have __iter__ too) and generators
         are the site's own and not taken from a donor, as all under a name that begins with "own/".
     evaluate : evaluate(part) -> (sum of losses, targets), called with the outer parameters in place for the parts
-        0 to `evaluation_parts` - 1 at the steps of [eval].
+        0 to `evaluation_parts` - 1 at the steps of [eval]; "file": part k is `site.validation(k)`, as for sites with
+        the built-in trainer.
     alike : values that all PyTorch sites must have in common.
     hook : call `site.step()` after every optimizer.step(), for loops that isthmus must not change; such a loop
         runs until `site.outcome` is set. Needs PyTorch 2.

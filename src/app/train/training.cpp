@@ -183,6 +183,7 @@ SessionOptions Training::session_options() const {
 
 TrainerFacts Training::facts() const {
   return {.parameters = parameters_without_values(layout_),
+          .evaluation_parts = evaluation_parts(config_, data_),
           .step_flops = step_flops(config_, plan_, layout_),
           .model = model_json(config_, layout_.elements()),
           .device = device_text(plan_.device, plan_),

@@ -49,6 +49,19 @@ std::int64_t eval_tokens(const Config& config, const Dataset& data, const DataHi
   return config.eval.all ? 0 : config.eval.tokens;
 }
 
+namespace {
+std::int64_t parts_of(const ValidationSource& windows) {
+  return (windows.windows() + kEvaluationWindows - 1) / kEvaluationWindows;
+}
+}  // namespace
+
+std::int64_t evaluation_parts(const Config& config, const Dataset& data) {
+  const std::int64_t tokens = eval_tokens(config, data);
+  if (tokens < 0) return 0;
+  return parts_of({data, config.train.context, tokens, config.model.vocab,
+                   parse_validation_part(config.eval.part)});
+}
+
 RunSamples::RunSamples(const Storage& storage, const Config& config, WorkerId worker)
     : context_(config.train.context),
       data_(open_data(storage, config)),
@@ -65,7 +78,7 @@ std::int64_t RunSamples::samples() const {
 }
 
 std::int64_t RunSamples::parts() const {
-  return validation_ ? (validation_->windows() + kEvaluationWindows - 1) / kEvaluationWindows : 0;
+  return validation_ ? parts_of(*validation_) : 0;
 }
 
 std::int64_t RunSamples::windows(std::int64_t part) const {

@@ -18,6 +18,9 @@ namespace isthmus::app {
 /// The key of a trainer's kind among a site's values.
 inline constexpr std::string_view kTrainerKind = "trainer";
 
+/// What a site evaluates, among its values.
+inline constexpr std::string_view kEvaluation = "evaluation";
+
 /// Digest of names and shapes in canonical order.
 [[nodiscard]] Digest128 digest_of_layout(std::span<const Parameter> parameters);
 

@@ -42,6 +42,21 @@ std::string differences(const std::string& mine, const HelloNote& a, const std::
         "say outer.final_sync in the file of every site, as the run was begun: \"drain\" was the "
         "default before \"full\"");
   }
+  const auto differs = [&](std::string_view what) {
+    return std::ranges::any_of(found, [&](const std::string& text) {
+      return text.starts_with(fmt::format("{} is ", what));
+    });
+  };
+  if (differs("net.start")) {
+    found.emplace_back(
+        "say net.start in the file of every site: its default is \"first\" at a trainer that is a "
+        "program of its own, and \"same\" at the built-in one");
+  }
+  if (differs(kEvaluation)) {
+    found.emplace_back(
+        "each site evaluates its share of the same parts: give every trainer as many (in Python "
+        "evaluate=... and evaluation_parts=..., which \"file\" takes from the data of the file)");
+  }
   return fmt::format("{}", fmt::join(found, "; "));
 }
 
