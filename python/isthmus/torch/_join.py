@@ -12,12 +12,13 @@ from .. import _abi
 from .._errors import ConfigError
 from .._session import Site, _check_evaluate, _options, _Session, joined, site_named
 from .._trained import Evaluate
+from ._masters import Given
 from ._trained import TorchTrained
 
 
 def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, site: Optional[str] = None,
          out: Optional[_abi.Path] = None, resume: str = "auto", overrides: "Sequence[str]" = (),
-         params: "Optional[Mapping[str, torch.Tensor]]" = None,
+         params: "Optional[Mapping[str, Given]]" = None,
          layer_of: "Optional[Callable[[str], int]]" = None, state: Any = None,
          evaluate: "Optional[Evaluate]" = None, evaluation_parts: "Optional[int]" = None,
          alike: "Optional[Mapping[str, Any]]" = None, listen: Optional[str] = None,
@@ -42,7 +43,9 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
     site : name of the [[site]]; default: the environment's ISTHMUS_SITE.
     out : folder of the run; `resume`: "auto" (its newest checkpoint, if any), "never", or a checkpoint's path.
     overrides : keys laid over the file, ["outer.H=50"].
-    params : name -> tensor, in the place of the model's parameters: float32 masters, LoRA's factors.
+    params : name -> tensor, in the place of the model's parameters: float32 masters, LoRA's factors. What the run
+        writes into a master is copied to the model's weight too: that of its name where the model has one in a
+        narrower type, or the second of a pair (master, weight).
     layer_of : name -> number of the layer, -1 for none; default: the number after layers, h, blocks or layer.
     state : what else a resume needs: objects with state_dict and load_state_dict (schedules, a gradient scaler),
         generators, tensors, numbers, in a dictionary or list. Loaders (which have __iter__ too) and generators
@@ -73,7 +76,7 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
 
 
 def attach(site: Site, model: torch.nn.Module, optimizer: Any = None, *,
-           params: "Optional[Mapping[str, torch.Tensor]]" = None,
+           params: "Optional[Mapping[str, Given]]" = None,
            layer_of: "Optional[Callable[[str], int]]" = None, state: Any = None,
            evaluate: "Optional[Evaluate]" = None, hook: bool = False) -> Site:
     """Gives the site of a body of `isthmus.run` or `isthmus.simulate` its model; the arguments are those of
