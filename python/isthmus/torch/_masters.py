@@ -83,7 +83,7 @@ class Masters:
 
 
 def _narrower(weight: torch.Tensor, master: torch.Tensor) -> bool:
-    return weight.element_size() < master.element_size()
+    return bool(weight.element_size() < master.element_size())
 
 
 def _check_pair(name: str, master: Any, weight: Any) -> None:
