@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainers of others as sites of a run: Hugging Face's, Lightning's, and the diffs that docs/python-from.md shows."""
+import json
+import pathlib
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+import torch_bodies as bodies  # noqa: E402
+from test_torch import equal, toml, torch2, values  # noqa: E402, F401 (fixtures)
+
+import isthmus  # noqa: E402
+import isthmus.torch  # noqa: E402
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture
+def alone(toml, tmp_path):  # noqa: F811
+    """A run of one site, "east"."""
+    def write(**given):
+        path = toml(sites=True, **{"steps": 12, "more": "H = 4", **given})
+        text = path.read_text()
+        path.write_text(text[: text.rindex("[[site]]")] + "[net]\nplaintext = true\n")
+        return path
+    return write
+
+
+NOTHING_SENT = 'H = 1000\nfinal_sync = "none"'
+
+
+# ---- Hugging Face ----
+
+def gpt2(seed=7, dropout=0.1):
+    from transformers import GPT2Config, GPT2LMHeadModel, set_seed
+
+    set_seed(seed)
+    return GPT2LMHeadModel(GPT2Config(vocab_size=32, n_positions=16, n_embd=16, n_layer=2, n_head=2,
+                                      resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout))
+
+
+def samples(count=20):
+    drawn = torch.randint(0, 32, (count, 16), generator=torch.Generator().manual_seed(1))
+    return [{"input_ids": each, "labels": each} for each in drawn]
+
+
+class Seen:
+    """What a Trainer's model was given: the samples of every step."""
+
+    def __init__(self, model):
+        self.batches = []
+        model.register_forward_pre_hook(self.saw, with_kwargs=True)
+
+    def saw(self, module, args, named):
+        self.batches.append(named["input_ids"].clone())
+
+
+def trainer_of(tmp_path, callback=None, count=20, **options):
+    transformers = pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    model = gpt2()
+    seen = Seen(model)
+    args = transformers.TrainingArguments(str(tmp_path / "hf"), **{
+        "max_steps": 1000, "per_device_train_batch_size": 2, "learning_rate": 1e-2, "save_strategy": "no", "report_to": [],
+        "disable_tqdm": True, "use_cpu": True, "logging_strategy": "no", "warmup_steps": 3, **options})
+    trainer = transformers.Trainer(model, args, train_dataset=samples(count), callbacks=[callback] if callback else [])
+    return trainer, seen
+
+
+def end_of(trainer):
+    return bodies.digest(trainer.model.state_dict(), trainer.optimizer.state_dict()["state"],
+                         trainer.lr_scheduler.state_dict()["last_epoch"], torch.get_rng_state())
+
+
+class Stop:
+    """The run stops after step `at` with a checkpoint."""
+
+    def __init__(self, callback, at):
+        step = callback.on_step_end
+
+        def on_step_end(args, state, control, **more):
+            if state.global_step == at:
+                callback.site.stop()
+            return step(args, state, control, **more)
+
+        callback.on_step_end = on_step_end
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"gradient_accumulation_steps": 3}, {"bf16": True}, {"max_grad_norm": 0.0, "optim": "adafactor"},
+    {"lr_scheduler_type": "cosine", "gradient_accumulation_steps": 2, "bf16": True}])
+def test_the_trainer_is_the_bare_trainer_where_nothing_is_sent(alone, tmp_path, options):
+    bare, there = trainer_of(tmp_path, max_steps=12, **options)
+    bare.train()
+    hf = pytest.importorskip("isthmus.hf")
+    callback = hf.Callback(alone(more=NOTHING_SENT), site="east", out=tmp_path / "x")
+    trainer, here = trainer_of(tmp_path, callback, max_steps=12, **options)
+    trainer.train()
+    assert callback.outcome.exit_code == 0 and trainer.state.global_step == 12
+    assert equal(here.batches, there.batches)
+    assert end_of(trainer) == end_of(bare)
+
+
+def test_the_trainers_losses_and_targets_are_those_of_its_steps(alone, tmp_path):
+    """The loss of a step of several micro-batches is the mean over its items, which the Trainer normalizes by."""
+    hf = pytest.importorskip("isthmus.hf")
+    callback = hf.Callback(alone(steps=6, more=NOTHING_SENT), site="east", out=tmp_path / "x")
+    trainer, _ = trainer_of(tmp_path, callback, gradient_accumulation_steps=3, logging_strategy="steps", logging_steps=1)
+    trainer.train()
+    wanted = [each["loss"] for each in trainer.state.log_history if "loss" in each]
+    table = isthmus.open(tmp_path / "x").table("train")
+    assert len(wanted) == 6 and list(table["loss"]) == pytest.approx(wanted, rel=1e-3)
+    assert table["tokens"][-1] == (3 + 3 + 3 + 1 + 3 + 3) * 2 * 16  # an epoch has ten micro-batches
+
+
+@pytest.mark.parametrize("options", [
+    {"count": 20}, {"count": 24, "gradient_accumulation_steps": 2}, {"count": 24, "bf16": True, "dataloader_num_workers": 2}])
+@pytest.mark.parametrize("at", [6, 9, 11])  # it stops one step later
+def test_the_trainer_resumes_with_every_bit(alone, tmp_path, options, at):
+    """In an epoch and between two (20 samples are 10 steps of 2): weights, moments, schedule, random numbers and the
+    order of samples."""
+    hf = pytest.importorskip("isthmus.hf")
+    file = alone(steps=25)
+
+    def play(out, stop=None):
+        callback = hf.Callback(file, site="east", out=out)
+        if stop:
+            Stop(callback, stop)
+        trainer, seen = trainer_of(tmp_path, callback, **options)
+        trainer.train()
+        assert trainer.state.global_step == callback.outcome.steps
+        return callback.outcome, seen.batches, end_of(trainer)
+
+    whole, batches, end = play(tmp_path / "whole")
+    first, before, _ = play(tmp_path / "x", at)
+    again, after, same = play(tmp_path / "x")
+    assert (whole.exit_code, first.exit_code, again.exit_code) == (0, 130, 0)
+    assert equal(before + after, batches)
+    assert same == end
+
+
+@pytest.mark.parametrize("options, words", [
+    ({"save_strategy": "steps", "save_steps": 1000}, 'save_strategy="no"'),
+    ({"accelerator_config": {"use_seedable_sampler": False}}, "RandomSampler draws another order"),
+    ({"count": 22, "gradient_accumulation_steps": 2}, "no multiple of gradient_accumulation_steps"),
+])
+def test_what_a_trainer_cannot_do_is_warned_of(alone, tmp_path, options, words):
+    hf = pytest.importorskip("isthmus.hf")
+    file = alone(steps=12)
+    for stop in (4, None):
+        callback = hf.Callback(file, site="east", out=tmp_path / "x")
+        if stop:
+            Stop(callback, stop)
+        trainer, _ = trainer_of(tmp_path, callback, **options)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            trainer.train()
+    assert [each for each in caught if words in str(each.message)], [str(each.message) for each in caught]
+
+
+def test_a_trainer_of_too_few_steps_is_refused(alone, tmp_path):
+    hf = pytest.importorskip("isthmus.hf")
+    callback = hf.Callback(alone(steps=12), site="east", out=tmp_path / "x")
+    trainer, _ = trainer_of(tmp_path, callback, max_steps=11)
+    with pytest.raises(isthmus.ConfigError, match="ends after 11 steps, and the run has 12"):
+        trainer.train()
+    assert callback.site.closed
