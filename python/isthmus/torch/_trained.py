@@ -31,9 +31,11 @@ class TorchTrained(Trained):
         check_model(model)
         self._model = model
         self._masters = Masters(model, params)
-        found = self._find()
+        masters = self._masters
+        found = masters.tensors if masters.given else trained_of(model)
         checked(found)
-        self._memory = Memory(found, lambda: self._find(frozen_too=True))
+        # Not of self: a cycle would keep model and loader in memory beyond the run.
+        self._memory = Memory(found, lambda: masters.tensors if masters.given else trained_of(model, frozen_too=True))
         self.arrays: "dict[str, Floats]" = self._memory.arrays
         self.evaluates = evaluate
         self._names = {id(tensor): name for name, tensor in [*self._masters.weights().items(), *found.items()]}
@@ -52,9 +54,6 @@ class TorchTrained(Trained):
         self._rate: Optional[float] = None
         self._noted: "dict[str, Any]" = {}
         self._watch()
-
-    def _find(self, frozen_too: bool = False) -> "dict[str, torch.Tensor]":
-        return self._masters.tensors if self._masters.given else trained_of(self._model, frozen_too)
 
     def _watch(self) -> None:
         this = weakref.ref(self)
@@ -239,14 +238,14 @@ class TorchTrained(Trained):
                             f"A {type(batches).__name__} has no state_dict: give site.steps(function of t), or a "
                             "loader that has one (torchdata's StatefulDataLoader) in `state`"),
                 RuntimeWarning, stacklevel=3)
-        iterator = iter(batches)
+        iterator = _resumed_iterator(batches) if known and self._loads else iter(batches)
         seen = [self._loads, 0]
 
         def of_step(t: int) -> Any:
             nonlocal iterator
             if known and seen[0] != self._loads:
                 seen[0] = self._loads
-                iterator = iter(batches)
+                iterator = _resumed_iterator(batches)
             for attempt in range(2):
                 try:
                     return next(iterator)
@@ -264,6 +263,14 @@ class TorchTrained(Trained):
             )
 
         return of_step
+
+
+def _resumed_iterator(batches: "Iterable[Any]") -> "Iterator[Any]":
+    """A DataLoader's iterator draws seeds when it is made. The run that was left had drawn them before."""
+    states = random_states()
+    iterator = iter(batches)
+    set_random_states(states)
+    return iterator
 
 
 def check_model(model: Any) -> None:
