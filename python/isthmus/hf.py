@@ -46,7 +46,8 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         given = options.pop("state", None)
         more = given if isinstance(given, dict) else {} if given is None else {"given": given}
         inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper
-        site = join(self._config, model, inner, site=self._name, state={"lr_scheduler": lr_scheduler, **more}, **options)
+        site = join(self._config, model, inner, site=self._name,
+                    state={"lr_scheduler": lr_scheduler, **more}, **options)
         self.site = site.__enter__()
         if state.max_steps < site.total_steps:
             error = ConfigError(f"the Trainer ends after {state.max_steps} steps, and the run has {site.total_steps}: "
@@ -121,8 +122,8 @@ class _Place:
             why = (f"a {type(sampler).__name__} draws another order than before: give the Trainer "
                    "accelerator_config={'use_seedable_sampler': True}")
         elif taken and batches is not None and batches % accumulation:
-            why = (f"the {batches} batches of an epoch are no multiple of gradient_accumulation_steps = {accumulation}: "
-                   "the last, smaller update of this epoch is left out")
+            why = (f"the {batches} batches of an epoch are no multiple of gradient_accumulation_steps = "
+                   f"{accumulation}: the last, smaller update of this epoch is left out")
         if why:
             warnings.warn(f"isthmus: the run goes on after step {steps}, and {why}", RuntimeWarning, stacklevel=4)
         if taken and hasattr(loader, "base_dataloader"):

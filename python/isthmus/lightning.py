@@ -53,16 +53,13 @@ class Callback(_base()):  # type: ignore[misc]
             warnings.warn(f"isthmus: the run goes on after step {site.t - 1}, and no loader is in `state`: its samples "
                           "begin anew. Give Callback(..., state={'loader': loader}), a loader that has state_dict "
                           "(torchdata's StatefulDataLoader)", RuntimeWarning, stacklevel=2)
+        if site.t > 1 and any(each.interval == "epoch" for each in trainer.lr_scheduler_configs):
+            warnings.warn("isthmus: a learning rate changes by epochs, and Lightning does not count the rest of an epoch "
+                          'that a run resumes in: give the schedule interval="step"', RuntimeWarning, stacklevel=2)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        assert self.site is not None
         self._before = trainer.global_step
-        batches, each = trainer.num_training_batches, trainer.accumulate_grad_batches
-        if batches != float("inf") and (self.site.t - 1) % max(1, -(-int(batches) // each)) == 0:
-            self._random = None  # between two epochs, where the loader draws as it does in a whole run
-
-    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
-        if self._random is not None:  # within an epoch, whose loader had drawn before
+        if self._random is not None:  # the loader's iterator, and a trial of validation, have drawn from them
             set_random_states(self._random)
             self._random = None
 

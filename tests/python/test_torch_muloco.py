@@ -57,7 +57,8 @@ def test_a_matrix_is_orthogonalised_as_its_singular_values_say(shape):
 
 @pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.parametrize("adjust_lr, scale", [
-    ("spectral_norm", lambda out, into: (out / into) ** 0.5), ("rms_norm", lambda out, into: 0.2 * max(out, into) ** 0.5),
+    ("spectral_norm", lambda out, into: (out / into) ** 0.5),
+    ("rms_norm", lambda out, into: 0.2 * max(out, into) ** 0.5),
     (None, lambda out, into: 1)])
 def test_it_is_the_loop_written_out(nesterov, adjust_lr, scale):
     """Three rounds and a half: momentum and singular values for matrices of layers, torch.optim.AdamW for the rest,

@@ -229,3 +229,99 @@ def test_a_tensor_that_has_the_name_of_an_equal_parameter_is_warned_of(toml, tmp
 
     with pytest.warns(RuntimeWarning, match=r"does not reach the model. Give params\['weight'\] = \(tensor, param"):
         isthmus.run(toml(steps=2), body, out=tmp_path / "x")
+
+
+# ---- scaled, compiled and wrapped loops ----
+
+def scaled(file, out, stop=None, overflows=(4, 5, 13), **how):
+    """A loop in float16 with a GradScaler, whose gradients overflow at worker 0 in the steps `overflows`."""
+    found = {}
+
+    def body(site):
+        model, opt, sched = bodies.made()
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=6)
+        isthmus.torch.attach(site, model, opt, state={"sched": sched, "scaler": scaler})
+        scales = []
+        for t, (x, y) in site.steps(lambda t: bodies.batch_of(site.index, t)):
+            with torch.autocast("cpu", torch.float16):
+                loss = torch.nn.functional.cross_entropy(model(x).reshape(-1, 11).float(), y.reshape(-1))
+            scaler.scale(loss).backward()
+            if t in overflows and site.index == 0:
+                model.scale.grad.fill_(float("inf"))
+            scaler.step(opt)
+            scaler.update()
+            sched.step()
+            opt.zero_grad()
+            scales.append(scaler.get_scale())
+            if t == stop:
+                site.stop()
+            site.step(loss, tokens=24)
+        steps = int(opt.state[model.scale]["step"])
+        found[site.index] = (steps, scales, bodies.digest(model.state_dict(), opt.state_dict(), scaler.state_dict()))
+
+    isthmus.run(file, body, out=out, **how)
+    return found
+
+
+@pytest.mark.skipif(not hasattr(getattr(torch, "amp", None), "GradScaler"), reason="torch.amp.GradScaler")
+def test_a_step_that_the_gradient_scaler_leaves_out_counts_as_no_work(toml, tmp_path):
+    """The scale halves, the optimizer does not step, the worker has no row for the step; and a resumed run has the same
+    bits, the scale included."""
+    file = toml(steps=20, method="localsgd", more='H = 5\ncodec = "fp32"')
+    whole = scaled(file, tmp_path / "whole")
+    assert [whole[worker][0] for worker in (0, 1)] == [17, 20]
+    assert whole[0][1][2:5] == [1024.0, 512.0, 256.0] and min(whole[1][1]) == 1024.0
+    table = isthmus.open(tmp_path / "whole").table("worker")
+    assert set(range(1, 21)) - set(table["step"][table["w"] == 0]) == {4, 5, 13}
+    assert list(table["step"][table["w"] == 1]) == list(range(1, 21))
+    scaled(file, tmp_path / "x", stop=7)
+    again = scaled(file, tmp_path / "x", resume="auto")
+    assert [again[worker][2] for worker in (0, 1)] == [whole[worker][2] for worker in (0, 1)]
+
+
+@pytest.mark.skipif(not hasattr(torch, "compile"), reason="torch.compile")
+@pytest.mark.parametrize("attached", ["compiled", "plain"])
+def test_a_compiled_model_trains_as_the_plain_one(toml, tmp_path, attached):
+    """Attached as the wrapper or as what it wraps: the same names and bits, and writes reach the compiled code."""
+    plain, _ = of_all(toml(), tmp_path / "plain")
+    found = {}
+
+    def body(site):
+        model, opt, sched = bodies.made()
+        compiled = torch.compile(model, backend="eager")
+        isthmus.torch.attach(site, compiled if attached == "compiled" else model, opt, state={"sched": sched})
+        losses = []
+        for t, batch in site.steps(lambda t: bodies.batch_of(site.index, t)):
+            loss = bodies.train(compiled, opt, sched, batch)
+            losses.append(loss.item())
+            site.step(loss, tokens=24)
+        found[site.index] = (model, losses)
+
+    isthmus.run(toml(), body, out=tmp_path / "x")
+    for worker in (0, 1):
+        assert found[worker][1] == plain[worker][2] and equal(values(found[worker][0]), values(plain[worker][0]))
+    names = [isthmus.open(tmp_path / each).weights().keys() for each in ("plain", "x")]
+    assert names[0] == names[1]
+
+
+@pytest.mark.skipif(not TWO, reason="PyTorch 2")
+def test_fsdp1_is_refused_with_what_to_use(toml, tmp_path):
+    """FullyShardedDataParallel itself, of one process."""
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = fsdp.FullyShardedDataParallel(torch.nn.Linear(2, 2), device_id=torch.device("cpu"))
+        for each in (model, torch.nn.Sequential(model)):
+            with pytest.raises(isthmus.ConfigError, match=r"FSDP1 .* is not taken: use fully_shard \(FSDP2\)"):
+                isthmus.run(toml(), lambda site, each=each: isthmus.torch.attach(site, each), out=tmp_path / "x")
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_deepspeed_is_refused_with_what_to_use(toml, tmp_path):
+    engine = type("DeepSpeedEngine", (torch.nn.Linear,), {"__module__": "deepspeed.runtime.engine"})
+    with pytest.raises(isthmus.ConfigError, match="DeepSpeed engine .* is not taken: use FSDP2, or plain PyTorch"):
+        isthmus.run(toml(), lambda site: isthmus.torch.attach(site, engine(2, 2)), out=tmp_path / "x")

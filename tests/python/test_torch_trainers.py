@@ -64,8 +64,8 @@ def trainer_of(tmp_path, callback=None, count=20, **options):
     model = gpt2()
     seen = Seen(model)
     args = transformers.TrainingArguments(str(tmp_path / "hf"), **{
-        "max_steps": 1000, "per_device_train_batch_size": 2, "learning_rate": 1e-2, "save_strategy": "no", "report_to": [],
-        "disable_tqdm": True, "use_cpu": True, "logging_strategy": "no", "warmup_steps": 3, **options})
+        "max_steps": 1000, "per_device_train_batch_size": 2, "learning_rate": 1e-2, "save_strategy": "no",
+        "report_to": [], "disable_tqdm": True, "use_cpu": True, "logging_strategy": "no", "warmup_steps": 3, **options})
     trainer = transformers.Trainer(model, args, train_dataset=samples(count), callbacks=[callback] if callback else [])
     return trainer, seen
 
@@ -108,7 +108,8 @@ def test_the_trainers_losses_and_targets_are_those_of_its_steps(alone, tmp_path)
     """The loss of a step of several micro-batches is the mean over its items, which the Trainer normalizes by."""
     hf = pytest.importorskip("isthmus.hf")
     callback = hf.Callback(alone(steps=6, more=NOTHING_SENT), site="east", out=tmp_path / "x")
-    trainer, _ = trainer_of(tmp_path, callback, gradient_accumulation_steps=3, logging_strategy="steps", logging_steps=1)
+    trainer, _ = trainer_of(tmp_path, callback, gradient_accumulation_steps=3, logging_strategy="steps",
+                            logging_steps=1)
     trainer.train()
     wanted = [each["loss"] for each in trainer.state.log_history if "loss" in each]
     table = isthmus.open(tmp_path / "x").table("train")
@@ -117,7 +118,8 @@ def test_the_trainers_losses_and_targets_are_those_of_its_steps(alone, tmp_path)
 
 
 @pytest.mark.parametrize("options", [
-    {"count": 20}, {"count": 24, "gradient_accumulation_steps": 2}, {"count": 24, "bf16": True, "dataloader_num_workers": 2}])
+    {"count": 20}, {"count": 24, "gradient_accumulation_steps": 2},
+    {"count": 24, "bf16": True, "dataloader_num_workers": 2}])
 @pytest.mark.parametrize("at", [6, 9, 11])  # it stops one step later
 def test_the_trainer_resumes_with_every_bit(alone, tmp_path, options, at):
     """In an epoch and between two (20 samples are 10 steps of 2): weights, moments, schedule, random numbers and the
@@ -168,3 +170,123 @@ def test_a_trainer_of_too_few_steps_is_refused(alone, tmp_path):
     with pytest.raises(isthmus.ConfigError, match="ends after 11 steps, and the run has 12"):
         trainer.train()
     assert callback.site.closed
+
+
+# ---- Lightning ----
+
+def lit(tmp_path, callback=None, loader=None, epochs=-1, interval="step", **options):
+    lightning = pytest.importorskip("lightning.pytorch")
+
+    class Module(lightning.LightningModule):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(3)
+            self.net = bodies.Net()
+            self.losses, self.batches = [], []
+
+        def training_step(self, batch, number):
+            x, y = batch
+            loss = torch.nn.functional.cross_entropy(self.net(x).float().reshape(-1, 11), y.reshape(-1))
+            self.batches.append(x.clone())
+            self.losses.append(loss.item())
+            return loss
+
+        def configure_optimizers(self):
+            opt = torch.optim.AdamW(self.parameters(), lr=1e-2)
+            sched = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: 1 / (1 + 0.1 * step))
+            return {"optimizer": opt, "lr_scheduler": {"scheduler": sched, "interval": interval}}
+
+    module = Module()
+    torch.manual_seed(5)
+    trainer = lightning.Trainer(accelerator="cpu", devices=1, max_epochs=epochs, logger=False,
+                                enable_progress_bar=False, enable_checkpointing=False, enable_model_summary=False,
+                                callbacks=[callback] if callback else [], default_root_dir=tmp_path, **options)
+    return trainer, module, stateful(0) if loader is None else loader
+
+
+def stateful(workers, shuffle=True):
+    data = pytest.importorskip("torchdata.stateful_dataloader")
+    pairs = [tuple(each[0] for each in bodies.batch_of(0, t)) for t in range(20)]
+    torch.manual_seed(8)  # of its order
+    return data.StatefulDataLoader(pairs, batch_size=2, shuffle=shuffle, num_workers=workers)
+
+
+def end_of_lit(trainer, module):
+    return bodies.digest(module.state_dict(), trainer.optimizers[0].state_dict()["state"],
+                         trainer.lr_scheduler_configs[0].scheduler.state_dict()["last_epoch"], torch.get_rng_state())
+
+
+@pytest.mark.parametrize("options", [{}, {"accumulate_grad_batches": 3, "gradient_clip_val": 0.5},
+                                     {"precision": "bf16-mixed"}])
+def test_lightnings_trainer_is_the_bare_one_where_nothing_is_sent(alone, tmp_path, options):
+    pytest.importorskip("lightning")
+    from isthmus.lightning import Callback
+
+    bare, there, loader = lit(tmp_path, max_steps=12, **options)
+    bare.fit(there, loader)
+    callback = Callback(alone(more=NOTHING_SENT), site="east", out=tmp_path / "x")
+    trainer, here, loader = lit(tmp_path, callback, **options)
+    trainer.fit(here, loader)
+    assert callback.outcome.exit_code == 0 and trainer.global_step == 12
+    assert equal(here.batches, there.batches) and here.losses == there.losses
+    assert end_of_lit(trainer, here) == end_of_lit(bare, there)
+    if options.get("accumulate_grad_batches") == 3:
+        steps = isthmus.open(tmp_path / "x").table("train")["loss"]
+        assert steps[0] == pytest.approx(sum(here.losses[:3]) / 3) and steps[3] == pytest.approx(here.losses[9])
+
+
+@pytest.mark.parametrize("at", [6, 9])  # it stops one step later; an epoch has 10
+@pytest.mark.parametrize("workers", [0, 2])
+def test_lightnings_trainer_resumes_with_every_bit(alone, tmp_path, at, workers):
+    pytest.importorskip("lightning")
+    from isthmus.lightning import Callback
+
+    file = alone(steps=25)
+
+    def play(out, stop=None):
+        loader = stateful(workers)
+        callback = Callback(file, site="east", out=out, state={"loader": loader})
+        trainer, module, _ = lit(tmp_path, callback, loader)
+        if stop:
+            step = callback.on_train_batch_end
+
+            def on_train_batch_end(*given):
+                if callback.site.t == stop:
+                    callback.site.stop()
+                step(*given)
+
+            callback.on_train_batch_end = on_train_batch_end
+        trainer.fit(module, loader)
+        return callback.outcome, module.batches, end_of_lit(trainer, module)
+
+    whole, batches, end = play(tmp_path / "whole")
+    first, before, _ = play(tmp_path / "x", at)
+    again, after, same = play(tmp_path / "x")
+    assert (whole.exit_code, first.exit_code, again.exit_code) == (0, 130, 0) and first.steps == at + 1
+    assert equal(before + after, batches)
+    assert same == end
+
+
+def test_lightnings_trainer_tells_of_a_plain_loader_and_of_errors(alone, tmp_path):
+    pytest.importorskip("lightning")
+    from isthmus.lightning import Callback
+
+    file = alone(steps=12)
+    pairs = [tuple(each[0] for each in bodies.batch_of(0, t)) for t in range(20)]
+    for stop in (True, False):
+        callback = Callback(file, site="east", out=tmp_path / "x")
+        trainer, module, _ = lit(tmp_path, callback, torch.utils.data.DataLoader(pairs), interval="epoch")
+        train = module.training_step
+        if stop:
+            module.training_step = lambda *given: (callback.site.stop(), train(*given))[1]
+            trainer.fit(module, torch.utils.data.DataLoader(pairs))
+        else:
+            def fails(*given):
+                raise KeyError("mine")
+
+            module.training_step = fails
+            with pytest.warns(RuntimeWarning) as told, pytest.raises(KeyError, match="mine"):
+                trainer.fit(module, torch.utils.data.DataLoader(pairs))
+            texts = " ".join(str(each.message) for each in told)
+            assert "no loader is in `state`" in texts and "changes by epochs" in texts
+            assert callback.site.closed
