@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trainers of others as sites of a run: Hugging Face's, Lightning's, and the diffs that docs/python-from.md shows."""
-import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -290,3 +290,69 @@ def test_lightnings_trainer_tells_of_a_plain_loader_and_of_errors(alone, tmp_pat
             texts = " ".join(str(each.message) for each in told)
             assert "no loader is in `state`" in texts and "changes by epochs" in texts
             assert callback.site.closed
+
+
+# ---- the diffs of docs/python-from.md ----
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def diff_of(heading):
+    text = (ROOT / "docs/python-from.md").read_text()
+    return text[text.index(f"## {heading}\n"):].split("```diff\n", 1)[1].split("```", 1)[0]
+
+
+def patched(text, diff):
+    """`text` with the hunks of `diff`, each of which fits once, as `patch` would have it."""
+    for hunk in diff.split("@@\n")[1:]:
+        lines = hunk.splitlines()
+        before = "".join(f"{line[1:]}\n" for line in lines if line[0] in " -")
+        after = "".join(f"{line[1:]}\n" for line in lines if line[0] in " +")
+        assert text.count("\n" + before) == 1, f"{before!r} is there {text.count(before)} times"
+        text = text.replace("\n" + before, "\n" + after)
+    return text
+
+
+def two_sites(folder, file, script, arguments=lambda name: []):
+    """The script as sites east and west, each in a folder of its own with its run.toml; the runs that they leave."""
+    sites = {}
+    try:
+        for name in ("east", "west"):
+            (folder / name).mkdir()
+            (folder / name / "run.toml").write_text(file.read_text().replace("[run]", '[run]\nout = "run"'))
+            sites[name] = subprocess.Popen(
+                [sys.executable, script, *arguments(name)], cwd=folder / name, env={**os.environ, "ISTHMUS_SITE": name},
+                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        said = {name: each.communicate(timeout=240)[0] for name, each in sites.items()}
+    finally:
+        for each in sites.values():
+            each.kill()
+            each.wait()
+    assert [each.returncode for each in sites.values()] == [0, 0], said
+    return [isthmus.open(folder / name / "run") for name in sites]
+
+
+@pytest.mark.parametrize("heading, script, needs, most", [
+    ("nanoGPT", "train.py", (), 5), ("Hugging Face's Trainer", "run_clm.py", ("transformers", "accelerate"), 2)])
+def test_the_diffs_shown_make_sites_of_their_loops(toml, tmp_path, heading, script, needs, most):  # noqa: F811
+    """Two sites of the patched loop end with the same weights, and train, each on samples of its own."""
+    for each in needs:
+        pytest.importorskip(each)
+    diff = diff_of(heading)
+    assert sum(line.startswith("+") for line in diff.splitlines()) <= most
+    loop = (ROOT / "tests/python/loops" / script).read_text()
+    (tmp_path / script).write_text(patched(loop, diff))
+    file = toml(steps=40, sites=True, more="H = 10", ckpt="40 steps")
+    seeds = {"east": "1", "west": "2"}
+    runs = two_sites(tmp_path, file, tmp_path / script, lambda name: [] if not needs else [
+        "--output_dir", f"{name}.hf", "--do_train", "--save_strategy", "no", "--max_steps", "1000", "--report_to", "none",
+        "--learning_rate", "1e-2", "--use_cpu", "--disable_tqdm", "true", "--seed", seeds[name]])
+    weights = [each.weights() for each in runs]
+    assert all((weights[0][name] == weights[1][name]).all() for name in weights[0])
+    losses = [each.table("worker") for each in runs]
+    table = runs[0].table("train")
+    assert len(table["loss"]) == 40 and table["loss"][-1] < 0.9 * table["loss"][0]
+    if script == "train.py":
+        assert table["lr"][0] == pytest.approx(1e-2 * 2 / 6)  # iter_num is t
+    own = [losses[0]["loss"][losses[0]["w"] == worker] for worker in (0, 1)]
+    assert (own[0] != own[1]).any()
