@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import json
 import os
+import pathlib
 import re
 import signal
 import threading
@@ -21,6 +22,7 @@ import numpy as np
 from . import _abi, _log
 from ._errors import ConfigError, Error, RunError, check
 from ._program import call_json
+from ._progress import Progress
 from ._trained import Arrays, Trained
 from ._turns import Turns
 from ._tables import Section
@@ -236,6 +238,22 @@ class Site:
                 raise RunError(
                     f"step {t} has not been told of: call site.step() once in every pass of site.steps()"
                 )
+
+    def progress(self, batches: "Union[Iterable[Any], Callable[[int], Any], None]" = None) -> "Iterator[Any]":
+        """The same as `steps`, with a progress bar of tqdm's: loss, share of the time that the run waited for
+        other sites, bytes sent, time left. Without tqdm a line of the log every 10 s.
+
+        for t, batch in site.progress(loader):
+            ...
+        """
+        out = self._session.out or self.config.run.get("out")
+        bar = Progress(self.total_steps, self.t - 1, pathlib.Path(os.fsdecode(out)) if out else None)
+        try:
+            for t, batch in self.steps(batches):
+                yield t, batch
+                bar.show(t, self._said.loss)
+        finally:
+            bar.close()
 
     def step(self, loss: Any = None, *, tokens: Optional[int] = None, grad_norm: Any = None,
              learning_rate: Optional[float] = None, skipped: bool = False) -> None:
@@ -482,7 +500,8 @@ def join(config: _abi.Path, params: "Mapping[str, Floats]", *, site: Optional[st
          state: Any = None, evaluate: "Optional[Evaluate]" = None, evaluation_parts: int = 0,
          alike: "Optional[Mapping[str, Any]]" = None, kind: str = "numpy",
          layer_of: "Optional[Callable[[str], int]]" = None, listen: Optional[str] = None,
-         key_file: Optional[_abi.Path] = None, force: bool = False, signals: bool = True) -> Site:
+         key_file: Optional[_abi.Path] = None, force: bool = False, signals: bool = True,
+         log: bool = False) -> Site:
     """Takes part in a run as the site `site` (default: ISTHMUS_SITE) and blocks until the sites have
     met; the parameters then hold the agreed start: the initial values, a checkpoint's, or those of a
     run that goes on.
@@ -497,8 +516,11 @@ def join(config: _abi.Path, params: "Mapping[str, Floats]", *, site: Optional[st
     numbers that is restored in place, or objects with state_dict and load_state_dict.
     `evaluate(part) -> (sum of losses, targets)` is called with the outer parameters in place, for
     `evaluation_parts` parts at the steps of [eval]. `alike`: values that sites of this `kind` must
-    have in common (learning rate, batch size). Raises ConfigError, PeerError, SystemFault, RunError.
+    have in common (learning rate, batch size). `log`: the run's lines go to stderr, where the logger
+    `isthmus` has no handler. Raises ConfigError, PeerError, SystemFault, RunError.
     """
+    if log:
+        _log.show()
     site = site_named(site)
     _check_evaluate(evaluate, evaluation_parts)
     session = _Session(config, **_options(

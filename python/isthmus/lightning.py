@@ -54,8 +54,8 @@ class Callback(_base()):  # type: ignore[misc]
                           "begin anew. Give Callback(..., state={'loader': loader}), a loader that has state_dict "
                           "(torchdata's StatefulDataLoader)", RuntimeWarning, stacklevel=2)
         if site.t > 1 and any(each.interval == "epoch" for each in trainer.lr_scheduler_configs):
-            warnings.warn("isthmus: a learning rate changes by epochs, and Lightning does not count the rest of an epoch "
-                          'that a run resumes in: give the schedule interval="step"', RuntimeWarning, stacklevel=2)
+            warnings.warn("isthmus: a learning rate changes by epochs, and Lightning does not count the rest of an "
+                          'epoch that a run resumes in: give the schedule interval="step"', RuntimeWarning, stacklevel=2)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._before = trainer.global_step

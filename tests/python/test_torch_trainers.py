@@ -230,7 +230,7 @@ def test_lightnings_trainer_is_the_bare_one_where_nothing_is_sent(alone, tmp_pat
     assert callback.outcome.exit_code == 0 and trainer.global_step == 12
     assert equal(here.batches, there.batches) and here.losses == there.losses
     assert end_of_lit(trainer, here) == end_of_lit(bare, there)
-    if options.get("accumulate_grad_batches") == 3:
+    if options.get("accumulate_grad_batches") == 3:  # an epoch's last step has one micro-batch
         steps = isthmus.open(tmp_path / "x").table("train")["loss"]
         assert steps[0] == pytest.approx(sum(here.losses[:3]) / 3) and steps[3] == pytest.approx(here.losses[9])
 
@@ -345,8 +345,8 @@ def test_the_diffs_shown_make_sites_of_their_loops(toml, tmp_path, heading, scri
     file = toml(steps=40, sites=True, more="H = 10", ckpt="40 steps")
     seeds = {"east": "1", "west": "2"}
     runs = two_sites(tmp_path, file, tmp_path / script, lambda name: [] if not needs else [
-        "--output_dir", f"{name}.hf", "--do_train", "--save_strategy", "no", "--max_steps", "1000", "--report_to", "none",
-        "--learning_rate", "1e-2", "--use_cpu", "--disable_tqdm", "true", "--seed", seeds[name]])
+        "--output_dir", f"{name}.hf", "--do_train", "--save_strategy", "no", "--max_steps", "1000",
+        "--report_to", "none", "--learning_rate", "1e-2", "--use_cpu", "--disable_tqdm", "true", "--seed", seeds[name]])
     weights = [each.weights() for each in runs]
     assert all((weights[0][name] == weights[1][name]).all() for name in weights[0])
     losses = [each.table("worker") for each in runs]

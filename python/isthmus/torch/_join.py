@@ -8,7 +8,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 
 import torch
 
-from .. import _abi
+from .. import _abi, _log
 from .._errors import ConfigError
 from .._session import Site, _check_evaluate, _options, _Session, joined, site_named
 from .._trained import Evaluate
@@ -23,7 +23,7 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
          evaluate: "Optional[Evaluate]" = None, evaluation_parts: "Optional[int]" = None,
          alike: "Optional[Mapping[str, Any]]" = None, listen: Optional[str] = None,
          key_file: Optional[_abi.Path] = None, force: bool = False, hook: bool = False,
-         signals: bool = True) -> Site:
+         signals: bool = True, log: bool = False) -> Site:
     """Takes part in a run as the site `site`, and blocks until the sites have met; the model then holds
     the agreed start.
 
@@ -55,11 +55,14 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
     alike : values that all PyTorch sites must have in common.
     hook : call `site.step()` after every optimizer.step(), for loops that isthmus must not change; such a loop
         runs until `site.outcome` is set. Needs PyTorch 2.
+    log : the run's lines go to stderr, where the logger `isthmus` has no handler.
 
     Raises
     ------
     ConfigError, PeerError, SystemFault, RunError
     """
+    if log:
+        _log.show()
     name = _site_of(site)
     parts = (1 if evaluate is not None else 0) if evaluation_parts is None else evaluation_parts
     _check_evaluate(evaluate, parts)
