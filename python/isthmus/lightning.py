@@ -55,7 +55,8 @@ class Callback(_base()):  # type: ignore[misc]
                           "(torchdata's StatefulDataLoader)", RuntimeWarning, stacklevel=2)
         if site.t > 1 and any(each.interval == "epoch" for each in trainer.lr_scheduler_configs):
             warnings.warn("isthmus: a learning rate changes by epochs, and Lightning does not count the rest of an "
-                          'epoch that a run resumes in: give the schedule interval="step"', RuntimeWarning, stacklevel=2)
+                          'epoch that a run resumes in: give the schedule interval="step"', RuntimeWarning,
+                          stacklevel=2)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._before = trainer.global_step
