@@ -20,6 +20,16 @@ def keep() -> None:
     _abi.lib.isthmus_log_keep(1)
 
 
+def show() -> None:
+    """Lines from "info" on are shown: on stderr, where the caller has no handler for them."""
+    if not logger.hasHandlers():
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s isthmus %(levelname)s: %(message)s", "%H:%M:%S"))
+        logger.addHandler(handler)
+    if logger.getEffectiveLevel() > logging.INFO:
+        logger.setLevel(logging.INFO)
+
+
 def drain() -> None:
     """Hands what is kept to the logger."""
     if not _abi.lib.isthmus_log_waiting():

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import json
 import os
+import pathlib
 import re
 import signal
 import threading
@@ -22,6 +23,7 @@ from . import _abi, _log
 from ._errors import ConfigError, Error, RunError, check
 from ._launched import told
 from ._program import call_json
+from ._progress import Progress
 from ._trained import Arrays, Trained
 from ._turns import Turns
 from ._tables import Section
@@ -281,6 +283,22 @@ class Site:
                     f"step {t} has not been told of: call site.step() once in every pass of site.steps()"
                 )
 
+    def progress(self, batches: "Union[Iterable[Any], Callable[[int], Any], None]" = None) -> "Iterator[Any]":
+        """The same as `steps`, with a progress bar of tqdm's: loss, share of the time that the run waited for
+        other sites, bytes sent, time left. Without tqdm a line of the log every 10 s.
+
+        for t, batch in site.progress(loader):
+            ...
+        """
+        out = self._session.out or self.config.run.get("out")
+        bar = Progress(self.total_steps, self.t - 1, pathlib.Path(os.fsdecode(out)) if out else None)
+        try:
+            for t, batch in self.steps(batches):
+                yield t, batch
+                bar.show(t, self._said.loss)
+        finally:
+            bar.close()
+
     def step(self, loss: Any = None, *, tokens: Optional[int] = None, grad_norm: Any = None,
              learning_rate: Optional[float] = None, skipped: bool = False) -> None:
         """Tells of inner step t, which has changed the parameters; then the run may read and write
@@ -529,7 +547,7 @@ def join(config: _abi.Path, params: "Mapping[str, Floats]", *, site: Optional[st
          alike: "Optional[Mapping[str, Any]]" = None, kind: str = "numpy",
          layer_of: "Optional[Callable[[str], int]]" = None, listen: Optional[str] = None,
          key_file: Optional[_abi.Path] = None, addresses: "Sequence[str]" = (),
-         links: Optional[_abi.Path] = None, force: bool = False, signals: bool = True) -> Site:
+         links: Optional[_abi.Path] = None, force: bool = False, signals: bool = True, log: bool = False) -> Site:
     """Takes part in a run as the site `site` (default: ISTHMUS_SITE) and blocks until the sites have
     met; the parameters then hold the agreed start: the initial values, a checkpoint's, or those of a
     run that goes on.
@@ -544,11 +562,14 @@ def join(config: _abi.Path, params: "Mapping[str, Floats]", *, site: Optional[st
     numbers that is restored in place, or objects with state_dict and load_state_dict.
     `evaluate(part) -> (sum of losses, targets)` is called with the outer parameters in place, for
     `evaluation_parts` parts at the steps of [eval]; "file": for as many as `site.validation_parts`, part k
-    being `site.validation(k)`, as sites with the built-in trainer have it. `alike`: values that sites of this `kind` must
-    have in common (learning rate, batch size). `addresses` ("west=10.0.0.2:48200") and `links` (a file of
-    measured links) stand in place of the file's. A program that `isthmus launch` has started is told site,
+    being `site.validation(k)`, as sites with the built-in trainer have it. `alike`: values that sites of
+    this `kind` must have in common (learning rate, batch size). `addresses` ("west=10.0.0.2:48200") and
+    `links` (a file of measured links) stand in place of the file's. `log`: the run's lines go to stderr,
+    where the logger `isthmus` has no handler. A program that `isthmus launch` has started is told site,
     folder, resume and addresses in its environment. Raises ConfigError, PeerError, SystemFault, RunError.
     """
+    if log:
+        _log.show()
     site = site_named(site)
     _check_evaluate(evaluate, evaluation_parts)
     session = _Session(config, **options_of(

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outer loop in Lightning's Trainer: `Trainer(..., callbacks=[isthmus.lightning.Callback("run.toml")])`.
-Not run: Lightning was not at hand."""
+"""The outer loop in Lightning's Trainer: `Trainer(..., callbacks=[isthmus.lightning.Callback("run.toml")])`."""
 
 from __future__ import annotations
 
 import importlib
+import warnings
 from typing import Any, Optional
 
 from . import _abi
 from ._session import Outcome, Site
+from ._turns import random_states, set_random_states
 from .torch import join
+from .torch._state import is_own
 
 
 def _base() -> Any:
@@ -22,7 +24,12 @@ def _base() -> Any:
 
 
 class Callback(_base()):  # type: ignore[misc]
-    """Joins a run when training begins, and tells it of every optimizer step (`train.steps` of them)."""
+    """Joins a run before training begins, and tells it of every optimizer step (`train.steps` of them).
+
+    Give the Trainer max_epochs=-1: the run ends the training. Its schedules are part of the state. A loader whose
+    place is to be resumed has state_dict (torchdata's StatefulDataLoader) and is given twice, to `fit` and as
+    `state={"loader": loader}`. `join_options` are those of `isthmus.torch.join`.
+    """
 
     def __init__(self, config: _abi.Path, *, site: Optional[str] = None, **join_options: Any) -> None:
         super().__init__()
@@ -30,21 +37,45 @@ class Callback(_base()):  # type: ignore[misc]
         self.outcome: Optional[Outcome] = None
         self._config, self._name, self._options = config, site, join_options
         self._before = 0
+        self._losses: "list[Any]" = []  # of micro-batches since the last step
+        self._random: "Optional[dict[str, Any]]" = None
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        options = dict(self._options)
+        given = options.pop("state", None)
+        more = given if isinstance(given, dict) else {} if given is None else {"given": given}
+        schedules = {f"lr{i}": each.scheduler for i, each in enumerate(trainer.lr_scheduler_configs)}
+        site = join(self._config, pl_module, list(trainer.optimizers), site=self._name, state={**schedules, **more},
+                    **options)
+        self.site = site.__enter__()
+        self._random = random_states() if site.t > 1 else None
+        if site.t > 1 and not any(is_own(each) and hasattr(each, "state_dict") for each in more.values()):
+            warnings.warn(f"isthmus: the run goes on after step {site.t - 1}, and no loader is in `state`: its samples "
+                          "begin anew. Give Callback(..., state={'loader': loader}), a loader that has state_dict "
+                          "(torchdata's StatefulDataLoader)", RuntimeWarning, stacklevel=2)
+        if site.t > 1 and any(each.interval == "epoch" for each in trainer.lr_scheduler_configs):
+            warnings.warn("isthmus: a learning rate changes by epochs, and Lightning does not count the rest of an "
+                          'epoch that a run resumes in: give the schedule interval="step"', RuntimeWarning,
+                          stacklevel=2)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        schedules = {f"lr{i}": each.scheduler for i, each in enumerate(trainer.lr_scheduler_configs)}
-        self.site = join(self._config, pl_module, list(trainer.optimizers), site=self._name,
-                         state={**schedules, **self._options.pop("state", {})}, **self._options)
-        self.site.__enter__()
         self._before = trainer.global_step
+        if self._random is not None:  # the loader's iterator, and a trial of validation, have drawn from them
+            set_random_states(self._random)
+            self._random = None
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         assert self.site is not None
+        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
+        if loss is not None:
+            # Lightning has divided it, also where an epoch's last step has fewer micro-batches.
+            self._losses.append(loss.detach() * trainer.accumulate_grad_batches)
         if trainer.global_step == self._before or self.site.outcome is not None:
             return  # gradients are accumulated
         self._before = trainer.global_step
-        loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
-        self.site.step(loss)
+        mean = sum(self._losses) / len(self._losses) if self._losses else None
+        self._losses = []
+        self.site.step(mean)
         if self.site.outcome is not None:
             trainer.should_stop = True
 
@@ -54,5 +85,5 @@ class Callback(_base()):  # type: ignore[misc]
         self.site.__exit__(None, None, None)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        if self.site is not None:
+        if self.site is not None and not self.site.closed:
             self.site.__exit__(type(exception), exception, exception.__traceback__)

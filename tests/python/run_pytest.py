@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs one file of tests against a build: `run_pytest.py LIBRARY PROGRAM FILE`. Exit code 77, which
-ctest takes for skipped, where numpy, pytest or, for its own file, torch is missing."""
+ctest takes for skipped, where numpy, pytest or, for its own files, torch is missing."""
 import importlib.util
 import os
 import pathlib
 import sys
 
 library, program, file = sys.argv[1:]
-needed = ["numpy", "pytest"] + (["torch"] if file.endswith("test_torch.py") else [])
+needed = ["numpy", "pytest"] + (["torch"] if "test_torch" in pathlib.Path(file).name else [])
 missing = [each for each in needed if importlib.util.find_spec(each) is None]
 if missing:
     print(f"skipped: {sys.executable} has no {' and no '.join(missing)}: apt install "

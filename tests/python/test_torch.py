@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch loops: the bare loop bit for bit where nothing is sent, seven methods written out, kill and
 resume, narrow parameters, and what callers do wrong."""
+import functools
 import json
 import pathlib
 import random
@@ -42,23 +43,26 @@ step_time = "10ms"
 """
 
 
+def written(folder, steps=23, method="diloco", more="H = 5", workers=2, sites=False, ckpt="5 steps"):
+    """A run's file in `folder`."""
+    text = ""
+    if sites:
+        held = [socket.socket() for _ in range(workers)]
+        for each in held:
+            each.bind(("127.0.0.1", 0))
+        for name, each in zip(("east", "west"), held):
+            text += f'[[site]]\nname = "{name}"\naddress = "127.0.0.1:{each.getsockname()[1]}"\n'
+            each.close()
+        text += '[net]\nplaintext = true\ngather = "60s"\nmin_sites = 2\n'
+    path = folder / f"run{len(list(folder.glob('*.toml')))}.toml"
+    path.write_text(TOML.format(steps=steps, method=method, more=more, ckpt=ckpt, sites=text,
+                                workers="" if sites else f"workers = {workers}"))
+    return path
+
+
 @pytest.fixture
 def toml(tmp_path):
-    def write(steps=23, method="diloco", more="H = 5", workers=2, sites=False, ckpt="5 steps"):
-        text = ""
-        if sites:
-            held = [socket.socket() for _ in range(workers)]
-            for each in held:
-                each.bind(("127.0.0.1", 0))
-            for name, each in zip(("east", "west"), held):
-                text += f'[[site]]\nname = "{name}"\naddress = "127.0.0.1:{each.getsockname()[1]}"\n'
-                each.close()
-            text += '[net]\nplaintext = true\ngather = "60s"\nmin_sites = 2\n'
-        path = tmp_path / f"run{len(list(tmp_path.glob('*.toml')))}.toml"
-        path.write_text(TOML.format(steps=steps, method=method, more=more, ckpt=ckpt, sites=text,
-                                    workers="" if sites else f"workers = {workers}"))
-        return path
-    return write
+    return functools.partial(written, tmp_path)
 
 
 def values(model):

@@ -4,26 +4,27 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 import torch
 
-from .. import _abi
+from .. import _abi, _log
 from .._errors import ConfigError
 from .._session import Site, _check_evaluate, _Session, joined, options_of, site_named
 from .._trained import Evaluate
+from ._masters import Given
 from ._trained import TorchTrained
 
 
 def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, site: Optional[str] = None,
          out: Optional[_abi.Path] = None, resume: str = "auto", overrides: "Sequence[str]" = (),
-         params: "Optional[Mapping[str, torch.Tensor]]" = None,
+         params: "Optional[Mapping[str, Given]]" = None,
          layer_of: "Optional[Callable[[str], int]]" = None, state: Any = None,
          evaluate: "Optional[Evaluate]" = None, evaluation_parts: "Union[int, str, None]" = None,
          alike: "Optional[Mapping[str, Any]]" = None, listen: Optional[str] = None,
          key_file: Optional[_abi.Path] = None, addresses: "Sequence[str]" = (),
          links: Optional[_abi.Path] = None, force: bool = False, hook: bool = False,
-         signals: bool = True) -> Site:
+         signals: bool = True, log: bool = False) -> Site:
     """Takes part in a run as the site `site`, and blocks until the sites have met; the model then holds
     the agreed start.
 
@@ -43,7 +44,9 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
     site : name of the [[site]]; default: the environment's ISTHMUS_SITE.
     out : folder of the run; `resume`: "auto" (its newest checkpoint, if any), "never", or a checkpoint's path.
     overrides : keys laid over the file, ["outer.H=50"].
-    params : name -> tensor, in the place of the model's parameters: float32 masters, LoRA's factors.
+    params : name -> tensor, in the place of the model's parameters: float32 masters, LoRA's factors. What the run
+        writes into a master is copied to the model's weight too: that of its name where the model has one in a
+        narrower type, or the second of a pair (master, weight).
     layer_of : name -> number of the layer, -1 for none; default: the number after layers, h, blocks or layer.
     state : what else a resume needs: objects with state_dict and load_state_dict (schedules, a gradient scaler),
         generators, tensors, numbers, in a dictionary or list. Loaders (which have __iter__ too) and generators
@@ -54,11 +57,14 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
     alike : values that all PyTorch sites must have in common.
     hook : call `site.step()` after every optimizer.step(), for loops that isthmus must not change; such a loop
         runs until `site.outcome` is set. Needs PyTorch 2.
+    log : the run's lines go to stderr, where the logger `isthmus` has no handler.
 
     Raises
     ------
     ConfigError, PeerError, SystemFault, RunError
     """
+    if log:
+        _log.show()
     name = _site_of(site)
     parts = (1 if evaluate is not None else 0) if evaluation_parts is None else evaluation_parts
     _check_evaluate(evaluate, parts)
@@ -75,7 +81,7 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
 
 
 def attach(site: Site, model: torch.nn.Module, optimizer: Any = None, *,
-           params: "Optional[Mapping[str, torch.Tensor]]" = None,
+           params: "Optional[Mapping[str, Given]]" = None,
            layer_of: "Optional[Callable[[str], int]]" = None, state: Any = None,
            evaluate: "Optional[Evaluate]" = None, hook: bool = False) -> Site:
     """Gives the site of a body of `isthmus.run` or `isthmus.simulate` its model; the arguments are those of

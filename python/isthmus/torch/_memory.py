@@ -120,6 +120,7 @@ class Memory:
             return
         self._looked = True
         now = self._again()
+        check_new(now, {slot.name for slot in self.slots})
         for slot in self.slots:
             tensor = now.get(slot.name)
             if tensor is None:
@@ -232,6 +233,18 @@ def check_parameter(name: str, tensor: Any) -> None:
         raise ConfigError("isthmus.torch needs PyTorch 1.13 or newer")
     if any(stride == 0 and size > 1 for stride, size in zip(tensor.stride(), tensor.shape)):
         raise ConfigError(f"parameter '{name}' is expanded: several of its values are one; give it .clone()")
+
+
+def check_new(now: "Mapping[str, torch.Tensor]", known: "set[str]") -> None:
+    """A parameter that trains and was frozen, or not there, at join: no other site hears of it, and no checkpoint
+    holds it."""
+    for name, tensor in now.items():
+        if name not in known and tensor.requires_grad:
+            raise RunError(
+                f"parameter '{name}' requires gradients now, and did not at join: it would train at this site alone, "
+                "and no checkpoint would hold it. Let all that will train require gradients until join has returned, "
+                "and freeze it then: what is frozen after join still takes part"
+            )
 
 
 def plain(name: str) -> str:

@@ -15,6 +15,7 @@ from .._errors import ConfigError, RunError
 from .._trained import Evaluate, Floats, Trained, number_of
 from .._turns import random_states, set_random_states
 from . import _state
+from ._masters import Given, Masters
 from ._memory import Memory, checked, note_write, trained_of
 
 _SHARED, _OWN = "", "own/"
@@ -25,17 +26,19 @@ class TorchTrained(Trained):
 
     copies = True  # so that the run asks before it reads, and moved parameters are found then
 
-    def __init__(self, model: Any, optimizer: Any = None, *, params: "Optional[Mapping[str, torch.Tensor]]" = None,
+    def __init__(self, model: Any, optimizer: Any = None, *, params: "Optional[Mapping[str, Given]]" = None,
                  state: Any = None, evaluate: "Optional[Evaluate]" = None) -> None:
         check_model(model)
         self._model = model
-        self._params = params
-        found = self._find()
+        self._masters = Masters(model, params)
+        masters = self._masters
+        found = masters.tensors if masters.given else trained_of(model)
         checked(found)
-        self._memory = Memory(found, lambda: self._find(frozen_too=True))
+        # Not of self: a cycle would keep model and loader in memory beyond the run.
+        self._memory = Memory(found, lambda: masters.tensors if masters.given else trained_of(model, frozen_too=True))
         self.arrays: "dict[str, Floats]" = self._memory.arrays
         self.evaluates = evaluate
-        self._names = {id(tensor): name for name, tensor in found.items()}
+        self._names = {id(tensor): name for name, tensor in [*self._masters.weights().items(), *found.items()]}
         self._optimizers = _state.optimizers_of(optimizer)
         self._optimizer = _state.named(optimizer, self._names)
         check_optimizers(self._optimizers, found, params is not None)
@@ -51,9 +54,6 @@ class TorchTrained(Trained):
         self._rate: Optional[float] = None
         self._noted: "dict[str, Any]" = {}
         self._watch()
-
-    def _find(self, frozen_too: bool = False) -> "dict[str, torch.Tensor]":
-        return dict(self._params) if self._params is not None else trained_of(self._model, frozen_too)
 
     def _watch(self) -> None:
         this = weakref.ref(self)
@@ -83,6 +83,7 @@ class TorchTrained(Trained):
 
     def begin(self, index: int) -> None:
         self._index = index
+        self._masters.follow(self._memory.slots)
         self._fresh = self.save()
         self._load(self._fresh.__getitem__, True)  # what cannot be restored is told of now
         warn_of_buffers(self._model)
@@ -131,6 +132,7 @@ class TorchTrained(Trained):
 
     def wrote(self, first: int, end: int) -> None:
         self._memory.wrote(first, end)
+        self._masters.follow(self._memory.of(first, end))
 
     # ---- state ----
 
@@ -163,6 +165,7 @@ class TorchTrained(Trained):
         _state.restore(self._shared, shared["state"], "state")
         if not fresh:  # the parameters are those that `begin` has just saved
             self._memory.set_exact(shared["narrow"])
+            self._masters.follow(self._memory.slots)
         own = _state.unpacked(_OWN, read, self._own_state())
         if own["index"] != self._index:
             return  # a donor's: its random numbers, its place in its data
@@ -192,7 +195,8 @@ class TorchTrained(Trained):
                 for each, shown in zip(tensors, values):
                     each.detach().copy_(torch.from_numpy(np.ascontiguousarray(shown)))
             note_write(tensors)
-            yield
+            with self._masters.following(self._memory.slots):
+                yield
         finally:
             with torch.no_grad():
                 for each, own in zip(tensors, kept):
@@ -211,7 +215,8 @@ class TorchTrained(Trained):
             with torch.no_grad():
                 for slot in mirrored:
                     slot.tensor.detach().copy_(slot.values)
-                return [self.evaluates(part) for part in parts]
+                with self._masters.following(self._memory.slots):
+                    return [self.evaluates(part) for part in parts]
         finally:
             with torch.no_grad():
                 for slot, own in zip(mirrored, kept):
@@ -233,14 +238,14 @@ class TorchTrained(Trained):
                             f"A {type(batches).__name__} has no state_dict: give site.steps(function of t), or a "
                             "loader that has one (torchdata's StatefulDataLoader) in `state`"),
                 RuntimeWarning, stacklevel=3)
-        iterator = iter(batches)
+        iterator = _resumed_iterator(batches) if known and self._loads else iter(batches)
         seen = [self._loads, 0]
 
         def of_step(t: int) -> Any:
             nonlocal iterator
             if known and seen[0] != self._loads:
                 seen[0] = self._loads
-                iterator = iter(batches)
+                iterator = _resumed_iterator(batches)
             for attempt in range(2):
                 try:
                     return next(iterator)
@@ -258,6 +263,14 @@ class TorchTrained(Trained):
             )
 
         return of_step
+
+
+def _resumed_iterator(batches: "Iterable[Any]") -> "Iterator[Any]":
+    """A DataLoader's iterator draws seeds when it is made. The run that was left had drawn them before."""
+    states = random_states()
+    iterator = iter(batches)
+    set_random_states(states)
+    return iterator
 
 
 def check_model(model: Any) -> None:
