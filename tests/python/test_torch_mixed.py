@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run of a PyTorch site and one with the built-in trainer, against the same run of two built-in ones."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy
+import pytest
+
+import isthmus
+from isthmus._safetensors import read_weights
+
+torch = pytest.importorskip("torch")
+import mixed_bodies  # noqa: E402
+
+TOML = """
+[run]
+name = "mixed"
+seed = 3
+[model]
+init = "init"
+[data]
+source = "text:words.txt"
+[train]
+steps = 30
+context = 16
+global_batch = "128 tok"
+[inner]
+lr = 3e-3
+[outer]
+method = "{method}"
+H = 5
+codec = "fp32"
+[eval]
+every = 10
+[ckpt]
+every = "10 steps"
+[[site]]
+name = "east"
+[[site]]
+name = "west"
+[net]
+plaintext = true
+gather = "100s"
+{net}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    torch.manual_seed(11)
+    mixed_bodies.save(mixed_bodies.Gpt2(**mixed_bodies.SHAPE), tmp_path / "init")
+    (tmp_path / "words.txt").write_text(pathlib.Path(__file__).read_text() * 4)
+    return tmp_path
+
+
+def launch(folder, out, *words, method="diloco", net='start = "same"', program=None):
+    (folder / "run.toml").write_text(TOML.format(method=method, net=net))
+    script = program or pathlib.Path(mixed_bodies.__file__)
+    mixed = ["--program", f"east='{sys.executable}' '{script}' run.toml"] if out != "own" else []
+    return subprocess.run(["timeout", "--kill-after=10", "200", isthmus.program_path(), "launch", "run.toml", "--out", out,
+                           *mixed, *words], cwd=folder, capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+
+
+def rows(run, kind):
+    found = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [row for row in found if row["k"] == kind]
+
+
+@pytest.mark.parametrize("method", ["diloco", "streaming-diloco"])
+def test_a_pytorch_site_and_a_built_in_one_train_one_model(folder, method):
+    for out in ("own", "mixed"):
+        ended = launch(folder, out, method=method)
+        assert ended.returncode == 0, ended.stderr
+    own, mixed = folder / "own/west", folder / "mixed/west"
+    losses = [{(row["step"], row["w"]): row["loss"] for row in rows(run, "worker")} for run in (own, mixed)]
+    assert len(losses[0]) == 60 and losses[0].keys() == losses[1].keys()
+    for step, value in losses[0].items():
+        assert abs(losses[1][step] - value) <= 1e-5 * value, step
+    evals = [{row["step"]: row["loss"] for row in rows(run, "eval")} for run in (own, mixed)]
+    assert sorted(evals[0]) == sorted(evals[1]) == [10, 20, 30]
+    for step, value in evals[0].items():
+        assert abs(evals[1][step] - value) <= 1e-5 * value, step
+    # Both sites hold the same outer parameters, bit for bit, at every checkpoint.
+    for checkpoint in sorted((folder / "mixed/east/ckpt").glob("step*")):
+        east, west = (read_weights(site / "ckpt" / checkpoint.name / "model.safetensors")
+                      for site in (folder / "mixed/east", folder / "mixed/west"))
+        assert east.keys() == west.keys()
+        for name, value in east.items():
+            assert value.tobytes() == west[name].tobytes(), (checkpoint.name, name)
+
+
+def test_a_site_that_evaluates_nothing_is_refused_with_the_remedy(folder):
+    program = folder / "site.py"
+    program.write_text(pathlib.Path(mixed_bodies.__file__).read_text().replace(
+        """evaluate=evaluate,
+                            evaluation_parts="file")""", "evaluate=None)"))
+    ended = launch(folder, "mixed", program=program)
+    assert ended.returncode == 3, ended.stderr
+    assert "evaluation is nothing at east and" in ended.stderr or "and nothing at east" in ended.stderr, ended.stderr
+    assert "evaluation_parts=" in ended.stderr
+
+
+def test_unlike_starts_say_what_to_write(folder):
+    ended = launch(folder, "mixed", net="")
+    assert ended.returncode == 3, ended.stderr
+    assert "say net.start in the file of every site" in ended.stderr, ended.stderr
+
+
+def test_rows_of_another_method_differ(folder):
+    """The comparison above can fail."""
+    assert launch(folder, "own").returncode == 0
+    first = rows(folder / "own/west", "worker")
+    assert launch(folder, "own", "--force", "--set", "outer.momentum=0.5").returncode == 0
+    assert first[-1]["loss"] != rows(folder / "own/west", "worker")[-1]["loss"]
+    assert numpy.isfinite(first[-1]["loss"])
