@@ -332,6 +332,7 @@ class Site:
         trained = self._attached()
         turns = self._turns
         take, handle, worker = _abi.lib.isthmus_next, self._session.handle, self._worker
+        anew = False  # the state is another trainer's
         while True:
             if turns is not None:
                 turns.leave(self._worker)
@@ -346,6 +347,8 @@ class Site:
             kind = request.kind
             if kind == _abi.TRAIN:
                 self.t = request.step
+                if anew:
+                    trained.count_from(self.t)
                 trained.after_step(bool(request.wrote))
                 return
             if kind == _abi.END:
@@ -361,7 +364,13 @@ class Site:
             if kind == _abi.SAVE:
                 self._save()
             elif kind == _abi.LOAD:
-                trained.load(self._read)
+                anew = not self._holds(trained.marker)
+                if anew:
+                    _log.logger.warning("the state that this site begins with is of a site with another trainer: what "
+                                        "the optimizer holds begins anew")
+                    trained.restart()
+                else:
+                    trained.load(self._read)
             elif kind == _abi.RESTART:
                 _log.logger.warning("step %d: a value was not finite: the run goes on from its outer parameters, "
                                     "and what the optimizer held is forgotten", self.t)
@@ -404,6 +413,9 @@ class Site:
         for name, data in self._attached().save().items():
             check(_abi.lib.isthmus_state_put(self._session.handle, self._worker, name.encode(),
                                              ctypes.c_char_p(data), len(data)))
+
+    def _holds(self, name: str) -> bool:
+        return bool(_abi.lib.isthmus_state_bytes(self._session.handle, self._worker, name.encode()) >= 0)
 
     def _read(self, name: str) -> bytes:
         size = _abi.lib.isthmus_state_bytes(self._session.handle, self._worker, name.encode())

@@ -25,6 +25,7 @@ class Trained:
     arrays: "dict[str, Floats]"
     copies = False
     evaluates: "Optional[Evaluate]" = None
+    marker = "outline"  # an entry that each state of this trainer has
 
     def begin(self, index: int) -> None:
         """Worker number `index` begins: what cannot be saved or restored is told of now."""
@@ -54,6 +55,9 @@ class Trained:
     def restart(self) -> None:
         """What the optimizer holds is that of the first step again; the parameters follow."""
         raise NotImplementedError
+
+    def count_from(self, t: int) -> None:
+        """The next step is t, and nothing of before is known: schedules of steps go to that place."""
 
     def losses(self, parts: "list[int]") -> "list[tuple[float, int]]":
         assert self.evaluates is not None

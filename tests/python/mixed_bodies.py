@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPT-2 in PyTorch under the names and shapes of Hugging Face, as a site beside sites of the built-in trainer.
+"""GPT-2 and Llama in PyTorch under the names and shapes of Hugging Face, as a site beside sites of the built-in trainer.
 Run as a script it is one site: mixed_bodies.py RUN.toml, with the rest from `isthmus launch`."""
 import json
 import math
@@ -65,11 +65,86 @@ class Gpt2(torch.nn.Module):
         return t.ln_f(x) @ t.wte.weight.T
 
 
+class RmsNorm(torch.nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(d))
+
+    def forward(self, x):
+        return self.weight * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-5)
+
+
+class LlamaLayer(torch.nn.Module):
+    """Registered in the order of Hugging Face: the norms come last."""
+
+    def __init__(self, d, heads, kv, ff):
+        super().__init__()
+        self.heads, self.kv, self.width = heads, kv, d // heads
+        self.self_attn, self.mlp = torch.nn.Module(), torch.nn.Module()
+        for name, outputs in (("q_proj", d), ("k_proj", kv * self.width), ("v_proj", kv * self.width), ("o_proj", d)):
+            setattr(self.self_attn, name, torch.nn.Linear(d, outputs, bias=False))
+        self.mlp.gate_proj, self.mlp.up_proj = (torch.nn.Linear(d, ff, bias=False) for _ in range(2))
+        self.mlp.down_proj = torch.nn.Linear(ff, d, bias=False)
+        self.input_layernorm, self.post_attention_layernorm = RmsNorm(d), RmsNorm(d)
+
+    def forward(self, x, turn):
+        B, T, d = x.shape
+        at, y = self.self_attn, self.input_layernorm(x)
+        q = turn(at.q_proj(y).view(B, T, self.heads, -1).transpose(1, 2))
+        k = turn(at.k_proj(y).view(B, T, self.kv, -1).transpose(1, 2)).repeat_interleave(self.heads // self.kv, 1)
+        v = at.v_proj(y).view(B, T, self.kv, -1).transpose(1, 2).repeat_interleave(self.heads // self.kv, 1)
+        scores = q @ k.transpose(2, 3) / math.sqrt(self.width)
+        scores = scores.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), float("-inf"))
+        x = x + at.o_proj((scores.softmax(-1) @ v).transpose(1, 2).reshape(B, T, d))
+        y = self.post_attention_layernorm(x)
+        return x + self.mlp.down_proj(F.silu(self.mlp.gate_proj(y)) * self.mlp.up_proj(y))
+
+
+class Llama(torch.nn.Module):
+    def __init__(self, vocab, d, layers, heads, kv, ff):
+        super().__init__()
+        self.width = d // heads
+        self.model = torch.nn.Module()
+        self.model.embed_tokens = torch.nn.Embedding(vocab, d)
+        self.model.layers = torch.nn.ModuleList(LlamaLayer(d, heads, kv, ff) for _ in range(layers))
+        self.model.norm = RmsNorm(d)
+        self.lm_head = torch.nn.Linear(d, vocab, bias=False)
+        for each in self.parameters():
+            if each.dim() == 2:
+                torch.nn.init.normal_(each, std=0.02)
+
+    def forward(self, ids):
+        half = self.width // 2
+        angles = torch.outer(torch.arange(ids.shape[1]), 10000.0 ** (-torch.arange(half) / half))
+        cos, sin = angles.cos().repeat(1, 2), angles.sin().repeat(1, 2)
+
+        def turn(x):
+            return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
+
+        x = self.model.embed_tokens(ids)
+        for layer in self.model.layers:
+            x = layer(x, turn)
+        return self.lm_head(self.model.norm(x))
+
+
+LLAMA = {"vocab": 256, "d": 32, "layers": 2, "heads": 4, "kv": 2, "ff": 48}
+
+
+def made(kind):
+    return Gpt2(**SHAPE) if kind == "gpt2" else Llama(**LLAMA)
+
+
 def save(model, folder):
     """As a model folder of Hugging Face."""
     folder.mkdir()
     config = {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "activation_function": "gelu_new",
               "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True, **SHAPE}
+    if isinstance(model, Llama):
+        config = {"model_type": "llama", "architectures": ["LlamaForCausalLM"], "hidden_act": "silu",
+                  "vocab_size": LLAMA["vocab"], "hidden_size": LLAMA["d"], "intermediate_size": LLAMA["ff"],
+                  "num_hidden_layers": LLAMA["layers"], "num_attention_heads": LLAMA["heads"],
+                  "num_key_value_heads": LLAMA["kv"], "max_position_embeddings": 16, "rms_norm_eps": 1e-5,
+                  "rope_theta": 10000.0, "tie_word_embeddings": False, "attention_bias": False, "mlp_bias": False}
     (folder / "config.json").write_text(json.dumps(config))
     header, data = {}, b""
     for name, value in model.state_dict().items():
@@ -89,8 +164,9 @@ def main():
     file = sys.argv[1]
     torch.set_num_threads(1)
     config = isthmus.load_config(file)
-    model = Gpt2(**SHAPE)
-    weights = read_weights(pathlib.Path(file).parent / config.model.init / "model.safetensors")
+    init = pathlib.Path(file).parent / config.model.init
+    model = made(json.loads((init / "config.json").read_text())["model_type"])
+    weights = read_weights(init / "model.safetensors")
     model.load_state_dict({name: torch.from_numpy(each.copy()) for name, each in weights.items()})
     optimizer, schedule = isthmus.torch.adamw(model, config)
 

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -49,9 +50,14 @@ gather = "100s"
 
 
 @pytest.fixture
-def folder(tmp_path):
+def kind():
+    return "gpt2"
+
+
+@pytest.fixture
+def folder(tmp_path, kind):
     torch.manual_seed(11)
-    mixed_bodies.save(mixed_bodies.Gpt2(**mixed_bodies.SHAPE), tmp_path / "init")
+    mixed_bodies.save(mixed_bodies.made(kind), tmp_path / "init")
     (tmp_path / "words.txt").write_text(pathlib.Path(__file__).read_text() * 4)
     return tmp_path
 
@@ -70,8 +76,8 @@ def rows(run, kind):
     return [row for row in found if row["k"] == kind]
 
 
-@pytest.mark.parametrize("method", ["diloco", "streaming-diloco"])
-def test_a_pytorch_site_and_a_built_in_one_train_one_model(folder, method):
+@pytest.mark.parametrize("kind, method", [("gpt2", "diloco"), ("gpt2", "streaming-diloco"), ("llama", "diloco")])
+def test_a_pytorch_site_and_a_built_in_one_train_one_model(folder, kind, method):
     for out in ("own", "mixed"):
         ended = launch(folder, out, method=method)
         assert ended.returncode == 0, ended.stderr
@@ -91,6 +97,50 @@ def test_a_pytorch_site_and_a_built_in_one_train_one_model(folder, method):
         assert east.keys() == west.keys()
         for name, value in east.items():
             assert value.tobytes() == west[name].tobytes(), (checkpoint.name, name)
+
+
+@pytest.mark.parametrize("dies", ["east", "west"])
+def test_a_site_that_comes_back_is_given_the_state_of_another_trainer(folder, dies):
+    """The PyTorch site (east) from a built-in one, and the other way round: what the optimizer holds begins anew."""
+    order = ["west", "north", "east"] if dies == "east" else ["east", "north", "west"]
+    head, tail = TOML.split("[[site]]")[0], TOML[TOML.index("[net]"):]
+    sites = "".join(f'[[site]]\nname = "{name}"\n' for name in order)
+    text = (head + sites + tail).format(method="diloco", net='start = "same"\nmin_sites = 2')
+    text = text.replace("steps = 30", "steps = 1000000").replace('"128 tok"', '"96 tok"')
+    (folder / "run.toml").write_text(text.replace('every = "10 steps"', 'every = "50 steps"'))
+    program = folder / "site.py"
+    program.write_text(pathlib.Path(mixed_bodies.__file__).read_text().replace("        for _, _ in site.steps():", """\
+        import os, signal
+        first = not os.path.exists("began")
+        open("began", "a").close()
+        for t, _ in site.steps():
+            if first and t == 12 and DIES:
+                os.kill(os.getpid(), signal.SIGKILL)
+            if os.path.exists("back"):
+                site.stop()""".replace("DIES", str(dies == "east"))))
+    launched = subprocess.Popen(
+        ["timeout", "--kill-after=10", "200", isthmus.program_path(), "launch", "run.toml", "--out", "out", "--restart",
+         "3", "--program", f"east='{sys.executable}' '{program}' run.toml"], cwd=folder, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    assert launched.stderr is not None
+    said, killed = [], dies == "east"
+    for line in launched.stderr:
+        said.append(line)
+        if not killed and "| step " in line:
+            killed = True
+            for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+                words = entry.read_bytes().split(b"\0") if entry.exists() else []
+                if b"--site" in words and b"west" in words and b"out/west" in words:
+                    os.kill(int(entry.parent.name), signal.SIGKILL)
+        if f"site {dies} is back" in line:
+            (folder / "back").touch()
+    assert launched.wait() == 130, said
+    assert any(line.startswith(dies) and "begins anew" in line for line in said), said
+    newest = [sorted((folder / "out" / name / "ckpt").glob("step*"))[-1] for name in ("east", "west")]
+    assert newest[0].name == newest[1].name
+    east, west = (read_weights(each / "model.safetensors") for each in newest)
+    for name, value in east.items():
+        assert value.tobytes() == west[name].tobytes(), name
 
 
 def test_a_site_that_evaluates_nothing_is_refused_with_the_remedy(folder):

@@ -8,12 +8,14 @@ import collections
 import inspect
 import json
 import random
+import warnings
 import weakref
 from typing import Any, Callable
 
 import numpy as np
 import torch
 
+from .. import _log
 from .._errors import ConfigError, RunError
 from .._state import restore_into
 
@@ -305,3 +307,20 @@ class _Through(dict):  # type: ignore[type-arg]
 
 def shared_now(shared: Any) -> Any:
     return shared.now() if isinstance(shared, _Through) else shared
+
+
+def count_from(state: Any, t: int) -> None:
+    """Schedules of steps among `state` go to the place that they have before step t of a run."""
+    each: Any
+    for each in state.values() if isinstance(state, dict) else state if isinstance(state, (list, tuple)) else [state]:
+        if isinstance(each, torch.optim.lr_scheduler.LambdaLR):
+            each.last_epoch = t - 1
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # get_lr() warns of calls from outside
+                rates = each.get_lr()
+            for group, rate in zip(each.optimizer.param_groups, rates):
+                group["lr"] = rate
+            each._last_lr = [group["lr"] for group in each.optimizer.param_groups]
+        elif hasattr(each, "last_epoch"):
+            _log.logger.warning("the %s in state counts its own steps, from its start on: step %d of the run is not "
+                                "known to it", type(each).__name__, t)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from .._errors import ConfigError, RunError
+from .._order import in_order
 from .._trained import Evaluate, Floats, Trained, number_of
 from .._turns import random_states, set_random_states
 from . import _state
@@ -33,6 +34,7 @@ class TorchTrained(Trained):
         self._masters = Masters(model, params)
         masters = self._masters
         found = masters.tensors if masters.given else trained_of(model)
+        found = {name: found[name] for name in in_order(found)}
         checked(found)
         # Not of self: a cycle would keep model and loader in memory beyond the run.
         self._memory = Memory(found, lambda: masters.tensors if masters.given else trained_of(model, frozen_too=True))
@@ -182,6 +184,9 @@ class TorchTrained(Trained):
         if self._fresh is not None and self._optimizer is not None:
             fresh = _state.unpacked(_SHARED, self._fresh.__getitem__, self._shared_state())
             _state.forget(self._optimizer, fresh["optimizer"])
+
+    def count_from(self, t: int) -> None:
+        _state.count_from(self._shared, t)
 
     # ---- outer parameters ----
 

@@ -337,8 +337,11 @@ class Launch {
     if (arguments_.force && start == Start::kFirst) words.emplace_back("--force");
     if (arguments_.via != "print") {
       // One site tells how far the run has come; all write the same lines.
-      const bool first = name == chosen().front() && session_.progress != ProgressMode::kNone;
-      append(words, {"--progress", first ? "plain" : "none"});
+      const Words all = chosen();
+      const auto teller = std::ranges::find_if(
+          all, [&](const std::string& each) { return program_of(each).empty(); });
+      const bool tells = name == *teller && session_.progress != ProgressMode::kNone;
+      append(words, {"--progress", tells ? "plain" : "none"});
     }
     return words;
   }

@@ -48,8 +48,8 @@ std::optional<LaneEstimate> lane_estimate(const Config& config, const TrainingPl
   return most;
 }
 
-/// Of one worker, beside its training state: what it has encoded, what comes, and the result, of all
-/// rounds that are under way at once.
+/// Of one worker, beside its training state: what it has encoded, what comes, and the result, of
+/// all rounds that are under way at once.
 std::uint64_t round_bytes(const Config& config, const ModelLayout& layout) {
   const OuterOptions& options = config.outer;
   std::int64_t largest = layout.elements();
@@ -103,25 +103,23 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
   }
   const std::int64_t outer_values =
       outer_state_values(config.method, config.outer) * layout.elements();
-  RunEstimate estimate{.parameters = layout.elements(),
-                       .steps = plan.total_steps,
-                       .tokens = plan.total_steps * plan.tokens_per_step(config.train.context),
-                       .step_flops = step_flops(config, plan, layout),
-                       .memory_bytes = static_cast<std::uint64_t>(
-                           inner_bytes + kEstimateFloatBytes * outer_values * workers_here),
-                       .round_bytes = config.workers() == 1
-                                          ? 0
-                                          : static_cast<std::uint64_t>(workers_here) *
-                                                round_bytes(config, layout),
-                       .checkpoint_copy_bytes =
-                           config.train.offload.empty()
-                               ? checkpoint_bytes(config, plan, layout, only)
-                               : 0,
-                       .outer_bytes_per_parameter =
-                           kEstimateFloatBytes * outer_state_values(config.method, config.outer),
-                       .lanes = lane_estimate(config, plan, layout, only),
-                       .epochs = epochs(config, plan, data),
-                       .data_note = epochs_note(config, plan, data)};
+  RunEstimate estimate{
+      .parameters = layout.elements(),
+      .steps = plan.total_steps,
+      .tokens = plan.total_steps * plan.tokens_per_step(config.train.context),
+      .step_flops = step_flops(config, plan, layout),
+      .memory_bytes = static_cast<std::uint64_t>(inner_bytes +
+                                                 kEstimateFloatBytes * outer_values * workers_here),
+      .round_bytes = config.workers() == 1
+                         ? 0
+                         : static_cast<std::uint64_t>(workers_here) * round_bytes(config, layout),
+      .checkpoint_copy_bytes =
+          config.train.offload.empty() ? checkpoint_bytes(config, plan, layout, only) : 0,
+      .outer_bytes_per_parameter =
+          kEstimateFloatBytes * outer_state_values(config.method, config.outer),
+      .lanes = lane_estimate(config, plan, layout, only),
+      .epochs = epochs(config, plan, data),
+      .data_note = epochs_note(config, plan, data)};
   check_offload(config, plan, layout, only);
   check_rank_communicators(config, plan);
   if (of.out) {
@@ -220,11 +218,11 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
                             human_bytes(static_cast<double>(estimate.program_bytes))));
   if (estimate.round_bytes + estimate.checkpoint_copy_bytes > 0) {
     const auto bytes = [](std::uint64_t n) { return human_bytes(static_cast<double>(n)); };
-    row("beside it", fmt::format("up to {} while rounds are under way, and {} while a checkpoint is "
-                                 "written; freed memory is kept for the next round, so the process "
-                                 "may come to twice the sum",
-                                 bytes(estimate.round_bytes),
-                                 bytes(estimate.checkpoint_copy_bytes)));
+    row("beside it",
+        fmt::format("up to {} while rounds are under way, and {} while a checkpoint is "
+                    "written; freed memory is kept for the next round, so the process "
+                    "may come to twice the sum",
+                    bytes(estimate.round_bytes), bytes(estimate.checkpoint_copy_bytes)));
   }
   if (estimate.copy_bytes > 0) {
     row("kept copy", fmt::format("{} of that: the last committed step (outer.commit)",

@@ -26,9 +26,9 @@ struct RunEstimate {
   std::int64_t parameters = 0;
   std::int64_t steps = 0;
   std::int64_t tokens = 0;
-  double step_flops = 0;            // of one worker
-  std::uint64_t memory_bytes = 0;   // of all workers in this process
-  std::uint64_t round_bytes = 0;    // beside those, while rounds are under way
+  double step_flops = 0;                    // of one worker
+  std::uint64_t memory_bytes = 0;           // of all workers in this process
+  std::uint64_t round_bytes = 0;            // beside those, while rounds are under way
   std::uint64_t checkpoint_copy_bytes = 0;  // and while a checkpoint is written
   std::uint64_t program_bytes = 0;  // beside those: code, libraries, what a run has without a model
   std::uint64_t copy_bytes = 0;     // of those: of the last committed step (outer.commit)

@@ -387,6 +387,10 @@ void CudaLoop::save(StateWriter& writer) const {
 
 void CudaLoop::load(StateReader& reader) {
   settle_beside();
+  if (optimizer_ && is_of_another_trainer(reader)) {
+    reset_optimizer();
+    return;
+  }
   if (optimizer_) optimizer_->load(stream_, reader);
   if (moments_) moments_->forget();
   if (options_.batch_state.load) options_.batch_state.load(reader);

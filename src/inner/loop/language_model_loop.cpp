@@ -383,6 +383,10 @@ void LanguageModelLoop::save(StateWriter& writer) const {
 }
 
 void LanguageModelLoop::load(StateReader& reader) {
+  if ((optimizer_ || sharded_) && is_of_another_trainer(reader)) {
+    reset_optimizer();
+    return;
+  }
   if (optimizer_) optimizer_->load(reader);
   if (sharded_) sharded_->load(reader);
   if (options_.batch_state.load) options_.batch_state.load(reader);

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "core/base/check.h"
+#include "core/base/log.h"
 #include "isthmus/errors.h"
 #include "kernels/muon.h"
 #include "kernels/optimizer.h"
@@ -227,6 +228,14 @@ void InnerOptimizer::load(StateReader& reader) {
   for (const int i : {0, 1}) {
     if (!moment(i).empty()) load_moment(reader, i, moment(i));
   }
+}
+
+bool is_of_another_trainer(StateReader& reader) {
+  if (reader.contains("optimizer")) return false;
+  log_warning(
+      "the state that this site begins with is of a site with another trainer: what the optimizer "
+      "holds begins anew");
+  return true;
 }
 
 void save_updates(StateWriter& writer, const InnerConfig& config, std::int64_t updates) {

@@ -77,9 +77,7 @@ std::int64_t RunSamples::samples() const {
   return batches_.plan().samples / batches_.plan().workers;
 }
 
-std::int64_t RunSamples::parts() const {
-  return validation_ ? parts_of(*validation_) : 0;
-}
+std::int64_t RunSamples::parts() const { return validation_ ? parts_of(*validation_) : 0; }
 
 std::int64_t RunSamples::windows(std::int64_t part) const {
   ISTHMUS_CHECK(part >= 0 && part < parts(), part, parts());
