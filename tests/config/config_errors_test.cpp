@@ -50,6 +50,7 @@ INSTANTIATE_TEST_SUITE_P(
              "did you mean 'momentum'?   (keys of method 'diloco': method, H"},
         Case{"KeyOfAnotherSection", "[inner]\nsteps = 3\n", "E-KEY-UNKNOWN", 7, 1,
              "'steps' belongs to [train]"},
+        Case{"LetterBeyondAscii", "[run]\nb\u00f8 = 2\n", "E-TOML", 7, 2, "expected '='"},
         Case{"UnknownSection", "[modle]\nx = 1\n", "E-KEY-UNKNOWN", 6, 2, "did you mean [model]?"},
         Case{"TableForAKey", "[run]\n[model]\n[eval.x]\n", "E-KEY-UNKNOWN", 8, 7, "eval.x"},
         Case{"UnknownKeyOfASite", "[[site]]\nname = \"a\"\nflops = 3\n", "E-KEY-UNKNOWN", 8, 1,
