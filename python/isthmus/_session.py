@@ -14,7 +14,7 @@ import re
 import signal
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
@@ -64,6 +64,22 @@ def layer_of_name(name: str) -> int:
 
 def _no_batch(t: int) -> None:
     return None
+
+
+class _Entries(Dict[str, bytes]):
+    """Entries that go to the library as they come, so that one at a time is in memory here."""
+
+    def __init__(self, put: "Callable[[str, bytes], None]") -> None:
+        super().__init__()
+        self._given = put
+
+    def __setitem__(self, name: str, data: bytes) -> None:
+        self._given(name, data)
+        super().__setitem__(name, b"")
+
+    def update(self, entries: "Mapping[str, bytes]") -> None:  # type: ignore[override]
+        for name, data in entries.items():
+            self[name] = data
 
 
 class _Session:
@@ -284,20 +300,19 @@ class Site:
             kind = request.kind
             if kind == _abi.TRAIN:
                 self.t = request.step
-                trained.after_step(bool(request.wrote))
+                trained.after_step(bool(request.wrote), self.t)
                 return
             if kind == _abi.END:
-                trained.after_step(True)
-                self._ended = True
-                self.outcome = self._session.outcome()
+                self._end(self._session.outcome())
                 return
             if kind == _abi.NOTHING:
+                trained.waits()
                 continue
             if kind == _abi.EVALUATE:
                 self._answer_losses([request.parts[i] for i in range(request.part_count)])
                 continue
             if kind == _abi.SAVE:
-                self._save()
+                trained.save(_Entries(self._put))
             elif kind == _abi.LOAD:
                 trained.load(self._read)
             elif kind == _abi.RESTART:
@@ -309,6 +324,11 @@ class Site:
             elif kind == _abi.WROTE:
                 trained.wrote(request.first, request.end)
             check(_abi.lib.isthmus_answer(self._session.handle, self._worker, None))
+
+    def _end(self, outcome: Outcome) -> None:
+        self._attached().after_run(outcome)
+        self._ended = True
+        self.outcome = outcome
 
     @contextlib.contextmanager
     def anchors(self) -> "Iterator[None]":
@@ -325,23 +345,23 @@ class Site:
                                "the outer ones are in its last checkpoint")
             yield  # the closing round has left the outer parameters in place
             return
-        outer = []
-        for number, array in enumerate(trained.arrays.values()):
-            values = np.empty(array.shape, np.float32)
-            check(_abi.lib.isthmus_outer_values(self._session.handle, self._worker, number,
-                                                values.ctypes.data, values.size))
-            outer.append(values)
         self._shown = True
         try:
-            with trained.showing(outer):
+            with trained.showing(self._outer_values(trained)):
                 yield
         finally:
             self._shown = False
 
-    def _save(self) -> None:
-        for name, data in self._attached().save().items():
-            check(_abi.lib.isthmus_state_put(self._session.handle, self._worker, name.encode(),
-                                             ctypes.c_char_p(data), len(data)))
+    def _outer_values(self, trained: Trained) -> "Iterator[Floats]":
+        for number, array in enumerate(trained.arrays.values()):
+            values = np.empty(array.shape, np.float32)
+            check(_abi.lib.isthmus_outer_values(self._session.handle, self._worker, number,
+                                                values.ctypes.data, values.size))
+            yield values
+
+    def _put(self, name: str, data: bytes) -> None:
+        check(_abi.lib.isthmus_state_put(self._session.handle, self._worker, name.encode(),
+                                         ctypes.c_char_p(data), len(data)))
 
     def _read(self, name: str) -> bytes:
         size = _abi.lib.isthmus_state_bytes(self._session.handle, self._worker, name.encode())
