@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of a site, as torchrun starts it: `ranks_bodies.py FILE SITE OUT [key=value ...]`. Keys without a dot:
-shard=0 (replicas), "fsdp" or "hsdp"; train=sgd or "f" (values are a function of step and element); and what goes wrong."""
+"""One rank of a site: `ranks_bodies.py FILE SITE OUT [key=value ...]` with RANK, WORLD_SIZE and STORE (a file) in the
+environment. Keys with a dot are the run's; shard: 0, ddp, fsdp or hsdp; train: adamw or f (values are a function of
+step and element); at=T do=WHAT ranks=01: what is done before site.step() of step T."""
 import datetime
 import json
 import os
@@ -102,18 +103,32 @@ def fill(model, site, t):
             each.copy_(new)
 
 
+def moments_of(opt):
+    return {key: [whole(state[key]) for state in opt.state.values()] for key in ("exp_avg", "exp_avg_sq", "step")
+            if opt.state}
+
+
 def main():
     file, name, out, *words = sys.argv[1:]
     how = {"shard": "0", "train": "adamw"}
     how.update(each.split("=", 1) for each in words if "." not in each.split("=", 1)[0])
     overrides = [each for each in words if "." in each.split("=", 1)[0]]
     index = {"east": 0, "west": 1}[name]
-    rank = int(os.environ.get("RANK", 0))
-    if "WORLD_SIZE" in os.environ:
-        dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=120))
+    rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    path = pathlib.Path(f"{out}.{rank}")
+    if size > 1:
+        dist.init_process_group("gloo", init_method=f"file://{os.environ['STORE']}", rank=rank, world_size=size,
+                                timeout=datetime.timedelta(seconds=120))
     kind, dtype = how["shard"], getattr(torch, how.get("dtype", "float32"))
+    wrong = how.get("wrong") if how.get("wrong_at", str(rank)) == str(rank) else None
+    if wrong == "early":
+        early = made("0", dtype)
+        opt = torch.optim.AdamW(early.parameters(), lr=1e-2)
     model = made(kind, dtype)
-    opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    if wrong == "layout":
+        model.one = torch.nn.Linear(6, 2)
+    if wrong != "early":
+        opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
     sched = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: 1 / (1 + 0.05 * step))
     loader = Loader(index, rank)
     seen, shown = [], []
@@ -121,46 +136,60 @@ def main():
     def evaluate(part):
         x, y = batch_of(7, 0, part)
         loss = torch.nn.functional.cross_entropy(model(x).float().reshape(-1, 11), y.reshape(-1), reduction="sum")
-        seen.append(loss.item().hex())
+        seen.append([part, loss.item()])
         return loss.item(), y.numel()
 
-    path = pathlib.Path(f"{out}.{rank}")
+    def inner(t, x, y):
+        if how["train"] == "f":
+            fill(model, index, t)
+            return torch.tensor(float(t))
+        loss = torch.nn.functional.cross_entropy(model(x).float().reshape(-1, 11), y.reshape(-1))
+        loss.backward()
+        opt.step()
+        sched.step()
+        opt.zero_grad()
+        return loss
+
     losses = pathlib.Path(f"{path}.losses").open("a", buffering=1)
-    with isthmus.torch.join(file, model, opt, site=None if how.get("unnamed") else name, out=out,
-                            state={"sched": sched, "loader": loader}, overrides=overrides,
-                            **({"evaluate": evaluate} if how.get("evaluate") else {})) as site:
-        assert (site.index, site.total_steps) == (index, site.config.train.steps)
-        for t, (x, y) in site.steps(loader):
-            if how["train"] == "f":
-                fill(model, index, t)
-                loss = torch.tensor(float(t))
-            else:
-                loss = torch.nn.functional.cross_entropy(model(x).float().reshape(-1, 11), y.reshape(-1))
-                loss.backward()
-                opt.step()
-                sched.step()
-                opt.zero_grad()
-            losses.write(json.dumps([t, loss.item().hex()]) + "\n")
-            if how.get("anchors") == str(t):
-                before = [whole(each) for each in model.parameters()]
-                with site.anchors():
-                    shown = [whole(each) for each in model.parameters()]
-                    model(x)  # without a backward pass
-                assert all(torch.equal(whole(a), b) for a, b in zip(model.parameters(), before))
-            if how.get(f"at{rank}") == str(t):
-                act(how[f"do{rank}"], site)
-            if how.get("at") == str(t):
-                act(how["do"], site)
-            site.step(loss, tokens=24)
-    assert site.closed
-    moments = {key: [whole(value) for state in opt.state.values() for value in [state[key]]]
-               for key in ("exp_avg", "exp_avg_sq", "step")} if opt.state else {}
-    torch.save({"weights": [whole(each) for each in model.parameters()], "moments": moments, "at": loader.at,
-                "last": sched.last_epoch, "rng": torch.get_rng_state(), "seen": seen, "shown": shown,
-                "t": site.t, "outcome": vars(site.outcome)}, f"{path}.pt")
-    if "WORLD_SIZE" in os.environ:
+    start, outcome = {}, {}
+    try:
+        if how.get("bare"):
+            for t in range(1, int(how["bare"]) + 1):
+                losses.write(json.dumps([t, inner(t, *next(loader)).item().hex()]) + "\n")
+        else:
+            called = "north" if wrong == "site" else None if wrong == "unnamed" else name
+            with isthmus.torch.join(file, model, opt, site=called, out=out, overrides=overrides,
+                                    state={"sched": sched, "loader": loader},
+                                    **({"evaluate": evaluate} if how.get("evaluate") else {})) as site:
+                assert (site.index, site.total_steps) == (index, site.config.train.steps)
+                start = {"weights": [whole(each) for each in model.parameters()], "moments": moments_of(opt),
+                         "last": sched.last_epoch, "at": loader.at, "rng": torch.get_rng_state()}
+                for t, (x, y) in site.steps(loader):
+                    loss = inner(t, x, y)
+                    losses.write(json.dumps([t, loss.item().hex()]) + "\n")
+                    if how.get("anchors") == str(t):
+                        before = [whole(each) for each in model.parameters()]
+                        with site.anchors():
+                            shown = [whole(each) for each in model.parameters()]
+                            with torch.no_grad():
+                                model(x)  # FSDP2's root keeps whole parameters after it
+                        after = [whole(each) for each in model.parameters()]
+                        assert all(torch.equal(a, b) for a, b in zip(after, before))
+                    if t == int(how.get("at", 0)) and str(rank) in how.get("ranks", "01234"):
+                        act(how["do"], site)
+                    site.step(loss, tokens=24)
+                    losses.write(json.dumps([t, "told"]) + "\n")
+            assert site.closed
+            outcome = vars(site.outcome)
+    except isthmus.Error as error:
+        path.with_name(path.name + ".error").write_text(json.dumps([error.kind, str(error)]))
+        raise SystemExit(error.exit_code) from error
+    torch.save({"weights": [whole(each) for each in model.parameters()], "moments": moments_of(opt),
+                "last": sched.last_epoch, "at": loader.at, "rng": torch.get_rng_state(), "seen": seen,
+                "shown": shown, "outcome": outcome, "start": start}, f"{path}.pt")
+    if size > 1:
         dist.destroy_process_group()
-    sys.exit(site.outcome.exit_code)
+    sys.exit(outcome.get("exit_code", 0))
 
 
 def act(what, site):
@@ -174,7 +203,8 @@ def act(what, site):
         status = site.status()
         assert isinstance(status, dict) and status, status
     else:
-        getattr(site, what)()
+        for each in what.split(","):
+            getattr(site, each)()
 
 
 if __name__ == "__main__":

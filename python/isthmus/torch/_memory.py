@@ -5,7 +5,7 @@ in place; any other has a mirror that values are copied through when the run ask
 from __future__ import annotations
 
 import warnings
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Iterable, Mapping, Optional
 
 import torch
 
@@ -53,12 +53,8 @@ class Slot:
 
     def fill(self) -> None:
         """The mirror takes the parameter's first values."""
-        self.values.copy_(self.now())
-        self._rebase()
-
-    def now(self) -> torch.Tensor:
-        """The parameter's values, of its whole shape."""
-        return self.tensor.detach()
+        self.values.copy_(self.tensor.detach())
+        self.rebase()
 
     def show(self, values: Any) -> None:
         """The parameter holds `values`, a tensor of its whole shape, or those that are in its memory already."""
@@ -69,7 +65,7 @@ class Slot:
     def narrow(self) -> bool:
         return bool(self.tensor.dtype != torch.float32)
 
-    def _rebase(self) -> None:
+    def rebase(self) -> None:
         """What was written last, which a narrower type holds rounded."""
         self.base = self.values.clone() if self.narrow else None
 
@@ -84,7 +80,7 @@ class Slot:
         if self.mirrored and (self.base is not None) == (tensor.dtype != torch.float32):
             return
         self.mirrored = True
-        self._rebase()
+        self.rebase()
 
     def moved(self) -> bool:
         if self.tensor.shape != self.values.shape:
@@ -97,7 +93,10 @@ class Slot:
         """RETURNS: whether a copy from a device is under way."""
         if not self.mirrored:
             return False
-        now = self.now()
+        return self.take(self.tensor.detach())
+
+    def take(self, now: torch.Tensor) -> bool:
+        """The mirror follows a parameter whose values are `now`."""
         if self.base is None:
             self.values.copy_(now, non_blocking=now.is_cuda)
             return bool(now.is_cuda)
@@ -111,7 +110,7 @@ class Slot:
     def wrote(self) -> bool:
         if not self.mirrored:
             return False
-        self._rebase()
+        self.rebase()
         self.tensor.detach().copy_(self.values, non_blocking=self.tensor.is_cuda)
         return bool(self.tensor.is_cuda)
 
@@ -120,12 +119,12 @@ class Memory:
     """All parameters of one worker, in canonical order."""
 
     def __init__(self, found: "Mapping[str, torch.Tensor]", again: "Callable[[], Mapping[str, torch.Tensor]]",
-                 slot_of: "Callable[[str, torch.Tensor, int], Slot]" = Slot) -> None:
+                 slot_of: "Optional[Callable[[str, torch.Tensor, int], Slot]]" = None) -> None:
         self.slots: "list[Slot]" = []
         self._again = again
         first = 0
         for name, tensor in found.items():
-            self.slots.append(slot_of(name, tensor, first))
+            self.slots.append((slot_of or Slot)(name, tensor, first))
             first = self.slots[-1].end
         self.arrays = {slot.name: slot.array for slot in self.slots}
         self._looked = False
@@ -176,6 +175,11 @@ class Memory:
                 streams.do(slot, slot.wrote)
             streams.wait_on_device()
 
+    def show(self, values: "Iterable[Any]") -> None:
+        """The parameters hold `values`, a tensor of its whole shape for each."""
+        for slot, shown in zip(self.slots, values):
+            slot.show(shown)
+
     def after_step(self, wrote: bool) -> None:
         self._looked = False
         if wrote:
@@ -207,7 +211,7 @@ class _Copies:
         self._current: Any = None
 
     def do(self, slot: Slot, copy: "Callable[[], bool]") -> None:
-        if not slot.tensor.is_cuda or not slot.mirrored or is_sharded(slot.tensor):
+        if not slot.tensor.is_cuda or not slot.mirrored:
             copy()
             return
         if self._side is None:

@@ -30,6 +30,7 @@ class Ranks:
             raise ConfigError("join: this process is no rank of `group`: give the group whose ranks are this site")
         self.members = [_global_rank(self._data, each) for each in range(self.size)]
         self._orders = _gloo_beside(self._data, self.members)
+        self._made = self._orders is not self._data
         self._order = torch.zeros(_NUMBERS, dtype=torch.int64)
 
     @property
@@ -43,6 +44,13 @@ class Ranks:
         self._broadcast(self._order, self._orders)
         found: "list[int]" = self._order.tolist()
         return found
+
+    def close(self) -> None:
+        """The orders are over. gloo's threads end here: one that still holds a tensor while the interpreter ends would
+        ask for its lock, and the process would end by abort()."""
+        orders, self._orders, self._data = self._orders, None, None
+        if self._made:
+            dist.destroy_process_group(orders)
 
     def latest(self, numbers: "list[int]") -> "list[int]":
         """The largest of all ranks' numbers, place by place."""
@@ -124,15 +132,19 @@ class Ranks:
         return found
 
     def broadcast(self, tensor: torch.Tensor) -> None:
-        """Rank 0's values in every rank's `tensor`, which may lie on a device."""
-        group = self._orders if tensor.device.type == "cpu" else self._data
-        if tensor.is_contiguous() and not tensor.is_neg():
-            self._broadcast(tensor, group)
-            return
-        whole = tensor.contiguous().resolve_neg()
-        self._broadcast(whole, group)
-        if not self.leads:
-            tensor.copy_(whole)
+        """Rank 0's values in every rank's `tensor`, which is contiguous and may lie on a device."""
+        self._broadcast(tensor, self._group_of(tensor))
+
+    def send(self, tensor: torch.Tensor, rank: int) -> None:
+        with self.peers():
+            dist.send(tensor, self.members[rank], group=self._group_of(tensor))
+
+    def receive(self, tensor: torch.Tensor, rank: int) -> None:
+        with self.peers():
+            dist.recv(tensor, self.members[rank], group=self._group_of(tensor))
+
+    def _group_of(self, tensor: torch.Tensor) -> Any:
+        return self._orders if tensor.device.type == "cpu" else self._data
 
     def _broadcast(self, tensor: torch.Tensor, group: Any) -> None:
         if self.size > 1:
@@ -147,9 +159,7 @@ class Ranks:
 
     def _send(self, given: bytes, rank: int) -> None:
         if given:
-            with self.peers():
-                dist.send(torch.frombuffer(bytearray(given), dtype=torch.uint8), self.members[rank],
-                          group=self._orders)
+            self.send(torch.frombuffer(bytearray(given), dtype=torch.uint8), rank)
 
     def _received(self, size: int, rank: int) -> bytes:
         whole = torch.empty(size, dtype=torch.uint8)
@@ -165,8 +175,12 @@ class Ranks:
         except Error:
             raise
         except RuntimeError as error:  # what gloo raises where a connection is closed, or a time is over
-            raise PeerError(f"rank {self.rank} of this site has lost another rank, whose own error says why: "
-                            f"{str(error).splitlines()[0]}") from error
+            raise lost_rank(error) from error
+
+
+def lost_rank(error: RuntimeError) -> PeerError:
+    first = (str(error).splitlines() or [""])[0]
+    return PeerError(f"another rank of this site is gone, and its own error says why ({first})")
 
 
 def _global_rank(group: Any, rank: int) -> int:

@@ -18,9 +18,9 @@ from .._errors import Error, made_error
 from .._session import Outcome
 from .._trained import Floats
 from . import _state
-from ._memory import Slot, is_sharded
+from ._memory import Memory, is_sharded
 from ._ranks import Ranks
-from ._shards import SharedSlot, check_mesh, part_of, whole_of
+from ._shards import SharedMemory, check_mesh, part_of, whole_of
 from ._trained import TorchTrained
 
 TRAIN, WAIT, READ, WROTE, SAVE, LOAD, RESTART, EVALUATE, BEGIN, END, FAILED = range(11)
@@ -66,14 +66,14 @@ class SharedTrained(TorchTrained):
         self._told = False  # the other ranks, that rank 0 has failed
         self._asked_at = 0.0
         super().__init__(model, optimizer, **given)
-        for slot in self._memory.slots:
-            if is_sharded(slot.tensor):
-                check_mesh(slot.name, slot.tensor, ranks)
         if not ranks.leads:
             self.arrays: "dict[str, Floats]" = {}
 
-    def _slot(self, name: str, tensor: torch.Tensor, first: int) -> Slot:
-        return SharedSlot(name, tensor, first, self.ranks)
+    def _memory_of(self, found: "dict[str, torch.Tensor]") -> Memory:
+        for name, tensor in found.items():
+            if is_sharded(tensor):
+                check_mesh(name, tensor, self.ranks)
+        return SharedMemory(self.ranks, found, lambda: self._find(frozen_too=True))
 
     def _find(self, frozen_too: bool = False) -> "dict[str, torch.Tensor]":
         if hasattr(self._model, "modules"):
@@ -90,10 +90,9 @@ class SharedTrained(TorchTrained):
 
     def collect(self) -> None:
         """Shards give rank 0 their first values."""
-        with torch.no_grad(), self.ranks.peers():
-            for slot in self._memory.slots:
-                assert isinstance(slot, SharedSlot)
-                slot.collect()
+        assert isinstance(self._memory, SharedMemory)
+        with self.ranks.peers():
+            self._memory.collect()
 
     # ---- orders ----
 
@@ -187,6 +186,7 @@ class SharedTrained(TorchTrained):
         if self.ranks.leads:
             self.ranks.order(END)
             self.ranks.text(json.dumps(vars(outcome)))
+        self.ranks.close()
         super().after_run(outcome)
 
     def read(self, first: int, end: int) -> None:

@@ -36,7 +36,7 @@ class TorchTrained(Trained):
         self._params = params
         found = self._find()
         checked(found, self._shards)
-        self._memory = Memory(found, lambda: self._find(frozen_too=True), self._slot)
+        self._memory = self._memory_of(found)
         self.arrays: "dict[str, Floats]" = self._memory.arrays
         self.evaluates = evaluate
         self._names = {id(tensor): name for name, tensor in found.items()}
@@ -56,8 +56,8 @@ class TorchTrained(Trained):
         self._noted: "dict[str, Any]" = {}
         self._watch()
 
-    def _slot(self, name: str, tensor: torch.Tensor, first: int) -> Slot:
-        return Slot(name, tensor, first)
+    def _memory_of(self, found: "dict[str, torch.Tensor]") -> Memory:
+        return Memory(found, lambda: self._find(frozen_too=True))
 
     def _find(self, frozen_too: bool = False) -> "dict[str, torch.Tensor]":
         return dict(self._params) if self._params is not None else trained_of(self._model, frozen_too)
@@ -217,8 +217,7 @@ class TorchTrained(Trained):
         own = [slot.tensor.detach().clone() for slot in kept]
         try:
             with torch.no_grad():
-                for slot, shown in zip(slots, values):
-                    slot.show(shown)
+                self._memory.show(values)
             note_write([slot.tensor for slot in slots])
             yield
         finally:
