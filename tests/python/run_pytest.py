@@ -7,7 +7,7 @@ import pathlib
 import sys
 
 library, program, file = sys.argv[1:]
-needed = ["numpy", "pytest"] + (["torch"] if file.endswith("test_torch.py") else [])
+needed = ["numpy", "pytest"] + (["torch"] if file.endswith(("test_ranks.py", "test_torch.py")) else [])
 missing = [each for each in needed if importlib.util.find_spec(each) is None]
 if missing:
     print(f"skipped: {sys.executable} has no {' and no '.join(missing)}: apt install "

@@ -38,8 +38,10 @@ class Wishes:
         self.grant: "Optional[Callable[[int], None]]" = None  # at rank 0
 
     def made(self, kind: int) -> None:
-        """This rank's caller wishes it."""
+        """This rank's caller wishes it, and at rank 0 has told the run."""
         self.own[kind] = self.t + 1
+        if self.grant is not None:
+            self._granted[kind] = self.t + 1
 
     def take(self, latest: "list[int]") -> None:
         for kind, at in enumerate(latest):
