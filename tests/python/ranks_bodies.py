@@ -61,24 +61,28 @@ def batch_of(site, rank, t):
     return x, (x * 3 + site) % 11
 
 
-def sharded(model, kind):
-    from torch.distributed.device_mesh import init_device_mesh
+def sharded(model, kind, group):
+    from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
     from torch.distributed.fsdp import fully_shard
     size = dist.get_world_size()
-    mesh = (init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("copy", "shard")) if kind == "hsdp"
-            else init_device_mesh("cpu", (size,)))
+    if group is not None:
+        mesh = DeviceMesh.from_group(group, "cpu")
+    elif kind == "hsdp":
+        mesh = init_device_mesh("cpu", (2, size // 2), mesh_dim_names=("copy", "shard"))
+    else:
+        mesh = init_device_mesh("cpu", (size,))
     for each in model.layers:
         fully_shard(each, mesh=mesh)
     return fully_shard(model, mesh=mesh)
 
 
-def made(kind, dtype=torch.float32):
+def made(kind, dtype=torch.float32, group=None):
     torch.manual_seed(3)
     model = Net().to(dtype)
     if kind in ("fsdp", "hsdp"):
-        model = sharded(model, kind)
+        model = sharded(model, kind, group)
     elif kind == "ddp":
-        model = torch.nn.parallel.DistributedDataParallel(model)
+        model = torch.nn.parallel.DistributedDataParallel(model, process_group=group)
     return model
 
 
@@ -113,18 +117,24 @@ def main():
     how = {"shard": "0", "train": "adamw"}
     how.update(each.split("=", 1) for each in words if "." not in each.split("=", 1)[0])
     overrides = [each for each in words if "." in each.split("=", 1)[0]]
-    index = {"east": 0, "west": 1}[name]
     rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    group = None
+    if name == "both":  # two sites in one job: the ranks of each are a group
+        name, out = ("east", "west")[rank // (size // 2)], out + ("-east", "-west")[rank // (size // 2)]
     path = pathlib.Path(f"{out}.{rank}")
-    if size > 1:
+    if "STORE" in os.environ:
         dist.init_process_group("gloo", init_method=f"file://{os.environ['STORE']}", rank=rank, world_size=size,
                                 timeout=datetime.timedelta(seconds=120))
+        if sys.argv[2] == "both":
+            groups = [dist.new_group(list(range(size // 2))), dist.new_group(list(range(size // 2, size)))]
+            group = groups[rank // (size // 2)]
+    index = {"east": 0, "west": 1}[name]
     kind, dtype = how["shard"], getattr(torch, how.get("dtype", "float32"))
     wrong = how.get("wrong") if how.get("wrong_at", str(rank)) == str(rank) else None
     if wrong == "early":
         early = made("0", dtype)
         opt = torch.optim.AdamW(early.parameters(), lr=1e-2)
-    model = made(kind, dtype)
+    model = made(kind, dtype, group)
     if wrong == "layout":
         model.one = torch.nn.Linear(6, 2)
     if wrong != "early":
@@ -134,6 +144,8 @@ def main():
     seen, shown = [], []
 
     def evaluate(part):
+        if how.get("evaluate") == "raises":
+            raise RuntimeError("the caller's own")
         x, y = batch_of(7, 0, part)
         loss = torch.nn.functional.cross_entropy(model(x).float().reshape(-1, 11), y.reshape(-1), reduction="sum")
         seen.append([part, loss.item()])
@@ -159,7 +171,7 @@ def main():
         else:
             called = "north" if wrong == "site" else None if wrong == "unnamed" else name
             with isthmus.torch.join(file, model, opt, site=called, out=out, overrides=overrides,
-                                    state={"sched": sched, "loader": loader},
+                                    state={"sched": sched, "loader": loader}, group=group,
                                     **({"evaluate": evaluate} if how.get("evaluate") else {})) as site:
                 assert (site.index, site.total_steps) == (index, site.config.train.steps)
                 start = {"weights": [whole(each) for each in model.parameters()], "moments": moments_of(opt),
@@ -187,7 +199,7 @@ def main():
     torch.save({"weights": [whole(each) for each in model.parameters()], "moments": moments_of(opt),
                 "last": sched.last_epoch, "at": loader.at, "rng": torch.get_rng_state(), "seen": seen,
                 "shown": shown, "outcome": outcome, "start": start}, f"{path}.pt")
-    if size > 1:
+    if dist.is_initialized():
         dist.destroy_process_group()
     sys.exit(outcome.get("exit_code", 0))
 

@@ -71,7 +71,7 @@ def start(tmp_path):
         store = tmp_path / f"store{len(begun)}"
         ranks = []
         for rank in range(size):
-            if size > 1:
+            if size > 1 or "shard=ddp" in words:
                 env.update(RANK=str(rank), WORLD_SIZE=str(size), STORE=str(store))
             ranks.append(subprocess.Popen([sys.executable, bodies.__file__, file, name, out, *words], env=env))
         begun.extend(ranks)
@@ -230,6 +230,26 @@ def test_mistakes_are_told_at_every_rank(toml, tmp_path, start, words, kind, tex
     said = [json.loads((tmp_path / f"x.{rank}.error").read_text()) for rank in (0, 1)]
     assert [each[0] for each in said] == [kind] * 2
     assert all(text in each[1] for each in said), said
+
+
+@pytest.mark.parametrize("kind, size", [on("ddp", 4), on("fsdp", 4)])
+def test_two_sites_may_be_two_groups_of_one_job(toml, tmp_path, start, kind, size):
+    file = toml(["east", "west"])
+    assert codes(start(file, "both", tmp_path / "x", size, f"shard={kind}")) == [0] * size
+    ends = [end_of(tmp_path / f"x-{('east', 'west')[rank // 2]}", rank) for rank in range(size)]
+    assert all(alike(each["weights"], ends[0]["weights"]) for each in ends)
+    assert not alike(ends[0]["moments"], ends[2]["moments"])
+
+
+def test_an_error_in_evaluate_is_the_callers_own(toml, tmp_path, start):
+    ranks = start(toml(["east"]), "east", tmp_path / "x", 2, "evaluate=raises", 'eval.every="6 steps"')
+    assert codes(ranks) == [1, 1]
+
+
+def test_a_job_of_one_rank_is_a_site(toml, tmp_path, start):
+    assert codes(start(toml(["east"]), "east", tmp_path / "one", 1, "shard=0")) == [0]
+    assert codes(start(toml(["east"]), "east", tmp_path / "x", 1, "shard=ddp")) == [0]
+    assert alike(end_of(tmp_path / "x")["weights"], end_of(tmp_path / "one")["weights"])
 
 
 def test_a_group_needs_torch_distributed(toml):

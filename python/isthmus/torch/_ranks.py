@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from typing import Any, Callable, Iterator, Optional
 
 import torch
@@ -17,6 +18,7 @@ import torch.distributed as dist
 from .._errors import ConfigError, Error, PeerError, made_error
 
 _NUMBERS = 4  # of an order
+_BROKEN = re.compile(r"gloo|NCCL|[Cc]onnection (closed|reset|refused)|Broken pipe|Timed out")
 
 
 class Ranks:
@@ -172,15 +174,18 @@ class Ranks:
     def peers(self) -> "Iterator[None]":
         try:
             yield
-        except Error:
+        except RuntimeError as error:
+            raise_if_lost(error)
             raise
-        except RuntimeError as error:  # what gloo raises where a connection is closed, or a time is over
-            raise lost_rank(error) from error
 
 
-def lost_rank(error: RuntimeError) -> PeerError:
-    first = (str(error).splitlines() or [""])[0]
-    return PeerError(f"another rank of this site is gone, and its own error says why ({first})")
+def raise_if_lost(error: Any) -> None:
+    """A collective that broke off, since another rank is gone or does not come, is a PeerError."""
+    if not isinstance(error, RuntimeError) or isinstance(error, Error):
+        return
+    if type(error).__module__.startswith("torch.distributed") or _BROKEN.search(str(error)):
+        first = (str(error).splitlines() or [""])[0]
+        raise PeerError(f"another rank of this site is gone, and its own error says why ({first})") from error
 
 
 def _global_rank(group: Any, rank: int) -> int:

@@ -7,17 +7,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import re
 from typing import Any, Callable, Optional
 
 from .._errors import ConfigError, Error, PeerError, RunError, made_error
 from .._session import Forked, Site, _Joined, _Session, _signals
 from .._tables import Section
-from ._ranks import Ranks, lost_rank
+from ._ranks import Ranks, raise_if_lost
 from ._shared import SharedTrained, Wishes
-
-
-_BROKEN = re.compile(r"gloo|NCCL|[Cc]onnection (closed|reset|refused)|Broken pipe")
 
 
 class LeadingSession(_Session):
@@ -52,7 +48,7 @@ class _LeadingSite(_Joined):
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         super().__exit__(kind, error, traceback)
-        _raise_if_lost(error)
+        raise_if_lost(error)
 
     def _tell(self, error: BaseException) -> None:
         if not self._session.closed:
@@ -117,15 +113,7 @@ class _FollowingSite(Site):
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         self._scope.close()
         super().__exit__(kind, error, traceback)
-        _raise_if_lost(error)
-
-
-def _raise_if_lost(error: Any) -> None:
-    """A collective of the training that broke off, since another rank is gone, is a PeerError as one of `site.step`."""
-    if not isinstance(error, RuntimeError) or isinstance(error, Error):
-        return
-    if type(error).__module__.startswith("torch.distributed") or _BROKEN.search(str(error)):
-        raise lost_rank(error) from error
+        raise_if_lost(error)
 
 
 def join_ranks(ranks: Ranks, site: str, make_session: "Callable[[], LeadingSession]",
