@@ -141,6 +141,7 @@ def main():
         opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
     sched = torch.optim.lr_scheduler.LambdaLR(opt, lambda step: 1 / (1 + 0.05 * step))
     loader = Loader(index, rank)
+    torch.manual_seed(100 + rank)
     seen, shown = [], []
 
     def evaluate(part):
@@ -152,6 +153,7 @@ def main():
         return loss.item(), y.numel()
 
     def inner(t, x, y):
+        torch.rand(1 + rank)  # so that each rank's generator is somewhere else
         if how["train"] == "f":
             fill(model, index, t)
             return torch.tensor(float(t))
