@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of a site: `ranks_bodies.py FILE SITE OUT [key=value ...]` with RANK, WORLD_SIZE and STORE (a file) in the
+"""One rank of a site: `ranks_bodies.py FILE SITE OUT [key=value ...]` with RANK, WORLD_SIZE and STORE (a port) in the
 environment. Keys with a dot are the run's; shard: 0, ddp, fsdp or hsdp; train: adamw or f (values are a function of
 step and element); at=T do=WHAT ranks=01: what is done before site.step() of step T."""
 import datetime
@@ -123,7 +123,8 @@ def main():
         name, out = ("east", "west")[rank // (size // 2)], out + ("-east", "-west")[rank // (size // 2)]
     path = pathlib.Path(f"{out}.{rank}")
     if "STORE" in os.environ:
-        dist.init_process_group("gloo", init_method=f"file://{os.environ['STORE']}", rank=rank, world_size=size,
+        store = dist.TCPStore("127.0.0.1", int(os.environ["STORE"]), size, False)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size,
                                 timeout=datetime.timedelta(seconds=120))
         if sys.argv[2] == "both":
             groups = [dist.new_group(list(range(size // 2))), dist.new_group(list(range(size // 2, size)))]

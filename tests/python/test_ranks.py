@@ -63,16 +63,17 @@ def toml(tmp_path):
 
 
 @pytest.fixture
-def start(tmp_path):
-    begun = []
+def start():
+    begun, stores = [], []
 
     def started(file, name, out, size, *words):
         env = {key: value for key, value in os.environ.items() if key not in ("RANK", "WORLD_SIZE", "ISTHMUS_SITE")}
-        store = tmp_path / f"store{len(begun)}"
         ranks = []
+        if size > 1 or "shard=ddp" in words:
+            stores.append(torch.distributed.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False))
         for rank in range(size):
             if size > 1 or "shard=ddp" in words:
-                env.update(RANK=str(rank), WORLD_SIZE=str(size), STORE=str(store))
+                env.update(RANK=str(rank), WORLD_SIZE=str(size), STORE=str(stores[-1].port))
             ranks.append(subprocess.Popen([sys.executable, bodies.__file__, file, name, out, *words], env=env))
         begun.extend(ranks)
         return ranks
@@ -117,7 +118,7 @@ def test_where_nothing_is_sent_the_loop_is_the_bare_loop(toml, tmp_path, start, 
 
 
 @pytest.mark.parametrize("kind, size, dtype", [
-    on("0", 2, "float32"), on("ddp", 3, "bfloat16"), on("fsdp", 2, "float32"), on("fsdp", 2, "bfloat16"),
+    on("ddp", 2, "float32"), on("0", 3, "bfloat16"), on("fsdp", 2, "float32"), on("fsdp", 2, "bfloat16"),
     on("fsdp", 3, "float32"), on("hsdp", 4, "float32")])
 def test_ranks_and_one_process_have_the_same_anchors(toml, tmp_path, start, kind, size, dtype):
     """Inner steps are a function of step and element, so no sum of gradients is in the way. Sizes 11, 6 and 1 do not

@@ -135,15 +135,15 @@ class Ranks:
 
     def broadcast(self, tensor: torch.Tensor) -> None:
         """Rank 0's values in every rank's `tensor`, which is contiguous and may lie on a device."""
-        self._broadcast(tensor, self._group_of(tensor))
+        self._broadcast(_as_bytes(tensor), self._group_of(tensor))
 
     def send(self, tensor: torch.Tensor, rank: int) -> None:
         with self.peers():
-            dist.send(tensor, self.members[rank], group=self._group_of(tensor))
+            dist.send(_as_bytes(tensor), self.members[rank], group=self._group_of(tensor))
 
     def receive(self, tensor: torch.Tensor, rank: int) -> None:
         with self.peers():
-            dist.recv(tensor, self.members[rank], group=self._group_of(tensor))
+            dist.recv(_as_bytes(tensor), self.members[rank], group=self._group_of(tensor))
 
     def _group_of(self, tensor: torch.Tensor) -> Any:
         return self._orders if tensor.device.type == "cpu" else self._data
@@ -177,6 +177,11 @@ class Ranks:
         except RuntimeError as error:
             raise_if_lost(error)
             raise
+
+
+def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:
+    """gloo had no bfloat16 before PyTorch 2; NCCL has all types."""
+    return tensor.view(torch.uint8) if tensor.device.type == "cpu" and tensor.dtype == torch.bfloat16 else tensor
 
 
 def raise_if_lost(error: Any) -> None:
