@@ -51,10 +51,10 @@ def toml(tmp_path):
     def write(sites, steps=12, method="diloco", more="H = 5", ckpt="5 steps"):
         text = TOML.format(steps=steps, method=method, more=more, ckpt=ckpt, count=len(sites))
         held = [socket.socket() for _ in sites]
-        for each in held:
-            each.bind(("127.0.0.1", 0))
+        for number, each in enumerate(held):
+            each.bind((f"127.0.0.{number + 2}", 0))  # where gloo, which begins before the site does, takes no port
         for name, each in zip(sites, held):
-            text += f'[[site]]\nname = "{name}"\naddress = "127.0.0.1:{each.getsockname()[1]}"\n'
+            text += f'[[site]]\nname = "{name}"\naddress = "{":".join(map(str, each.getsockname()))}"\n'
             each.close()
         path = tmp_path / f"run{len(list(tmp_path.glob('*.toml')))}.toml"
         path.write_text(text)
