@@ -15,7 +15,7 @@ import re
 import signal
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Union
 
 import numpy as np
 
@@ -74,6 +74,22 @@ def _texts(name: str, given: "Sequence[str]", example: str) -> Any:
     if isinstance(given, str):
         raise ConfigError(f'{name} = "{given}": must be a list of texts, {example}')
     return (ctypes.c_char_p * len(given))(*(each.encode() for each in given))
+
+
+class _Entries(Dict[str, bytes]):
+    """Entries that go to the library as they come, so that one at a time is in memory here."""
+
+    def __init__(self, put: "Callable[[str, bytes], None]") -> None:
+        super().__init__()
+        self._given = put
+
+    def __setitem__(self, name: str, data: bytes) -> None:
+        self._given(name, data)
+        super().__setitem__(name, b"")
+
+    def update(self, entries: "Mapping[str, bytes]") -> None:  # type: ignore[override]
+        for name, data in entries.items():
+            self[name] = data
 
 
 class _Session:
@@ -349,20 +365,19 @@ class Site:
                 self.t = request.step
                 if anew:
                     trained.count_from(self.t)
-                trained.after_step(bool(request.wrote))
+                trained.after_step(bool(request.wrote), self.t)
                 return
             if kind == _abi.END:
-                trained.after_step(True)
-                self._ended = True
-                self.outcome = self._session.outcome()
+                self._end(self._session.outcome())
                 return
             if kind == _abi.NOTHING:
+                trained.waits()
                 continue
             if kind == _abi.EVALUATE:
                 self._answer_losses([request.parts[i] for i in range(request.part_count)])
                 continue
             if kind == _abi.SAVE:
-                self._save()
+                trained.save(_Entries(self._put))
             elif kind == _abi.LOAD:
                 anew = not self._holds(trained.marker)
                 if anew:
@@ -381,6 +396,11 @@ class Site:
                 trained.wrote(request.first, request.end)
             check(_abi.lib.isthmus_answer(self._session.handle, self._worker, None))
 
+    def _end(self, outcome: Outcome) -> None:
+        self._attached().after_run(outcome)
+        self._ended = True
+        self.outcome = outcome
+
     @contextlib.contextmanager
     def anchors(self) -> "Iterator[None]":
         """While it is open the parameters hold the outer ones, the anchors; then their own again.
@@ -396,23 +416,23 @@ class Site:
                                "the outer ones are in its last checkpoint")
             yield  # the closing round has left the outer parameters in place
             return
-        outer = []
-        for number, array in enumerate(trained.arrays.values()):
-            values = np.empty(array.shape, np.float32)
-            check(_abi.lib.isthmus_outer_values(self._session.handle, self._worker, number,
-                                                values.ctypes.data, values.size))
-            outer.append(values)
         self._shown = True
         try:
-            with trained.showing(outer):
+            with trained.showing(self._outer_values(trained)):
                 yield
         finally:
             self._shown = False
 
-    def _save(self) -> None:
-        for name, data in self._attached().save().items():
-            check(_abi.lib.isthmus_state_put(self._session.handle, self._worker, name.encode(),
-                                             ctypes.c_char_p(data), len(data)))
+    def _outer_values(self, trained: Trained) -> "Iterator[Floats]":
+        for number, array in enumerate(trained.arrays.values()):
+            values = np.empty(array.shape, np.float32)
+            check(_abi.lib.isthmus_outer_values(self._session.handle, self._worker, number,
+                                                values.ctypes.data, values.size))
+            yield values
+
+    def _put(self, name: str, data: bytes) -> None:
+        check(_abi.lib.isthmus_state_put(self._session.handle, self._worker, name.encode(),
+                                         ctypes.c_char_p(data), len(data)))
 
     def _holds(self, name: str) -> bool:
         return bool(_abi.lib.isthmus_state_bytes(self._session.handle, self._worker, name.encode()) >= 0)

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Optional, Tuple
 
 import numpy as np
 
 from ._errors import ConfigError, RunError
 from ._state import packed, restore_into, unpacked
+
+if TYPE_CHECKING:
+    from ._session import Outcome
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 Evaluate = Callable[[int], Tuple[float, int]]
@@ -37,8 +40,14 @@ class Trained:
         return (number_of("loss", loss), 1 if tokens is None else int(tokens),
                 number_of("grad_norm", grad_norm), learning_rate or 0.0, skipped)
 
-    def after_step(self, wrote: bool) -> None:
-        """The next step may begin. `wrote`: the run has written parameters since the last one."""
+    def after_step(self, wrote: bool, t: int) -> None:
+        """Step t may begin. `wrote`: the run has written parameters since the last one."""
+
+    def after_run(self, outcome: "Outcome") -> None:
+        """The run has ended."""
+
+    def waits(self) -> None:
+        """The site waits for other sites; called about every 0.1 s."""
 
     def read(self, first: int, end: int) -> None:
         """Lays the elements [first, end) of all parameters into `arrays`."""
@@ -46,7 +55,8 @@ class Trained:
     def wrote(self, first: int, end: int) -> None:
         """Takes them over from `arrays`."""
 
-    def save(self) -> "dict[str, bytes]":
+    def save(self, entries: "dict[str, bytes]") -> None:
+        """Adds the state beside the parameters, entry by entry."""
         raise NotImplementedError
 
     def load(self, read: "Callable[[str], bytes]") -> None:
@@ -64,8 +74,8 @@ class Trained:
         return [self.evaluates(part) for part in parts]
 
     @contextlib.contextmanager
-    def showing(self, values: "list[Floats]") -> "Iterator[None]":
-        """While it is open the parameters hold `values`; then their own again."""
+    def showing(self, values: "Iterator[Floats]") -> "Iterator[None]":
+        """While it is open the parameters hold `values`, one array for each; then their own again."""
         raise NotImplementedError
         yield
 
@@ -141,8 +151,8 @@ class Arrays(Trained):
             "load_state_dict), or a function of t"
         )
 
-    def save(self) -> "dict[str, bytes]":
-        return packed({} if self._state is None else _state_of(self._state))
+    def save(self, entries: "dict[str, bytes]") -> None:
+        entries.update(packed({} if self._state is None else _state_of(self._state)))
 
     def load(self, read: "Callable[[str], bytes]") -> None:
         self._loads += 1
@@ -159,10 +169,11 @@ class Arrays(Trained):
             restore_into(self._state, unpacked(self._fresh.__getitem__), leaf=_load_object)
 
     @contextlib.contextmanager
-    def showing(self, values: "list[Floats]") -> "Iterator[None]":
+    def showing(self, values: "Iterator[Floats]") -> "Iterator[None]":
+        outer = list(values)
         own = [array.copy() for array in self.arrays.values()]
         try:
-            for array, shown in zip(self.arrays.values(), values):
+            for array, shown in zip(self.arrays.values(), outer):
                 array[...] = shown
             yield
         finally:

@@ -66,7 +66,8 @@ def _ending(body: Body, found: "dict[int, dict[str, bytes]]", cut: Optional[int]
         trained = site._trained
         if trained is not None:
             arrays = {f"parameter {name}": each.tobytes() for name, each in trained.arrays.items()}
-            found[site.index] = {**arrays, **trained.save()}
+            found[site.index] = arrays
+            trained.save(arrays)
         return result
 
     return to_the_end

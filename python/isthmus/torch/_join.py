@@ -13,6 +13,9 @@ from .._errors import ConfigError
 from .._session import Site, _check_evaluate, _Session, joined, options_of, site_named
 from .._trained import Evaluate
 from ._masters import Given
+from ._ranks import Ranks, initialized, rank_in_words
+from ._shared import SharedTrained
+from ._site_of_ranks import LeadingSession, join_ranks
 from ._trained import TorchTrained
 
 
@@ -23,10 +26,12 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
          evaluate: "Optional[Evaluate]" = None, evaluation_parts: "Union[int, str, None]" = None,
          alike: "Optional[Mapping[str, Any]]" = None, listen: Optional[str] = None,
          key_file: Optional[_abi.Path] = None, addresses: "Sequence[str]" = (),
-         links: Optional[_abi.Path] = None, force: bool = False, hook: bool = False,
+         links: Optional[_abi.Path] = None, force: bool = False, hook: bool = False, group: Any = None,
          signals: bool = True, log: bool = False) -> Site:
     """Takes part in a run as the site `site`, and blocks until the sites have met; the model then holds
     the agreed start.
+
+    Where torch.distributed is initialised, every rank of `group` calls this and is a part of the one site.
 
     with isthmus.torch.join("run.toml", model, opt, site="east", state={"sched": sched, "loader": loader}) as site:
         for t, batch in site.steps(loader):
@@ -57,6 +62,13 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
     alike : values that all PyTorch sites must have in common.
     hook : call `site.step()` after every optimizer.step(), for loops that isthmus must not change; such a loop
         runs until `site.outcome` is set. Needs PyTorch 2.
+    group : torch.distributed group whose ranks are this site; default: all ranks of the job. Each of them calls
+        `join`, `site.steps`, `site.step`, `site.anchors` and goes through them alike. Parameters are replicas (DDP)
+        or DTensors (FSDP2's fully_shard, sharded before the optimizer is made). Rank 0 has the session: `config`,
+        `out`, `resume`, `overrides`, `alike`, `listen`, `key_file` and `force` are read there, as are `loss` and
+        `tokens` of `site.step` and the result of `evaluate`, which is called at every rank. `site.stop`, `requeue`,
+        `checkpoint`, `leave` and signals count at any rank; `site.status` is not collective, and reads the run's
+        folder at each rank. A rank that ends ends its site.
     log : the run's lines go to stderr, where the logger `isthmus` has no handler.
 
     Raises
@@ -70,11 +82,18 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
     _check_evaluate(evaluate, parts)
     if hook:
         _check_hook(optimizer, state)
-    session = _Session(config, **options_of(
+    options = options_of(
         overrides=overrides, site=name, listen=listen, key_file=key_file, addresses=addresses, links=links, out=out,
-        resume=resume, kind="pytorch", alike=alike, evaluation_parts=parts, force=int(force)))
-    made = joined(session, signals,
-                  lambda: TorchTrained(model, optimizer, params=params, state=state, evaluate=evaluate), layer_of)
+        resume=resume, kind="pytorch", alike=alike, evaluation_parts=parts, force=int(force))
+    if initialized():
+        made = join_ranks(Ranks(group), name, lambda: LeadingSession(config, **options),
+                          lambda ranks, wishes: SharedTrained(ranks, wishes, model, optimizer, params=params,
+                                                              state=state, evaluate=evaluate), signals, layer_of)
+    elif group is not None:
+        raise ConfigError("join: `group` needs torch.distributed.init_process_group before")
+    else:
+        made = joined(_Session(config, **options), signals,
+                      lambda: TorchTrained(model, optimizer, params=params, state=state, evaluate=evaluate), layer_of)
     if hook:
         _hook(made, optimizer)
     return made
@@ -104,13 +123,8 @@ def attach(site: Site, model: torch.nn.Module, optimizer: Any = None, *,
 
 
 def _site_of(site: Optional[str]) -> str:
-    if not site and not os.environ.get("ISTHMUS_SITE") and (
-            "RANK" in os.environ or torch.distributed.is_available() and torch.distributed.is_initialized()):
-        rank = os.environ.get("RANK", "?")
-        raise ConfigError(
-            f"join: RANK = {rank} could be a rank inside a site, as torchrun sets it, or the number of the site: name "
-            "the site, join(..., site=...) or ISTHMUS_SITE"
-        )
+    if not site and not os.environ.get("ISTHMUS_SITE") and ("RANK" in os.environ or initialized()):
+        raise ConfigError(rank_in_words())
     return site_named(site)
 
 

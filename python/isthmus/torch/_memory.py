@@ -5,7 +5,7 @@ in place; any other has a mirror that values are copied through when the run ask
 from __future__ import annotations
 
 import warnings
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Iterable, Mapping, Optional
 
 import torch
 
@@ -14,11 +14,12 @@ from .._errors import ConfigError, RunError
 
 def in_place(tensor: Any) -> bool:
     return bool(tensor.dtype == torch.float32 and tensor.device.type == "cpu" and tensor.is_contiguous()
-                and not tensor.is_neg())
+                and not is_sharded(tensor) and not tensor.is_neg())
 
 
 def note_write(tensors: "list[torch.Tensor]") -> None:
     """Autograd is told of a write through the tensors' memory, where this version of PyTorch can be."""
+    tensors = [each for each in tensors if not is_sharded(each)]  # these are written by PyTorch itself
     if not tensors:
         return
     increment = getattr(torch.autograd.graph, "increment_version", None)
@@ -39,23 +40,34 @@ class Slot:
         self.tensor = tensor
         self.first, self.end = first, first + tensor.numel()
         self.base: Optional[torch.Tensor] = None
-        shape = tuple(tensor.shape)
-        if in_place(tensor):
-            self.values = tensor.detach()
-            self.mirrored = False
-        else:
+        self.mirrored = not in_place(tensor)
+        if self.mirrored:
             pinned = tensor.device.type == "cuda"
-            self.values = torch.empty(shape, dtype=torch.float32, pin_memory=pinned)
-            self.values.copy_(tensor.detach())
-            self.mirrored = True
-            self._rebase()
+            self.values = torch.empty(tuple(tensor.shape), dtype=torch.float32, pin_memory=pinned)
+            self.fill()
+        else:
+            self.values = tensor.detach()
         # A separate object: its base is the tensor's storage, which stays while the run may use it.
         self.array = self.values.numpy()
         self.address = self.values.data_ptr()
 
-    def _rebase(self) -> None:
+    def fill(self) -> None:
+        """The mirror takes the parameter's first values."""
+        self.values.copy_(self.tensor.detach())
+        self.rebase()
+
+    def show(self, values: Any) -> None:
+        """The parameter holds `values`, a tensor of its whole shape, or those that are in its memory already."""
+        if values is not self.values or self.mirrored:
+            self.tensor.detach().copy_(values)
+
+    @property
+    def narrow(self) -> bool:
+        return bool(self.tensor.dtype != torch.float32)
+
+    def rebase(self) -> None:
         """What was written last, which a narrower type holds rounded."""
-        self.base = self.values.clone() if self.tensor.dtype != torch.float32 else None
+        self.base = self.values.clone() if self.narrow else None
 
     def bind(self, tensor: torch.Tensor) -> None:
         """The parameter's values lie elsewhere now. Its former memory becomes a mirror."""
@@ -68,7 +80,7 @@ class Slot:
         if self.mirrored and (self.base is not None) == (tensor.dtype != torch.float32):
             return
         self.mirrored = True
-        self._rebase()
+        self.rebase()
 
     def moved(self) -> bool:
         if self.tensor.shape != self.values.shape:
@@ -81,7 +93,10 @@ class Slot:
         """RETURNS: whether a copy from a device is under way."""
         if not self.mirrored:
             return False
-        now = self.tensor.detach()
+        return self.take(self.tensor.detach())
+
+    def take(self, now: torch.Tensor) -> bool:
+        """The mirror follows a parameter whose values are `now`."""
         if self.base is None:
             self.values.copy_(now, non_blocking=now.is_cuda)
             return bool(now.is_cuda)
@@ -95,7 +110,7 @@ class Slot:
     def wrote(self) -> bool:
         if not self.mirrored:
             return False
-        self._rebase()
+        self.rebase()
         self.tensor.detach().copy_(self.values, non_blocking=self.tensor.is_cuda)
         return bool(self.tensor.is_cuda)
 
@@ -103,16 +118,21 @@ class Slot:
 class Memory:
     """All parameters of one worker, in canonical order."""
 
-    def __init__(self, found: "Mapping[str, torch.Tensor]", again: "Callable[[], Mapping[str, torch.Tensor]]") -> None:
+    def __init__(self, found: "Mapping[str, torch.Tensor]", again: "Callable[[], Mapping[str, torch.Tensor]]",
+                 slot_of: "Optional[Callable[[str, torch.Tensor, int], Slot]]" = None) -> None:
         self.slots: "list[Slot]" = []
         self._again = again
         first = 0
         for name, tensor in found.items():
-            self.slots.append(Slot(name, tensor, first))
+            self.slots.append((slot_of or Slot)(name, tensor, first))
             first = self.slots[-1].end
         self.arrays = {slot.name: slot.array for slot in self.slots}
         self._looked = False
         self._warned = False
+
+    def look_again(self) -> None:
+        self._looked = False
+        self.look()
 
     def look(self) -> None:
         """Finds tensors that were moved or replaced since join. Once between two steps."""
@@ -156,6 +176,11 @@ class Memory:
                 streams.do(slot, slot.wrote)
             streams.wait_on_device()
 
+    def show(self, values: "Iterable[Any]") -> None:
+        """The parameters hold `values`, a tensor of its whole shape for each."""
+        for slot, shown in zip(self.slots, values):
+            slot.show(shown)
+
     def after_step(self, wrote: bool) -> None:
         self._looked = False
         if wrote:
@@ -163,18 +188,19 @@ class Memory:
 
     def exact(self) -> "dict[str, Any]":
         """What float32 values do not tell of narrower parameters: their bits, and what was written last."""
-        return {slot.name: [slot.tensor.detach(), slot.base] for slot in self.slots if slot.base is not None}
+        return {slot.name: [slot.tensor.detach(), slot.base] for slot in self.slots if slot.narrow}
 
     def set_exact(self, saved: "dict[str, Any]") -> None:
         for slot in self.slots:
-            if slot.base is None or slot.name not in saved:
+            if not slot.narrow or slot.name not in saved:
                 continue
             now, base = saved[slot.name]
             if now.dtype != slot.tensor.dtype or now.shape != slot.tensor.shape:
                 raise RunError(f"parameter '{slot.name}' is {slot.tensor.dtype}, the checkpoint's {now.dtype}")
             with torch.no_grad():
                 slot.tensor.detach().copy_(now)
-                slot.base.copy_(base)
+                if slot.base is not None:
+                    slot.base.copy_(base)
 
 
 class _Copies:
@@ -208,13 +234,28 @@ class _Copies:
             event.synchronize()
 
 
-def check_parameter(name: str, tensor: Any) -> None:
+def is_sharded(tensor: Any) -> bool:
+    """A DTensor: this rank holds a part of it, or a copy, as its placements say."""
+    return hasattr(tensor, "full_tensor") and hasattr(tensor, "placements")
+
+
+def local_of(tensor: Any) -> torch.Tensor:
+    """The memory that this rank has of a tensor."""
+    local: torch.Tensor = tensor.detach().to_local() if is_sharded(tensor) else tensor.detach()
+    return local
+
+
+def check_parameter(name: str, tensor: Any, shards: bool = False) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise ConfigError(f"params['{name}'] is a {type(tensor).__qualname__}: must be a tensor")
-    if type(tensor).__name__ == "DTensor" or hasattr(tensor, "to_local"):
-        raise ConfigError(
-            f"parameter '{name}' is sharded (DTensor, FSDP2): a site has one process so far, with whole parameters"
-        )
+    if is_sharded(tensor):
+        if not shards:
+            raise ConfigError(f"parameter '{name}' is sharded (DTensor, FSDP2): isthmus.torch.join takes it at every "
+                              "rank of a site, bodies of run and simulate have whole parameters")
+        kinds = {type(each).__name__ for each in tensor.placements} - {"Shard", "Replicate"}
+        if kinds:
+            raise ConfigError(f"parameter '{name}' has the placements {tensor.placements}: must be Shard or Replicate "
+                              "along each dimension of its mesh (FSDP2 together with tensor parallelism is not taken)")
     if tensor.is_meta:
         raise ConfigError(
             f"parameter '{name}' is on the meta device and has no values: materialize the model before join "
@@ -263,7 +304,7 @@ def trained_of(model: Any, frozen_too: bool = False) -> "dict[str, torch.Tensor]
         if not (tensor.requires_grad or frozen_too):
             continue
         name = plain(full[len("module."):] if wrapped and full.startswith("module.") else full)
-        if not tensor.is_meta and tensor.layout == torch.strided and tensor.numel() > 0:
+        if not tensor.is_meta and tensor.layout == torch.strided and tensor.numel() > 0 and not is_sharded(tensor):
             # Two Parameters over one memory are one, as two names of one Parameter are.
             place = (tensor.device, tensor.data_ptr(), tuple(tensor.shape), tensor.stride(), tensor.dtype)
             if place in seen:
@@ -277,13 +318,13 @@ def trained_of(model: Any, frozen_too: bool = False) -> "dict[str, torch.Tensor]
     return found
 
 
-def checked(found: "Mapping[str, Any]") -> None:
+def checked(found: "Mapping[str, Any]", shards: bool = False) -> None:
     if not found:
         raise ConfigError("no parameter requires gradients: give a model with trainable parameters, or params={...}")
     spans = []
     for name, tensor in found.items():
-        check_parameter(name, tensor)
-        if tensor.numel() > 0:
+        check_parameter(name, tensor, shards)
+        if tensor.numel() > 0 and not is_sharded(tensor):
             size = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride()))
             begin = tensor.data_ptr()
             spans.append((str(tensor.device), begin, begin + size * tensor.element_size(), name))

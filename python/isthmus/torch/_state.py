@@ -40,9 +40,10 @@ def tensor_of(raw: bytes, dtype: torch.dtype, shape: "list[int]") -> torch.Tenso
     return flat.view(dtype).reshape(shape)
 
 
-def packed(prefix: str, state: Any) -> "dict[str, bytes]":
-    """Entries whose names begin with `prefix`. Raises ConfigError naming the path of what cannot be kept."""
-    entries: "dict[str, bytes]" = {}
+def packed(prefix: str, state: Any, entries: "dict[str, bytes]",
+           raw_of: "Callable[[torch.Tensor], bytes]" = raw_of) -> None:
+    """Adds entries whose names begin with `prefix`. Raises ConfigError naming the path of what cannot be kept.
+    `raw_of`: the bytes of a tensor, which is asked for each tensor in order."""
 
     def entry(path: "list[str]", raw: bytes) -> str:
         name = prefix + "/".join(path)
@@ -88,15 +89,19 @@ def packed(prefix: str, state: Any) -> "dict[str, bytes]":
         )
 
     text = json.dumps(outline(state, []))
-    return {prefix + "outline": text.encode(), **entries}
+    entries[prefix + "outline"] = text.encode()
 
 
-def unpacked(prefix: str, read: "Callable[[str], bytes]", own: Any = None) -> Any:
-    """The state again. `own`: the object's present state, for what is not kept."""
+Place = Callable[["list[str]", torch.Tensor, Any], torch.Tensor]
 
-    def value_of(outline: Any, own: Any) -> Any:
+
+def unpacked(prefix: str, read: "Callable[[str], bytes]", own: Any = None, place: "Place | None" = None) -> Any:
+    """The state again. `own`: the object's present state, for what is not kept. `place(path, tensor, own)`: what
+    stands for a tensor here, a rank's part of it."""
+
+    def value_of(outline: Any, own: Any, path: "list[str]") -> Any:
         if isinstance(outline, list):
-            return [value_of(each, _at(own, i)) for i, each in enumerate(outline)]
+            return [value_of(each, _at(own, i), path + [str(i)]) for i, each in enumerate(outline)]
         if not isinstance(outline, dict):
             return outline
         if "$int" in outline:
@@ -106,15 +111,16 @@ def unpacked(prefix: str, read: "Callable[[str], bytes]", own: Any = None) -> An
         if "$own" in outline:
             return own
         if "$tuple" in outline:
-            return tuple(value_of(each, _at(own, i)) for i, each in enumerate(outline["$tuple"]))
+            return tuple(value_of(each, _at(own, i), path + [str(i)]) for i, each in enumerate(outline["$tuple"]))
         if "$dict" in outline:
             pairs = {}
             for name, each in outline["$dict"]:
-                key = value_of(name, None)
-                pairs[key] = value_of(each, own.get(key) if isinstance(own, dict) else None)
+                key = value_of(name, None, path)
+                pairs[key] = value_of(each, own.get(key) if isinstance(own, dict) else None, path + [str(key)])
             return collections.Counter(pairs) if isinstance(own, collections.Counter) else pairs
         if "$tensor" in outline:
-            return tensor_of(read(outline["$tensor"]), _DTYPES[outline["dtype"]], outline["shape"])
+            tensor = tensor_of(read(outline["$tensor"]), _DTYPES[outline["dtype"]], outline["shape"])
+            return tensor if place is None else place(path, tensor, own)
         raw = read(outline["$array"])
         dtype = np.dtype(outline["dtype"])
         if dtype.hasobject:
@@ -123,7 +129,7 @@ def unpacked(prefix: str, read: "Callable[[str], bytes]", own: Any = None) -> An
         return array[()] if outline["scalar"] else array
 
     try:
-        return value_of(json.loads(read(prefix + "outline")), own)
+        return value_of(json.loads(read(prefix + "outline")), own, [])
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
         raise RunError(f"the trainer's state in the checkpoint cannot be read: {error!r}") from None
 

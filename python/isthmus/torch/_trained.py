@@ -12,12 +12,14 @@ import numpy as np
 import torch
 
 from .._errors import ConfigError, RunError
+from .._log import logger
 from .._order import in_order
+from .._session import Outcome
 from .._trained import Evaluate, Floats, Trained, number_of
 from .._turns import random_states, set_random_states
 from . import _state
 from ._masters import Given, Masters
-from ._memory import Memory, checked, note_write, trained_of
+from ._memory import Memory, Slot, checked, local_of, note_write, trained_of
 
 _SHARED, _OWN = "", "own/"
 
@@ -26,18 +28,17 @@ class TorchTrained(Trained):
     """The model's parameters are read and written between steps; see `isthmus.torch.join`."""
 
     copies = True  # so that the run asks before it reads, and moved parameters are found then
+    _shards = False  # parameters may be DTensors
+    _ranks = 1  # processes of this site that train the model
 
     def __init__(self, model: Any, optimizer: Any = None, *, params: "Optional[Mapping[str, Given]]" = None,
                  state: Any = None, evaluate: "Optional[Evaluate]" = None) -> None:
-        check_model(model)
+        check_model(model, self._shards)
         self._model = model
         self._masters = Masters(model, params)
-        masters = self._masters
-        found = masters.tensors if masters.given else trained_of(model)
-        found = {name: found[name] for name in in_order(found)}
-        checked(found)
-        # Not of self: a cycle would keep model and loader in memory beyond the run.
-        self._memory = Memory(found, lambda: masters.tensors if masters.given else trained_of(model, frozen_too=True))
+        found = self._find()
+        checked(found, self._shards)
+        self._memory = self._memory_of(found)
         self.arrays: "dict[str, Floats]" = self._memory.arrays
         self.evaluates = evaluate
         self._names = {id(tensor): name for name, tensor in [*self._masters.weights().items(), *found.items()]}
@@ -56,6 +57,24 @@ class TorchTrained(Trained):
         self._rate: Optional[float] = None
         self._noted: "dict[str, Any]" = {}
         self._watch()
+
+    def _memory_of(self, found: "dict[str, torch.Tensor]") -> Memory:
+        return Memory(found, self._finder())
+
+    def _finder(self) -> "Callable[[], dict[str, torch.Tensor]]":
+        """Not of self: a cycle would keep model and loader in memory beyond the run."""
+        this = weakref.ref(self)
+
+        def find() -> "dict[str, torch.Tensor]":
+            own = this()
+            assert own is not None
+            return own._find(frozen_too=True)
+
+        return find
+
+    def _find(self, frozen_too: bool = False) -> "dict[str, torch.Tensor]":
+        found = self._masters.tensors if self._masters.given else trained_of(self._model, frozen_too)
+        return {name: found[name] for name in in_order(found)}
 
     def _watch(self) -> None:
         this = weakref.ref(self)
@@ -86,7 +105,8 @@ class TorchTrained(Trained):
     def begin(self, index: int) -> None:
         self._index = index
         self._masters.follow(self._memory.slots)
-        self._fresh = self.save()
+        self._fresh = {}
+        self.save(self._fresh)
         self._load(self._fresh.__getitem__, True)  # what cannot be restored is told of now
         warn_of_buffers(self._model)
 
@@ -126,8 +146,11 @@ class TorchTrained(Trained):
         event.synchronize()
         return float(shown)
 
-    def after_step(self, wrote: bool) -> None:
+    def after_step(self, wrote: bool, t: int) -> None:
         self._memory.after_step(wrote)
+
+    def after_run(self, outcome: Outcome) -> None:
+        self._memory.after_step(True)
 
     def read(self, first: int, end: int) -> None:
         self._memory.read(first, end)
@@ -147,17 +170,23 @@ class TorchTrained(Trained):
 
     def _own_state(self) -> "dict[str, Any]":
         return {"index": self._index, "random": random_states(), "state": _state.state_of(self._own),
-                "buffers": dict(buffers_of(self._model))}
+                "buffers": dict(buffers_of(self._model)), "ranks": self._ranks}
 
-    def save(self) -> "dict[str, bytes]":
-        return {**_state.packed(_SHARED, self._shared_state()), **_state.packed(_OWN, self._own_state())}
+    def save(self, entries: "dict[str, bytes]") -> None:
+        _state.packed(_SHARED, self._shared_state(), entries)
+        _state.packed(_OWN, self._own_state(), entries)
 
     def load(self, read: "Callable[[str], bytes]") -> None:
         self._resumed = True
         self._load(read, False)
 
     def _load(self, read: "Callable[[str], bytes]", fresh: bool) -> None:
-        shared = _state.unpacked(_SHARED, read, self._shared_state())
+        self._load_shared(_state.unpacked(_SHARED, read, self._shared_state()), fresh)
+        own = _state.unpacked(_OWN, read, self._own_state())
+        if own["index"] == self._index:  # else it is a donor's: its random numbers, its place in its data
+            self._load_own(own, own.get("ranks", 1), fresh)
+
+    def _load_shared(self, shared: "dict[str, Any]", fresh: bool) -> None:
         if self._optimizer is not None:
             if "optimizer" not in shared:
                 raise RunError("the checkpoint holds no optimizer's state")
@@ -168,17 +197,21 @@ class TorchTrained(Trained):
         if not fresh:  # the parameters are those that `begin` has just saved
             self._memory.set_exact(shared["narrow"])
             self._masters.follow(self._memory.slots)
-        own = _state.unpacked(_OWN, read, self._own_state())
-        if own["index"] != self._index:
-            return  # a donor's: its random numbers, its place in its data
+
+    def _load_own(self, own: "dict[str, Any]", ranks: int, fresh: bool) -> None:
+        """What is the site's own, or this rank's; a checkpoint of `ranks` ranks holds it."""
         self._loads += not fresh
-        _state.restore(self._own, own["state"], "state")
+        if ranks == self._ranks:
+            _state.restore(self._own, own["state"], "state")
+            set_random_states(own["random"])
+        else:
+            logger.warning("the checkpoint is of %d ranks, this site has %d: random numbers and the places of loaders "
+                           "begin anew at each rank", ranks, self._ranks)
         buffers = dict(buffers_of(self._model))
         with torch.no_grad():
             for name, value in own["buffers"].items():
                 if name in buffers and buffers[name].shape == value.shape:
                     buffers[name].copy_(value)
-        set_random_states(own["random"])
 
     def restart(self) -> None:
         if self._fresh is not None and self._optimizer is not None:
@@ -191,41 +224,41 @@ class TorchTrained(Trained):
     # ---- outer parameters ----
 
     @contextlib.contextmanager
-    def showing(self, values: "list[Floats]") -> "Iterator[None]":
+    def showing(self, values: "Iterator[Floats]") -> "Iterator[None]":
+        outer = [torch.from_numpy(np.ascontiguousarray(shown)) for shown in values]
+        with self._with_values(self._memory.slots, outer):
+            yield
+
+    @contextlib.contextmanager
+    def _with_values(self, kept: "list[Slot]", values: "Iterable[Any]") -> "Iterator[None]":
+        """The parameters hold `values`, one for each; then those of `kept` hold their own again."""
         self._memory.look()
-        tensors = [slot.tensor for slot in self._memory.slots]
-        kept = [each.detach().clone() for each in tensors]
+        slots = self._memory.slots
+        own = [slot.tensor.detach().clone() for slot in kept]
         try:
             with torch.no_grad():
-                for each, shown in zip(tensors, values):
-                    each.detach().copy_(torch.from_numpy(np.ascontiguousarray(shown)))
-            note_write(tensors)
-            with self._masters.following(self._memory.slots):
+                self._memory.show(values)
+            note_write([slot.tensor for slot in slots])
+            with self._masters.following(slots):
                 yield
         finally:
+            self._memory.look_again()
             with torch.no_grad():
-                for each, own in zip(tensors, kept):
-                    each.detach().copy_(own)
-            note_write(tensors)
+                for slot, before in zip(kept, own):
+                    slot.tensor.detach().copy_(before)
+            note_write([slot.tensor for slot in kept])
 
     def losses(self, parts: "list[int]") -> "list[tuple[float, int]]":
         """The arrays hold what is evaluated. Random states and training mode stay as they were."""
         assert self.evaluates is not None
         random = random_states()
         modes = [(each, each.training) for each in self._model.modules()] if hasattr(self._model, "modules") else []
-        mirrored = [slot for slot in self._memory.slots if slot.mirrored]
-        kept = [slot.tensor.detach().clone() for slot in mirrored]
-        note_write([slot.tensor for slot in self._memory.slots if not slot.mirrored])
+        slots = self._memory.slots
         try:
-            with torch.no_grad():
-                for slot in mirrored:
-                    slot.tensor.detach().copy_(slot.values)
-                with self._masters.following(self._memory.slots):
+            with self._with_values([slot for slot in slots if slot.mirrored], [slot.values for slot in slots]):
+                with torch.no_grad():
                     return [self.evaluates(part) for part in parts]
         finally:
-            with torch.no_grad():
-                for slot, own in zip(mirrored, kept):
-                    slot.tensor.detach().copy_(own)
             for each, mode in modes:
                 each.training = mode
             set_random_states(random)
@@ -278,7 +311,7 @@ def _resumed_iterator(batches: "Iterable[Any]") -> "Iterator[Any]":
     return iterator
 
 
-def check_model(model: Any) -> None:
+def check_model(model: Any, shared: bool = False) -> None:
     if not hasattr(model, "named_parameters"):
         raise ConfigError(f"model is a {type(model).__qualname__}: must be a torch.nn.Module")
     name, module = type(model).__name__, type(model).__module__
@@ -290,18 +323,19 @@ def check_model(model: Any) -> None:
         raise ConfigError("FSDP1 (FullyShardedDataParallel) flattens parameters and is not taken: use "
                           "fully_shard (FSDP2), or plain PyTorch")
     distributed = torch.distributed
-    if name == "DistributedDataParallel" and distributed.is_initialized() and distributed.get_world_size() > 1:
-        raise ConfigError("DistributedDataParallel over several ranks: a site has one process so far; let each rank "
-                          "be a site, or give a model of one process")
+    if name == "DistributedDataParallel" and not shared and distributed.get_world_size(model.process_group) > 1:
+        raise ConfigError("DistributedDataParallel over several ranks: these are one site, and each of them calls "
+                          "isthmus.torch.join(..., group=...) with the group of the model")
 
 
 def check_optimizers(optimizers: "list[Any]", found: "Mapping[str, torch.Tensor]", chosen: bool) -> None:
     own = {id(tensor) for tensor in found.values()}
-    memory = {tensor.data_ptr() for tensor in found.values()}  # two Parameters over one memory are one
+    # Two Parameters over one memory are one. A shard may be empty.
+    memory = {local_of(tensor).data_ptr() for tensor in found.values()} - {0}
     for each in optimizers:
         held = [parameter for group in each.param_groups for parameter in group["params"]]
         foreign = [parameter for parameter in held if parameter.requires_grad and parameter.numel() > 0
-                   and id(parameter) not in own and parameter.data_ptr() not in memory]
+                   and id(parameter) not in own and local_of(parameter).data_ptr() not in memory]
         if held and len(foreign) == len(held) and not chosen:
             raise ConfigError(
                 f"the optimizer ({type(each).__name__}) holds none of the model's parameters: it was made before the "

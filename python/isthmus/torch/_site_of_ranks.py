@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A site whose model is trained by several processes, the ranks of a torch.distributed group: rank 0 has the session,
+the other ranks have a `Site` that looks the same and follows."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from typing import Any, Callable, Optional
+
+from .._errors import ConfigError, Error, PeerError, RunError, made_error
+from .._session import Forked, Site, _Joined, _Session, _signals
+from .._tables import Section
+from ._ranks import Ranks, raise_if_lost
+from ._shared import SharedTrained, Wishes
+
+
+class LeadingSession(_Session):
+    """Rank 0's: a wish of its own caller is one with the same wish of the other ranks."""
+
+    wishes: "Optional[Wishes]" = None
+
+    def wish(self, what: int) -> None:
+        if self.wishes is not None:
+            self.wishes.made(what)
+        super().wish(what)
+
+
+class _LeadingSite(_Joined):
+    def __init__(self, session: _Session, signals: bool, trained: SharedTrained) -> None:
+        super().__init__(session, signals)
+        self._shared = trained
+
+    def serve(self) -> None:
+        try:
+            super().serve()
+        except BaseException as error:
+            self._tell(error)
+            raise
+
+    def begin(self, trained: Any, layer_of: "Optional[Callable[[str], int]]") -> "_Joined":
+        try:
+            return super().begin(trained, layer_of)
+        except BaseException as error:
+            self._tell(error)
+            raise
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        super().__exit__(kind, error, traceback)
+        raise_if_lost(error)
+
+    def _tell(self, error: BaseException) -> None:
+        if not self._session.closed:
+            self._session.fail(self._worker, error)  # other sites do not wait until all ranks have heard
+        self._shared.failed(error if isinstance(error, Error) else
+                            PeerError(f"{type(error).__name__}: {error}"))
+
+
+class _Following:
+    """What a rank that has no session knows of rank 0's."""
+
+    def __init__(self, facts: "dict[str, Any]", wishes: Wishes) -> None:
+        self.config = Section(facts["config"])
+        self.workers: int = facts["workers"]
+        self.first: int = facts["first"]
+        self.total_steps: int = facts["steps"]
+        self.evaluation_parts: int = facts["evaluation_parts"]
+        self.out: Optional[str] = facts["out"]
+        self.pid = os.getpid()
+        self.closed = False
+        self._wishes = wishes
+
+    def check_open(self) -> None:
+        if os.getpid() != self.pid:
+            raise Forked("this site belongs to the process that joined; a forked one must not use it")
+        if self.closed:
+            raise RunError("the site has ended: its run is over, or was left")
+
+    def wish(self, what: int) -> None:
+        self.check_open()
+        self._wishes.made(what)
+
+    def fail(self, worker: int, error: BaseException, prefix: str = "") -> None:
+        """This process ends with its error, and rank 0 with it."""
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class _FollowingSite(Site):
+    def __init__(self, session: _Following, trained: SharedTrained, signals: bool) -> None:
+        super().__init__(session, 0)  # type: ignore[arg-type]
+        self._trained = trained
+        self._shared = trained
+        self._scope = contextlib.ExitStack()
+        self._scope.enter_context(_signals(session, signals))  # type: ignore[arg-type]
+
+    def tell(self, loss: float, tokens: int, grad_norm: float, learning_rate: float, skipped: bool) -> None:
+        """Rank 0 tells for all."""
+
+    def serve(self) -> None:
+        while True:
+            found = self._shared.follow()
+            if found is None:
+                continue
+            self.t, outcome = (found[0] or self.t), found[1]
+            if outcome is not None:
+                self._ended = True
+                self.outcome = outcome
+            return
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        self._scope.close()
+        super().__exit__(kind, error, traceback)
+        raise_if_lost(error)
+
+
+def join_ranks(ranks: Ranks, site: str, make_session: "Callable[[], LeadingSession]",
+               make_trained: "Callable[[Ranks, Wishes], SharedTrained]", signals: bool,
+               layer_of: "Optional[Callable[[str], int]]") -> Site:
+    """`isthmus.torch.join` at one rank of several. An error of one rank is raised at every rank."""
+    wishes, trained, wrong = Wishes(), None, None
+    try:
+        trained = make_trained(ranks, wishes)
+    except Error as error:
+        wrong = error
+    said = ranks.agree(wrong, {"site": site, "layout": trained.layout() if trained is not None else ""})
+    assert trained is not None
+    names = sorted({each["site"] for each in said})
+    if len(names) > 1:
+        raise ConfigError(
+            f"join: the ranks of `group` name different sites ({', '.join(names)}), and a group is one site. For a "
+            "site at each rank give each a group of its own: "
+            "group=[torch.distributed.new_group([r]) for r in range(world_size)][rank]")
+    unlike = [str(rank) for rank, each in enumerate(said) if each["layout"] != said[0]["layout"]]
+    if unlike:
+        raise ConfigError(f"join: the ranks {', '.join(unlike)} of this site have other parameters than rank 0: names, "
+                          "shapes and types must be equal (pipelines are not taken)")
+    session: "Optional[LeadingSession]" = None
+    if ranks.leads:
+        try:
+            session = make_session()
+        except Error as error:
+            wrong = error
+    facts = json.loads(ranks.text(json.dumps(_facts(session, wrong)) if ranks.leads else None))
+    if facts["error"] is not None:
+        if wrong is not None:
+            raise wrong
+        kind, text, code = facts["error"]
+        raise made_error(kind, f"rank 0 of this site: {text}", code, [])
+    if session is None:
+        trained.collect()
+        following = _FollowingSite(_Following(facts, wishes), trained, signals)
+        try:
+            following.serve()
+        except BaseException:
+            following._scope.close()
+            raise
+        return following
+    try:
+        session.wishes, wishes.grant = wishes, super(LeadingSession, session).wish
+        trained.collect()
+    except BaseException:
+        session.close()
+        raise
+    return _LeadingSite(session, signals, trained).begin(trained, layer_of)
+
+
+def _facts(session: "Optional[LeadingSession]", error: "Optional[Error]") -> "dict[str, Any]":
+    """What rank 0 tells the others of the run."""
+    if session is None:
+        assert error is not None
+        return {"error": [error.kind, str(error), error.exit_code]}
+    out = session.out or session.config.run.get("out")
+    return {"error": None, "config": _plain(session.config), "workers": session.workers, "first": session.first,
+            "steps": session.total_steps, "evaluation_parts": session.evaluation_parts,
+            "out": os.path.abspath(os.fsdecode(out)) if out else None}
+
+
+def _plain(section: Any) -> Any:
+    if hasattr(section, "items"):
+        return {key: _plain(each) for key, each in section.items()}
+    return section
