@@ -17,6 +17,11 @@ _TEXTS = {"out": "ISTHMUS_OUT", "links": "ISTHMUS_LINKS"}
 _LISTS = {"overrides": "ISTHMUS_OVERRIDES", "addresses": "ISTHMUS_ADDRESSES"}
 
 
+def told_overrides() -> "list[str]":
+    """The keys of `isthmus launch --set`."""
+    return os.environ.get("ISTHMUS_OVERRIDES", "").splitlines()
+
+
 def told(given: "dict[str, Any]") -> "dict[str, Any]":
     """The options of a joining site, with those of the environment where the caller says nothing: `out`, `links`,
     `resume` in the place of "auto", `force`. Overrides and addresses of the environment come after the caller's."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of parameters that the built-in trainer has for the models it knows, so that a site with a trainer of its own
-has the same layout."""
+"""The order of parameters that the built-in trainer has for the models it knows, so that a site with a trainer of its
+own has the same layout."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Progress:
         now = time.monotonic()
         if self._bar is not None:
             self._bar.n = done  # t may jump
-            if now - self._told >= self._bar.mininterval or done == self._total:
+            if now - self._told >= getattr(self._bar, "mininterval", 0.1) or done == self._total:
                 self._told = now
                 self._bar.set_postfix(self._words(loss))
             return

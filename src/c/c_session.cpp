@@ -142,7 +142,9 @@ std::unique_ptr<isthmus_session> made(const isthmus_session_options* given) {
     session->workers.emplace_back().channel = std::make_unique<Channel>(session->runtime);
   }
   if (options.evaluation_parts < 0) {
-    session->evaluation_parts = samples_of(session.get(), 0, "isthmus_session_new").parts();
+    const app::RunSamples& samples = samples_of(session.get(), 0, "isthmus_session_new");
+    session->evaluation_parts = samples.parts();
+    session->facts.data = samples.fingerprint();  // sites and checkpoints compare it
   }
   session->facts.evaluation_parts = session->evaluation_parts;
   return session;

@@ -25,10 +25,10 @@ const std::filesystem::path& no_file(const std::filesystem::path& folder) {
 
 }  // namespace
 
-void check_nobody_writes(const std::filesystem::path& folder) {
+void check_nobody_writes(const std::filesystem::path& folder, std::string_view remedy) {
   if (const std::optional<FolderOwner> owner = living_owner(folder, kRunLockFile)) {
     throw SystemError(fmt::format("'{}' is in use: {}; {}", folder.string(), owner_text(*owner),
-                                  RunLock::Options().remedy));
+                                  remedy.empty() ? RunLock::Options().remedy : remedy));
   }
 }
 

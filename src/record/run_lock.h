@@ -18,8 +18,9 @@ inline constexpr const char* kRunLockFile = "run.lock";
 inline constexpr const char* kHubLockFile = "hub.lock";
 
 /// For those who start or stand beside processes that hold the folder themselves.
-/// THROWS: SystemError (exit code 4) naming the living process that writes a run into `folder`.
-void check_nobody_writes(const std::filesystem::path& folder);
+/// THROWS: SystemError (exit code 4) naming the living process that writes a run into `folder`, and
+/// `remedy`, by default that of RunLock.
+void check_nobody_writes(const std::filesystem::path& folder, std::string_view remedy = {});
 
 class RunLock {
  public:

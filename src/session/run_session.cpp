@@ -440,9 +440,7 @@ SiteFacts RunSession::site_facts() const {
                             takes_steps_back(config_, *options_.site) ? "yes" : "no");
   facts.common.emplace_back("layout of the model", facts.layout.hex());
   if (config_.net.start == "first") facts.common.emplace_back("net.start", "first");
-  facts.common.emplace_back(
-      std::string(kEvaluation),
-      facts_.evaluation_parts == 0 ? "nothing" : fmt::format("{} parts", facts_.evaluation_parts));
+  facts.common.emplace_back(std::string(kEvaluation), evaluation_in_words(facts_));
   append_data(facts_.data, facts.common);
   for (auto& value : trainer_values(facts_)) facts.common.push_back(std::move(value));
   if (facts.resumes) {

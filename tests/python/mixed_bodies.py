@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPT-2 and Llama in PyTorch under the names and shapes of Hugging Face, as a site beside sites of the built-in trainer.
-Run as a script it is one site: mixed_bodies.py RUN.toml, with the rest from `isthmus launch`."""
+"""GPT-2 and Llama in PyTorch under the names and shapes of Hugging Face, as a site beside sites of the built-in
+trainer. Run as a script it is one site: mixed_bodies.py RUN.toml, with the rest from `isthmus launch`."""
 import json
 import math
 import pathlib

@@ -6,6 +6,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 
 import bodies
 import isthmus
@@ -30,7 +31,7 @@ name = "east"
 name = "west"
 [net]
 plaintext = true
-gather = "60s"
+gather = "{gather}"
 """
 
 PROGRAM = """
@@ -51,9 +52,9 @@ sys.exit(site.outcome.exit_code)
 """
 
 
-def launch(tmp_path, *words, steps=20, dies=(), more="", text=PROGRAM):
+def launch(tmp_path, *words, steps=20, dies=(), text=PROGRAM, gather="60s"):
     file, out, program = tmp_path / "run.toml", tmp_path / "out", tmp_path / "site.py"
-    file.write_text(TOML.format(steps=steps) + more)
+    file.write_text(TOML.format(steps=steps, gather=gather))
     program.write_text(text.format(tests=str(pathlib.Path(__file__).parent), out=out, file=file, dies=dies))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     ended = subprocess.run([isthmus.program_path(), "launch", file, "--out", out, "--program",
@@ -98,6 +99,36 @@ def test_a_mistake_in_the_program_ends_the_run_with_its_words(tmp_path):
     assert "ZeroDivisionError" in ended.stderr
 
 
+def test_a_site_that_fails_before_it_joins_ends_the_others(tmp_path):
+    """They would wait for it, as long as net.gather."""
+    begun = time.monotonic()
+    ended, _ = launch(tmp_path, text=PROGRAM.replace('name = os.environ["ISTHMUS_SITE"]',
+                                      'name = os.environ["ISTHMUS_SITE"]\nif name == "east": import no_such_module'),
+                      steps=5, gather="300s")
+    assert ended.returncode == 1, ended.stderr
+    assert "ModuleNotFoundError" in ended.stderr
+    assert time.monotonic() - begun < 200
+
+
+def test_a_program_that_does_not_say_how_its_run_ended_is_looked_up(tmp_path):
+    text = PROGRAM.replace("sys.exit(site.outcome.exit_code)", "").replace(
+        "for t, _ in site.steps():", "for t, _ in site.steps():\n        if t == 3: site.stop()")
+    ended, out = launch(tmp_path, text=text, steps=1_000_000)
+    assert ended.returncode == 130, ended.stderr
+    assert json.loads((out / "east" / "manifest.json").read_text())["status"] == "interrupted"
+
+
+def test_a_program_is_a_line_of_the_shell(tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text(TOML.format(steps=5, gather="60s"))
+    ended = subprocess.run([isthmus.program_path(), "launch", file, "--out", tmp_path / "out", "--program",
+                            "SEEN=it && cd / && echo $SEEN of $ISTHMUS_SITE in $PWD"], capture_output=True, text=True)
+    assert "it of east in /" in ended.stderr and "it of west in /" in ended.stderr, ended.stderr
+    ended = subprocess.run([isthmus.program_path(), "launch", file, "--out", tmp_path / "out", "--program",
+                            "esat=python3 train.py"], capture_output=True, text=True)
+    assert ended.returncode == 2 and "--program esat: no such site; sites: east, west" in ended.stderr, ended.stderr
+
+
 def test_an_error_of_isthmus_is_the_exit_code(tmp_path):
     ended, _ = launch(tmp_path, "--set", "outer.codec=nothing", "--restart", "5")
     assert ended.returncode == 3, ended.stderr
@@ -117,7 +148,7 @@ def test_flags_that_a_program_does_not_take_are_refused(tmp_path, words, text):
 
 def test_a_run_of_an_external_trainer_needs_its_program(tmp_path):
     file = tmp_path / "run.toml"
-    file.write_text(TOML.format(steps=5))
+    file.write_text(TOML.format(steps=5, gather="60s"))
     ended = subprocess.run([isthmus.program_path(), "launch", file, "--program", "west=true"], capture_output=True,
                            text=True)
     assert ended.returncode == 3
@@ -127,7 +158,7 @@ def test_a_run_of_an_external_trainer_needs_its_program(tmp_path):
 def test_ctrl_c_is_handed_on(tmp_path):
     text = PROGRAM.replace("site.step(trainer", 'print("step", t, flush=True)\n        site.step(trainer')
     file, out, program = tmp_path / "run.toml", tmp_path / "out", tmp_path / "site.py"
-    file.write_text(TOML.format(steps=1_000_000))
+    file.write_text(TOML.format(steps=1_000_000, gather="60s"))
     program.write_text(text.format(tests=str(pathlib.Path(__file__).parent), out=out, file=file, dies=()))
     launched = subprocess.Popen([isthmus.program_path(), "launch", file, "--out", out, "--program",
                                  f"'{sys.executable}' '{program}'"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -62,13 +62,14 @@ def folder(tmp_path, kind):
     return tmp_path
 
 
-def launch(folder, out, *words, method="diloco", net='start = "same"', program=None):
+def launch(folder, out, *words, method="diloco", net='start = "same"', program=None, file="run.toml"):
     (folder / "run.toml").write_text(TOML.format(method=method, net=net))
     script = program or pathlib.Path(mixed_bodies.__file__)
-    mixed = ["--program", f"east='{sys.executable}' '{script}' run.toml"] if out != "own" else []
-    return subprocess.run(["timeout", "--kill-after=10", "200", isthmus.program_path(), "launch", "run.toml", "--out", out,
-                           *mixed, *words], cwd=folder, capture_output=True, text=True,
-                          env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    mixed = ["--program", f"east='{sys.executable}' '{script}' {file}"] if out != "own" else []
+    return subprocess.run(
+        ["timeout", "--kill-after=10", "200", isthmus.program_path(), "launch", "run.toml", "--out", out, *mixed,
+         *words],
+        cwd=folder, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
 
 
 def rows(run, kind):
@@ -150,8 +151,32 @@ def test_a_site_that_evaluates_nothing_is_refused_with_the_remedy(folder):
                             evaluation_parts="file")""", "evaluate=None)"))
     ended = launch(folder, "mixed", program=program)
     assert ended.returncode == 3, ended.stderr
-    assert "evaluation is nothing at east and" in ended.stderr or "and nothing at east" in ended.stderr, ended.stderr
+    assert "evaluation is nothing at east" in ended.stderr or "and nothing at east" in ended.stderr, ended.stderr
     assert "evaluation_parts=" in ended.stderr
+
+
+def test_sites_with_unlike_data_are_refused(folder):
+    """Each evaluates its share of the same windows."""
+    (folder / "other").mkdir()
+    (folder / "other/init").symlink_to(folder / "init")
+    (folder / "other/run.toml").write_text(TOML.format(method="diloco", net='start = "same"'))
+    (folder / "other/words.txt").write_text((folder / "words.txt").read_text().swapcase())
+    program = folder / "elsewhere.py"
+    program.write_text(pathlib.Path(mixed_bodies.__file__).read_text())
+    ended = launch(folder, "mixed", program=program, file="other/run.toml")
+    assert ended.returncode == 3, ended.stderr
+    assert "evaluation is" in ended.stderr and "parts of data" in ended.stderr, ended.stderr
+
+
+def test_what_launch_sets_is_what_the_optimizer_has(folder):
+    ended = launch(folder, "mixed", "--set", "inner.lr=1e-3", "--set", "train.steps=10")
+    assert ended.returncode == 0, ended.stderr
+    first = launch(folder, "own", "--set", "inner.lr=1e-3", "--set", "train.steps=10")
+    assert first.returncode == 0, first.stderr
+    losses = [{(row["step"], row["w"]): row["loss"] for row in rows(folder / run / "west", "worker")}
+              for run in ("own", "mixed")]
+    for step, value in losses[0].items():
+        assert abs(losses[1][step] - value) <= 1e-5 * value, step
 
 
 def test_unlike_starts_say_what_to_write(folder):

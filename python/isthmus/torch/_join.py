@@ -125,6 +125,11 @@ def attach(site: Site, model: torch.nn.Module, optimizer: Any = None, *,
 def _site_of(site: Optional[str]) -> str:
     if not site and not os.environ.get("ISTHMUS_SITE") and ("RANK" in os.environ or initialized()):
         raise ConfigError(rank_in_words())
+    ranks = os.environ.get("WORLD_SIZE", "1")
+    if os.environ.get("ISTHMUS_LAUNCHED") == "1" and ranks != "1" and not initialized():
+        raise ConfigError(f"join: WORLD_SIZE = {ranks}, and torch.distributed is not initialized: the ranks that "
+                          "torchrun has started for one site are to call torch.distributed.init_process_group before "
+                          "they join")
     return site_named(site)
 
 

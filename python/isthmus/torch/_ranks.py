@@ -71,7 +71,8 @@ class Ranks:
         whole = torch.frombuffer(bytearray(given), dtype=torch.uint8) if self.leads and given else torch.empty(
             int(size), dtype=torch.uint8)
         self._broadcast(whole, self._orders)
-        return given if self.leads and given else whole.numpy().tobytes()
+        found: bytes = given if self.leads and given else whole.numpy().tobytes()
+        return found
 
     def text(self, given: "Optional[str]") -> str:
         return self.data((given or "").encode()).decode()

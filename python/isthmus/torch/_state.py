@@ -319,7 +319,9 @@ def count_from(state: Any, t: int) -> None:
     """Schedules of steps among `state` go to the place that they have before step t of a run."""
     each: Any
     for each in state.values() if isinstance(state, dict) else state if isinstance(state, (list, tuple)) else [state]:
-        if isinstance(each, torch.optim.lr_scheduler.LambdaLR):
+        if isinstance(each, (dict, list, tuple)):
+            count_from(each, t)
+        elif isinstance(each, torch.optim.lr_scheduler.LambdaLR):
             each.last_epoch = t - 1
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # get_lr() warns of calls from outside

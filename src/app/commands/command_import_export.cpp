@@ -21,7 +21,7 @@ namespace {
 
 /// A folder may be written into that is neither the source nor held by a run.
 void check_target(const std::filesystem::path& from, const std::filesystem::path& to) {
-  check_nobody_writes(to);
+  check_nobody_writes(to, "name another folder");
   std::error_code error;
   if (std::filesystem::equivalent(from, to, error)) {
     throw UsageError(

@@ -90,6 +90,9 @@ class Launch {
                        .command = command_of(name, Start::kFirst),
                        .command_again = command_of(name, Start::kAgain),
                        .program = !program_of(name).empty(),
+                       .run = program_of(name).empty() || arguments_.via == "ssh"
+                                  ? std::filesystem::path()
+                                  : std::filesystem::path(folder()) / name,
                        .job = processes_of(name) > 1 && arguments_.via != "ssh"});
     }
     if (starts_hub()) {
@@ -126,13 +129,21 @@ class Launch {
   }
 
   void check_programs() const {
+    for (const std::string& each : arguments_.programs) {
+      // NAME=COMMAND of a site; VARIABLE=VALUE COMMAND is the shell's.
+      const std::string name = each.substr(0, each.find_first_of("= \t'\"/$"));
+      const bool is_name = name.size() < each.size() && each[name.size()] == '=' && !name.empty();
+      const bool is_variable = std::ranges::all_of(name, [](char c) {
+        return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+      });
+      if (is_name && !is_variable) static_cast<void>(place_of(name, "--program"));
+    }
     for (const std::string& name : chosen()) {
       if (config_.train.trainer == "external" && program_of(name).empty()) {
-        throw ConfigError(
-            fmt::format("train.trainer = \"external\" and no --program for site '{}': the trainer "
-                        "is in a program "
-                        "of yours; give it, as in --program \"python train.py\"",
-                        name));
+        throw ConfigError(fmt::format(
+            "train.trainer = \"external\" and no --program for site '{}': the trainer is in a "
+            "program of yours; give it, as in --program \"python train.py\"",
+            name));
       }
     }
     if (arguments_.programs.empty()) return;
@@ -168,7 +179,7 @@ class Launch {
     if (!overrides.empty()) words.push_back("ISTHMUS_OVERRIDES=" + lines(overrides));
     if (!addresses.empty()) words.push_back("ISTHMUS_ADDRESSES=" + lines(addresses));
     if (!links_.empty()) words.push_back("ISTHMUS_LINKS=" + links_.string());
-    append(words, {"sh", "-c", "exec " + program});
+    append(words, {"sh", "-c", program});
     return words;
   }
 
@@ -241,14 +252,15 @@ class Launch {
                                                 : failure->exit_code;
   }
 
-  [[nodiscard]] std::size_t place_of(const std::string& name) const {
+  [[nodiscard]] std::size_t place_of(const std::string& name,
+                                     std::string_view flag = "--site") const {
     Words known;
     for (std::size_t i = 0; i < config_.sites.size(); ++i) {
       if (config_.sites[i].name == name) return i;
       known.push_back(config_.sites[i].name);
     }
     throw UsageError(
-        fmt::format("--site {}: no such site; sites: {}", name, fmt::join(known, ", ")));
+        fmt::format("{} {}: no such site; sites: {}", flag, name, fmt::join(known, ", ")));
   }
 
   [[nodiscard]] Words chosen() const {

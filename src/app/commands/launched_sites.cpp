@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "app/common/child_process.h"
 #include "app/common/signals.h"
@@ -25,6 +27,13 @@ std::string words_of(int exit_code) {
   const int signal = exit_code - kSignalled;
   return signal > 0 && signal <= kLastSignal ? fmt::format("signal {}", signal)
                                              : fmt::format("exit code {}", exit_code);
+}
+
+/// Of a run that has ended in its folder; empty: not to be read.
+std::string status_of_run(const std::filesystem::path& folder) {
+  std::ifstream file(folder / "manifest.json");
+  const auto manifest = nlohmann::json::parse(file, nullptr, false);
+  return manifest.is_object() ? manifest.value("status", std::string()) : std::string();
 }
 
 class Sites {
@@ -81,10 +90,20 @@ class Sites {
          false);
   }
 
+  /// A program of the user's may end with 0 whatever its run came to: the run's folder knows.
+  [[nodiscard]] int code_of(std::size_t site) const {
+    const int code = *children_[site].exit_code();
+    if (code != 0 || sites_[site].run.empty()) return code;
+    const std::string status = status_of_run(sites_[site].run);
+    if (status == "interrupted") return static_cast<int>(ExitCode::kInterrupted);
+    if (status == "checkpointed") return static_cast<int>(ExitCode::kCheckpointedRequeue);
+    return code;
+  }
+
   void settle(std::size_t site) {
     State& state = states_[site];
     if (state.over || !children_[site].exit_code()) return;
-    const int code = *children_[site].exit_code();
+    const int code = code_of(site);
     const bool last = !state.due && state.restarts == restarts_;
     const bool needed = is_needed(site);
     if (told_ && state.due && !needed) {
@@ -121,8 +140,7 @@ class Sites {
     std::optional<LaunchFailure>& first = left ? first_to_leave_ : first_;
     if (code != 0 && !first) first = LaunchFailure{sites_[site].name, code};
     if (left && nobody_runs()) ends_ = true;  // told to stop, all of them: nobody comes back alone
-    if (left || mends_by_restart(code, sites_[site].program))
-      return;  // the others go on without it, or notice in time
+    if (left || mends_by_restart(code)) return;  // the others go on without it, or notice in time
     ends_ = true;
     if (code != 0 && !refused_s_) refused_s_ = monotonic_now();
   }

@@ -3,6 +3,7 @@
 // again.
 #pragma once
 
+#include <filesystem>
 #include <optional>
 #include <span>
 #include <string>
@@ -16,8 +17,9 @@ struct LaunchedSite {
   std::string name;
   std::vector<std::string> command;
   std::vector<std::string> command_again;  // goes on with what the first has left
-  bool hub = false;        // ends by itself once the sites have; signals are not for it
-  bool program = false;    // not `isthmus train`: its exit codes say less
+  bool hub = false;                // ends by itself once the sites have; signals are not for it
+  bool program = false;            // not `isthmus train`: its exit codes say less
+  std::filesystem::path run = {};  // of a program on this machine: the folder of its run
   bool job = false;        // an MPI job: to be told to stop by SIGUSR1, which its launcher hands on
   int network_space = -1;  // as of ChildProcess
 };

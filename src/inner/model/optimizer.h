@@ -20,11 +20,12 @@
 
 namespace isthmus {
 
-// The state as checkpoints hold it, wherever the moments are: first the updates, then of the two
-// moments those that the optimizer has.
 /// Whether the state is one of another trainer, a donor's in a run of unlike ones: it holds nothing
 /// for this optimizer, which then begins anew. Logs so.
 [[nodiscard]] bool is_of_another_trainer(StateReader& reader);
+
+// The state as checkpoints hold it, wherever the moments are: first the updates, then of the two
+// moments those that the optimizer has.
 void save_updates(StateWriter& writer, const InnerConfig& config, std::int64_t updates);
 void save_moment(StateWriter& writer, int index, std::span<const float> values);
 /// RETURNS: the updates. THROWS: RunError naming the optimizer of another configuration.

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "core/base/storage.h"
 #include "data/batch_source.h"
@@ -39,6 +40,9 @@ class RunSamples {
   RunSamples(const Storage& storage, const Config& config, WorkerId worker);
   RunSamples(const RunSamples&) = delete;  // the batches borrow the data
   RunSamples& operator=(const RunSamples&) = delete;
+
+  /// What the files are, for TrainerFacts::data. Reads and hashes them.
+  [[nodiscard]] std::vector<DataFile> fingerprint() const { return data_.fingerprint(); }
 
   /// Samples of this worker at a step, and token ids of a sample.
   [[nodiscard]] std::int64_t samples() const;

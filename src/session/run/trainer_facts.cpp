@@ -54,6 +54,17 @@ void check_facts(const TrainerFacts& facts) {
   }
 }
 
+std::string evaluation_in_words(const TrainerFacts& facts) {
+  if (facts.evaluation_parts == 0) return "nothing";
+  std::string text;
+  for (const DataFile& each : facts.data) {
+    text += fmt::format("{} {} {}\n", each.bytes, each.sha256, each.reading);
+  }
+  const std::string digest = xxh3_128(as_bytes(text)).hex().substr(0, 12);
+  return fmt::format("{} parts{}", facts.evaluation_parts,
+                     text.empty() ? std::string() : " of data " + digest);
+}
+
 std::vector<std::pair<std::string, std::string>> trainer_values(const TrainerFacts& facts) {
   std::vector<std::pair<std::string, std::string>> values;
   if (facts.kind != kOwn) values.emplace_back(kTrainerKind, facts.kind);

@@ -20,6 +20,8 @@ inline constexpr std::string_view kTrainerKind = "trainer";
 
 /// What a site evaluates, among its values.
 inline constexpr std::string_view kEvaluation = "evaluation";
+/// "12 parts of data 0123456789ab", equal where sites evaluate the same parts; "nothing".
+[[nodiscard]] std::string evaluation_in_words(const TrainerFacts& facts);
 
 /// Digest of names and shapes in canonical order.
 [[nodiscard]] Digest128 digest_of_layout(std::span<const Parameter> parameters);

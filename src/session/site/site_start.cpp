@@ -21,8 +21,14 @@ std::string differences(const std::string& mine, const HelloNote& a, const std::
   const std::map<std::string, std::string> right(b.common.begin(), b.common.end());
   const bool one_kind = trainer_kind(a.common) == trainer_kind(b.common);
   std::vector<std::string> found;
+  // Sites of before said nothing of evaluations.
+  const bool both_say =
+      left.contains(std::string(kEvaluation)) == right.contains(std::string(kEvaluation));
+  const auto compared = [&](const std::string& what) {
+    return (one_kind || !is_of_trainer(what)) && (both_say || what != kEvaluation);
+  };
   for (const auto& [what, value] : left) {
-    if (!one_kind && is_of_trainer(what)) continue;
+    if (!compared(what)) continue;
     const auto other = right.find(what);
     if (other == right.end() || other->second != value) {
       found.push_back(fmt::format("{} is {} at {} and {} at {}", what, value, mine,
@@ -30,7 +36,7 @@ std::string differences(const std::string& mine, const HelloNote& a, const std::
     }
   }
   for (const auto& [what, value] : right) {
-    if (!one_kind && is_of_trainer(what)) continue;
+    if (!compared(what)) continue;
     if (!left.contains(what)) {
       found.push_back(fmt::format("{} is absent at {} and {} at {}", what, mine, value, theirs));
     }
