@@ -332,7 +332,8 @@ def main():
                       f"{west / whole:.0%} of the bytes from the second site")
 
         def a_source_is_killed_in_the_middle_of_a_join():
-            run = run_of("source", "diloco", 3, net='serve = "800kbit/s"\ncap = "8Mbit/s"')
+            # Steps of 2,048 tokens: the one that is left would else be 30,000 steps ahead of what is served.
+            run = run_of("source", "diloco", 3, net='serve = "800kbit/s"\ncap = "8Mbit/s"', tokens=2048)
             run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
             run.kill("north")
             run.until("rounds of two", lambda: run.members_of_last_round() == 2)

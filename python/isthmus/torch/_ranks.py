@@ -51,7 +51,7 @@ class Ranks:
         """The orders are over. gloo's threads end here: one that still holds a tensor while the interpreter ends would
         ask for its lock, and the process would end by abort()."""
         orders, self._orders, self._data = self._orders, None, None
-        if self._made:
+        if self._made and orders is not None:
             dist.destroy_process_group(orders)
 
     def latest(self, numbers: "list[int]") -> "list[int]":

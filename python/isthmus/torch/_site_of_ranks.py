@@ -47,7 +47,10 @@ class _LeadingSite(_Joined):
             raise
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        super().__exit__(kind, error, traceback)
+        try:
+            super().__exit__(kind, error, traceback)
+        finally:
+            self._shared.ranks.close()
         raise_if_lost(error)
 
     def _tell(self, error: BaseException) -> None:
@@ -112,7 +115,10 @@ class _FollowingSite(Site):
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         self._scope.close()
-        super().__exit__(kind, error, traceback)
+        try:
+            super().__exit__(kind, error, traceback)
+        finally:
+            self._shared.ranks.close()
         raise_if_lost(error)
 
 
@@ -120,6 +126,16 @@ def join_ranks(ranks: Ranks, site: str, make_session: "Callable[[], LeadingSessi
                make_trained: "Callable[[Ranks, Wishes], SharedTrained]", signals: bool,
                layer_of: "Optional[Callable[[str], int]]") -> Site:
     """`isthmus.torch.join` at one rank of several. An error of one rank is raised at every rank."""
+    try:
+        return _joined_ranks(ranks, site, make_session, make_trained, signals, layer_of)
+    except BaseException:
+        ranks.close()
+        raise
+
+
+def _joined_ranks(ranks: Ranks, site: str, make_session: "Callable[[], LeadingSession]",
+                  make_trained: "Callable[[Ranks, Wishes], SharedTrained]", signals: bool,
+                  layer_of: "Optional[Callable[[str], int]]") -> Site:
     wishes, trained, wrong = Wishes(), None, None
     try:
         trained = make_trained(ranks, wishes)
