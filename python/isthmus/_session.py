@@ -79,12 +79,12 @@ def _texts(name: str, given: "Sequence[str]", example: str) -> Any:
 class _Entries(Dict[str, bytes]):
     """Entries that go to the library as they come, so that one at a time is in memory here."""
 
-    def __init__(self, put: "Callable[[str, bytes], None]") -> None:
+    def __init__(self, session: Any, worker: int) -> None:
         super().__init__()
-        self._given = put
+        self._session, self._worker = session, worker  # not the site, which would stay in memory with them
 
     def __setitem__(self, name: str, data: bytes) -> None:
-        self._given(name, data)
+        check(_abi.lib.isthmus_state_put(self._session, self._worker, name.encode(), ctypes.c_char_p(data), len(data)))
         super().__setitem__(name, b"")
 
     def update(self, entries: "Mapping[str, bytes]") -> None:  # type: ignore[override]
@@ -377,7 +377,7 @@ class Site:
                 self._answer_losses([request.parts[i] for i in range(request.part_count)])
                 continue
             if kind == _abi.SAVE:
-                trained.save(_Entries(self._put))
+                trained.save(_Entries(self._session.handle, self._worker))
             elif kind == _abi.LOAD:
                 anew = not self._holds(trained.marker)
                 if anew:
@@ -397,6 +397,9 @@ class Site:
             check(_abi.lib.isthmus_answer(self._session.handle, self._worker, None))
 
     def _end(self, outcome: Outcome) -> None:
+        if self.t == 0 and outcome.exit_code == 0:
+            _log.logger.warning("the run in '%s' was complete before: the parameters are as they were given, not the "
+                                "run's; isthmus.open(folder).weights() reads those", outcome.directory)
         self._attached().after_run(outcome)
         self._ended = True
         self.outcome = outcome
@@ -429,10 +432,6 @@ class Site:
             check(_abi.lib.isthmus_outer_values(self._session.handle, self._worker, number,
                                                 values.ctypes.data, values.size))
             yield values
-
-    def _put(self, name: str, data: bytes) -> None:
-        check(_abi.lib.isthmus_state_put(self._session.handle, self._worker, name.encode(),
-                                         ctypes.c_char_p(data), len(data)))
 
     def _holds(self, name: str) -> bool:
         return bool(_abi.lib.isthmus_state_bytes(self._session.handle, self._worker, name.encode()) >= 0)

@@ -89,6 +89,21 @@ def together(toml, out, **how):
     return found, outcome
 
 
+def test_a_run_that_is_complete_says_that_the_parameters_are_not_its_own(toml, tmp_path, caplog):
+    file = toml(steps=5)
+
+    def body(site):
+        trainer = bodies.Trainer(site.index)
+        site.attach(trainer.params, state=trainer.state)
+        trainer.go_through(site)
+
+    isthmus.run(file, body, out=tmp_path / "x")
+    assert "was complete before" not in caplog.text
+    with caplog.at_level(logging.WARNING, logger="isthmus"):
+        again = isthmus.run(file, body, out=tmp_path / "x", resume="auto")
+    assert again.exit_code == 0 and "was complete before" in caplog.text
+
+
 def test_diloco_is_the_algorithm_written_out(toml, tmp_path):
     found, outcome = together(toml(), tmp_path / "x")
     assert outcome.exit_code == 0 and outcome.steps == 23
