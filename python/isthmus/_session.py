@@ -136,10 +136,7 @@ class _Session:
         _still_written.append(self.memory)
 
     def check_open(self) -> None:
-        if os.getpid() != self.pid:
-            raise Forked("this site belongs to the process that joined; a forked one must not use it")
-        if self.closed:
-            raise RunError("the site has ended: its run is over, or was left")
+        check_open(self.pid, self.closed)
 
     def wish(self, what: int) -> None:
         self.check_open()
@@ -159,6 +156,14 @@ class _Session:
         text = ctypes.c_char_p()
         check(_abi.lib.isthmus_session_end(self.handle, ctypes.byref(text)))
         return Outcome(json.loads(_abi.taken_text(text)))
+
+
+def check_open(pid: int, closed: bool) -> None:
+    """A session of the process `pid` is used. Raises Forked elsewhere, RunError where it is closed."""
+    if os.getpid() != pid:
+        raise Forked("this site belongs to the process that joined; a forked one must not use it")
+    if closed:
+        raise RunError("the site has ended: its run is over, or was left")
 
 
 _still_written: "list[Any]" = []  # memory of runs that could not be ended in time
@@ -186,6 +191,7 @@ class Site:
         self._shown = False  # anchors() is open
         self._iterated = False  # by steps(), and not by a loop of the caller's
         self._ended = False
+        self._sizes: "Optional[tuple[int, int, int]]" = None  # of the file's own samples
         self._said = _abi.Step(ctypes.sizeof(_abi.Step))  # made once: a step allocates nothing for the library
         self._request = _abi.Request(ctypes.sizeof(_abi.Request))
         self._said_at, self._request_at = ctypes.byref(self._said), ctypes.byref(self._request)
@@ -266,11 +272,14 @@ class Site:
         return inputs[:windows.value], targets[:windows.value]
 
     def _samples(self) -> "tuple[int, int, int]":
+        """Samples of a step, their length, parts of an evaluation: the library is asked once."""
         self._check_thread()
-        samples, context, parts = ctypes.c_int64(), ctypes.c_int64(), ctypes.c_int64()
-        check(_abi.lib.isthmus_samples(self._session.handle, self._worker, ctypes.byref(samples),
-                                       ctypes.byref(context), ctypes.byref(parts)))
-        return samples.value, context.value, parts.value
+        if self._sizes is None:
+            samples, context, parts = ctypes.c_int64(), ctypes.c_int64(), ctypes.c_int64()
+            check(_abi.lib.isthmus_samples(self._session.handle, self._worker, ctypes.byref(samples),
+                                           ctypes.byref(context), ctypes.byref(parts)))
+            self._sizes = samples.value, context.value, parts.value
+        return self._sizes
 
     def steps(self, batches: "Union[Iterable[Any], Callable[[int], Any], None]" = None) -> "Iterator[Any]":
         """Yields (t, batch) for every step that the run asks for, until the run ends.

@@ -179,6 +179,11 @@ def main():
                 assert (site.index, site.total_steps) == (index, site.config.train.steps)
                 start = {"weights": [whole(each) for each in model.parameters()], "moments": moments_of(opt),
                          "last": sched.last_epoch, "at": loader.at, "rng": torch.get_rng_state()}
+                if how.get("samples"):
+                    try:
+                        site.batch()
+                    except isthmus.ConfigError as error:
+                        pathlib.Path(f"{path}.samples").write_text(str(error))
                 for t, (x, y) in site.steps(loader):
                     loss = inner(t, x, y)
                     losses.write(json.dumps([t, loss.item().hex()]) + "\n")

@@ -144,6 +144,14 @@ def test_ranks_and_one_process_have_the_same_anchors(toml, tmp_path, start, kind
         assert other["outcome"] == end_of(tmp_path / "many-east")["outcome"]
 
 
+def test_the_files_own_samples_are_rank_0s(toml, tmp_path, start):
+    """The file of this run has none; the other ranks are told where to ask."""
+    assert codes(start(toml(["east"]), "east", tmp_path / "x", 2, "samples=1")) == [0, 0]
+    said = [(tmp_path / f"x.{rank}.samples").read_text() for rank in range(2)]
+    assert "has no data.source" in said[0]
+    assert "rank 0 alone has them" in said[1]
+
+
 @pytest.mark.parametrize("kind, size, dtype, again", [
     on("ddp", 2, "float32", [("ddp", 2), ("0", 1)]), on("fsdp", 2, "float32", [("fsdp", 2), ("0", 1), ("hsdp", 4)]),
     on("fsdp", 3, "bfloat16", [("fsdp", 3), ("0", 1), ("fsdp", 2)])])

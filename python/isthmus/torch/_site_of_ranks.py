@@ -9,8 +9,8 @@ import json
 import os
 from typing import Any, Callable, Optional
 
-from .._errors import ConfigError, Error, PeerError, RunError, made_error
-from .._session import Forked, Site, _Joined, _Session, _signals
+from .._errors import ConfigError, Error, PeerError, made_error
+from .._session import Site, _Joined, _Session, _signals, check_open
 from .._tables import Section
 from ._ranks import Ranks, raise_if_lost
 from ._shared import SharedTrained, Wishes
@@ -75,10 +75,7 @@ class _Following:
         self._wishes = wishes
 
     def check_open(self) -> None:
-        if os.getpid() != self.pid:
-            raise Forked("this site belongs to the process that joined; a forked one must not use it")
-        if self.closed:
-            raise RunError("the site has ended: its run is over, or was left")
+        check_open(self.pid, self.closed)
 
     def wish(self, what: int) -> None:
         self.check_open()
@@ -101,6 +98,10 @@ class _FollowingSite(Site):
 
     def tell(self, loss: float, tokens: int, grad_norm: float, learning_rate: float, skipped: bool) -> None:
         """Rank 0 tells for all."""
+
+    def _samples(self) -> "tuple[int, int, int]":
+        raise ConfigError("site.batch and site.validation give the samples of a whole site, and rank 0 alone has them: "
+                          "call them there, and give each rank its share by torch.distributed.scatter")
 
     def serve(self) -> None:
         while True:
