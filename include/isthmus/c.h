@@ -198,6 +198,8 @@ typedef struct isthmus_request {
   int32_t wrote; /* 1: the run has written parameters since the last ISTHMUS_TRAIN */
   int64_t first; /* of ISTHMUS_READ and ISTHMUS_WROTE */
   int64_t end;
+  int64_t until; /* of ISTHMUS_TRAIN: every isthmus_next gives the step after the one that was
+                    answered, at once, up to step `until` >= step. Nothing else is asked before. */
 } isthmus_request;
 
 /** What a worker says of a step (ISTHMUS_TRAIN). */

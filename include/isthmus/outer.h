@@ -186,6 +186,9 @@ class OuterStrategy : public ParameterSource {
   virtual void commit() {}
   /// Steps taken so far.
   [[nodiscard]] virtual StepIndex steps() const = 0;
+  /// Between two steps: the step at whose end the strategy next reads or changes the inner loop's
+  /// parameters. Until then it lets them be. steps() + 1 where that cannot be known.
+  [[nodiscard]] virtual StepIndex next_use() const { return StepIndex(steps().value() + 1); }
   /// ParameterSource: the outer parameters (anchors) of parameter i; what is evaluated and
   /// exported. Where anchors are not shared that is their mean over the workers, element by
   /// element.

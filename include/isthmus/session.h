@@ -158,6 +158,18 @@ class Trainer {
     return make_outer_strategy(method, options, through, exchange);
   }
 
+  /// Whether the trainer takes steps before `train_step` asks for them, as far as `may_train_until`
+  /// lets it.
+  [[nodiscard]] virtual bool trains_ahead() const { return false; }
+  /// Before the next train_step, of step t: the steps after t, up to `last`, will be asked for too,
+  /// one after another, and nobody reads or changes the loop's parameters before the end of step
+  /// `last`. The trainer may take them as soon as step t is over, and then gives the results as it
+  /// is asked for them. Called for trainers that train ahead; real time alone.
+  virtual void may_train_until([[maybe_unused]] StepIndex last) {}
+  /// The run fails: takes no step from now on that is not asked for, waits for the step that is
+  /// under way, and forgets the results of steps that nobody has asked for.
+  virtual void stop_training_ahead() {}
+
   /// Whether the loop queues work that goes on after `train_step` has returned. Queued work must be
   /// done before the worker waits for other workers, which may be waiting for that work.
   [[nodiscard]] virtual bool works_ahead() const { return false; }

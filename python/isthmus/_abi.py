@@ -81,6 +81,7 @@ class Request(ctypes.Structure):
         ("wrote", ctypes.c_int32),
         ("first", ctypes.c_int64),
         ("end", ctypes.c_int64),
+        ("until", ctypes.c_int64),
     ]
 
 

@@ -374,7 +374,7 @@ class Site:
                 self.t = request.step
                 if anew:
                     trained.count_from(self.t)
-                trained.after_step(bool(request.wrote), self.t)
+                trained.after_step(bool(request.wrote), self.t, request.until)
                 return
             if kind == _abi.END:
                 self._end(self._session.outcome())

@@ -40,8 +40,9 @@ class Trained:
         return (number_of("loss", loss), 1 if tokens is None else int(tokens),
                 number_of("grad_norm", grad_norm), learning_rate or 0.0, skipped)
 
-    def after_step(self, wrote: bool, t: int) -> None:
-        """Step t may begin. `wrote`: the run has written parameters since the last one."""
+    def after_step(self, wrote: bool, t: int, until: int) -> None:
+        """Step t may begin. `wrote`: the run has written parameters since the last one. Up to step `until` >= t the
+        run asks for steps alone, and writes nothing."""
 
     def after_run(self, outcome: "Outcome") -> None:
         """The run has ended."""

@@ -340,6 +340,7 @@ isthmus_error* isthmus_next(isthmus_session* session, int32_t worker, int64_t ti
     found_request.wrote = asked.wrote ? 1 : 0;
     found_request.first = asked.elements.begin;
     found_request.end = asked.elements.end;
+    found_request.until = std::max(asked.until, asked.step).value();
     own.parts = asked.parts;
     found_request.parts = own.parts.data();
     found_request.part_count = own.parts.size();

@@ -18,30 +18,50 @@ Answer Channel::ask(const Asked& asked) {
         if (busy_ && !caller_failed_) return false;
         busy_ = true;
         asked_ = asked;
-        taken_ = false;
         answer_.reset();
+        taken_ = is_ahead(asked);
+        if (!taken_) until_ = StepIndex(0);
         return true;
       },
       kNever);
   queue_->update([] {});
-  Answer given;
+  std::optional<Answer> given;
   (void)queue_->wait(
       [&] {
         if (using_ > 0) return false;
         failed = caller_failed_;
-        if (failed) return true;
-        if (!answer_) return false;
-        given = *std::move(answer_);
-        return true;
+        if (!failed) given = take_answer(asked);
+        return failed || given;
       },
       kNever);
   queue_->update([&] {
     asked_.reset();
-    answer_.reset();
     busy_ = false;
   });
   if (failed) throw RunError(*failed);
+  return *std::move(given);
+}
+
+// Another step than those that the caller has taken ahead is asked for only once a run has failed.
+bool Channel::is_ahead(const Asked& asked) {
+  if (asked.kind != Asked::Kind::kTrain) return false;
+  if (!trained_.empty() && trained_.front().first != asked.step) trained_.clear();
+  return !trained_.empty() || (open_ && open_->step == asked.step);
+}
+
+std::optional<Answer> Channel::take_answer(const Asked& asked) {
+  if (asked.kind != Asked::Kind::kTrain) return std::exchange(answer_, std::nullopt);
+  while (!trained_.empty() && trained_.front().first != asked.step) trained_.pop_front();
+  if (trained_.empty()) return std::nullopt;
+  std::optional<Answer> given = std::move(trained_.front().second);
+  trained_.pop_front();
   return given;
+}
+
+void Channel::stop_ahead() {
+  queue_->update([&] { until_ = StepIndex(0); });
+  (void)queue_->wait([&] { return !open_ || caller_failed_; }, kNever);
+  queue_->update([&] { trained_.clear(); });
 }
 
 void Channel::finish(const std::exception_ptr& failure) {
@@ -53,46 +73,52 @@ void Channel::finish(const std::exception_ptr& failure) {
 
 Channel::Next Channel::next(TimePoint deadline, Asked& asked) {
   Next found = Next::kNothing;
-  std::exception_ptr failure;
   bool unanswered = false;
   (void)queue_->wait(
       [&] {
-        unanswered = asked_ && taken_ && !answer_ && !over_;
+        unanswered = open_ && !over_;
         if (unanswered) return true;
-        if (asked_ && !taken_) {
-          asked = *asked_;
-          taken_ = true;
-          found = Next::kAsked;
-          return true;
-        }
-        if (!over_) return false;
-        failure = failure_;
-        found = Next::kEnd;
-        return true;
+        found = take();
+        return found != Next::kNothing;
       },
       deadline);
   if (unanswered)
     throw ConfigError("isthmus_next: the worker's last request has not been answered");
-  if (failure) std::rethrow_exception(failure);
+  if (found == Next::kAsked) asked = *open_;  // the caller's thread alone changes it
+  if (found == Next::kEnd && failure_) std::rethrow_exception(failure_);  // set before over_
   return found;
 }
 
-Asked Channel::open() const {
-  std::optional<Asked> asked;
-  queue_->update([&] {
-    if (asked_ && taken_ && !answer_) asked = asked_;
-  });
-  if (!asked) throw ConfigError("no request is open: isthmus_next gives one");
-  return *asked;
+// A run that has failed meanwhile says so after the steps that the caller takes by itself: the
+// caller may be one of several ranks, which take them together.
+Channel::Next Channel::take() {
+  if (open_) until_ = StepIndex(0);  // given up by a caller whose run is over
+  open_.reset();
+  if (given_ < until_) {
+    open_ = Asked{.step = StepIndex(given_.value() + 1), .until = until_};
+  } else if (asked_ && !taken_) {
+    open_ = *asked_;
+    taken_ = true;
+    until_ = open_->until;
+  } else {
+    return over_ ? Next::kEnd : Next::kNothing;
+  }
+  if (open_->kind == Asked::Kind::kTrain) given_ = open_->step;
+  return Next::kAsked;
 }
 
 void Channel::with_open(const std::function<void(const Asked&)>& work) {
   std::optional<Asked> asked;
-  queue_->update([&] {
-    if (!asked_ || !taken_ || answer_) return;
-    asked = asked_;
-    ++using_;
-  });
+  (void)queue_->wait(
+      [&] {
+        if (!open_) return true;
+        const bool there = asked_ && asked_->kind == open_->kind && asked_->step == open_->step;
+        if (!there && !over_) return false;
+        asked = there ? *asked_ : *open_;
+        ++using_;
+        return true;
+      },
+      kNever);
   if (!asked) throw ConfigError("no request is open: isthmus_next gives one");
   const auto done = [&] { queue_->update([&] { --using_; }); };
   try {
@@ -105,9 +131,18 @@ void Channel::with_open(const std::function<void(const Asked&)>& work) {
 }
 
 void Channel::answer(Answer answer, std::span<const Asked::Kind> of) {
-  if (std::ranges::find(of, open().kind) == of.end())
+  if (!open_) throw ConfigError("no request is open: isthmus_next gives one");
+  const Asked::Kind kind = open_->kind;
+  if (std::ranges::find(of, kind) == of.end())
     throw ConfigError("the open request is of another kind than the answer");
-  queue_->update([&] { answer_ = std::move(answer); });
+  queue_->update([&] {
+    if (kind == Asked::Kind::kTrain) {
+      trained_.emplace_back(open_->step, std::move(answer));
+    } else {
+      answer_ = std::move(answer);
+    }
+    open_.reset();
+  });
 }
 
 void Channel::fail(const std::string& text) {
@@ -131,7 +166,8 @@ InnerStep HandedLoop::train_step(StepIndex t) {
   const Answer answer = channel_.ask({.kind = Asked::Kind::kTrain,
                                       .step = t,
                                       .wrote = std::exchange(wrote_, false),
-                                      .outer = strategy_});
+                                      .outer = strategy_,
+                                      .until = std::exchange(until_, StepIndex(0))});
   learning_rate_ = answer.learning_rate;
   return answer.step;
 }

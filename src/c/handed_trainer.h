@@ -2,15 +2,22 @@
 // A trainer whose work somebody else's thread does. The run's worker posts what it wants (Asked)
 // and waits; the caller's thread takes it, does it and answers. So all code of the caller runs on
 // the caller's own threads, and none of it inside the run's.
+//
+// Waking a thread costs up to 100 us, which a step of 10 ms notices. So where the run has no use
+// for the parameters during the next steps, it says so with the first of them, and the caller's
+// thread goes on to the next step without waiting for the run's thread, which takes the results in
+// order, a little later.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/system_runtime.h"
@@ -32,6 +39,7 @@ struct Asked {
   bool wrote = false;                    // the run has written parameters since the last kTrain
   CanonicalRange elements = {};          // kRead, kWrote
   const OuterStrategy* outer = nullptr;  // kTrain, where the step is one of the strategy's
+  StepIndex until{0};  // kTrain: the steps after this one, up to here, follow without a word
 };
 
 struct Answer {
@@ -45,8 +53,12 @@ class Channel {
  public:
   explicit Channel(SystemRuntime& runtime) : runtime_(runtime), queue_(runtime.make_wait_queue()) {}
 
-  /// The run's side. Blocks until the answer. THROWS: RunError once the caller has failed or gone.
+  /// The run's side. Blocks until the answer, which for a step may have been given already.
+  /// THROWS: RunError once the caller has failed or gone.
   [[nodiscard]] Answer ask(const Asked& asked);
+  /// No step is given out from now on that is not asked for. Blocks for one that is under way, and
+  /// forgets the answers to those that nobody has asked for.
+  void stop_ahead();
   /// The run is over; `failure` is null where it ended in order.
   void finish(const std::exception_ptr& failure);
 
@@ -57,9 +69,9 @@ class Channel {
   [[nodiscard]] Next next(TimePoint deadline, Asked& asked);
   /// THROWS: ConfigError unless a question of one of these kinds is open.
   void answer(Answer answer, std::span<const Asked::Kind> of);
-  /// The question that was taken and not answered. THROWS: ConfigError when there is none.
-  [[nodiscard]] Asked open() const;
-  /// Runs `work` with the open question, whose writer or reader stays until it returns.
+  /// Runs `work` with the question that was taken and not answered, whose writer or reader stays
+  /// until it returns. Of a step that is taken ahead: once the run has come to it.
+  /// THROWS: ConfigError when no question is open.
   void with_open(const std::function<void(const Asked&)>& work);
   /// What is asked from now on, and is asked already, fails with this text.
   void fail(const std::string& text);
@@ -67,11 +79,23 @@ class Channel {
  private:
   SystemRuntime& runtime_;
   std::unique_ptr<WaitQueue> queue_;
+  // Under the lock:
+  /// Whether it is a step that the caller has been given already.
+  [[nodiscard]] bool is_ahead(const Asked& asked);
+  /// The answer to the run's question, once there is one.
+  [[nodiscard]] std::optional<Answer> take_answer(const Asked& asked);
+  /// Sets open_ to what the caller does next, if there is anything.
+  [[nodiscard]] Next take();
+
   // Under the lock of queue_:
   bool busy_ = false;           // a question is being put
   std::optional<Asked> asked_;  // and not answered
   bool taken_ = false;          // by the caller
+  std::optional<Asked> open_;   // what the caller has in hand; its thread alone changes it
   std::optional<Answer> answer_;
+  std::deque<std::pair<StepIndex, Answer>> trained_;  // steps that the run has not taken in
+  StepIndex given_{0};                                // the last step that the caller was given
+  StepIndex until_{0};  // so far it goes on by itself; less than given_: not at all
   bool over_ = false;
   std::exception_ptr failure_;
   std::optional<std::string> caller_failed_;
@@ -94,12 +118,15 @@ class HandedLoop final : public InnerLoop {
   void load(StateReader& reader) override;
   /// Whose steps the next ones are, null: nobody's. Borrowed.
   void stepping(const OuterStrategy* strategy) { strategy_ = strategy; }
+  /// As Trainer::may_train_until.
+  void may_train_until(StepIndex last) { until_ = last; }
 
  private:
   Channel& channel_;
   std::vector<Parameter> parameters_;
   const bool copies_;
   const OuterStrategy* strategy_ = nullptr;
+  StepIndex until_{0};  // of the next step
   bool wrote_ = true;
   double learning_rate_ = 0;
 };
@@ -115,6 +142,9 @@ class HandedTrainer final : public Trainer {
   [[nodiscard]] InnerLoop& loop() override { return loop_; }
   void restart() override { loop_.reset_optimizer(); }
   void stepping(const OuterStrategy* strategy) override { loop_.stepping(strategy); }
+  [[nodiscard]] bool trains_ahead() const override { return true; }
+  void may_train_until(StepIndex last) override { loop_.may_train_until(last); }
+  void stop_training_ahead() override { channel_.stop_ahead(); }
   [[nodiscard]] std::optional<std::int64_t> evaluation_parts() const override;
   /// With the source's values in the place of the loop's own, which are put back.
   [[nodiscard]] std::vector<EvalPart> evaluate(InnerLoop& through, const ParameterSource& source,

@@ -256,6 +256,81 @@ TEST(CInterface, ARunGoesThroughStructsOfOtherVersions) {
   EXPECT_EQ(isthmus_session_free(session), 1);
 }
 
+// Syncs after every 20th step; between them the caller need not wait for the run's thread.
+TEST(CInterface, StepsUpToTheNextSyncFollowAtOnce) {
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / "c_interface_ahead";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const std::string file = (folder / "run.toml").string(), out = (folder / "run").string();
+  std::ofstream(file) << "[run]\nworkers = 1\n[train]\nsteps = 60\n[outer]\nmethod = "
+                         "\"localsgd\"\nH = 20\n";
+  isthmus_session_options options{};
+  options.size = sizeof options;
+  options.config = file.c_str();
+  options.out = out.c_str();
+  isthmus_session* session = nullptr;
+  ASSERT_EQ(failure(isthmus_session_new(&options, &session)).text, "");
+  float values[2] = {1, 2};
+  const std::int64_t shape = 2;
+  const isthmus_parameter parameter{.size = sizeof(isthmus_parameter),
+                                    .name = "a",
+                                    .shape = &shape,
+                                    .dimensions = 1,
+                                    .values = values,
+                                    .layer = -1};
+  ASSERT_EQ(failure(isthmus_session_worker(session, 0, &parameter, 1)).text, "");
+  ASSERT_EQ(failure(isthmus_session_start(session)).text, "");
+  std::int64_t step = 0, until = 0;
+  int followed = 0;
+  for (;;) {
+    isthmus_request request{};
+    request.size = sizeof request;
+    const bool at_once = step < until;
+    ASSERT_EQ(failure(isthmus_next(session, 0, at_once ? 0 : 60'000'000'000, &request)).text, "");
+    if (request.kind == ISTHMUS_END) break;
+    if (request.kind != ISTHMUS_TRAIN) {
+      ASSERT_FALSE(at_once) << request.kind << " after step " << step;
+      ASSERT_EQ(failure(isthmus_answer(session, 0, nullptr)).text, "");
+      continue;
+    }
+    EXPECT_EQ(request.step, step + 1);
+    step = request.step;
+    if (at_once) {
+      ++followed;
+      EXPECT_EQ(request.until, until);
+      EXPECT_EQ(request.wrote, 0);
+    }
+    until = request.until;
+    EXPECT_GE(until, step);
+    EXPECT_LE(until, (step + 19) / 20 * 20) << "step " << step;
+    float outer[2] = {};
+    ASSERT_EQ(failure(isthmus_outer_values(session, 0, 0, outer, 2)).text, "");
+    const auto synced = static_cast<float>((step - 1) / 20 * 20);
+    EXPECT_EQ(outer[0], 1 + synced) << "step " << step;
+    for (float& value : values) value += 1;
+    isthmus_step said{};
+    said.size = sizeof said;
+    said.loss = static_cast<double>(step);
+    said.tokens = 1;
+    ASSERT_EQ(failure(isthmus_answer(session, 0, &said)).text, "");
+  }
+  EXPECT_EQ(step, 60);
+  EXPECT_GT(followed, 30);
+  EXPECT_EQ(values[0], 61);
+  EXPECT_EQ(isthmus_session_free(session), 1);
+  std::ifstream lines(folder / "run/metrics.jsonl");
+  std::string line;
+  std::int64_t seen = 0;
+  while (std::getline(lines, line)) {
+    const auto record = nlohmann::json::parse(line);
+    if (!record.contains("loss") || record.value("kind", "train") != "train") continue;
+    ++seen;
+    EXPECT_EQ(record["loss"], seen) << line;
+  }
+  EXPECT_EQ(seen, 60);
+}
+
 TEST(CInterface, ConfigurationsComeWithAllTheirDiagnostics) {
   Text json;
   const Failure missing = failure(isthmus_config_load("no/such.toml", nullptr, 0, &json.text));

@@ -45,6 +45,18 @@ TEST(Schedule, EachFragmentIsSentOncePerH) {
   }
 }
 
+TEST(Schedule, TheNextSendIsTheFirstStepThatSendsSomething) {
+  for (const std::vector<std::int64_t>& offsets :
+       {std::vector<std::int64_t>{0}, {3, 0}, {2, 5, 5}, {6}}) {
+    const Schedule schedule(7, offsets, 0);
+    for (std::int64_t from = 1; from < 20; ++from) {
+      std::int64_t sends = from;
+      while (schedule.due_to_send(StepIndex(sends)).empty()) ++sends;
+      EXPECT_EQ(schedule.next_send(StepIndex(from)), StepIndex(sends)) << "from " << from;
+    }
+  }
+}
+
 TEST(Offsets, SpreadZeroAndListsResolve) {
   EXPECT_EQ(resolve_offsets(OffsetsSpread{}, 10, 4), (std::vector<std::int64_t>{0, 2, 5, 7}));
   EXPECT_EQ(resolve_offsets(OffsetsZero{}, 10, 3), (std::vector<std::int64_t>{0, 0, 0}));

@@ -21,6 +21,7 @@ namespace isthmus::this_file {
 namespace {
 
 using testing::HasSubstr;
+using testing_support::AheadTrainer;
 using testing_support::FollowerTrainer;
 
 std::unique_ptr<Trainer> make(const WorkerContext& worker) {
@@ -100,6 +101,69 @@ TEST_F(CallersTrainer, IsStoppedAndResumedWithTheBitsOfAWholeRun) {
   EXPECT_EQ(end.steps, 60);
   EXPECT_FALSE(model_of("whole").empty());
   EXPECT_EQ(model_of("parts"), model_of("whole"));
+}
+
+Config quiet_config(const std::string& outer) {
+  return load_config_text(
+      "[run]\nworkers = 2\n[train]\ntrainer = \"external\"\nsteps = 90\n[ckpt]\nevery = \"25 "
+      "steps\"\n[outer]\n" +
+          outer,
+      "run.toml", {}, {.methods = methods(), .codecs = codecs()});
+}
+
+TEST_F(CallersTrainer, ThatGoesOnAheadTrainsTheSame) {
+  for (const char* const outer :
+       {"method = \"localsgd\"\nH = 16\n", "method = \"diloco\"\nH = 16\n",
+        "method = \"streaming-diloco\"\nH = 20\nfragments = 2\noverlap = 3\nalpha = 0.5\n",
+        "method = \"streaming-diloco\"\nH = 20\nfragments = 2\noverlap = 3\nlate = \"slip\"\n",
+        "method = \"delayed\"\nH = 16\n", "method = \"eager\"\nH = 16\n",
+        "method = \"co2\"\nH = 16\n", "method = \"sparseloco\"\nH = 16\ncodec = \"topk:64\"\n"}) {
+    const Config config = quiet_config(outer);
+    make_ = make;
+    run("with a word at every step", "never", config);
+    std::atomic<int> ahead{0};
+    make_ = [&](const WorkerContext& worker) {
+      return std::make_unique<AheadTrainer>(worker, ahead);
+    };
+    run("ahead", "never", config);
+    EXPECT_GT(ahead, 2 * 30) << outer;
+    EXPECT_EQ(model_of("ahead"), model_of("with a word at every step")) << outer;
+    for (const char* const out : {"ahead", "with a word at every step"})
+      std::filesystem::remove_all(directory_ / out);
+  }
+}
+
+TEST_F(CallersTrainer, ThatGoesOnAheadIsStoppedAndResumed) {
+  const Config config = quiet_config("method = \"diloco\"\nH = 16\n");
+  run("whole", "never", config);
+  std::atomic<int> ahead{0};
+  make_ = [&](const WorkerContext& worker) {
+    return std::make_unique<AheadTrainer>(worker, ahead);
+  };
+  Asks asks(29, [this] { wishes_.interrupt(); });
+  listener_ = &asks;
+  const RunEnd stopped = run("parts", "never", config);
+  EXPECT_EQ(stopped.exit_code, ExitCode::kInterrupted);
+  EXPECT_LT(stopped.steps, 90);
+  listener_ = nullptr;
+  wishes_.forget();
+  EXPECT_EQ(run("parts", "auto", config).steps, 90);
+  EXPECT_GT(ahead, 0);
+  EXPECT_EQ(model_of("parts"), model_of("whole"));
+}
+
+// Each step of these methods sends, and in virtual time a step takes its time.
+TEST_F(CallersTrainer, DoesNotGoOnAheadWhereEachStepIsLookedAt) {
+  std::atomic<int> ahead{0};
+  make_ = [&](const WorkerContext& worker) {
+    return std::make_unique<AheadTrainer>(worker, ahead);
+  };
+  run("every step", "never", quiet_config("method = \"diloco\"\nH = 1\n"));
+  EXPECT_EQ(ahead, 0);
+  const Config simulated = config_of("[sim]\nstep_time = \"10ms\"\n");
+  (void)run_session(simulated, {.simulated = true, .out = directory_ / "virtual"}, facts_, make_,
+                    wishes_);
+  EXPECT_EQ(ahead, 0);
 }
 
 TEST_F(CallersTrainer, IsSimulatedWithTheBitsOfARealRun) {

@@ -2,12 +2,17 @@
 // A trainer of a caller's for tests: small, with inner state, and another target at each worker.
 #pragma once
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "isthmus/errors.h"
 #include "isthmus/session.h"
 
 namespace isthmus::testing_support {
@@ -63,6 +68,64 @@ class FollowerTrainer final : public Trainer {
 
  private:
   Follower loop_;
+};
+
+/// The same, which takes every step as early as it may, so that whoever reads or changes its
+/// parameters meanwhile sees, or spoils, those of later steps.
+class AheadTrainer final : public Trainer {
+ public:
+  /// Counts the steps that were taken before they were asked for.
+  AheadTrainer(const WorkerContext& worker, std::atomic<int>& ahead)
+      : loop_(worker.rank.value(), ahead) {}
+  [[nodiscard]] InnerLoop& loop() override { return loop_; }
+  [[nodiscard]] bool trains_ahead() const override { return true; }
+  void may_train_until(StepIndex last) override { loop_.until = last; }
+  void stop_training_ahead() override { loop_.taken.clear(); }
+
+ private:
+  class Loop final : public InnerLoop {
+   public:
+    Loop(int worker, std::atomic<int>& ahead) : loop_(worker), ahead_(ahead) {}
+    [[nodiscard]] std::span<const Parameter> parameters() const override {
+      return loop_.parameters();
+    }
+    InnerStep train_step(StepIndex t) override {
+      if (taken.empty()) {
+        for (StepIndex each = t; each <= std::max(t, until); each = StepIndex(each.value() + 1)) {
+          taken.emplace_back(each, loop_.train_step(each));
+          if (each > t) ++ahead_;
+        }
+        until = StepIndex(0);
+      }
+      const auto [step, result] = taken.front();
+      if (step != t) throw RunError("another step is asked for than was said");
+      taken.pop_front();
+      return result;
+    }
+    [[nodiscard]] double learning_rate(StepIndex t) const override {
+      return loop_.learning_rate(t);
+    }
+    void reset_optimizer() override { check(); }
+    void save(StateWriter& writer) const override {
+      check();
+      loop_.save(writer);
+    }
+    void load(StateReader& reader) override {
+      check();
+      loop_.load(reader);
+    }
+
+    StepIndex until{0};
+    std::deque<std::pair<StepIndex, InnerStep>> taken;
+
+   private:
+    void check() const {
+      if (!taken.empty()) throw RunError("the trainer is ahead of the step after which it is used");
+    }
+    Follower loop_;
+    std::atomic<int>& ahead_;
+  };
+  Loop loop_;
 };
 
 [[nodiscard]] inline TrainerFacts follower_facts() {

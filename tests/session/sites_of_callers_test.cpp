@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -24,6 +25,7 @@
 namespace isthmus::this_file {
 namespace {
 
+using testing_support::AheadTrainer;
 using testing_support::follower_facts;
 using testing_support::FollowerTrainer;
 
@@ -45,7 +47,7 @@ class SitesOfCallers : public testing::Test {
   /// RETURNS: what went wrong at each site; empty: nothing.
   std::array<std::string, 2> run(const std::array<TrainerFacts, 2>& facts,
                                  const std::array<std::string, 2>& starts = {"first", "first"},
-                                 float unlike = 0) {
+                                 float unlike = 0, std::atomic<int>* ahead = nullptr) {
     std::array<std::string, 2> failures;
     std::array<Wishes, 2> wishes;
     std::vector<std::thread> sites;
@@ -56,7 +58,8 @@ class SitesOfCallers : public testing::Test {
           config.net.start = starts[m];
           const RunEnd end = run_session(
               config, {.site = kSites[m], .out = directory_ / kSites[m]}, facts[m],
-              [&](const WorkerContext& worker) {
+              [&](const WorkerContext& worker) -> std::unique_ptr<Trainer> {
+                if (ahead != nullptr) return std::make_unique<AheadTrainer>(worker, *ahead);
                 return std::make_unique<FollowerTrainer>(
                     worker, unlike * static_cast<float>(worker.rank.value()));
               },
@@ -83,6 +86,19 @@ TEST_F(SitesOfCallers, TrainInOneProcess) {
   EXPECT_THAT(run({follower_facts(), follower_facts()}), testing::Each(""));
   EXPECT_FALSE(model_of("east").empty());
   EXPECT_EQ(model_of("east"), model_of("west"));
+}
+
+TEST_F(SitesOfCallers, ThatGoOnAheadTrainTheSame) {
+  config_.outer.H = 12;
+  EXPECT_THAT(run({follower_facts(), follower_facts()}), testing::Each(""));
+  const std::string expected = model_of("east");
+  for (const char* const site : kSites) std::filesystem::remove_all(directory_ / site);
+  std::atomic<int> ahead{0};
+  EXPECT_THAT(run({follower_facts(), follower_facts()}, {"first", "first"}, 0, &ahead),
+              testing::Each(""));
+  EXPECT_GT(ahead, 0);
+  EXPECT_EQ(model_of("east"), expected);
+  EXPECT_EQ(model_of("west"), expected);
 }
 
 TEST_F(SitesOfCallers, BeginWithTheFirstSitesValues) {

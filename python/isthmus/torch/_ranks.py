@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from .._errors import ConfigError, Error, PeerError, made_error
 
-_NUMBERS = 4  # of an order
+_NUMBERS = 5  # of an order
 _BROKEN = re.compile(r"gloo|NCCL|[Cc]onnection (closed|reset|refused)|Broken pipe|Timed out")
 
 

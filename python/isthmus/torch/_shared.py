@@ -2,7 +2,8 @@
 """What several ranks of one site train together.
 
 Rank 0 answers the run's requests and has each of them done at all ranks: it sends an order, and every rank then takes
-part in the collectives that the order means. The other ranks wait for orders inside `site.step`."""
+part in the collectives that the order means. The other ranks wait for orders inside `site.step`. The order for a step
+says up to which step all go on without another order."""
 
 from __future__ import annotations
 
@@ -67,6 +68,7 @@ class SharedTrained(TorchTrained):
         self._under_way = False  # an order whose collectives are not over
         self._told = False  # the other ranks, that rank 0 has failed
         self._asked_at = 0.0
+        self._until = 0  # so far steps follow without an order
         super().__init__(model, optimizer, **given)
         if not ranks.leads:
             self.arrays: "dict[str, Floats]" = {}
@@ -127,11 +129,14 @@ class SharedTrained(TorchTrained):
     def follow(self) -> "Optional[tuple[int, Optional[Outcome]]]":
         """Takes part in one order of rank 0. RETURNS: the step that begins, or how the run has ended; else nothing
         yet. Raises what rank 0 has failed with."""
-        kind, first, second, third = self.ranks.order()
+        if self._goes_on(self._wishes.t + 1):
+            self.after_step(False, self._wishes.t + 1, self._until)
+            return self._wishes.t, None
+        kind, first, second, third, fourth = self.ranks.order()
         if kind == TRAIN:
             if third:
                 self.ask_wishes()
-            self.after_step(bool(second), first)
+            self.after_step(bool(second), first, fourth)
             return first, None
         if kind == END:
             outcome = Outcome(json.loads(self.ranks.text(None)))
@@ -172,14 +177,18 @@ class SharedTrained(TorchTrained):
         with self._ordered(BEGIN, index):
             super().begin(index)
 
-    def after_step(self, wrote: bool, t: int) -> None:
-        if self.ranks.leads:
+    def _goes_on(self, t: int) -> bool:
+        """Whether step t follows without an order."""
+        return t == self._wishes.t + 1 and t <= self._until
+
+    def after_step(self, wrote: bool, t: int, until: int) -> None:
+        if self.ranks.leads and not self._goes_on(t):
             asks = time.monotonic() - self._asked_at >= _ASK_S
-            self.ranks.order(TRAIN, t, int(wrote), int(asks))
+            self.ranks.order(TRAIN, t, int(wrote), int(asks), until)
             if asks:
                 self.ask_wishes()
-        self._wishes.t = t
-        super().after_step(wrote, t)
+        self._wishes.t, self._until = t, until
+        super().after_step(wrote, t, until)
 
     def waits(self) -> None:
         if self.ranks.leads:

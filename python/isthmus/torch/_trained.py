@@ -146,7 +146,7 @@ class TorchTrained(Trained):
         event.synchronize()
         return float(shown)
 
-    def after_step(self, wrote: bool, t: int) -> None:
+    def after_step(self, wrote: bool, t: int, until: int) -> None:
         self._memory.after_step(wrote)
 
     def after_run(self, outcome: Outcome) -> None:

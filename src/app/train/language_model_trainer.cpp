@@ -95,7 +95,7 @@ ValidationSource LanguageModelTrainer::windows() const {
 
 std::optional<std::int64_t> LanguageModelTrainer::evaluation_parts() const {
   if (eval_tokens() < 0) return std::nullopt;
-  return (windows().windows() + kEvaluationWindows - 1) / kEvaluationWindows;
+  return app::evaluation_parts(windows());
 }
 
 std::vector<EvalPart> LanguageModelTrainer::evaluate(InnerLoop& through,

@@ -24,6 +24,9 @@ class OneRoundBehind : public OuterStrategy {
   StepReport step() final;
   std::vector<RoundReport> finish() final;
   [[nodiscard]] StepIndex steps() const final { return steps_; }
+  [[nodiscard]] StepIndex next_use() const override {
+    return StepIndex((steps_.value() / H() + 1) * H());
+  }
   [[nodiscard]] std::span<const float> values(std::size_t parameter) const final;
   void save(StateWriter& writer) const override;
   void load(StateReader& reader) override;

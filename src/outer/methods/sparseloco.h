@@ -32,6 +32,9 @@ class SparseLoCo final : public OuterStrategy {
   StepReport step() override;
   std::vector<RoundReport> finish() override;
   [[nodiscard]] StepIndex steps() const override { return steps_; }
+  [[nodiscard]] StepIndex next_use() const override {
+    return StepIndex((steps_.value() / settings_.schedule.H() + 1) * settings_.schedule.H());
+  }
   [[nodiscard]] std::span<const float> values(std::size_t parameter) const override;
   void save(StateWriter& writer) const override;
   void load(StateReader& reader) override;

@@ -60,6 +60,14 @@ StepReport StreamingDiLoCo::step() {
   return report;
 }
 
+StepIndex StreamingDiLoCo::next_use() const {
+  const StepIndex next(steps_.value() + 1);
+  if (values_ != nullptr) return next;  // sends and results go on beside the steps
+  const std::optional<StepIndex> due = rounds_.next_due();
+  const StepIndex sends = settings_.schedule.next_send(next);
+  return due ? std::min(sends, std::max(*due, next)) : sends;
+}
+
 // Of several in a step one is on its way at a time; one that is applied at once is waited for.
 void StreamingDiLoCo::send(const Sync& sync) {
   finish_send();

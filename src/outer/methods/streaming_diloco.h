@@ -50,6 +50,7 @@ class StreamingDiLoCo final : public OuterStrategy, public LateRounds, public Ca
   StepReport step() override;
   std::vector<RoundReport> finish() override;
   [[nodiscard]] StepIndex steps() const override { return steps_; }
+  [[nodiscard]] StepIndex next_use() const override;
   [[nodiscard]] std::span<const float> values(std::size_t parameter) const override;
   void save(StateWriter& writer) const override;
   void load(StateReader& reader) override;

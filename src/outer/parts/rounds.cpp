@@ -46,6 +46,13 @@ void Rounds::count(const InnerStep& step) {
 const Window& Rounds::window(FragmentId id) const { return windows_.at(index(id)); }
 StepIndex Rounds::last_sent(FragmentId id) const { return last_sent_.at(index(id)); }
 
+std::optional<StepIndex> Rounds::next_due() const {
+  if (in_flight_.empty()) return std::nullopt;
+  return std::ranges::min_element(in_flight_, {},
+                                  [](const InFlight& round) { return round.sync.apply; })
+      ->sync.apply;
+}
+
 EncodeKey Rounds::key(FragmentId id, StepIndex sent) const { return exchange_.key({id, sent}); }
 
 void Rounds::launch(const Sync& sync, OuterGradient delta, double weight) {

@@ -93,6 +93,8 @@ class Rounds {
   [[nodiscard]] bool empty() const { return in_flight_.empty(); }
   [[nodiscard]] bool in_flight(FragmentId id) const;
   [[nodiscard]] StepIndex last_sent(FragmentId id) const;
+  /// When the first of those under way is due; nothing: none is.
+  [[nodiscard]] std::optional<StepIndex> next_due() const;
 
   void save(StateWriter& writer) const;
   /// Begins the saved rounds again under their ids; `now`: the step of the checkpoint.

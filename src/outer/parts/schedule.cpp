@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/check.h"
@@ -33,6 +34,14 @@ std::vector<Sync> Schedule::due_to_send(StepIndex t) const {
     }
   }
   return due;
+}
+
+StepIndex Schedule::next_send(StepIndex from) const {
+  std::int64_t soonest = h_;
+  for (const std::int64_t offset : offsets_) {
+    soonest = std::min(soonest, ((offset - from.value()) % h_ + h_) % h_);
+  }
+  return StepIndex(from.value() + soonest);
 }
 
 std::vector<std::int64_t> resolve_offsets(const Offsets& offsets, std::int64_t H,

@@ -28,6 +28,8 @@ class Schedule {
 
   /// Syncs launched after inner step t >= 1, in fragment order.
   [[nodiscard]] std::vector<Sync> due_to_send(StepIndex t) const;
+  /// The first step from `from` >= 1 on after which a sync is launched.
+  [[nodiscard]] StepIndex next_send(StepIndex from) const;
 
   // The paper's symbol. NOLINTNEXTLINE(readability-identifier-naming)
   [[nodiscard]] std::int64_t H() const { return h_; }

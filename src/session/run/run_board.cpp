@@ -245,6 +245,15 @@ void RunBoard::start(WorkerId self, const std::vector<bool>& present, StepIndex 
   });
 }
 
+bool RunBoard::begin_ahead(StepIndex t) {
+  bool may = false;
+  queue_->update([&] {
+    may = t.value() <= stop_step_.value_or(total_steps_);
+    if (may) furthest_begun_ = std::max(furthest_begun_, t.value());
+  });
+  return may;
+}
+
 bool RunBoard::begin_step(WorkerId rank, StepIndex t, bool checkpoint_due) {
   queue_->update([&] {
     // The step after the furthest one begun is the first that every worker is still to begin, so

@@ -45,6 +45,9 @@ class Board {
 
   /// Whether `begin_step` of it, which follows at once, waits for nobody: it has begun then.
   [[nodiscard]] virtual bool may_begin(StepIndex) { return true; }
+  /// The worker will take step t, whatever happens: t has begun, and no `begin_step` of it follows.
+  /// RETURNS: false where that cannot be said now.
+  [[nodiscard]] virtual bool begin_ahead(StepIndex) { return false; }
   /// A worker is about to take step t. `checkpoint_due`: a checkpoint is due by time; only worker
   /// 0's word counts. Blocks while others have to be heard. RETURNS: whether it may; not while too
   /// few sites are there: all stand after step t - 1 then. If that does not end the run
@@ -85,6 +88,7 @@ class RunBoard final : public Board {
   void post_eval(WorkerId rank, StepIndex t, const EvalShare& share) override;
   [[nodiscard]] std::vector<std::int64_t> await_eval(StepIndex) override { return {}; }
   void complete_eval(StepIndex t, const std::vector<EvalPart>& missing) override;
+  [[nodiscard]] bool begin_ahead(StepIndex t) override;
   [[nodiscard]] bool begin_step(WorkerId rank, StepIndex t, bool checkpoint_due) override;
   [[nodiscard]] bool checkpoint_after(StepIndex t) override;
   [[nodiscard]] StopWish stop_after(StepIndex t) override;

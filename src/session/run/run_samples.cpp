@@ -48,17 +48,15 @@ std::int64_t eval_tokens(const Config& config, const Dataset& data, const DataHi
   return config.eval.all ? 0 : config.eval.tokens;
 }
 
-namespace {
-std::int64_t parts_of(const ValidationSource& windows) {
+std::int64_t evaluation_parts(const ValidationSource& windows) {
   return (windows.windows() + kEvaluationWindows - 1) / kEvaluationWindows;
 }
-}  // namespace
 
 std::int64_t evaluation_parts(const Config& config, const Dataset& data) {
   const std::int64_t tokens = eval_tokens(config, data);
   if (tokens < 0) return 0;
-  return parts_of({data, config.train.context, tokens, config.model.vocab,
-                   parse_validation_part(config.eval.part)});
+  return evaluation_parts(ValidationSource{data, config.train.context, tokens, config.model.vocab,
+                                           parse_validation_part(config.eval.part)});
 }
 
 RunSamples::RunSamples(const Storage& storage, const Config& config, WorkerId worker)
@@ -76,7 +74,7 @@ std::int64_t RunSamples::samples() const {
   return batches_.plan().samples / batches_.plan().workers;
 }
 
-std::int64_t RunSamples::parts() const { return validation_ ? parts_of(*validation_) : 0; }
+std::int64_t RunSamples::parts() const { return validation_ ? evaluation_parts(*validation_) : 0; }
 
 std::int64_t RunSamples::windows(std::int64_t part) const {
   ISTHMUS_CHECK(part >= 0 && part < parts(), part, parts());

@@ -29,7 +29,9 @@ inline constexpr std::int64_t kEvaluationWindows = 8;
 [[nodiscard]] std::int64_t eval_tokens(const Config& config, const Dataset& data,
                                        const DataHistory& history = {});
 
-/// Parts of an evaluation of the data; 0: there is not one window.
+/// Parts of an evaluation: so many times kEvaluationWindows windows, the last part with fewer.
+[[nodiscard]] std::int64_t evaluation_parts(const ValidationSource& windows);
+/// The same of the data; 0: there is not one window.
 [[nodiscard]] std::int64_t evaluation_parts(const Config& config, const Dataset& data);
 
 /// One worker's. Owns a batch's buffers; one thread.

@@ -2,6 +2,8 @@
 #include "session/run/worker.h"
 
 #include <algorithm>
+#include <chrono>
+#include <optional>
 #include <utility>
 
 #include "core/base/check.h"
@@ -30,6 +32,26 @@ struct Stepping {
   Trainer& trainer;
 };
 
+/// How many steps take about as long as a wish of the run's user may wait.
+class Stride {
+ public:
+  /// Step t begins now.
+  [[nodiscard]] std::int64_t steps(TimePoint now, StepIndex t) {
+    std::int64_t fit = 1;
+    if (taken_ && t > taken_->first && now > taken_->second) {
+      const Duration step = (now - taken_->second) / (t.value() - taken_->first.value());
+      fit = std::clamp<std::int64_t>(kWait / std::max(step, Duration(1)), 1, kMost);
+    }
+    taken_.emplace(t, now);
+    return fit;
+  }
+
+ private:
+  static constexpr Duration kWait = std::chrono::milliseconds(100);
+  static constexpr std::int64_t kMost = 16;
+  std::optional<std::pair<StepIndex, TimePoint>> taken_;
+};
+
 class Worker {
  public:
   Worker(const WorkerSetup& setup, WorkerContext& context)
@@ -47,6 +69,7 @@ class Worker {
     if (setup.site != nullptr && setup.config.net.deadline) {
       timed_.set_skips([site = setup.site](StepIndex t) { return site->skips(t); });
     }
+    may_train_ahead_ = trains_ahead();
     if (setup.retained != nullptr && setup.site != nullptr) retain(*setup.retained);
     const std::unique_ptr<StateReader> taken_over =
         setup.site != nullptr ? setup.site->take_state() : nullptr;
@@ -89,6 +112,7 @@ class Worker {
   /// Hands over what nobody has of its work, and where it can be trained on with, the model too.
   /// REQUIRES: `run` has ended with PeerError; the worker does nothing more.
   void leave_off(InHand& hand) {
+    trainer_->stop_training_ahead();
     hand.training.reset();
     hand.work = own_work();  // in place of what was before
     const auto* const carries = dynamic_cast<const outer::CarriesWork*>(strategy_.get());
@@ -115,7 +139,10 @@ class Worker {
   void run() {
     while (strategy_->steps().value() < setup_.plan.total_steps) {
       const StepIndex t(strategy_->steps().value() + 1);
-      if (!begin(t)) return;
+      if (t > ahead_) {
+        if (!begin(t)) return;
+        train_ahead(t);
+      }
       try {
         settle(strategy_->steps());  // that all commit after it may have been heard just now
         step(t);
@@ -127,7 +154,8 @@ class Worker {
       const bool last = t.value() == setup_.plan.total_steps;
       const bool lays_down = last || wish != StopWish::kNone || checkpoint_due(t);
       const std::optional<Digest128> agreed = lays_down ? agree(t) : std::nullopt;
-      if (setup_.site != nullptr) setup_.site->after_step(t, inner_, *strategy_);
+      // Who joins is given the state after a step, and the trainer's must be of the same one.
+      if (setup_.site != nullptr && t >= ahead_) setup_.site->after_step(t, inner_, *strategy_);
       if (setup_.plan.evaluates_after(t)) {
         evaluate_share(setup_, context_, *trainer_, inner_, *strategy_, t);
       }
@@ -144,6 +172,13 @@ class Worker {
   void finish() { trainer_->finish(); }
 
  private:
+  /// Not where a step may turn out not to be this worker's, or may be taken back.
+  [[nodiscard]] bool trains_ahead() const {
+    const SiteConfig& own = setup_.config.sites[static_cast<std::size_t>(context_.rank.value())];
+    return trainer_->trains_ahead() && !context_.runtime.simulated() && own.pace == 1 &&
+           !setup_.config.net.deadline && !(setup_.site != nullptr && setup_.site->takes_back());
+  }
+
   void retain(RetainedResults& results) {
     retaining_.emplace(context_.exchange, results,
                        [this](const SyncId& id) { return setup_.site->origin_of(id); });
@@ -244,6 +279,24 @@ class Worker {
       setup_.site->after_step(strategy_->steps(), inner_, *strategy_, true);
     }
     return true;
+  }
+
+  /// Step t is about to be taken: says up to which step the trainer needs to hear nothing, so that
+  /// it does not wait for this thread between two steps.
+  void train_ahead(StepIndex t) {
+    const TimePoint now = context_.runtime.clock().now();
+    const std::int64_t steps = stride_.steps(now, t);
+    ahead_ = t;
+    if (!may_train_ahead_) return;
+    const std::int64_t most = std::min(strategy_->next_use().value(), t.value() + steps - 1);
+    while (ahead_.value() < most) {
+      const StepIndex next(ahead_.value() + 1);
+      if (workers_meet_after(ahead_) || !setup_.board.begin_ahead(next)) break;
+      // Since the next step has begun nothing new is agreed on for the end of this one.
+      if (workers_meet_after(ahead_)) break;
+      ahead_ = next;
+    }
+    trainer_->may_train_until(ahead_);
   }
 
   /// Sites that share their outer state compare it before they lay it down. One whose state is
@@ -363,6 +416,9 @@ class Worker {
   // From no checkpoint that this session has written.
   std::optional<StepIndex> started_after_;
   std::unique_ptr<OuterStrategy> strategy_;
+  bool may_train_ahead_ = false;
+  Stride stride_;
+  StepIndex ahead_{0};  // the last step that the trainer takes without a word
   // Where steps may be taken back:
   KeptState kept_;                                    // after the last committed one
   std::vector<std::pair<StepIndex, StepPost>> held_;  // of steps that are not committed

@@ -34,7 +34,8 @@ class WorkerSite {
   [[nodiscard]] virtual ResultOrigin origin_of(const SyncId& id) const = 0;
   /// Whether rounds may be taken back.
   [[nodiscard]] virtual bool takes_back() const = 0;
-  /// `stands`: all sites stand after step t, for now; called again while they do.
+  /// After a step beyond which the trainer has not gone. `stands`: all sites stand after step t,
+  /// for now; called again while they do.
   virtual void after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy,
                           bool stands = false) = 0;
   /// The worker goes on after step t: what it has taken since does not count.

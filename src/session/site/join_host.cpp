@@ -194,8 +194,11 @@ void JoinHost::after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& st
   std::unique_lock lock(mutex_);
   if (kept_ && !source_.serves(kept_->newcomer)) kept_.reset();
   const double now_s = options_.clock_s();
-  if (last_step_s_) step_s_ = now_s - *last_step_s_;
-  last_step_s_ = now_s;
+  if (last_step_) {
+    const auto steps = std::max<std::int64_t>(1, t.value() - last_step_->first.value());
+    step_s_ = (now_s - last_step_->second) / static_cast<double>(steps);
+  }
+  last_step_ = {t, now_s};
   const bool replays =
       phase_ == Phase::kReplays || phase_ == Phase::kAgreeing || phase_ == Phase::kAdmitted;
   if (phase_ == Phase::kAdmitted && t.value() > admitted_after_ + options_.window) {

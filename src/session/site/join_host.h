@@ -172,7 +172,8 @@ class JoinHost {
   std::int64_t admitted_after_ = 0;
   std::atomic<bool> closed_ = false;
   // The worker's alone:
-  std::optional<double> last_step_s_, step_s_;  // on clock_s; what the last one took
+  std::optional<std::pair<StepIndex, double>> last_step_;  // that was told of, and when on clock_s
+  std::optional<double> step_s_;                           // what a step has lately taken
   bool forwards_ = false;
   std::uint32_t streams_ = 0;  // sent to this newcomer
 };

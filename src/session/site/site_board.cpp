@@ -94,19 +94,22 @@ bool SiteBoard::asks_by_time() const {
   return first - all_.live.begin() == all_.options.self.value();
 }
 
-void SiteBoard::look_ahead() {
+void SiteBoard::look_ahead(StepIndex t) {
   if (const Duration window = all_.now() - window_begin_; window >= kWindow) {
     const std::int64_t ahead = kLookAhead * std::exchange(window_steps_, 0) / window + 1;
     all_.queue->update([&] { all_.agreement.look_ahead(std::min(ahead, kLongestLookAhead)); });
     window_begin_ += window;
   }
-  ++window_steps_;
+  // Steps that were begun ahead are not looked at one by one.
+  const bool first = looked_at_ == StepIndex(0);
+  window_steps_ += first ? 1 : std::max<std::int64_t>(1, t.value() - looked_at_.value());
+  looked_at_ = t;
 }
 
 bool SiteBoard::begin_step(WorkerId, StepIndex t, bool checkpoint_due) {
   explain();
   const bool stands = standstill_.stands();  // asked before
-  if (!stands) look_ahead();
+  if (!stands) look_ahead(t);
   Wishes& wishes = all_.wishes;
   const bool leave = wishes.take_leave();
   if (leave && !all_.options.elastic) {

@@ -42,6 +42,7 @@ class SiteBoard final : public Board {
     all_.whole.complete_eval(t, missing);
   }
   [[nodiscard]] bool may_begin(StepIndex t) override;
+  [[nodiscard]] bool begin_ahead(StepIndex t) override { return may_stand_in(t); }
   [[nodiscard]] bool begin_step(WorkerId rank, StepIndex t, bool checkpoint_due) override;
   [[nodiscard]] bool checkpoint_after(StepIndex t) override;
   [[nodiscard]] StopWish stop_after(StepIndex t) override;
@@ -75,8 +76,8 @@ class SiteBoard final : public Board {
   /// When this site's part began, on the runtime's clock; the run's lines count from there.
   [[nodiscard]] TimePoint start() const { return start_; }
 
-  /// Whether this site may begin step `sent` now, of which a round is to be begun in its name: from
-  /// then on it has. Any task.
+  /// Whether this site may begin step `sent` now, of which a round is to be begun in its name, say:
+  /// from then on it has. Any task.
   [[nodiscard]] bool may_stand_in(StepIndex sent);
 
   // From the links' task. THROWS: PeerError for a note that cannot be.
@@ -93,8 +94,9 @@ class SiteBoard final : public Board {
  private:
   /// Whether this site asks for the checkpoints that are due by time: one site does.
   [[nodiscard]] bool asks_by_time() const;
-  /// Tells the agreement how far ahead this site's answers lie, by the mean length of steps.
-  void look_ahead();
+  /// Tells the agreement how far ahead this site's answers lie, by the mean length of steps, of
+  /// which t is the next.
+  void look_ahead(StepIndex t);
 
   const TimePoint start_;
   SiteBoardState all_;
@@ -108,6 +110,7 @@ class SiteBoard final : public Board {
   std::size_t unsent_rounds_ = 0;
   TimePoint window_begin_;  // of steps whose mean length is taken
   std::int64_t window_steps_ = 0;
+  StepIndex looked_at_;  // the step at which that was last looked at
 };
 
 }  // namespace isthmus::app
