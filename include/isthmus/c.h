@@ -173,6 +173,7 @@ typedef struct isthmus_parameter {
   float* values; /* C order, float32; the caller's, read and written while a request is out or none
                     is; stays there until isthmus_session_free returns 1 */
   int32_t layer; /* 0 .. L-1, or -1: of no layer */
+  float* gradient; /* as `values`, of a run whose outer.method is ddp; else NULL */
 } isthmus_parameter;
 
 /** What a run asks of a worker. */
@@ -186,13 +187,19 @@ enum {
   ISTHMUS_END = 6,      /* the run is over: isthmus_session_end tells how. No answer */
   /* Of workers whose `values` are copies (isthmus_session_copies), about the elements [first, end)
      of all parameters laid end to end: */
-  ISTHMUS_READ = 7, /* write them to `values`, where they stay right until the next step */
-  ISTHMUS_WROTE = 8 /* the run has written them in `values`: take them over */
+  ISTHMUS_READ = 7,  /* write them to `values`, where they stay right until the next step */
+  ISTHMUS_WROTE = 8, /* the run has written them in `values`: take them over */
+  /* Under outer.method = "ddp", in the place of ISTHMUS_TRAIN: */
+  ISTHMUS_GRADIENTS = 9, /* forward and backward pass of inner step `step`: write the gradients to
+                            `gradient`, and answer with the loss */
+  ISTHMUS_APPLY = 10 /* `gradient` holds their mean over all sites: take the optimizer's step, and
+                        answer with its grad_norm and learning_rate. Does not follow where a site is
+                        lost meanwhile: the run then loads former state, and goes on from there */
 };
 typedef struct isthmus_request {
   size_t size; /* sizeof(isthmus_request), set by the caller */
   int32_t kind;
-  int64_t step;         /* of ISTHMUS_TRAIN */
+  int64_t step;         /* of ISTHMUS_TRAIN, ISTHMUS_GRADIENTS and ISTHMUS_APPLY */
   const int64_t* parts; /* of ISTHMUS_EVALUATE; valid until the answer */
   size_t part_count;
   int32_t wrote; /* 1: the run has written parameters since the last ISTHMUS_TRAIN */
@@ -202,7 +209,7 @@ typedef struct isthmus_request {
                     answered, at once, up to step `until` >= step. Nothing else is asked before. */
 } isthmus_request;
 
-/** What a worker says of a step (ISTHMUS_TRAIN). */
+/** What a worker says of a step (ISTHMUS_TRAIN, ISTHMUS_GRADIENTS, ISTHMUS_APPLY). */
 typedef struct isthmus_step {
   size_t size;      /* sizeof(isthmus_step) */
   double loss;      /* mean over this worker's targets, before the update */
@@ -237,7 +244,8 @@ isthmus_error* isthmus_session_start(isthmus_session* session);
  *  worker that asks is told. */
 isthmus_error* isthmus_next(isthmus_session* session, int32_t worker, int64_t timeout_ns,
                             isthmus_request* request);
-/** Answers the worker's request. `step`: of ISTHMUS_TRAIN, else NULL. */
+/** Answers the worker's request. `step`: of ISTHMUS_TRAIN, ISTHMUS_GRADIENTS and ISTHMUS_APPLY,
+ *  else NULL. */
 isthmus_error* isthmus_answer(isthmus_session* session, int32_t worker, const isthmus_step* step);
 /** Answers ISTHMUS_EVALUATE: sum of losses and number of targets of each part, in order. */
 isthmus_error* isthmus_answer_losses(isthmus_session* session, int32_t worker,

@@ -66,6 +66,7 @@ class Parameter(ctypes.Structure):
         ("dimensions", ctypes.c_size_t),
         ("values", ctypes.c_void_p),
         ("layer", ctypes.c_int32),
+        ("gradient", ctypes.c_void_p),
     ]
 
 
@@ -99,7 +100,7 @@ class Step(ctypes.Structure):
 
 
 # Kinds of requests, as in c.h.
-NOTHING, TRAIN, SAVE, LOAD, RESTART, EVALUATE, END, READ, WROTE = range(9)
+NOTHING, TRAIN, SAVE, LOAD, RESTART, EVALUATE, END, READ, WROTE, GRADIENTS, APPLY = range(11)
 
 _worker = ctypes.c_int32
 _out_integer = ctypes.POINTER(ctypes.c_int64)

@@ -188,6 +188,8 @@ class Site:
         self._trained: "Optional[Trained]" = None
         self._turns: "Optional[Turns]" = None  # of bodies that share the process
         self._open = False  # step t has been given out and not answered
+        self._stage = _abi.TRAIN  # what the run waits for; under ddp GRADIENTS, then APPLY
+        self._void = False  # step t was taken back while its gradients were exchanged
         self._shown = False  # anchors() is open
         self._iterated = False  # by steps(), and not by a loop of the caller's
         self._ended = False
@@ -301,7 +303,7 @@ class Site:
         while not self._ended:
             t = self.t
             batch = of_step(t)
-            self._open = True
+            self._open, self._void = True, False
             yield t, batch
             if self._open and not self._ended:
                 raise RunError(
@@ -324,6 +326,41 @@ class Site:
         finally:
             bar.close()
 
+    def average_gradients(self, loss: Any = None, *, tokens: Optional[int] = None, gradients: Any = None) -> bool:
+        """Under outer.method = "ddp": between the backward pass and the optimizer's step the gradients become their
+        mean over all sites. Under every other method nothing happens, so one loop serves all.
+
+        for t, batch in site.steps(loader):
+            loss = loss_of(model, batch)
+            loss.backward()
+            if not site.average_gradients(loss, tokens=batch.numel()):
+                continue  # a site was lost meanwhile, and the step is taken again
+            opt.step(); opt.zero_grad()
+            site.step(loss, tokens=batch.numel())
+
+        `loss`, `tokens`: as in `step`, which does not look at its own under ddp. `gradients`: name -> float32 array
+        of a site with numpy arrays, in which the mean is written; a PyTorch model's are found. RETURNS: False where
+        the step does not count, the parameters are those of the step that comes next, and the rest of the pass is to
+        be left out. Blocks while the run waits for other sites.
+        """
+        self._check_thread()
+        trained = self._attached()
+        if self._ended:
+            raise RunError(f"the run has ended: site.outcome is {self.outcome}")
+        if self._stage == _abi.TRAIN:
+            return True
+        if self._stage == _abi.APPLY:
+            raise RunError(f"site.average_gradients() was called twice in step {self.t}")
+        t, self._void = self.t, False
+        trained.give_gradients(gradients)
+        self.tell(trained.number("loss", loss), 1 if tokens is None else int(tokens), 0.0, 0.0, False)
+        self.serve()
+        if self._stage == _abi.APPLY and self.t == t and not self._ended:
+            trained.take_gradients(gradients)
+            return True
+        self._open, self._void = False, True
+        return False
+
     def step(self, loss: Any = None, *, tokens: Optional[int] = None, grad_norm: Any = None,
              learning_rate: Optional[float] = None, skipped: bool = False) -> None:
         """Tells of inner step t, which has changed the parameters; then the run may read and write
@@ -336,6 +373,13 @@ class Site:
         trained = self._attached()
         if self._ended:
             raise RunError(f"the run has ended: site.outcome is {self.outcome}")
+        if self._void:
+            raise RunError("the step was taken back, since a site was lost while gradients were exchanged: leave out the "
+                           "rest of the pass where site.average_gradients() returns False")
+        if self._stage == _abi.GRADIENTS:
+            raise RunError('outer.method = "ddp" exchanges gradients: call site.average_gradients(loss) between the '
+                           "backward pass and optimizer.step(), in a loop that calls both (not by hook=True, a Trainer "
+                           "or Lightning)")
         if self._iterated and not self._open:
             raise RunError("site.step() was called twice in one pass of site.steps(), or outside of it")
         said = trained.before_step(loss, tokens, grad_norm, learning_rate, skipped)
@@ -370,11 +414,14 @@ class Site:
             if error:
                 check(error)
             kind = request.kind
-            if kind == _abi.TRAIN:
-                self.t = request.step
+            if kind == _abi.TRAIN or kind == _abi.GRADIENTS:
+                self.t, self._stage = request.step, kind
                 if anew:
                     trained.count_from(self.t)
                 trained.after_step(bool(request.wrote), self.t, request.until)
+                return
+            if kind == _abi.APPLY:
+                self._stage = kind
                 return
             if kind == _abi.END:
                 self._end(self._session.outcome())
@@ -427,6 +474,9 @@ class Site:
                 raise RunError("anchors: the run has ended inside a window, and the parameters are this site's own: "
                                "the outer ones are in its last checkpoint")
             yield  # the closing round has left the outer parameters in place
+            return
+        if self._stage != _abi.TRAIN:
+            yield  # under ddp the parameters are the outer ones
             return
         self._shown = True
         try:
@@ -482,6 +532,7 @@ class Site:
             raise ConfigError("attach: this site has parameters already")
         _check_evaluate(trained.evaluates, self._session.evaluation_parts)
         natives = (_abi.Parameter * len(trained.arrays))()
+        gradients = trained.gradient_arrays() if self.config.outer.method == "ddp" else {}
         keep = []
         for i, (name, array) in enumerate(trained.arrays.items()):
             shape = (ctypes.c_int64 * array.ndim)(*array.shape)
@@ -489,11 +540,12 @@ class Site:
             keep += [shape, text]
             natives[i] = _abi.Parameter(
                 ctypes.sizeof(_abi.Parameter), text, ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64)),
-                array.ndim, array.ctypes.data, (layer_of or layer_of_name)(name))
+                array.ndim, array.ctypes.data, (layer_of or layer_of_name)(name),
+                gradients[name].ctypes.data if gradients else None)
         check(_abi.lib.isthmus_session_worker(self._session.handle, self._worker, natives, len(natives)))
         if trained.copies:
             check(_abi.lib.isthmus_session_copies(self._session.handle, self._worker))
-        self._session.memory.append(list(trained.arrays.values()))
+        self._session.memory.append([*trained.arrays.values(), *gradients.values()])
         self._trained = trained
         trained.begin(self.index)
 

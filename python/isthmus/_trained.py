@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections.abc
 import contextlib
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Optional, Tuple
 
@@ -39,6 +40,22 @@ class Trained:
         """A step is told of. RETURNS: what is said of it."""
         return (number_of("loss", loss), 1 if tokens is None else int(tokens),
                 number_of("grad_norm", grad_norm), learning_rate or 0.0, skipped)
+
+    def gradient_arrays(self) -> "dict[str, Floats]":
+        """name -> contiguous float32 array for the gradients of a run under ddp, in the order of `arrays`."""
+        raise NotImplementedError
+
+    def give_gradients(self, given: Any) -> None:
+        """Lays this step's gradients into the arrays; `given`: as the caller has them, or None."""
+        raise NotImplementedError
+
+    def take_gradients(self, given: Any) -> None:
+        """The arrays hold the mean of all sites: the caller's gradients follow."""
+        raise NotImplementedError
+
+    def number(self, name: str, value: Any) -> float:
+        """One number that the caller has given, a tensor perhaps."""
+        return number_of(name, value)
 
     def after_step(self, wrote: bool, t: int, until: int) -> None:
         """Step t may begin. `wrote`: the run has written parameters since the last one. Up to step `until` >= t the
@@ -119,6 +136,27 @@ class Arrays(Trained):
                 )
         return super().before_step(loss, tokens, grad_norm, learning_rate, skipped)
 
+    def gradient_arrays(self) -> "dict[str, Floats]":
+        self._gradients = {name: np.zeros_like(array) for name, array in self.arrays.items()}
+        return self._gradients
+
+    def give_gradients(self, given: Any) -> None:
+        if not isinstance(given, collections.abc.Mapping):
+            raise ConfigError("average_gradients: gradients = {!r}: must be name -> float32 array, as params is".format(
+                type(given).__qualname__))
+        names = set(self._gradients) ^ set(given)
+        if names:
+            raise ConfigError(f"average_gradients: gradients and params differ in '{sorted(names)[0]}'")
+        for name, array in self._gradients.items():
+            check_array(name, given[name], "gradients")
+            if given[name].shape != array.shape:
+                raise ConfigError(f"gradients['{name}'] has shape {given[name].shape}, the parameter {array.shape}")
+            array[...] = given[name]
+
+    def take_gradients(self, given: Any) -> None:
+        for name, array in self._gradients.items():
+            given[name][...] = array
+
     def batches_of(self, batches: "Iterable[Any]", total_steps: int) -> "Callable[[int], Any]":
         iterator = iter(batches)
         loads = self._loads
@@ -182,14 +220,14 @@ class Arrays(Trained):
                 array[...] = kept
 
 
-def check_array(name: str, array: Any) -> None:
+def check_array(name: str, array: Any, of: str = "params") -> None:
     if not isinstance(array, np.ndarray):
-        raise ConfigError(f"params['{name}'] is a {type(array).__qualname__}: must be a numpy array")
+        raise ConfigError(f"{of}['{name}'] is a {type(array).__qualname__}: must be a numpy array")
     if array.dtype != np.float32:
-        raise ConfigError(f"params['{name}'] has dtype {array.dtype}: must be float32")
+        raise ConfigError(f"{of}['{name}'] has dtype {array.dtype}: must be float32")
     if not array.flags.c_contiguous or not array.flags.writeable or not array.flags.aligned:
         raise ConfigError(
-            f"params['{name}'] must be contiguous and writable: give numpy.ascontiguousarray(...) and "
+            f"{of}['{name}'] must be contiguous and writable: give numpy.ascontiguousarray(...) and "
             "train on that array"
         )
 

@@ -34,8 +34,9 @@ constexpr Duration kEndsWithin = std::chrono::seconds(5);
 struct Worker {
   std::unique_ptr<Channel> channel;
   std::vector<Parameter> parameters;
-  bool copies = false;              // the caller's parameters live elsewhere
-  std::vector<std::uint8_t> found;  // the last entry that isthmus_state_bytes has read
+  std::vector<std::span<float>> gradients;  // of a run under ddp
+  bool copies = false;                      // the caller's parameters live elsewhere
+  std::vector<std::uint8_t> found;          // the last entry that isthmus_state_bytes has read
   std::string found_name;
   std::vector<std::int64_t> parts;
   std::unique_ptr<app::RunSamples> samples;  // made at the first question
@@ -192,6 +193,24 @@ std::vector<Parameter> parameters_of(const isthmus_parameter* array, std::size_t
   return parameters;
 }
 
+/// THROWS: ConfigError for a parameter that has none.
+std::vector<std::span<float>> gradients_of(const isthmus_parameter* array,
+                                           const std::vector<Parameter>& parameters) {
+  const std::vector<isthmus_parameter> given = array_of(array, parameters.size());
+  std::vector<std::span<float>> gradients;
+  for (std::size_t p = 0; p < given.size(); ++p) {
+    const std::size_t values = parameters[p].values.size();
+    if (values > 0 && given[p].gradient == nullptr)
+      throw ConfigError(
+          fmt::format("isthmus_session_worker: parameter '{}' has no gradient: outer.method = "
+                      "\"ddp\" exchanges "
+                      "gradients, isthmus_parameter.gradient says where they are",
+                      parameters[p].name));
+    gradients.emplace_back(given[p].gradient, values);
+  }
+  return gradients;
+}
+
 void copy_batch(const TokenBatch& batch, std::int32_t* inputs, std::int32_t* targets,
                 std::size_t count, const char* what) {
   if (count < batch.inputs.size())
@@ -207,7 +226,7 @@ std::unique_ptr<Trainer> trainer_of(isthmus_session& session, const WorkerContex
   const int place = session.arguments.site.empty() ? context.rank.value() : 0;
   Worker& worker = session.workers[static_cast<std::size_t>(place)];
   return std::make_unique<HandedTrainer>(*worker.channel, worker.parameters, worker.copies,
-                                         session.evaluation_parts);
+                                         worker.gradients, session.evaluation_parts);
 }
 
 void run(isthmus_session& session) {
@@ -225,7 +244,8 @@ void run(isthmus_session& session) {
   session.queue->update([&] { session.over = true; });
 }
 
-constexpr Asked::Kind kTrained[] = {Asked::Kind::kTrain};
+constexpr Asked::Kind kTrained[] = {Asked::Kind::kTrain, Asked::Kind::kGradients,
+                                    Asked::Kind::kApply};
 constexpr Asked::Kind kEvaluated[] = {Asked::Kind::kEvaluate};
 constexpr Asked::Kind kDone[] = {Asked::Kind::kSave, Asked::Kind::kLoad, Asked::Kind::kRestart,
                                  Asked::Kind::kRead, Asked::Kind::kWrote};
@@ -246,6 +266,10 @@ std::int32_t number_of(Asked::Kind kind) {
       return ISTHMUS_READ;
     case Asked::Kind::kWrote:
       return ISTHMUS_WROTE;
+    case Asked::Kind::kGradients:
+      return ISTHMUS_GRADIENTS;
+    case Asked::Kind::kApply:
+      return ISTHMUS_APPLY;
   }
   return ISTHMUS_NOTHING;
 }
@@ -294,6 +318,8 @@ isthmus_error* isthmus_session_worker(isthmus_session* session, int32_t worker,
       throw isthmus::ConfigError(
           "isthmus_session_worker: the run has begun: give all workers first");
     own.parameters = isthmus::c::parameters_of(parameters, count);
+    if (session->config.method == "ddp")
+      own.gradients = isthmus::c::gradients_of(parameters, own.parameters);
   });
 }
 
@@ -395,7 +421,10 @@ isthmus_error* isthmus_outer_values(isthmus_session* session, int32_t worker, si
     Worker& own = worker_of(session, worker, "isthmus_outer_values");
     own.channel->with_open([&](const Asked& open) {
       if (open.kind != Asked::Kind::kTrain)
-        throw isthmus::ConfigError("isthmus_outer_values: only while ISTHMUS_TRAIN is open");
+        throw isthmus::ConfigError(
+            "isthmus_outer_values: only while ISTHMUS_TRAIN is open (under ddp the parameters are "
+            "the "
+            "outer ones)");
       if (open.outer == nullptr)
         throw isthmus::RunError(
             "isthmus_outer_values: this step has no outer parameters: the site is cut off, or "

@@ -172,6 +172,29 @@ InnerStep HandedLoop::train_step(StepIndex t) {
   return answer.step;
 }
 
+InnerStep HandedLoop::gradients(StepIndex t, const GradientReady& on_ready) {
+  if (gradients_.empty()) return InnerLoop::gradients(t, on_ready);
+  const Answer answer = channel_.ask({.kind = Asked::Kind::kGradients,
+                                      .step = t,
+                                      .wrote = std::exchange(wrote_, false),
+                                      .outer = strategy_});
+  if (on_ready) {
+    for (std::size_t p = gradients_.size(); p-- > 0;) on_ready(p);
+  }
+  return answer.step;
+}
+
+std::span<float> HandedLoop::gradient(std::size_t parameter) {
+  return gradients_.empty() ? InnerLoop::gradient(parameter) : gradients_.at(parameter);
+}
+
+double HandedLoop::apply_gradients(StepIndex t) {
+  if (gradients_.empty()) return InnerLoop::apply_gradients(t);
+  const Answer answer = channel_.ask({.kind = Asked::Kind::kApply, .step = t});
+  learning_rate_ = answer.learning_rate;
+  return answer.step.grad_norm;
+}
+
 void HandedLoop::reset_optimizer() { (void)channel_.ask({.kind = Asked::Kind::kRestart}); }
 
 void HandedLoop::save(StateWriter& writer) const {

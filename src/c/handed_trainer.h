@@ -30,7 +30,7 @@ namespace isthmus::c {
 
 /// What a worker wants of the caller's thread.
 struct Asked {
-  enum class Kind { kTrain, kSave, kLoad, kRestart, kEvaluate, kRead, kWrote };
+  enum class Kind { kTrain, kSave, kLoad, kRestart, kEvaluate, kRead, kWrote, kGradients, kApply };
   Kind kind = Kind::kTrain;
   StepIndex step{0};
   std::vector<std::int64_t> parts = {};  // kEvaluate
@@ -106,12 +106,20 @@ class Channel {
 class HandedLoop final : public InnerLoop {
  public:
   /// `copies`: the spans of `parameters` are copies, and the caller is asked about each use.
-  HandedLoop(Channel& channel, std::vector<Parameter> parameters, bool copies)
-      : channel_(channel), parameters_(std::move(parameters)), copies_(copies) {}
+  /// `gradients`: the caller's memory for them, empty where the run does not ask for gradients.
+  HandedLoop(Channel& channel, std::vector<Parameter> parameters, bool copies,
+             std::vector<std::span<float>> gradients)
+      : channel_(channel),
+        parameters_(std::move(parameters)),
+        copies_(copies),
+        gradients_(std::move(gradients)) {}
   [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
   void read_values(CanonicalRange elements) override;
   void wrote_values(CanonicalRange elements) override;
   InnerStep train_step(StepIndex t) override;
+  InnerStep gradients(StepIndex t, const GradientReady& on_ready) override;
+  [[nodiscard]] std::span<float> gradient(std::size_t parameter) override;
+  double apply_gradients(StepIndex t) override;
   [[nodiscard]] double learning_rate(StepIndex) const override { return learning_rate_; }
   void reset_optimizer() override;
   void save(StateWriter& writer) const override;
@@ -125,6 +133,7 @@ class HandedLoop final : public InnerLoop {
   Channel& channel_;
   std::vector<Parameter> parameters_;
   const bool copies_;
+  const std::vector<std::span<float>> gradients_;
   const OuterStrategy* strategy_ = nullptr;
   StepIndex until_{0};  // of the next step
   bool wrote_ = true;
@@ -135,9 +144,9 @@ class HandedTrainer final : public Trainer {
  public:
   /// `evaluation_parts`: 0 for a run that evaluates nothing.
   HandedTrainer(Channel& channel, std::vector<Parameter> parameters, bool copies,
-                std::int64_t evaluation_parts)
+                std::vector<std::span<float>> gradients, std::int64_t evaluation_parts)
       : channel_(channel),
-        loop_(channel, std::move(parameters), copies),
+        loop_(channel, std::move(parameters), copies, std::move(gradients)),
         parts_(evaluation_parts) {}
   [[nodiscard]] InnerLoop& loop() override { return loop_; }
   void restart() override { loop_.reset_optimizer(); }

@@ -31,21 +31,30 @@ class Trainer:
         self.momentum = {name: numpy.zeros_like(each) for name, each in self.params.items()}
         self.state = {"momentum": self.momentum, "taken": 0}
 
-    def train(self, t):
-        loss = numpy.float64(0)
+    def gradients(self, t):
+        found = {name: numpy.asarray(value - target(self.worker, t, name, value.shape))
+                 for name, value in self.params.items()}
+        return float(sum(numpy.square(each, dtype=numpy.float64).sum() for each in found.values()) / 2), found
+
+    def apply(self, gradients):
         for name, value in self.params.items():
-            error = value - target(self.worker, t, name, value.shape)
-            loss += numpy.square(error, dtype=numpy.float64).sum() / 2
             moment = self.momentum[name]
             moment *= MOMENTUM
-            moment += error
+            moment += gradients[name]
             value -= LR * moment
         self.state["taken"] += 1
-        return float(loss)
+
+    def train(self, t):
+        loss, gradients = self.gradients(t)
+        self.apply(gradients)
+        return loss
 
     def go_through(self, site):
         for t, _ in site.steps():
-            loss = self.train(t)
+            loss, gradients = self.gradients(t)
+            if not site.average_gradients(loss, tokens=TOKENS, gradients=gradients):
+                continue
+            self.apply(gradients)
             if t == self.dies:
                 os.kill(os.getpid(), signal.SIGKILL)
             site.step(loss, tokens=TOKENS)

@@ -226,6 +226,102 @@ def test_methods_are_those_written_out(toml, tmp_path, method, more, workers):
     numpy.testing.assert_allclose(ours, losses, rtol=max(1e-6, 4 * apart))
 
 
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("kind", ["adamw", "sgd"])
+def test_ddp_is_data_parallelism_written_out(toml, tmp_path, kind, workers):
+    steps, found = 40, {}
+
+    def body(site):
+        model, opt, sched = bodies.made(kind)
+        isthmus.torch.attach(site, model, opt, state={"sched": sched})
+        losses = []
+
+        def average(loss):
+            assert site.average_gradients(loss, tokens=24)
+
+        for t, batch in site.steps(lambda t: bodies.batch_of(site.index, t)):
+            loss = bodies.train(model, opt, sched, batch, average)
+            losses.append(loss.item())
+            site.step(loss, tokens=24)
+        found[site.index] = (model, losses)
+
+    isthmus.run(toml(steps=steps, method="ddp", more="", workers=workers), body, out=tmp_path / "x")
+
+    trainers, states, rows = [], [], []
+    torch.manual_seed(3)
+    bodies.Net()
+    start = torch.get_rng_state()
+    for w in range(workers):
+        torch.set_rng_state(start)
+        trainers.append(bodies.made(kind))
+        states.append(torch.get_rng_state())
+    for t in range(1, steps + 1):
+        kept, row = [], []
+        for w, (model, opt, sched) in enumerate(trainers):
+            torch.set_rng_state(states[w])
+            x, y = bodies.batch_of(w, t)
+            loss = torch.nn.functional.cross_entropy(model(x).reshape(-1, 11), y.reshape(-1))
+            loss.backward()
+            states[w] = torch.get_rng_state()
+            kept.append([each.grad.clone() for each in model.parameters()])
+            row.append(loss.item())
+        rows.append(row)
+        for model, opt, sched in trainers:
+            for each, *gradients in zip(model.parameters(), *kept):
+                each.grad.copy_(sum(each.double() for each in gradients) / workers)
+            opt.step()
+            sched.step()
+            opt.zero_grad()
+    for w in range(workers):
+        numpy.testing.assert_allclose(found[w][1], [row[w] for row in rows], rtol=1e-6)
+        assert equal(values(found[w][0]), values(found[0][0]))
+
+
+def test_ddp_where_a_parameter_is_not_used_everywhere(toml, tmp_path):
+    """A parameter without a gradient counts as zero where another site has one, and stays without where none has."""
+    seen = {}
+
+    def body(site):
+        torch.manual_seed(0)
+        model = torch.nn.ModuleDict({name: torch.nn.Linear(2, 1, bias=False) for name in "abc"})
+        opt = torch.optim.SGD(model.parameters(), lr=1.0)
+        isthmus.torch.attach(site, model, opt)
+        for t, _ in site.steps():
+            opt.zero_grad(set_to_none=True)
+            x = torch.tensor([1.0, 2.0])
+            loss = (model["a"](x) + (model["b"](x) if site.index == 0 else 0)).sum()
+            loss.backward()
+            assert site.average_gradients(loss)
+            seen[site.index] = [None if each.grad is None else each.grad.flatten().tolist()
+                                for each in model.parameters()]
+            opt.step()
+            site.step()
+
+    isthmus.run(toml(steps=2, method="ddp", more="", workers=2), body, out=tmp_path / "x")
+    assert seen[0] == seen[1] == [[1.0, 2.0], [0.5, 1.0], None]
+
+
+@torch2[1]
+def test_ddp_by_hook_says_what_it_needs(toml, tmp_path):
+    def body(site):
+        model, opt, sched = bodies.made()
+        isthmus.torch.attach(site, model, opt, hook=True)
+        bodies.train(model, opt, sched, bodies.batch_of(0, 1))
+
+    with pytest.raises(isthmus.RunError, match="not by hook=True"):
+        isthmus.run(toml(steps=2, method="ddp", more="", workers=1), body, out=tmp_path / "x")
+
+
+def test_ddp_without_a_backward_pass_is_told(toml, tmp_path):
+    def body(site):
+        model, opt, _ = bodies.made()
+        isthmus.torch.attach(site, model, opt)
+        site.average_gradients(1.0)
+
+    with pytest.raises(isthmus.RunError, match="after loss.backward"):
+        isthmus.run(toml(steps=2, method="ddp", more="", workers=1), body, out=tmp_path / "x")
+
+
 def test_real_and_simulated_give_the_same_bits(toml, tmp_path):
     here, _ = of_all(toml(), tmp_path / "x")
     there, _ = of_all(toml(), tmp_path / "y", isthmus.simulate, link="10Mbit/s,50ms")

@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional
 
 import torch
 
-from .._errors import Error, made_error
+from .._errors import ConfigError, Error, made_error
 from .._session import Outcome
 from .._trained import Floats
 from . import _state
@@ -189,6 +189,10 @@ class SharedTrained(TorchTrained):
                 self.ask_wishes()
         self._wishes.t, self._until = t, until
         super().after_step(wrote, t, until)
+
+    def gradient_arrays(self) -> "dict[str, Floats]":
+        raise ConfigError('outer.method = "ddp" at a site of several ranks is not taken: make the ranks of all sites '
+                          "one job of torch.distributed, or take another method")
 
     def waits(self) -> None:
         if self.ranks.leads:

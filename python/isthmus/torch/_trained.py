@@ -128,6 +128,38 @@ class TorchTrained(Trained):
                 0.0 if grad_norm is None else self._loss("grad_norm", grad_norm),
                 float(rate or 0), bool(skipped))
 
+    def number(self, name: str, value: Any) -> float:
+        return self._loss(name, value)
+
+    def gradient_arrays(self) -> "dict[str, Floats]":
+        self._gradients = {slot.name: torch.zeros(tuple(slot.tensor.shape)) for slot in self._memory.slots}
+        return {name: tensor.numpy() for name, tensor in self._gradients.items()}
+
+    def give_gradients(self, given: Any) -> None:
+        if given is not None:
+            raise ConfigError("average_gradients: the gradients of a model are those of its parameters: leave "
+                              "`gradients` out")
+        self._memory.look()
+        slots = self._memory.slots
+        if all(slot.tensor.grad is None for slot in slots):
+            raise RunError("average_gradients: no parameter has a gradient: call it after loss.backward() and before "
+                           "optimizer.zero_grad()")
+        with torch.no_grad():
+            for slot in slots:
+                if slot.tensor.grad is None:
+                    self._gradients[slot.name].zero_()
+                else:
+                    self._gradients[slot.name].copy_(slot.tensor.grad)
+
+    def take_gradients(self, given: Any) -> None:
+        with torch.no_grad():
+            for slot in self._memory.slots:
+                mean = self._gradients[slot.name]
+                if slot.tensor.grad is not None:
+                    slot.tensor.grad.copy_(mean)
+                elif bool(mean.any()):  # other sites have used the parameter in this step
+                    slot.tensor.grad = mean.to(slot.tensor.device, slot.tensor.dtype, copy=True)
+
     def _loss(self, name: str, value: Any) -> float:
         if not isinstance(value, torch.Tensor):
             return number_of(name, value)
