@@ -20,6 +20,16 @@
 # isthmus_sanitized: what scripts/test builds and runs under the sanitizers. Tests of the programs <module>_threads
 # and tests with the label `threads`, where threads meet, belong to isthmus_threads: what it runs under the thread
 # sanitizer.
+# Entries that take long begin first, so that none of them runs alone at the end. How long: the seconds in the table of
+# tests/README.md.
+file(READ "${PROJECT_SOURCE_DIR}/tests/README.md" rows)
+string(REPLACE ";" "," rows "${rows}")
+string(REGEX MATCHALL "\n[|] `[a-z0-9_]+` [^\n]*[|] [0-9.]+ [|]" rows "${rows}")
+foreach(row IN LISTS rows)
+  string(REGEX MATCH "`([a-z0-9_]+)`.* ([0-9.]+) [|]$" row "${row}")
+  set(ISTHMUS_SECONDS_${CMAKE_MATCH_1} ${CMAKE_MATCH_2})
+endforeach()
+
 set(ISTHMUS_SANITIZED_MODULES core config data quant transport sim outer)
 add_custom_target(isthmus_quick)
 add_custom_target(isthmus_sanitized)
@@ -136,6 +146,9 @@ function(isthmus_test_entry name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "COMMAND;LABELS;ENVIRONMENT" ${ARGN})
   add_test(NAME ${name} COMMAND ${ARG_COMMAND})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "${ARG_ENVIRONMENT}")
+  if(ISTHMUS_SECONDS_${name})
+    set_tests_properties(${name} PROPERTIES COST ${ISTHMUS_SECONDS_${name}})
+  endif()
 endfunction()
 
 # isthmus_script_test(NAME COMMAND words... [LABELS words...] [PROCESSORS n] [TIMEOUT seconds] [NIGHTLY words...]

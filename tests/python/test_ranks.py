@@ -13,6 +13,7 @@ import numpy
 import pytest
 
 torch = pytest.importorskip("torch")
+import forked  # noqa: E402
 import ranks_bodies as bodies  # noqa: E402
 
 import isthmus  # noqa: E402
@@ -74,7 +75,7 @@ def start():
         for rank in range(size):
             if size > 1 or "shard=ddp" in words:
                 env.update(RANK=str(rank), WORLD_SIZE=str(size), STORE=str(stores[-1].port))
-            ranks.append(subprocess.Popen([sys.executable, bodies.__file__, file, name, out, *words], env=env))
+            ranks.append(forked.start(bodies.__file__, file, name, out, *words, env=env))
         begun.extend(ranks)
         return ranks
 

@@ -6,12 +6,11 @@ import os
 import pathlib
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 
 import bodies
+import forked
 import numpy
 import pytest
 
@@ -64,8 +63,8 @@ def start():
     begun = []
 
     def started(file, name, out, *overrides, fault=""):
-        begun.append(subprocess.Popen([sys.executable, bodies.__file__, file, name, out, *overrides],
-                                      env={**os.environ, "ISTHMUS_FAULT": fault}))
+        begun.append(forked.start(bodies.__file__, file, name, out, *overrides,
+                                  env={**os.environ, "ISTHMUS_FAULT": fault}))
         return begun[-1]
 
     yield started

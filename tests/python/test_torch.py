@@ -16,6 +16,7 @@ import numpy
 import pytest
 
 torch = pytest.importorskip("torch")
+import forked  # noqa: E402
 import torch_bodies as bodies  # noqa: E402
 
 import isthmus  # noqa: E402
@@ -336,7 +337,7 @@ def start():
     begun = []
 
     def started(file, name, out):
-        begun.append(subprocess.Popen([sys.executable, bodies.__file__, str(file), name, str(out)]))
+        begun.append(forked.start(bodies.__file__, file, name, out))
         return begun[-1]
 
     yield started

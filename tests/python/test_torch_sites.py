@@ -6,14 +6,13 @@ import os
 import pathlib
 import random
 import signal
-import subprocess
-import sys
 import time
 import weakref
 
 import pytest
 
 torch = pytest.importorskip("torch")
+import forked  # noqa: E402
 import torch_bodies as bodies  # noqa: E402
 import torch_site  # noqa: E402
 from test_torch import equal, toml, written  # noqa: E402, F401 (fixtures)
@@ -30,9 +29,8 @@ def start():
     begun = []
 
     def started(file, name, out, *words, fault=""):
-        begun.append(subprocess.Popen(
-            [sys.executable, torch_site.__file__, str(file), name, str(out), "net.min_sites=1", *words],
-            env={**os.environ, "ISTHMUS_FAULT": fault}))
+        begun.append(forked.start(torch_site.__file__, file, name, out, "net.min_sites=1", *words,
+                                  env={**os.environ, "ISTHMUS_FAULT": fault}))
         return begun[-1]
 
     yield started
@@ -63,8 +61,7 @@ def ends_of(folder):
 
 
 def undisturbed(file, folder, *words):
-    sites = [subprocess.Popen([sys.executable, torch_site.__file__, str(file), name, str(folder / name), *words])
-             for name in ("east", "west")]
+    sites = [forked.start(torch_site.__file__, file, name, folder / name, *words) for name in ("east", "west")]
     try:
         assert [each.wait(120) for each in sites] == [0, 0]
     finally:
