@@ -19,12 +19,13 @@ import isthmus.torch
 parser = argparse.ArgumentParser()
 parser.add_argument("--rounds", type=int, default=5)
 parser.add_argument("--steps", type=int, default=100)
+parser.add_argument("--rows", type=int, default=256, help="of a batch: how long a step takes")
 args = parser.parse_args()
 torch.set_num_threads(1)
 torch.manual_seed(0)
 model = torch.nn.Sequential(*[torch.nn.Linear(256, 256) for _ in range(12)])
 opt = torch.optim.SGD(model.parameters(), lr=1e-6)
-x = torch.randn(256, 256)
+x = torch.randn(args.rows, 256)
 
 
 def train():

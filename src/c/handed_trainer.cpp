@@ -2,6 +2,7 @@
 #include "c/handed_trainer.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "core/base/all_elements.h"
@@ -9,6 +10,12 @@
 #include "isthmus/errors.h"
 
 namespace isthmus::c {
+namespace {
+
+/// How long the results of steps that the caller takes by itself may wait for the run.
+constexpr Duration kMostBehind = std::chrono::milliseconds(20);
+
+}  // namespace
 
 Answer Channel::ask(const Asked& asked) {
   std::optional<std::string> failed;
@@ -46,7 +53,8 @@ Answer Channel::ask(const Asked& asked) {
 bool Channel::is_ahead(const Asked& asked) {
   if (asked.kind != Asked::Kind::kTrain) return false;
   if (!trained_.empty() && trained_.front().first != asked.step) trained_.clear();
-  return !trained_.empty() || (open_ && open_->step == asked.step);
+  return !trained_.empty() || (open_ && open_->step == asked.step) ||
+         (given_ < asked.step && asked.step <= until_);
 }
 
 std::optional<Answer> Channel::take_answer(const Asked& asked) {
@@ -109,13 +117,19 @@ Channel::Next Channel::take() {
 
 void Channel::with_open(const std::function<void(const Asked&)>& work) {
   std::optional<Asked> asked;
+  queue_->update([] {});  // the run may be behind
   (void)queue_->wait(
       [&] {
         if (!open_) return true;
         const bool there = asked_ && asked_->kind == open_->kind && asked_->step == open_->step;
-        if (!there && !over_) return false;
-        asked = there ? *asked_ : *open_;
-        ++using_;
+        const bool gone = over_ || caller_failed_;
+        if (!there && !gone) return false;
+        if (there) {
+          asked = *asked_;
+        } else if (open_->kind == Asked::Kind::kTrain) {
+          asked = {.step = open_->step};  // what else it pointed to may be gone
+        }
+        if (asked) ++using_;
         return true;
       },
       kNever);
@@ -135,14 +149,22 @@ void Channel::answer(Answer answer, std::span<const Asked::Kind> of) {
   const Asked::Kind kind = open_->kind;
   if (std::ranges::find(of, kind) == of.end())
     throw ConfigError("the open request is of another kind than the answer");
-  queue_->update([&] {
-    if (kind == Asked::Kind::kTrain) {
-      trained_.emplace_back(open_->step, std::move(answer));
-    } else {
-      answer_ = std::move(answer);
-    }
-    open_.reset();
-  });
+  const TimePoint now = runtime_.clock().now();
+  bool waits = false;  // the run may take it in together with later ones
+  (void)queue_->wait(
+      [&] {
+        if (kind == Asked::Kind::kTrain) {
+          trained_.emplace_back(open_->step, std::move(answer));
+          waits = open_->step < until_ && now - woken_ < kMostBehind;
+        } else {
+          answer_ = std::move(answer);
+        }
+        open_.reset();
+        if (!waits) woken_ = now;
+        return true;
+      },
+      kNever);
+  if (!waits) queue_->update([] {});
 }
 
 void Channel::fail(const std::string& text) {

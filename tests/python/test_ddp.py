@@ -105,7 +105,7 @@ def test_killed_sites_resume_with_every_bit(toml, tmp_path, start):  # noqa: F81
 def test_a_site_that_is_lost_costs_the_other_its_open_steps(toml, tmp_path, start):  # noqa: F811
     """west dies in a step of a run that commits every eighth: what both have taken since is taken again by east alone,
     in the model's arithmetic as if west had left after the last commit."""
-    file = toml(steps=60, method="ddp", more="commit = 8")
+    file = toml(steps=60, method="ddp", more='commit = "every:8"')
     file.write_text(file.read_text().replace("H = 5\n", "").replace('"5 steps"', '"60 steps"')
                     .replace("gather =", "min_sites = 1\ngather ="))
     east, west = start(file, "east", tmp_path / "east"), start(file, "west", tmp_path / "west", "dies=28")

@@ -18,6 +18,7 @@ TOML = """
 name = "membership"
 seed = 2
 [train]
+trainer = "external"
 steps = 10000000
 [outer]
 method = "{method}"
@@ -54,8 +55,8 @@ class Run:
     def start(self, name, *more):
         self.sites[name] = self.begin_site(self.file, name, self.folder / name, *more)
 
-    def start_hub(self):
-        self.hub = subprocess.Popen([isthmus.program_path(), "hub", self.file, "--out", self.folder / "hub"],
+    def start_hub(self, *more):
+        self.hub = subprocess.Popen([isthmus.program_path(), "hub", self.file, "--out", self.folder / "hub", *more],
                                     stdout=subprocess.DEVNULL, stderr=(self.folder / "hub.err").open("a"))
 
     def table(self, name, kind):
@@ -141,15 +142,14 @@ def test_a_site_leaves_in_order_and_comes_back(run, method, more):
     sites = run(method=method, more=more)
     sites.until("rounds of three", lambda: sites.members() == 3)
     sites.sites["north"].send_signal(signal.SIGUSR2)
-    assert sites.sites["north"].wait(120) == 0
+    assert sites.sites["north"].wait(120) == 85
     sites.until("rounds of two", lambda: sites.members() == 2)
     left = numpy.load(sites.folder / "north.npz")["taken"]
     sites.start("north", "seed=9")  # another start, which does not count
     sites.until("rounds of three again", lambda: sites.members() == 3)
     sites.ends_alike()
-    # The counter of steps came from a donor, which has taken those that north has not.
+    # The counter of steps came with a donor's momentum.
     assert numpy.load(sites.folder / "north.npz")["taken"] > left
-    assert len({int(numpy.load(sites.folder / f"{name}.npz")["taken"]) for name in sites.names}) == 1
 
 
 def test_a_hub_dies_and_the_first_site_too(run):
@@ -158,9 +158,9 @@ def test_a_hub_dies_and_the_first_site_too(run):
     sites.hub.kill()
     sites.hub.wait()
     at = sites.step("west")
-    sites.until("steps without a hub", lambda: sites.step("west") > at + 200)
-    sites.start_hub()
-    sites.until("rounds of three beside the hub's next process", lambda: sites.members("west") == 3)
+    sites.start_hub("--resume", "auto")
+    sites.until("steps beside the hub's next process", lambda: sites.step("west") > at + 200)
+    assert sites.members("west") == 3
     sites.kill("east")
     sites.until("rounds of two", lambda: sites.members("west") == 2)
     sites.start("east", "seed=9")

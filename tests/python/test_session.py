@@ -399,9 +399,10 @@ def test_unequal_starts_are_refused(toml, tmp_path):
         isthmus.run(toml(), body, out=tmp_path / "x", overrides=['net.start="same"'])
 
 
-def test_a_method_that_takes_the_update_over_is_refused(toml, tmp_path):
-    with pytest.raises(isthmus.ConfigError, match="ddp|gradients"):
-        together(toml(method="ddp", more="").read_text() and toml_of(toml, "ddp"), tmp_path / "x")
+@pytest.mark.parametrize("method, needs", [("1bit-adam", "gradients"), ("spsa", "forward")])
+def test_a_method_that_takes_the_update_over_is_refused(toml, tmp_path, method, needs):
+    with pytest.raises(isthmus.ConfigError, match=f"{method}|{needs}"):
+        together(toml_of(toml, method), tmp_path / "x")
 
 
 def toml_of(toml, method):

@@ -115,7 +115,6 @@ TEST_F(CallersTrainer, ThatGoesOnAheadTrainsTheSame) {
   for (const char* const outer :
        {"method = \"localsgd\"\nH = 16\n", "method = \"diloco\"\nH = 16\n",
         "method = \"streaming-diloco\"\nH = 20\nfragments = 2\noverlap = 3\nalpha = 0.5\n",
-        "method = \"streaming-diloco\"\nH = 20\nfragments = 2\noverlap = 3\nlate = \"slip\"\n",
         "method = \"delayed\"\nH = 16\n", "method = \"eager\"\nH = 16\n",
         "method = \"co2\"\nH = 16\n", "method = \"sparseloco\"\nH = 16\ncodec = \"topk:64\"\n"}) {
     const Config config = quiet_config(outer);
