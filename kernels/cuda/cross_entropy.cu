@@ -59,8 +59,8 @@ __device__ inline bool is_here(const CrossEntropy<T>& ce, std::int64_t target) {
 
 template <typename T, int kPack>
 __global__ void __launch_bounds__(kRowThreads) shares_kernel(CrossEntropy<T> ce, RowShare* shares) {
-  __shared__ float tops[kWarp];
-  __shared__ double totals[kWarp];
+  ISTHMUS_SHARED(float, tops, [kWarp]);
+  ISTHMUS_SHARED(double, totals, [kWarp]);
   const std::int64_t r = blockIdx.x;
   const T* const logits = ce.logits + r * ce.ld;
   const std::int32_t target = ce.targets[r];
@@ -93,9 +93,9 @@ __device__ inline Softmax joined(const CrossEntropy<T>& ce, std::int64_t r, doub
 // for what it does not do.
 template <typename T, int kPack, bool kShared>
 __global__ void __launch_bounds__(kRowThreads) row_kernel(CrossEntropy<T> ce) {
-  __shared__ float tops[kWarp];
-  __shared__ double totals[kWarp];
-  __shared__ float factor_of_row;
+  ISTHMUS_SHARED(float, tops, [kWarp]);
+  ISTHMUS_SHARED(double, totals, [kWarp]);
+  ISTHMUS_SHARED(float, factor_of_row);
   const std::int64_t r = blockIdx.x;
   T* const logits = ce.logits + r * ce.ld;
   const std::int32_t target = ce.targets[r];
@@ -143,8 +143,8 @@ __global__ void __launch_bounds__(kRowThreads) row_kernel(CrossEntropy<T> ce) {
 // One block: each thread adds every 256th row, and the threads' sums are added in a fixed order.
 __global__ void totals_kernel(std::int64_t rows, const std::int32_t* targets,
                               const double* row_losses, LossTotals* totals) {
-  __shared__ double scratch[2][kWarp];
-  __shared__ long long counts[kWarp];
+  ISTHMUS_SHARED(double, scratch, [2][kWarp]);
+  ISTHMUS_SHARED(long long, counts, [kWarp]);
   double loss = 0, z_loss = 0;
   long long counted = 0;
   for (std::int64_t r = threadIdx.x; r < rows; r += kTotalsThreads) {
