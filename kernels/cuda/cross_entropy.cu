@@ -96,6 +96,7 @@ __global__ void __launch_bounds__(kRowThreads) row_kernel(CrossEntropy<T> ce) {
   ISTHMUS_SHARED(float, tops, [kWarp]);
   ISTHMUS_SHARED(double, totals, [kWarp]);
   ISTHMUS_SHARED(float, factor_of_row);
+  ISTHMUS_SHARED(float, share_of_target);
   const std::int64_t r = blockIdx.x;
   T* const logits = ce.logits + r * ce.ld;
   const std::int32_t target = ce.targets[r];
@@ -121,20 +122,23 @@ __global__ void __launch_bounds__(kRowThreads) row_kernel(CrossEntropy<T> ce) {
     if constexpr (!kShared) found = static_cast<double>(static_cast<float>(logits[target]));
     ce.row_losses[2 * r] = log_z - found;
     ce.row_losses[2 * r + 1] = ce.z_loss * log_z * log_z;
-    // d(log_z)/d(logit) is the softmax, so the z-loss only widens its factor.
-    factor_of_row =
-        static_cast<float>(ce.gradient_scale * (1 + 2 * ce.z_loss * log_z) / softmax.total);
+    if (ce.gradient) {
+      // d(log_z)/d(logit) is the softmax, so the z-loss only widens its factor.
+      const double scale = *ce.gradient_scale;
+      factor_of_row = static_cast<float>(scale * (1 + 2 * ce.z_loss * log_z) / softmax.total);
+      share_of_target = static_cast<float>(scale);
+    }
   }
   if (!ce.gradient) return;
   __syncthreads();
-  const float factor = factor_of_row;
+  const float factor = factor_of_row, of_target = share_of_target;
   const std::int64_t column = is_here(ce, target) ? target - ce.first : -1;
   for (std::int64_t c = first; c < end; c += kRowThreads * kPack) {
     float v[kPack];
     load_pack<kPack>(logits + c, v);
     for (int i = 0; i < kPack; ++i) {
       v[i] = c + i < ce.vocab ? factor * __expf(v[i] - softmax.top) : 0.f;
-      if (c + i == column) v[i] -= static_cast<float>(ce.gradient_scale);
+      if (c + i == column) v[i] -= of_target;
     }
     store_pack<kPack>(logits + c, v);
   }
