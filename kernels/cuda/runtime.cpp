@@ -101,9 +101,14 @@ DeviceMemory device_memory() {
   return memory;
 }
 
-Stream::Stream() {
+Stream::Stream(Priority priority) {
+  int lowest = 0, highest = 0;  // the highest is the least number
+  check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
+  const int of_cuda = priority == Priority::kHigh  ? highest
+                      : priority == Priority::kLow ? lowest
+                                                   : (lowest + highest) / 2;
   cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, of_cuda), "cudaStreamCreate");
   handle_ = stream;
 }
 Stream::~Stream() {

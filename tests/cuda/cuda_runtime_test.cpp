@@ -110,6 +110,14 @@ TEST_F(CudaRuntime, AKernelIsAllowedAllSharedMemoryOnceADevice) {
   EXPECT_THAT(fake::take_shared_bytes(), IsEmpty());
 }
 
+TEST_F(CudaRuntime, StreamsHaveThreePrioritiesOfWhatTheDeviceHas) {
+  static_cast<void>(fake::take_priorities());
+  const Stream middle, low(Stream::Priority::kLow), high(Stream::Priority::kHigh);
+  EXPECT_THAT(fake::take_priorities(), ElementsAre(-2, 0, -5));
+  with("cudaDeviceGetStreamPriorityRange", fake::kCaptureInvalidated,
+       [&] { EXPECT_THROW(const Stream none, SystemError); });
+}
+
 TEST_F(CudaRuntime, WhatFailsAtAnEndIsForgotten) {
   for (const char* const call : {"cudaStreamSynchronize", "cudaStreamDestroy", "cudaEventDestroy",
                                  "cudaFree", "cudaFreeHost"}) {

@@ -20,6 +20,10 @@ std::map<std::string, int>& counts() {
 }
 cudaError_t last = cudaSuccess;
 thread_local int device = 0;
+std::vector<int>& priorities() {
+  static std::vector<int> of_streams;
+  return of_streams;
+}
 std::vector<int>& allowed() {
   static std::vector<int> bytes;
   return bytes;
@@ -39,6 +43,7 @@ void answer(const std::string& call, int error) {
   answers()[call] = static_cast<cudaError_t>(error);
 }
 int take_calls(const std::string& call) { return std::exchange(counts()[call], 0); }
+std::vector<int> take_priorities() { return std::exchange(priorities(), {}); }
 std::vector<int> take_shared_bytes() { return std::exchange(allowed(), {}); }
 int last_error() { return last; }
 
@@ -85,9 +90,14 @@ cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
   *free_bytes = 5, *total = 7;
   return say("cudaMemGetInfo");
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
+  *lowest = 0, *highest = -5;
+  return say("cudaDeviceGetStreamPriorityRange");
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int priority) {
   *stream = static_cast<cudaStream_t>(something());
-  return say("cudaStreamCreateWithFlags");
+  isthmus::cuda::fake::priorities().push_back(priority);
+  return say("cudaStreamCreateWithPriority");
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   std::free(stream);

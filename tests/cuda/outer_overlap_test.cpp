@@ -8,8 +8,10 @@
 #include <vector>
 
 #include "cuda/device_test.h"
+#include "cuda/emulated/runtime.h"
 #include "cuda/resident_loop.h"
 #include "cuda/thread_orders.h"
+#include "outer/place/device_encoder.h"
 #include "outer/place/device_places.h"
 #include "outer/place/outer_placement.h"
 #include "outer/toy_loops.h"
@@ -114,6 +116,11 @@ TEST_P(OuterOverlap, WhatIsAppliedAtOnceIsWaitedFor) {
   train({.H = 2, .codec = "int8:64:ef"}, 2);
   EXPECT_EQ(log,
             (Log{"wait in 1", "end of 1", "wait in 2", "begin of 2", "result of 2", "end of 2"}));
+}
+
+TEST(OuterStream, IsOfTheLowestPriority) {
+  outer::DeviceEncoder encoder(*make_codec("fp32"), 10, outer::KeptIn::kDevice, {});
+  EXPECT_EQ(cuda::emulated::priority_of(encoder.stream()), cuda::Stream::Priority::kLow);
 }
 
 // The loop's stream is the first that is made, the encoder's the next.

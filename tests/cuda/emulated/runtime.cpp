@@ -57,6 +57,7 @@ struct Queue {
   std::deque<Entry> entries;
   std::shared_ptr<Capture> capture;
   const int device = current_device;
+  const Stream::Priority priority;
   bool early = false;
 
   void add(Work one) {
@@ -241,6 +242,7 @@ int device_of(const void* data) {
   const Block* const block = block_of(state().device, data);
   return block != nullptr ? block->device : -1;
 }
+Stream::Priority priority_of(const Stream& stream) { return of(stream).priority; }
 void queue(void* stream, std::function<void()> work) {
   const Lock lock(state().mutex);
   check_device(*static_cast<Queue*>(stream), "kernel launch");
@@ -277,7 +279,7 @@ DeviceMemory device_memory() {
   return {state().limit - state().held[current_device], state().limit};
 }
 
-Stream::Stream() : handle_(new Queue) {
+Stream::Stream(Priority priority) : handle_(new Queue{.priority = priority}) {
   const Lock lock(state().mutex);
   State& s = state();
   if (!s.makes_early || s.made++ == s.late) return;

@@ -6,6 +6,8 @@
 #include <functional>
 #include <string>
 
+#include "kernels/cuda/device.h"
+
 namespace isthmus::cuda::emulated {
 
 inline constexpr int kDevices = 2;
@@ -50,6 +52,7 @@ void set_cudnn_missing(const std::string& why);
 /// ... and why it has no plan for any layout; it has one at first.
 void set_cudnn_without_plan(const std::string& why);
 
+[[nodiscard]] Stream::Priority priority_of(const Stream& stream);
 /// The device whose memory this is; -1: none's.
 [[nodiscard]] int device_of(const void* data);
 
