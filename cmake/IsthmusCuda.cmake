@@ -16,6 +16,7 @@ if(ISTHMUS_CUDA STREQUAL "AUTO" OR ISTHMUS_CUDA)
     endif()
     enable_language(CUDA)
     find_package(CUDAToolkit REQUIRED)
+    find_package(Python3 QUIET COMPONENTS Interpreter)
     # cuBLAS itself is loaded at run time, so that programs start without it.
     find_path(ISTHMUS_CUBLAS_INCLUDE_DIR cublasLt.h PATHS ${CUDAToolkit_INCLUDE_DIRS} /usr/include NO_DEFAULT_PATH NO_CACHE)
     set(_cublas "libcublas-dev-${CUDAToolkit_VERSION_MAJOR}-${CUDAToolkit_VERSION_MINOR} (NVIDIA's)")
@@ -62,4 +63,14 @@ function(isthmus_cuda_sources module)
   target_compile_options(isthmus_${module} PRIVATE
     $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr --Werror=all-warnings -Xcompiler=-Wall -Xcompiler=-ffp-contract=off>)
   set_source_files_properties(${ARG_EXACT} PROPERTIES COMPILE_OPTIONS --fmad=false)
+  # Tests read what ptxas says of each kernel.
+  get_target_property(launcher isthmus_${module} CUDA_COMPILER_LAUNCHER)
+  if(ISTHMUS_TESTS AND Python3_Interpreter_FOUND AND NOT launcher MATCHES "keep_ptxas_report")
+    if(NOT launcher)
+      set(launcher "")
+    endif()
+    target_compile_options(isthmus_${module} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xptxas=-v>)
+    set_target_properties(isthmus_${module} PROPERTIES
+      CUDA_COMPILER_LAUNCHER "${Python3_EXECUTABLE};${PROJECT_SOURCE_DIR}/cmake/keep_ptxas_report.py;${launcher}")
+  endif()
 endfunction()

@@ -175,6 +175,7 @@ void bench_cross_entropy(CudaBench& bench, const ModelShape& s) {
   const auto targets = zeros<std::int32_t>(stream, kRows);
   const auto row_losses = zeros<double>(stream, 2 * kRows);
   const auto totals = zeros<LossTotals>(stream, 1);
+  const auto scale = zeros<double>(stream, 1);
   for (const bool gradient : {false, true}) {
     bench.memory(gradient ? "cross_entropy_gradient" : "cross_entropy", text(kRows, s.vocab),
                  (gradient ? 2 : 1) * logits.bytes(), [&] {
@@ -184,6 +185,7 @@ void bench_cross_entropy(CudaBench& bench, const ModelShape& s) {
                                                 .logits = logits.data(),
                                                 .targets = targets.data(),
                                                 .gradient = gradient,
+                                                .gradient_scale = scale.data(),
                                                 .row_losses = row_losses.data(),
                                                 .totals = totals.data()});
                  });

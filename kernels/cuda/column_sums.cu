@@ -16,7 +16,7 @@ constexpr int kMostWidth = 16 / sizeof(T);  // columns a lane: one access of a l
 __global__ void __launch_bounds__(kSumWarps* kWarp)
     add_partial_sums_kernel(std::int64_t parts, std::int64_t columns, std::int64_t ld,
                             const float* partial, float* sum) {
-  __shared__ float sums[kSumWarps][kWarp + 1];
+  ISTHMUS_SHARED(float, sums, [kSumWarps][kWarp + 1]);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const std::int64_t column = std::int64_t{blockIdx.x} * kWarp + lane;
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kSumWarps* kWarp)
 template <typename T, int kWidth>
 __global__ void column_sums_kernel(std::int64_t rows, std::int64_t columns, const T* x,
                                    float* partial) {
-  __shared__ float sums[kPartWarps][kWarp * kMostWidth<T>];
+  ISTHMUS_SHARED(float, sums, [kPartWarps][kWarp * kMostWidth<T>]);
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const std::int64_t first = (std::int64_t{blockIdx.x} * kWarp + lane) * kWidth;

@@ -59,8 +59,8 @@ __device__ inline bool is_here(const CrossEntropy<T>& ce, std::int64_t target) {
 
 template <typename T, int kPack>
 __global__ void __launch_bounds__(kRowThreads) shares_kernel(CrossEntropy<T> ce, RowShare* shares) {
-  __shared__ float tops[kWarp];
-  __shared__ double totals[kWarp];
+  ISTHMUS_SHARED(float, tops, [kWarp]);
+  ISTHMUS_SHARED(double, totals, [kWarp]);
   const std::int64_t r = blockIdx.x;
   const T* const logits = ce.logits + r * ce.ld;
   const std::int32_t target = ce.targets[r];
@@ -93,9 +93,10 @@ __device__ inline Softmax joined(const CrossEntropy<T>& ce, std::int64_t r, doub
 // for what it does not do.
 template <typename T, int kPack, bool kShared>
 __global__ void __launch_bounds__(kRowThreads) row_kernel(CrossEntropy<T> ce) {
-  __shared__ float tops[kWarp];
-  __shared__ double totals[kWarp];
-  __shared__ float factor_of_row;
+  ISTHMUS_SHARED(float, tops, [kWarp]);
+  ISTHMUS_SHARED(double, totals, [kWarp]);
+  ISTHMUS_SHARED(float, factor_of_row);
+  ISTHMUS_SHARED(float, share_of_target);
   const std::int64_t r = blockIdx.x;
   T* const logits = ce.logits + r * ce.ld;
   const std::int32_t target = ce.targets[r];
@@ -121,20 +122,23 @@ __global__ void __launch_bounds__(kRowThreads) row_kernel(CrossEntropy<T> ce) {
     if constexpr (!kShared) found = static_cast<double>(static_cast<float>(logits[target]));
     ce.row_losses[2 * r] = log_z - found;
     ce.row_losses[2 * r + 1] = ce.z_loss * log_z * log_z;
-    // d(log_z)/d(logit) is the softmax, so the z-loss only widens its factor.
-    factor_of_row =
-        static_cast<float>(ce.gradient_scale * (1 + 2 * ce.z_loss * log_z) / softmax.total);
+    if (ce.gradient) {
+      // d(log_z)/d(logit) is the softmax, so the z-loss only widens its factor.
+      const double scale = *ce.gradient_scale;
+      factor_of_row = static_cast<float>(scale * (1 + 2 * ce.z_loss * log_z) / softmax.total);
+      share_of_target = static_cast<float>(scale);
+    }
   }
   if (!ce.gradient) return;
   __syncthreads();
-  const float factor = factor_of_row;
+  const float factor = factor_of_row, of_target = share_of_target;
   const std::int64_t column = is_here(ce, target) ? target - ce.first : -1;
   for (std::int64_t c = first; c < end; c += kRowThreads * kPack) {
     float v[kPack];
     load_pack<kPack>(logits + c, v);
     for (int i = 0; i < kPack; ++i) {
       v[i] = c + i < ce.vocab ? factor * __expf(v[i] - softmax.top) : 0.f;
-      if (c + i == column) v[i] -= static_cast<float>(ce.gradient_scale);
+      if (c + i == column) v[i] -= of_target;
     }
     store_pack<kPack>(logits + c, v);
   }
@@ -143,8 +147,8 @@ __global__ void __launch_bounds__(kRowThreads) row_kernel(CrossEntropy<T> ce) {
 // One block: each thread adds every 256th row, and the threads' sums are added in a fixed order.
 __global__ void totals_kernel(std::int64_t rows, const std::int32_t* targets,
                               const double* row_losses, LossTotals* totals) {
-  __shared__ double scratch[2][kWarp];
-  __shared__ long long counts[kWarp];
+  ISTHMUS_SHARED(double, scratch, [2][kWarp]);
+  ISTHMUS_SHARED(long long, counts, [kWarp]);
   double loss = 0, z_loss = 0;
   long long counted = 0;
   for (std::int64_t r = threadIdx.x; r < rows; r += kTotalsThreads) {

@@ -34,7 +34,9 @@ struct CrossEntropy {
   T* logits = nullptr;  // with `gradient` := d(objective) / d(logits), the columns up to ld zero
   const std::int32_t* targets = nullptr;  // (rows,), negative: ignored
   bool gradient = false;
-  double gradient_scale = 1;
+  /// With `gradient`: one value in device memory, so that what is recorded as a graph holds for
+  /// every number of targets.
+  const double* gradient_scale = nullptr;
   double z_loss = 0;             // weight of log(Z)^2
   double* row_losses = nullptr;  // scratch: (2 rows,)
   LossTotals* totals = nullptr;

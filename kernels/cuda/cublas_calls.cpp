@@ -35,6 +35,7 @@ CublasCalls load() {
   CublasCalls calls;
   look_up(library, "cublasLtCreate", calls.create);
   look_up(library, "cublasLtDestroy", calls.destroy);
+  look_up(library, "cublasLtGetVersion", calls.version);
   look_up(library, "cublasLtGetStatusString", calls.status_string);
   look_up(library, "cublasLtMatmul", calls.matmul);
   look_up(library, "cublasLtMatmulAlgoGetHeuristic", calls.heuristic);

@@ -11,6 +11,7 @@ namespace isthmus::cuda {
 struct CublasCalls {
   decltype(&cublasLtCreate) create = nullptr;
   decltype(&cublasLtDestroy) destroy = nullptr;
+  decltype(&cublasLtGetVersion) version = nullptr;
   decltype(&cublasLtGetStatusString) status_string = nullptr;
   decltype(&cublasLtMatmul) matmul = nullptr;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;

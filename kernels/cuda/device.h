@@ -60,7 +60,10 @@ class Event;
 /// it from threads whose device that is. One thread drives a stream at a time.
 class Stream {
  public:
-  Stream();
+  /// Which of several streams' thread blocks the device starts first. The inner loop is in the
+  /// middle, what fills its gaps is low, and NCCL, whose sums others wait for, is high.
+  enum class Priority { kHigh, kMiddle, kLow };
+  explicit Stream(Priority priority = Priority::kMiddle);
   ~Stream();  // waits for its work
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;

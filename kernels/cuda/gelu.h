@@ -18,12 +18,14 @@ __device__ inline float gelu_argument(float x) {
 
 __device__ inline float fast_gelu(float x) { return x * fast_sigmoid(gelu_argument(x)); }
 
-// gelu'(x) = s + x s (1 - s) (2 u)', s = sigmoid(2 u).
+// gelu'(x) = s + x s (1 - s) (2 u)', s = sigmoid(2 u). Where x^2 is limited s (1 - s) is zero, and
+// the square of a large x, which is infinite, would make that a NaN.
 __device__ inline float fast_gelu_derivative(float x) {
   constexpr auto kTwoSlopes = static_cast<float>(2 * kernels::kGeluSlope);
   constexpr auto kCubic = static_cast<float>(kernels::kGeluCubic);
+  constexpr float kMostSquare = 4096.f;
   const float s = fast_sigmoid(gelu_argument(x));
-  return s + x * s * (1.f - s) * kTwoSlopes * (1.f + 3.f * kCubic * x * x);
+  return s + x * s * (1.f - s) * kTwoSlopes * (1.f + 3.f * kCubic * fminf(x * x, kMostSquare));
 }
 
 }  // namespace isthmus::cuda

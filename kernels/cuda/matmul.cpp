@@ -165,6 +165,12 @@ std::string products_missing() {
   }
 }
 
+std::string products_version() {
+  const std::size_t version = system_cublas_calls().version();
+  return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100) + "." +
+         std::to_string(version % 100);
+}
+
 struct Blas::Impl {
   explicit Impl(const BlasOptions& options_)
       : options(options_), calls(&system_cublas_calls()), workspace(kWorkspaceBytes) {

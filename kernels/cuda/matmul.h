@@ -51,6 +51,10 @@ struct BlasOptions {
 /// device.
 [[nodiscard]] std::string products_missing();
 
+/// The version of cuBLASLt that computes them here, for example "13.1.0": another one may choose
+/// algorithms that round otherwise. THROWS: SystemError as Blas.
+[[nodiscard]] std::string products_version();
+
 /// cuBLASLt with its workspace and the algorithms chosen so far, one per shape. Driven by one
 /// thread, on one stream at a time, since its products share the workspace. A product's algorithm
 /// is looked up when its shape is first seen, so a product must have run once before it is recorded

@@ -36,7 +36,7 @@ struct Forward {
 
 template <typename S, typename T, int kWidth, int kHeld>
 __global__ void __launch_bounds__(kMostThreads, 1) forward_kernel(Forward<S, T> f) {
-  __shared__ float2 scratch[2][kMostRowWarps];
+  ISTHMUS_SHARED(float2, scratch, [2][kMostRowWarps]);
   const Place me = place_in(f.shape);
   const std::int64_t channels = f.in.channels;
   const std::int64_t r = std::int64_t{blockIdx.x} * f.shape.groups + me.group;
@@ -112,7 +112,7 @@ struct Backward {
 // no mean(g) term.
 template <typename S, typename T, int kWidth, int kHeld>
 __global__ void __launch_bounds__(kMostThreads, 1) backward_kernel(Backward<S, T> b) {
-  __shared__ float2 scratch[2][kMostRowWarps];
+  ISTHMUS_SHARED(float2, scratch, [2][kMostRowWarps]);
   ISTHMUS_DYNAMIC_SHARED(float, shared);
   const Place me = place_in(b.shape);
   const std::int64_t channels = b.in.channels;

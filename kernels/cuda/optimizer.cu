@@ -21,7 +21,7 @@ constexpr std::int64_t kPartElements = 16384;  // of a run, for one block
 // A thread adds up every 256th four of a block's elements, then the block's threads are added.
 __device__ inline void block_squares(std::int64_t begin, std::int64_t end, const float* x,
                                      bool packs, double* partial) {
-  __shared__ double scratch[kWarp];
+  ISTHMUS_SHARED(double, scratch, [kWarp]);
   double sum = 0;
   for (std::int64_t i = begin + std::int64_t{threadIdx.x} * kPack; i < end;
        i += std::int64_t{kNormThreads} * kPack) {
@@ -53,7 +53,7 @@ __global__ void part_squares_kernel(const ParameterRun* parts, const float* x, b
 
 // One block, in the same manner.
 __global__ void add_kernel(std::int64_t blocks, const double* partial, double* squares) {
-  __shared__ double scratch[kWarp];
+  ISTHMUS_SHARED(double, scratch, [kWarp]);
   double total = 0;
   for (std::int64_t i = threadIdx.x; i < blocks; i += kAddThreads) total += partial[i];
   total = block_sum(total, scratch);

@@ -2,6 +2,10 @@
 // device.h over the CUDA runtime.
 #include <cuda_runtime.h>
 
+#include <mutex>
+#include <set>
+#include <utility>
+
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/runtime_check.h"
 
@@ -22,6 +26,29 @@ bool succeeded(cudaError_t status) noexcept {
 void check(cudaError_t status, const char* call) {
   if (succeeded(status)) return;
   throw SystemError(std::string("CUDA: ") + call + ": " + text_of(status));
+}
+
+// Two threads may both be the first: they set the same value.
+void allow_shared_memory(const void* kernel) {
+  static std::mutex mutex;
+  static std::set<std::pair<const void*, int>> allowed;  // under it
+  int device = 0;
+  check(cudaGetDevice(&device), "cudaGetDevice");
+  const std::pair key(kernel, device);
+  {
+    const std::lock_guard lock(mutex);
+    if (allowed.contains(key)) return;
+  }
+  cudaFuncAttributes attributes{};
+  check(cudaFuncGetAttributes(&attributes, kernel), "cudaFuncGetAttributes");
+  int most = 0;  // static and dynamic
+  check(cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+        "cudaDeviceGetAttribute");
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             most - static_cast<int>(attributes.sharedSizeBytes)),
+        "cudaFuncSetAttribute");
+  const std::lock_guard lock(mutex);
+  allowed.insert(key);
 }
 
 std::vector<DeviceInfo> devices() {
@@ -74,9 +101,14 @@ DeviceMemory device_memory() {
   return memory;
 }
 
-Stream::Stream() {
+Stream::Stream(Priority priority) {
+  int lowest = 0, highest = 0;  // the highest is the least number
+  check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "cudaDeviceGetStreamPriorityRange");
+  const int of_cuda = priority == Priority::kHigh  ? highest
+                      : priority == Priority::kLow ? lowest
+                                                   : (lowest + highest) / 2;
   cudaStream_t stream = nullptr;
-  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "cudaStreamCreate");
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, of_cuda), "cudaStreamCreate");
   handle_ = stream;
 }
 Stream::~Stream() {

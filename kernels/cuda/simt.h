@@ -3,9 +3,10 @@
 // with emulated/simt.h, which runs a grid's threads as fibers of one CPU thread, so that tests run
 // the kernels themselves where there is no device.
 //
-// The dialect: __global__, __device__, __shared__, __syncthreads and what is listed here; a kernel
-// is started by `launch`, dynamic shared memory is named by ISTHMUS_DYNAMIC_SHARED. Warps are full
-// wherever lanes exchange something.
+// The dialect: __global__, __device__, __syncthreads and what is listed here; a kernel is started
+// by `launch`, shared memory is named by ISTHMUS_SHARED and, where its size is the launch's, by
+// ISTHMUS_DYNAMIC_SHARED; neither holds anything when a block begins. Warps are full wherever lanes
+// exchange something.
 #pragma once
 
 #ifdef __CUDACC__

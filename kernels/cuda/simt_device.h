@@ -10,6 +10,9 @@
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/runtime_check.h"
 
+/// `type name extents`: static shared memory of a block, for example (float, sums, [4][32]).
+#define ISTHMUS_SHARED(type, name, ...) __shared__ type name __VA_ARGS__
+
 /// `type* name`: the kernel's dynamic shared memory, aligned to 128 bytes.
 #define ISTHMUS_DYNAMIC_SHARED(type, name)                         \
   extern __shared__ __align__(128) unsigned char isthmus_shared[]; \
@@ -23,16 +26,16 @@ struct LaunchShape {
   std::size_t shared_bytes = 0;  // dynamic
 };
 
+/// Dynamic shared memory that a kernel may have without being allowed more. Static and dynamic
+/// together may be 48 KiB then, so the rest is for static (tests/cuda/kernel_resources.py checks).
+inline constexpr std::size_t kPlainSharedBytes = 32 << 10;
+
 /// Queues kernel<<<shape>>>(arguments...), by a call that answers for this launch alone.
 template <typename... Parameters, typename... Arguments>
 void launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters...),
             Arguments... arguments) {
-  // Static and dynamic shared memory together may be 48 KiB unless the kernel is told of more.
-  constexpr std::size_t kPlainSharedBytes = 32 << 10;
   if (shape.shared_bytes > kPlainSharedBytes) {
-    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(shape.shared_bytes)),
-          "cudaFuncSetAttribute");
+    allow_shared_memory(reinterpret_cast<const void*>(kernel));
   }
   cudaLaunchConfig_t config{};
   config.gridDim = shape.blocks;

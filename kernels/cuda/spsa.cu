@@ -75,7 +75,7 @@ __device__ std::uint32_t signs(const std::uint32_t* words) {
 
 __global__ void perturb_kernel(std::uint64_t run_key, kernels::SpsaDirection z, float eps,
                                std::int64_t first, std::size_t n, const float* w, float* out) {
-  __shared__ std::uint32_t words[kWords];
+  ISTHMUS_SHARED(std::uint32_t, words, [kWords]);
   const Elements mine(first, n, w, out);
   float v[kElements];
   mine.load(w, v);
@@ -91,8 +91,8 @@ __global__ void perturb_kernel(std::uint64_t run_key, kernels::SpsaDirection z, 
 __global__ void apply_kernel(std::uint64_t run_key, const SpsaSteps::Step* steps, std::size_t count,
                              const kernels::SpsaEntry* entries, std::int64_t first, std::size_t n,
                              float* w) {
-  __shared__ std::uint32_t words[kEntriesAtOnce * kWords];
-  __shared__ std::uint64_t scalars[kEntriesAtOnce];
+  ISTHMUS_SHARED(std::uint32_t, words, [kEntriesAtOnce * kWords]);
+  ISTHMUS_SHARED(std::uint64_t, scalars, [kEntriesAtOnce]);
   const Elements mine(first, n, w, w);
   float v[kElements];
   mine.load(w, v);

@@ -6,10 +6,13 @@
 
 #include "cuda/fake_cuda_runtime.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/runtime_check.h"
 
 namespace isthmus::cuda::this_file {
 namespace {
+using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 class CudaRuntime : public testing::Test {
  protected:
@@ -86,6 +89,33 @@ TEST_F(CudaRuntime, AGraphThatIsCutHasAnEventBehindEachPartButTheLast) {
     fake::answer(call, 0);
     EXPECT_EQ(fake::last_error(), 0) << call;
   }
+}
+
+// What a kernel is allowed is the kernel's: a launch of one thread with little shared memory must
+// not lower what another thread's launch is about to need.
+TEST_F(CudaRuntime, AKernelIsAllowedAllSharedMemoryOnceADevice) {
+  static constexpr char kKernels[2] = {};
+  constexpr int kMost = fake::kBlockSharedBytes - fake::kStaticSharedBytes;
+  with("cudaFuncSetAttribute", fake::kMemoryAllocation,
+       [&] { EXPECT_THROW(allow_shared_memory(&kKernels[0]), SystemError); });
+  for (int i = 0; i < 3; ++i) allow_shared_memory(&kKernels[0]);
+  EXPECT_THAT(fake::take_shared_bytes(), ElementsAre(kMost));
+  allow_shared_memory(&kKernels[1]);
+  EXPECT_THAT(fake::take_shared_bytes(), ElementsAre(kMost));
+  use_device(1);
+  for (int i = 0; i < 3; ++i) allow_shared_memory(&kKernels[0]);
+  EXPECT_THAT(fake::take_shared_bytes(), ElementsAre(kMost));
+  use_device(0);
+  allow_shared_memory(&kKernels[0]);
+  EXPECT_THAT(fake::take_shared_bytes(), IsEmpty());
+}
+
+TEST_F(CudaRuntime, StreamsHaveThreePrioritiesOfWhatTheDeviceHas) {
+  static_cast<void>(fake::take_priorities());
+  const Stream middle, low(Stream::Priority::kLow), high(Stream::Priority::kHigh);
+  EXPECT_THAT(fake::take_priorities(), ElementsAre(-2, 0, -5));
+  with("cudaDeviceGetStreamPriorityRange", fake::kCaptureInvalidated,
+       [&] { EXPECT_THROW(const Stream none, SystemError); });
 }
 
 TEST_F(CudaRuntime, WhatFailsAtAnEndIsForgotten) {

@@ -87,6 +87,30 @@ TYPED_TEST(ElementsOnDevice, GeluAndItsGradientAreTheFormulas) {
   }
 }
 
+// Squares of these are infinite in float.
+TYPED_TEST(ElementsOnDevice, GeluAndItsGradientAreFiniteForEveryFiniteValue) {
+  using T = TypeParam;
+  std::vector<T> x;
+  for (const float size : {65.f, 1e4f, 1e10f, 1.8e19f, 1.9e19f, 1e20f, 1e30f, 3.38e38f}) {
+    for (const float sign : {-1.f, 1.f}) x.push_back(static_cast<T>(sign * size));
+  }
+  const auto n = static_cast<std::int64_t>(x.size());
+  const auto d_out = normal_of<T>(n, 2);
+  Stream stream;
+  const auto x_device = on_device(stream, x), d_device = on_device(stream, d_out);
+  const DeviceArray<T> out(x.size());
+  gelu_forward(stream, n, x_device.data(), out.data());
+  gelu_backward(stream, n, x_device.data(), d_device.data());
+  std::vector<double> expected(x.size()), gradient(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const bool above = static_cast<float>(x[i]) > 0;
+    expected[i] = above ? static_cast<double>(x[i]) : 0;
+    gradient[i] = above ? static_cast<double>(d_out[i]) : 0;
+  }
+  expect_close(on_host(stream, out), expected, 0, 0, "out");
+  expect_close(on_host(stream, d_device), gradient, 0, 0, "d_out");
+}
+
 TYPED_TEST(ElementsOnDevice, ConvertRoundsToNearestAndWidensExactly) {
   using T = TypeParam;
   for (const std::int64_t n : {1, 9, 4096}) {

@@ -12,7 +12,7 @@ namespace isthmus::cuda::this_file {
 namespace {
 
 __global__ void sum_kernel(const float* x, float* sums) {
-  __shared__ float scratch[kWarp];
+  ISTHMUS_SHARED(float, scratch, [kWarp]);
   const float total = block_sum(x[blockIdx.x * blockDim.x + threadIdx.x], scratch);
   if (threadIdx.x == 0) sums[blockIdx.x] = total;
 }
@@ -48,6 +48,71 @@ TEST(EmulatedDevice, ThreadsMeetAtBarriers) {
          x_device.data());
   std::reverse(x.begin(), x.end());
   EXPECT_EQ(on_host(stream, x_device), x);
+}
+
+/// Each block adds up from what it takes for zero.
+__global__ void unfilled_kernel(float* sums) {
+  ISTHMUS_SHARED(float, sum);
+  if (blockIdx.x == 0 && threadIdx.x == 0) sum = 0;
+  __syncthreads();
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum += 1;
+}
+
+TEST(EmulatedDevice, StaticSharedMemoryHasNothingOfTheLastBlock) {
+  Stream stream;
+  const DeviceArray<float> sums(3);
+  for (int again = 0; again < 2; ++again) {
+    launch(stream, {.blocks = dim3(3), .threads = dim3(32)}, unfilled_kernel, sums.data());
+    const std::vector<float> got = on_host(stream, sums);
+    EXPECT_EQ(got[0], 1);
+    EXPECT_TRUE(std::isnan(got[1]) && std::isnan(got[2])) << got[1] << ", " << got[2];
+  }
+}
+
+__global__ void both_kinds_kernel(float* x) {
+  ISTHMUS_SHARED(float, fixed, [64]);
+  ISTHMUS_DYNAMIC_SHARED(float, values);
+  fixed[threadIdx.x] = values[threadIdx.x] = x[threadIdx.x];
+}
+TEST(EmulatedDeviceDeathTest, StaticAndDynamicSharedMemoryMustFitABlockTogether) {
+  constexpr std::size_t kStatic = 64 * sizeof(float), kDynamic = 1024;
+  const auto run = [](std::size_t shared_bytes) {
+    emulated::set_shared_bytes(shared_bytes);
+    Stream stream;
+    const DeviceArray<float> x(32);
+    launch(stream, {.threads = dim3(32), .shared_bytes = kDynamic}, both_kinds_kernel, x.data());
+    stream.synchronize();
+    emulated::set_shared_bytes(kMostSharedBytes);
+  };
+  run(kStatic + kDynamic);
+  EXPECT_DEATH(run(kStatic + kDynamic - 1), "static and dynamic together");
+}
+
+/// Counts each block's visits, and what stands there of the block before it.
+__global__ void follow_kernel(float* visits, float* follows) {
+  const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+  if (threadIdx.x != 0) return;
+  visits[block] += 1;
+  follows[block] = block > 0 ? visits[block - 1] : 1.f;
+}
+TEST(EmulatedDevice, BlocksRunOnceEachInOrderOrInTheOrderOfASeed) {
+  Stream stream;
+  constexpr std::size_t kBlocks = 4 * 3 * 2;
+  const auto follows = [&](std::uint64_t seed) {
+    emulated::set_thread_order(seed);
+    const DeviceArray<float> visits(kBlocks), follow(kBlocks);
+    fill_zero(stream, visits.data(), kBlocks);
+    launch(stream, {.blocks = dim3(4, 3, 2), .threads = dim3(32)}, follow_kernel, visits.data(),
+           follow.data());
+    EXPECT_THAT(on_host(stream, visits), ::testing::Each(1));
+    emulated::set_thread_order(0);
+    return on_host(stream, follow);
+  };
+  EXPECT_THAT(follows(0), ::testing::Each(1));
+  const std::vector<float> one = follows(1);
+  EXPECT_THAT(one, ::testing::Contains(0)) << "a block that ran before the one below it";
+  EXPECT_EQ(one, follows(1));
+  EXPECT_NE(one, follows(2));
 }
 
 __global__ void diverging_kernel() {
@@ -130,6 +195,61 @@ TEST(EmulatedDevice, WithoutAWaitTheOtherStreamsWorkIsMissed) {
   const DeviceArray<float> x(32);
   fill_zero(first, x.data(), 32);
   EXPECT_TRUE(std::isnan(on_host(second, x)[0]));
+  first.synchronize();  // before the array ends
+}
+
+/// What a reader on its stream has seen of ones that a writer on another one zeroes: `waits` for
+/// the reader, or not.
+std::vector<float> seen_by_a_reader(bool waits) {
+  Stream reader, writer;
+  const DeviceArray<float> x = on_device(reader, std::vector<float>(8, 1)), seen(8);
+  copy<float>(reader, seen.data(), x.data(), 8);
+  Event read;
+  read.record(reader);
+  if (waits) writer.wait(read);
+  fill_zero(writer, x.data(), 8);
+  const std::vector<float> got = on_host(reader, seen);
+  EXPECT_THAT(on_host(writer, x), ::testing::Each(0));
+  return got;
+}
+
+TEST(EmulatedDevice, WhatIsWrittenTooEarlyShowsWhereTheWriterIsEarlyAndTheReaderLate) {
+  EXPECT_THAT(seen_by_a_reader(false), ::testing::Each(1)) << "late streams hide it";
+  emulated::set_streams_early();
+  EXPECT_THAT(seen_by_a_reader(false), ::testing::Each(1)) << "so do early ones, in call order";
+  emulated::set_streams_early(0);
+  EXPECT_THAT(seen_by_a_reader(false), ::testing::Each(0));
+  for (const int late : {-1, 0, 1}) {
+    emulated::set_streams_early(late);
+    EXPECT_THAT(seen_by_a_reader(true), ::testing::Each(1)) << late;
+  }
+  emulated::set_streams_late();
+}
+
+TEST(EmulatedDevice, AnEarlyStreamGoesOnAsSoonAsItsWaitAllows) {
+  emulated::set_streams_early(0);
+  Stream late, early;
+  const DeviceArray<float> x(32), seen(32);
+  Event zero, one;
+  fill_zero(late, x.data(), 32);
+  zero.record(late);
+  launch(late, {.threads = dim3(32)}, add_one_kernel, x.data());
+  early.wait(zero);
+  copy<float>(early, seen.data(), x.data(), 32);
+  one.record(early);
+  EXPECT_FALSE(one.reached()) << "the late stream has not begun";
+  late.synchronize();
+  EXPECT_TRUE(one.reached());
+  EXPECT_THAT(on_host(early, seen), ::testing::Each(0)) << "it went on before the addition";
+  // Who waits for an early stream has the late one do what it waits for.
+  launch(late, {.threads = dim3(32)}, add_one_kernel, x.data());
+  one.record(late);
+  launch(late, {.threads = dim3(32)}, add_one_kernel, x.data());
+  early.wait(one);
+  copy<float>(early, seen.data(), x.data(), 32);
+  EXPECT_THAT(on_host(early, seen), ::testing::Each(2));
+  EXPECT_THAT(on_host(late, x), ::testing::Each(3));
+  emulated::set_streams_late();
 }
 
 TEST(EmulatedDevice, AGraphRepeatsItsWorkAlsoThatOfStreamsThatMetIt) {
@@ -233,6 +353,39 @@ TEST(EmulatedDeviceDeathTest, WhatNoGraphTakesEndsTheProgram) {
                  copy<float>(s, y, x.data(), 8);
                }),
                "not pinned while a graph is recorded");
+  EXPECT_DEATH(while_recording([](Stream& s, const Event& e, const Array&, float*) { s.wait(e); }),
+               "waits for an event that was not recorded with it");
+}
+
+TEST(EmulatedDeviceDeathTest, EventsOfOneSideOfARecordingAreNoUseOnTheOther) {
+  EXPECT_DEATH(
+      {
+        Stream stream;
+        Stream other;
+        Event outside;
+        outside.record(other);
+        const Graph graph(stream, [&](const auto&) { stream.wait(outside); });
+      },
+      "waits for an event that was not recorded with it");
+  const auto recorded = [](Stream& stream, Event& event) {
+    const Graph graph(stream, [&](const auto&) { event.record(stream); });
+  };
+  EXPECT_DEATH(
+      {
+        Stream stream;
+        Event inside;
+        recorded(stream, inside);
+        inside.synchronize();
+      },
+      "a wait for an event that was recorded in a graph");
+  EXPECT_DEATH(
+      {
+        Stream stream;
+        Event inside;
+        recorded(stream, inside);
+        stream.wait(inside);
+      },
+      "a stream's wait for an event that was recorded in a graph");
 }
 
 TEST(EmulatedDevice, MemoryEnds) {

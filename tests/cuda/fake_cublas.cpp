@@ -135,6 +135,7 @@ cublasStatus_t set(Handle handle, int attribute, const void* value, std::size_t 
 
 CublasCalls fake_calls() {
   CublasCalls calls;
+  calls.version = []() -> std::size_t { return 13'02'09; };
   calls.create = [](cublasLtHandle_t* handle) {
     *handle = reinterpret_cast<cublasLtHandle_t>(new int);
     return CUBLAS_STATUS_SUCCESS;

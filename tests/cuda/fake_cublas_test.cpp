@@ -14,5 +14,7 @@ TEST(FakeCublas, IsFoundWithoutMemoryOfADevice) {
   emulated::set_device_memory(std::size_t{4} << 30);
 }
 
+TEST(FakeCublas, SaysItsVersion) { EXPECT_EQ(products_version(), "13.2.9"); }
+
 }  // namespace
 }  // namespace isthmus::cuda::this_file

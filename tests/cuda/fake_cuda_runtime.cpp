@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 #include <utility>
+#include <vector>
 
 namespace isthmus::cuda::fake {
 namespace {
@@ -18,6 +19,15 @@ std::map<std::string, int>& counts() {
   return of_calls;
 }
 cudaError_t last = cudaSuccess;
+thread_local int device = 0;
+std::vector<int>& priorities() {
+  static std::vector<int> of_streams;
+  return of_streams;
+}
+std::vector<int>& allowed() {
+  static std::vector<int> bytes;
+  return bytes;
+}
 
 cudaError_t say(const char* call) {
   ++counts()[call];
@@ -33,6 +43,8 @@ void answer(const std::string& call, int error) {
   answers()[call] = static_cast<cudaError_t>(error);
 }
 int take_calls(const std::string& call) { return std::exchange(counts()[call], 0); }
+std::vector<int> take_priorities() { return std::exchange(priorities(), {}); }
+std::vector<int> take_shared_bytes() { return std::exchange(allowed(), {}); }
 int last_error() { return last; }
 
 static_assert(kMemoryAllocation == cudaErrorMemoryAllocation);
@@ -53,19 +65,39 @@ cudaError_t cudaGetDeviceCount(int* count) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp*, int) { return say("cudaGetDeviceProperties"); }
 cudaError_t cudaDriverGetVersion(int*) { return say("cudaDriverGetVersion"); }
 cudaError_t cudaRuntimeGetVersion(int*) { return say("cudaRuntimeGetVersion"); }
-cudaError_t cudaSetDevice(int) { return say("cudaSetDevice"); }
-cudaError_t cudaGetDevice(int*) { return say("cudaGetDevice"); }
+cudaError_t cudaSetDevice(int ordinal) {
+  isthmus::cuda::fake::device = ordinal;
+  return say("cudaSetDevice");
+}
+cudaError_t cudaGetDevice(int* ordinal) {
+  *ordinal = isthmus::cuda::fake::device;
+  return say("cudaGetDevice");
+}
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
-  *value = 99 << 10;
+  *value = isthmus::cuda::fake::kBlockSharedBytes;
   return say("cudaDeviceGetAttribute");
+}
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
+  attributes->sharedSizeBytes = isthmus::cuda::fake::kStaticSharedBytes;
+  return say("cudaFuncGetAttributes");
+}
+cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int value) {
+  const cudaError_t status = say("cudaFuncSetAttribute");
+  if (status == cudaSuccess) isthmus::cuda::fake::allowed().push_back(value);
+  return status;
 }
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {
   *free_bytes = 5, *total = 7;
   return say("cudaMemGetInfo");
 }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* highest) {
+  *lowest = 0, *highest = -5;
+  return say("cudaDeviceGetStreamPriorityRange");
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int priority) {
   *stream = static_cast<cudaStream_t>(something());
-  return say("cudaStreamCreateWithFlags");
+  isthmus::cuda::fake::priorities().push_back(priority);
+  return say("cudaStreamCreateWithPriority");
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   std::free(stream);

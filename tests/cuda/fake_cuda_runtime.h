@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 namespace isthmus::cuda::fake {
 
@@ -13,6 +14,13 @@ void answer(const std::string& call, int error);
 int take_calls(const std::string& call);
 /// What cudaGetLastError would say.
 [[nodiscard]] int last_error();
+
+/// Those of the streams that were made since this was asked last; 0 is the lowest, -5 the highest.
+[[nodiscard]] std::vector<int> take_priorities();
+/// What kernels have been allowed of dynamic shared memory since this was asked last.
+[[nodiscard]] std::vector<int> take_shared_bytes();
+/// Of shared memory: what each kernel has of static, and a block at most.
+inline constexpr int kStaticSharedBytes = 1000, kBlockSharedBytes = 99 << 10;
 
 inline constexpr int kMemoryAllocation = 2, kNotReady = 600, kCaptureInvalidated = 901;
 

@@ -52,6 +52,7 @@ Results<T> on_the_device(const Inputs<T>& in, bool gradient) {
   const auto targets = on_device(stream, in.targets);
   const DeviceArray<double> row_losses(2 * in.targets.size());
   const DeviceArray<LossTotals> totals(1);
+  const auto scale = on_device<double>(stream, {in.c.scale});
   fill_zero(stream, totals.data(), 1);
   cross_entropy<T>(stream, {.rows = in.c.rows,
                             .vocab = in.c.vocab,
@@ -59,7 +60,7 @@ Results<T> on_the_device(const Inputs<T>& in, bool gradient) {
                             .logits = logits.data(),
                             .targets = targets.data(),
                             .gradient = gradient,
-                            .gradient_scale = in.c.scale,
+                            .gradient_scale = gradient ? scale.data() : nullptr,
                             .z_loss = in.c.z_loss,
                             .row_losses = row_losses.data(),
                             .totals = totals.data()});
@@ -134,6 +135,7 @@ TYPED_TEST(CrossEntropyOnDevice, SharesOfTheColumnsHaveTheLossesAndGradientsOfAl
   const auto rows = static_cast<std::size_t>(all.c.rows);
   Stream stream;
   const auto targets = on_device(stream, all.targets);
+  const auto scale = on_device<double>(stream, {all.c.scale});
   const DeviceArray<RowShare> shares(kRanks * rows);
   std::vector<DeviceArray<TypeParam>> logits;
   std::vector<CrossEntropy<TypeParam>> ranks;
@@ -151,7 +153,7 @@ TYPED_TEST(CrossEntropyOnDevice, SharesOfTheColumnsHaveTheLossesAndGradientsOfAl
                      .logits = logits.back().data(),
                      .targets = targets.data(),
                      .gradient = true,
-                     .gradient_scale = own.c.scale,
+                     .gradient_scale = scale.data(),
                      .z_loss = own.c.z_loss});
     row_shares(stream, ranks.back(), shares.data() + static_cast<std::size_t>(rank) * rows);
   }

@@ -2,6 +2,7 @@
 // When a rank's gradients are summed, on the emulated device, whose work is done as late as it may
 // be and whose memory the host can read.
 #include "cuda/mesh_case.h"
+#include "cuda/thread_orders.h"
 
 namespace isthmus::this_file {
 namespace {
@@ -82,6 +83,25 @@ TEST_P(RankOverlap, BucketsHaveTheLeastSizeThatIsAskedFor) {
 }
 
 ISTHMUS_FOR_EACH_MODEL(RankOverlap);
+
+class MeshStreams : public cuda::DeviceTest {};
+
+// Ranks make their streams side by side, so no one of them can be told to be late.
+TEST_F(MeshStreams, GiveTheSameBitsEarlyAndLate) {
+  constexpr int kRanks = 2;
+  std::vector<Trajectory> all;
+  for (const int order : {0, 1}) {
+    cuda::use_stream_order(order);
+    RandomBatches batches(kVocab, kMeshSequences, kLength);
+    CudaMeshOptions options = on_devices(kRanks);
+    options.loop.bucket_values = 1;
+    CudaMesh mesh(with_ranks(tiny_options("gpt2"), kRanks), batches.provider(), options);
+    all.push_back(train(mesh, 1, 4));
+    EXPECT_THAT(values_of_ranks(mesh, kRanks), testing::Each(all.back().values));
+  }
+  cuda::use_stream_order(0);
+  EXPECT_EQ(all.front(), all.back());
+}
 
 }  // namespace
 }  // namespace isthmus::this_file

@@ -8,7 +8,10 @@
 #include <vector>
 
 #include "cuda/device_test.h"
+#include "cuda/emulated/runtime.h"
 #include "cuda/resident_loop.h"
+#include "cuda/thread_orders.h"
+#include "outer/place/device_encoder.h"
 #include "outer/place/device_places.h"
 #include "outer/place/outer_placement.h"
 #include "outer/toy_loops.h"
@@ -66,11 +69,19 @@ class OuterOverlap : public cuda::DeviceTest, public ::testing::WithParamInterfa
       }
       waited_for = inner.waited_for();
       EXPECT_EQ(inner.elements_read(), 0);
+      if (!looks) return;
+      values = testing_support::anchors_of(*strategy, inner);
+      inner.read_values(isthmus::all_elements(inner));
+      for (const Parameter& each : inner.parameters()) {
+        values.insert(values.end(), each.values.begin(), each.values.end());
+      }
     });
   }
 
   Log log;
   int waited_for = 0;
+  bool looks = false;         // at the values, in the end
+  std::vector<float> values;  // anchors and local ones
 };
 
 TEST_P(OuterOverlap, WhatIsSentIsGivenAndWhatIsDueTakenWhileAStepIsComputed) {
@@ -105,6 +116,26 @@ TEST_P(OuterOverlap, WhatIsAppliedAtOnceIsWaitedFor) {
   train({.H = 2, .codec = "int8:64:ef"}, 2);
   EXPECT_EQ(log,
             (Log{"wait in 1", "end of 1", "wait in 2", "begin of 2", "result of 2", "end of 2"}));
+}
+
+TEST(OuterStream, IsOfTheLowestPriority) {
+  outer::DeviceEncoder encoder(*make_codec("fp32"), 10, outer::KeptIn::kDevice, {});
+  EXPECT_EQ(cuda::emulated::priority_of(encoder.stream()), cuda::Stream::Priority::kLow);
+}
+
+// The loop's stream is the first that is made, the encoder's the next.
+TEST_P(OuterOverlap, AnchorsAndWeightsAreTheSameInEveryOrderOfStreams) {
+  looks = true;
+  for (const std::string codec : {"fp32", "int8:64:ef"}) {
+    std::vector<std::vector<float>> all;
+    for (const int order : cuda::stream_orders()) {
+      cuda::use_stream_order(order);
+      train({.H = 3, .fragments = 2, .overlap = 1, .alpha = 0.5, .codec = codec}, 10);
+      all.push_back(values);
+    }
+    cuda::use_stream_order(0);
+    EXPECT_THAT(all, ::testing::Each(all.front())) << codec;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, OuterOverlap,

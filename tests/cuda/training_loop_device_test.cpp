@@ -2,6 +2,7 @@
 // What the outer loop sees of a loop on the device.
 #include <limits>
 
+#include "cuda/thread_orders.h"
 #include "cuda/training_case.h"
 #include "kernels/cuda/step_guard.h"
 
@@ -187,6 +188,24 @@ TEST_F(CudaLoopOnDevice, ADivergedStepNamesItselfAndChangesNothing) {
   CudaLoop straight(options_, cpu_batches_.provider());
   const Trajectory expected = train(straight, 1, 5);
   EXPECT_EQ(train(loop, 4, 5).values, expected.values);
+}
+
+TEST_F(CudaLoopOnDevice, GivesTheSameBitsInEveryOrderOfStreams) {
+  RandomBatches fixed(kVocab, kSequences, kLength);
+  const TokenBatch other = fixed.at(StepIndex(99));
+  std::vector<Trajectory> all;
+  for (const int order : cuda::stream_orders()) {
+    cuda::use_stream_order(order);
+    RandomBatches batches(kVocab, kSequences, kLength);
+    CudaLoop loop(options_, batches.provider());  // its own stream is the first, batches' the next
+    all.push_back(train(loop, 1, 3));
+    all.back().losses.push_back(loop.loss(other, CopiedParameters(loop.parameters())));
+    all.back().losses.push_back(loop.gradients(StepIndex(4), {}).loss);
+    all.back().norms.push_back(loop.apply_gradients(StepIndex(4)));
+    all.back().values = train(loop, 5, 5).values;
+  }
+  cuda::use_stream_order(0);
+  EXPECT_THAT(all, testing::Each(all.front()));
 }
 
 TEST_F(CudaLoopOnDevice, StepsMayBeLeftOutAndTakenAgain) {

@@ -2,6 +2,7 @@
 // The built-in trainer on a device with its outer state there, and on the host: the same bits.
 #include <memory>
 
+#include "cuda/thread_orders.h"
 #include "cuda/training_case.h"
 #include "outer/place/outer_placement.h"
 #include "outer/toy_loops.h"
@@ -56,6 +57,10 @@ TEST_F(PlacedTraining, IsTheSameInAllPlaces) {
   EXPECT_EQ(host, train_placed(Place::kDevice));
   EXPECT_EQ(host, train_placed(Place::kPinned));
   EXPECT_NE(host.local, host.anchors);
+  // The first stream, that of a loop, late and all others early, the outer loop's among them.
+  cuda::use_stream_order(cuda::stream_orders().size() > 1 ? 2 : 0);
+  EXPECT_EQ(host, train_placed(Place::kDevice));
+  cuda::use_stream_order(0);
 }
 
 /// Other weights, which come when the passes of a step are queued.

@@ -77,7 +77,7 @@ option = lambda name, other: arguments[arguments.index(name) + 1] if name in arg
 if arguments[0] == "doctor" and "doctor" in WAYS:
     sys.exit("libraries that do not load")
 elif arguments[0] == "doctor":
-    found = {{"isthmus": "0.1", "CUDA": WAYS.get("CUDA", "driver for CUDA 13.0, runtime 13.0"), "cuBLASLt": "found",
+    found = {{"isthmus": "0.1", "CUDA": WAYS.get("CUDA", "driver for CUDA 13.0, runtime 13.0"), "cuBLASLt": "13.1.0 found",
              "cuDNN": "9.19.0 found", "NCCL": "found, sees 1 device(s)"}}
     if "CUDA" not in WAYS:
         found["cuda:0"] = "{card}, compute capability 9.0"

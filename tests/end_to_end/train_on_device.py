@@ -129,6 +129,7 @@ def equals_the_cpu_but_for_rounding(bench, arch, outer, name=None, flags=()):
     require("computes on cuda:0" in stderr, stderr)
     require(bench.device(cpu) == "cpu", bench.device(cpu))
     require(bench.device(device).startswith("cuda:0 "), bench.device(device))
+    require(", products by cuBLASLt " in bench.device(device), bench.device(device))
     require(bench.lines(device, "meta")[0]["device"] == bench.device(device), "metrics: device")
     close(bench, cpu, device)
 

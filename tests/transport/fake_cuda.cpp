@@ -120,9 +120,15 @@ cudaError_t memcpy_async(void* to, const void* from, std::size_t bytes, cudaMemc
   return cudaSuccess;
 }
 
-cudaError_t stream_create(cudaStream_t* stream, unsigned int flags) {
+constexpr int kHighest = -3;
+cudaError_t stream_priorities(int* lowest, int* highest) {
+  *lowest = 0, *highest = kHighest;
+  return cudaSuccess;
+}
+cudaError_t stream_create(cudaStream_t* stream, unsigned int flags, int priority) {
   const std::scoped_lock lock(fake_cuda_mutex());
   EXPECT_EQ(flags, static_cast<unsigned int>(cudaStreamNonBlocking));
+  EXPECT_EQ(priority, kHighest);
   *stream = new CUstream_st{current, {}};
   ++state().streams;
   return cudaSuccess;
@@ -221,6 +227,7 @@ NcclCalls fake_cuda() {
   made.malloc_pinned = &malloc_pinned;
   made.free_pinned = &release;
   made.memcpy_async = &memcpy_async;
+  made.stream_priorities = &stream_priorities;
   made.stream_create = &stream_create;
   made.stream_destroy = &stream_destroy;
   made.stream_query = &stream_query;

@@ -97,7 +97,8 @@ std::vector<Finding> devices() {
   const std::vector<cuda::DeviceInfo> found = cuda::devices();
   for (const cuda::DeviceInfo& each : found) findings.push_back(device(each));
   const std::string no_products = device_products_missing();
-  findings.push_back({"cuBLASLt", no_products.empty() ? "found" : "cannot be used",
+  findings.push_back({"cuBLASLt",
+                      no_products.empty() ? device_products_version() + " found" : "cannot be used",
                       no_products.empty() ? Verdict::kGood : Verdict::kBad, no_products});
   findings.push_back(cudnn());
   findings.push_back(nccl(found.size()));

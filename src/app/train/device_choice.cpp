@@ -307,7 +307,8 @@ std::string device_text(const DeviceChoice& choice, const TrainingPlan& plan) {
   }
   std::vector<std::string> words;
   for (const auto& [ordinal, text] : texts) words.push_back(text);
-  return join(words) + (choice.cudnn ? ", attention by cuDNN " + cuda::cudnn_version() : "");
+  return join(words) + ", products by cuBLASLt " + device_products_version() +
+         (choice.cudnn ? ", attention by cuDNN " + cuda::cudnn_version() : "");
 }
 
 std::unique_ptr<InnerLoop> make_inner_loop(const DeviceChoice& choice, WorkerId rank,

@@ -33,7 +33,6 @@ class CudaBatches {
   struct Step {
     std::int64_t length = 0;   // tokens of a sequence
     std::int64_t targets = 0;  // those that count
-    bool operator==(const Step&) const = default;
   };
   /// Queues on `compute` what brings step t's batch to its place, read ahead or read now.
   /// THROWS: what `batches` throws.

@@ -31,18 +31,6 @@ const LanguageModelOptions& checked(const LanguageModelOptions& options) {
 
 }  // namespace
 
-void CudaLoop::RepeatedWork::run(cuda::Stream& stream, const CudaBatches::Step& shape,
-                                 const std::function<void(const cuda::Graph::Mark&)>& queue) {
-  if (seen_ != shape) {
-    graph_.reset();
-    queue([&](cuda::Event& event) { event.record(stream); });
-    seen_ = shape;
-    return;
-  }
-  if (!graph_) graph_.emplace(stream, queue);
-  graph_->launch(stream);
-}
-
 CudaLoop::CudaLoop(const LanguageModelOptions& options, BatchProvider batches,
                    const CudaLoopSettings& settings, CudaPeers* peers) try
     : options_(checked(options)),
@@ -190,12 +178,11 @@ void CudaLoop::copy_values(const ParameterSource& source, float* to) {
   }
 }
 
-void CudaLoop::repeat(RepeatedWork& work, const CudaBatches::Step& shape,
-                      const std::function<void(const cuda::Graph::Mark&)>& queue) {
+void CudaLoop::repeat(RepeatedWork& work, std::int64_t shape, const RepeatedWork::Queue& queue) {
   if (settings_.graphs) {
     work.run(stream_, shape, queue);
   } else {
-    queue([&](cuda::Event& event) { event.record(stream_); });
+    RepeatedWork::by_hand(stream_, queue);
   }
 }
 
@@ -205,14 +192,17 @@ CudaBatches::Step CudaLoop::queue_pass(StepIndex t) {
   CudaBatches::Step step = batches_->take(stream_, t);
   if (peers_ != nullptr) step.targets = peers_->targets(t);
   ISTHMUS_CHECK(step.targets > 0, t.value());
-  repeat(pass_, step, [&](const cuda::Graph::Mark& mark) {
+  // The pass that read the last one has ended, or is begun anew with the same one.
+  host_totals_.data()->gradient_scale = 1 / static_cast<double>(step.targets);
+  repeat(pass_, step.length, [&](const cuda::Graph::Mark& mark) {
+    double* const scale = &totals_.data()->gradient_scale;
+    cuda::copy<double>(stream_, scale, &host_totals_.data()->gradient_scale, 1);
     cuda::fill_zero(stream_, &totals_.data()->losses, 1);
     for (const CanonicalRange& range : added_) {
       cuda::fill_zero(stream_, gradients_.data() + range.begin,
                       static_cast<std::size_t>(range.size()));
     }
-    CudaGradients gradients{.flat = gradients_.data(),
-                            .scale = 1 / static_cast<double>(step.targets)};
+    CudaGradients gradients{.flat = gradients_.data(), .scale = scale};
     auto bucket = buckets_.begin();
     const auto mark_final = [&](std::int64_t first) {
       if (bucket->elements.begin == first) mark((bucket++)->final_);
@@ -232,7 +222,7 @@ CudaBatches::Step CudaLoop::queue_pass(StepIndex t) {
 void CudaLoop::queue_update(StepIndex t) {
   if (moments_) moments_->settle(stream_);
   optimizer_->prepare(stream_, learning_rate(t));
-  repeat(update_, {}, [&](const cuda::Graph::Mark&) {
+  repeat(update_, 0, [&](const cuda::Graph::Mark&) {
     CudaStepTotals* const totals = totals_.data();
     cuda::squared_norm(stream_, layout_.elements(), gradients_.data(), &totals->squares,
                        squares_.data());

@@ -32,6 +32,7 @@
 #include "inner/cuda/cuda_moments.h"
 #include "inner/cuda/cuda_optimizer.h"
 #include "inner/cuda/cuda_peers.h"
+#include "inner/cuda/repeated_work.h"
 #include "inner/loop/language_model_loop.h"
 #include "inner/loop/model_cost.h"
 #include "inner/model/model_layout.h"
@@ -72,10 +73,11 @@ struct CudaLoopSettings {
 [[nodiscard]] bool attention_is_cudnn(const ModelLayout& layout,
                                       const LanguageModelOptions& options);
 
-/// What a step's kernels add up.
+/// What a step's kernels add up, and read.
 struct CudaStepTotals {
   cuda::LossTotals losses;
-  double squares;  // of the gradient
+  double squares;         // of the gradient
+  double gradient_scale;  // from the host: 1 / (targets in the step's mean)
 };
 
 class CudaLoop final : public InnerLoop, public cuda::ResidentAdam {
@@ -134,26 +136,13 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentAdam {
   void take_optimizer(const CudaLoop& other);
 
  private:
-  /// Work queued as it is when it comes for the first time, recorded the second time and launched
-  /// from then on, as long as what it was queued for is the same.
-  class RepeatedWork {
-   public:
-    void run(cuda::Stream& stream, const CudaBatches::Step& shape,
-             const std::function<void(const cuda::Graph::Mark&)>& queue);
-
-   private:
-    std::optional<CudaBatches::Step> seen_;
-    std::optional<cuda::Graph> graph_;
-  };
-
   void allocate();
   [[nodiscard]] CudaMoments& moments();  // made, where nobody has asked for them before
   /// Before others than the one beside the step read or write what a step leaves behind.
   void settle_beside() const {
     if (beside_ != nullptr) beside_->values_are_asked_for();
   }
-  void repeat(RepeatedWork& work, const CudaBatches::Step& shape,
-              const std::function<void(const cuda::Graph::Mark&)>& queue);
+  void repeat(RepeatedWork& work, std::int64_t shape, const RepeatedWork::Queue& queue);
   [[nodiscard]] std::size_t elements() const {
     return static_cast<std::size_t>(layout_.elements());
   }
@@ -203,7 +192,7 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentAdam {
   // Once they are asked for; `save` settles them.
   mutable std::optional<CudaMoments> moments_;
   std::unique_ptr<CudaModel> model_;
-  RepeatedWork pass_, update_;
+  RepeatedWork pass_{"forward and backward pass"}, update_{"update"};
   cuda::BesideStep* beside_ = nullptr;
   std::optional<CudaBatches> batches_;
   std::deque<Bucket> buckets_;   // with peers: in the order in which they become final

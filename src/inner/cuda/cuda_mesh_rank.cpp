@@ -120,7 +120,7 @@ MemoryEstimate CudaMeshRank::memory(const ModelLayout& canonical,
                              mesh.mesh.tp);
   }
   sum.update += Tokens::bytes(mesh.sequences / mesh.mesh.dp * mesh.context) +
-                static_cast<std::int64_t>(sizeof(cuda::LossTotals));
+                static_cast<std::int64_t>(sizeof(Totals));
   return sum;
 }
 
@@ -163,12 +163,12 @@ void CudaMeshRank::check(const TokenBatch& batch) const {
   ISTHMUS_CHECK(batch.targets.size() == tokens, batch.targets.size(), tokens);
 }
 
-void CudaMeshRank::begin_losses() { cuda::fill_zero(stream_, totals_.data(), 1); }
+void CudaMeshRank::begin_losses() { cuda::fill_zero(stream_, &totals_.data()->losses, 1); }
 
 LossSum CudaMeshRank::losses() {
-  cuda::copy<cuda::LossTotals>(stream_, host_totals_.data(), totals_.data(), 1);
+  cuda::copy<cuda::LossTotals>(stream_, &host_totals_.data()->losses, &totals_.data()->losses, 1);
   stream_.synchronize();
-  const cuda::LossTotals& sum = *host_totals_.data();
+  const cuda::LossTotals& sum = host_totals_.data()->losses;
   return {.loss = sum.loss, .z_loss = sum.z_loss, .targets = sum.targets};
 }
 
@@ -179,9 +179,12 @@ LossSum CudaMeshRank::train(const TokenBatch& batch, double gradient_scale) {
   tokens_->put(stream_, samples_of(batch, at_.dp * own, own), options_.mesh.micro_batches,
                chunks_.front()->first());
   begin_losses();
+  host_totals_.data()->gradient_scale = gradient_scale;
+  cuda::copy<double>(stream_, &totals_.data()->gradient_scale, &host_totals_.data()->gradient_scale,
+                     1);
   for (const auto& chunk : chunks_) chunk->clear_gradients();
   for (const PipelineOp& op : schedule_.operations[static_cast<std::size_t>(at_.pp)]) {
-    run(op, gradient_scale);
+    run(op);
   }
   stream_.synchronize();
   give_table_gradients();
@@ -189,12 +192,13 @@ LossSum CudaMeshRank::train(const TokenBatch& batch, double gradient_scale) {
   return losses();
 }
 
-void CudaMeshRank::run(const PipelineOp& op, double gradient_scale) {
+void CudaMeshRank::run(const PipelineOp& op) {
   CudaChunk& chunk = *chunks_[static_cast<std::size_t>(op.chunk)];
   CudaChunk::Slot& slot = chunk.slot_of(op.micro_batch);
   CudaModel& model = *slot.model;
   const CudaTokens tokens = tokens_->part(op.micro_batch);
-  const CudaGradients gradients{.flat = chunk.gradients(), .scale = gradient_scale};
+  const CudaGradients gradients{.flat = chunk.gradients(),
+                                .scale = &totals_.data()->gradient_scale};
   const std::int64_t values = tokens.rows() * chunk.layout().local().shape().d_model;
   const auto tag = [&] { return pipeline_message(schedule_, at_.pp, op); };
   switch (op.kind) {
@@ -204,7 +208,7 @@ void CudaMeshRank::run(const PipelineOp& op, double gradient_scale) {
     case PipelineOpKind::kForward:
       model.stage_forward(stream_, chunk.values(), tokens, true);
       if (!chunk.last()) break;
-      model.stage_head(stream_, chunk.values(), tokens, &gradients, totals_.data());
+      model.stage_head(stream_, chunk.values(), tokens, &gradients, &totals_.data()->losses);
       break;
     case PipelineOpKind::kSendForward:
       send(model.stage_output(), values, op.peer, tag());
@@ -314,7 +318,7 @@ LossSum CudaMeshRank::loss(const TokenBatch& batch) {
       }
       model.stage_forward(stream_, chunk->values(), tokens, false);
       if (chunk->last()) {
-        model.stage_head(stream_, chunk->values(), tokens, nullptr, totals_.data());
+        model.stage_head(stream_, chunk->values(), tokens, nullptr, &totals_.data()->losses);
       } else {
         send(model.stage_output(), values, (at_.pp + 1) % mesh.pp, 0);
       }

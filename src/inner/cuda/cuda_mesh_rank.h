@@ -70,7 +70,7 @@ class CudaMeshRank {
   [[nodiscard]] int stage_rank(int pp) const;
   [[nodiscard]] std::int64_t rows() const;  // of a micro-batch
   void check(const TokenBatch& batch) const;
-  void run(const PipelineOp& op, double gradient_scale);
+  void run(const PipelineOp& op);
   /// Block until the device has given or got the values.
   void send(const float* from, std::int64_t values, int peer, int tag);
   void receive(float* into, std::int64_t values, int peer, int tag);
@@ -90,8 +90,12 @@ class CudaMeshRank {
   std::unique_ptr<Communicator> pipeline_;
   PipelineSchedule schedule_;
   cuda::PinnedArray<float> message_;
-  cuda::DeviceArray<cuda::LossTotals> totals_;
-  cuda::PinnedArray<cuda::LossTotals> host_totals_;
+  struct Totals {
+    cuda::LossTotals losses;
+    double gradient_scale;  // from the host
+  };
+  cuda::DeviceArray<Totals> totals_;
+  cuda::PinnedArray<Totals> host_totals_;
   cuda::Blas blas_;
   std::unique_ptr<Tokens> tokens_;
   std::vector<std::unique_ptr<CudaChunk>> chunks_;

@@ -252,17 +252,18 @@ class CudaModelOf final : public CudaModel {
       const CudaLinear shape{std::min(arena().chunk, pass.rows() - at), s.d_model, arena().padded};
       T* const hidden = arena().hidden + at * s.d_model;
       pass.blas.matmul(pass.stream, cuda_linear(shape, hidden, weight, arena().logits));
-      cuda::CrossEntropy<T> losses{.rows = shape.rows,
-                                   .vocab = s.vocab,
-                                   .ld = arena().padded,
-                                   .first = options_.vocabulary.first_row,
-                                   .logits = arena().logits,
-                                   .targets = tokens.targets + at,
-                                   .gradient = gradients != nullptr,
-                                   .gradient_scale = gradients != nullptr ? gradients->scale : 1,
-                                   .z_loss = s.z_loss,
-                                   .row_losses = arena().row_losses,
-                                   .totals = totals};
+      cuda::CrossEntropy<T> losses{
+          .rows = shape.rows,
+          .vocab = s.vocab,
+          .ld = arena().padded,
+          .first = options_.vocabulary.first_row,
+          .logits = arena().logits,
+          .targets = tokens.targets + at,
+          .gradient = gradients != nullptr,
+          .gradient_scale = gradients != nullptr ? gradients->scale : nullptr,
+          .z_loss = s.z_loss,
+          .row_losses = arena().row_losses,
+          .totals = totals};
       if (pass.tensor != nullptr) tell_row_shares(pass, losses);
       cuda::cross_entropy<T>(pass.stream, losses);
       if (gradients == nullptr) continue;

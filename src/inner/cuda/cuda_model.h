@@ -65,7 +65,7 @@ struct CudaGradients {
   /// The first of a step's micro-batches: gradients of the layers' matrices are stored, whatever
   /// was there, so that only CudaModel::added_ranges must hold zeros.
   bool first = false;
-  double scale = 1;  // 1 / (targets in the mean)
+  const double* scale = nullptr;  // in device memory: 1 / (targets in the mean)
   /// Or none: called while the pass is queued, where the gradients of all elements from `first` on
   /// are final: for each of `final_points`.
   std::function<void(std::int64_t first)> final_from = {};

@@ -71,4 +71,6 @@ double device_product_flops(bool bf16, const Clock& clock) {
 
 std::string device_products_missing() { return cuda::products_missing(); }
 
+std::string device_products_version() { return cuda::products_version(); }
+
 }  // namespace isthmus

@@ -16,4 +16,7 @@ namespace isthmus {
 /// Takes nothing of a device's memory.
 [[nodiscard]] std::string device_products_missing();
 
+/// The version of cuBLASLt that computes them. THROWS: SystemError where nothing does.
+[[nodiscard]] std::string device_products_version();
+
 }  // namespace isthmus

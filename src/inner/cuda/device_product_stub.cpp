@@ -11,4 +11,6 @@ double device_product_flops(bool, const Clock&) {
 
 std::string device_products_missing() { return cuda::unavailable(); }
 
+std::string device_products_version() { throw SystemError("CUDA: " + cuda::unavailable()); }
+
 }  // namespace isthmus

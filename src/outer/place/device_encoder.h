@@ -99,7 +99,8 @@ class DeviceEncoder {
   std::vector<std::uint32_t> tiles_;  // numbers of those that are looked at
 
   cuda::Event others_work_, own_work_, norm_is_there_, bytes_are_there_;
-  cuda::Stream stream_;  // ends before what it reads and writes
+  // Ends before what it reads and writes; fills what passes leave of the device.
+  cuda::Stream stream_{cuda::Stream::Priority::kLow};
 };
 
 }  // namespace isthmus::outer

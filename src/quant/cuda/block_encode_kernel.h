@@ -343,7 +343,7 @@ __device__ void find_scales(const BlockShape& shape, unsigned n, const ChunkValu
   const bool largest =
       shape.statistic == Statistic::kLargest || shape.statistic == Statistic::kPowerOfTwo;
   if (largest || shape.statistic == Statistic::kRange) {
-    __shared__ float shares[2 * kWarps];
+    ISTHMUS_SHARED(float, shares, [2 * kWarps]);
     const Found found = found_of(shape, scales, shares);
     if constexpr (G::kInput == GridInput::kOffset) {
       find_range(n, v, found);

@@ -32,7 +32,7 @@ __device__ float get(const unsigned char* at) {
 }
 
 template <FloatForm form>
-__global__ void encode_kernel(EncodeWork work) {
+__global__ void __launch_bounds__(kTileThreads) encode_kernel(EncodeWork work) {
   ISTHMUS_DYNAMIC_SHARED(unsigned char, buffer);
   const std::size_t tile = blockIdx.x;
   const std::size_t begin = tile * kTileValues;

@@ -62,8 +62,8 @@ __device__ bool is_candidate(std::int32_t magnitude, unsigned high, unsigned pre
 
 // This thread's of the candidates, which are no more than threads; kNoValue behind their end.
 __device__ std::int32_t deal_out(const Magnitudes& magnitude, unsigned high, unsigned prefix) {
-  __shared__ std::int32_t dealt[kTileThreads];
-  __shared__ unsigned end;
+  ISTHMUS_SHARED(std::int32_t, dealt, [kTileThreads]);
+  ISTHMUS_SHARED(unsigned, end);
   dealt[threadIdx.x] = kNoValue;
   if (threadIdx.x == 0) end = 0;
   unsigned own = 0;
@@ -91,8 +91,8 @@ __device__ std::int32_t deal_out(const Magnitudes& magnitude, unsigned high, uns
 }
 
 __device__ Selection select(const Magnitudes& magnitude, unsigned k) {
-  __shared__ unsigned counts[kDigits];
-  __shared__ Digit found;
+  ISTHMUS_SHARED(unsigned, counts, [kDigits]);
+  ISTHMUS_SHARED(Digit, found);
   unsigned prefix = 0;
   unsigned need = k;
   unsigned high = 31;  // bits below it are still open
@@ -134,7 +134,7 @@ __device__ Selection select(const Magnitudes& magnitude, unsigned k) {
 
 // The selected values and their places, in order of place.
 __device__ void keep(const ChunkValues& v, unsigned n, unsigned k, const SparseShared& shared) {
-  __shared__ unsigned groups[kGroups];
+  ISTHMUS_SHARED(unsigned, groups, [kGroups]);
   static_assert(kGroups == kWarp);
   Magnitudes magnitude;
 #pragma unroll
@@ -190,7 +190,7 @@ __device__ void keep(const ChunkValues& v, unsigned n, unsigned k, const SparseS
 // kept := what the bytes say.
 __device__ void write_scaled(const SparseShape& shape, unsigned count, float* kept,
                              unsigned char* out) {
-  __shared__ float scale;
+  ISTHMUS_SHARED(float, scale);
   const SparseValues form = shape.values;
   const unsigned t = threadIdx.x;
   if (form == SparseValues::kInt8) {
@@ -234,8 +234,9 @@ __device__ void write_scaled(const SparseShape& shape, unsigned count, float* ke
 
 // Sums run in order of place, as the codec has it, each by one thread.
 __device__ void write_bins(unsigned count, float* kept, unsigned char* out) {
-  __shared__ double mean, width;
-  __shared__ std::uint16_t table[kBins];
+  ISTHMUS_SHARED(double, mean);
+  ISTHMUS_SHARED(double, width);
+  ISTHMUS_SHARED(std::uint16_t, table, [kBins]);
   const unsigned t = threadIdx.x;
   bool bad = false;
   for (unsigned j = t; j < count; j += kTileThreads) bad = bad || !is_finite(kept[j]);
@@ -383,7 +384,7 @@ __global__ void __launch_bounds__(kTileThreads, 4)
   random_words(work.key.seed, isthmus::Stream::kRandomK, work.key.tile + tile, 0, words);
   draw_places(words[0], n, count, reinterpret_cast<std::uint32_t*>(shared.kept), shared.where);
   // Places to ranks through shared memory: a value asks whether it was drawn.
-  __shared__ std::uint16_t rank[kTileValues];
+  ISTHMUS_SHARED(std::uint16_t, rank, [kTileValues]);
   for (unsigned i = threadIdx.x; i < kTileValues; i += kTileThreads) rank[i] = kNotDrawn;
   __syncthreads();
   for (unsigned j = threadIdx.x; j < count; j += kTileThreads) {

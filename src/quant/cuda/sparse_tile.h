@@ -99,7 +99,7 @@ __device__ inline void spread_kept(const SparseShared& shared, unsigned count) {
 __device__ inline void draw_places(std::uint32_t seed, unsigned n, unsigned count,
                                    std::uint32_t* draws, std::uint16_t* where) {
   constexpr unsigned kWord = 32;
-  __shared__ std::uint32_t chosen[kTileValues / kWord];
+  ISTHMUS_SHARED(std::uint32_t, chosen, [kTileValues / kWord]);
   const unsigned t = threadIdx.x;
   for (unsigned q = t; q < (count + 3) / 4; q += kTileThreads) {
     std::uint32_t words[4];

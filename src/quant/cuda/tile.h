@@ -106,7 +106,7 @@ __device__ inline void store_field(unsigned char* at, T value) {
 
 /// True on all threads when it is true on one.
 __device__ inline bool any_thread(bool mine) {
-  __shared__ int any;
+  ISTHMUS_SHARED(int, any);
   if (threadIdx.x == 0) any = 0;
   __syncthreads();
   if (mine) any = 1;
@@ -117,7 +117,7 @@ __device__ inline bool any_thread(bool mine) {
 }
 /// Largest over the block, on all threads.
 __device__ inline std::uint32_t largest_of(std::uint32_t mine) {
-  __shared__ std::uint32_t most;
+  ISTHMUS_SHARED(std::uint32_t, most);
   if (threadIdx.x == 0) most = 0;
   __syncthreads();
   mine = warp_max(mine);

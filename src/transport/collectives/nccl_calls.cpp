@@ -75,7 +75,8 @@ void add_cuda(NcclCalls& calls) {
   calls.malloc_pinned = &cudaHostAlloc;
   calls.free_pinned = &cudaFreeHost;
   calls.memcpy_async = &cudaMemcpyAsync;
-  calls.stream_create = &cudaStreamCreateWithFlags;
+  calls.stream_priorities = &cudaDeviceGetStreamPriorityRange;
+  calls.stream_create = &cudaStreamCreateWithPriority;
   calls.stream_destroy = &cudaStreamDestroy;
   calls.stream_query = &cudaStreamQuery;
   calls.event_create = &cudaEventCreateWithFlags;

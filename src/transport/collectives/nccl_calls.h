@@ -51,7 +51,8 @@ struct NcclCalls {
   cudaError_t (*malloc_pinned)(void**, std::size_t, unsigned int) = nullptr;
   decltype(&cudaFreeHost) free_pinned = nullptr;
   decltype(&cudaMemcpyAsync) memcpy_async = nullptr;
-  decltype(&cudaStreamCreateWithFlags) stream_create = nullptr;
+  decltype(&cudaDeviceGetStreamPriorityRange) stream_priorities = nullptr;
+  decltype(&cudaStreamCreateWithPriority) stream_create = nullptr;
   decltype(&cudaStreamDestroy) stream_destroy = nullptr;
   decltype(&cudaStreamQuery) stream_query = nullptr;
   cudaError_t (*event_create)(cudaEvent_t*, unsigned int) = nullptr;

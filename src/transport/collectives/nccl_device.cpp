@@ -19,8 +19,11 @@ NcclDevice::NcclDevice(const NcclCalls& calls, int ordinal) : calls_(calls), ord
     throw NcclFailure(fmt::format("there is no device {}; this machine has {}", ordinal, devices));
   }
   enter();
-  check_cuda(calls_, calls_.stream_create(&stream_, cudaStreamNonBlocking),
-             "cudaStreamCreateWithFlags");
+  int lowest = 0, highest = 0;
+  check_cuda(calls_, calls_.stream_priorities(&lowest, &highest),
+             "cudaDeviceGetStreamPriorityRange");
+  check_cuda(calls_, calls_.stream_create(&stream_, cudaStreamNonBlocking, highest),
+             "cudaStreamCreateWithPriority");
   const cudaError_t status = calls_.event_create(&end_, cudaEventDisableTiming);
   if (status == cudaSuccess) return;
   (void)cuda_ok(calls_, calls_.stream_destroy(stream_));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA side of one communicator between GPUs: a stream, its end event, and staging for values
-// that lie in the host's memory. One thread at a time uses it, after enter().
+// The CUDA side of one communicator between GPUs: a stream of the highest priority, since a sum's
+// few thread blocks would wait behind those of the pass beside it, its end event, and staging for
+// values that lie in the host's memory. One thread at a time uses it, after enter().
 //
 // NCCL and copies only ever touch staging memory or values on the device; values of the host are
 // copied into and out of pinned memory by the calling thread. So a call that ends early leaves

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a grid: blocks in order, a block's threads as fibers that change at barriers and exchanges.
+// Runs a grid: one block after another, a block's threads as fibers that change at barriers and
+// exchanges.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +19,7 @@ constexpr std::size_t kStackBytes = 128 << 10;
 constexpr std::size_t kCacheLine = 64, kStackColors = 64;
 constexpr unsigned kMostThreads = 1024;
 constexpr unsigned kLanes = 32;
+constexpr std::size_t kSharedAlignment = 128;  // room for it is part of dynamic shared memory here
 
 struct Warp {
   std::uint64_t generation = 0;
@@ -52,6 +54,8 @@ struct Machine {
   Waiting waiting[kMostThreads];
   Warp warps[kMostThreads / kLanes];
   std::vector<std::byte> shared;
+  std::size_t shared_bytes = 0;       // of the block, static and dynamic
+  std::vector<std::uint64_t> blocks;  // of a grid in shuffled order: their numbers
   const std::function<void()>* kernel = nullptr;
   unsigned threads = 0, live = 0, arrived = 0, current = 0;
   std::uint64_t barrier = 0;
@@ -134,13 +138,25 @@ std::uint64_t mixed(std::uint64_t x) {  // splitmix64
   return x ^ x >> 31;
 }
 
-void run_block() {
+/// The next order of the seed.
+template <typename Number>
+void shuffle(std::vector<Number>& order) {
   Machine& m = machine();
-  for (unsigned i = 0; m.seed != 0 && i + 1 < m.threads; ++i) {
+  for (std::size_t i = 0; i + 1 < order.size(); ++i) {
     m.seed = mixed(m.seed);
-    std::swap(m.order[i], m.order[i + m.seed % (m.threads - i)]);
+    std::swap(order[i], order[i + m.seed % (order.size() - i)]);
   }
-  std::memset(m.shared.data(), 0xFF, m.shared.size());
+}
+
+void run_block(std::uint64_t number) {
+  Machine& m = machine();
+  blockIdx.x = static_cast<unsigned>(number % gridDim.x);
+  blockIdx.y = static_cast<unsigned>(number / gridDim.x % gridDim.y);
+  blockIdx.z = static_cast<unsigned>(number / gridDim.x / gridDim.y);
+  if (m.seed != 0) shuffle(m.order);
+  ++blocks_begun;
+  m.shared_bytes = 0;
+  if (m.shared.size() > kSharedAlignment) begin_shared(m.shared.data(), m.shared.size());
   m.live = m.threads;
   m.arrived = 0;
   for (unsigned w = 0; w < m.threads / kLanes; ++w) {
@@ -164,6 +180,14 @@ void run_block() {
 
 void set_thread_order(std::uint64_t seed) { machine().seed = seed; }
 
+void begin_shared(void* data, std::size_t bytes) {
+  std::memset(data, 0xFF, bytes);
+  machine().shared_bytes += bytes;
+  if (machine().shared_bytes > shared_bytes_of_block() + kSharedAlignment) {
+    fail("more shared memory than a block may have, static and dynamic together");
+  }
+}
+
 void run_grid(const LaunchShape& shape, const std::function<void()>& kernel) {
   Machine& m = machine();
   gridDim = shape.blocks;
@@ -178,24 +202,25 @@ void run_grid(const LaunchShape& shape, const std::function<void()>& kernel) {
       gridDim.z > 65535) {
     fail("a grid must have 1 to 65535 blocks in y and z, and one in x at least");
   }
-  m.shared.resize(shape.shared_bytes + 128);
+  m.shared.resize(shape.shared_bytes + kSharedAlignment);
   m.order.resize(m.threads);
   std::iota(m.order.begin(), m.order.end(), 0u);
-  for (unsigned z = 0; z < gridDim.z; ++z) {
-    for (unsigned y = 0; y < gridDim.y; ++y) {
-      for (unsigned x = 0; x < gridDim.x; ++x) {
-        blockIdx.x = x, blockIdx.y = y, blockIdx.z = z;
-        run_block();
-      }
-    }
+  const std::uint64_t blocks = std::uint64_t{gridDim.x} * gridDim.y * gridDim.z;
+  if (m.seed == 0) {
+    for (std::uint64_t number = 0; number < blocks; ++number) run_block(number);
+    return;
   }
+  m.blocks.resize(blocks);
+  std::iota(m.blocks.begin(), m.blocks.end(), 0u);
+  shuffle(m.blocks);
+  for (const std::uint64_t number : m.blocks) run_block(number);
 }
 
 void* dynamic_shared() {
   std::vector<std::byte>& shared = machine().shared;
   void* start = shared.data();
   std::size_t space = shared.size();
-  return std::align(128, 0, start, space);
+  return std::align(kSharedAlignment, 0, start, space);
 }
 
 void sync_threads() {

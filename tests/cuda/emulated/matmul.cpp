@@ -74,6 +74,7 @@ void multiply(const Matmul& p) {
 void emulated::set_product_factor(float factor) { product_factor = factor; }
 
 std::string products_missing() { return ""; }
+std::string products_version() { return "emulated"; }
 
 struct Blas::Impl {};
 Blas::Blas(const BlasOptions&) {}

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // device.h on the CPU. A stream's work is done as late as possible: when somebody waits for it, or
 // for an event in it, so that a missing wait shows as a wrong result, copies of host memory that is
-// not pinned among it. Device memory is filled with NaNs and counted against a limit. What a device
-// refuses while a graph is recorded ends the program. One lock for all: streams may be used from
-// several threads. There are two devices, with their own memory: kernels and events on a stream of
-// another device than the thread's are refused, as by a driver.
+// not pinned among it. A test may have streams work as early as their waits allow instead, so that
+// what is written before another stream has read it shows, too (runtime.h). Device memory is filled
+// with NaNs and counted against a limit. What a device refuses while a graph is recorded ends the
+// program. One lock for all: streams may be used from several threads. There are two devices, with
+// their own memory: kernels and events on a stream of another device than the thread's are refused,
+// as by a driver.
 #include "cuda/emulated/runtime.h"
 
 #include <algorithm>
@@ -29,39 +31,75 @@ using Work = std::function<void()>;
 
 struct Capture {
   std::vector<Work> work;
+  bool open = true;  // being recorded
 };
 
 thread_local int current_device = 0;
 
-struct Queue {
-  std::deque<Work> work;
-  Capture* capture = nullptr;
-  const int device = current_device;
-
-  void add(Work one) {
-    if (capture != nullptr) {
-      capture->work.push_back(std::move(one));
-    } else {
-      work.push_back(std::move(one));
-    }
-  }
-  void run_one() {
-    Work one = std::move(work.front());
-    work.pop_front();
-    one();
-  }
-};
+struct Queue;
 
 struct Point {
   bool reached = false;
   bool timed = false;
   int device = current_device;
   Queue* in = nullptr;  // good until it is reached: a stream's end does its work
-  Capture* capture = nullptr;
-  void reach() const {
-    while (!reached) in->run_one();
+  std::shared_ptr<Capture> capture;
+  void reach() const;
+};
+
+/// Work of a stream, or a wait.
+struct Entry {
+  Work work;
+  std::shared_ptr<const Point> wait;
+};
+
+struct Queue {
+  std::deque<Entry> entries;
+  std::shared_ptr<Capture> capture;
+  const int device = current_device;
+  const Stream::Priority priority;
+  bool early = false;
+
+  void add(Work one) {
+    if (capture != nullptr) {
+      capture->work.push_back(std::move(one));
+    } else {
+      entries.push_back({std::move(one), nullptr});
+      if (early) advance();
+    }
+  }
+  void wait(std::shared_ptr<const Point> point) {
+    entries.push_back({{}, std::move(point)});
+    if (early) advance();
+  }
+  /// Does the first entry. While it waits an early stream may do entries by itself, the first
+  /// among them, since points that are reached let it go on.
+  void run_one() {
+    if (const std::shared_ptr<const Point> point = entries.front().wait) {
+      point->reach();
+      if (!entries.empty() && entries.front().wait == point) entries.pop_front();
+      return;
+    }
+    const Work one = std::move(entries.front().work);
+    entries.pop_front();
+    one();
+  }
+  void finish() {
+    while (!entries.empty()) run_one();
+  }
+  /// As far as no wait forbids.
+  void advance() {
+    while (!entries.empty()) {
+      const std::shared_ptr<const Point>& point = entries.front().wait;
+      if (point != nullptr && !point->reached) return;
+      run_one();
+    }
   }
 };
+
+void Point::reach() const {
+  while (!reached) in->run_one();
+}
 
 struct Block {
   std::size_t bytes = 0;
@@ -80,6 +118,11 @@ struct State {
   std::string skipped;
   std::string names[emulated::kDevices] = {"emulated on the CPU", "emulated on the CPU"};
   std::vector<Queue*> captured;
+  std::vector<Queue*> early;  // streams
+  bool makes_early = false;
+  int late = -1, made = 0;  // of the streams made since `makes_early` was set
+  bool graphs_fail = false;
+  emulated::GraphCounts graphs;
 };
 State& state() {
   static State* const s = new State;
@@ -100,11 +143,24 @@ const Block* block_of(const Blocks& arrays, const void* data) {
   return at < next->first + next->second.bytes ? &next->second : nullptr;
 }
 
+[[noreturn]] void refuse(const char* what) {
+  std::fprintf(stderr, "emulated device: %s\n", what);
+  std::abort();
+}
+
 /// The lock is held while a graph is recorded, so whoever comes here then is the one who records.
 void refuse_while_recording(const char* what) {
-  if (state().captured.empty()) return;
-  std::fprintf(stderr, "emulated device: %s while a graph is recorded\n", what);
-  std::abort();
+  if (!state().captured.empty()) refuse((std::string(what) + " while a graph is recorded").c_str());
+}
+
+void refuse_recorded(const Point& point, const char* what) {
+  if (point.capture == nullptr) return;
+  refuse((std::string(what) + " for an event that was recorded in a graph").c_str());
+}
+
+void arrive_at(Point& point) {
+  point.reached = true;
+  for (std::size_t i = 0; i < state().early.size(); ++i) state().early[i]->advance();
 }
 
 std::byte* allocate(Blocks& arrays, std::size_t bytes) {
@@ -161,13 +217,32 @@ void check_launch(const LaunchShape& shape) {
         "CUDA: kernel launch: no kernel image is available for execution on the device");
   }
   if (shape.shared_bytes <= shared_bytes_of_block()) return;
-  throw SystemError("CUDA: cudaFuncSetAttribute: invalid argument");
+  throw SystemError("CUDA: kernel launch: invalid argument");
+}
+void set_streams_late() {
+  const Lock lock(state().mutex);
+  state().makes_early = false;
+}
+void set_streams_early(int late) {
+  const Lock lock(state().mutex);
+  state().makes_early = true;
+  state().late = late;
+  state().made = 0;
+}
+void set_graphs_fail(bool fail) {
+  const Lock lock(state().mutex);
+  state().graphs_fail = fail;
+}
+GraphCounts take_graph_counts() {
+  const Lock lock(state().mutex);
+  return std::exchange(state().graphs, {});
 }
 int device_of(const void* data) {
   const Lock lock(state().mutex);
   const Block* const block = block_of(state().device, data);
   return block != nullptr ? block->device : -1;
 }
+Stream::Priority priority_of(const Stream& stream) { return of(stream).priority; }
 void queue(void* stream, std::function<void()> work) {
   const Lock lock(state().mutex);
   check_device(*static_cast<Queue*>(stream), "kernel launch");
@@ -204,28 +279,40 @@ DeviceMemory device_memory() {
   return {state().limit - state().held[current_device], state().limit};
 }
 
-Stream::Stream() : handle_(new Queue) {}
+Stream::Stream(Priority priority) : handle_(new Queue{.priority = priority}) {
+  const Lock lock(state().mutex);
+  State& s = state();
+  if (!s.makes_early || s.made++ == s.late) return;
+  of(*this).early = true;
+  s.early.push_back(&of(*this));
+}
 Stream::~Stream() {
   synchronize();
+  const Lock lock(state().mutex);
+  std::erase(state().early, &of(*this));
   delete &of(*this);
 }
 void Stream::synchronize() {
   const Lock lock(state().mutex);
   refuse_while_recording("a wait for a stream");
-  while (!of(*this).work.empty()) of(*this).run_one();
+  of(*this).finish();
 }
 void Stream::wait(const Event& event) {
   const Lock lock(state().mutex);
   const std::shared_ptr<Point> point = of(event);
   Queue& queue = of(*this);
   if (point->capture != nullptr) {  // joins the recording, whose order is that of the calls
+    if (!point->capture->open) refuse_recorded(*point, "a stream's wait");
     if (queue.capture == nullptr) {
       queue.capture = point->capture;
       state().captured.push_back(&queue);
     }
     return;
   }
-  if (!point->reached) queue.add([point] { point->reach(); });
+  if (queue.capture != nullptr) {
+    refuse("a stream that is recorded waits for an event that was not recorded with it");
+  }
+  if (!point->reached) queue.wait(point);
 }
 
 Event::Event(Timing timing)
@@ -245,16 +332,18 @@ void Event::record(Stream& stream) {
   point->in = &queue;
   point->capture = queue.capture;
   of(*this) = point;
-  if (queue.capture == nullptr) queue.add([point] { point->reached = true; });
+  if (queue.capture == nullptr) queue.add([point] { arrive_at(*point); });
 }
 void Event::synchronize() const {
   const Lock lock(state().mutex);
   refuse_while_recording("a wait for an event");
+  refuse_recorded(*of(*this), "a wait");
   of(*this)->reach();
 }
 bool Event::reached() const {
   const Lock lock(state().mutex);
   refuse_while_recording("a question for an event");
+  refuse_recorded(*of(*this), "a question");
   return of(*this)->reached;
 }
 double Event::milliseconds_since(const Event& begin) const {
@@ -326,21 +415,23 @@ void fill_zero(Stream& stream, void* data, std::size_t bytes) {
 
 struct Graph::Impl {
   struct Part {
-    Capture recorded;
+    std::shared_ptr<Capture> recorded;
     Event* behind = nullptr;  // or none
   };
-  std::deque<Part> parts;  // which stay where they are
+  std::vector<Part> parts;
 };
 
 Graph::Graph(Stream& stream, const std::function<void(const Mark&)>& queue) : impl_(new Impl) {
   const Lock lock(state().mutex);
   const auto begin = [&] {
-    of(stream).capture = &impl_->parts.emplace_back().recorded;
+    impl_->parts.push_back({.recorded = std::make_shared<Capture>()});
+    of(stream).capture = impl_->parts.back().recorded;
     state().captured.push_back(&of(stream));
   };
-  const auto end = [] {
-    for (Queue* const one : state().captured) one->capture = nullptr;
+  const auto end = [&] {
+    for (Queue* const one : state().captured) one->capture.reset();
     state().captured.clear();
+    impl_->parts.back().recorded->open = false;
   };
   begin();
   try {
@@ -354,13 +445,16 @@ Graph::Graph(Stream& stream, const std::function<void(const Mark&)>& queue) : im
     throw;
   }
   end();
+  if (state().graphs_fail) throw SystemError("CUDA: cudaGraphInstantiate: out of memory");
+  ++state().graphs.recorded;
 }
 Graph::~Graph() = default;
 void Graph::launch(Stream& stream) const {
   const Lock lock(state().mutex);
   check_device(of(stream), "cudaGraphLaunch");
+  ++state().graphs.launched;
   for (const Impl::Part& part : impl_->parts) {
-    for (const Work& one : part.recorded.work) of(stream).add(one);
+    for (const Work& one : part.recorded->work) of(stream).add(one);
     if (part.behind != nullptr) part.behind->record(stream);
   }
 }

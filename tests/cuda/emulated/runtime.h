@@ -6,6 +6,8 @@
 #include <functional>
 #include <string>
 
+#include "kernels/cuda/device.h"
+
 namespace isthmus::cuda::emulated {
 
 inline constexpr int kDevices = 2;
@@ -29,11 +31,28 @@ void set_product_factor(float factor);
 /// ... and kernels that do nothing: those with a parameter whose type's name has this; empty: none.
 void set_skipped_kernels(const std::string& parameter);
 
+/// When streams that are made from now on do their work: as late as they may, when somebody waits
+/// for it (at first); or as early as their waits allow, but for stream `late` of those, counted
+/// from 0, which is late (-1: none is). What an early stream writes before the late one has read
+/// it comes too early then.
+void set_streams_late();
+void set_streams_early(int late = -1);
+
+/// ... and graphs that the device takes, once they have been recorded, or not.
+void set_graphs_fail(bool fail);
+struct GraphCounts {
+  int recorded = 0, launched = 0;
+  bool operator==(const GraphCounts&) const = default;
+};
+/// Of all devices, since this was asked last.
+[[nodiscard]] GraphCounts take_graph_counts();
+
 /// Why there is no cuDNN, from now on; there is at first.
 void set_cudnn_missing(const std::string& why);
 /// ... and why it has no plan for any layout; it has one at first.
 void set_cudnn_without_plan(const std::string& why);
 
+[[nodiscard]] Stream::Priority priority_of(const Stream& stream);
 /// The device whose memory this is; -1: none's.
 [[nodiscard]] int device_of(const void* data);
 

@@ -3,10 +3,10 @@
 // thread, one block after another. For tests: slow, but what a kernel computes is what the device
 // computes, up to the rounding of functions such as exp.
 //
-// It finds what a device hides: threads run in an order that `set_thread_order` shuffles, dynamic
-// shared memory and what `async_copy_16` has not delivered hold NaNs, a barrier or a warp's
-// exchange that not all threads reach ends the program with the thread's place, and streams do
-// their work as late as they may (runtime.cpp).
+// It finds what a device hides: threads and blocks run in orders that `set_thread_order` shuffles,
+// shared memory of a block that begins and what `async_copy_16` has not delivered hold NaNs, a
+// barrier or a warp's exchange that not all threads reach ends the program with the thread's place,
+// and streams do their work as late, or as early, as they may (runtime.cpp).
 #pragma once
 
 #include <cmath>
@@ -23,9 +23,12 @@
 #define __global__
 #define __device__
 #define __host__
-#define __shared__ static
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define ISTHMUS_SHARED(type, name, ...)                      \
+  static type name __VA_ARGS__;                              \
+  static ::isthmus::cuda::emulated::OfBlock name##_of_block; \
+  name##_of_block.begin(&name, sizeof name)
 #define ISTHMUS_DYNAMIC_SHARED(type, name) \
   type* const name = reinterpret_cast<type*>(::isthmus::cuda::emulated::dynamic_shared())
 
@@ -51,8 +54,23 @@ namespace emulated {
 inline constexpr std::size_t kSlotBytes = 64;  // what a lane can give in one exchange
 using Slot = std::byte[kSlotBytes];
 
-/// 0: threads in order; else another order for every block, of this seed.
+/// 0: blocks and threads in order; else another order of blocks for every grid and of threads for
+/// every block, of this seed.
 void set_thread_order(std::uint64_t seed);
+
+inline std::uint64_t blocks_begun = 0;
+/// Fills shared memory with NaNs, and counts it as the block's.
+void begin_shared(void* data, std::size_t bytes);
+/// Of a static variable in shared memory: the block in which it began last.
+struct OfBlock {
+  std::uint64_t block = 0;
+  /// Where the first thread of a block comes to the declaration.
+  void begin(void* data, std::size_t bytes) {
+    if (block == blocks_begun) return;
+    block = blocks_begun;
+    begin_shared(data, bytes);
+  }
+};
 
 void queue(Stream& stream, std::function<void()> work);
 /// THROWS: SystemError where a device refuses such a launch.
