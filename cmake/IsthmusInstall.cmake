@@ -4,6 +4,9 @@
 #   target_link_libraries(app PRIVATE isthmus::isthmus)
 # The public headers offer the CPU and links over ZeroMQ. MPI, NCCL, CUDA, cuDNN and oneDNN are the program's alone, so
 # the installed archives hold the stubs of these parts, and users of the library need no such package.
+#
+# Components: program, library (libisthmus.so.N), development (headers, archives, the CMake package), documents. The
+# component portable is not part of a plain install (cmake/IsthmusPortable.cmake).
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -31,7 +34,7 @@ function(isthmus_installed_library name)
   if(stubs)
     isthmus_precompiled(${library})
     target_link_libraries(${library} PRIVATE $<BUILD_INTERFACE:isthmus_flags>)
-    foreach(part ${ISTHMUS_LIBRARY})  # a stub includes what the part that it replaces may include
+    foreach(part ${ISTHMUS_LIBRARY} ${name})  # a stub includes what the part that it replaces may include
       target_include_directories(${library} PRIVATE "${PROJECT_SOURCE_DIR}/include"
         "${CMAKE_BINARY_DIR}/include_roots/${part}")
     endforeach()
@@ -59,11 +62,12 @@ list(TRANSFORM libraries REPLACE "(.+)" "isthmus_\\1_installed")
 target_link_libraries(isthmus_umbrella INTERFACE ${libraries})
 
 install(TARGETS isthmus_umbrella ${libraries} EXPORT isthmusTargets
-  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/isthmus" DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
+install(TARGETS isthmus_c LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT library NAMELINK_COMPONENT development)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/include/isthmus" DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT development
   FILES_MATCHING PATTERN "*.h")
 set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/isthmus")
-install(EXPORT isthmusTargets NAMESPACE isthmus:: DESTINATION "${package_dir}")
+install(EXPORT isthmusTargets NAMESPACE isthmus:: DESTINATION "${package_dir}" COMPONENT development)
 set(ISTHMUS_ZMQ_PAIR)
 if(ISTHMUS_HAVE_ZMQ)
   set(ISTHMUS_ZMQ_PAIR "\"ZMQ;libzmq;libzmq3-dev\"")
@@ -73,6 +77,27 @@ configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/isthmusConfig.cmake.in"
 write_basic_package_version_file("${PROJECT_BINARY_DIR}/isthmusConfigVersion.cmake"
   COMPATIBILITY SameMinorVersion)
 install(FILES "${PROJECT_BINARY_DIR}/isthmusConfig.cmake" "${PROJECT_BINARY_DIR}/isthmusConfigVersion.cmake"
-  DESTINATION "${package_dir}")
-install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/THIRD_PARTY.md"
-  DESTINATION ${CMAKE_INSTALL_DOCDIR})
+  DESTINATION "${package_dir}" COMPONENT development)
+
+foreach(file LICENSE THIRD_PARTY.md README.md ARCHITECTURE.md docs)
+  set(kind FILES)
+  if(IS_DIRECTORY "${PROJECT_SOURCE_DIR}/${file}")
+    set(kind DIRECTORY)
+  endif()
+  install(${kind} "${PROJECT_SOURCE_DIR}/${file}" DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT documents)
+endforeach()
+
+# isthmus_completion(SHELL FOLDER FILE): the program prints its completion script when it is installed.
+function(isthmus_completion shell folder file)
+  set(script "${PROJECT_BINARY_DIR}/completion/${file}")
+  install(CODE "
+    execute_process(COMMAND \"$<TARGET_FILE:isthmus>\" completion ${shell} OUTPUT_FILE \"${script}\"
+      COMMAND_ERROR_IS_FATAL ANY)
+    file(INSTALL \"${script}\" DESTINATION \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/${folder}\")"
+    COMPONENT documents)
+endfunction()
+if(NOT CMAKE_CROSSCOMPILING)
+  file(MAKE_DIRECTORY "${PROJECT_BINARY_DIR}/completion")
+  isthmus_completion(bash bash-completion/completions isthmus)
+  isthmus_completion(fish fish/vendor_completions.d isthmus.fish)
+endif()

@@ -65,4 +65,16 @@ install_packages() {
     fail 4 "apt-get install failed for: ${missing[*]}"
 }
 
+# python_tools FOLDER: a venv with packages/python.txt, made where there is none. RETURNS 1 where pip cannot make it.
+python_tools() {
+  local wanted python=/usr/bin/python3
+  [[ -x $python ]] || python=python3
+  wanted=$(cksum <"$root/packages/python.txt")
+  if [[ -r $1/made-of && $(<"$1/made-of") == "$wanted" ]]; then return; fi
+  rm -rf "$1"
+  "$python" -m venv "$1" >/dev/null &&
+    timeout 120 "$1/bin/python" -m pip install -q --disable-pip-version-check -r "$root/packages/python.txt" >/dev/null &&
+    printf '%s\n' "$wanted" >"$1/made-of"
+}
+
 have() { command -v "$1" >/dev/null 2>&1; }

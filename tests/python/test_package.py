@@ -4,6 +4,7 @@ import doctest
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -75,6 +76,10 @@ def test_the_module_is_the_program():
     assert done.returncode == 4 and "no.toml" in done.stderr
 
 
+def imported(code="import isthmus", **environment):
+    return subprocess.run([sys.executable, "-c", code], text=True, capture_output=True, env={**os.environ, **environment})
+
+
 def test_import_is_light():
     code = "import sys, isthmus; sys.exit(any(m in sys.modules for m in ('torch','pandas','pyarrow')))"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
@@ -90,6 +95,35 @@ def test_another_library_is_refused(library, words, tmp_path):
         if not found:
             pytest.skip("no libz here")
         library = str(found[0])
-    done = subprocess.run([sys.executable, "-c", "import isthmus"], text=True, capture_output=True,
-                          env={**os.environ, "ISTHMUS_LIBRARY": library})
+    done = imported(ISTHMUS_LIBRARY=library)
     assert done.returncode == 1 and words in done.stderr, done.stderr
+
+
+def test_import_is_quick():
+    # The processor's seconds, which are those of the clock on an idle machine: other tests may have the cores.
+    code = "import time; start = time.process_time(); import isthmus; print(time.process_time() - start)"
+    seconds = []
+    while len(seconds) < 10 and min(seconds, default=1) >= 0.3:
+        seconds.append(float(imported(code).stdout))
+    assert min(seconds) < 0.3, seconds
+
+
+def test_a_package_of_another_version_is_refused(tmp_path):
+    (tmp_path / "isthmus-9.8.7.dist-info").mkdir()
+    (tmp_path / "isthmus-9.8.7.dist-info/METADATA").write_text("Metadata-Version: 2.1\nName: isthmus\nVersion: 9.8.7\n")
+    done = imported(PYTHONPATH=f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    assert done.returncode == 1, done.stdout
+    assert f"the package is version 9.8.7, its library '{isthmus._abi.library_path()}' version" in done.stderr
+    assert f"{isthmus.__version__}: install both from one build" in done.stderr
+
+
+def test_a_library_of_another_interface_is_refused(tmp_path):
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler here")
+    source, library = tmp_path / "other.c", tmp_path / "libisthmus.so"
+    source.write_text("int isthmus_abi(void) { return 97; }\n")
+    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", library], check=True)
+    done = imported(ISTHMUS_LIBRARY=str(library))
+    assert done.returncode == 1, done.stdout
+    assert f"'{library}' speaks version 97 of the C interface, this package version {isthmus._abi.ABI}" in done.stderr

@@ -7,8 +7,9 @@ namespace {
 
 [[noreturn]] void refuse() {
   throw SystemError(
-      "net.transport = \"mpi\": this build has no MPI; apt install libopenmpi-dev openmpi-bin, "
-      "configure and build again (isthmus doctor lists what there is)");
+      "net.transport = \"mpi\": this build has no MPI (no wheel or tarball has, since the library "
+      "must be mpirun's own); apt install libopenmpi-dev openmpi-bin, configure and build again "
+      "(isthmus doctor lists what there is)");
 }
 
 }  // namespace
