@@ -119,9 +119,9 @@ std::vector<Finding> devices() {
 /// A library that carries links between sites, or how to get it.
 Finding links_over(const std::string& name, const std::string& version,
                    const std::string& packages) {
-  return version.empty()
-             ? Finding{name, "not in this build", Verdict::kNote, "apt install " + packages}
-             : Finding{name, version, Verdict::kGood, ""};
+  return version.empty() ? Finding{name, "not in this build", Verdict::kNote,
+                                   "apt install " + packages + ", then configure and build again"}
+                         : Finding{name, version, Verdict::kGood, ""};
 }
 
 /// The library that runs, beside the one whose headers were compiled in: they may differ.
