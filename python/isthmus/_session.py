@@ -535,6 +535,8 @@ class Site:
         gradients = trained.gradient_arrays() if self.config.outer.method == "ddp" else {}
         keep = []
         for i, (name, array) in enumerate(trained.arrays.items()):
+            if "\0" in name:
+                raise ConfigError(f"params[{name!r}]: a name ends at its first NUL character; leave it out")
             shape = (ctypes.c_int64 * array.ndim)(*array.shape)
             text = name.encode()
             keep += [shape, text]

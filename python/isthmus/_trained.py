@@ -38,7 +38,7 @@ class Trained:
     def before_step(self, loss: Any, tokens: Optional[int], grad_norm: Any,
                     learning_rate: Optional[float], skipped: bool) -> "tuple[float, int, float, float, bool]":
         """A step is told of. RETURNS: what is said of it."""
-        return (number_of("loss", loss), 1 if tokens is None else int(tokens),
+        return (number_of("loss", loss), 1 if tokens is None else count_of("tokens", tokens),
                 number_of("grad_norm", grad_norm), learning_rate or 0.0, skipped)
 
     def gradient_arrays(self) -> "dict[str, Floats]":
@@ -128,6 +128,10 @@ class Arrays(Trained):
 
     def before_step(self, loss: Any, tokens: Optional[int], grad_norm: Any,
                     learning_rate: Optional[float], skipped: bool) -> "tuple[float, int, float, float, bool]":
+        if self._params.keys() != self.arrays.keys():
+            names = ", ".join(sorted(set(self._params) ^ set(self.arrays)))
+            raise RunError(f"params has other names than at the start ({names}), and the run does not see them: give "
+                           "all arrays at the start, and leave them there")
         for name, array in self.arrays.items():
             if self._params[name] is not array:
                 raise RunError(
@@ -239,6 +243,16 @@ def number_of(name: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         raise ConfigError(f"{name} = {value!r}: must be one number") from None
+
+
+def count_of(name: str, value: Any) -> int:
+    try:
+        count = int(value)
+        if count == value and 0 <= count < 1 << 63:
+            return count
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ConfigError(f"{name} = {value!r}: must be a whole number from 0 to 2^63 - 1")
 
 
 def _parts_of(state: Any) -> "list[Any]":

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "core/base/git_pointer.h"
 #include "core/base/hash.h"
 
 namespace isthmus {
@@ -71,9 +72,27 @@ bool is_zip(Bytes bytes) {
          byte_at(bytes, 5) <= 3;
 }
 
+/// The form of lz4 -l: a name, and blocks of at most 8 MiB, which are compressed to little more.
+bool is_legacy_lz4(Bytes bytes) {
+  constexpr std::uint64_t kLargestBlock = 0x808198;
+  constexpr std::uint64_t kName = 0x184C2102;
+  if (number_at(bytes, 0, 4) != kName) return false;
+  const std::uint64_t block = number_at(bytes, 4, 4);
+  if (block == 0 || block > kLargestBlock || block + 8 > bytes.size()) return false;
+  const auto end = static_cast<std::size_t>(block) + 8;
+  const std::uint64_t next = number_at(bytes, end, 4);
+  return end == bytes.size() || next <= kLargestBlock || next == kName;
+}
+
 bool is_lz4(Bytes bytes) {
   return text_of(bytes).starts_with("\x04\x22\x4d\x18") && (byte_at(bytes, 4) & 0xC2U) == 0x40 &&
          (byte_at(bytes, 5) & 0x8FU) == 0;
+}
+
+/// Its name, a version, and a dictionary of 4 KiB to 512 MiB.
+bool is_lzip(Bytes bytes) {
+  const unsigned dictionary = byte_at(bytes, 5) & 0x1FU;
+  return text_of(bytes).starts_with("LZIP\x01") && dictionary >= 12 && dictionary <= 29;
 }
 
 bool is_parquet(Bytes bytes) {
@@ -242,8 +261,6 @@ constexpr const char* kSaveColumn =
     "read its column of token ids and save that with numpy.save, or its text as a file of its own";
 
 constexpr Signature kSignatures[] = {
-    {"version https://git-lfs.github.com/spec/v1\n",
-     "a Git LFS pointer, which stands for a file that is not here", "fetch the file: git lfs pull"},
     {"/annex/objects/", "a git-annex pointer, which stands for a file that is not here",
      "fetch the file: git annex get"},
     {std::string_view("\xfd"
@@ -252,6 +269,7 @@ constexpr Signature kSignatures[] = {
      "xz data", "unpack it with unxz"},
     {"7z\xbc\xaf\x27\x1c", "a 7-Zip archive", kUnpack},
     {"Rar!\x1a\x07", "a RAR archive", kUnpack},
+    {std::string_view("\x89LZO\0\r\n\x1a\n", 9), "lzop data", "unpack it with lzop -d"},
     {std::string_view("\xff\x06\0\0sNaPpY", 10), "Snappy data", "unpack it with snzip -d"},
     {std::string_view("ARROW1\0\0", 8), "an Arrow table", kSaveColumn},
     {std::string_view("SQLite format 3\0", 16), "an SQLite database", kSaveColumn},
@@ -273,12 +291,15 @@ Compression compression_of(Bytes bytes) {
 
 std::optional<ForeignFormat> signed_format(Bytes bytes) {
   const std::string_view text = text_of(bytes);
+  if (is_git_pointer(text)) return ForeignFormat{kGitPointer, kFetchGitFile};
   for (const Signature& signature : kSignatures) {
     if (text.starts_with(signature.bytes)) return ForeignFormat{signature.what, signature.remedy};
   }
   if (is_gzip(bytes)) return ForeignFormat{"gzip data", "unpack it with gunzip"};
   if (is_zstd(bytes)) return ForeignFormat{"zstd data", "unpack it with unzstd"};
-  if (is_lz4(bytes)) return ForeignFormat{"lz4 data", "unpack it with unlz4"};
+  if (is_lz4(bytes) || is_legacy_lz4(bytes))
+    return ForeignFormat{"lz4 data", "unpack it with unlz4"};
+  if (is_lzip(bytes)) return ForeignFormat{"lzip data", "unpack it with lzip -d"};
   if (text.starts_with("BZh") && text.substr(0, 10).ends_with("1AY&SY")) {
     return ForeignFormat{"bzip2 data", "unpack it with bunzip2"};
   }

@@ -66,11 +66,15 @@ void check_arguments(const Config& config, const RunArguments& arguments) {
 }
 
 /// The worker's trainer, once it is known to be the one that was announced.
-std::unique_ptr<Trainer> checked(std::unique_ptr<Trainer> trainer, const TrainerFacts& facts) {
+std::unique_ptr<Trainer> checked(std::unique_ptr<Trainer> trainer, const TrainerFacts& facts,
+                                 int worker) {
   if (trainer == nullptr) throw ConfigError("the trainer factory has made no trainer");
   const std::span<const Parameter> parameters = trainer->loop().parameters();
   if (digest_of_layout(parameters) != digest_of_layout(facts.parameters)) {
-    throw ConfigError("the trainer's parameters are not those of its facts: names and shapes");
+    throw ConfigError(fmt::format(
+        "worker {}: the trainer's parameters are not those of its facts: {}; give every worker the "
+        "same names and shapes in the same order",
+        worker, first_unlike_parameter(parameters, facts.parameters)));
   }
   for (const Parameter& each : parameters) {
     if (std::ssize(each.values) == each.elements.size()) continue;
@@ -106,9 +110,11 @@ class CallersRun final : public RunObserver {
   RunOutcome run() {
     run_.check_force();
     run_.take_facts(parts_.facts);
-    return run_.run([this](const WorkerContext& context,
-                           EventSink*) { return checked(parts_.make(context), parts_.facts); },
-                    *this);
+    return run_.run(
+        [this](const WorkerContext& context, EventSink*) {
+          return checked(parts_.make(context), parts_.facts, context.rank.value());
+        },
+        *this);
   }
 
   [[nodiscard]] ProgressView* progress() override { return nullptr; }

@@ -362,6 +362,9 @@ std::vector<Foreign> foreign_files() {
       packed_as<std::uint64_t>({static_cast<std::int64_t>(header.size())}) + header + tail;
   return {
       {"Git LFS", "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"},
+      {"Git LFS",
+       "version https://git-lfs.github.com/spec/v1\r\noid sha256:4d7a\r\nsize 12345\r\n"},
+      {"Git LFS", "version https://hawser.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"},
       {"git-annex", "/annex/objects/SHA256E-s31390--f50d7a.txt\n"},
       {"xz", std::string("\xfd"
                          "7zXZ\0",
@@ -369,6 +372,11 @@ std::vector<Foreign> foreign_files() {
                  tail},
       {"bzip2", "BZh91AY&SY" + tail},
       {"lz4", "\x04\x22\x4d\x18\x64\x40\xa7" + tail},
+      {"lz4", "\x02\x21\x4c\x18" + packed_as<std::uint32_t>({400}) + tail},
+      {"lz4", "\x02\x21\x4c\x18" + packed_as<std::uint32_t>({196}) + tail.substr(0, 196) +
+                  packed_as<std::uint32_t>({196}) + tail.substr(0, 196)},
+      {"lzip", "LZIP\x01\x0c" + tail},
+      {"lzop", std::string("\x89LZO\0\r\n\x1a\n", 9) + tail},
       {"7-Zip", "7z\xbc\xaf\x27\x1c" + tail},
       {"zip", std::string("PK\x03\x04\x14\0\0\0", 8) + tail},
       {"tar", tar},

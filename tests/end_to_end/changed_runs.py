@@ -191,6 +191,11 @@ def checked_before(bench):
     said = json.loads(bench.train(config, "dry", *to, "train.steps=30", "--dry-run", "--json"))
     require(said["resumes_after_step"] == 20 and said["changes"] == ["train.steps = 30 (20 before)"], said)
     require("the run is complete" in bench.train(config, "dry", "--resume", "auto", "--dry-run"), "complete")
+    # What only this machine cannot do is no refusal of an estimate, which may be meant for another one.
+    absent = (*to, "train.steps=30", "--change", "train.device=cuda:99")
+    bench.train(config, "dry", *absent, code=CONFIGURATION)
+    said = json.loads(bench.train(config, "dry", *absent, "--dry-run", "--json"))["warnings"]
+    require(any('run is refused: train.device = "cuda:99"' in each for each in said), said)
     require("no checkpoint" in bench.train(config, "none", *to, "train.steps=30", "--dry-run"), "none")
     require(not (bench.folder / "none").exists(), "a dry run makes a folder")
     other = bench.config("other.toml", "diloco", 30)  # without --change the same refusal, too

@@ -171,10 +171,15 @@ def a_run_shorter_than_a_round_exchanges_once(isthmus, folder, corpus):
     require([(row["step_send"], row["closing"]) for row in rounds] == [(8, True)], str(rounds))
     require(here.document("full", "summary.json")["bytes_wire"][0] > 0, "nothing was sent")
     require(here.document("full", "manifest.json")["final_sync"] == "full", "manifest")
+    for flags, told in ((("--resume", "auto"), "is complete"), (("--resume", "auto", "--dry-run"), "run is complete")):
+        done = here.run("train", toml, "full", *flags)
+        require(told in done.stdout and "only one" not in done.stdout + done.stderr, f"complete: {done}")
+    done = here.run("train", toml, "full", "--resume", "auto", "--change", "train.steps=9")
+    require("the closing round is the only one" in done.stderr, f"made longer: {done.stderr}")
     done = here.run("train", toml, "drain", "--set", 'outer.final_sync="drain"')
     require("the run has no round at all" in done.stderr, done.stderr)
     require(here.document("drain", "summary.json")["bytes_payload"] == [0, 0], "something was sent")
-    require(here.model("drain") != here.model("full"), "the closing round left the model as it was")
+    require(here.model("drain") != here.model("full", "step-0000008"), "the closing round left the model as it was")
     # Before: --dry-run says it too, with what the closing round costs.
     done = here.run("train", toml, "none", "--dry-run")
     require("closing round" in done.stdout and "all 8 steps" in done.stdout, done.stdout)

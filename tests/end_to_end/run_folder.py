@@ -264,6 +264,10 @@ def a_full_disk_is_waited_for(isthmus, folder, corpus):
             said = call(isthmus, "train", large, "--out", disk / "run", *flags, code=4).stderr
             require("ckpt.keep = 3" in said and "are free there" in said, said)
         require(not (disk / "run").exists(), "a refused run has made its folder")
+        pair = write(folder, "pair", corpus)
+        said = call(isthmus, "launch", pair, "--out", disk / "pair", code=4).stderr  # one of them alone would fit
+        require("the checkpoints of 2 sites take" in said and "are free there" in said, said)
+        require(not (disk / "pair").exists(), "a refused launch has made its folder")
         small = write(folder, "small", corpus, steps=40, sites="")
         filler = disk / "filler"
         errors = folder / "full.err"
@@ -279,6 +283,15 @@ def a_full_disk_is_waited_for(isthmus, folder, corpus):
         require([json.loads(line)["step"] for line in metrics if '"k":"train"' in line] == list(range(1, 41)),
                 "lines are missing or torn")
         require(json.loads((disk / "run/ckpt/last/state.json").read_text())["step"] == 40, "no checkpoint")
+        # The lock has no room for its words either: what the run lacks room for is said by its checks.
+        fill(filler)
+        done = call(isthmus, "train", small, "--out", disk / "run", "--set", 'ckpt.every="0 steps"', "--resume", "auto")
+        require("is complete" in done.stdout and "run.lock: cannot write" in done.stderr, f"complete: {done}")
+        said = call(isthmus, "train", small, "--out", disk / "run", "--set", 'ckpt.every="0 steps"', "--resume", "auto",
+                    "--change", "train.steps=4000", code=4).stderr.strip().splitlines()[-1]
+        require("are free there" in said, said)
+        require(not (disk / "run/run.lock").exists(), "a lock without words stays")
+        filler.unlink()
         # A person's signal ends the tries at once, whatever else cannot be written.
         errors = folder / "interrupted.err"
         with open(errors, "w") as log:

@@ -363,6 +363,17 @@ def values_are_checked(isthmus, folder, corpus):
         refuses(isthmus, here, 4, words, "import", model, "out")
         refuses(isthmus, here, 4, words, "merge", model, model, "--out", "out")
         require(not (here / "out").exists(), f"{model}: something was written")
+    # A clone without its large files: each of them is a short text that says where the file is.
+    pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9000\n"
+    for name, code in (("tokenizer.model", 4), ("chat_template.jinja", 4), ("config.json", 3)):
+        llama(here, f"pointed-{name}")
+        (here / f"pointed-{name}" / name).write_text(pointer)
+        run_file = config(here, "run.toml", f'init = "pointed-{name}"', "tokens:words.txt:u8")
+        words = [f"pointed-{name}/{name}", "Git LFS pointer", "git lfs pull"]
+        refuses(isthmus, here, code, words, "train", run_file, "--out", "out")
+        refuses(isthmus, here, code, words, "train", run_file, "--dry-run")
+        refuses(isthmus, here, 4, words, "import", f"pointed-{name}", "out")
+        refuses(isthmus, here, 4, words, "merge", f"pointed-{name}", "sound", "--out", "out")
     passes(isthmus, here, "import", "sound", "imported")
     passes(isthmus, here, "import", "wrapped", "unwrapped")
     require((here / "imported/model.safetensors").read_bytes() == (here / "unwrapped/model.safetensors").read_bytes(),
@@ -481,7 +492,7 @@ def memory_of_rounds(isthmus, folder, corpus):
                             cwd=here, stdout=subprocess.PIPE, text=True)
     require(trains.returncode == 0, f"train ends with {trains.returncode}")
     peak = int(trains.stdout.split()[-1]) * 1024
-    require(0.75 * whole <= peak <= 2 * whole, f"{whole} bytes foretold, {peak} at most")
+    require(0.75 * whole <= peak <= 1.5 * whole, f"{whole} bytes foretold, {peak} at most")
 
 
 if __name__ == "__main__":

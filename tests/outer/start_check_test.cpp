@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -89,6 +91,28 @@ TEST(Parameters, ThatBreakTheLayoutAreRefusedByPlaceNameValueAndRule) {
               HasSubstr("shape = [2, 0]"));
 }
 
+TEST(Parameters, ThatShareMemoryAreRefused) {
+  Tensors tensors;
+  using List = std::vector<Parameter>;
+  EXPECT_THAT(tensors.refusal_after([](List& p) { p[1].values = p[0].values.first(3); }),
+              AllOf(HasSubstr("parameters()[1] (\"b\"): its values share memory with those of"),
+                    HasSubstr("parameters()[0] (\"a\")")));
+  EXPECT_THAT(tensors.refusal_after([](List& p) { p[1].values = p[0].values.subspan(3, 1); }),
+              HasSubstr("values holds 1 numbers"));
+  std::vector<float> both(6);
+  const auto split_at = [&](std::size_t begin) {
+    return tensors.refusal_after([&](List& p) {
+      p[1].values = std::span(both).first(3);
+      p[0].shape = {3};
+      p[0].elements = {0, 3};
+      p[1].elements = {3, 6};
+      p[0].values = std::span(both).subspan(begin, 3);
+    });
+  };
+  EXPECT_THAT(split_at(2), HasSubstr("parameters()[1] (\"b\"): its values share memory"));
+  EXPECT_EQ(split_at(3), "");  // neighbours, in whatever order
+}
+
 /// RETURNS: what ends a run of three workers in one process, worker 2 made by `other`.
 std::string end_of_run(const std::string& method, const OuterOptions& options,
                        const OuterOptions& other, float start_of_other = 2) {
@@ -133,6 +157,30 @@ TEST(Workers, OfOneProcessStartWithEqualParametersInEveryMethod) {
                                 "with values of digest"),
                       HasSubstr("all workers of a run start alike")))
         << method.name;
+  }
+}
+
+TEST(Workers, StartWithFiniteParametersInEveryMethod) {
+  for (const MethodInfo& method : methods()) {
+    for (const float start :
+         {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+      std::string text;
+      try {
+        run_in_process(2, [&](WorkerContext& context) {
+          QuadraticLoop::Options loop;
+          loop.start = start;
+          QuadraticLoop inner(loop);
+          const auto strategy = make_outer_strategy(method.name, {}, inner, context.exchange);
+          (void)strategy->step();
+        });
+      } catch (const ConfigError& error) {
+        text = error.what();
+      }
+      EXPECT_THAT(text, HasSubstr(fmt::format("is {} before step 1: every initial value must be "
+                                              "finite",
+                                              start)))
+          << method.name;
+    }
   }
 }
 
@@ -203,8 +251,8 @@ TEST(Hooks, ThatAMethodNeedsAndTheLoopLacksAreNamed) {
       text = error.what();
       EXPECT_EQ(error.exit_code(), ExitCode::kConfig);
     }
-    EXPECT_THAT(text,
-                AllOf(HasSubstr("InnerLoop::"), HasSubstr("this inner loop does not implement it")))
+    EXPECT_THAT(text, AllOf(HasSubstr("InnerLoop::"),
+                            HasSubstr("this inner loop does not implement it"), HasSubstr(method)))
         << method;
   }
 }

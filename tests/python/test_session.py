@@ -347,6 +347,11 @@ def of_one(change):
     return body
 
 
+def attach_overlapping(site):
+    both = numpy.ones(8, numpy.float32)
+    site.attach({"a": both[:5], "b": both[4:]})
+
+
 @pytest.mark.parametrize("change, kind, words", [
     (lambda site, trainer: site.attach({}), isthmus.ConfigError, "params is empty"),
     (lambda site, trainer: site.attach({"w": numpy.zeros(3)}), isthmus.ConfigError, r"params\['w'\] has dtype float64"),
@@ -372,6 +377,26 @@ def of_one(change):
     (lambda site, trainer: (site.attach(trainer.params),
                             [(trainer.params.update(scale=trainer.params["scale"] + 1), site.step(1))
                              for _ in site.steps()]), isthmus.RunError, r"params\['scale'\] was replaced"),
+    (lambda site, trainer: (site.attach(trainer.params),
+                            [(trainer.params.update(late=numpy.zeros(2, numpy.float32)), site.step(1))
+                             for _ in site.steps()]), isthmus.RunError, r"other names than at the start \(late\)"),
+    (lambda site, trainer: (site.attach(trainer.params), [(trainer.params.pop("scale"), site.step(1))
+                                                          for _ in site.steps()]), isthmus.RunError, r"\(scale\)"),
+    (lambda site, trainer: (site.attach({"a": numpy.ones(8, numpy.float32)[:5], "b": numpy.ones(3, numpy.float32)}),
+                            list(site.steps())), isthmus.RunError, "step 1 has not been told of"),
+    (lambda site, trainer: (attach_overlapping(site), list(site.steps())), isthmus.ConfigError,
+     r'\("b"\): its values share memory with those of parameters\(\)\[0\] \("a"\)'),
+    (lambda site, trainer: (site.attach({"a": numpy.full(3, numpy.nan, numpy.float32)}), list(site.steps())),
+     isthmus.ConfigError, r'\("a"\): value 0 of 3 is nan before step 1'),
+    (lambda site, trainer: site.attach({"a\0b": numpy.ones(3, numpy.float32)}), isthmus.ConfigError, "NUL"),
+    (lambda site, trainer: (site.attach(trainer.params), [site.step(1, tokens=2**63) for _ in site.steps()]),
+     isthmus.ConfigError, "tokens = 9223372036854775808: must be a whole number"),
+    (lambda site, trainer: (site.attach(trainer.params), [site.step(1, tokens=1.5) for _ in site.steps()]),
+     isthmus.ConfigError, "tokens = 1.5"),
+    (lambda site, trainer: (site.attach(trainer.params), [site.step(1, tokens=float("nan")) for _ in site.steps()]),
+     isthmus.ConfigError, "tokens = nan"),
+    (lambda site, trainer: (site.attach({f"of {site.index}": numpy.ones(3, numpy.float32)}), list(site.steps())),
+     isthmus.ConfigError, r"parameter 0 is 'of \d' of shape \[3\] here and 'of \d' of shape \[3\] there"),
     (lambda site, trainer: (site.attach(trainer.params), exec('raise ValueError("bad \\udcff name")')), ValueError, "bad"),
 ])
 def test_mistakes_are_told(toml, tmp_path, change, kind, words):

@@ -20,6 +20,7 @@
 namespace isthmus::this_file {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing_support::AheadTrainer;
 using testing_support::FollowerTrainer;
@@ -263,7 +264,8 @@ TEST_F(CallersTrainer, AnotherTrainerDoesNotResumeIt) {
 
 TEST_F(CallersTrainer, ThatIsNotWhatItSaysIsRefused) {
   facts_.parameters[1].name = "third";
-  EXPECT_THAT(refusal(), HasSubstr("not those of its facts"));
+  EXPECT_THAT(refusal(), AllOf(HasSubstr("worker "), HasSubstr("not those of its facts"),
+                               HasSubstr("parameter 1 is '"), HasSubstr("here and 'third' of")));
   facts_.parameters[1].elements.end = 5;
   EXPECT_THAT(refusal(), HasSubstr("parameter 'third'"));
   facts_.parameters[1].name = "first";

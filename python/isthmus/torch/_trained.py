@@ -15,7 +15,7 @@ from .._errors import ConfigError, RunError
 from .._log import logger
 from .._order import in_order
 from .._session import Outcome
-from .._trained import Evaluate, Floats, Trained, number_of
+from .._trained import Evaluate, Floats, Trained, count_of, number_of
 from .._turns import random_states, set_random_states
 from . import _state
 from ._masters import Given, Masters
@@ -124,7 +124,7 @@ class TorchTrained(Trained):
         if rate is None:
             rate = self._rate if self._rate is not None else (_rate_of(self._optimizers[0]) if self._optimizers else 0)
         self._rate = None
-        return (self._loss("loss", loss), 1 if tokens is None else int(tokens),
+        return (self._loss("loss", loss), 1 if tokens is None else count_of("tokens", tokens),
                 0.0 if grad_norm is None else self._loss("grad_norm", grad_norm),
                 float(rate or 0), bool(skipped))
 

@@ -15,7 +15,9 @@
 #include "app/common/child_process.h"
 #include "app/common/free_ports.h"
 #include "app/observe/http_address.h"
+#include "app/train/checkpoint_room.h"
 #include "config/links_file.h"
+#include "core/base/storage.h"
 #include "isthmus/errors.h"
 #include "record/run_lock.h"
 #include "record/wall_clock.h"
@@ -84,6 +86,7 @@ class Launch {
     if (arguments_.via == "mpi") {
       return run_mpi_job();
     }
+    if (arguments_.via == "local") check_disk();
     std::vector<LaunchedSite> sites;
     for (const std::string& name : chosen()) {
       sites.push_back({.name = name,
@@ -181,6 +184,15 @@ class Launch {
     if (!links_.empty()) words.push_back("ISTHMUS_LINKS=" + links_.string());
     append(words, {"sh", "-c", program});
     return words;
+  }
+
+  /// The built-in trainer's sites share this machine's disk.
+  void check_disk() {
+    std::vector<WorkerId> sites;
+    for (const std::string& name : chosen()) {
+      if (program_of(name).empty()) sites.emplace_back(static_cast<int>(place_of(name)));
+    }
+    check_room_of_sites(SystemStorage(), config_, sites, folder(), arguments_.resume != "never");
   }
 
   void check_mpi() const {

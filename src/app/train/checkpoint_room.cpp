@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
 #include <system_error>
 
 #include "app/train/run_parts.h"
@@ -13,6 +15,7 @@
 #include "isthmus/codec.h"
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"
+#include "kernels/thread_team.h"
 #include "outer/parts/settings.h"
 
 namespace isthmus::app {
@@ -111,6 +114,28 @@ void check_checkpoint_room(const CheckpointRoom& room, const Config& config,
       "another disk",
       folder_of(out).string(), them, bytes(room.needed()), room.needed(), bytes(room.free),
       room.free, room.fewer ? ", lower ckpt.keep" : ""));
+}
+
+void check_room_of_sites(const Storage& storage, const Config& config,
+                         std::span<const WorkerId> sites, const std::filesystem::path& out,
+                         bool goes_on) {
+  const auto human = [](std::uint64_t n) { return human_bytes(static_cast<double>(n)); };
+  const ModelLayout layout(model_shape(config.model, config.train.context));
+  std::map<std::uint64_t, std::uint64_t> needed;  // by what is free, which one disk says alike
+  for (const WorkerId site : sites) {
+    const TrainingPlan plan = make_training_plan(config, kernels::usable_cores(), site);
+    const std::string& name = config.sites[static_cast<std::size_t>(site.value())].name;
+    const CheckpointRoom room = checkpoint_room(
+        storage, config, plan, layout, {.out = out / name, .only = site, .goes_on = goes_on});
+    needed[room.free] += room.needed();
+  }
+  for (const auto& [free, bytes] : needed) {
+    if (bytes <= free) continue;
+    throw SystemError(fmt::format(
+        "'{}': the checkpoints of {} sites take {} together ({} bytes; ckpt.keep = {}), and {} ({} "
+        "bytes) are free there: free space, lower ckpt.keep, or give --out on another disk",
+        out.string(), sites.size(), human(bytes), bytes, config.ckpt.keep, human(free), free));
+  }
 }
 
 }  // namespace isthmus::app

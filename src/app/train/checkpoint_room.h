@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <span>
 
 #include "app/train/training_plan.h"
 #include "core/base/storage.h"
@@ -48,5 +49,12 @@ struct CheckpointRoom {
 /// THROWS: SystemError naming the folder, what is free and what is needed.
 void check_checkpoint_room(const CheckpointRoom& room, const Config& config,
                            const std::filesystem::path& out);
+
+/// Of sites that are started on this machine, each in a folder of its own name below `out`: each
+/// alone may fit where all of them do not. THROWS: SystemError naming the folder, what is free and
+/// what is needed; ConfigError as make_training_plan.
+void check_room_of_sites(const Storage& storage, const Config& config,
+                         std::span<const WorkerId> sites, const std::filesystem::path& out,
+                         bool goes_on);
 
 }  // namespace isthmus::app

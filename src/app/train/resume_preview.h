@@ -32,6 +32,8 @@ struct ResumePreview {
   std::optional<std::filesystem::path> checkpoint;  // nothing: there is none, and a run would begin
   std::int64_t step = 0;                            // after which the run would go on
   std::vector<std::string> changes;                 // that are still to be made
+
+  [[nodiscard]] bool is_complete(std::int64_t steps) const { return checkpoint && step >= steps; }
 };
 
 /// Reads only. RETURNS: nothing without --resume. THROWS: ConfigError, SystemError as the run

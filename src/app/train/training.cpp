@@ -99,6 +99,8 @@ class Training final : public RunObserver {
   void tell_device() const;
   /// Warns of data that are read too often, and says what checkpoints leave out of model.init.
   void tell_data() const;
+  /// Warns of steps that no round carries, and of those that model.init lacks.
+  void tell_end() const;
   /// What the closed form says of the run that has ended.
   void predict(const RunWorld& world, const WorldResult& result);
 
@@ -295,20 +297,23 @@ void Training::tell_data() const {
   }
 }
 
+void Training::tell_end() const {
+  if (request_.side_by_side) return;  // a comparison says it of all its variants together
+  for (const std::string& text : warnings_about_end(config_, run_end_of(config_, layout_))) {
+    log_warning("{}", text);
+  }
+  if (const std::string text = unapplied_text_of_init(storage_, config_); !text.empty()) {
+    log_warning("{}", text);
+  }
+}
+
 TrainingOutcome Training::run() {
   std::optional<SignalScope> signals;
   if (!request_.side_by_side) {
     signals.emplace();
     progress_.emplace(session_.err, session_.progress);
   }
-  if (!request_.side_by_side) {  // a comparison says it of all its variants together
-    for (const std::string& text : warnings_about_end(config_, run_end_of(config_, layout_))) {
-      log_warning("{}", text);
-    }
-    if (const std::string text = unapplied_text_of_init(storage_, config_); !text.empty()) {
-      log_warning("{}", text);
-    }
-  }
+  if (request_.resume == "never") tell_end();
   let_watch();
   outcome_.parameters = layout_.elements();
   outcome_.simulated = request_.simulated;
@@ -349,6 +354,7 @@ void Training::begun(const RunDirectory& directory, const Manifest& manifest, Me
   }
   tell_device();
   tell_data();
+  if (request_.resume != "never") tell_end();  // nothing is left to say of a run that was complete
 }
 
 Duration Training::measure_step() { return app::measure_step(config_, plan_, data_); }

@@ -90,7 +90,7 @@ FolderLock::~FolderLock() {
   task_.reset();
   try {
     const std::optional<LockRecord> there = read_record(text_of_lock_file(path_).value_or(""));
-    if (there && there->id == id_) file_->remove();
+    if (there ? there->id == id_ : !said_ && file_->is_at_path()) file_->remove();
   } catch (const SystemError& error) {
     log_warning("{}", error.what());
   }
@@ -152,6 +152,15 @@ bool FolderLock::try_take() {
   try {
     file->write(record());
     file->sync();
+    said_ = true;
+  } catch (const DiskFullError& error) {
+    if (!held || !local_ || contested) {
+      if (file->made()) file->remove();
+      throw;
+    }
+    // The kernel's lock is enough on one machine, and the beat names this process once it can.
+    file->write("");
+    log_warning("{}", error.what());
   } catch (const SystemError&) {
     if (file->made()) file->remove();
     throw;
@@ -246,6 +255,7 @@ void FolderLock::beat() {
       ++beats_;
       file_->write(record());
       if (!local_) file_->sync();
+      said_ = true;
       told_at_ = runtime_.clock().now();
     } catch (const SystemError& error) {
       if (!std::exchange(warned, true)) log_warning("{}", error.what());

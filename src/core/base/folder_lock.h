@@ -109,6 +109,7 @@ class FolderLock {
   std::unique_ptr<LockFile> file_;
   bool local_ = false;
   bool told_ = false;
+  bool said_ = false;  // the file names this process; not yet where the disk was full
   std::uint64_t beats_ = 0;
   std::unique_ptr<WaitQueue> queue_;
   bool leaves_ = false;             // under queue_'s lock

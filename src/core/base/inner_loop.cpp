@@ -10,6 +10,8 @@
 namespace isthmus {
 namespace {
 
+constexpr const char* kAdamMethods = "either of the methods 1bit-adam and 01-adam";
+
 [[noreturn]] void not_offered(const char* what, const char* needed_by) {
   throw ConfigError(fmt::format(
       "InnerLoop::{}: this inner loop does not implement it, and {} needs it; implement "
@@ -40,10 +42,8 @@ double InnerLoop::loss(const TokenBatch&, const ParameterSource&) {
 InnerStep InnerLoop::train_loss(StepIndex, SampleShare, const ParameterSource&) {
   not_offered("train_loss", "method spsa");
 }
-AdamSettings InnerLoop::adam_settings() const { not_offered("adam_settings", "method 1bit-adam"); }
-AdamMoments InnerLoop::adam_moments(std::size_t) {
-  not_offered("adam_moments", "method 1bit-adam");
-}
+AdamSettings InnerLoop::adam_settings() const { not_offered("adam_settings", kAdamMethods); }
+AdamMoments InnerLoop::adam_moments(std::size_t) { not_offered("adam_moments", kAdamMethods); }
 void InnerLoop::reset_optimizer() { not_offered("reset_optimizer", "optimizer resets"); }
 void InnerLoop::save(StateWriter&) const {}
 void InnerLoop::load(StateReader&) {}

@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "core/base/git_pointer.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
@@ -83,6 +84,7 @@ nlohmann::json parse_json(std::string_view text, const std::string& label) {
   try {
     return json::parse(text.begin(), text.end(), check);
   } catch (const json::exception& error) {
+    refuse_git_pointer(text, label);
     throw SystemError(label + ": not valid JSON: " + without_tag(error.what()));
   }
 }

@@ -15,6 +15,7 @@
 #include <system_error>
 
 #include "core/base/retried.h"
+#include "core/base/storage.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
@@ -39,11 +40,12 @@ constexpr std::array<std::uint32_t, 12> kLocal = {
 };
 
 [[noreturn]] void fail(const Path& path, const char* action, int error) {
-  const bool full = error == ENOSPC || error == EDQUOT;
-  throw SystemError(path.string() + ": cannot " + action + ": " +
-                    std::generic_category().message(error) + "; " +
-                    (full ? "free space on that disk (df -h) or use another one"
-                          : "check the folder's owner and permissions (ls -ld)"));
+  const std::string text =
+      path.string() + ": cannot " + action + ": " + std::generic_category().message(error) + "; ";
+  if (error == ENOSPC || error == EDQUOT) {
+    throw DiskFullError(text + "free space on that disk (df -h) or use another one");
+  }
+  throw SystemError(text + "check the folder's owner and permissions (ls -ld)");
 }
 
 class ScopedDescriptor {

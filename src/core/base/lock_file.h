@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The file of a folder's lock as the operating system sees it: a short text, the kernel's lock on
 // it, and what is known of the process that wrote it. `FolderLock` (folder_lock.h) is the protocol
-// above and the only caller. Every failure THROWS: SystemError naming the path.
+// above and the only caller. Every failure THROWS: SystemError naming the path, DiskFullError
+// (storage.h) where there is no room.
 #pragma once
 
 #include <cstdint>

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "core/base/git_pointer.h"
 #include "core/base/json_input.h"
 #include "isthmus/errors.h"
 
@@ -173,12 +174,7 @@ std::int64_t SafetensorsEntry::elements() const {
 
 Safetensors Safetensors::open(const Storage& storage, const std::filesystem::path& path) {
   MappedFile file = storage.map(path);
-  constexpr std::string_view kPointer = "version https://git-lfs.github.com/spec/v1\n";
-  if (as_text(file.bytes().first(std::min(file.bytes().size(), kPointer.size()))) == kPointer) {
-    throw SystemError(path.string() +
-                      ": a Git LFS pointer, which stands for a file that is not here; fetch the "
-                      "file: git lfs pull");
-  }
+  refuse_git_pointer(as_text(file.bytes()), path.string());
   Safetensors tensors = parse(file.bytes(), path.string());
   tensors.file_ = std::move(file);
   return tensors;

@@ -7,6 +7,7 @@
 #include <set>
 #include <string_view>
 
+#include "core/base/git_pointer.h"
 #include "core/base/json_input.h"
 #include "inner/hf/byte_tokenizer.h"
 #include "inner/hf/hf_config.h"
@@ -103,6 +104,7 @@ HfCompanions companions_in(const Storage& storage, const std::filesystem::path& 
     const bool is_folder = storage.kind(path / ".") == FileKind::kDirectory;
     if (!is_folder && (is_any_of(kTokenizerFiles, name) || ends_with_any(name) || is_legal(name))) {
       const MappedFile file = storage.map(path);
+      refuse_git_pointer(as_text(file.bytes()), path.string());
       if (file.bytes().size() <= kMostCompanionBytes) {
         companions.files.emplace_back(name, as_text(file.bytes()));
         continue;

@@ -4,8 +4,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
+#include <functional>
 #include <map>
+#include <numeric>
 #include <string>
+#include <vector>
 
 #include "core/base/all_elements.h"
 #include "core/base/hash.h"
@@ -24,6 +29,25 @@ std::int64_t size_of(std::span<const std::int64_t> shape) {
   std::int64_t size = 1;
   for (const std::int64_t extent : shape) size = extent < 1 ? 0 : size * extent;
   return size;
+}
+
+/// Two tensors in the same memory would be trained twice, and sent as if they were two.
+void check_memory_apart(std::span<const Parameter> parameters) {
+  std::vector<std::size_t> order(parameters.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::ranges::sort(order, std::less<>(),
+                    [&](std::size_t i) { return parameters[i].values.data(); });
+  for (std::size_t k = 1; k < order.size(); ++k) {
+    const auto [first, second] = std::minmax(order[k - 1], order[k]);
+    const std::span<const float> below = parameters[order[k - 1]].values;
+    if (std::less_equal<>()(below.data() + below.size(), parameters[order[k]].values.data())) {
+      continue;
+    }
+    refuse(second, parameters[second],
+           fmt::format("its values share memory with those of parameters()[{}] (\"{}\"); every "
+                       "tensor has memory of its own, and tied tensors are given once",
+                       first, parameters[first].name));
+  }
 }
 
 }  // namespace
@@ -70,6 +94,19 @@ void check_parameters(std::span<const Parameter> parameters) {
     }
     begin += size;
   }
+  check_memory_apart(parameters);
+}
+
+void check_finite_start(std::span<const Parameter> parameters) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    const std::span<const float> values = parameters[i].values;
+    const auto wrong = std::ranges::find_if_not(values, [](float x) { return std::isfinite(x); });
+    if (wrong == values.end()) continue;
+    refuse(i, parameters[i],
+           fmt::format("value {} of {} is {} before step 1: every initial value must be finite; "
+                       "begin with weights from before they broke",
+                       wrong - values.begin(), values.size(), *wrong));
+  }
 }
 
 void agree_on_parameters(InnerLoop& inner, Exchange& exchange) {
@@ -77,6 +114,7 @@ void agree_on_parameters(InnerLoop& inner, Exchange& exchange) {
   exchange.agree_on_start([&] {
     inner.read_values(all_elements(inner));
     const std::span<const Parameter> parameters = inner.parameters();
+    check_finite_start(parameters);
     StartTerms terms = {{"number of parameters", fmt::format("{}", parameters.size())}};
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const Parameter& parameter = parameters[i];

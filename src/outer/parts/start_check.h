@@ -14,14 +14,19 @@ namespace isthmus::outer {
 
 /// Checks the canonical flat layout that isthmus/inner_loop.h describes: names are there and
 /// unique, layers are kNoLayer or more, `elements` follow one another and have the size of the
-/// shape, and `values` too. THROWS: ConfigError naming the first tensor that breaks the layout, its
-/// value and the right one.
+/// shape, and `values` too, in memory of their own. THROWS: ConfigError naming the first tensor
+/// that breaks the layout, its value and the right one.
 void check_parameters(std::span<const Parameter> parameters);
+
+/// REQUIRES: the values are read. A run that begins with NaN or infinity ends with it.
+/// THROWS: ConfigError naming the first tensor that holds a value which is not finite, and its
+/// place.
+void check_finite_start(std::span<const Parameter> parameters);
 
 /// Compares a digest of every tensor with the other workers' (Exchange::agree_on_start). Every
 /// method calls this function before step 1, the 1-bit methods through `ddp`, whose step theirs
 /// begin with, and only then: the parameters of a saved run differ from worker to worker. THROWS:
-/// ConfigError naming the first tensor that differs.
+/// ConfigError naming the first tensor that differs, or as check_finite_start.
 void agree_on_parameters(InnerLoop& inner, Exchange& exchange);
 
 }  // namespace isthmus::outer

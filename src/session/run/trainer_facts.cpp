@@ -27,6 +27,21 @@ Digest128 digest_of_layout(std::span<const Parameter> parameters) {
   return xxh3_128(as_bytes(text));
 }
 
+std::string first_unlike_parameter(std::span<const Parameter> here,
+                                   std::span<const Parameter> there) {
+  const auto words = [](std::span<const Parameter> all, std::size_t i) {
+    return i < all.size()
+               ? fmt::format("'{}' of shape [{}]", all[i].name, fmt::join(all[i].shape, ", "))
+               : std::string("absent");
+  };
+  std::size_t i = 0;
+  while (i < std::min(here.size(), there.size()) && here[i].name == there[i].name &&
+         here[i].shape == there[i].shape) {
+    ++i;
+  }
+  return fmt::format("parameter {} is {} here and {} there", i, words(here, i), words(there, i));
+}
+
 void check_facts(const TrainerFacts& facts) {
   if (facts.parameters.empty()) throw ConfigError("the trainer has no parameters");
   if (facts.kind.empty() || facts.kind == kOwn) {

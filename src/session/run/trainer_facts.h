@@ -26,6 +26,11 @@ inline constexpr std::string_view kEvaluation = "evaluation";
 /// Digest of names and shapes in canonical order.
 [[nodiscard]] Digest128 digest_of_layout(std::span<const Parameter> parameters);
 
+/// The first parameter whose name or shape is another one, in words: "parameter 1 is 'b' of shape 3
+/// here and 'c' of shape 3 there".
+[[nodiscard]] std::string first_unlike_parameter(std::span<const Parameter> here,
+                                                 std::span<const Parameter> there);
+
 /// Of a caller's trainer. THROWS: ConfigError for the built-in trainer's kind, or naming the
 /// parameter whose name, shape or elements cannot be.
 void check_facts(const TrainerFacts& facts);

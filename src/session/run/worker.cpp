@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/base/all_elements.h"
 #include "core/base/check.h"
 #include "core/base/log.h"
 #include "core/state/state_memory.h"
@@ -13,6 +14,7 @@
 #include "outer/parts/idle_inner_loop.h"
 #include "outer/parts/late_rounds.h"
 #include "outer/parts/shared_state.h"
+#include "outer/parts/start_check.h"
 #include "session/run/outer_healing.h"
 #include "session/run/run_settings.h"
 #include "session/run/run_start.h"
@@ -81,6 +83,10 @@ class Worker {
     }
     if (begins && setup.config.net.start == "first") {
       take_first_values(inner_, context.exchange, setup.patience);
+    }
+    if (begins && setup.config.train.trainer == "external") {  // the built-in one's are checked
+      inner_.read_values(all_elements(inner_));
+      outer::check_finite_start(inner_.parameters());
     }
     strategy_ = make_strategy();
     if (taken_over) {
