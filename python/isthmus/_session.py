@@ -24,7 +24,7 @@ from ._errors import ConfigError, Error, RunError, check
 from ._launched import told
 from ._program import call_json
 from ._progress import Progress
-from ._trained import Arrays, Trained
+from ._trained import Arrays, Trained, count_of
 from ._turns import Turns
 from ._tables import Section
 
@@ -353,7 +353,7 @@ class Site:
             raise RunError(f"site.average_gradients() was called twice in step {self.t}")
         t, self._void = self.t, False
         trained.give_gradients(gradients)
-        self.tell(trained.number("loss", loss), 1 if tokens is None else int(tokens), 0.0, 0.0, False)
+        self.tell(trained.number("loss", loss), 1 if tokens is None else count_of("tokens", tokens), 0.0, 0.0, False)
         self.serve()
         if self._stage == _abi.APPLY and self.t == t and not self._ended:
             trained.take_gradients(gradients)
