@@ -192,14 +192,17 @@ enum {
   /* Under outer.method = "ddp", in the place of ISTHMUS_TRAIN: */
   ISTHMUS_GRADIENTS = 9, /* forward and backward pass of inner step `step`: write the gradients to
                             `gradient`, and answer with the loss */
-  ISTHMUS_APPLY = 10 /* `gradient` holds their mean over all sites: take the optimizer's step, and
-                        answer with its grad_norm and learning_rate. Does not follow where a site is
-                        lost meanwhile: the run then loads former state, and goes on from there */
+  ISTHMUS_APPLY =
+      10,             /* `gradient` holds their mean over all sites: take the optimizer's step, and
+                         answer with its grad_norm and learning_rate. Does not follow where a site
+                         is lost meanwhile: the run then loads former state, and goes on from there */
+  ISTHMUS_REPLAY = 11 /* as ISTHMUS_APPLY, of a step that the other sites have taken while this one
+                         was away: no gradients of its own are asked for */
 };
 typedef struct isthmus_request {
   size_t size; /* sizeof(isthmus_request), set by the caller */
   int32_t kind;
-  int64_t step;         /* of ISTHMUS_TRAIN, ISTHMUS_GRADIENTS and ISTHMUS_APPLY */
+  int64_t step;         /* of every request for a step */
   const int64_t* parts; /* of ISTHMUS_EVALUATE; valid until the answer */
   size_t part_count;
   int32_t wrote; /* 1: the run has written parameters since the last ISTHMUS_TRAIN */
@@ -209,12 +212,13 @@ typedef struct isthmus_request {
                     answered, at once, up to step `until` >= step. Nothing else is asked before. */
 } isthmus_request;
 
-/** What a worker says of a step (ISTHMUS_TRAIN, ISTHMUS_GRADIENTS, ISTHMUS_APPLY). */
+/** What a worker says of a step (ISTHMUS_TRAIN, ISTHMUS_GRADIENTS, ISTHMUS_APPLY, ISTHMUS_REPLAY).
+ */
 typedef struct isthmus_step {
   size_t size;      /* sizeof(isthmus_step) */
   double loss;      /* mean over this worker's targets, before the update */
   double grad_norm; /* before clipping; 0: not known */
-  int64_t tokens;   /* targets in the mean; they weigh the worker's contribution */
+  int64_t tokens;   /* targets in the mean; they weigh the worker's contribution, but under ddp */
   double learning_rate;
   int32_t skipped; /* 1: the step changed nothing (a gradient scaler saw an overflow) */
 } isthmus_step;
@@ -244,8 +248,7 @@ isthmus_error* isthmus_session_start(isthmus_session* session);
  *  worker that asks is told. */
 isthmus_error* isthmus_next(isthmus_session* session, int32_t worker, int64_t timeout_ns,
                             isthmus_request* request);
-/** Answers the worker's request. `step`: of ISTHMUS_TRAIN, ISTHMUS_GRADIENTS and ISTHMUS_APPLY,
- *  else NULL. */
+/** Answers the worker's request. `step`: of the requests for a step, else NULL. */
 isthmus_error* isthmus_answer(isthmus_session* session, int32_t worker, const isthmus_step* step);
 /** Answers ISTHMUS_EVALUATE: sum of losses and number of targets of each part, in order. */
 isthmus_error* isthmus_answer_losses(isthmus_session* session, int32_t worker,

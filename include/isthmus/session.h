@@ -166,8 +166,8 @@ class Trainer {
   /// `last`. The trainer may take them as soon as step t is over, and then gives the results as it
   /// is asked for them. Called for trainers that train ahead; real time alone.
   virtual void may_train_until([[maybe_unused]] StepIndex last) {}
-  /// The run fails: takes no step from now on that is not asked for, waits for the step that is
-  /// under way, and forgets the results of steps that nobody has asked for.
+  /// The run fails: waits for the end of the steps that `may_train_until` has let it take, and
+  /// forgets the results of those that nobody has asked for.
   virtual void stop_training_ahead() {}
 
   /// Whether the loop queues work that goes on after `train_step` has returned. Queued work must be

@@ -100,7 +100,7 @@ class Step(ctypes.Structure):
 
 
 # Kinds of requests, as in c.h.
-NOTHING, TRAIN, SAVE, LOAD, RESTART, EVALUATE, END, READ, WROTE, GRADIENTS, APPLY = range(11)
+NOTHING, TRAIN, SAVE, LOAD, RESTART, EVALUATE, END, READ, WROTE, GRADIENTS, APPLY, REPLAY = range(12)
 
 _worker = ctypes.c_int32
 _out_integer = ctypes.POINTER(ctypes.c_int64)

@@ -188,8 +188,9 @@ class Site:
         self._trained: "Optional[Trained]" = None
         self._turns: "Optional[Turns]" = None  # of bodies that share the process
         self._open = False  # step t has been given out and not answered
-        self._stage = _abi.TRAIN  # what the run waits for; under ddp GRADIENTS, then APPLY
-        self._void = False  # step t was taken back while its gradients were exchanged
+        self._stage = _abi.TRAIN  # what the run waits for; under ddp GRADIENTS, then APPLY; or REPLAY
+        self._void = False  # step t does not count, as average_gradients() has said
+        self._averaged = 0.0  # the loss that it was told
         self._shown = False  # anchors() is open
         self._iterated = False  # by steps(), and not by a loop of the caller's
         self._ended = False
@@ -338,10 +339,11 @@ class Site:
             opt.step(); opt.zero_grad()
             site.step(loss, tokens=batch.numel())
 
-        `loss`, `tokens`: as in `step`, which does not look at its own under ddp. `gradients`: name -> float32 array
-        of a site with numpy arrays, in which the mean is written; a PyTorch model's are found. RETURNS: False where
-        the step does not count, the parameters are those of the step that comes next, and the rest of the pass is to
-        be left out. Blocks while the run waits for other sites.
+        `loss`, `tokens`: for the run's lines; `step` does not look at its own under ddp. All sites weigh alike in the
+        mean. `gradients`: name -> float32 array of a site with numpy arrays, in which the mean is written; a PyTorch
+        model's are found. RETURNS: False where the step does not count: a site was lost, or a gradient of some site
+        was not finite. The parameters are then those of the step that comes next, a model's gradients are gone, and
+        the rest of the pass is to be left out. Blocks while the run waits for other sites.
         """
         self._check_thread()
         trained = self._attached()
@@ -351,20 +353,32 @@ class Site:
             return True
         if self._stage == _abi.APPLY:
             raise RunError(f"site.average_gradients() was called twice in step {self.t}")
+        if self._iterated and not self._open:
+            raise RunError("site.average_gradients() was called outside of a pass of site.steps(), or after site.step()")
         t, self._void = self.t, False
         trained.give_gradients(gradients)
-        self.tell(trained.number("loss", loss), 1 if tokens is None else count_of("tokens", tokens), 0.0, 0.0, False)
-        self.serve()
+        told = trained.number("loss", loss)
+        if self._stage == _abi.REPLAY:  # a step of the others', whose mean is there
+            self._stage = _abi.APPLY
+        else:
+            self.tell(told, 1 if tokens is None else count_of("tokens", tokens), 0.0, 0.0, False)
+            self.serve()
         if self._stage == _abi.APPLY and self.t == t and not self._ended:
-            trained.take_gradients(gradients)
-            return True
+            self._averaged = told
+            if trained.take_gradients(gradients):
+                return True
+            # The mean is the same at all sites, so all of them leave the step out.
+            _log.logger.warning("step %d: a gradient was not finite: no site takes this step", t)
+            self.tell(told, 1, 0.0, 0.0, True)
+            self.serve()
+        trained.drop_gradients()
         self._open, self._void = False, True
         return False
 
     def step(self, loss: Any = None, *, tokens: Optional[int] = None, grad_norm: Any = None,
              learning_rate: Optional[float] = None, skipped: bool = False) -> None:
         """Tells of inner step t, which has changed the parameters; then the run may read and write
-        them, save and load state, evaluate. Blocks while the run waits for other sites.
+        them, save and load state, evaluate (under ddp in `average_gradients` too). Blocks while the run waits for other sites.
 
         `loss`: its mean over `tokens` targets, a number or an array of one value. `tokens` weigh this
         site's contribution (absent: one a step). `skipped`: the step changed nothing.
@@ -374,14 +388,16 @@ class Site:
         if self._ended:
             raise RunError(f"the run has ended: site.outcome is {self.outcome}")
         if self._void:
-            raise RunError("the step was taken back, since a site was lost while gradients were exchanged: leave out the "
-                           "rest of the pass where site.average_gradients() returns False")
-        if self._stage == _abi.GRADIENTS:
+            raise RunError("the step does not count: leave out the rest of the pass where site.average_gradients() "
+                           "returns False")
+        if self._stage in (_abi.GRADIENTS, _abi.REPLAY):
             raise RunError('outer.method = "ddp" exchanges gradients: call site.average_gradients(loss) between the '
                            "backward pass and optimizer.step(), in a loop that calls both (not by hook=True, a Trainer "
                            "or Lightning)")
         if self._iterated and not self._open:
             raise RunError("site.step() was called twice in one pass of site.steps(), or outside of it")
+        if self._stage == _abi.APPLY:
+            loss = self._averaged
         said = trained.before_step(loss, tokens, grad_norm, learning_rate, skipped)
         self._open = False
         self.tell(*said)
@@ -414,7 +430,7 @@ class Site:
             if error:
                 check(error)
             kind = request.kind
-            if kind == _abi.TRAIN or kind == _abi.GRADIENTS:
+            if kind in (_abi.TRAIN, _abi.GRADIENTS, _abi.REPLAY):
                 self.t, self._stage = request.step, kind
                 if anew:
                     trained.count_from(self.t)

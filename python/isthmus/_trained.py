@@ -49,9 +49,13 @@ class Trained:
         """Lays this step's gradients into the arrays; `given`: as the caller has them, or None."""
         raise NotImplementedError
 
-    def take_gradients(self, given: Any) -> None:
-        """The arrays hold the mean of all sites: the caller's gradients follow."""
+    def take_gradients(self, given: Any) -> bool:
+        """The arrays hold the mean of all sites: the caller's gradients follow. RETURNS: False, and changes nothing,
+        where the mean is not finite."""
         raise NotImplementedError
+
+    def drop_gradients(self) -> None:
+        """The step does not count: what would be added to in the next backward pass is gone."""
 
     def number(self, name: str, value: Any) -> float:
         """One number that the caller has given, a tensor perhaps."""
@@ -157,9 +161,12 @@ class Arrays(Trained):
                 raise ConfigError(f"gradients['{name}'] has shape {given[name].shape}, the parameter {array.shape}")
             array[...] = given[name]
 
-    def take_gradients(self, given: Any) -> None:
+    def take_gradients(self, given: Any) -> bool:
+        if not all(np.isfinite(array).all() for array in self._gradients.values()):
+            return False
         for name, array in self._gradients.items():
             given[name][...] = array
+        return True
 
     def batches_of(self, batches: "Iterable[Any]", total_steps: int) -> "Callable[[int], Any]":
         iterator = iter(batches)

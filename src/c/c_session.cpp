@@ -245,7 +245,7 @@ void run(isthmus_session& session) {
 }
 
 constexpr Asked::Kind kTrained[] = {Asked::Kind::kTrain, Asked::Kind::kGradients,
-                                    Asked::Kind::kApply};
+                                    Asked::Kind::kApply, Asked::Kind::kReplay};
 constexpr Asked::Kind kEvaluated[] = {Asked::Kind::kEvaluate};
 constexpr Asked::Kind kDone[] = {Asked::Kind::kSave, Asked::Kind::kLoad, Asked::Kind::kRestart,
                                  Asked::Kind::kRead, Asked::Kind::kWrote};
@@ -270,6 +270,8 @@ std::int32_t number_of(Asked::Kind kind) {
       return ISTHMUS_GRADIENTS;
     case Asked::Kind::kApply:
       return ISTHMUS_APPLY;
+    case Asked::Kind::kReplay:
+      return ISTHMUS_REPLAY;
   }
   return ISTHMUS_NOTHING;
 }
@@ -427,8 +429,9 @@ isthmus_error* isthmus_outer_values(isthmus_session* session, int32_t worker, si
             "outer ones)");
       if (open.outer == nullptr)
         throw isthmus::RunError(
-            "isthmus_outer_values: this step has no outer parameters: the site is cut off, or "
-            "catches up");
+            "isthmus_outer_values: this step has no outer parameters: the site is cut off, catches "
+            "up, "
+            "or its run has failed");
       if (parameter >= own.parameters.size())
         throw isthmus::ConfigError(fmt::format("isthmus_outer_values: parameter = {} of {}",
                                                parameter, own.parameters.size()));

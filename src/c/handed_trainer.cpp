@@ -33,14 +33,16 @@ Answer Channel::ask(const Asked& asked) {
       kNever);
   queue_->update([] {});
   std::optional<Answer> given;
-  (void)queue_->wait(
-      [&] {
-        if (using_ > 0) return false;
-        failed = caller_failed_;
-        if (!failed) given = take_answer(asked);
-        return failed || given;
-      },
-      kNever);
+  bool behind = true;  // perhaps the caller goes on without a word, and wakes nobody at each answer
+  const auto answered = [&] {
+    if (using_ > 0) return false;
+    failed = caller_failed_;
+    if (!failed) given = take_answer(asked);
+    behind = asked.step < until_;
+    return failed || given;
+  };
+  while (!queue_->wait(answered, behind ? runtime_.clock().now() + kMostBehind : kNever)) {
+  }
   queue_->update([&] {
     asked_.reset();
     busy_ = false;
@@ -67,9 +69,13 @@ std::optional<Answer> Channel::take_answer(const Asked& asked) {
 }
 
 void Channel::stop_ahead() {
-  queue_->update([&] { until_ = StepIndex(0); });
-  (void)queue_->wait([&] { return !open_ || caller_failed_; }, kNever);
-  queue_->update([&] { trained_.clear(); });
+  queue_->update([&] { stopping_ = true; });
+  (void)queue_->wait([&] { return caller_failed_ || (!open_ && given_ >= until_); }, kNever);
+  queue_->update([&] {
+    trained_.clear();
+    until_ = StepIndex(0);
+    stopping_ = false;
+  });
 }
 
 void Channel::finish(const std::exception_ptr& failure) {
@@ -122,7 +128,7 @@ void Channel::with_open(const std::function<void(const Asked&)>& work) {
       [&] {
         if (!open_) return true;
         const bool there = asked_ && asked_->kind == open_->kind && asked_->step == open_->step;
-        const bool gone = over_ || caller_failed_;
+        const bool gone = over_ || caller_failed_ || stopping_;
         if (!there && !gone) return false;
         if (there) {
           asked = *asked_;
@@ -155,7 +161,7 @@ void Channel::answer(Answer answer, std::span<const Asked::Kind> of) {
       [&] {
         if (kind == Asked::Kind::kTrain) {
           trained_.emplace_back(open_->step, std::move(answer));
-          waits = open_->step < until_ && now - woken_ < kMostBehind;
+          waits = open_->step < until_ && !stopping_ && now - woken_ < kMostBehind;
         } else {
           answer_ = std::move(answer);
         }
@@ -200,6 +206,7 @@ InnerStep HandedLoop::gradients(StepIndex t, const GradientReady& on_ready) {
                                       .step = t,
                                       .wrote = std::exchange(wrote_, false),
                                       .outer = strategy_});
+  given_ = t;
   if (on_ready) {
     for (std::size_t p = gradients_.size(); p-- > 0;) on_ready(p);
   }
@@ -212,7 +219,11 @@ std::span<float> HandedLoop::gradient(std::size_t parameter) {
 
 double HandedLoop::apply_gradients(StepIndex t) {
   if (gradients_.empty()) return InnerLoop::apply_gradients(t);
-  const Answer answer = channel_.ask({.kind = Asked::Kind::kApply, .step = t});
+  // A worker that takes up what others have done is asked for no gradients of its own.
+  const bool own = std::exchange(given_, StepIndex(0)) == t;
+  const Answer answer = channel_.ask({.kind = own ? Asked::Kind::kApply : Asked::Kind::kReplay,
+                                      .step = t,
+                                      .wrote = !own && std::exchange(wrote_, false)});
   learning_rate_ = answer.learning_rate;
   return answer.step.grad_norm;
 }

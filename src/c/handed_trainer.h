@@ -6,7 +6,7 @@
 // Waking a thread of a core that sleeps costs up to 50 us, and a step that hands over twice
 // notices. So where the run has no use for the parameters during the next steps, it says so with
 // the first of them, and the caller's thread goes on to the next step without waiting for the run's
-// thread, which takes the results in, in order, up to 20 ms later.
+// thread, which takes the results in, in order, about 20 ms later.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,18 @@ namespace isthmus::c {
 
 /// What a worker wants of the caller's thread.
 struct Asked {
-  enum class Kind { kTrain, kSave, kLoad, kRestart, kEvaluate, kRead, kWrote, kGradients, kApply };
+  enum class Kind {
+    kTrain,
+    kSave,
+    kLoad,
+    kRestart,
+    kEvaluate,
+    kRead,
+    kWrote,
+    kGradients,
+    kApply,
+    kReplay
+  };
   Kind kind = Kind::kTrain;
   StepIndex step{0};
   std::vector<std::int64_t> parts = {};  // kEvaluate
@@ -56,8 +67,8 @@ class Channel {
   /// The run's side. Blocks until the answer, which for a step may have been given already.
   /// THROWS: RunError once the caller has failed or gone.
   [[nodiscard]] Answer ask(const Asked& asked);
-  /// No step is given out from now on that is not asked for. Blocks for one that is under way, and
-  /// forgets the answers to those that nobody has asked for.
+  /// Blocks until the caller has taken the steps that it takes by itself, which others may be
+  /// taking with it, and forgets the answers to those that nobody has asked for.
   void stop_ahead();
   /// The run is over; `failure` is null where it ended in order.
   void finish(const std::exception_ptr& failure);
@@ -95,8 +106,9 @@ class Channel {
   std::optional<Answer> answer_;
   std::deque<std::pair<StepIndex, Answer>> trained_;  // steps that the run has not taken in
   StepIndex given_{0};                                // the last step that the caller was given
-  StepIndex until_{0};  // so far it goes on by itself; less than given_: not at all
-  TimePoint woken_{};   // when the run's thread was last woken for an answer
+  StepIndex until_{0};     // so far it goes on by itself; less than given_: not at all
+  TimePoint woken_{};      // when the run's thread was last woken for an answer
+  bool stopping_ = false;  // the run comes to no step that the caller takes by itself
   bool over_ = false;
   std::exception_ptr failure_;
   std::optional<std::string> caller_failed_;
@@ -137,6 +149,7 @@ class HandedLoop final : public InnerLoop {
   const std::vector<std::span<float>> gradients_;
   const OuterStrategy* strategy_ = nullptr;
   StepIndex until_{0};  // of the next step
+  StepIndex given_{0};  // of which the caller has given gradients
   bool wrote_ = true;
   double learning_rate_ = 0;
 };

@@ -148,3 +148,28 @@ def test_mistakes_are_told(toml, tmp_path, wrong, words):  # noqa: F811
 
     with pytest.raises(isthmus.Error, match=words):
         isthmus.run(file, body, out=tmp_path / "x")
+
+
+def test_a_gradient_that_is_not_finite_costs_the_step_alone(toml, tmp_path, caplog):  # noqa: F811
+    file = toml(steps=20, method="ddp")
+    file.write_text(file.read_text().replace("H = 5\n", ""))
+    ends, void = {}, []
+
+    def body(site):
+        trainer = bodies.Trainer(site.index)
+        site.attach(trainer.params, state=trainer.state)
+        for t, _ in site.steps():
+            loss, gradients = trainer.gradients(t)
+            if t == 7 and site.index == 1:
+                gradients["embed"][0, 0] = numpy.nan
+            if not site.average_gradients(loss, gradients=gradients):
+                void.append((site.index, t))
+                continue
+            trainer.apply(gradients)
+            site.step()
+        ends[site.index] = trainer
+
+    isthmus.run(file, body, out=tmp_path / "x")
+    assert sorted(void) == [(0, 7), (1, 7)] and "step 7: a gradient was not finite" in caplog.text
+    assert bodies.bits(ends[0].params) == bodies.bits(ends[1].params)
+    assert all(numpy.isfinite(each).all() for each in ends[0].params.values()) and ends[0].state["taken"] == 19

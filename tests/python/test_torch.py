@@ -302,6 +302,27 @@ def test_ddp_where_a_parameter_is_not_used_everywhere(toml, tmp_path):
     assert seen[0] == seen[1] == [[1.0, 2.0], [0.5, 1.0], None]
 
 
+def test_ddp_drops_the_gradients_of_a_step_that_does_not_count(toml, tmp_path):
+    """Or the next backward pass would add to them, at all sites alike."""
+    seen = []
+
+    def body(site):
+        model, opt, sched = bodies.made()
+        isthmus.torch.attach(site, model, opt, state={"sched": sched})
+        for t, (x, y) in site.steps(lambda t: bodies.batch_of(site.index, t)):
+            loss = torch.nn.functional.cross_entropy(model(x).reshape(-1, 11), y.reshape(-1))
+            (loss * (float("inf") if t == 2 else 1)).backward()
+            if site.average_gradients(loss):
+                opt.step()
+                opt.zero_grad()
+                site.step()
+            else:
+                seen.append((t, [each.grad for each in model.parameters() if each.grad is not None]))
+
+    isthmus.run(toml(steps=4, method="ddp", more="", workers=2), body, out=tmp_path / "x")
+    assert seen == [(2, []), (2, [])]
+
+
 @torch2[1]
 def test_ddp_by_hook_says_what_it_needs(toml, tmp_path):
     def body(site):

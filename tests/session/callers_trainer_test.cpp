@@ -133,6 +133,19 @@ TEST_F(CallersTrainer, ThatGoesOnAheadTrainsTheSame) {
   }
 }
 
+// Where late rounds slip, which step they come in depends on the clock, and bits with it; the
+// trainer refuses to be read or written while it is ahead.
+TEST_F(CallersTrainer, ThatGoesOnAheadTakesRoundsThatSlip) {
+  const Config config = quiet_config(
+      "method = \"streaming-diloco\"\nH = 20\nfragments = 2\noverlap = 3\nlate = \"slip\"\n");
+  std::atomic<int> ahead{0};
+  make_ = [&](const WorkerContext& worker) {
+    return std::make_unique<AheadTrainer>(worker, ahead);
+  };
+  EXPECT_EQ(run("ahead", "never", config).steps, 90);
+  EXPECT_GT(ahead, 0);
+}
+
 TEST_F(CallersTrainer, ThatGoesOnAheadIsStoppedAndResumed) {
   const Config config = quiet_config("method = \"diloco\"\nH = 16\n");
   run("whole", "never", config);

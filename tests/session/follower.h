@@ -105,6 +105,8 @@ class AheadTrainer final : public Trainer {
     [[nodiscard]] double learning_rate(StepIndex t) const override {
       return loop_.learning_rate(t);
     }
+    void read_values(CanonicalRange) override { check(); }
+    void wrote_values(CanonicalRange) override { check(); }
     void reset_optimizer() override { check(); }
     void save(StateWriter& writer) const override {
       check();

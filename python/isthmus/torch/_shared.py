@@ -191,6 +191,8 @@ class SharedTrained(TorchTrained):
         super().after_step(wrote, t, until)
 
     def gradient_arrays(self) -> "dict[str, Floats]":
+        if self.ranks.size == 1 and not any(is_sharded(slot.tensor) for slot in self._memory.slots):
+            return super().gradient_arrays()
         raise ConfigError('outer.method = "ddp" at a site of several ranks is not taken: make the ranks of all sites '
                           "one job of torch.distributed, or take another method")
 

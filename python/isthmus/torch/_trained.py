@@ -151,14 +151,23 @@ class TorchTrained(Trained):
                 else:
                     self._gradients[slot.name].copy_(slot.tensor.grad)
 
-    def take_gradients(self, given: Any) -> None:
+    def take_gradients(self, given: Any) -> bool:
+        if not all(bool(torch.isfinite(mean).all()) for mean in self._gradients.values()):
+            return False
         with torch.no_grad():
             for slot in self._memory.slots:
                 mean = self._gradients[slot.name]
-                if slot.tensor.grad is not None:
+                if not bool(mean.any()):  # the same at all sites, so that no optimizer moves it, or each does
+                    slot.tensor.grad = None
+                elif slot.tensor.grad is not None:
                     slot.tensor.grad.copy_(mean)
-                elif bool(mean.any()):  # other sites have used the parameter in this step
+                else:  # other sites have used the parameter in this step
                     slot.tensor.grad = mean.to(slot.tensor.device, slot.tensor.dtype, copy=True)
+        return True
+
+    def drop_gradients(self) -> None:
+        for slot in self._memory.slots:
+            slot.tensor.grad = None
 
     def _loss(self, name: str, value: Any) -> float:
         if not isinstance(value, torch.Tensor):

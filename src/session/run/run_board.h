@@ -45,8 +45,8 @@ class Board {
 
   /// Whether `begin_step` of it, which follows at once, waits for nobody: it has begun then.
   [[nodiscard]] virtual bool may_begin(StepIndex) { return true; }
-  /// The worker will take step t, whatever happens: t has begun, and no `begin_step` of it follows.
-  /// RETURNS: false where that cannot be said now.
+  /// The worker will take step t, unless the run has been agreed to end before: t has begun, and
+  /// `begin_step` of it may follow or not. RETURNS: false where that cannot be said now.
   [[nodiscard]] virtual bool begin_ahead(StepIndex) { return false; }
   /// A worker is about to take step t. `checkpoint_due`: a checkpoint is due by time; only worker
   /// 0's word counts. Blocks while others have to be heard. RETURNS: whether it may; not while too

@@ -362,6 +362,7 @@ class Worker {
     log_warning("worker {}: back from step {} to step {}: {}", context_.rank.value(),
                 from.value() + 1, strategy_->steps().value(), why);
     setup_.site->gone_back(strategy_->steps());
+    ahead_ = strategy_->steps();
   }
 
   [[nodiscard]] StepReport step_of_strategy() {
