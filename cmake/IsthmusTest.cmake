@@ -20,7 +20,7 @@
 # isthmus_sanitized: what scripts/test builds and runs under the sanitizers. Tests of the programs <module>_threads
 # and tests with the label `threads`, where threads meet, belong to isthmus_threads: what it runs under the thread
 # sanitizer.
-set(ISTHMUS_SANITIZED_MODULES core config data quant transport sim outer)
+set(ISTHMUS_SANITIZED_MODULES core config text data quant transport sim outer)
 add_custom_target(isthmus_quick)
 add_custom_target(isthmus_sanitized)
 add_custom_target(isthmus_threads)

@@ -8,6 +8,7 @@ Paths are relative to the repository; a pattern is matched with fnmatch, where *
 MODULES = {
     "core": "src/core",
     "config": "src/config",
+    "text": "src/text",
     "data": "src/data",
     "kernels": "kernels",
     "quant": "src/quant",
@@ -26,10 +27,11 @@ MODULES = {
 # Modules each one may include; inner, outer and sim do not see one another, session and record see no model code.
 _LOW = ["core", "kernels", "quant", "transport"]
 _SESSION = _LOW + ["config", "data", "outer", "sim", "record"]
-_HIGH = _SESSION + ["inner", "session", "plan", "report"]
+_HIGH = _SESSION + ["text", "inner", "session", "plan", "report"]
 MAY_INCLUDE = {
     "core": [],
     "config": ["core"],
+    "text": ["core"],
     "data": ["core"],
     "kernels": ["core"],
     "quant": ["core", "kernels"],
@@ -106,7 +108,7 @@ OWNERS = {
     "stddef.h": ["include/isthmus/c.h"],
     "stdint.h": ["include/isthmus/c.h"],
     "tl/expected.hpp": ["include/isthmus/expected.h"],
-    "nlohmann/*": ["src/*.cpp", "src/core/base/json_input.h", "src/record/json_values.h", "tests/*",
+    "nlohmann/*": ["src/*.cpp", "src/core/base/json_input.h", "src/text/tokenizer_json.h", "src/record/json_values.h", "tests/*",
                    "fuzz/checkpoint_fuzz.cpp"],
     "toml++/*": ["src/config/*.cpp", "src/c/c_tables.cpp"],
     "CLI/*": ["src/app/flags/*", "bench/*"],
