@@ -108,9 +108,7 @@ std::vector<TokenFinder::Stretch> TokenFinder::stretches(std::string_view text) 
 
 bool TokenFinder::parts_at_newline() const {
   return std::ranges::none_of(tokens_, [](const AddedToken& token) {
-    const auto first = static_cast<char>(token.sought[0] | 0x20);
-    const bool takes_newline = token.lstrip && first >= 'a' && first <= 'z';
-    return takes_newline || token.sought.find('\n') != std::string::npos;
+    return token.lstrip || token.sought.find('\n') != std::string::npos;
   });
 }
 

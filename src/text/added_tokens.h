@@ -38,7 +38,7 @@ class TokenFinder {
   /// The text as stretches. Where a token takes spaces on its right that another one begins with,
   /// both have them, as in `tokenizers`.
   [[nodiscard]] std::vector<Stretch> stretches(std::string_view text) const;
-  /// Whether no token reaches from one side of a newline to a letter behind it.
+  /// Whether no token reaches from one side of a newline to the other.
   [[nodiscard]] bool parts_at_newline() const;
 
  private:

@@ -29,8 +29,6 @@ std::uint64_t slot_of(std::uint64_t pair) {
 
 std::string fallback_token(unsigned byte) { return fmt::format("<0x{:02X}>", byte); }
 
-bool is_ascii_letter(char32_t c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z'); }
-
 }  // namespace
 
 /// Symbols of one word; all vectors keep their room.
@@ -111,10 +109,8 @@ void BpeModel::read_symbols(const TokenizerPart& part) {
     append_utf8(newline_, character_of_byte('\n'));
   } else if (characters_.contains(U'\n')) {
     newline_ = "\n";
-  } else if (byte_fallback_ && bytes_['\n'] != kNone) {
+  } else {
     newline_ = fallback_token('\n');
-  } else if (unknown_) {
-    newline_ = tokens_.at(*unknown_);
   }
 }
 
@@ -177,8 +173,7 @@ void BpeModel::note_joint(std::string_view left, std::string_view right) {
   const char32_t last = decoded_before(left, left.size()).value;
   const char32_t first = decoded_at(right, 0).value;
   if (first == kMark) joined_to_mark_.insert(last);
-  joins_newline_ =
-      joins_newline_ || newline_.empty() || (left.ends_with(newline_) && is_ascii_letter(first));
+  if (left.ends_with(newline_)) joined_to_newline_.insert(first);
 }
 
 const BpeModel::Merge* BpeModel::merge_of(std::uint32_t left, std::uint32_t right) const {
@@ -220,12 +215,18 @@ bool BpeModel::writes_all_bytes() const {
   return byte_fallback_ && std::ranges::find(bytes_, kNone) == bytes_.end();
 }
 
-bool BpeModel::parts_at_newline() const {
-  // A newline and a letter that are both unknown may be one token.
-  for (char32_t c = U'A'; c <= U'z'; ++c) {
-    if (is_ascii_letter(c) && !characters_.contains(c) && !writes_all_bytes()) return false;
+bool BpeModel::parts_at_newline(char32_t next) const {
+  if (ignore_merges_) return false;
+  if (byte_level_) {
+    std::string text;
+    append_utf8(text, next);
+    return bytes_['\n'] != kNone &&
+           !joined_to_newline_.contains(character_of_byte(static_cast<unsigned char>(text[0])));
   }
-  return !joins_newline_ && !ignore_merges_;
+  // A newline that is unknown may be one token with what is unknown around it; `next` may be
+  // written as bytes, and so begin with '<'.
+  return (characters_.contains(U'\n') || writes_all_bytes()) &&
+         !joined_to_newline_.contains(next) && !joined_to_newline_.contains(U'<');
 }
 
 /// The bytes of a character that is no token. RETURNS: whether all of them are tokens.

@@ -29,7 +29,7 @@ class BpeModel final : public TextModel {
   void encode(std::string_view word, Scratch& scratch,
               std::vector<std::uint32_t>& ids) const override;
   [[nodiscard]] std::size_t independent_prefix(std::string_view word) const override;
-  [[nodiscard]] bool parts_at_newline() const override;
+  [[nodiscard]] bool parts_at_newline(char32_t next) const override;
   [[nodiscard]] std::optional<std::uint32_t> id_of(std::string_view token) const override;
   [[nodiscard]] const std::string* token_of(std::uint32_t id) const override;
   [[nodiscard]] std::size_t tokens() const override { return vocabulary_.size(); }
@@ -69,11 +69,10 @@ class BpeModel final : public TextModel {
   std::unordered_map<char32_t, std::uint32_t> characters_;
   std::vector<Merge> merges_;  // open addressing
   std::uint32_t id_bound_ = 0;
-  /// Characters that some merge joins with a metaspace behind them; and whether one joins a newline
-  /// with a letter.
-  std::unordered_set<char32_t> joined_to_mark_;
-  bool joins_newline_ = false, splits_at_mark_ = false;
-  std::string newline_;  // the token of a newline, as merges write it; empty: it is left out
+  /// Characters that some merge joins with a metaspace behind them, and with a newline before them.
+  std::unordered_set<char32_t> joined_to_mark_, joined_to_newline_;
+  bool splits_at_mark_ = false;
+  std::string newline_;  // the token of a newline, as merges write it
 };
 
 }  // namespace isthmus

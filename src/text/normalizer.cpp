@@ -153,4 +153,10 @@ bool Normalizer::may_be_cut() const {
   });
 }
 
+bool Normalizer::keeps_characters() const {
+  return std::ranges::all_of(steps_, [](const Step& step) {
+    return step.kind == Kind::kPrepend || (step.kind == Kind::kReplace && step.pattern == " ");
+  });
+}
+
 }  // namespace isthmus

@@ -29,9 +29,11 @@ class Normalizer {
   /// prepended.
   void apply(TextPiece& piece, bool continues = false) const;
   [[nodiscard]] std::string apply(std::string_view text) const;
-  /// Whether the normalizer of a text is those of its parts, cut where a letter follows a newline
-  /// that follows no space (`continues` said of the second part).
+  /// Whether the normalizer of a text is those of its parts, cut behind a newline that stands
+  /// between two characters that are no spaces (`continues` said of the second part).
   [[nodiscard]] bool may_be_cut() const;
+  /// Whether all characters but spaces stay as they are.
+  [[nodiscard]] bool keeps_characters() const;
 
  private:
   enum class Kind { kNfc, kNfd, kNfkc, kNfkd, kLowercase, kReplace, kPrepend, kStrip };

@@ -31,9 +31,8 @@ class TextModel {
   [[nodiscard]] virtual std::size_t independent_prefix(std::string_view word) const {
     return word.size();
   }
-  /// Whether a word may be cut between a newline and an ASCII letter behind it: no token joins
-  /// them.
-  [[nodiscard]] virtual bool parts_at_newline() const = 0;
+  /// Whether a word may be cut between a newline and `next`: no token joins them.
+  [[nodiscard]] virtual bool parts_at_newline(char32_t next) const = 0;
 
   /// As the file spells them.
   [[nodiscard]] virtual std::optional<std::uint32_t> id_of(std::string_view token) const = 0;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/json_input.h"
+#include "core/base/utf8_text.h"
 #include "isthmus/errors.h"
 #include "text/bpe_model.h"
 #include "text/unicode.h"
@@ -29,7 +30,28 @@ std::unique_ptr<const TextModel> model_of(const TokenizerPart& part, bool byte_l
                    "BPE, Unigram");
 }
 
-bool is_ascii_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+constexpr char32_t kMetaspace = 0x2581;
+
+bool is_plain(char32_t c) {
+  return (UnicodeTables::get().classes(c) & kSpace) == 0 && c != kMetaspace;
+}
+
+/// Whether a whole character that is no space ends `text`, which may be no UTF-8.
+bool ends_plainly(std::string_view text) {
+  constexpr std::size_t kLongest = 4;
+  for (std::size_t bytes = 1; bytes <= std::min(kLongest, text.size()); ++bytes) {
+    const std::string_view last = text.substr(text.size() - bytes);
+    if (utf8_length(last) == bytes) return is_plain(decoded_at(last, 0).value);
+  }
+  return false;
+}
+
+/// The character that begins `text`, where it is no space and `text` is UTF-8 there; else 0.
+char32_t plain_beginning(std::string_view text) {
+  if (text.empty() || utf8_length(text) == 0) return 0;
+  const char32_t first = decoded_at(text, 0).value;
+  return is_plain(first) ? first : 0;
+}
 
 }  // namespace
 
@@ -51,7 +73,6 @@ Tokenizer::Tokenizer(std::string_view json, const std::string& label) {
   if (vocabulary_ == 0) part.bad("has no tokens");
   read_post_processor(at("post_processor"));
   may_be_cut_ = normalizer_.may_be_cut() && pre_tokenizer_.may_be_cut() &&
-                (pre_tokenizer_.parts_at_newline() || model_->parts_at_newline()) &&
                 added_.in_raw_text().parts_at_newline() &&
                 added_.in_normalized_text().parts_at_newline();
 }
@@ -131,16 +152,18 @@ std::string Tokenizer::decode(std::span<const std::uint32_t> ids, bool skip_spec
   return decoder_.text_of(std::move(tokens));
 }
 
-/// A newline behind what is no space and before an ASCII letter is a word of its own, or the end of
+/// A newline behind what is no space and before what is none is a word of its own, or the end of
 /// one, whatever stands around it.
 std::optional<std::size_t> Tokenizer::last_cut(std::string_view text) const {
-  if (!may_be_cut_ || text.size() < 3) return {};
-  for (std::size_t at = text.size() - 2; at > 0; --at) {
-    if (text[at] != '\n') continue;
-    const char before = text[at - 1];
-    const char letter = static_cast<char>(text[at + 1] | 0x20);
-    const bool plain = static_cast<unsigned char>(before) < 0x80 && !is_ascii_space(before);
-    if (plain && letter >= 'a' && letter <= 'z') return at + 1;
+  if (!may_be_cut_) return {};
+  for (std::size_t at = text.rfind('\n'); at != std::string_view::npos && at > 0;
+       at = text.rfind('\n', at - 1)) {
+    const char32_t next = plain_beginning(text.substr(at + 1));
+    if (next != 0 && ends_plainly(text.substr(0, at)) &&
+        (pre_tokenizer_.parts_at_newline() ||
+         (normalizer_.keeps_characters() && model_->parts_at_newline(next)))) {
+      return at + 1;
+    }
   }
   return {};
 }

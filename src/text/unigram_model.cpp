@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cmath>
 #include <limits>
 
@@ -14,6 +15,46 @@
 namespace isthmus {
 namespace {
 constexpr double kUnknownPenalty = 10;  // below the worst token's score
+constexpr int kLargestPower = 308;      // of ten, that a double holds
+
+double power_of_ten(int exponent) {
+  double power = 0;
+  const std::string text = fmt::format("1e{}", exponent);
+  std::from_chars(text.data(), text.data() + text.size(), power);
+  return power;
+}
+
+/// A score as `tokenizers` reads it. Its JSON reader (serde_json) takes the digits as a whole
+/// number and multiplies or divides by a power of ten, so one score in five is the double next to
+/// the nearest one; a tie of two ways to cut a word may fall by that.
+double score_as_tokenizers_reads(double score) {
+  char text[40];
+  const std::to_chars_result end =
+      std::to_chars(text, text + sizeof(text), std::abs(score), std::chars_format::scientific);
+  std::uint64_t digits = 0;
+  int exponent = 0;
+  bool behind_point = false;
+  for (const char* at = text; at < end.ptr; ++at) {
+    if (*at == '.') {
+      behind_point = true;
+    } else if (*at == 'e') {
+      int written = 0;
+      std::from_chars(at + (at[1] == '+' ? 2 : 1), end.ptr, written);
+      exponent += written;
+      break;
+    } else {
+      digits = digits * 10 + static_cast<std::uint64_t>(*at - '0');
+      exponent -= behind_point ? 1 : 0;
+    }
+  }
+  auto value = static_cast<double>(digits);
+  if (exponent < -kLargestPower) {
+    value /= power_of_ten(kLargestPower);
+    exponent += kLargestPower;
+  }
+  value = exponent >= 0 ? value * power_of_ten(exponent) : value / power_of_ten(-exponent);
+  return std::signbit(score) ? -value : value;
+}
 }  // namespace
 
 /// The best way to each place of a word.
@@ -39,7 +80,7 @@ UnigramModel::UnigramModel(const TokenizerPart& part) {
     const std::vector<TokenizerPart> both = entry.elements();
     if (both.size() != 2) entry.bad("is not a token and its score");
     tokens_.push_back(both[0].text());
-    scores_.push_back(both[1].number());
+    scores_.push_back(score_as_tokenizers_reads(both[1].number()));
     if (!std::isfinite(scores_.back())) entry.bad("has a score that is not finite");
     worst = std::min(worst, scores_.back());
     bytes += tokens_.back().size();

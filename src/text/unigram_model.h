@@ -27,7 +27,7 @@ class UnigramModel final : public TextModel {
   void encode(std::string_view word, Scratch& scratch,
               std::vector<std::uint32_t>& ids) const override;
   /// No: a sum of scores that begins anew is rounded otherwise.
-  [[nodiscard]] bool parts_at_newline() const override { return false; }
+  [[nodiscard]] bool parts_at_newline(char32_t /*next*/) const override { return false; }
   [[nodiscard]] std::optional<std::uint32_t> id_of(std::string_view token) const override;
   [[nodiscard]] const std::string* token_of(std::uint32_t id) const override;
   [[nodiscard]] std::size_t tokens() const override { return tokens_.size(); }

@@ -90,14 +90,15 @@ std::string tokenize_text(const TokenizeSummary& summary, const std::filesystem:
 int command_tokenize(const TokenizeArguments& arguments, Session& session) {
   SystemStorage storage;
   SystemRuntime runtime;
-  const TokenizeOptions options{
-      .files = document_files(storage, arguments.files),
-      .tokenizer = arguments.tokenizer,
-      .out = arguments.out,
-      .field = arguments.field,
-      .end = arguments.end,
-      .jobs = arguments.jobs > 0 ? arguments.jobs : static_cast<int>(usable_cores().size()),
-      .skip_bad = arguments.skip_bad};
+  const TokenizeOptions options{.files = document_files(storage, arguments.files),
+                                .tokenizer = arguments.tokenizer,
+                                .out = arguments.out,
+                                .field = arguments.field,
+                                .end = arguments.end,
+                                .jobs = arguments.jobs > 0
+                                            ? arguments.jobs
+                                            : static_cast<int>(kernels::usable_cores().size()),
+                                .skip_bad = arguments.skip_bad};
   const RunLock lock(arguments.out);
   const SignalScope signals;
   const double begin = monotonic_now();

@@ -53,7 +53,7 @@ class FilesTokenizer {
   void add(const ordered_json& record);
   void copy_tokenizer();
   void write_manifest(const std::vector<ordered_json>& records);
-  void report(std::int64_t bytes_of_file);
+  void report(std::int64_t bytes_of_file, std::int64_t tokens_of_file);
 
   Storage& storage_;
   Runtime& runtime_;
@@ -139,8 +139,8 @@ void FilesTokenizer::add(const ordered_json& record) {
   summary_.skipped += record.at("skipped").get<std::int64_t>();
 }
 
-void FilesTokenizer::report(std::int64_t bytes_of_file) {
-  if (watch_) watch_({bytes_done_ + bytes_of_file, bytes_, summary_.tokens});
+void FilesTokenizer::report(std::int64_t bytes_of_file, std::int64_t tokens_of_file) {
+  if (watch_) watch_({bytes_done_ + bytes_of_file, bytes_, summary_.tokens + tokens_of_file});
 }
 
 ordered_json FilesTokenizer::make_shard(BlockPipeline& pipeline, std::size_t index) {
@@ -160,7 +160,7 @@ ordered_json FilesTokenizer::make_shard(BlockPipeline& pipeline, std::size_t ind
       documents += block.encoded.documents;
       skipped += block.encoded.skipped;
       if (summary_.first_skipped.empty()) summary_.first_skipped = block.encoded.first_skipped;
-      report(block.bytes_read);
+      report(block.bytes_read, tokens);
     } while (!block.last);
   });
   ordered_json record = settings(index);
