@@ -10,7 +10,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(ISTHMUS_LIBRARY core config data kernels quant transport outer sim record session)
+set(ISTHMUS_LIBRARY core config text data kernels quant transport outer sim record session)
 
 # isthmus_installed_library(NAME): isthmus_NAME_installed, the objects of isthmus_NAME with stubs for its optional parts.
 function(isthmus_installed_library name)

@@ -30,7 +30,7 @@ foreach(row IN LISTS rows)
   set(ISTHMUS_SECONDS_${CMAKE_MATCH_1} ${CMAKE_MATCH_2})
 endforeach()
 
-set(ISTHMUS_SANITIZED_MODULES core config data quant transport sim outer)
+set(ISTHMUS_SANITIZED_MODULES core config text data quant transport sim outer)
 add_custom_target(isthmus_quick)
 add_custom_target(isthmus_sanitized)
 add_custom_target(isthmus_threads)

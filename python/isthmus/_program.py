@@ -10,7 +10,7 @@ import subprocess
 import sys
 from typing import Any, NoReturn, Union
 
-from . import _abi
+from . import _abi, _parquet
 from ._errors import ConfigError, SystemFault, made_error
 
 Flag = Union[str, int, float, bool, "list[str]", None]
@@ -29,8 +29,13 @@ def program_path() -> pathlib.Path:
 
 
 def main() -> NoReturn:
-    """Becomes the program: signals, exit codes and completion are the program's own."""
+    """Becomes the program: signals, exit codes and completion are the program's own.
+
+    Parquet files of `data tokenize` are read here, by pyarrow.
+    """
     path = str(program_path())
+    if _parquet.names_parquet(sys.argv[1:]):
+        sys.exit(_parquet.main(path, sys.argv[1:]))
     os.execv(path, ["isthmus", *sys.argv[1:]])
 
 

@@ -60,7 +60,7 @@ class Table(Mapping[str, "Column"]):
 
     def to_arrow(self) -> Any:
         """A pyarrow.Table. Imports pyarrow."""
-        import pyarrow  # type: ignore
+        import pyarrow
 
         return pyarrow.table({name: column.tolist() for name, column in self._columns.items()})
 

@@ -46,7 +46,12 @@ std::filesystem::path Config::locate(const std::filesystem::path& path) const {
 std::string Config::located_source() const {
   for (const std::string_view kind : {"text:", "tokens:"}) {
     if (data.source.starts_with(kind)) {
-      return fmt::format("{}{}", kind, located_path(*this, data.source.substr(kind.size())));
+      const std::string name = data.source.substr(kind.size());
+      constexpr std::string_view kTokenizer = ":tokenizer=";
+      const std::size_t at = kind == "text:" ? name.rfind(kTokenizer) : std::string::npos;
+      if (at == std::string::npos) return fmt::format("{}{}", kind, located_path(*this, name));
+      return fmt::format("{}{}{}{}", kind, located_path(*this, name.substr(0, at)), kTokenizer,
+                         located_path(*this, name.substr(at + kTokenizer.size())));
     }
   }
   return data.source;

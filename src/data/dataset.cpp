@@ -10,6 +10,7 @@
 #include "core/base/check.h"
 #include "core/base/hash.h"
 #include "data/synth.h"
+#include "data/tokenized_text.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
@@ -127,8 +128,12 @@ void Dataset::open_files(const Storage& storage, const Path& folder) {
     bad_source(source_, "must begin with \"text:\", \"tokens:\" or \"synth:\"");
   }
   const auto name = std::string_view(source_).substr(text ? kText.size() : kTokens.size());
-  const TokenSource source =
-      text ? TokenSource{name, {}} : token_source(storage, source_, folder, name);
+  const std::optional<TokenizedSource> tokenized = text ? tokenized_source(name) : std::nullopt;
+  const TokenSource source = tokenized ? TokenSource{tokenized->name, {}}
+                             : text    ? TokenSource{name, {}}
+                                       : token_source(storage, source_, folder, name);
+  std::optional<TextTokenizing> tokenizing;
+  if (tokenized) tokenizing.emplace(storage, folder / Path(tokenized->tokenizer));
   std::vector<std::string> formats;
   std::int64_t may_inflate = most_inflated_;
   for (const Path& path : files_of(storage, source_, folder, source.name)) {
@@ -138,14 +143,16 @@ void Dataset::open_files(const Storage& storage, const Path& folder) {
         segments_.back().file.path == bin) {
       continue;
     }
-    TokenFile file = text ? open_text_file(storage, path, rules_, may_inflate)
-                          : open_token_file(storage, path, source.width, rules_);
+    TokenFile file = tokenizing ? tokenizing->open(path, may_inflate)
+                     : text     ? open_text_file(storage, path, rules_, may_inflate)
+                                : open_token_file(storage, path, source.width, rules_);
     if (std::find(formats.begin(), formats.end(), file.format) == formats.end()) {
       if (!format_.empty()) format_ += '+';
       format_ += formats.emplace_back(file.format);
     }
     may_inflate -= static_cast<std::int64_t>(file.inflated.size());
-    vocab_bound_ = std::max(vocab_bound_, largest_id(file.tokens.type) + 1);
+    vocab_bound_ = tokenizing ? tokenizing->vocabulary()
+                              : std::max(vocab_bound_, largest_id(file.tokens.type) + 1);
     const std::int64_t begin = tokens_;
     tokens_ += file.tokens.count;
     segments_.push_back({begin, std::move(file)});
@@ -199,6 +206,12 @@ void Dataset::read_checked(std::int64_t begin, std::span<std::int32_t> out,
 }
 
 void Dataset::check_vocabulary(std::int64_t vocab) const {
+  if (is_tokenized(format_) && vocab < vocab_bound_) {
+    throw ConfigError(fmt::format(
+        "model.vocab = {}: the tokenizer of data.source = \"{}\" has ids up to {}; set model.vocab "
+        "to at least {}",
+        vocab, source_, vocab_bound_ - 1, vocab_bound_));
+  }
   if (vocab >= vocab_bound_ || tokens_ > kScanTokens) return;
   std::vector<std::int32_t> chunk(static_cast<std::size_t>(std::min(kScanned, tokens_)));
   for (std::int64_t at = 0; at < tokens_; at += kScanned) {

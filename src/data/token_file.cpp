@@ -15,6 +15,7 @@
 #include "data/compressed_text.h"
 #include "data/file_format.h"
 #include "data/npy_file.h"
+#include "data/tokenized_text.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
@@ -310,7 +311,10 @@ std::string reading_of(const TokenFile& file) {
   const TokenSpan& tokens = file.tokens;
   return fmt::format("{} ids of {}{}{}{}", with_commas(tokens.count), token_type_name(tokens.type),
                      tokens.big_endian ? ", big-endian" : "",
-                     file.inflated.empty() ? "" : ", inflated", file.as_it_lies ? kAsItLies : "");
+                     is_tokenized(file.format) ? ", " + file.format
+                     : file.inflated.empty()   ? ""
+                                               : ", inflated",
+                     file.as_it_lies ? kAsItLies : "");
 }
 
 ReadingRules rules_of(std::span<const DataFile> begun_with) {

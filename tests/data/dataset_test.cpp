@@ -53,6 +53,30 @@ TEST_F(Datasets, TakesTheBytesOfATextAndSplitsTheEndOff) {
   EXPECT_EQ(open("text:a.txt", 0).validation_tokens(), 0);
 }
 
+TEST_F(Datasets, TokenizesATextWhoseSourceNamesATokenizer) {
+  put("bpe/tokenizer.json", R"({"added_tokens": [
+      {"id": 300, "content": "</s>", "special": true, "normalized": false}],
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+    "model": {"type": "BPE", "vocab": {"a": 1, "b": 2, "ab": 299, "</s>": 300}, "merges": ["a b"]}})");
+  put("t/1.txt", "abba");
+  put("t/2.txt", "b");
+  const Dataset data = open("text:t/*.txt:tokenizer=bpe", 0);
+  std::vector<std::int32_t> ids(static_cast<std::size_t>(data.tokens()));
+  data.read(0, ids);
+  EXPECT_EQ(ids, (std::vector<std::int32_t>{299, 2, 1, 300, 2, 300}));
+  EXPECT_EQ(data.vocab_bound(), 301);
+  EXPECT_FALSE(data.is_bytes());
+  EXPECT_THAT(data.fingerprint().at(0).reading, HasSubstr("4 ids of u32, text by tokenizer "));
+  data.check_vocabulary(301);
+  EXPECT_THAT(message_of<ConfigError>([&] { data.check_vocabulary(300); }),
+              AllOf(HasSubstr("model.vocab = 300"), HasSubstr("at least 301")));
+  EXPECT_THAT(error<SystemError>("text:t/*.txt:tokenizer=none"), HasSubstr("none"));
+  put("t/2.txt", "b\xff");
+  EXPECT_THAT(error<SystemError>("text:t/*.txt:tokenizer=bpe"), HasSubstr("2.txt: byte 1"));
+  put("x.jsonl", "{}");
+  EXPECT_THAT(error<SystemError>("text:x.jsonl:tokenizer=bpe"), HasSubstr("isthmus data tokenize"));
+}
+
 TEST_F(Datasets, JoinsTheFilesOfAPatternInSortedOrder) {
   put("t/b.txt", "second ");
   put("t/a.txt", "first ");

@@ -266,7 +266,7 @@ def bytes_for_a_tokenizer(isthmus, folder, corpus):
     run_file = config(here, "run.toml", 'init = "bpe"', "text:words.txt")
     passes(isthmus, here, "train", run_file, "--out", "begun", "-q", "--set", "ckpt.every=2")
     (here / "bpe/tokenizer.json").write_text(theirs)
-    words = ["text:words.txt", "bpe", "tokenizer.json", "tokens:FILE:u16", "tokens:FILE:u8"]
+    words = ["text:words.txt", "bpe", "tokenizer.json", ":tokenizer=", "isthmus data tokenize", "tokens:FILE:u8"]
     for command in [["train"], ["train", "--dry-run"], ["simulate", "--link", "1Gbit/s,1ms"]]:
         refuses(isthmus, here, 3, words, *command, run_file)
     refuses(isthmus, here, 3, words, "compare", comparison(here, 'init = "bpe"', "text:words.txt"), "--out", "compared")

@@ -197,6 +197,7 @@ void add_data_command(CLI::App& app, Parsed& parsed) {
       ->check(CLI::PositiveNumber);
   synth->add_option("--seed", parsed.data.seed, "seed (default: what the spelling says, else 0)");
   synth->callback(set_action(DataArguments::Action::kSynth));
+  add_tokenize_commands(*data, parsed);
 }
 
 void add_file_commands(CLI::App& app, Parsed& parsed) {

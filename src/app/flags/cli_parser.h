@@ -13,6 +13,7 @@
 #include "app/commands/command_replay.h"
 #include "app/commands/command_runs.h"
 #include "app/commands/plan/command_plan.h"
+#include "app/commands/tokenize_commands.h"
 #include "app/common/commands.h"
 
 namespace isthmus::app {
@@ -45,6 +46,8 @@ struct Parsed {
   InspectArguments inspect;
   ExplainArguments explain;
   DataArguments data;
+  TokenizeArguments tokenize;
+  TrainTokenizerArguments train_tokenizer;
   ImportArguments model_import;
   ExportArguments model_export;
   ReplayArguments replay;
@@ -95,6 +98,8 @@ void add_hub_command(CLI::App& app, Parsed& parsed);
 void add_compare_command(CLI::App& app, Parsed& parsed);
 /// `keygen` (cli_keygen.cpp).
 void add_keygen_command(CLI::App& app, Parsed& parsed);
+/// `data tokenize` and `data train-tokenizer` (cli_tokenize.cpp).
+void add_tokenize_commands(CLI::App& data, Parsed& parsed);
 /// `replay` (cli_replay.cpp).
 void add_replay_command(CLI::App& app, Parsed& parsed);
 /// `runs` and what is below it, `merge` (cli_runs.cpp).

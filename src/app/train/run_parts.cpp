@@ -10,10 +10,12 @@
 #include "app/train/rank_hang.h"
 #include "core/base/all_elements.h"
 #include "core/base/units.h"
+#include "data/tokenized_text.h"
 #include "inner/hf/hf_companions.h"
 #include "inner/hf/hf_weights.h"
 #include "isthmus/errors.h"
 #include "session/run/trainer_facts.h"
+#include "text/tokenizer.h"
 
 namespace isthmus::app {
 
@@ -73,20 +75,40 @@ double surrogate_byte_scale(const Config& config, const ModelLayout& layout) {
   return surrogate_byte_scale(config, layout.elements());
 }
 
+namespace {
+/// THROWS: ConfigError where the tokenizer of the data and that of the model give an id different
+/// tokens.
+void check_same_tokenizer(const Storage& storage, const Config& config,
+                          const std::filesystem::path& model) {
+  const std::optional<TokenizedSource> source = tokenized_source(config.data.source);
+  if (!source || storage.kind(model / "tokenizer.json") == FileKind::kAbsent) return;
+  const Tokenizer of_data = Tokenizer::open(storage, config.locate(source->tokenizer));
+  const Tokenizer of_model = Tokenizer::open(storage, model);
+  for (std::uint32_t id = 0; id < of_data.vocabulary(); ++id) {
+    const std::optional<std::string> ours = of_data.token_of(id), theirs = of_model.token_of(id);
+    if (ours == theirs) continue;
+    throw ConfigError(fmt::format(
+        "data.source = \"{}\": its tokenizer does not belong to model.init = \"{}\": id {} is "
+        "\"{}\" here and \"{}\" there; name the model's tokenizer: :tokenizer={}",
+        config.data.source, config.model.init.string(), id, ours.value_or("nothing"),
+        theirs.value_or("nothing"), model.string()));
+  }
+}
+}  // namespace
+
 void check_tokenizer(const Storage& storage, const Config& config, const Dataset& data) {
-  if (config.model.init.empty() || data.format() != "text") return;
+  if (config.model.init.empty()) return;
   const std::filesystem::path folder = config.locate(config.model.init);
+  if (is_tokenized(data.format())) check_same_tokenizer(storage, config, folder);
+  if (data.format() != "text") return;
   const std::optional<std::string> own = own_tokenizer(storage, folder);
   if (!own) return;
-  constexpr std::int64_t kIdsOf16Bits = 65536;
-  const bool narrow = config.model.vocab <= kIdsOf16Bits;
   throw ConfigError(fmt::format(
-      "data.source = \"{}\": feeds bytes as ids 0 to 255, and model.init = \"{}\" has a tokenizer "
-      "of its own ({}), in which these ids are other pieces of text; tokenize the text with it, in "
-      "Python numpy.array(tokenizer(text).input_ids, dtype=\"{}\").tofile(\"FILE\"), and set "
-      "data.source = \"tokens:FILE:{}\" (tokens:FILE:u8 feeds the bytes of a file all the same)",
-      config.data.source, config.model.init.string(), *own, narrow ? "<u2" : "<u4",
-      narrow ? "u16" : "u32"));
+      "data.source = \"{0}\": feeds bytes as ids 0 to 255, and model.init = \"{1}\" has a "
+      "tokenizer of its own ({2}), in which these ids are other pieces of text; name it, "
+      "data.source = \"{0}:tokenizer={1}\", or make token files once, isthmus data tokenize FILES "
+      "--tokenizer {1} --out DIR (tokens:FILE:u8 feeds the bytes of a file all the same)",
+      config.data.source, config.model.init.string(), *own));
 }
 
 double epochs(const Config& config, const TrainingPlan& plan, const Dataset& data) {

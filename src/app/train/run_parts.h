@@ -32,7 +32,8 @@ namespace isthmus::app {
 /// gradients are as many times larger. 1 for spsa: its entries are as many whatever the model.
 [[nodiscard]] double surrogate_byte_scale(const Config& config, const ModelLayout& layout);
 
-/// THROWS: ConfigError where the data are bytes and `model.init` has a tokenizer whose ids are not.
+/// THROWS: ConfigError where the data are bytes and `model.init` has a tokenizer whose ids are not,
+/// or where the data are tokenized with another one.
 void check_tokenizer(const Storage& storage, const Config& config, const Dataset& data);
 
 /// How often the run reads its training tokens: passes over them.

@@ -308,7 +308,8 @@ constexpr KeyRow<Config> kRows[] = {
      "Added to the variance in the norms.", "1e-5"},
 
     {"data.source", Type::kText, {}, "", field<kData, &D::source>(),
-     "Where tokens come from: text:FILE or text:GLOB (bytes; of gzip and zstd files those inside), tokens:GLOB "
+     "Where tokens come from: text:FILE or text:GLOB (bytes; of gzip and zstd files those inside), "
+     "text:GLOB:tokenizer=DIR (small texts, tokenized at the start by DIR/tokenizer.json; larger ones: isthmus data tokenize), tokens:GLOB "
      "(llm.c, Megatron, .npy, or u16 without a header as nanoGPT's) or tokens:GLOB:WIDTH (u8, u16, u32, i32 or i64 "
      "without a header), synth:NAME (known entropy). Relative to this file's folder.",
      "\"text:input.txt\"", {}, nullptr, false},

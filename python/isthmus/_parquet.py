@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parquet for `python -m isthmus data tokenize`: the program itself reads no parquet.
+
+Each parquet file is copied, one row group after another, into a .jsonl.gz below `--out`, which the program then
+tokenizes like any other; the copies go once the program has ended well.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+from ._errors import ConfigError, SystemFault
+
+_COPIES = ".parquet"  # the folder of copies below --out
+_ROWS = 1024  # at a time
+
+
+def names_parquet(words: "list[str]") -> bool:
+    """Whether the words of a command line are a `data tokenize` of parquet files."""
+    return words[:2] == ["data", "tokenize"] and any(
+        word.endswith(".parquet") for word in words
+    )
+
+
+def value_of(words: "list[str]", flag: str) -> "str | None":
+    """The value of `--flag VALUE` or `--flag=VALUE`."""
+    for place, word in enumerate(words):
+        if word == flag and place + 1 < len(words):
+            return words[place + 1]
+        if word.startswith(flag + "="):
+            return word[len(flag) + 1 :]
+    return None
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise SystemFault(
+            "data tokenize: parquet files are read by pyarrow, which is not installed: "
+            "pip install 'isthmus[data]'"
+        ) from error
+    return pyarrow.parquet
+
+
+def copy_as_lines(source: pathlib.Path, field: str, target: pathlib.Path) -> None:
+    """Writes the column `field` of a parquet file as JSON lines; `target` is whole or absent.
+
+    Memory holds one batch of a row group. Raises SystemFault for a file that cannot be read, ConfigError for a
+    column that is absent or holds no text.
+    """
+    parquet = _pyarrow()
+    try:
+        file = parquet.ParquetFile(source)
+    except Exception as error:  # pyarrow has errors of many kinds
+        raise SystemFault(f"{source}: not a usable parquet file: {error}") from error
+    columns = file.schema_arrow.names
+    if field not in columns:
+        raise ConfigError(
+            f"{source}: has no column '{field}' (columns: {', '.join(columns)}); give --field NAME"
+        )
+    kind = str(file.schema_arrow.field(field).type)
+    if kind not in ("string", "large_string"):
+        raise ConfigError(f"{source}: the column '{field}' is {kind} and no text")
+    part = target.with_name("." + target.name + ".tmp")
+    with open(part, "wb") as raw:
+        # Without name and time, so that equal files have equal copies.
+        with gzip.GzipFile("", "wb", 1, raw, mtime=0) as out:
+            try:
+                for batch in file.iter_batches(batch_size=_ROWS, columns=[field]):
+                    for text in batch.column(0).to_pylist():
+                        line = json.dumps({field: text}, ensure_ascii=False)
+                        out.write(line.encode() + b"\n")
+            except Exception as error:
+                part.unlink()
+                raise SystemFault(f"{source}: damaged parquet data: {error}") from error
+    os.replace(part, target)
+
+
+def tokenize(program: str, words: "list[str]") -> int:
+    """Runs the program on copies of the parquet files. Returns its exit code."""
+    out = value_of(words, "--out")
+    if out is None:
+        return subprocess.call([program, *words])  # it says what is missing
+    field = value_of(words, "--field") or "text"
+    copies = pathlib.Path(out) / _COPIES
+    copies.mkdir(parents=True, exist_ok=True)
+    given: "list[str]" = []
+    for word in words:
+        if not word.endswith(".parquet"):
+            given.append(word)
+            continue
+        found = sorted(glob.glob(word)) or [word]
+        for path in map(pathlib.Path, found):
+            key = f"{path.resolve()} {field}".encode()
+            digest = hashlib.sha256(key).hexdigest()[:8]
+            target = copies / f"{path.stem}-{digest}.jsonl.gz"
+            if not target.exists():
+                copy_as_lines(path, field, target)
+            given.append(str(target))
+    code = subprocess.call([program, *given])
+    if code == 0:
+        shutil.rmtree(copies)
+    return code
+
+
+def main(program: str, words: "list[str]") -> int:
+    """`tokenize`, with errors as the program prints them."""
+    try:
+        return tokenize(program, words)
+    except SystemFault as error:
+        print(f"isthmus: error: {error}", file=sys.stderr)
+        return 4
+    except ConfigError as error:
+        print(f"isthmus: error: {error}", file=sys.stderr)
+        return 3

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// `data tokenize` and `data train-tokenizer`: from documents to token files and tokenizers.
+#include <fmt/format.h>
+
+#include "app/commands/tokenize_commands.h"
+#include "app/common/signals.h"
+#include "app/observe/progress.h"
+#include "core/base/log.h"
+#include "core/base/system_runtime.h"
+#include "core/base/units.h"
+#include "data/tokenize/tokenize_files.h"
+#include "data/tokenize/train_on_files.h"
+#include "kernels/thread_team.h"
+#include "record/json_line.h"
+#include "record/run_lock.h"
+#include "record/wall_clock.h"
+
+namespace isthmus::app {
+namespace {
+
+/// The files of paths and patterns, in the order in which they were given.
+std::vector<std::filesystem::path> document_files(const Storage& storage,
+                                                  const std::vector<std::string>& given) {
+  std::vector<std::filesystem::path> files;
+  for (const std::string& each : given) {
+    const std::vector<std::filesystem::path> found = expand_pattern(storage, each);
+    if (found.empty()) throw SystemError(fmt::format("{}: no file has such a name", each));
+    for (const std::filesystem::path& file : found) {
+      if (storage.kind(file) == FileKind::kAbsent) {
+        throw SystemError(fmt::format("{}: is not there", file.string()));
+      }
+      if (storage.kind(file) == FileKind::kDirectory) {
+        throw SystemError(fmt::format("{0}: is a folder; name its files, for example '{0}/*.jsonl'",
+                                      file.string()));
+      }
+      files.push_back(file);
+    }
+  }
+  return files;
+}
+
+void warn_of_skipped(std::int64_t skipped, const std::string& first) {
+  if (skipped > 0 && !first.empty()) {
+    log_warning("{} malformed lines were left out; the first of this run: {}", with_commas(skipped),
+                first);
+  }
+}
+
+/// --vocab. THROWS: UsageError.
+std::int64_t vocabulary_size(const std::string& text) {
+  const auto quantity = parse_quantity(text, Dimension::kTokens);
+  if (!quantity) {
+    throw UsageError(fmt::format("--vocab {}: {}; write {}", text, quantity.error().text,
+                                 quantity.error().hint));
+  }
+  return static_cast<std::int64_t>(quantity->value);
+}
+
+std::string tokenize_json(const TokenizeSummary& summary, double seconds) {
+  return JsonLine()
+             .add("source", summary.source)
+             .add("tokens", summary.tokens)
+             .add("documents", summary.documents)
+             .add("skipped", summary.skipped)
+             .add("shards", summary.shards)
+             .add("kept", summary.kept)
+             .add("vocab", summary.vocabulary)
+             .add("end", summary.end)
+             .add("end_token", summary.end_token)
+             .add("seconds", seconds)
+             .str() +
+         "\n";
+}
+
+std::string tokenize_text(const TokenizeSummary& summary, const std::filesystem::path& out) {
+  std::string text = fmt::format(
+      "wrote {}: {} tokens of {} documents in {} shards, \"{}\" (id {}) behind each document\n",
+      out.string(), with_commas(summary.tokens), with_commas(summary.documents), summary.shards,
+      summary.end_token, summary.end);
+  if (summary.kept > 0) text += fmt::format("  {} shards were there before\n", summary.kept);
+  if (summary.skipped > 0) {
+    text += fmt::format("  {} malformed lines were left out\n", with_commas(summary.skipped));
+  }
+  return text + fmt::format("  [data]\n  source = \"{}\"   # model.vocab = {}\n", summary.source,
+                            summary.vocabulary);
+}
+
+}  // namespace
+
+int command_tokenize(const TokenizeArguments& arguments, Session& session) {
+  SystemStorage storage;
+  SystemRuntime runtime;
+  const TokenizeOptions options{.files = document_files(storage, arguments.files),
+                                .tokenizer = arguments.tokenizer,
+                                .out = arguments.out,
+                                .field = arguments.field,
+                                .end = arguments.end,
+                                .jobs = arguments.jobs > 0
+                                            ? arguments.jobs
+                                            : static_cast<int>(kernels::usable_cores().size()),
+                                .skip_bad = arguments.skip_bad};
+  const RunLock lock(arguments.out);
+  const SignalScope signals;
+  const double begin = monotonic_now();
+  std::int64_t first_tokens = -1;
+  Progress progress(session.err, session.progress);
+  const TokenizeSummary summary =
+      tokenize_files(storage, runtime, options, [&](const TokenizeProgress& now) {
+        if (SignalScope::wish() != StopWish::kNone) {
+          throw Error(
+              exit_code_of(SignalScope::wish()),
+              "stopped by a signal; finished shards are kept, and the same command goes on");
+        }
+        if (first_tokens < 0) first_tokens = now.tokens;
+        const double seconds = monotonic_now() - begin;
+        progress.update({.activity = "tokenizing",
+                         .done = now.bytes,
+                         .total = now.of_bytes,
+                         .tokens_per_s = static_cast<double>(now.tokens - first_tokens) / seconds});
+      });
+  progress.finish();
+  warn_of_skipped(summary.skipped, summary.first_skipped);
+  session.out.write(session.json ? tokenize_json(summary, monotonic_now() - begin)
+                                 : tokenize_text(summary, arguments.out));
+  return 0;
+}
+
+int command_train_tokenizer(const TrainTokenizerArguments& arguments, Session& session) {
+  SystemStorage storage;
+  const SignalScope signals;
+  Progress progress(session.err, session.progress);
+  const TrainTokenizerOptions options{.files = document_files(storage, arguments.files),
+                                      .out = arguments.out,
+                                      .field = arguments.field,
+                                      .vocabulary = vocabulary_size(arguments.vocab),
+                                      .pattern = arguments.pattern,
+                                      .end = arguments.end,
+                                      .skip_bad = arguments.skip_bad};
+  const RunLock lock(arguments.out);
+  const TrainTokenizerSummary summary =
+      train_tokenizer_on_files(storage, options, [&](const TrainTokenizerProgress& now) {
+        stop_at_signal();
+        progress.update({.activity = now.merging ? "merges" : "bytes read",
+                         .done = now.done,
+                         .total = now.total});
+      });
+  progress.finish();
+  warn_of_skipped(summary.skipped, summary.first_skipped);
+  if (session.json) {
+    session.out.write(JsonLine()
+                          .add("tokenizer", (arguments.out / "tokenizer.json").string())
+                          .add("vocab", summary.vocabulary)
+                          .add("merges", summary.merges)
+                          .add("words", summary.words)
+                          .add("documents", summary.documents)
+                          .add("skipped", summary.skipped)
+                          .str() +
+                      "\n");
+    return 0;
+  }
+  session.out.write(fmt::format(
+      "wrote {}: {} tokens, {} merges learnt from {} different words of {} documents\n",
+      (arguments.out / "tokenizer.json").string(), with_commas(summary.vocabulary),
+      with_commas(summary.merges), with_commas(summary.words), with_commas(summary.documents)));
+  if (summary.vocabulary < options.vocabulary) {
+    log_warning(
+        "--vocab {}: the text has only {} tokens; it repeats no further pair of tokens: give more "
+        "text or a smaller vocabulary",
+        arguments.vocab, summary.vocabulary);
+  }
+  return 0;
+}
+
+}  // namespace isthmus::app

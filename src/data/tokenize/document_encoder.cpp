@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/tokenize/document_encoder.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/json_input.h"
+#include "isthmus/errors.h"
+#include "text/unicode.h"
+
+namespace isthmus {
+
+std::string text_of_line(std::string_view line, const std::string& field) {
+  const nlohmann::json value = read_json(line);
+  if (value.is_discarded()) throw SystemError("is no JSON");
+  if (!value.is_object()) throw SystemError("is no JSON object");
+  const auto found = value.find(field);
+  if (found == value.end()) {
+    std::vector<std::string> fields;
+    for (const auto& item : value.items()) fields.push_back(item.key());
+    throw SystemError(fmt::format("has no field \"{}\" (fields: {}); give --field NAME", field,
+                                  fmt::join(fields, ", ")));
+  }
+  if (!found->is_string()) {
+    throw SystemError(
+        fmt::format("the field \"{}\" is a {} and no text", field, found->type_name()));
+  }
+  return found->get<std::string>();
+}
+
+DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, DocumentOptions options)
+    : options_(std::move(options)), encoder_(tokenizer) {}
+
+void DocumentEncoder::encode_line(std::string_view line, EncodedBlock& encoded) {
+  const std::size_t before = encoded.ids.size();
+  try {
+    encoder_.encode(text_of_line(line, options_.field), {}, encoded.ids);
+  } catch (const SystemError&) {
+    encoded.ids.resize(before);
+    throw;
+  }
+  encoded.ids.push_back(options_.end);
+  ++encoded.documents;
+}
+
+EncodedBlock DocumentEncoder::encode(const DocumentBlock& block, bool lines,
+                                     const std::string& label) {
+  EncodedBlock encoded;
+  std::string_view text = block.text;
+  if (!lines) {
+    if (const std::size_t wrong = first_invalid_utf8(text); wrong != std::string_view::npos) {
+      throw SystemError(
+          fmt::format("{}: byte {} is not UTF-8: convert the text with iconv -t UTF-8", label,
+                      block.first + static_cast<std::int64_t>(wrong)));
+    }
+    encoder_.encode(text, {.continues = block.continues}, encoded.ids);
+    if (block.last) {
+      encoded.ids.push_back(options_.end);
+      encoded.documents = 1;
+    }
+    return encoded;
+  }
+  for (std::int64_t number = block.first; !text.empty(); ++number) {
+    const std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
+    try {
+      encode_line(line, encoded);
+    } catch (const SystemError& error) {
+      const std::string place = fmt::format("{}:{}: {}", label, number, error.what());
+      if (!options_.skip_bad) {
+        throw SystemError(place + " (--skip-bad counts such lines and goes on)");
+      }
+      if (encoded.skipped++ == 0) encoded.first_skipped = place;
+    }
+  }
+  return encoded;
+}
+
+}  // namespace isthmus

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "text/normalizer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "text/normal_forms.h"
+#include "text/unicode.h"
+
+namespace isthmus {
+namespace {
+
+constexpr std::string_view kNormalizers =
+    "NFC, NFD, NFKC, NFKD, Lowercase, Replace of a text, Prepend, Strip, Sequence";
+
+std::string lowered(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  std::u32string points;
+  for (std::size_t at = 0; at < text.size();) {
+    const DecodedCharacter c = decoded_at(text, at);
+    points.clear();
+    UnicodeTables::get().append_lower(c.value, points);
+    for (const char32_t point : points) append_utf8(out, point);
+    at += c.bytes;
+  }
+  return out;
+}
+
+bool is_space(char32_t c) { return (UnicodeTables::get().classes(c) & kSpace) != 0; }
+
+void strip(TextPiece& piece, bool left, bool right) {
+  std::string_view text = piece.text;
+  while (left && !text.empty()) {
+    const DecodedCharacter c = decoded_at(text, 0);
+    if (!is_space(c.value)) break;
+    text.remove_prefix(c.bytes);
+    piece.at_start = false;
+  }
+  while (right && !text.empty()) {
+    const DecodedCharacter c = decoded_before(text, text.size());
+    if (!is_space(c.value)) break;
+    text.remove_suffix(c.bytes);
+  }
+  piece.text = std::string(text);
+}
+
+}  // namespace
+
+std::string text_pattern(const TokenizerPart& part) {
+  const TokenizerPart pattern = part.at("pattern");
+  if (pattern.has("Regex")) {
+    pattern.unsupported(fmt::format("the regular expression {}", pattern.at("Regex").text()),
+                        "a text");
+  }
+  const std::string text = pattern.at("String").text();
+  if (text.empty()) pattern.bad("is empty");
+  return text;
+}
+
+std::string with_replaced(std::string_view text, std::string_view pattern,
+                          std::string_view content) {
+  std::string out;
+  out.reserve(text.size() + text.size() / 4);
+  while (true) {
+    const std::size_t found = text.find(pattern);
+    out.append(text.substr(0, found));
+    if (found == std::string_view::npos) return out;
+    out.append(content);
+    text.remove_prefix(found + pattern.size());
+  }
+}
+
+Normalizer::Normalizer(const TokenizerPart& part) {
+  if (!part.is_null()) add(part);
+}
+
+void Normalizer::add(const TokenizerPart& part) {
+  const std::string type = part.type();
+  if (type == "Sequence") {
+    for (const TokenizerPart& each : part.at("normalizers").elements()) add(each);
+  } else if (type == "NFC") {
+    steps_.push_back({Kind::kNfc, {}, {}});
+  } else if (type == "NFD") {
+    steps_.push_back({Kind::kNfd, {}, {}});
+  } else if (type == "NFKC") {
+    steps_.push_back({Kind::kNfkc, {}, {}});
+  } else if (type == "NFKD") {
+    steps_.push_back({Kind::kNfkd, {}, {}});
+  } else if (type == "Lowercase") {
+    steps_.push_back({Kind::kLowercase, {}, {}});
+  } else if (type == "Replace") {
+    steps_.push_back({Kind::kReplace, text_pattern(part), part.at("content").text()});
+  } else if (type == "Prepend") {
+    steps_.push_back({Kind::kPrepend, {}, part.at("prepend").text()});
+  } else if (type == "Strip") {
+    steps_.push_back(
+        {Kind::kStrip, {}, {}, part.at("strip_left").boolean(), part.at("strip_right").boolean()});
+  } else {
+    part.unsupported(fmt::format("the normalizer {}", type), kNormalizers);
+  }
+}
+
+void Normalizer::take_step(const Step& step, TextPiece& piece, bool continues) {
+  switch (step.kind) {
+    case Kind::kNfc:
+      piece.text = normalized(piece.text, NormalForm::kNfc);
+      return;
+    case Kind::kNfd:
+      piece.text = normalized(piece.text, NormalForm::kNfd);
+      return;
+    case Kind::kNfkc:
+      piece.text = normalized(piece.text, NormalForm::kNfkc);
+      return;
+    case Kind::kNfkd:
+      piece.text = normalized(piece.text, NormalForm::kNfkd);
+      return;
+    case Kind::kLowercase:
+      piece.text = lowered(piece.text);
+      return;
+    case Kind::kReplace:
+      // What replaces several characters belongs to the last of them.
+      if (piece.text.starts_with(step.pattern) &&
+          (step.content.empty() || decoded_at(step.pattern, 0).bytes < step.pattern.size())) {
+        piece.at_start = false;
+      }
+      piece.text = with_replaced(piece.text, step.pattern, step.content);
+      return;
+    case Kind::kPrepend:
+      if (!piece.text.empty() && !continues) piece.text.insert(0, step.content);
+      return;
+    case Kind::kStrip:
+      strip(piece, step.left, step.right);
+      return;
+  }
+}
+
+void Normalizer::apply(TextPiece& piece, bool continues) const {
+  for (const Step& step : steps_) take_step(step, piece, continues);
+}
+
+std::string Normalizer::apply(std::string_view text) const {
+  TextPiece piece{std::string(text)};
+  apply(piece);
+  return std::move(piece.text);
+}
+
+bool Normalizer::may_be_cut() const {
+  return std::ranges::all_of(steps_, [](const Step& step) {
+    if (step.kind == Kind::kStrip) return false;
+    return step.kind != Kind::kReplace || step.pattern == " ";
+  });
+}
+
+bool Normalizer::keeps_characters() const {
+  return std::ranges::all_of(steps_, [](const Step& step) {
+    return step.kind == Kind::kPrepend || (step.kind == Kind::kReplace && step.pattern == " ");
+  });
+}
+
+}  // namespace isthmus

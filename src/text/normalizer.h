@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// The normalizer of a tokenizer.json: NFC, NFD, NFKC, NFKD, Lowercase, Replace of a text, Prepend,
+// Strip, and sequences of them. Others are refused by name. Immutable; any thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer_json.h"
+
+namespace isthmus {
+
+/// A stretch of text on its way through a tokenizer.
+struct TextPiece {
+  std::string text;
+  /// Whether its first character stems from the first one of the whole text: Metaspace asks.
+  bool at_start = false;
+};
+
+class Normalizer {
+ public:
+  Normalizer() = default;  // changes nothing
+  /// THROWS: SystemError naming the component that is not supported.
+  explicit Normalizer(const TokenizerPart& part);
+
+  [[nodiscard]] bool empty() const { return steps_.empty(); }
+  /// `continues`: the piece goes on with a text whose beginning was given before, so nothing is
+  /// prepended.
+  void apply(TextPiece& piece, bool continues = false) const;
+  [[nodiscard]] std::string apply(std::string_view text) const;
+  /// Whether the normalizer of a text is those of its parts, cut behind a newline that stands
+  /// between two characters that are no spaces (`continues` said of the second part).
+  [[nodiscard]] bool may_be_cut() const;
+  /// Whether all characters but spaces stay as they are.
+  [[nodiscard]] bool keeps_characters() const;
+
+ private:
+  enum class Kind { kNfc, kNfd, kNfkc, kNfkd, kLowercase, kReplace, kPrepend, kStrip };
+  struct Step {
+    Kind kind;
+    std::string pattern, content;      // kReplace; kPrepend has content
+    bool left = false, right = false;  // kStrip
+  };
+  void add(const TokenizerPart& part);
+  static void take_step(const Step& step, TextPiece& piece, bool continues);
+
+  std::vector<Step> steps_;
+};
+
+/// The text of a component's "pattern": {"String": text}. THROWS: SystemError for anything else,
+/// regular expressions by name.
+[[nodiscard]] std::string text_pattern(const TokenizerPart& part);
+/// `text` with every `pattern` in it replaced. REQUIRES: pattern is not empty.
+[[nodiscard]] std::string with_replaced(std::string_view text, std::string_view pattern,
+                                        std::string_view content);
+
+}  // namespace isthmus

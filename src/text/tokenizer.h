@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// A tokenizer.json of Hugging Face `tokenizers`: texts become ids, and ids texts, as it has them
+// (checked against version 0.23.3). What the file names and isthmus does not have is refused when
+// the file is read. Its fields `truncation` and `padding` are not used. A Tokenizer is immutable
+// and serves any thread; each thread encodes with a TextEncoder of its own.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/base/storage.h"
+#include "text/added_tokens.h"
+#include "text/normalizer.h"
+#include "text/pre_tokenizer.h"
+#include "text/text_model.h"
+#include "text/token_decoder.h"
+
+namespace isthmus {
+
+class Tokenizer {
+ public:
+  /// Reads the text of a tokenizer.json; `label` names it. Fuzzed. THROWS: SystemError naming the
+  /// component that is malformed or not supported.
+  Tokenizer(std::string_view json, const std::string& label);
+  /// Reads a tokenizer.json, or that of a folder. THROWS: SystemError.
+  [[nodiscard]] static Tokenizer open(const Storage& storage, const std::filesystem::path& path);
+
+  /// Every id is below.
+  [[nodiscard]] std::uint32_t vocabulary() const { return vocabulary_; }
+  [[nodiscard]] std::optional<std::uint32_t> id_of(std::string_view token) const;
+  /// A token as the file spells it; nothing for an id that is none.
+  [[nodiscard]] std::optional<std::string> token_of(std::uint32_t id) const;
+  /// The text of ids; ids that are none are left out, as in `tokenizers`.
+  [[nodiscard]] std::string decode(std::span<const std::uint32_t> ids, bool skip_special) const;
+
+  /// Offset behind a newline at which a text may be cut: the ids of both parts, the second one with
+  /// `continues`, are those of the whole. The last such place of `text`, or nothing.
+  [[nodiscard]] std::optional<std::size_t> last_cut(std::string_view text) const;
+
+ private:
+  friend class TextEncoder;
+  void read_post_processor(const TokenizerPart& part);
+  void add_template(const TokenizerPart& part);
+
+  Normalizer normalizer_;
+  PreTokenizer pre_tokenizer_;
+  std::unique_ptr<const TextModel> model_;
+  AddedTokens added_;
+  TokenDecoder decoder_;
+  std::vector<std::uint32_t> before_, behind_;  // a text, with special tokens
+  std::uint32_t vocabulary_ = 0;
+  bool may_be_cut_ = false;
+};
+
+struct EncodeOptions {
+  bool special_tokens = false;  // those that the post-processor puts around a text
+  bool continues = false;       // the text goes on with one that was encoded before
+};
+
+/// One thread's way to encode: buffers, and words seen before. The tokenizer must outlive it.
+class TextEncoder {
+ public:
+  explicit TextEncoder(const Tokenizer& tokenizer);
+  ~TextEncoder();
+  TextEncoder(TextEncoder&&) noexcept;
+
+  /// The ids of `text` at the end of `ids`. THROWS: SystemError where `text` is not UTF-8, naming
+  /// the offset, or has a character for which the tokenizer has nothing.
+  void encode(std::string_view text, const EncodeOptions& options, std::vector<std::uint32_t>& ids);
+
+ private:
+  struct State;
+  void encode_raw(std::string_view text, bool at_start, bool continues,
+                  std::vector<std::uint32_t>& ids);
+  void encode_piece(const TextPiece& piece, bool continues, std::vector<std::uint32_t>& ids);
+  void encode_words(std::string_view text, WordPattern pattern, std::vector<std::uint32_t>& ids);
+  void encode_word(std::string_view word, std::vector<std::uint32_t>& ids);
+
+  const Tokenizer& tokenizer_;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace isthmus

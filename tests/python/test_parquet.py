@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m isthmus data tokenize` of parquet files, where pyarrow is installed; and what is said where it is not."""
+
+import gzip
+import json
+import pathlib
+
+import pytest
+
+from isthmus import _parquet
+from isthmus._errors import ConfigError, SystemFault
+
+TOKENIZER = {
+    "added_tokens": [{"id": 3, "content": "</s>", "special": True, "normalized": False}],
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True},
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]},
+}
+
+
+def test_only_tokenize_of_parquet_is_taken() -> None:
+    assert _parquet.names_parquet(["data", "tokenize", "a.parquet", "--out", "o"])
+    assert not _parquet.names_parquet(["data", "tokenize", "a.jsonl", "--out", "o"])
+    assert not _parquet.names_parquet(["data", "inspect", "a.parquet"])
+
+
+def test_flags_have_two_spellings() -> None:
+    assert _parquet.value_of(["x", "--out", "o"], "--out") == "o"
+    assert _parquet.value_of(["x", "--out=o"], "--out") == "o"
+    assert _parquet.value_of(["x"], "--out") is None
+
+
+def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(SystemFault, match=r"isthmus\[data\]"):
+        _parquet.copy_as_lines(tmp_path / "a.parquet", "text", tmp_path / "a.jsonl.gz")
+
+
+def write_parquet(path: pathlib.Path, texts: "list[str]") -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    table = pyarrow.table({"text": texts, "n": list(range(len(texts)))})
+    pyarrow.parquet.write_table(table, path, row_group_size=2)
+
+
+def test_rows_become_lines(tmp_path: pathlib.Path) -> None:
+    source, target = tmp_path / "a.parquet", tmp_path / "a.jsonl.gz"
+    texts = ["ab", "", "é\n\"x\"", "ba", "b"]
+    write_parquet(source, texts)
+    _parquet.copy_as_lines(source, "text", target)
+    lines = gzip.decompress(target.read_bytes()).decode().splitlines()
+    assert [json.loads(line)["text"] for line in lines] == texts
+    with pytest.raises(ConfigError, match="columns: text, n"):
+        _parquet.copy_as_lines(source, "body", target)
+    with pytest.raises(ConfigError, match="int64 and no text"):
+        _parquet.copy_as_lines(source, "n", target)
+    source.write_bytes(source.read_bytes()[:40])
+    with pytest.raises(SystemFault, match="not a usable parquet file"):
+        _parquet.copy_as_lines(source, "text", tmp_path / "b.jsonl.gz")
+    assert not (tmp_path / "b.jsonl.gz").exists()
+
+
+def test_the_program_tokenizes_the_rows(tmp_path: pathlib.Path) -> None:
+    from isthmus._program import program_path
+
+    write_parquet(tmp_path / "a.parquet", ["ab", "ba"])
+    (tmp_path / "tokenizer.json").write_text(json.dumps(TOKENIZER))
+    out = tmp_path / "out"
+    words = ["data", "tokenize", str(tmp_path / "*.parquet"), "--tokenizer", str(tmp_path), "--out", str(out), "-q"]
+    assert _parquet.main(str(program_path()), words) == 0
+    assert (out / "shard-00000.bin").read_bytes() == bytes([2, 0, 3, 0, 1, 0, 0, 0, 3, 0])
+    assert not (out / ".parquet").exists()

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "text/unicode.h"
+
+#include <gtest/gtest.h>
+
+#include "text/byte_alphabet.h"
+#include "text/normal_forms.h"
+#include "text/token_decoder.h"
+
+namespace isthmus::this_file {
+namespace {
+
+TEST(Unicode, ClassifiesByVersion16) {
+  const UnicodeTables& tables = UnicodeTables::get();
+  const auto is = [&](char32_t c, unsigned wanted) { return (tables.classes(c) & wanted) != 0; };
+  EXPECT_TRUE(is(U'a', kLetter));
+  EXPECT_TRUE(is(0x1C89, kLetter)) << "a letter since Unicode 16";
+  EXPECT_TRUE(is(0x0660, kNumber));
+  EXPECT_TRUE(is(0x3000, kSpace));
+  EXPECT_FALSE(is(0x200B, kSpace));
+  EXPECT_TRUE(is(U'_', kWordCharacter));
+  EXPECT_FALSE(is(0x10FFFF, kLetter | kNumber | kSpace | kWordCharacter));
+}
+
+TEST(Unicode, WritesAndReadsEveryCodePoint) {
+  for (char32_t c = 0; c < 0x110000; ++c) {
+    if (c >= 0xD800 && c < 0xE000) continue;
+    std::string text;
+    append_utf8(text, c);
+    ASSERT_EQ(first_invalid_utf8(text), std::string::npos);
+    ASSERT_EQ(decoded_at(text, 0).value, c);
+    ASSERT_EQ(decoded_before(text, text.size()).value, c);
+  }
+}
+
+TEST(Unicode, FindsWhatIsNotUtf8BehindLongAscii) {
+  EXPECT_EQ(first_invalid_utf8(std::string(100, 'a') + "\xff"), 100U);
+  EXPECT_EQ(first_invalid_utf8("12345678\xed\xa0\x80"), 8U) << "a surrogate";
+}
+
+TEST(NormalForms, ComposeAndDecompose) {
+  EXPECT_EQ(normalized("e\u0323\u0301x", NormalForm::kNfc), "\u1eb9\u0301x");
+  EXPECT_EQ(normalized("e\u0301\u0323", NormalForm::kNfc), "\u1eb9\u0301") << "marks are ordered";
+  EXPECT_EQ(normalized("\u1eb9", NormalForm::kNfd), "e\u0323");
+  EXPECT_EQ(normalized("\ufb01\uff11", NormalForm::kNfkc), "fi1");
+  EXPECT_EQ(normalized("\u1100\u1161\u11a8", NormalForm::kNfc), "\uac01");
+  EXPECT_EQ(normalized("\uac01", NormalForm::kNfkd), "\u1100\u1161\u11a8");
+  EXPECT_EQ(normalized("\u0958", NormalForm::kNfc), "\u0915\u093c") << "excluded from composition";
+}
+
+TEST(ByteAlphabet, StandsForEveryByte) {
+  std::string bytes;
+  for (int byte = 0; byte < 256; ++byte) bytes.push_back(static_cast<char>(byte));
+  EXPECT_EQ(bytes_of_token(token_of_bytes(bytes)), bytes);
+  EXPECT_EQ(token_of_bytes(" a"), "\u0120a");
+  EXPECT_EQ(bytes_of_token("\u2581"), std::nullopt);
+}
+
+TEST(TokenDecoder, ReplacesEachBrokenPart) {
+  EXPECT_EQ(lossy_utf8("a\xe2\x82z"), "a\ufffdz");
+  EXPECT_EQ(lossy_utf8("\xf0\x9f\x98"), "\ufffd");
+  EXPECT_EQ(lossy_utf8("\xed\xa0\x80"), "\ufffd\ufffd\ufffd");
+  EXPECT_EQ(lossy_utf8("\xc0\x80\xff"), "\ufffd\ufffd\ufffd");
+}
+
+}  // namespace
+}  // namespace isthmus::this_file
