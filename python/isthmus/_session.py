@@ -356,11 +356,11 @@ class Site:
         if self._iterated and not self._open:
             raise RunError("site.average_gradients() was called outside of a pass of site.steps(), or after site.step()")
         t, self._void = self.t, False
-        trained.give_gradients(gradients)
         told = trained.number("loss", loss)
         if self._stage == _abi.REPLAY:  # a step of the others', whose mean is there
             self._stage = _abi.APPLY
         else:
+            trained.give_gradients(gradients)
             self.tell(told, 1 if tokens is None else count_of("tokens", tokens), 0.0, 0.0, False)
             self.serve()
         if self._stage == _abi.APPLY and self.t == t and not self._ended:
