@@ -112,7 +112,8 @@ ordered_json FilesTokenizer::settings(std::size_t index) const {
 std::optional<ordered_json> FilesTokenizer::finished_shard(std::size_t index) const {
   const path file = shard(index, "json");
   if (storage_.kind(file) == FileKind::kAbsent) return {};
-  const nlohmann::json found = parse_json(read_text(storage_, file), file.string());
+  const std::string text = read_text(storage_, file);
+  const nlohmann::json found = parse_json(text, file.string());
   const ordered_json wanted = settings(index);
   for (const auto& item : wanted.items()) {
     const nlohmann::json value =
@@ -130,7 +131,7 @@ std::optional<ordered_json> FilesTokenizer::finished_shard(std::size_t index) co
       storage_.map(bin).bytes().size() != found["tokens"].get<std::size_t>() * width) {
     return {};
   }
-  return ordered_json::parse(found.dump());
+  return ordered_json::parse(text);  // in the order in which it was written
 }
 
 void FilesTokenizer::add(const ordered_json& record) {
