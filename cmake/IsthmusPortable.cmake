@@ -3,8 +3,8 @@
 # stubs in the place of MPI, CUDA, cuDNN, NCCL and oneDNN, so packages come from the very objects that the tests have
 # run. A bundled libmpi would not be the launcher's.
 #
-#   portable/isthmus, portable/libisthmus.so    in the build folder, without symbol tables
-#   install component `portable`                both, and in lib/isthmus the shared libraries that they need
+#   portable/isthmus-portable, portable/libisthmus.so   in the build folder, without symbol tables
+#   install component `portable`                        both, as bin/isthmus and lib/libisthmus.so.N, and in lib/isthmus the shared libraries that they need
 # The libraries that every Linux has (glibc, libstdc++, libgcc_s) are not bundled: an older copy of these in a process
 # that has newer ones breaks it.
 foreach(name inner plan report app_messages app)
@@ -19,11 +19,14 @@ add_library(isthmus_c_portable SHARED $<TARGET_OBJECTS:isthmus_c>)
 target_link_libraries(isthmus_c_portable PRIVATE isthmus_flags isthmus_config_installed isthmus_quant_installed
   isthmus_outer_installed isthmus_session_installed fmt::fmt)
 target_link_options(isthmus_c_portable PRIVATE $<TARGET_PROPERTY:isthmus_c,LINK_OPTIONS>)
-set_target_properties(isthmus_c_portable PROPERTIES SOVERSION ${abi})
+set_target_properties(isthmus_c_portable PROPERTIES OUTPUT_NAME isthmus SOVERSION ${abi})
+
+# Ninja makes a target's file name a target too: a second file named isthmus would be built in the place of the first.
+set_target_properties(isthmus_portable PROPERTIES OUTPUT_NAME isthmus-portable)
 
 # DT_RPATH, not DT_RUNPATH: it also says where the libraries of the libraries are.
 foreach(target isthmus_portable isthmus_c_portable)
-  set_target_properties(${target} PROPERTIES OUTPUT_NAME isthmus LINKER_LANGUAGE CXX BUILD_WITH_INSTALL_RPATH ON
+  set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX BUILD_WITH_INSTALL_RPATH ON
     RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/portable" LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/portable")
   target_link_options(${target} PRIVATE LINKER:--disable-new-dtags LINKER:--strip-all)
 endforeach()
@@ -31,8 +34,9 @@ file(RELATIVE_PATH bundled "/${CMAKE_INSTALL_BINDIR}" "/${CMAKE_INSTALL_LIBDIR}/
 set_target_properties(isthmus_portable PROPERTIES INSTALL_RPATH "$ORIGIN/${bundled}")
 set_target_properties(isthmus_c_portable PROPERTIES INSTALL_RPATH "$ORIGIN/isthmus")
 
-install(TARGETS isthmus_portable isthmus_c_portable
-  RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT portable EXCLUDE_FROM_ALL
+install(PROGRAMS $<TARGET_FILE:isthmus_portable> DESTINATION ${CMAKE_INSTALL_BINDIR} RENAME isthmus
+  COMPONENT portable EXCLUDE_FROM_ALL)
+install(TARGETS isthmus_c_portable
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT portable EXCLUDE_FROM_ALL NAMELINK_SKIP)
 set(licences "${PROJECT_BINARY_DIR}/third-party-licences.txt")
 install(CODE "
