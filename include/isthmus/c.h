@@ -10,7 +10,8 @@
  *           as what it was asked of; a `char**` output belongs to the caller: isthmus_text_free.
  * Numbers   sizes are size_t, values are IEEE 754 binary32 in the machine's order.
  * Threads   a codec is immutable: any number of threads may use one. Errors and texts belong to one
- *           thread at a time. Only isthmus_next and isthmus_session_free wait for others.
+ *           thread at a time. Only isthmus_next and isthmus_session_free wait for other sites;
+ *           isthmus_outer_values may wait for the run's own thread.
  * Changes   the interface only grows: a function keeps its meaning, a struct gains members at its
  *           end and says its own size first. A struct of an earlier header is shorter, and the
  *           members that it lacks are zero. One of a later header is longer: it is taken where the

@@ -378,7 +378,8 @@ class Site:
     def step(self, loss: Any = None, *, tokens: Optional[int] = None, grad_norm: Any = None,
              learning_rate: Optional[float] = None, skipped: bool = False) -> None:
         """Tells of inner step t, which has changed the parameters; then the run may read and write
-        them, save and load state, evaluate (under ddp in `average_gradients` too). Blocks while the run waits for other sites.
+        them, save and load state, evaluate (under ddp in `average_gradients` too). Blocks while the run waits for
+        other sites.
 
         `loss`: its mean over `tokens` targets, a number or an array of one value. `tokens` weigh this
         site's contribution (absent: one a step). `skipped`: the step changed nothing.
