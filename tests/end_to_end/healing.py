@@ -132,9 +132,11 @@ class Run:
 
     def until(self, what, condition, patience=180):
         begin = time.monotonic()
-        while not condition() and not (self.may_end and self.ended()):
+        while not condition():
+            if self.ended():  # asked once: it may end between two questions
+                require(self.may_end or condition(), f"it has ended: {what}\n{self.said()}")
+                return
             require(time.monotonic() - begin < patience, f"not within {patience} s: {what}\n{self.said()}")
-            require(not self.ended(), f"it has ended: {what}\n{self.said()}")
             time.sleep(0.02)
 
     def signal(self, what):
