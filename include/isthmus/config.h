@@ -21,6 +21,17 @@
 
 namespace isthmus {
 
+/// `[lora]`: low-rank adapters (arXiv:2106.09685) that are trained in the place of the model's
+/// weights.
+struct LoraConfig {
+  std::int64_t rank = 0;                              // 0: all weights are trained
+  double alpha = 16;                                  // an adapter counts alpha / r times
+  std::vector<std::string> targets = {"all-linear"};  // q_proj, ..., down_proj: see the schema
+  double dropout = 0;                                 // 0 alone
+  std::string base = "fp32";   // what the frozen weights are kept in: fp32 | bf16 | nf4
+  std::filesystem::path init;  // folder of an adapter (PEFT) to go on from
+};
+
 struct ModelConfig {
   std::string arch = "gpt2";   // gpt2 | llama
   std::string preset;          // nano | tiny | small | small-10m | ...; empty: the sizes below
@@ -38,6 +49,7 @@ struct ModelConfig {
   double z_loss = 0;         // weight of log(Z)^2 in the training loss
   double rope_theta = 10000;
   double norm_eps = 1e-5;
+  LoraConfig lora = {};  // [lora]
 };
 
 struct DataConfig {

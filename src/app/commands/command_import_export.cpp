@@ -8,10 +8,12 @@
 #include "app/common/commands.h"
 #include "app/train/hf_model.h"
 #include "app/train/model_steps.h"
+#include "app/train/run_parts.h"
 #include "core/base/units.h"
 #include "core/state/checkpoint.h"
 #include "inner/hf/hf_config.h"
 #include "inner/hf/hf_weights.h"
+#include "inner/hf/peft_folder.h"
 #include "inner/model/model_shape.h"
 #include "record/json_line.h"
 #include "record/run_lock.h"
@@ -65,12 +67,93 @@ int command_import(const ImportArguments& arguments, Session& session) {
   return 0;
 }
 
+namespace {
+
+/// Adapters of a checkpoint, with the model that they stand beside.
+struct AdaptedModel {
+  AdaptedModel(const Storage& storage, const Checkpoint& checkpoint, const HfConfig& config)
+      : adapter(read_adapter_config(storage, checkpoint.folder())),
+        shape(shape_of(config, adapter.lora)),
+        layout(shape),
+        values(static_cast<std::size_t>(layout.elements())) {
+    for (const TensorInfo& info : layout.tensors()) {
+      checkpoint.read_model(info.name, info.shape, tensor(info));
+    }
+  }
+  static ModelShape shape_of(const HfConfig& config, const LoraConfig& lora) {
+    ModelConfig model = config.model;
+    model.lora = lora;
+    return model_shape(model, model.context);
+  }
+  [[nodiscard]] std::span<float> tensor(const TensorInfo& info) {
+    return std::span(values).subspan(static_cast<std::size_t>(info.elements.begin),
+                                     static_cast<std::size_t>(info.elements.size()));
+  }
+
+  PeftAdapter adapter;
+  ModelShape shape;
+  ModelLayout layout;
+  std::vector<float> values;
+};
+
+/// THROWS: SystemError where the folder's weights are not those that the adapters were trained
+/// beside.
+void check_base(const Storage& storage, const Checkpoint& checkpoint,
+                const std::filesystem::path& base, const ModelShape& shape) {
+  const std::string now = base_digest(storage, base, without_lora(shape));
+  for (const auto& [key, value] : checkpoint.info().settings) {
+    if (!key.ends_with(kFrozenWeights) || value == now) continue;
+    throw SystemError(fmt::format(
+        "'{}': its weights (digest {}) are not those that the adapters of '{}' were trained beside "
+        "({}): name that model with --base",
+        base.string(), now, checkpoint.folder().string(), value));
+  }
+}
+
+int export_adapted(const ExportArguments& arguments, Session& session, SystemStorage& storage,
+                   const Checkpoint& checkpoint, const HfConfig& config) {
+  AdaptedModel adapted(storage, checkpoint, config);
+  const std::filesystem::path base =
+      arguments.base.empty() ? std::filesystem::path(adapted.adapter.base) : arguments.base;
+  if (arguments.format == "peft") {
+    std::vector<HfTensor> tensors;
+    for (const TensorInfo& info : adapted.layout.tensors()) {
+      tensors.push_back({info.name, info.shape, adapted.tensor(info)});
+    }
+    write_adapter_folder(storage, arguments.to, adapted.shape.lora, base.string(), tensors);
+    session.out.write(fmt::format("wrote {}: adapters of rank {}, {} parameters, beside {}\n",
+                                  arguments.to.string(), adapted.shape.lora.rank,
+                                  with_commas(adapted.layout.elements()), base.string()));
+    return 0;
+  }
+  check_base(storage, checkpoint, base, adapted.shape);
+  HfModel model(without_lora(adapted.shape));
+  load_hf_weights(storage, base, model.parameters());
+  merge_adapters(model, adapted.layout, adapted.values);
+  const std::vector<std::string> left_out = model.write(storage, arguments.to, base);
+  tell(session, arguments.to, model, config.model.arch,
+       fmt::format("{} (step {}) merged into {}", checkpoint.folder().string(),
+                   checkpoint.info().step, base.string()),
+       left_out, unapplied_steps_of(checkpoint));
+  return 0;
+}
+
+}  // namespace
+
 int command_export(const ExportArguments& arguments, Session& session) {
   SystemStorage storage;
   const std::filesystem::path folder = find_checkpoint(storage, arguments.from);
   check_target(folder, arguments.to);
   const Checkpoint checkpoint = Checkpoint::open(storage, folder);
   const HfConfig config = read_hf_config(storage, folder);
+  if (storage.kind(folder / kAdapterConfig) != FileKind::kAbsent) {
+    return export_adapted(arguments, session, storage, checkpoint, config);
+  }
+  if (arguments.format == "peft") {
+    throw UsageError(fmt::format(
+        "--to peft: '{}' holds a whole model and no adapters (the run had no [lora]): use --to hf",
+        folder.string()));
+  }
   HfModel model(model_shape(config.model, config.model.context));
   for (const TensorInfo& info : model.layout.tensors()) {
     checkpoint.read_model(info.name, info.shape, model.tensor(info));

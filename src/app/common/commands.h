@@ -127,7 +127,8 @@ struct ImportArguments {
 };
 struct ExportArguments {
   std::filesystem::path from, to;
-  std::string format = "hf";  // hf, of a model; tb | csv | chrome | mlperf, of a run's records
+  std::string format = "hf";   // hf, peft: a model; tb | csv | chrome | mlperf: a run's records
+  std::filesystem::path base;  // of adapters; empty: where the run found it
 };
 struct ReportArguments {
   std::vector<std::filesystem::path> runs;

@@ -228,13 +228,20 @@ void add_file_commands(CLI::App& app, Parsed& parsed) {
       ->required();
   exporting
       ->add_option("--to", parsed.model_export.format,
-                   "hf: the model, for transformers; a run's records: tb, csv, chrome, mlperf")
-      ->check(CLI::IsMember({"hf", "tb", "csv", "chrome", "mlperf"}))
+                   "hf: the model, for transformers; peft: its adapters; a run's records: tb, csv, "
+                   "chrome, mlperf")
+      ->check(CLI::IsMember({"hf", "peft", "tb", "csv", "chrome", "mlperf"}))
       ->required();
   exporting->add_option("TO", parsed.model_export.to, "folder or file to write")->required();
+  exporting
+      ->add_option("--base", parsed.model_export.base,
+                   "with adapters: folder of the model that they stand beside (default: the run's "
+                   "model.init)")
+      ->type_name("DIR");
   exporting->callback([&parsed] {
     parsed.action = [&parsed](Session& session) {
-      return parsed.model_export.format == "hf" ? command_export(parsed.model_export, session)
+      const std::string& format = parsed.model_export.format;
+      return format == "hf" || format == "peft" ? command_export(parsed.model_export, session)
                                                 : command_export_run(parsed.model_export, session);
     };
   });

@@ -17,6 +17,7 @@
 #include "inner/cuda/cuda_mesh.h"
 #include "inner/cuda/device_check.h"
 #include "inner/cuda/device_product.h"
+#include "inner/loop/lora_loop.h"
 #include "isthmus/errors.h"
 #include "kernels/cuda/cudnn/cudnn_attention.h"
 #include "outer/place/outer_placement.h"
@@ -314,6 +315,7 @@ std::string device_text(const DeviceChoice& choice, const TrainingPlan& plan) {
 std::unique_ptr<InnerLoop> make_inner_loop(const DeviceChoice& choice, WorkerId rank,
                                            const LanguageModelOptions& options,
                                            BatchProvider batches) {
+  if (options.model.lora.rank > 0) return std::make_unique<LoraLoop>(options, std::move(batches));
   if (!choice.on_cuda()) return std::make_unique<LanguageModelLoop>(options, std::move(batches));
   cuda::use_device(choice.of(rank).ordinal);
   if (options.mesh.ranks() == 1) return make_cuda_loop(options, std::move(batches));

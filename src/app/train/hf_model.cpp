@@ -4,6 +4,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <string_view>
+
+#include "core/base/check.h"
 #include "inner/hf/hf_weights.h"
 
 namespace isthmus::app {
@@ -34,6 +38,38 @@ std::vector<std::string> HfModel::write(Storage& storage, const std::filesystem:
     out.tensors.push_back({info.name, info.shape, tensor(info)});
   }
   return write_hf_folder(storage, folder, out);
+}
+
+void merge_adapters(HfModel& model, const ModelLayout& layout, std::span<const float> adapters) {
+  constexpr std::string_view kPrefix = "base_model.model.";
+  const LoraShape& lora = layout.shape().lora;
+  const double scale = lora.alpha / static_cast<double>(lora.rank);
+  const std::vector<TensorInfo>& tensors = layout.tensors();
+  for (std::size_t t = 0; t < tensors.size(); t += 2) {
+    const std::string& name = tensors[t].name;
+    const std::string product =
+        name.substr(kPrefix.size(), name.find(".lora_A") - kPrefix.size()) + ".weight";
+    const auto base = std::ranges::find(model.layout.tensors(), product, &TensorInfo::name);
+    ISTHMUS_CHECK(base != model.layout.tensors().end(), t);
+    const std::span<float> weight = model.tensor(*base);
+    const float* const a = adapters.data() + tensors[t].elements.begin;
+    const float* const b = adapters.data() + tensors[t + 1].elements.begin;
+    const std::int64_t out = base->shape[0], in = base->shape[1];
+    std::vector<double> row(static_cast<std::size_t>(in));
+    for (std::int64_t i = 0; i < out; ++i) {
+      std::ranges::fill(row, 0.0);
+      for (std::int64_t k = 0; k < lora.rank; ++k) {
+        const double factor = scale * b[i * lora.rank + k];
+        for (std::int64_t j = 0; j < in; ++j) {
+          row[static_cast<std::size_t>(j)] += factor * a[k * in + j];
+        }
+      }
+      for (std::int64_t j = 0; j < in; ++j) {
+        float& value = weight[static_cast<std::size_t>(i * in + j)];
+        value = static_cast<float>(value + row[static_cast<std::size_t>(j)]);
+      }
+    }
+  }
 }
 
 void tell_left_out(Session& session, const std::vector<std::string>& left_out) {

@@ -33,6 +33,10 @@ struct HfModel {
   std::vector<float> values;
 };
 
+/// weights += alpha / r B A of every product that has an adapter, which the model is then without.
+/// adapters: tensors in the order of ModelLayout of a shape with `lora`.
+void merge_adapters(HfModel& model, const ModelLayout& layout, std::span<const float> adapters);
+
 /// One line on what of a folder does not come along; nothing where all does.
 void tell_left_out(Session& session, const std::vector<std::string>& left_out);
 

@@ -108,9 +108,7 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
   data.check_vocabulary(config.model.vocab);
   const BatchSource source(data, batch_plan(config), 0);
   if (!begun_with) check_tokenizer(storage, config, data);
-  if (!config.model.init.empty()) {
-    check_hf_weights(storage, config.locate(config.model.init), parameters_without_values(layout));
-  }
+  check_initial_weights(storage, config);
   (void)LearningRateSchedule(config.inner, plan.total_steps);
   (void)owner_shares(config);  // checks
   check_measuring_links(config, false, only && is_elastic(config, {}));

@@ -2,6 +2,7 @@
 #include "app/train/run_parts.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -9,10 +10,13 @@
 
 #include "app/train/rank_hang.h"
 #include "core/base/all_elements.h"
+#include "core/base/hash.h"
 #include "core/base/units.h"
 #include "data/tokenized_text.h"
 #include "inner/hf/hf_companions.h"
 #include "inner/hf/hf_weights.h"
+#include "inner/hf/peft_folder.h"
+#include "inner/loop/lora_loop.h"
 #include "isthmus/errors.h"
 #include "session/run/trainer_facts.h"
 #include "text/tokenizer.h"
@@ -153,11 +157,78 @@ std::string epochs_note(const Config& config, const TrainingPlan& plan, const Da
                   : with_commas(static_cast<std::int64_t>(std::llround(passes))));
 }
 
-void load_initial_weights(const Storage& storage, const Config& config, InnerLoop& inner) {
-  if (!config.model.init.empty()) {
-    load_hf_weights(storage, config.locate(config.model.init), inner.parameters());
-    inner.wrote_values(all_elements(inner));
+namespace {
+
+/// Of the model that adapters stand beside.
+std::vector<Parameter> base_parameters(const Config& config) {
+  return parameters_without_values(
+      ModelLayout(without_lora(model_shape(config.model, config.train.context))));
+}
+
+/// [lora] of the adapter's folder, which the file must say too. THROWS: ConfigError.
+void check_adapter_config(const Storage& storage, const Config& config) {
+  const std::filesystem::path folder = config.locate(config.model.lora.init);
+  const PeftAdapter adapter = read_adapter_config(storage, folder);
+  const LoraConfig& own = config.model.lora;
+  const auto refuse = [&](const char* key, const std::string& ours, const std::string& theirs) {
+    throw ConfigError(
+        fmt::format("lora.{} = {}: the adapter in lora.init = \"{}\" has {}; set it so", key, ours,
+                    own.init.string(), theirs));
+  };
+  if (own.rank != adapter.lora.rank) {
+    refuse("r", fmt::format("{}", own.rank), fmt::format("{}", adapter.lora.rank));
   }
+  if (own.alpha != adapter.lora.alpha) {
+    refuse("alpha", fmt::format("{}", own.alpha), fmt::format("{}", adapter.lora.alpha));
+  }
+  ModelConfig theirs = config.model;
+  theirs.lora.targets = adapter.lora.targets;
+  const auto targets = [&](const ModelConfig& model) {
+    return model_shape(model, config.train.context).lora.targets;
+  };
+  if (targets(config.model) != targets(theirs)) {
+    refuse("targets", fmt::format("[{}]", fmt::join(own.targets, ", ")),
+           fmt::format("[{}]", fmt::join(adapter.lora.targets, ", ")));
+  }
+}
+
+}  // namespace
+
+void check_initial_weights(const Storage& storage, const Config& config) {
+  if (config.model.init.empty()) return;
+  check_hf_weights(storage, config.locate(config.model.init), base_parameters(config));
+  if (config.model.lora.rank > 0 && !config.model.lora.init.empty()) {
+    check_adapter_config(storage, config);
+  }
+}
+
+std::string base_digest(const Storage& storage, const std::filesystem::path& folder,
+                        const ModelShape& base) {
+  const std::vector<Parameter> parameters = parameters_without_values(ModelLayout(base));
+  Xxh3Stream digest;
+  read_hf_weights(storage, folder, parameters, [&](std::size_t, std::span<const float> values) {
+    digest.update(std::as_bytes(values));
+  });
+  return digest.digest().hex();
+}
+
+void load_initial_weights(const Storage& storage, const Config& config, InnerLoop& inner) {
+  if (config.model.init.empty()) return;
+  const std::filesystem::path folder = config.locate(config.model.init);
+  if (auto* const adapted = dynamic_cast<LoraLoop*>(&inner)) {
+    read_hf_weights(storage, folder, adapted->base(),
+                    [&](std::size_t tensor, std::span<const float> values) {
+                      adapted->store_base(tensor, values);
+                    });
+    if (config.model.lora.init.empty()) {
+      adapted->restart();
+    } else {
+      load_adapter(storage, config.locate(config.model.lora.init), inner.parameters());
+    }
+    return;
+  }
+  load_hf_weights(storage, folder, inner.parameters());
+  inner.wrote_values(all_elements(inner));
 }
 
 }  // namespace isthmus::app

@@ -45,8 +45,19 @@ void check_tokenizer(const Storage& storage, const Config& config, const Dataset
 /// One sentence on a source of texts whose first bytes are those of no text; else empty.
 [[nodiscard]] std::string binary_note(const Dataset& data);
 
-/// Fills the loop's parameters from `model.init`; nothing where it is not given.
-/// THROWS: Error naming the file or tensor that does not fit.
+/// Whether `model.init`, and the adapter of lora.init, are what the run takes; reads every value
+/// and keeps none. THROWS: Error naming the file, tensor or setting that does not fit.
+void check_initial_weights(const Storage& storage, const Config& config);
+/// Of the frozen weights that adapters stand beside: sites that train one adapter have one base.
+/// THROWS: as check_initial_weights.
+[[nodiscard]] std::string base_digest(const Storage& storage, const std::filesystem::path& folder,
+                                      const ModelShape& base);
+/// By this name sites compare it, and checkpoints keep it.
+inline constexpr const char* kFrozenWeights = "frozen weights of model.init";
+
+/// Fills the loop's parameters from `model.init`, or the frozen weights from it and the adapters
+/// from lora.init or by the seed; nothing where `model.init` is not given. THROWS: Error naming the
+/// file or tensor that does not fit.
 void load_initial_weights(const Storage& storage, const Config& config, InnerLoop& inner);
 
 }  // namespace isthmus::app

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "app/train/device_choice.h"
 #include "app/train/offload.h"
 #include "app/train/run_parts.h"
 #include "core/base/system_runtime.h"
@@ -58,19 +59,21 @@ Duration time_step(const Config& config, const TrainingPlan& plan, const Dataset
   const auto files = make_state_memory(config, WorkerId(0), nullptr, nullptr);
   const StateMemoryScope scope(files.get());
   BatchSource source(data, batch_plan(config), 0);
-  LanguageModelLoop loop(language_model_options(config, plan, WorkerId(0)),
-                         [&](StepIndex t) { return source.at(t.value() - 1); });
+  const auto loop =
+      make_inner_loop({}, WorkerId(0), language_model_options(config, plan, WorkerId(0)),
+                      [&](StepIndex t) { return source.at(t.value() - 1); });
+  if (config.model.lora.rank > 0) load_initial_weights(SystemStorage(), config, *loop);
   SystemRuntime runtime;
   Duration best = Duration::max();
   constexpr int kRepetitions = 3;  // the first one also touches the memory
   for (int i = 0; i < kRepetitions; ++i) {
     const TimePoint begin = runtime.clock().now();
     if (forward_only(config)) {
-      const OwnParameters own(loop.parameters());
-      (void)loop.train_loss(StepIndex(1), {}, own);
-      (void)loop.train_loss(StepIndex(1), {}, own);
+      const OwnParameters own(loop->parameters());
+      (void)loop->train_loss(StepIndex(1), {}, own);
+      (void)loop->train_loss(StepIndex(1), {}, own);
     } else {
-      loop.gradients(StepIndex(1), {});
+      loop->gradients(StepIndex(1), {});
     }
     best = std::min(best, runtime.clock().now() - begin);
   }

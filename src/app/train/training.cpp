@@ -36,6 +36,7 @@
 #include "data/batch_source.h"
 #include "inner/hf/hf_companions.h"
 #include "inner/hf/hf_weights.h"
+#include "inner/hf/peft_folder.h"
 #include "inner/model/model_layout.h"
 #include "inner/model/schedule.h"
 #include "kernels/isa.h"
@@ -184,7 +185,13 @@ SessionOptions Training::session_options() const {
 }
 
 TrainerFacts Training::facts() const {
+  std::vector<std::pair<std::string, std::string>> common;
+  if (config_.model.lora.rank > 0) {
+    common.emplace_back(kFrozenWeights, base_digest(storage_, config_.locate(config_.model.init),
+                                                    without_lora(layout_.shape())));
+  }
   return {.parameters = parameters_without_values(layout_),
+          .common = std::move(common),
           .evaluation_parts = evaluation_parts(config_, data_),
           .step_flops = step_flops(config_, plan_, layout_),
           .model = model_json(config_, layout_.elements()),
@@ -197,7 +204,12 @@ TrainerFacts Training::facts() const {
 HfCompanions Training::companions() const {
   const std::filesystem::path init =
       config_.model.init.empty() ? std::filesystem::path() : config_.locate(config_.model.init);
-  return hf_companions(storage_, layout_.shape(), init, data_.is_bytes());
+  HfCompanions companions = hf_companions(storage_, layout_.shape(), init, data_.is_bytes());
+  if (const LoraShape& lora = layout_.shape().lora; lora.rank > 0) {
+    companions.files.emplace_back(
+        kAdapterConfig, adapter_config_text(lora, std::filesystem::absolute(init).string()));
+  }
+  return companions;
 }
 
 void Training::choose_device() {
@@ -251,9 +263,7 @@ void Training::check() const {
                                 .goes_on = request_.resume == "auto"};
     check_checkpoint_room(checkpoint_room(storage_, config_, plan_, layout_, place), config_, out);
   }
-  if (!config_.model.init.empty()) {
-    check_hf_weights(storage_, config_.locate(config_.model.init), parameters);
-  }
+  check_initial_weights(storage_, config_);
   if (!config_.log.http.empty()) {
     (void)parse_http_address("log.http", config_.log.http);
   }

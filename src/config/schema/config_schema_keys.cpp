@@ -119,6 +119,13 @@ constexpr Field<Config> kOffsetsField = {
       return std::string(zero ? "zero" : "spread");
     }};
 
+bool has_lora(const Config& config) { return config.model.lora.rank > 0; }
+
+template <auto Member>
+constexpr Field<Config> lora_field() {
+  return {[](Config& config, const Value& value) { from_value(config.model.lora.*Member, value); },
+          [](const Config& config) { return to_value(config.model.lora.*Member); }};
+}
 template <auto Member>
 constexpr Field<Config> spsa_field() {
   return {[](Config& config, const Value& value) { from_value(config.outer.spsa.*Member, value); },
@@ -306,6 +313,23 @@ constexpr KeyRow<Config> kRows[] = {
      "Base of the rotary frequencies.", "10000", "model.arch = llama", is_llama},
     {"model.norm_eps", Type::kReal, above(0), "", field<kModel, &M::norm_eps>(),
      "Added to the variance in the norms.", "1e-5"},
+
+    {"lora.r", Type::kInteger, at_least(0, 1024), "", lora_field<&LoraConfig::rank>(),
+     "Rank of the adapters that are trained, exchanged and saved in the place of the model's weights (LoRA, arXiv:2106.09685); 0: all weights are trained.",
+     "16", "model.init"},
+    {"lora.alpha", Type::kReal, above(0), "", lora_field<&LoraConfig::alpha>(),
+     "What an adapter adds counts alpha / r times.", "32", "lora.r > 0", has_lora},
+    {"lora.targets", Type::kChoices, {}, "all-linear|q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj",
+     lora_field<&LoraConfig::targets>(), "Products of a layer that have an adapter; all-linear: all seven.",
+     "[\"q_proj\", \"v_proj\"]", "lora.r > 0", has_lora},
+    {"lora.dropout", Type::kReal, between(0, 1), "", lora_field<&LoraConfig::dropout>(),
+     "Dropout before the adapters; 0 alone is supported.", "0", "lora.r > 0", has_lora},
+    {"lora.base", Type::kChoice, {}, "fp32|bf16|nf4", lora_field<&LoraConfig::base>(),
+     "What the model's frozen weights are kept in: nf4 (QLoRA, arXiv:2305.14314) takes 4.5 bits a value in the layers' matrices.",
+     "\"nf4\"", "lora.r > 0", has_lora},
+    {"lora.init", Type::kText, {}, "", lora_field<&LoraConfig::init>(),
+     "Folder of an adapter, as PEFT writes it, to go on from; its rank, alpha and targets must be these.",
+     "\"out/adapter\"", "lora.r > 0", has_lora, false},
 
     {"data.source", Type::kText, {}, "", field<kData, &D::source>(),
      "Where tokens come from: text:FILE or text:GLOB (bytes; of gzip and zstd files those inside), "
@@ -727,6 +751,7 @@ constexpr KeyRow<LinkConfig> kLinkRows[] = {
 constexpr SectionRow kSections[] = {
     {"run", "The run itself: name, folder, workers, seed."},
     {"model", "Architecture and sizes, or where to start from."},
+    {"lora", "Fine-tuning by low-rank adapters: the model's own weights stay as they are."},
     {"data", "Where tokens come from and in which order."},
     {"train", "How long, how much at a time."},
     {"inner", "The optimizer inside a site and its learning rate."},

@@ -90,6 +90,11 @@ std::optional<DeviceObstacle> ranks_obstacle(const Config& config, const SiteCon
 
 std::optional<DeviceObstacle> device_obstacle(const Config& config,
                                               std::span<const SiteConfig> sites) {
+  if (config.model.lora.rank > 0) {
+    return DeviceObstacle{fmt::format("lora.r = {}", config.model.lora.rank),
+                          "adapters are trained on the CPU",
+                          "leave [lora] out, or train.device = \"cpu\""};
+  }
   if (!config.train.offload.empty()) {
     return DeviceObstacle{fmt::format("train.offload = \"{}\"", config.train.offload),
                           "a device's state is in its memory, not in files",

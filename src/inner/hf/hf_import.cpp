@@ -154,6 +154,19 @@ void load_hf_weights(const Storage& storage, const std::filesystem::path& folder
   }
 }
 
+void read_hf_weights(const Storage& storage, const std::filesystem::path& folder,
+                     std::span<const Parameter> parameters, const TakeValues& take) {
+  const SafetensorsModel model = SafetensorsModel::open(storage, folder);
+  const std::vector<PlacedTensor> places = match(storage, model, folder, parameters);
+  std::vector<float> values;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const SafetensorsModel::Place& place = places[i].second;
+    values.resize(static_cast<std::size_t>(parameters[i].elements.size()));
+    place.file->read_floats(*place.entry, values);
+    take(i, values);
+  }
+}
+
 void check_hf_weights(const Storage& storage, const std::filesystem::path& folder,
                       std::span<const Parameter> parameters) {
   (void)match(storage, SafetensorsModel::open(storage, folder), folder, parameters);

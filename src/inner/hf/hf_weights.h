@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,6 +29,13 @@ void load_hf_weights(const Storage& storage, const std::filesystem::path& folder
 /// The same checks, which read every value once; the parameters' values are not touched.
 void check_hf_weights(const Storage& storage, const std::filesystem::path& folder,
                       std::span<const Parameter> parameters);
+
+/// Called with a parameter's number and its values, which are good until it returns.
+using TakeValues = std::function<void(std::size_t parameter, std::span<const float> values)>;
+/// The same checks; then each parameter's values are handed to `take`, one tensor at a time, and
+/// the parameters' own are not touched.
+void read_hf_weights(const Storage& storage, const std::filesystem::path& folder,
+                     std::span<const Parameter> parameters, const TakeValues& take);
 
 struct HfTensor {
   std::string name;

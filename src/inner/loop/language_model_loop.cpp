@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/base/check.h"
+#include "inner/loop/lora_loop.h"
 #include "inner/loop/model_cost.h"
 #include "inner/mesh/training_step.h"
 #include "inner/model/init.h"
@@ -97,6 +98,7 @@ MeshOptions mesh_options(const LanguageModelOptions& options) {
 }
 
 MemoryEstimate loop_memory(const ModelLayout& layout, const LanguageModelOptions& options) {
+  if (layout.shape().lora.rank > 0) return lora_memory(layout, options);
   if (options.mesh.ranks() > 1) {
     MemoryEstimate memory = mesh_memory(layout, options.inner, mesh_options(options));
     if (options.whole_gradients) memory.gradients = memory.parameters;
@@ -122,6 +124,7 @@ LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchP
       gradients_(StateArray::unfilled(
           options.forward_only || zero_of(options) > 0 || make_mesh ? 0 : values_of(layout_))),
       ranks_have_weights_(make_mesh || (zero_of(options) > 0 && options.processes != nullptr)) {
+  ISTHMUS_CHECK(layout_.shape().lora.rank == 0);  // those are a LoraLoop's
   if (make_mesh) {
     mesh_ = make_mesh(layout_, values_.data());
   } else if (options.mesh.ranks() > 1) {

@@ -21,6 +21,10 @@ std::int64_t logits_bytes(const ModelLayout& layout, std::int64_t rows) {
 
 double training_flops_per_token(const ModelLayout& layout, std::int64_t context) {
   const ModelShape& s = layout.shape();
+  if (s.lora.rank > 0) {  // of the frozen weights no gradients
+    const double base = training_flops_per_token(ModelLayout(without_lora(s)), context);
+    return base * 2 / 3 + 6.0 * static_cast<double>(layout.elements());
+  }
   std::int64_t weights = layout.elements();
   if (s.architecture == Architecture::kGpt2) {
     weights -= layout.tensors()[layout.positions()].elements.size();

@@ -26,6 +26,14 @@ void initialize(kernels::ThreadTeam& team, const ModelLayout& layout, std::uint6
       std::fill_n(first, size, tensor.init == TensorInit::kOne ? 1.0f : 0.0f);
       continue;
     }
+    if (tensor.init == TensorInit::kUniform) {
+      const double bound = 1 / std::sqrt(static_cast<double>(tensor.shape[1]));
+      for (std::int64_t i = 0; i < size; ++i) {
+        const auto element = static_cast<std::uint64_t>(tensor.elements.begin + i);
+        first[i] = static_cast<float>(bound * (2 * rng.uniform(element) - 1));
+      }
+      continue;
+    }
     const double deviation = tensor.init == TensorInit::kResidual ? residual : kInitDeviation;
     team.for_blocks(size, kBlock, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {

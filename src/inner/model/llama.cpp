@@ -9,6 +9,7 @@
 #include "inner/model/closing_product.h"
 #include "inner/model/copy_values.h"
 #include "inner/model/llama_memory.h"
+#include "inner/model/lora.h"
 #include "inner/model/model_linear.h"
 #include "kernels/activation.h"
 #include "kernels/attention.h"
@@ -69,6 +70,9 @@ class LlamaBlock final : public Block<RealOf<T>> {
                                 tables + table_values() / 2);
   }
 
+  void use_adapters(const LayerAdapters<Real>* adapters) override { adapters_ = adapters; }
+  [[nodiscard]] bool has_adapters() const override { return true; }
+
   [[nodiscard]] std::int64_t memory_bytes(std::int64_t rows, std::int64_t own) const override {
     Carver carver;
     static_cast<void>(LlamaMemory<T>(carver, s_, rows, own, keeps_));
@@ -92,6 +96,7 @@ class LlamaBlock final : public Block<RealOf<T>> {
     kernels::gemm(team,
                   linear({rows, d, s_.qkv_width(), kBf16},
                          pass.tensor.all_rows<T>(keep.normed1, rows, d), w.qkv_weight, keep.qkv));
+    add_qkv_adapters(pass, keep);
     const Heads h = attention_inputs(pass, keep);
     if (s_.qk_norm) norm_heads(pass, w, keep);
     rotate(pass, s_.heads, h.q);
@@ -101,14 +106,19 @@ class LlamaBlock final : public Block<RealOf<T>> {
     close_pair<Real>(pass,
                      linear({rows, s_.query_width(), d, kBf16}, keep.attended, w.out_weight, {}), x,
                      keep.middle);
+    add_adapter(pass, adapters_, LoraTarget::kOut, keep.attended, s_.query_width(), keep.middle, d);
 
     norm2(pass, w, keep);
     kernels::gemm(
         team, linear({rows, d, 2 * s_.d_ff, kBf16}, pass.tensor.all_rows<T>(keep.normed2, rows, d),
                      w.gate_up_weight, keep.gate_up));
+    add_adapter(pass, adapters_, LoraTarget::kGate, keep.normed2, d, keep.gate_up, 2 * s_.d_ff);
+    add_adapter(pass, adapters_, LoraTarget::kUp, keep.normed2, d, keep.gate_up + s_.d_ff,
+                2 * s_.d_ff);
     kernels::swiglu_forward<T>(team, swiglu(rows, keep), keep.activated);
     close_pair<Real>(pass, linear({rows, s_.d_ff, d, kBf16}, keep.activated, w.down_weight, {}),
                      keep.middle, y);
+    add_adapter(pass, adapters_, LoraTarget::kDown, keep.activated, s_.d_ff, y, d);
   }
 
   void backward(const Pass& pass, BackwardPart part, const Real* weights, const Real* x,
@@ -125,6 +135,8 @@ class LlamaBlock final : public Block<RealOf<T>> {
     const std::int64_t d = s_.d_model;
 
     const bool all = part == BackwardPart::kAll;  // else what is read later is put away
+    const bool trains = all && gradients != nullptr;
+    const auto if_trained = [&](Real* gradient) { return gradients ? gradient : nullptr; };
     const bool again = keeps_ == LayerKeeps::kProducts;
     ISTHMUS_CHECK(all || !again, rows);
     T* d_wide = all ? keep.activated : spare.d_wide;
@@ -133,35 +145,49 @@ class LlamaBlock final : public Block<RealOf<T>> {
     const LinearShape down{rows, s_.d_ff, d, kBf16};
     if (again) kernels::swiglu_forward<T>(team, swiglu(rows, keep), keep.activated);
     const Real* const d_down = pass.tensor.all_rows(d_stream, rows, d);
-    if (all) down_gradient(pass, keep, d_down, g);
+    if (trains) down_gradient(pass, keep, d_down, g);
+    add_adapter_gradients(pass, adapters_, LoraTarget::kDown, keep.activated, s_.d_ff, d_down, d);
     kernels::gemm(team, linear_input_gradient(down, d_down, w.down_weight, d_wide));
+    add_adapter_input_gradient(pass, adapters_, LoraTarget::kDown, d_wide, s_.d_ff);
     // The gradient of gate and up takes their place.
     kernels::swiglu_backward<T>(team, swiglu(rows, keep), d_wide, keep.gate_up,
                                 keep.gate_up + s_.d_ff);
     const LinearShape gate_up{rows, d, 2 * s_.d_ff, kBf16};
     if (again) norm2(pass, w, keep);
-    if (all) gate_up_gradient(pass, keep, g);
+    if (trains) gate_up_gradient(pass, keep, g);
+    gate_up_adapter_gradients(pass, keep);
     kernels::gemm(team, linear_input_gradient(gate_up, keep.gate_up, w.gate_up_weight,
                                               pass.tensor.summand(d_normed)));
+    add_adapter_input_gradient(pass, adapters_, LoraTarget::kGate, d_normed, d);
+    add_adapter_input_gradient(pass, adapters_, LoraTarget::kUp, d_normed, d);
     pass.tensor.sum(d_normed, rows, d);
     norm_backward(pass, d_normed, keep.middle, w.norm2_weight, keep.rstd2, d_stream,
-                  g.norm2_weight);
+                  if_trained(g.norm2_weight));
     if (all && upper_ready) upper_ready();
 
     const LinearShape out{rows, s_.query_width(), d, kBf16};
     if (!all) copy_values(team, pass.own_rows() * d, d_stream, keep.middle);
     const Real* const d_out = pass.tensor.all_rows(d_stream, rows, d);
-    if (all) out_gradient(pass, keep, d_out, g);
+    if (trains) out_gradient(pass, keep, d_out, g);
+    add_adapter_gradients(pass, adapters_, LoraTarget::kOut, keep.attended, s_.query_width(), d_out,
+                          d);
     kernels::gemm(team, linear_input_gradient(out, d_out, w.out_weight, d_wide));
-    attention_backward(pass, w, keep, spare, d_wide, d_qkv, g);
+    add_adapter_input_gradient(pass, adapters_, LoraTarget::kOut, d_wide, s_.query_width());
+    attention_backward(pass, w, keep, spare, d_wide, d_qkv, if_trained(g.q_norm_weight),
+                       if_trained(g.k_norm_weight));
     const LinearShape qkv{rows, d, s_.qkv_width(), kBf16};
     if (again) norm1(pass, w, keep, x);
-    if (all) qkv_gradient(pass, keep, d_qkv, g);
+    if (trains) qkv_gradient(pass, keep, d_qkv, g);
+    qkv_adapter_gradients(pass, keep, d_qkv);
     kernels::gemm(team,
                   linear_input_gradient(qkv, d_qkv, w.qkv_weight, pass.tensor.summand(d_normed)));
+    for (const LoraTarget each : {LoraTarget::kQuery, LoraTarget::kKey, LoraTarget::kValue}) {
+      add_adapter_input_gradient(pass, adapters_, each, d_normed, d);
+    }
     if (!all) copy_values(team, rows * s_.qkv_width(), d_qkv, keep.qkv);
     pass.tensor.sum(d_normed, rows, d);
-    norm_backward(pass, d_normed, x, w.norm1_weight, keep.rstd1, d_stream, g.norm1_weight);
+    norm_backward(pass, d_normed, x, w.norm1_weight, keep.rstd1, d_stream,
+                  if_trained(g.norm1_weight));
   }
 
   void backward_weight(const Pass& pass, void* memory, const Real* d_output,
@@ -209,6 +235,32 @@ class LlamaBlock final : public Block<RealOf<T>> {
     const T* const normed1 = pass.tensor.all_rows<T>(keep.normed1, pass.rows(), s_.d_model);
     linear_weight_gradient(pass.team, {pass.rows(), s_.d_model, s_.qkv_width(), kBf16}, normed1, dy,
                            g.qkv_weight);
+  }
+
+  // Adapters of the products whose outputs lie side by side.
+  void add_qkv_adapters(const Pass& pass, const LlamaMemory<T>& keep) const {
+    const std::int64_t row = s_.qkv_width();
+    add_adapter(pass, adapters_, LoraTarget::kQuery, keep.normed1, s_.d_model, keep.qkv, row);
+    add_adapter(pass, adapters_, LoraTarget::kKey, keep.normed1, s_.d_model,
+                keep.qkv + s_.query_width(), row);
+    add_adapter(pass, adapters_, LoraTarget::kValue, keep.normed1, s_.d_model,
+                keep.qkv + s_.query_width() + s_.key_width(), row);
+  }
+  void qkv_adapter_gradients(const Pass& pass, const LlamaMemory<T>& keep, const T* d_qkv) const {
+    const std::int64_t row = s_.qkv_width();
+    add_adapter_gradients(pass, adapters_, LoraTarget::kQuery, keep.normed1, s_.d_model, d_qkv,
+                          row);
+    add_adapter_gradients(pass, adapters_, LoraTarget::kKey, keep.normed1, s_.d_model,
+                          d_qkv + s_.query_width(), row);
+    add_adapter_gradients(pass, adapters_, LoraTarget::kValue, keep.normed1, s_.d_model,
+                          d_qkv + s_.query_width() + s_.key_width(), row);
+  }
+  void gate_up_adapter_gradients(const Pass& pass, const LlamaMemory<T>& keep) const {
+    const T* const d_gate_up = keep.gate_up;
+    add_adapter_gradients(pass, adapters_, LoraTarget::kGate, keep.normed2, s_.d_model, d_gate_up,
+                          2 * s_.d_ff);
+    add_adapter_gradients(pass, adapters_, LoraTarget::kUp, keep.normed2, s_.d_model,
+                          d_gate_up + s_.d_ff, 2 * s_.d_ff);
   }
 
   /// Where attention finds queries, keys and values (or puts their gradients).
@@ -333,7 +385,7 @@ class LlamaBlock final : public Block<RealOf<T>> {
   /// d_qkv := gradient of `qkv`, from that of the attended values.
   void attention_backward(const Pass& pass, const LlamaTensors<const Real>& w,
                           const LlamaMemory<T>& keep, const LlamaScratch<T>& spare, T* d_attended,
-                          T* d_qkv, const LlamaTensors<Real>& g) const {
+                          T* d_qkv, Real* d_q_norm, Real* d_k_norm) const {
     const Heads in = attention_inputs(pass, keep);
     Heads d = fused_heads(pass, d_qkv);
     if (s_.qk_norm) {
@@ -354,13 +406,14 @@ class LlamaBlock final : public Block<RealOf<T>> {
     rotate_back(pass, s_.kv_heads, d.k);
     if (!s_.qk_norm) return;
     norm_heads_backward(pass, s_.heads, 0, keep, spare, w.q_norm_weight, keep.q_rstd, spare.d_query,
-                        d_qkv, g.q_norm_weight);
+                        d_qkv, d_q_norm);
     norm_heads_backward(pass, s_.kv_heads, s_.query_width(), keep, spare, w.k_norm_weight,
-                        keep.k_rstd, spare.d_key, d_qkv, g.k_norm_weight);
+                        keep.k_rstd, spare.d_key, d_qkv, d_k_norm);
   }
 
   ModelShape s_;
   LayerKeeps keeps_;
+  const LayerAdapters<Real>* adapters_ = nullptr;
   const Real* cosine_ = nullptr;  // (longest, head_dim / 2), and so is sine_
   const Real* sine_ = nullptr;
 };

@@ -146,6 +146,17 @@ template <typename Real>
 LanguageModel<Real>::~LanguageModel() = default;
 
 template <typename Real>
+void LanguageModel<Real>::train_adapters(Adapters<Real>* adapters) {
+  ISTHMUS_CHECK(block_->has_adapters() && part_ == BackwardPart::kAll);
+  adapters_ = adapters;
+}
+
+template <typename Real>
+void LanguageModel<Real>::enter_layer(std::int64_t layer) {
+  if (adapters_ != nullptr) block_->use_adapters(&adapters_->layer(layer));
+}
+
+template <typename Real>
 void LanguageModel<Real>::check(const TokenBatch& batch) const {
   const std::int64_t tokens = batch.sequences * batch.length;
   ISTHMUS_CHECK(batch.sequences >= 1 && batch.length >= 1, batch.sequences, batch.length);
@@ -224,6 +235,7 @@ void LanguageModel<Real>::stage_forward(const Pass& pass, Weights<Real>& weights
     const auto slot = static_cast<std::size_t>(keep ? layer : 0);
     Real* y = arena_->stream[keep ? slot + 1 : static_cast<std::size_t>(layer + 1) % 2];
     void* memory = arena_->memory[arena_->memory.size() > 1 ? slot : 0];
+    enter_layer(layer);
     block_->forward(pass, weights.layer(layer), x, memory, arena_->scratch, y);
     x = y;
   }
@@ -299,6 +311,7 @@ void LanguageModel<Real>::stage_backward(const Pass& pass, Weights<Real>& weight
     const auto slot = static_cast<std::size_t>(layer);
     const bool shared = arena_->memory.size() == 1;
     void* memory = arena_->memory[shared ? 0 : slot];
+    enter_layer(layer);
     if (shared && layer + 1 != s.layers) {  // the last layer's is still there
       block_->forward(pass, weights.layer(layer), arena_->stream[slot], memory, arena_->scratch,
                       arena_->other);
@@ -315,6 +328,7 @@ void LanguageModel<Real>::stage_backward(const Pass& pass, Weights<Real>& weight
                      [&] { ready_from(layout_.upper_half(), layout_.tensors_per_layer()); });
     if (part_ == BackwardPart::kAll) ready_from(0, layout_.upper_half());
   }
+  if (adapters_ != nullptr) return;  // frozen
   if (!layout_.part().embedding) {
     if (layout_.part().head && s.tied && !options.last) ready(layout_.head());
     return;

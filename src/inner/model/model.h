@@ -15,6 +15,7 @@
 
 #include "inner/model/arena.h"
 #include "inner/model/embedding_rows.h"
+#include "inner/model/lora.h"
 #include "inner/model/model_block.h"
 #include "inner/model/model_embedding.h"
 #include "inner/model/model_gradients.h"
@@ -41,7 +42,9 @@ template <typename Real>
 struct BackwardOptions {
   /// d(objective) / d(sum of losses): 1 / (targets in the mean).
   double gradient_scale = 1;
-  Real* gradients = nullptr;  // canonical layout, accumulated
+  /// Canonical layout, accumulated; null, where there are no `places` either: the weights are
+  /// frozen (train_adapters).
+  Real* gradients = nullptr;
   /// Where they are added instead; may be null.
   Gradients<Real>* places = nullptr;
   /// Of a tied table: what the embedding adds is kept here until the `last` micro-batch of a step.
@@ -58,11 +61,11 @@ struct BackwardOptions {
 
   [[nodiscard]] Real* tensor(const ModelLayout& layout, std::size_t index) const {
     if (places != nullptr) return places->tensor(index);
-    return gradients + layout.tensors()[index].elements.begin;
+    return gradients == nullptr ? nullptr : gradients + layout.tensors()[index].elements.begin;
   }
   [[nodiscard]] Real* layer(const ModelLayout& layout, std::int64_t index) const {
     if (places != nullptr) return places->layer(index);
-    return gradients + layout.layer_elements(index).begin;
+    return gradients == nullptr ? nullptr : gradients + layout.layer_elements(index).begin;
   }
 };
 
@@ -107,6 +110,9 @@ class LanguageModel {
 
   /// Bytes of the arena, less what is borrowed.
   [[nodiscard]] std::size_t held_bytes() const { return memory_.bytes(); }
+  /// From now on passes add `adapters` to the layers' products, and backward passes compute their
+  /// gradients alone. Borrowed. REQUIRES: architecture llama, a backward pass in one part.
+  void train_adapters(Adapters<Real>* adapters);
   /// Forward only. REQUIRES (here and below): sequences * length <= rows, length <= shape.longest,
   /// ids in [0, vocab).
   [[nodiscard]] LossSum loss(kernels::ThreadTeam& team, Weights<Real>& weights,
@@ -148,6 +154,8 @@ class LanguageModel {
 
  private:
   struct Arena;
+  /// What block_ computes next.
+  void enter_layer(std::int64_t layer);
   /// Layers and final norm, alone. RETURNS: the normed hidden state (rows, d_model).
   const Real* run_layers(const Pass& pass, Weights<Real>& weights, const std::int32_t* ids);
   void final_norm(const Pass& pass, Weights<Real>& weights, const Real* x);
@@ -163,6 +171,7 @@ class LanguageModel {
   VocabularyShare vocabulary_;
   const Real* output_ = nullptr;
   std::unique_ptr<Block<Real>> block_;
+  Adapters<Real>* adapters_ = nullptr;
   kernels::AlignedBuffer memory_;
   std::unique_ptr<const Arena> arena_;
 };

@@ -41,6 +41,9 @@ enum class BackwardPart {
   kInput,  // gradients of the input, norms and heads' norms; the products' weights and biases wait
 };
 
+template <typename Real>
+struct LayerAdapters;  // inner/model/lora.h
+
 /// Called, if there is one, when the gradients of a layer's upper half (ModelLayout::upper_half)
 /// are final while the rest of its backward pass is to come.
 using UpperHalfReady = std::function<void()>;
@@ -68,6 +71,12 @@ class Block {
   /// Fills `tables` (table_values()) and reads them in every pass; borrowed. Before the first pass.
   virtual void use_tables(Real* tables) { static_cast<void>(tables); }
 
+  /// Adapters that the next calls add to the layer's products; null: none. With adapters the
+  /// layer's own weights are frozen, and `backward` is given no gradients for them. Borrowed.
+  /// REQUIRES: a block that has_adapters().
+  virtual void use_adapters(const LayerAdapters<Real>* adapters) { static_cast<void>(adapters); }
+  [[nodiscard]] virtual bool has_adapters() const { return false; }
+
   /// Bytes of `memory` that a pass over so many rows needs, of which `own` are the rank's of the
   /// residual stream, and of `scratch` in that backward pass and the forward pass before it; both
   /// are aligned to 64 bytes.
@@ -80,9 +89,9 @@ class Block {
   virtual void forward(const Pass& pass, const Real* weights, const Real* x, void* memory,
                        void* scratch, Real* y) const = 0;
   /// d: on entry the gradient of y, on return that of x; `other` is more scratch, own rows d_model
-  /// Reals. gradients, laid out like weights, are accumulated. `memory` is spent afterwards; after
-  /// kInput it holds what `backward_weight` reads, and nobody is told of a half. REQUIRES: the
-  /// ranks hold equally many rows.
+  /// Reals. gradients, laid out like weights, are accumulated; null: the weights are frozen.
+  /// `memory` is spent afterwards; after kInput it holds what `backward_weight` reads, and nobody
+  /// is told of a half. REQUIRES: the ranks hold equally many rows.
   virtual void backward(const Pass& pass, BackwardPart part, const Real* weights, const Real* x,
                         void* memory, void* scratch, void* other, Real* d, Real* gradients,
                         const UpperHalfReady& upper_ready) const = 0;

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "core/base/check.h"
 #include "inner/model/gpt2.h"
@@ -18,6 +20,10 @@ bool opens_upper_half(std::string_view name) {
 
 ModelLayout::ModelLayout(const ModelShape& shape, const ModelPart& part)
     : shape_(shape), part_(part) {
+  if (shape.lora.rank > 0) {
+    append_adapters();
+    return;
+  }
   const bool gpt2 = shape.architecture == Architecture::kGpt2;
   const std::string embedding = gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight";
   const std::vector<std::int64_t> table = {shape.vocab, shape.d_model};
@@ -52,6 +58,35 @@ ModelLayout::ModelLayout(const ModelShape& shape, const ModelPart& part)
     append("model.norm.weight", kNoLayer, {shape.d_model}, TensorInit::kOne);
   }
   if (!shape.tied) append("lm_head.weight", kNoLayer, table, TensorInit::kNormal);
+}
+
+void ModelLayout::append_adapters() {
+  ISTHMUS_CHECK(shape_.architecture == Architecture::kLlama);
+  const ModelShape& s = shape_;
+  const std::array<std::pair<std::int64_t, std::int64_t>, kLoraTargets> sizes = {
+      {{s.d_model, s.query_width()},
+       {s.d_model, s.key_width()},
+       {s.d_model, s.key_width()},
+       {s.query_width(), s.d_model},
+       {s.d_model, s.d_ff},
+       {s.d_model, s.d_ff},
+       {s.d_ff, s.d_model}}};
+  for (int layer = 0; layer < s.layers; ++layer) {
+    for (std::size_t i = 0; i < kLoraTargets; ++i) {
+      if (!s.lora.targets[i]) continue;
+      const auto target = static_cast<LoraTarget>(i);
+      if (layer == 0) {
+        tensors_per_layer_ += 2;
+        if (target < LoraTarget::kGate) upper_half_ += 2;
+      }
+      const auto [in, out] = sizes[i];
+      const std::string name =
+          fmt::format("base_model.model.model.layers.{}.{}", layer, lora_target_name(target));
+      append(name + ".lora_A.weight", layer, {s.lora.rank, in}, TensorInit::kUniform);
+      append(name + ".lora_B.weight", layer, {out, s.lora.rank}, TensorInit::kZero);
+    }
+  }
+  first_after_layers_ = tensors_.size();
 }
 
 std::size_t ModelLayout::first_tensor(std::int64_t layer) const {

@@ -23,6 +23,7 @@ enum class TensorInit {
   kOne,       // norm weights
   kNormal,    // N(0, 0.02)
   kResidual,  // N(0, 0.02 / sqrt(2 L)): GPT-2's projections into the residual stream
+  kUniform,   // U(-1 / sqrt(in), 1 / sqrt(in)) of an (out, in) matrix: an adapter's A
 };
 
 struct TensorInfo {
@@ -59,6 +60,8 @@ class ModelLayout {
   /// With a part: its tensors in the order and under the names of the whole model. A stage that has
   /// the head of a tied model but not the embedding holds the embedding's table, first, as its
   /// head.
+  /// Of a shape with adapters: theirs alone, layer by layer, A before B, by PEFT's names; then
+  /// there is nothing outside the layers.
   explicit ModelLayout(const ModelShape& shape, const ModelPart& part = {});
 
   [[nodiscard]] const ModelShape& shape() const { return shape_; }
@@ -83,6 +86,7 @@ class ModelLayout {
   [[nodiscard]] std::size_t head() const;
 
  private:
+  void append_adapters();
   void append(std::string name, int layer, std::vector<std::int64_t> shape, TensorInit init);
 
   ModelShape shape_;

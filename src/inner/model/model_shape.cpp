@@ -15,6 +15,10 @@ constexpr std::int64_t kLongest = std::int64_t{1} << 24;
 constexpr std::int64_t kLargestVocabulary = std::int64_t{1} << 31;  // ids are int32
 constexpr std::int64_t kFeedForwardStep = 32;
 
+constexpr std::array<std::string_view, kLoraTargets> kLoraNames = {
+    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+    "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj"};
+
 void check_range(const char* key, std::int64_t value, std::int64_t most) {
   if (value < 1 || value > most) {
     throw ConfigError(fmt::format("{} = {}: must be between 1 and {}", key, value, most));
@@ -59,7 +63,27 @@ void check_heads(const ModelShape& s, std::int64_t given_head_dim) {
         "model.head_dim = {}: must be even (rotary embedding turns pairs)", s.head_dim));
   }
 }
+
+LoraShape lora_shape(const LoraConfig& config) {
+  LoraShape lora{.rank = config.rank, .alpha = config.alpha};
+  if (config.rank == 0) return {};
+  for (const std::string& name : config.targets) {
+    bool known = name == "all-linear";
+    if (known) lora.targets.fill(true);
+    for (std::size_t i = 0; i < kLoraTargets; ++i) {
+      if (!kLoraNames[i].ends_with("." + name)) continue;
+      lora.targets[i] = known = true;
+    }
+    if (!known) throw ConfigError(fmt::format("lora.targets: \"{}\" is no product", name));
+  }
+  return lora;
+}
+
 }  // namespace
+
+std::string_view lora_target_name(LoraTarget target) {
+  return kLoraNames[static_cast<std::size_t>(target)];
+}
 
 ModelShape model_shape(const ModelConfig& config, std::int64_t train_context) {
   ModelShape s;
@@ -96,6 +120,7 @@ ModelShape model_shape(const ModelConfig& config, std::int64_t train_context) {
   s.z_loss = config.z_loss;
   s.rope_theta = config.rope_theta;
   s.norm_eps = config.norm_eps;
+  s.lora = lora_shape(config.lora);
   return s;
 }
 

@@ -3,13 +3,29 @@
 // Plain data; pure functions.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "isthmus/config.h"
 
 namespace isthmus {
 
 enum class Architecture { kGpt2, kLlama };
+
+/// Products of a layer that can have a low-rank adapter (inner/model/lora.h), in the order of their
+/// tensors.
+enum class LoraTarget { kQuery, kKey, kValue, kOut, kGate, kUp, kDown };
+inline constexpr std::size_t kLoraTargets = 7;
+/// Their names inside a layer: "self_attn.q_proj".
+[[nodiscard]] std::string_view lora_target_name(LoraTarget target);
+
+struct LoraShape {
+  std::int64_t rank = 0;  // 0: no adapters
+  double alpha = 0;
+  std::array<bool, kLoraTargets> targets = {};
+};
 
 struct ModelShape {
   Architecture architecture = Architecture::kGpt2;
@@ -27,6 +43,7 @@ struct ModelShape {
   double z_loss = 0;
   double rope_theta = 10000;
   double norm_eps = 1e-5;
+  LoraShape lora = {};  // with a rank: what is trained are adapters, and the rest is their base
 
   /// Columns of all query heads, and of all key (or value) heads.
   [[nodiscard]] std::int64_t query_width() const { return heads * head_dim; }
@@ -39,5 +56,11 @@ struct ModelShape {
 /// sizes fit together. Passes are over `train_context` tokens at most. THROWS: ConfigError naming
 /// the key, its value, the rule and the remedy.
 [[nodiscard]] ModelShape model_shape(const ModelConfig& config, std::int64_t train_context);
+
+/// The model that the adapters stand beside.
+[[nodiscard]] inline ModelShape without_lora(ModelShape shape) {
+  shape.lora = {};
+  return shape;
+}
 
 }  // namespace isthmus

@@ -90,7 +90,7 @@ std::vector<std::pair<std::string, std::string>> trainer_values(const TrainerFac
 }
 
 bool is_of_trainer(std::string_view key) {
-  constexpr std::array<std::string_view, 6> kSections = {kValue,  "model.", "inner.",
+  constexpr std::array<std::string_view, 7> kSections = {kValue,  "model.", "lora.",    "inner.",
                                                          "data.", "data[",  "parallel."};
   constexpr std::array<std::string_view, 5> kKeys = {kTrainerKind, "data", "train.precision",
                                                      "train.context", "train.global_batch"};

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "inner/hf/peft_folder.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
+
+#include "core/base/json_input.h"
+#include "core/state/safetensors.h"
+#include "inner/hf/hf_values.h"
+#include "isthmus/errors.h"
+
+namespace isthmus {
+namespace {
+
+using nlohmann::json;
+
+/// Name of a product as PEFT's target_modules has it: "q_proj".
+std::string_view module_of(LoraTarget target) {
+  const std::string_view name = lora_target_name(target);
+  return name.substr(name.find('.') + 1);
+}
+
+class AdapterConfig {
+ public:
+  AdapterConfig(json document, std::string label)
+      : document_(std::move(document)), label_(std::move(label)) {
+    if (!document_.is_object()) bad("must be a JSON object");
+  }
+
+  /// Settings that our adapters have at one value alone; null counts as absent.
+  void must_be(const char* key, const json& value, const char* meaning) const {
+    const json* const given = find(key);
+    if (given == nullptr || *given == value) return;
+    throw ConfigError(
+        fmt::format("{}: {} = {}: adapters here have {}; train or export the adapter without it",
+                    label_, key, given->dump(), meaning));
+  }
+  void must_be_empty(const char* key, const char* meaning) const {
+    const json* const given = find(key);
+    if (given == nullptr || given->empty()) return;
+    throw ConfigError(
+        fmt::format("{}: {} = {}: adapters here have {}; train the adapter without it", label_, key,
+                    given->dump(), meaning));
+  }
+  [[nodiscard]] const json* find(const char* key) const {
+    const auto found = document_.find(key);
+    return found == document_.end() || found->is_null() ? nullptr : &*found;
+  }
+  [[noreturn]] void bad(const std::string& why) const {
+    throw SystemError(fmt::format("{}: {}", label_, why));
+  }
+
+ private:
+  json document_;
+  std::string label_;
+};
+
+std::vector<std::string> targets_of(const AdapterConfig& config) {
+  const json* const given = config.find("target_modules");
+  if (given == nullptr) config.bad("target_modules is missing");
+  if (given->is_string() && *given == "all-linear") return {"all-linear"};
+  if (!given->is_array()) {
+    throw ConfigError(fmt::format(
+        "adapter_config.json: target_modules = {}: must be a list of names here, or \"all-linear\"",
+        given->dump()));
+  }
+  std::vector<std::string> targets;
+  for (std::size_t i = 0; i < kLoraTargets; ++i) {
+    const std::string name(module_of(static_cast<LoraTarget>(i)));
+    if (std::ranges::find(*given, json(name)) != given->end()) targets.push_back(name);
+  }
+  for (const json& each : *given) {
+    const bool known =
+        each.is_string() && std::ranges::find(targets, each.get<std::string>()) != targets.end();
+    if (!known) {
+      throw ConfigError(
+          fmt::format("adapter_config.json: target_modules names {}: adapters here are for q_proj, "
+                      "k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj",
+                      each.dump()));
+    }
+  }
+  if (targets.empty()) config.bad("target_modules is empty");
+  return targets.size() == kLoraTargets ? std::vector<std::string>{"all-linear"} : targets;
+}
+
+}  // namespace
+
+std::string adapter_config_text(const LoraShape& lora, const std::string& base) {
+  json targets = json::array();
+  for (std::size_t i = 0; i < kLoraTargets; ++i) {
+    if (lora.targets[i]) targets.push_back(std::string(module_of(static_cast<LoraTarget>(i))));
+  }
+  const json config = {{"peft_type", "LORA"},
+                       {"task_type", "CAUSAL_LM"},
+                       {"base_model_name_or_path", base},
+                       {"r", lora.rank},
+                       {"lora_alpha", lora.alpha},
+                       {"lora_dropout", 0.0},
+                       {"target_modules", targets},
+                       {"bias", "none"},
+                       {"fan_in_fan_out", false},
+                       {"modules_to_save", nullptr},
+                       {"use_rslora", false},
+                       {"use_dora", false},
+                       {"inference_mode", true}};
+  return config.dump(2) + "\n";
+}
+
+PeftAdapter read_adapter_config(const Storage& storage, const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / kAdapterConfig;
+  const AdapterConfig config(parse_json(read_text(storage, path), path.string()), path.string());
+  config.must_be("peft_type", "LORA", "low rank (LORA) alone");
+  config.must_be("bias", "none", "no biases of their own");
+  config.must_be("fan_in_fan_out", false, "weights stored (out, in)");
+  config.must_be("use_rslora", false, "the scale lora_alpha / r");
+  config.must_be("use_dora", false, "no magnitudes beside the directions");
+  config.must_be("lora_bias", false, "no biases of their own");
+  config.must_be_empty("modules_to_save", "no modules that are trained whole");
+  config.must_be_empty("rank_pattern", "one rank for all products");
+  config.must_be_empty("alpha_pattern", "one alpha for all products");
+  config.must_be_empty("layers_to_transform", "adapters in every layer");
+  config.must_be_empty("trainable_token_indices", "frozen embeddings");
+  PeftAdapter adapter;
+  const json* const rank = config.find("r");
+  const json* const alpha = config.find("lora_alpha");
+  if (rank == nullptr || !rank->is_number_unsigned() || *rank < 1) {
+    config.bad("r must be a whole number from 1");
+  }
+  if (alpha == nullptr || !alpha->is_number() || *alpha <= 0) {
+    config.bad("lora_alpha must be a positive number");
+  }
+  adapter.lora.rank = whole_number<std::int64_t>(*rank);
+  adapter.lora.alpha = alpha->get<double>();
+  adapter.lora.targets = targets_of(config);
+  const json* const base = config.find("base_model_name_or_path");
+  if (base != nullptr && base->is_string()) adapter.base = base->get<std::string>();
+  return adapter;
+}
+
+void load_adapter(const Storage& storage, const std::filesystem::path& folder,
+                  std::span<const Parameter> parameters) {
+  const Safetensors file = Safetensors::open(storage, folder / kAdapterWeights);
+  std::vector<std::string> defects;
+  std::set<std::string_view> wanted;
+  std::vector<PlacedTensor> places;
+  for (const Parameter& parameter : parameters) {
+    wanted.insert(parameter.name);
+    const SafetensorsEntry* const entry = file.find(parameter.name);
+    if (entry == nullptr) {
+      defects.push_back("no " + parameter.name);
+      continue;
+    }
+    const bool is_float =
+        entry->dtype == DType::kF32 || entry->dtype == DType::kF16 || entry->dtype == DType::kBF16;
+    if (entry->shape != parameter.shape || !is_float) {
+      defects.push_back(fmt::format("{} is [{}] {} (need [{}] F32, F16 or BF16)", parameter.name,
+                                    fmt::join(entry->shape, ", "), dtype_name(entry->dtype),
+                                    fmt::join(parameter.shape, ", ")));
+    }
+    places.emplace_back(parameter.name, SafetensorsModel::Place{&file, entry});
+  }
+  for (const SafetensorsEntry& entry : file.entries()) {
+    if (!wanted.contains(entry.name)) defects.push_back("unknown " + entry.name);
+  }
+  if (!defects.empty()) {
+    constexpr std::size_t kShown = 8;
+    const std::size_t shown = std::min(defects.size(), kShown);
+    throw SystemError(fmt::format(
+        "{}: its adapters are not those of this model and of [lora]: {}{}", file.label(),
+        fmt::join(defects.begin(), defects.begin() + static_cast<std::ptrdiff_t>(shown), "; "),
+        shown < defects.size() ? "; ..." : ""));
+  }
+  check_finite(places);
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    file.read_floats(*places[i].second.entry, parameters[i].values);
+  }
+}
+
+void write_adapter_folder(Storage& storage, const std::filesystem::path& folder,
+                          const LoraShape& lora, const std::string& base,
+                          std::span<const HfTensor> tensors) {
+  storage.create_directories(folder);
+  for (const std::string& name : storage.list(folder)) {
+    if (name == kAdapterConfig || name == kAdapterWeights) continue;
+    throw SystemError(
+        fmt::format("'{}' holds {}, which is no part of an adapter: name another folder",
+                    folder.string(), name));
+  }
+  write_atomically(storage, folder / kAdapterConfig, adapter_config_text(lora, base));
+  std::vector<TensorToWrite> written;
+  for (const HfTensor& tensor : tensors) {
+    written.push_back(float_tensor(tensor.name, tensor.shape, tensor.values));
+  }
+  write_safetensors(storage, folder / kAdapterWeights, std::move(written));
+}
+
+}  // namespace isthmus

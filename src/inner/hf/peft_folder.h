@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adapter folders as PEFT writes and loads them: adapter_config.json and
+// adapter_model.safetensors. Our adapters have PEFT's names, shapes and storage order. Blocking;
+// one thread.
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/base/storage.h"
+#include "inner/hf/hf_weights.h"
+#include "inner/model/model_shape.h"
+#include "isthmus/config.h"
+#include "isthmus/inner_loop.h"
+
+namespace isthmus {
+
+inline constexpr const char* kAdapterConfig = "adapter_config.json";
+inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
+
+/// adapter_config.json of adapters of this shape beside the model `base`. REQUIRES: a rank.
+[[nodiscard]] std::string adapter_config_text(const LoraShape& lora, const std::string& base);
+
+struct PeftAdapter {
+  LoraConfig lora;   // rank, alpha, targets
+  std::string base;  // base_model_name_or_path; may be empty
+};
+
+/// Of a folder of PEFT, or of a checkpoint of ours. THROWS: SystemError for a file that cannot be
+/// read or is no adapter_config.json; ConfigError naming the setting that our adapters do not have
+/// (another peft_type, biases, rsLoRA, DoRA, ranks by layer, modules that are trained whole, ...).
+[[nodiscard]] PeftAdapter read_adapter_config(const Storage& storage,
+                                              const std::filesystem::path& folder);
+
+/// Fills the parameters' values from `folder`. THROWS: SystemError when the file is unusable, a
+/// value is not finite, or one error that lists every missing, unknown and misshaped tensor; the
+/// values are then unchanged.
+void load_adapter(const Storage& storage, const std::filesystem::path& folder,
+                  std::span<const Parameter> parameters);
+
+/// Writes a folder that PEFT loads. It must not exist, or be empty or an adapter's; the weights
+/// come last. THROWS: SystemError.
+void write_adapter_folder(Storage& storage, const std::filesystem::path& folder,
+                          const LoraShape& lora, const std::string& base,
+                          std::span<const HfTensor> tensors);
+
+}  // namespace isthmus
