@@ -40,11 +40,19 @@ struct ModelConfig {
   double norm_eps = 1e-5;
 };
 
+/// A source of several, and its share of the samples.
+using NamedTexts = std::vector<std::pair<std::string, std::string>>;  // by name
+using NamedReals = std::vector<std::pair<std::string, double>>;       // by name
+
 struct DataConfig {
   std::string source;  // "text:FILE|GLOB", "tokens:GLOB", "synth:NAME"; relative to the TOML
+  NamedTexts sources;  // in the place of `source`: several, each written as that
+  NamedReals mix;      // the share of each of them
   std::string order = "shuffle";  // shuffle | sequential
   std::string partition = "iid";  // iid | shards
   double val_fraction = 0.1;
+  std::string pack = "stream";      // stream | documents: attention and loss stay inside documents
+  std::optional<std::int64_t> eos;  // the id that ends a document; absent: as the source says
 };
 
 /// Which activations a layer does not keep for its backward pass, which makes them again. The bits
@@ -268,6 +276,8 @@ struct Config {
   [[nodiscard]] std::filesystem::path locate(const std::filesystem::path& path) const;
   /// `data.source` with its path located: "text:/data/a.txt".
   [[nodiscard]] std::string located_source() const;
+  /// The same of each of data.sources.
+  [[nodiscard]] NamedTexts located_sources() const;
 };
 
 /// Inner steps of the run, from train.steps or train.tokens; 0 when neither tells.

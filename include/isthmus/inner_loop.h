@@ -41,12 +41,21 @@ struct InnerStep {
   bool idle = false;  // this worker took no step here: slower workers take fewer than the clock has
 };
 
-/// `sequences` windows of `length` tokens, row-major; targets are inputs shifted by one.
+/// `sequences` windows of `length` tokens, row-major; targets are inputs shifted by one, and those
+/// below zero do not count.
 struct TokenBatch {
   std::span<const std::int32_t> inputs;   // (sequences, length)
   std::span<const std::int32_t> targets;  // (sequences, length)
   std::int64_t sequences = 0;
   std::int64_t length = 0;
+  /// (sequences, length): where in its window each token's document begins, of windows that hold
+  /// several documents ([data] pack = "documents"): a token attends to its own document alone, and
+  /// its position is its distance from there. Empty: a window is one document.
+  std::span<const std::int32_t> document_starts = {};
+  /// Targets that the mean loss of a training step is over: where the workers of a run count
+  /// unlike numbers of targets, an equal share of all their targets, so that the mean of their
+  /// gradients is the gradient of the mean. 0: those of this batch that count.
+  double mean_targets = 0;
 };
 
 /// Sum of losses over one part of an evaluation: a batch of windows, say.
@@ -54,6 +63,12 @@ struct EvalPart {
   std::int64_t batch = 0;  // number of the part, from 0 on, in the fixed order of all parts
   double loss_sum = 0;     // mean loss of the part times its targets
   std::int64_t tokens = 0;
+};
+
+/// One of several sources that an evaluation is of.
+struct EvaluationSource {
+  std::string name;             // in data.mix
+  std::int64_t first_part = 0;  // its parts go on to the next source's first one
 };
 
 /// Share `index` of `count` equal ones of a worker's samples of a step.

@@ -100,6 +100,8 @@ struct TrainerFacts {
   /// As Trainer::evaluation_parts; 0: the trainer evaluates nothing. Equal at all sites, whatever
   /// their trainers, since each evaluates its share of the parts.
   std::int64_t evaluation_parts = 0;
+  /// Of data.mix: each is named in the lines of evaluations, with its own loss. Empty: one source.
+  std::vector<EvaluationSource> evaluation_sources = {};
   double step_flops = 0;       // floating-point operations of one worker's inner step; 0: not known
   std::string model = "{}";    // for the manifest: a JSON object
   std::string device = "cpu";  // for the manifest: what computes the inner loops of this process

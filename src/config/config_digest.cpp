@@ -19,7 +19,7 @@ namespace {
 
 /// Keys that came after the first results on record: those have the digests of configurations
 /// without them, so a key that keeps its default is left out.
-constexpr std::array<std::string_view, 16> kCameLater = {"outer.late",
+constexpr std::array<std::string_view, 17> kCameLater = {"outer.late",
                                                          "outer.commit",
                                                          "net.chunk",
                                                          "parallel.schedule",
@@ -34,7 +34,8 @@ constexpr std::array<std::string_view, 16> kCameLater = {"outer.late",
                                                          "net.shares",
                                                          "train.device",
                                                          "train.attention",
-                                                         "train.trainer"};
+                                                         "train.trainer",
+                                                         "data.pack"};
 
 bool left_out(const config::KeyRow<Config>& row, const Config& config, const Config& defaults) {
   return std::ranges::find(kCameLater, row.name) != kCameLater.end() &&
@@ -80,7 +81,7 @@ std::string config_digest(const Config& config) {
 std::string outcome_digest(const Config& config) {
   const auto defaults = std::make_unique<const Config>();
   // Of the keys that do not steer the trajectory, those that leave the outcome as it is.
-  constexpr std::array<std::string_view, 39> kNoMatter = {
+  constexpr std::array<std::string_view, 40> kNoMatter = {
       "schema",          "run.name",        "run.out",
       "model.preset",    "model.init",      "data.source",
       "train.recompute", "train.threads",   "train.pin",
@@ -93,7 +94,8 @@ std::string outcome_digest(const Config& config) {
       "net.detour",      "train.offload",   "parallel.patience",
       "outer.placement", "parallel.codecs", "net.max_solo_rounds",
       "net.heal",        "net.start",       "net.deadline",
-      "hub.relay",       "net.table",       "parallel.communicators"};
+      "hub.relay",       "net.table",       "parallel.communicators",
+      "data.sources"};
   std::string text;
   const auto add = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("{}={}\n", name, value);

@@ -26,6 +26,18 @@ bool is_read_as_first(const OpenData& source) {
   });
 }
 
+/// What opening the data depends on.
+std::string sources_text(const Config& config) {
+  const DataConfig& data = config.data;
+  std::string text = fmt::format("{} {}", config.located_source(), data.val_fraction);
+  for (const auto& [name, source] : config.located_sources()) {
+    text += fmt::format(" {} = {}", name, source);
+  }
+  for (const auto& [name, share] : data.mix) text += fmt::format(" {} = {}", name, share);
+  if (data.eos) text += fmt::format(" eos {}", *data.eos);
+  return text;
+}
+
 }  // namespace
 
 std::string CellInputs::of(const Config& config) {
@@ -42,7 +54,7 @@ std::string CellInputs::of(const Config& config) {
 }
 
 const OpenData& CellInputs::data(const Config& config) {
-  const std::string name = fmt::format("{} {}", config.located_source(), config.data.val_fraction);
+  const std::string name = sources_text(config);
   const auto known = sources_.find(name);
   if (known != sources_.end()) {
     return known->second;

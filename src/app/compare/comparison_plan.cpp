@@ -66,11 +66,23 @@ void check_target(const Experiment& experiment, const std::vector<std::size_t>& 
   }
 }
 
+template <typename Named>
+std::string named_text(const Named& elements) {
+  std::string text;
+  for (const auto& [name, value] : elements) {
+    text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", name, value);
+  }
+  return text;
+}
+
 /// Losses are compared, so all variants are evaluated on the same windows of the same data.
 void check_evaluations(const Experiment& experiment, const std::vector<std::size_t>& members) {
   const auto measured_on = [](const Config& config) {
     return std::vector<std::pair<std::string, std::string>>{
         {"data.source", config.located_source()},
+        {"data.sources", named_text(config.located_sources())},
+        {"data.mix", named_text(config.data.mix)},
+        {"data.pack", config.data.pack},
         {"data.val_fraction", fmt::format("{}", config.data.val_fraction)},
         {"train.context", fmt::format("{}", config.train.context)},
         {"eval.tokens", config.eval.all ? "all" : fmt::format("{}", config.eval.tokens)}};

@@ -78,9 +78,9 @@ double surrogate_byte_scale(const Config& config, const ModelLayout& layout) {
 namespace {
 /// THROWS: ConfigError where the tokenizer of the data and that of the model give an id different
 /// tokens.
-void check_same_tokenizer(const Storage& storage, const Config& config,
+void check_same_tokenizer(const Storage& storage, const Config& config, const std::string& text,
                           const std::filesystem::path& model) {
-  const std::optional<TokenizedSource> source = tokenized_source(config.data.source);
+  const std::optional<TokenizedSource> source = tokenized_source(text);
   if (!source || storage.kind(model / "tokenizer.json") == FileKind::kAbsent) return;
   const Tokenizer of_data = Tokenizer::open(storage, config.locate(source->tokenizer));
   const Tokenizer of_model = Tokenizer::open(storage, model);
@@ -90,8 +90,8 @@ void check_same_tokenizer(const Storage& storage, const Config& config,
     throw ConfigError(fmt::format(
         "data.source = \"{}\": its tokenizer does not belong to model.init = \"{}\": id {} is "
         "\"{}\" here and \"{}\" there; name the model's tokenizer: :tokenizer={}",
-        config.data.source, config.model.init.string(), id, ours.value_or("nothing"),
-        theirs.value_or("nothing"), model.string()));
+        text, config.model.init.string(), id, ours.value_or("nothing"), theirs.value_or("nothing"),
+        model.string()));
   }
 }
 }  // namespace
@@ -99,8 +99,15 @@ void check_same_tokenizer(const Storage& storage, const Config& config,
 void check_tokenizer(const Storage& storage, const Config& config, const Dataset& data) {
   if (config.model.init.empty()) return;
   const std::filesystem::path folder = config.locate(config.model.init);
-  if (is_tokenized(data.format())) check_same_tokenizer(storage, config, folder);
-  if (data.format() != "text") return;
+  const auto bytes = std::ranges::find_if(data.sources(), [](const Dataset::Source& source) {
+    return source.text.starts_with("text:") && !tokenized_source(source.text);
+  });
+  for (const Dataset::Source& source : data.sources()) {
+    if (source.text.starts_with("text:")) {
+      check_same_tokenizer(storage, config, source.text, folder);
+    }
+  }
+  if (bytes == data.sources().end()) return;
   const std::optional<std::string> own = own_tokenizer(storage, folder);
   if (!own) return;
   throw ConfigError(fmt::format(
@@ -108,13 +115,30 @@ void check_tokenizer(const Storage& storage, const Config& config, const Dataset
       "tokenizer of its own ({2}), in which these ids are other pieces of text; name it, "
       "data.source = \"{0}:tokenizer={1}\", or make token files once, isthmus data tokenize FILES "
       "--tokenizer {1} --out DIR (tokens:FILE:u8 feeds the bytes of a file all the same)",
-      config.data.source, config.model.init.string(), *own));
+      bytes->text, config.model.init.string(), *own));
 }
 
 double epochs(const Config& config, const TrainingPlan& plan, const Dataset& data) {
-  return static_cast<double>(plan.total_steps) *
-         static_cast<double>(plan.tokens_per_step(config.train.context)) /
-         static_cast<double>(data.train_tokens());
+  double most = 0;  // of several sources, the passes over the one that is read most often
+  for (const SourcePasses& source : passes_by_source(config, plan, data)) {
+    most = std::max(most, source.passes);
+  }
+  return most;
+}
+
+std::vector<SourcePasses> passes_by_source(const Config& config, const TrainingPlan& plan,
+                                           const Dataset& data) {
+  const double tokens = static_cast<double>(plan.total_steps) *
+                        static_cast<double>(plan.tokens_per_step(config.train.context));
+  std::vector<SourcePasses> all;
+  for (const Dataset::Source& source : data.sources()) {
+    const std::int64_t train = source.tokens - data.validation_tokens_of(source.tokens);
+    all.push_back({.name = source.name,
+                   .share = source.share,
+                   .train_tokens = train,
+                   .passes = tokens * source.share / static_cast<double>(train)});
+  }
+  return all;
 }
 
 std::string binary_note(const Dataset& data) {
@@ -122,8 +146,8 @@ std::string binary_note(const Dataset& data) {
   // executable files have one byte in nine.
   constexpr std::int64_t kLooked = 65536;
   constexpr std::int64_t kOneIn = 50;
-  if (data.format() != "text") return {};
   for (const Dataset::Segment& segment : data.segments()) {
+    if (segment.file.format != "text") continue;
     std::vector<std::int32_t> ids(
         static_cast<std::size_t>(std::min(kLooked, segment.file.tokens.count)));
     data.read(segment.begin, ids);
@@ -143,14 +167,25 @@ std::string binary_note(const Dataset& data) {
 std::string epochs_note(const Config& config, const TrainingPlan& plan, const Dataset& data) {
   // Muennighoff et al. (arXiv:2305.16264): up to four passes teach nearly as much as new data.
   constexpr double kAsGoodAsNew = 4;
-  const double passes = epochs(config, plan, data);
-  if (passes <= kAsGoodAsNew) return {};
+  std::string read;
+  for (const SourcePasses& source : passes_by_source(config, plan, data)) {
+    if (source.passes <= kAsGoodAsNew) continue;
+    read += fmt::format("{}the {} training tokens of {} {} times", read.empty() ? "" : ", ",
+                        with_commas(source.train_tokens),
+                        source.name.empty() ? fmt::format("data.source = \"{}\"", data.source())
+                                            : "data.sources." + source.name,
+                        passes_text(source.passes));
+  }
+  if (read.empty()) return {};
   return fmt::format(
-      "{} steps read the {} training tokens of data.source = \"{}\" {} times; beyond about 4 "
-      "passes a model learns its data by heart (arXiv:2305.16264): use more data or fewer steps",
-      with_commas(plan.total_steps), with_commas(data.train_tokens()), data.source(),
-      passes < 10 ? fmt::format("{:.1f}", passes)
-                  : with_commas(static_cast<std::int64_t>(std::llround(passes))));
+      "{} steps read {}; beyond about 4 passes a model learns its data by heart "
+      "(arXiv:2305.16264): use more data or fewer steps",
+      with_commas(plan.total_steps), read);
+}
+
+std::string passes_text(double passes) {
+  return passes < 10 ? fmt::format("{:.1f}", passes)
+                     : with_commas(static_cast<std::int64_t>(std::llround(passes)));
 }
 
 void load_initial_weights(const Storage& storage, const Config& config, InnerLoop& inner) {

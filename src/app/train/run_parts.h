@@ -38,6 +38,18 @@ void check_tokenizer(const Storage& storage, const Config& config, const Dataset
 
 /// How often the run reads its training tokens: passes over them.
 [[nodiscard]] double epochs(const Config& config, const TrainingPlan& plan, const Dataset& data);
+/// "3.4", "1,200".
+[[nodiscard]] std::string passes_text(double passes);
+/// The same over each source.
+struct SourcePasses {
+  std::string name;  // empty where there is one
+  double share = 1;  // of the samples
+  std::int64_t train_tokens = 0;
+  double passes = 0;
+};
+[[nodiscard]] std::vector<SourcePasses> passes_by_source(const Config& config,
+                                                         const TrainingPlan& plan,
+                                                         const Dataset& data);
 /// One sentence on a run that reads its data more often than teaches it; else empty.
 [[nodiscard]] std::string epochs_note(const Config& config, const TrainingPlan& plan,
                                       const Dataset& data);

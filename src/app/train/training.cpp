@@ -186,6 +186,7 @@ SessionOptions Training::session_options() const {
 TrainerFacts Training::facts() const {
   return {.parameters = parameters_without_values(layout_),
           .evaluation_parts = evaluation_parts(config_, data_),
+          .evaluation_sources = evaluation_sources(config_, data_),
           .step_flops = step_flops(config_, plan_, layout_),
           .model = model_json(config_, layout_.elements()),
           .device = device_text(plan_.device, plan_),
@@ -222,8 +223,7 @@ void Training::check() const {
     const BatchSource source(data_, batch_plan(config_), m);
   }
   if (eval_tokens_ >= 0) {
-    const ValidationSource windows(data_, config_.train.context, eval_tokens_, config_.model.vocab,
-                                   parse_validation_part(config_.eval.part));
+    const ValidationSource windows(data_, validation_plan(config_, eval_tokens_));
   }
   const std::vector<Parameter> parameters = parameters_without_values(layout_);
   const PredictionInput exchange =

@@ -12,6 +12,7 @@ namespace isthmus::config {
 namespace {
 
 bool is_llama(const Config& config) { return config.model.arch == "llama"; }
+bool packs_documents(const Config& config) { return config.data.pack == "documents"; }
 bool is_muon(const Config& config) { return config.inner.optimizer == "muon"; }
 bool shares_layers(const Config& config) {
   return std::ranges::any_of(config.sites, [](const SiteConfig& site) { return site.tp > 1; });
@@ -237,6 +238,18 @@ constexpr Field<Config> kRankPatience = {
       return Value(config.rank_patience.value_or(kDefaultRankPatience));
     }};
 
+/// Absent where there is one source.
+constexpr Field<Config> kSources = {
+    [](Config& config, const Value& value) { config.data.sources = std::get<NamedTexts>(value); },
+    [](const Config& config) {
+      return config.data.sources.empty() ? Value() : Value(config.data.sources);
+    }};
+constexpr Field<Config> kMix = {
+    [](Config& config, const Value& value) { config.data.mix = std::get<NamedReals>(value); },
+    [](const Config& config) {
+      return config.data.mix.empty() ? Value() : Value(config.data.mix);
+    }};
+
 using R = RunConfig;
 using M = ModelConfig;
 using D = DataConfig;
@@ -313,6 +326,18 @@ constexpr KeyRow<Config> kRows[] = {
      "(llm.c, Megatron, .npy, or u16 without a header as nanoGPT's) or tokens:GLOB:WIDTH (u8, u16, u32, i32 or i64 "
      "without a header), synth:NAME (known entropy). Relative to this file's folder.",
      "\"text:input.txt\"", {}, nullptr, false},
+    {"data.sources", Type::kNamedTexts, {}, "", kSources,
+     "Several sources in the place of data.source, by name, each written as data.source is; a section [data.sources] says the same. data.mix says the share of each.",
+     "{ web = \"tokens:web/*.bin:u32\", code = \"tokens:code/*.bin:u32\" }", {}, nullptr, false},
+    {"data.mix", Type::kNamedReals, above(0), "", kMix,
+     "Share of each of data.sources in the samples, in any unit. The source of a sample is a pure function of seed, step and number of the sample; each source has an order of its own (docs/data.md).",
+     "{ web = 0.8, code = 0.2 }"},
+    {"data.pack", Type::kChoice, {}, "stream|documents", field<kData, &D::pack>(),
+     "stream: a sample is a window of tokens, whatever its documents. documents: the same windows, and attention, positions and loss stay inside each document of them; a source must say where its documents end (docs/data.md).",
+     "\"documents\""},
+    {"data.eos", Type::kInteger, at_least(0, 2147483647), "", field<kData, &D::eos>(),
+     "The token id that ends a document, of a source that does not say it: token files of other programs, for example 50256 of GPT-2's.",
+     "50256", "data.pack = documents", packs_documents},
     {"data.order", Type::kChoice, {}, "shuffle|sequential", field<kData, &D::order>(),
      "Order of the samples: seeded shuffle, or one window after another.", "\"sequential\""},
     {"data.partition", Type::kChoice, {}, "iid|shards", field<kData, &D::partition>(),

@@ -242,7 +242,8 @@ class LlamaBlock final : public Block<RealOf<T>> {
             .q_heads = s_.heads,
             .kv_heads = s_.kv_heads,
             .head_dim = s_.head_dim,
-            .scale = 1 / std::sqrt(static_cast<double>(s_.head_dim))};
+            .scale = 1 / std::sqrt(static_cast<double>(s_.head_dim)),
+            .document_starts = pass.document_starts};
   }
 
   [[nodiscard]] kernels::SwiGlu<T> swiglu(std::int64_t rows, const LlamaMemory<T>& keep) const {
@@ -256,11 +257,11 @@ class LlamaBlock final : public Block<RealOf<T>> {
 
   void rotate(const Pass& pass, std::int64_t heads, const kernels::HeadsView<T>& x) const {
     kernels::rotary_forward<T>(pass.team, pass.sequences, pass.length, heads, s_.head_dim, x,
-                               cosine_, sine_);
+                               cosine_, sine_, pass.document_starts);
   }
   void rotate_back(const Pass& pass, std::int64_t heads, const kernels::HeadsView<T>& dx) const {
     kernels::rotary_backward<T>(pass.team, pass.sequences, pass.length, heads, s_.head_dim, dx,
-                                cosine_, sine_);
+                                cosine_, sine_, pass.document_starts);
   }
 
   void norm1(const Pass& pass, const LlamaTensors<const Real>& w, const LlamaMemory<T>& keep,

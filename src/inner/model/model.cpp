@@ -153,6 +153,8 @@ void LanguageModel<Real>::check(const TokenBatch& batch) const {
   ISTHMUS_CHECK(tokens <= rows_, tokens, rows_);
   ISTHMUS_CHECK(static_cast<std::int64_t>(batch.inputs.size()) == tokens, batch.inputs.size());
   ISTHMUS_CHECK(static_cast<std::int64_t>(batch.targets.size()) == tokens, batch.targets.size());
+  const auto starts = static_cast<std::int64_t>(batch.document_starts.size());
+  ISTHMUS_CHECK(starts == 0 || starts == tokens, starts, tokens);
 }
 
 template <typename Real>
@@ -350,7 +352,7 @@ template <typename Real>
 LossSum LanguageModel<Real>::loss(kernels::ThreadTeam& team, Weights<Real>& weights,
                                   const TokenBatch& batch) {
   check(batch);
-  const Pass pass{team, batch.sequences, batch.length};
+  const Pass pass = pass_over(team, batch);
   stage_forward(pass, weights, batch.inputs.data(), false);
   return stage_head(pass, weights, batch, nullptr);
 }
@@ -364,7 +366,7 @@ LossSum LanguageModel<Real>::loss_and_gradients(kernels::ThreadTeam& team, Weigh
   const auto begin = [&](PassPart part) {
     if (options.on_part) options.on_part(part);
   };
-  const Pass pass{team, batch.sequences, batch.length};
+  const Pass pass = pass_over(team, batch);
   begin(PassPart::kForward);
   stage_forward(pass, weights, batch.inputs.data(), true);
   begin(PassPart::kHead);
