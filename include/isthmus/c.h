@@ -276,6 +276,16 @@ isthmus_error* isthmus_batch(isthmus_session* session, int32_t worker, int64_t s
 isthmus_error* isthmus_validation(isthmus_session* session, int32_t worker, int64_t part,
                                   int32_t* inputs, int32_t* targets, size_t count,
                                   int64_t* sequences);
+/** The same two of a file with data.pack = "documents", which the two above refuse: `positions`
+ *  holds each token's position in its document, 0 where one begins, and tokens attend to those of
+ *  their own document alone; a target of -100 is none (the last token of a document). Of a file
+ *  without data.pack a window is one document. */
+isthmus_error* isthmus_packed_batch(isthmus_session* session, int32_t worker, int64_t step,
+                                    int32_t* inputs, int32_t* targets, int32_t* positions,
+                                    size_t count);
+isthmus_error* isthmus_packed_validation(isthmus_session* session, int32_t worker, int64_t part,
+                                         int32_t* inputs, int32_t* targets, int32_t* positions,
+                                         size_t count, int64_t* sequences);
 /** The worker's thread cannot go on: the run fails with this text, and other sites lose this one.
  */
 isthmus_error* isthmus_session_fail(isthmus_session* session, int32_t worker, const char* text);

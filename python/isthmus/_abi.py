@@ -157,6 +157,14 @@ FUNCTIONS: "dict[str, tuple[Any, list[Any]]]" = {
         _handle,
         [_handle, _worker, ctypes.c_int64, _address, _address, _size, _out_integer],
     ),
+    "isthmus_packed_batch": (
+        _handle,
+        [_handle, _worker, ctypes.c_int64, _address, _address, _address, _size],
+    ),
+    "isthmus_packed_validation": (
+        _handle,
+        [_handle, _worker, ctypes.c_int64, _address, _address, _address, _size, _out_integer],
+    ),
     "isthmus_outer_values": (_handle, [_handle, _worker, _size, _address, _size]),
     "isthmus_session_fail": (_handle, [_handle, _worker, _text]),
     "isthmus_state_put": (_handle, [_handle, _worker, _text, _address, _size]),

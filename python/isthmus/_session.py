@@ -251,28 +251,34 @@ class Site:
         """Parts of an evaluation of the file's own data: 0 where it has no validation part."""
         return self._samples()[2]
 
-    def batch(self, t: "Optional[int]" = None) -> "tuple[Any, Any]":
+    def batch(self, t: "Optional[int]" = None, *, positions: bool = False) -> "tuple[Any, ...]":
         """This site's samples of step t (default: the current one) of the file's own data ([data],
         train.context, train.global_batch): the very samples that the built-in trainer of this site would take.
 
         RETURNS: inputs and targets, int32 arrays of shape (samples, context); targets are the inputs one
-        position later. Raises ConfigError where the file has no such keys.
+        position later. With `positions` an array of the same shape follows: each token's position in its
+        document, 0 where one begins. A file with data.pack = "documents" needs it: tokens attend to those
+        of their own document alone, `positions` goes to the model as `position_ids`, and a target of -100,
+        which PyTorch's cross_entropy leaves out, stands for the last token of a document. Raises ConfigError
+        where the file has no such keys, or packs documents and `positions` is not asked for.
         """
         samples, context, _ = self._samples()
-        inputs, targets = np.empty((samples, context), np.int32), np.empty((samples, context), np.int32)
-        check(_abi.lib.isthmus_batch(self._session.handle, self._worker, self.t if t is None else t,
-                                     inputs.ctypes.data, targets.ctypes.data, inputs.size))
-        return inputs, targets
+        arrays = [np.empty((samples, context), np.int32) for _ in range(3 if positions else 2)]
+        call = _abi.lib.isthmus_packed_batch if positions else _abi.lib.isthmus_batch
+        check(call(self._session.handle, self._worker, self.t if t is None else t,
+                   *(array.ctypes.data for array in arrays), arrays[0].size))
+        return tuple(arrays)
 
-    def validation(self, part: int) -> "tuple[Any, Any]":
+    def validation(self, part: int, *, positions: bool = False) -> "tuple[Any, ...]":
         """Part `part` (0 to `validation_parts` - 1) of an evaluation of the file's own data, as `batch`:
         (windows, context) with at most 8 windows."""
         context = self._samples()[1]
-        inputs, targets = np.empty((8, context), np.int32), np.empty((8, context), np.int32)
+        arrays = [np.empty((8, context), np.int32) for _ in range(3 if positions else 2)]
         windows = ctypes.c_int64()
-        check(_abi.lib.isthmus_validation(self._session.handle, self._worker, part, inputs.ctypes.data,
-                                          targets.ctypes.data, inputs.size, ctypes.byref(windows)))
-        return inputs[:windows.value], targets[:windows.value]
+        call = _abi.lib.isthmus_packed_validation if positions else _abi.lib.isthmus_validation
+        check(call(self._session.handle, self._worker, part, *(array.ctypes.data for array in arrays),
+                   arrays[0].size, ctypes.byref(windows)))
+        return tuple(array[:windows.value] for array in arrays)
 
     def _samples(self) -> "tuple[int, int, int]":
         """Samples of a step, their length, parts of an evaluation: the library is asked once."""

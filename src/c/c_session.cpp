@@ -145,6 +145,7 @@ std::unique_ptr<isthmus_session> made(const isthmus_session_options* given) {
   if (options.evaluation_parts < 0) {
     const app::RunSamples& samples = samples_of(session.get(), 0, "isthmus_session_new");
     session->evaluation_parts = samples.parts();
+    session->facts.evaluation_sources = samples.sources();
     session->facts.data = samples.fingerprint();  // sites and checkpoints compare it
   }
   session->facts.evaluation_parts = session->evaluation_parts;
@@ -211,15 +212,56 @@ std::vector<std::span<float>> gradients_of(const isthmus_parameter* array,
   return gradients;
 }
 
-void copy_batch(const TokenBatch& batch, std::int32_t* inputs, std::int32_t* targets,
-                std::size_t count, const char* what) {
+/// Where a batch goes that a caller asks for.
+struct BatchArrays {
+  std::int32_t* inputs = nullptr;
+  std::int32_t* targets = nullptr;
+  std::int32_t* positions = nullptr;  // of isthmus_packed_...
+  std::size_t count = 0;
+  bool packed = false;
+};
+
+void copy_batch(const TokenBatch& batch, const BatchArrays& to, const char* what) {
+  const auto& [inputs, targets, positions, count, packed] = to;
   if (count < batch.inputs.size())
     throw ConfigError(fmt::format("{}: count = {}: the batch has {} token ids ({} sequences of {})",
                                   what, count, batch.inputs.size(), batch.sequences, batch.length));
   require(inputs, what, "inputs");
   require(targets, what, "targets");
+  if (!batch.document_starts.empty() && !packed)
+    throw ConfigError(
+        fmt::format("{}: data.pack = \"documents\": a trainer needs each token's position in its "
+                    "document; call isthmus_packed_batch and isthmus_packed_validation (Python: "
+                    "site.batch(positions=True), site.validation(part, positions=True)), or set "
+                    "data.pack to \"stream\"",
+                    what));
   std::ranges::copy(batch.inputs, inputs);
   std::ranges::copy(batch.targets, targets);
+  if (!packed) return;
+  require(positions, what, "positions");
+  for (std::size_t i = 0; i < batch.inputs.size(); ++i) {
+    const auto place = static_cast<std::int32_t>(i % static_cast<std::size_t>(batch.length));
+    positions[i] = place - (batch.document_starts.empty() ? 0 : batch.document_starts[i]);
+  }
+}
+
+void hand_batch(isthmus_session* session, std::int32_t worker, std::int64_t step,
+                const BatchArrays& to, const char* what) {
+  app::RunSamples& own = samples_of(session, worker, what);
+  if (step < 1) throw ConfigError(fmt::format("{}: step = {}: steps begin at 1", what, step));
+  copy_batch(own.batch(StepIndex(step)), to, what);
+}
+
+void hand_validation(isthmus_session* session, std::int32_t worker, std::int64_t part,
+                     const BatchArrays& to, std::int64_t* sequences, const char* what) {
+  app::RunSamples& own = samples_of(session, worker, what);
+  require(sequences, what, "sequences");
+  if (part < 0 || part >= own.parts())
+    throw ConfigError(
+        fmt::format("{}: part = {}: the evaluation has {} parts", what, part, own.parts()));
+  const TokenBatch batch = own.part(part);
+  copy_batch(batch, to, what);
+  *sequences = batch.sequences;
 }
 
 std::unique_ptr<Trainer> trainer_of(isthmus_session& session, const WorkerContext& context) {
@@ -465,11 +507,17 @@ isthmus_error* isthmus_samples(isthmus_session* session, int32_t worker, int64_t
 isthmus_error* isthmus_batch(isthmus_session* session, int32_t worker, int64_t step,
                              int32_t* inputs, int32_t* targets, size_t count) {
   return guarded([&] {
-    isthmus::app::RunSamples& own = isthmus::c::samples_of(session, worker, "isthmus_batch");
-    if (step < 1)
-      throw isthmus::ConfigError(fmt::format("isthmus_batch: step = {}: steps begin at 1", step));
-    isthmus::c::copy_batch(own.batch(isthmus::StepIndex(step)), inputs, targets, count,
-                           "isthmus_batch");
+    isthmus::c::hand_batch(session, worker, step,
+                           {.inputs = inputs, .targets = targets, .count = count}, "isthmus_batch");
+  });
+}
+
+isthmus_error* isthmus_packed_batch(isthmus_session* session, int32_t worker, int64_t step,
+                                    int32_t* inputs, int32_t* targets, int32_t* positions,
+                                    size_t count) {
+  return guarded([&] {
+    isthmus::c::hand_batch(session, worker, step, {inputs, targets, positions, count, true},
+                           "isthmus_packed_batch");
   });
 }
 
@@ -477,14 +525,18 @@ isthmus_error* isthmus_validation(isthmus_session* session, int32_t worker, int6
                                   int32_t* inputs, int32_t* targets, size_t count,
                                   int64_t* sequences) {
   return guarded([&] {
-    isthmus::app::RunSamples& own = isthmus::c::samples_of(session, worker, "isthmus_validation");
-    require(sequences, "isthmus_validation", "sequences");
-    if (part < 0 || part >= own.parts())
-      throw isthmus::ConfigError(fmt::format(
-          "isthmus_validation: part = {}: the evaluation has {} parts", part, own.parts()));
-    const isthmus::TokenBatch batch = own.part(part);
-    isthmus::c::copy_batch(batch, inputs, targets, count, "isthmus_validation");
-    *sequences = batch.sequences;
+    isthmus::c::hand_validation(session, worker, part,
+                                {.inputs = inputs, .targets = targets, .count = count}, sequences,
+                                "isthmus_validation");
+  });
+}
+
+isthmus_error* isthmus_packed_validation(isthmus_session* session, int32_t worker, int64_t part,
+                                         int32_t* inputs, int32_t* targets, int32_t* positions,
+                                         size_t count, int64_t* sequences) {
+  return guarded([&] {
+    isthmus::c::hand_validation(session, worker, part, {inputs, targets, positions, count, true},
+                                sequences, "isthmus_packed_validation");
   });
 }
 
