@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`site.batch` and `site.validation`: the samples of the file's own data, by the formulas of sample_order.h."""
+import json
 import random
 
 import isthmus
@@ -195,7 +196,8 @@ def test_mixed_sources_are_named_in_evaluations(file):
 
     isthmus.simulate(path, body, overrides=["sim.step_time=10ms"], out=path.parent / "out", evaluation_parts="file")
     assert abs(found["b"] - 40 * B / 4) <= 3 and found["a"] + found["b"] == 40 * B
-    line = isthmus.open(path.parent / "out").table("eval")[-1]
+    lines = [json.loads(line) for line in (path.parent / "out/metrics.jsonl").read_text().splitlines()]
+    line = [line for line in lines if line["k"] == "eval"][-1]
     assert line["sources"]["a"]["loss"] == 1 and line["sources"]["b"]["loss"] == 2
     tokens = {name: each["n_tokens"] for name, each in line["sources"].items()}
     assert abs(line["loss"] - (tokens["a"] + 2 * tokens["b"]) / sum(tokens.values())) < 1e-12
