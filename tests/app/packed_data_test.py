@@ -69,7 +69,7 @@ class PackedData(unittest.TestCase):
         return self.lines(name)
 
     def lines(self, name):
-        lines = [json.loads(line) for line in open(self.folder / name / "metrics.jsonl")]
+        lines = [json.loads(line) for line in (self.folder / name / "metrics.jsonl").read_text().splitlines()]
         return {kind: [line for line in lines if line["k"] == kind] for kind in ("train", "eval")}
 
     def losses(self, lines, kind="train"):
@@ -108,8 +108,9 @@ class PackedData(unittest.TestCase):
     def test_resuming_a_packed_mix_is_going_on(self):
         data = MIXED + '\npack = "documents"\neos = 10'
         whole = self.train("whole", data=data, workers=2, method="diloco")
-        self.train("part", "--set", "train.steps=4", data=data, workers=2, method="diloco")
-        part = self.train("part", "--resume", "--change", "train.steps=8", data=data, workers=2,
+        short = ("--set", "train.steps=4")
+        self.train("part", *short, data=data, workers=2, method="diloco")
+        part = self.train("part", "--resume", "auto", *short, "--change", "train.steps=8", data=data, workers=2,
                           method="diloco")
         self.assertEqual(len(part["train"]), 8)
         self.assertEqual(self.losses(part)[4:], self.losses(whole)[4:])
@@ -142,13 +143,15 @@ class PackedData(unittest.TestCase):
         self.assertAlmostEqual(json.loads(told.stdout)["sources"]["code"]["share"], 0.25)
 
     def test_a_resumed_run_keeps_its_mix_and_its_packing(self):
-        self.train("kept", "--set", "train.steps=4", data=MIXED)
-        for change in ("data.mix={prose=1,code=1}", "data.pack=documents"):
-            done = self.start("kept", "--resume", "--change", "train.steps=8", "--change", change, data=MIXED)
+        short = ("--set", "train.steps=4")
+        self.train("kept", *short, data=MIXED)
+        for changes in (["data.mix={prose=1,code=1}"], ["data.pack=documents", "data.eos=10"]):
+            words = [word for change in ["train.steps=8", *changes] for word in ("--change", change)]
+            done = self.start("kept", "--resume", "auto", *short, *words, data=MIXED)
             self.assertEqual(done.returncode, 3, done.stderr)
-            self.assertIn(change.split("=")[0], done.stderr)
+            self.assertIn("--change data.", done.stderr)
             self.assertIn("the samples of a step follow from it", done.stderr)
-        done = self.start("kept", "--resume", "--set", "data.mix={prose=1,code=1}", data=MIXED)
+        done = self.start("kept", "--resume", "auto", *short, "--set", "data.mix={prose=1,code=1}", data=MIXED)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("data.mix", done.stderr)
 
@@ -161,7 +164,7 @@ class PackedData(unittest.TestCase):
         made = subprocess.run([PROGRAM, "data", "tokenize", "d.jsonl", "--tokenizer", "bpe", "--out", "tokens"],
                               cwd=self.folder, capture_output=True, text=True, check=False)
         self.assertEqual(made.returncode, 0, made.stderr)
-        vocab = ("--set", "model.vocab=300")
+        vocab = ("--set", "model.vocab=300", "--set", "eval.tokens=128")
         for source in ("tokens:tokens/*.bin:u16", "text:words.txt:tokenizer=bpe"):
             lines = self.train("made", *vocab, "--force", data=f'source = "{source}"\npack = "documents"')
             self.assertLessEqual(lines["train"][-1]["tokens"], 8 * 512)
@@ -180,5 +183,5 @@ class PackedData(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    PROGRAM = sys.argv.pop(1)
+    PROGRAM = str(pathlib.Path(sys.argv.pop(1)).resolve())
     unittest.main()
