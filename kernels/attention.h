@@ -37,11 +37,18 @@ struct AttentionShape {
   std::int64_t batch = 0, seq = 0;
   std::int64_t q_heads = 0, kv_heads = 0;  // query head h reads key head h / (q_heads / kv_heads)
   std::int64_t head_dim = 0;
-  double scale = 0;  // usually 1 / sqrt(head_dim)
+  double scale = 0;         // usually 1 / sqrt(head_dim)
+  std::int64_t window = 0;  // keys that a query sees, its own position the last; 0: all before it
+  double cap = 0;           // logits become cap tanh(logit / cap); 0: they stay
+  /// The first key that query row t of a sequence sees; the last one is t.
+  [[nodiscard]] constexpr std::int64_t first_key(std::int64_t t) const {
+    return window == 0 || t < window ? 0 : t - window + 1;
+  }
   bool operator==(const AttentionShape&) const = default;
 };
 
-/// out[b, t, h] = sum over s <= t of softmax_s(scale q[b, t, h] . k[b, s, h']) v[b, s, h'];
+/// out[b, t, h] = sum over first_key(t) <= s <= t of softmax_s(logit) v[b, s, h'], where logit is
+/// scale q[b, t, h] . k[b, s, h'], capped where there is a cap;
 /// lse (batch, q_heads, seq): log of the softmax's denominator.
 /// T is double, float or Bf16; with Bf16 products may round their operands to it, softmax and sums
 /// are float.

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <type_traits>
+#include <vector>
 
 #include "core/base/check.h"
 #include "kernels/fast_kernels.h"
@@ -44,13 +45,23 @@ void rotate(ThreadTeam& team, std::int64_t batch, std::int64_t seq, std::int64_t
 template <typename Real>
 void rotary_table(std::int64_t seq, std::int64_t head_dim, double theta, Real* cosine, Real* sine) {
   ISTHMUS_CHECK(head_dim % 2 == 0, head_dim);
-  const std::int64_t half = head_dim / 2;
+  std::vector<double> frequencies(static_cast<std::size_t>(head_dim / 2));
+  const auto half = static_cast<double>(frequencies.size());
+  for (std::size_t i = 0; i < frequencies.size(); ++i) {
+    frequencies[i] = std::pow(theta, -static_cast<double>(i) / half);
+  }
+  rotary_table<Real>(seq, frequencies, 1, cosine, sine);
+}
+
+template <typename Real>
+void rotary_table(std::int64_t seq, std::span<const double> frequencies, double amplitude,
+                  Real* cosine, Real* sine) {
+  const auto half = static_cast<std::int64_t>(frequencies.size());
   for (std::int64_t i = 0; i < half; ++i) {
-    const double frequency = std::pow(theta, -static_cast<double>(i) / static_cast<double>(half));
     for (std::int64_t t = 0; t < seq; ++t) {
-      const double angle = static_cast<double>(t) * frequency;
-      cosine[t * half + i] = static_cast<Real>(std::cos(angle));
-      sine[t * half + i] = static_cast<Real>(std::sin(angle));
+      const double angle = static_cast<double>(t) * frequencies[static_cast<std::size_t>(i)];
+      cosine[t * half + i] = static_cast<Real>(amplitude * std::cos(angle));
+      sine[t * half + i] = static_cast<Real>(amplitude * std::sin(angle));
     }
   }
 }
@@ -71,6 +82,8 @@ void rotary_backward(ThreadTeam& team, std::int64_t batch, std::int64_t seq, std
 
 template void rotary_table(std::int64_t, std::int64_t, double, float*, float*);
 template void rotary_table(std::int64_t, std::int64_t, double, double*, double*);
+template void rotary_table(std::int64_t, std::span<const double>, double, float*, float*);
+template void rotary_table(std::int64_t, std::span<const double>, double, double*, double*);
 #define ISTHMUS_INSTANTIATE(T)                                                                  \
   template void rotary_forward(ThreadTeam&, std::int64_t, std::int64_t, std::int64_t,           \
                                std::int64_t, HeadsView<T>, const RealOf<T>*, const RealOf<T>*); \

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/attention.h"
 #include "kernels/thread_team.h"
@@ -14,6 +15,10 @@ namespace isthmus::kernels {
 /// cosine, sine: (seq, head_dim / 2), angles computed in double. REQUIRES: head_dim even.
 template <typename Real>
 void rotary_table(std::int64_t seq, std::int64_t head_dim, double theta, Real* cosine, Real* sine);
+/// The same of given frequencies, (seq, frequencies.size()); cosines and sines times `amplitude`.
+template <typename Real>
+void rotary_table(std::int64_t seq, std::span<const double> frequencies, double amplitude,
+                  Real* cosine, Real* sine);
 
 /// Rotates x (batch, seq, heads, head_dim) in place by the tables. T: double, float or Bf16.
 template <typename T>

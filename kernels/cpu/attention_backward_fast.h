@@ -11,13 +11,13 @@
 namespace isthmus::kernels {
 namespace {
 
-/// p = exp(scale p - lse) and ds = scale p (ds - delta) for the first `live` of `columns` keys,
-/// zeros after them and in the vectors that a tile of keys may still read there.
-inline void softmax_gradient_row(float* p, float* ds, std::int64_t live, std::int64_t columns,
-                                 float scale, float lse, float delta) {
+/// p = exp(scale p - lse) and ds = scale p (ds - delta) for keys [low, live) of `columns`, zeros
+/// around them and in the vectors that a tile of keys may still read there.
+inline void softmax_gradient_row(float* p, float* ds, std::int64_t low, std::int64_t live,
+                                 std::int64_t columns, float scale, float lse, float delta) {
   const Simd::V factor = Simd::set(scale);
   for (std::int64_t j = 0; j < columns; j += Simd::kWidth) {
-    const Simd::Mask mask = Simd::first(live > j ? live - j : 0);
+    const Simd::Mask mask = lanes_between(j, low, live);
     const Simd::V e = exp(Simd::sub(Simd::mul(Simd::load(p + j), factor), Simd::set(lse)));
     const Simd::V kept = Simd::select(mask, e, Simd::zero());
     const Simd::V d = Simd::sub(Simd::load(ds + j), Simd::set(delta));
@@ -27,6 +27,19 @@ inline void softmax_gradient_row(float* p, float* ds, std::int64_t live, std::in
   for (std::int64_t j = columns; j < columns + Simd::kTileRows; j += Simd::kWidth) {
     Simd::store(p + j, Simd::zero());
     Simd::store(ds + j, Simd::zero());
+  }
+}
+
+/// After softmax_gradient_row of capped logits: ds *= 1 - tanh^2 for keys [low, live). `logits`:
+/// before the cap.
+inline void cap_gradient_row(const float* logits, float* ds, std::int64_t low, std::int64_t live,
+                             std::int64_t columns, float scale, float cap) {
+  const Simd::V inner = Simd::set(scale / cap);
+  for (std::int64_t j = 0; j < columns; j += Simd::kWidth) {
+    const Simd::V share = tanh(Simd::mul(Simd::load(logits + j), inner));
+    const Simd::V slope = Simd::fnma(share, share, Simd::set(1.0f));
+    Simd::store(ds + j, Simd::select(lanes_between(j, low, live),
+                                     Simd::mul(Simd::load(ds + j), slope), Simd::zero()));
   }
 }
 
@@ -110,7 +123,8 @@ class AttentionGradient {
       }
       delta_[i] = Simd::sum(sum);
     }
-    for (std::int64_t chunk = 0; chunk < block.begin + block.rows; chunk += kKeyChunk) {
+    first_chunk_ = s_.first_key(block.begin) / kKeyChunk * kKeyChunk;
+    for (std::int64_t chunk = first_chunk_; chunk < block.begin + block.rows; chunk += kKeyChunk) {
       for (std::int64_t i = 0; i < block.rows; i += Simd::kTileRows) {
         const std::int64_t height = at_most(block.rows - i, Simd::kTileRows);
         if (chunk < block.begin + i + height) query_tile(block, i, height, chunk);
@@ -158,13 +172,25 @@ class AttentionGradient {
                                dim_steps_, keys, ds, kRowStride, false);
     for (std::int64_t r = 0; r < height; ++r) {
       const std::int64_t live = at_most(block.begin + i + r + 1 - chunk, keys);
-      softmax_gradient_row(p + r * kRowStride, ds + r * kRowStride, live, columns,
-                           static_cast<float>(s_.scale), block.lse[i + r], delta_[i + r]);
+      const std::int64_t low = s_.first_key(block.begin + i + r) - chunk;
+      const float scale = static_cast<float>(s_.scale);
+      float* const logits = p + r * kRowStride;
+      if (s_.cap != 0) {
+        for (std::int64_t j = 0; j < columns; ++j) logits_[j] = logits[j];
+        cap_row(logits, columns, scale, static_cast<float>(s_.cap));
+      }
+      softmax_gradient_row(logits, ds + r * kRowStride, low, live, columns, scale, block.lse[i + r],
+                           delta_[i + r]);
+      if (s_.cap != 0) {
+        cap_gradient_row(logits_, ds + r * kRowStride, low, live, columns, scale,
+                         static_cast<float>(s_.cap));
+      }
     }
     multiply_row_tile<Product>(rows_as_a<Product>(ds, kRowStride, height, columns, packed_), height,
                                keys_ + chunk / kFold * kTileColumns,
                                blocks_of(s_.seq, kFold) * kTileColumns, blocks_of(keys, kFold), dim,
-                               d_q_ + i * plan_.padded_dim, plan_.padded_dim, chunk != 0);
+                               d_q_ + i * plan_.padded_dim, plan_.padded_dim,
+                               chunk != first_chunk_);
   }
 
   /// dK and dV of the keys of one chunk that the block's rows see.
@@ -191,15 +217,17 @@ class AttentionGradient {
 
   const AttentionShape& s_;
   const AttentionPlan& plan_;
-  std::int64_t dim_steps_;     // of head_dim
-  float *keys_t_, *values_t_;  // transposed
-  float* keys_;                // panels of columns
-  float *d_keys_, *d_values_;  // (seq, padded_dim)
-  float *q_, *d_out_;          // panels of columns of the block
-  float* d_q_;                 // (kQueryBlock, padded_dim)
-  float *p_, *ds_;             // (kQueryBlock, kRowStride)
-  float* packed_;              // of rows_as_a
+  std::int64_t dim_steps_;        // of head_dim
+  float *keys_t_, *values_t_;     // transposed
+  float* keys_;                   // panels of columns
+  float *d_keys_, *d_values_;     // (seq, padded_dim)
+  float *q_, *d_out_;             // panels of columns of the block
+  float* d_q_;                    // (kQueryBlock, padded_dim)
+  float *p_, *ds_;                // (kQueryBlock, kRowStride)
+  float* packed_;                 // of rows_as_a
+  std::int64_t first_chunk_ = 0;  // that any row of the block sees
   float delta_[kQueryBlock];
+  float logits_[kRowStride];  // of a row, before their cap
 };
 
 /// Sums of the shares of split key heads, in order.

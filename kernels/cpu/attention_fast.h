@@ -93,13 +93,39 @@ struct AttentionPlan {
   std::int64_t tasks;
 };
 
-/// exp(scale * x - top) in place for the `live` first of `columns` logits, zeros after them.
+/// The lanes of the vector at j that lie in [low, live).
+inline Simd::Mask lanes_between(std::int64_t j, std::int64_t low, std::int64_t live) {
+  if (low <= j) return Simd::first(live > j ? live - j : 0);
+  const auto lanes = [&](std::int64_t end) {
+    return (1u << static_cast<unsigned>(end <= j ? 0 : at_most(end - j, Simd::kWidth))) - 1u;
+  };
+  return Simd::bits(lanes(live) & ~lanes(low));
+}
+
+/// x -> (cap / scale) tanh(scale x / cap), in place: scale times it is the capped logit.
+inline void cap_row(float* x, std::int64_t columns, float scale, float cap) {
+  const Simd::V inner = Simd::set(scale / cap);
+  const Simd::V outer = Simd::set(cap / scale);
+  for (std::int64_t j = 0; j < columns; j += Simd::kWidth) {
+    Simd::store(x + j, Simd::mul(outer, tanh(Simd::mul(Simd::load(x + j), inner))));
+  }
+}
+
+/// exp(scale * x - top) in place for logits [low, live) of `columns`, zeros before and after them.
 /// RETURNS: their sum.
-inline float exp_row(float* x, std::int64_t live, std::int64_t columns, float scale, float top) {
+inline float exp_row(float* x, std::int64_t low, std::int64_t live, std::int64_t columns,
+                     float scale, float top) {
   const Simd::V factor = Simd::set(scale);
   const Simd::V shift = Simd::set(top);
   Simd::V sum = Simd::zero();
   std::int64_t j = 0;
+  for (; j < low && j < columns; j += Simd::kWidth) {  // a window's first vector is masked
+    const Simd::Mask mask = lanes_between(j, low, live);
+    const Simd::V e = exp(Simd::sub(Simd::mul(Simd::load(x + j), factor), shift));
+    const Simd::V kept = Simd::select(mask, e, Simd::zero());
+    Simd::store(x + j, kept);
+    sum = Simd::add(sum, kept);
+  }
   for (; j + Simd::kWidth <= live; j += Simd::kWidth) {
     const Simd::V e = exp(Simd::sub(Simd::mul(Simd::load(x + j), factor), shift));
     Simd::store(x + j, e);
@@ -115,9 +141,14 @@ inline float exp_row(float* x, std::int64_t live, std::int64_t columns, float sc
   return Simd::sum(sum);
 }
 
-inline float largest_of_row(const float* x, std::int64_t live) {
+/// Of the logits [low, live).
+inline float largest_of_row(const float* x, std::int64_t low, std::int64_t live) {
   Simd::V top = Simd::set(kMinusInfinity);
-  std::int64_t j = 0;
+  std::int64_t j = low / Simd::kWidth * Simd::kWidth;
+  if (j < low && j < live) {
+    top = Simd::max(top, Simd::select(lanes_between(j, low, live), Simd::load(x + j), top));
+    j += Simd::kWidth;
+  }
   for (; j + Simd::kWidth <= live; j += Simd::kWidth) top = Simd::max(top, Simd::load(x + j));
   if (j < live) {
     const Simd::Mask mask = Simd::first(live - j);
@@ -164,7 +195,8 @@ class AttentionForward {
       top_[i] = kMinusInfinity;
       total_[i] = 0;
     }
-    for (std::int64_t chunk = 0; chunk < begin + rows; chunk += kKeyChunk) {
+    first_chunk_ = s_.first_key(begin) / kKeyChunk * kKeyChunk;
+    for (std::int64_t chunk = first_chunk_; chunk < begin + rows; chunk += kKeyChunk) {
       for (std::int64_t i = 0; i < rows; i += Simd::kTileRows) {
         const std::int64_t height = at_most(rows - i, Simd::kTileRows);
         if (chunk < begin + i + height) tile(q + i * q_stride, q_stride, begin, i, height, chunk);
@@ -196,31 +228,36 @@ class AttentionForward {
     for (std::int64_t r = 0; r < height; ++r) {
       float* p = p_ + r * kRowStride;
       const std::int64_t live = at_most(begin + i + r + 1 - chunk, keys);
-      // A row may end before this chunk while a later row of its tile enters it.
+      const std::int64_t low = s_.first_key(begin + i + r) - chunk;
+      if (s_.cap != 0) cap_row(p, columns, scale, static_cast<float>(s_.cap));
+      // A row may end before this chunk while a later row of its tile enters it, and begin after it
+      // while an earlier one's window reaches back into it.
       const float before = top_[i + r];
-      const float here = live > 0 ? scale * largest_of_row(p, live) : before;
+      const bool any = live > 0 && low < live;
+      const float here = any ? scale * largest_of_row(p, low > 0 ? low : 0, live) : before;
       const float top = here > before ? here : before;
-      const float sum = exp_row(p, live, columns, scale, top);
-      const float keep = chunk == 0 ? 0.0f : ::expf(before - top);
+      const float sum = exp_row(p, low, live, columns, scale, top);
+      const float keep = chunk == first_chunk_ ? 0.0f : ::expf(before - top);
       total_[i + r] = total_[i + r] * keep + sum;
       top_[i + r] = top;
-      if (chunk != 0) scale_row(out_ + (i + r) * plan_.padded_dim, s_.head_dim, keep);
+      if (chunk != first_chunk_) scale_row(out_ + (i + r) * plan_.padded_dim, s_.head_dim, keep);
     }
     multiply_row_tile<Product>(rows_as_a<Product>(p_, kRowStride, height, columns, packed_), height,
                                values_ + chunk / kFold * kTileColumns,
                                blocks_of(s_.seq, kFold) * kTileColumns, blocks_of(keys, kFold),
                                s_.head_dim, out_ + i * plan_.padded_dim, plan_.padded_dim,
-                               chunk != 0);
+                               chunk != first_chunk_);
   }
 
   const AttentionShape& s_;
   const AttentionPlan& plan_;
-  std::int64_t dim_steps_;  // of head_dim
-  float* keys_;             // transposed
-  float* values_;           // panels of columns
-  float* out_;              // (kQueryBlock, padded_dim), not yet divided
-  float* p_;                // (kTileRows, kRowStride)
-  float* packed_;           // of rows_as_a
+  std::int64_t dim_steps_;        // of head_dim
+  float* keys_;                   // transposed
+  float* values_;                 // panels of columns
+  float* out_;                    // (kQueryBlock, padded_dim), not yet divided
+  float* p_;                      // (kTileRows, kRowStride)
+  float* packed_;                 // of rows_as_a
+  std::int64_t first_chunk_ = 0;  // that any row of the block sees
   float top_[kQueryBlock];
   float total_[kQueryBlock];
 };

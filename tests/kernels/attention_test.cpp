@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/attention.h"
 
+#include <span>
+
 #include "kernels/kernel_test.h"
 
 namespace isthmus::kernels::this_file {
@@ -9,6 +11,8 @@ namespace {
 struct Case {
   std::int64_t batch, seq, q_heads, kv_heads, head_dim;
   bool fused;  // q, k and v in one (B, T, ...) buffer
+  std::int64_t window = 0;
+  double cap = 0;
 };
 
 // Lengths below and beyond a tile, a block of queries and a chunk of keys; one key head per query
@@ -19,16 +23,33 @@ constexpr Case kCases[] = {{2, 5, 3, 3, 16, true},    {1, 64, 2, 1, 32, false},
                            {1, 70, 8, 2, 128, false}, {9, 33, 4, 2, 16, true},
                            {1, 21, 2, 1, 512, true},  {1, 21, 2, 1, 640, true}};
 constexpr Case kOddDims[] = {{2, 9, 4, 2, 5, true}, {1, 20, 1, 1, 3, false}};
+// Windows shorter and longer than a tile, a block of queries, a chunk of keys and the sequence;
+// soft caps below and above the logits' size, and both.
+constexpr Case kWindowsAndCaps[] = {
+    {2, 5, 3, 3, 16, true, 1},       {1, 97, 4, 2, 64, true, 5},
+    {1, 300, 2, 1, 64, false, 100},  {1, 530, 1, 1, 96, true, 257},
+    {1, 1100, 2, 2, 32, true, 300},  {1, 130, 2, 1, 32, true, 200},
+    {2, 70, 4, 2, 32, true, 0, 0.7}, {1, 300, 2, 1, 64, false, 0, 50},
+    {9, 33, 4, 2, 16, true, 7, 1.5}, {1, 700, 2, 1, 32, true, 256, 2}};
+constexpr Case kOddWindows[] = {
+    {2, 9, 4, 2, 5, true, 3, 1.5}, {1, 200, 1, 1, 3, false, 1}, {1, 20, 1, 1, 3, false, 0, 0.5}};
 
 std::string describe(const Case& c) {
   return "B " + std::to_string(c.batch) + " T " + std::to_string(c.seq) + " heads " +
          std::to_string(c.q_heads) + "/" + std::to_string(c.kv_heads) + " dim " +
-         std::to_string(c.head_dim);
+         std::to_string(c.head_dim) + " window " + std::to_string(c.window) + " cap " +
+         std::to_string(c.cap);
 }
 
 AttentionShape shape_of(const Case& c) {
-  return {c.batch,    c.seq,      c.q_heads,
-          c.kv_heads, c.head_dim, 1 / std::sqrt(static_cast<double>(c.head_dim))};
+  return {.batch = c.batch,
+          .seq = c.seq,
+          .q_heads = c.q_heads,
+          .kv_heads = c.kv_heads,
+          .head_dim = c.head_dim,
+          .scale = 1 / std::sqrt(static_cast<double>(c.head_dim)),
+          .window = c.window,
+          .cap = c.cap};
 }
 
 /// Query, key and value (or their gradients) in one fused buffer or three of their own.
@@ -106,19 +127,28 @@ double naive_output(const Case& c, Qkv<double>& x, std::int64_t b, std::int64_t 
   double total = 0;
   double sum = 0;
   for (std::int64_t u = 0; u <= t; ++u) {
+    if (c.window > 0 && t - u >= c.window) continue;
     double logit = 0;
     for (std::int64_t i = 0; i < c.head_dim; ++i)
       logit += x.q().at(b, t, h)[i] * x.k().at(b, u, kv)[i];
-    const double p = std::exp(logit * shape_of(c).scale);
+    logit *= shape_of(c).scale;
+    if (c.cap > 0) logit = c.cap * std::tanh(logit / c.cap);
+    const double p = std::exp(logit);
     total += p;
     sum += p * x.v().at(b, u, kv)[d];
   }
   return sum / total;
 }
 
+std::vector<Case> joined(std::span<const Case> a, std::span<const Case> b) {
+  std::vector<Case> all(a.begin(), a.end());
+  all.insert(all.end(), b.begin(), b.end());
+  return all;
+}
+
 TEST(AttentionReference, ForwardIsTheDefinition) {
   ThreadTeam team(2);
-  for (const Case& c : kOddDims) {
+  for (const Case& c : joined(kOddDims, kOddWindows)) {
     Qkv<double> x(c, 1);
     const Result<double> result = run<double>(team, c);
     std::size_t at = 0;
@@ -137,7 +167,7 @@ TEST(AttentionReference, ForwardIsTheDefinition) {
 TEST(AttentionReference, BackwardMatchesCentralDifferences) {
   ThreadTeam team(2);
   constexpr double kStep = 1e-5;
-  for (const Case& c : kOddDims) {
+  for (const Case& c : joined(kOddDims, kOddWindows)) {
     const AttentionShape s = shape_of(c);
     Qkv<double> x(c, 1);
     const std::int64_t out_size = c.batch * c.seq * c.q_heads * c.head_dim;
@@ -171,7 +201,7 @@ ISTHMUS_EVERY_ISA(AttentionTest);
 
 TEST_P(AttentionTest, AgreesWithDoubleWithinRounding) {
   ThreadTeam team(2);
-  for (const Case& c : kCases) {
+  for (const Case& c : joined(kCases, kWindowsAndCaps)) {
     const Result<float> fast = run<float>(team, c);
     const Result<double> exact = run<double>(team, c);
     // Logits of size below 16 carry head_dim roundings; sums over up to seq keys carry as many.
@@ -208,9 +238,7 @@ double relative_error(const std::vector<T>& x, const std::vector<double>& exact)
 TEST_P(AttentionTest, Bf16StaysWithinItsRounding) {
   constexpr double kRounding = 1.0 / 512 / 1.732;
   ThreadTeam team(2);
-  std::vector<Case> cases(std::begin(kCases), std::end(kCases));
-  cases.insert(cases.end(), std::begin(kOddDims), std::end(kOddDims));
-  for (const Case& c : cases) {
+  for (const Case& c : joined(joined(kCases, kOddDims), joined(kWindowsAndCaps, kOddWindows))) {
     const Result<Bf16> fast = run<Bf16>(team, c);
     const Result<double> exact = run<double>(team, c);
     EXPECT_LE(relative_error(fast.out, exact.out), 3 * kRounding) << describe(c);
@@ -221,7 +249,7 @@ TEST_P(AttentionTest, Bf16StaysWithinItsRounding) {
 
 template <typename T>
 void expect_same_bits_in_every_team() {
-  for (const Case& c : kCases) {
+  for (const Case& c : joined(kCases, kWindowsAndCaps)) {
     ThreadTeam alone(1);
     const Result<T> expected = run<T>(alone, c);
     for (const int size : kTeamSizes) {
