@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "isthmus/errors.h"
+#include "isthmus/model_family.h"
 #include "isthmus/outer.h"
 #include "isthmus/types.h"
 
@@ -38,6 +39,7 @@ struct ModelConfig {
   double z_loss = 0;         // weight of log(Z)^2 in the training loss
   double rope_theta = 10000;
   double norm_eps = 1e-5;
+  ModelFamily family;  // of the folder `init`; no key sets it
 };
 
 struct DataConfig {
@@ -303,6 +305,11 @@ struct SchemaContext {
   std::vector<CodecInfo> codecs;    // isthmus::codecs()
   /// THROWS: ConfigError when the spelling is no codec.
   std::function<void(const std::string& spelling)> check_codec;
+  /// The folder that `init` means, which lies at `located` if it is a folder: that one, or one of
+  /// the hub's cache that has this name. THROWS: Error.
+  std::function<std::filesystem::path(const std::string& init,
+                                      const std::filesystem::path& located)>
+      find_model = {};
   /// Architecture, sizes and positions of a model folder. THROWS: Error.
   std::function<ModelConfig(const std::filesystem::path& folder)> read_model;
 };

@@ -57,6 +57,27 @@ bool is_mesh(std::string_view key) {
 
 }  // namespace
 
+namespace {
+/// What a model folder's family computes; empty for a plain model.
+std::string family_text(const ModelFamily& f) {
+  if (f == ModelFamily{}) return {};
+  std::string layers;
+  for (const LayerRule& rule : f.layers) {
+    layers += fmt::format("{}", (rule.rotates ? 1 : 0) + (rule.local ? 2 : 0));
+  }
+  const RopeScaling& r = f.rope;
+  return fmt::format(
+      "{} rope {} {} {} {} {} {} {} {} {} rotary {} local {} window {} layers {} biases {} {} {} "
+      "tensors {} {} norms {} {} {} {} {} act {} scalar {} caps {} {} embedding {}",
+      f.name, static_cast<int>(r.type), r.factor, r.original_positions, r.low_freq_factor,
+      r.high_freq_factor, r.beta_fast, r.beta_slow, r.truncate, r.attention_factor, f.rotary_dim,
+      f.local_rope_theta, f.window, layers, f.qkv_bias, f.out_bias, f.mlp_bias, f.fused_products,
+      f.interleaved_heads, static_cast<int>(f.norms), f.wide_qk_norm, f.layer_norm,
+      f.parallel_residual, f.norm_weight_offset, static_cast<int>(f.feed_forward), f.query_scalar,
+      f.attention_cap, f.logit_cap, f.embedding_scale);
+}
+}  // namespace
+
 std::string config_digest(const Config& config) {
   const auto defaults = std::make_unique<const Config>();
   std::string text;
@@ -74,6 +95,8 @@ std::string config_digest(const Config& config) {
   for (const auto& [site, group] : groups_of(config)) {
     text += fmt::format("site.{}.group={}\n", site, group);
   }
+  const std::string family = family_text(config.model.family);
+  if (!family.empty()) text += fmt::format("model.family={}\n", family);
   return xxh3_128(as_bytes(text)).hex();
 }
 
@@ -111,6 +134,8 @@ std::string outcome_digest(const Config& config) {
     }
   }
   for (const auto& [site, group] : groups_of(config)) add("site.group", group);
+  const std::string family = family_text(config.model.family);
+  if (!family.empty()) add("model.family", family);
   // What it says, wherever it lies.
   if (!config.net.ways.empty()) add("net.table", ways_digest(config.net.ways));
   for (const LinkConfig& link : config.links) {
@@ -145,6 +170,8 @@ std::vector<std::pair<std::string, std::string>> common_values(const Config& con
       values.emplace_back(row.name, config::toml_text(row.field.get(config), row.type));
     }
   }
+  const std::string family = family_text(config.model.family);
+  if (!family.empty()) values.emplace_back("model family", family);
   // Each site tells the others what it begins where rounds have a deadline; how long is its own.
   values.emplace_back("net.deadline", config.net.deadline ? "one" : "wait");
   // Whose connections go by way of it; where it listens, a site may name otherwise.

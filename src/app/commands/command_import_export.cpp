@@ -29,6 +29,11 @@ void check_target(const std::filesystem::path& from, const std::filesystem::path
   }
 }
 
+/// The family by its model_type, or the plain architecture.
+std::string_view family_of(const ModelConfig& model) {
+  return model.family.name.empty() ? model.arch : model.family.name;
+}
+
 void tell(Session& session, const std::filesystem::path& folder, const HfModel& model,
           std::string_view arch, const std::string& from, const std::vector<std::string>& left_out,
           const std::optional<outer::UnappliedSteps>& missing = std::nullopt) {
@@ -61,7 +66,7 @@ int command_import(const ImportArguments& arguments, Session& session) {
   HfModel model(model_shape(config.model, config.model.context));
   load_hf_weights(storage, arguments.from, model.parameters());
   const std::vector<std::string> left_out = model.write(storage, arguments.to, arguments.from);
-  tell(session, arguments.to, model, config.model.arch, arguments.from.string(), left_out);
+  tell(session, arguments.to, model, family_of(config.model), arguments.from.string(), left_out);
   return 0;
 }
 
@@ -76,7 +81,7 @@ int command_export(const ExportArguments& arguments, Session& session) {
     checkpoint.read_model(info.name, info.shape, model.tensor(info));
   }
   const std::vector<std::string> left_out = model.write(storage, arguments.to, folder);
-  tell(session, arguments.to, model, config.model.arch,
+  tell(session, arguments.to, model, family_of(config.model),
        fmt::format("{} (step {})", folder.string(), checkpoint.info().step), left_out,
        unapplied_steps_of(checkpoint));
   return 0;

@@ -56,6 +56,7 @@ const char* unlike(const ModelShape& a, const ModelShape& b) {
   if (a.qk_norm != b.qk_norm) return "norms of queries and keys";
   if (a.rope_theta != b.rope_theta) return "rope_theta";
   if (a.norm_eps != b.norm_eps) return "norm_eps";
+  if (a.family != b.family) return "layers (families, rotary scaling or windows)";
   return nullptr;
 }
 

@@ -275,7 +275,7 @@ constexpr KeyRow<Config> kRows[] = {
      field<kModel, &M::preset>(),
      "Sizes by name; sizes given beside it win.", "\"tiny\"", {}, nullptr, false},
     {"model.init", Type::kText, {}, "", field<kModel, &M::init>(),
-     "Folder in Hugging Face layout, or a checkpoint, to start from; architecture and sizes come from its config.json.",
+     "Folder in Hugging Face layout, a checkpoint, or the name of a downloaded model (ORG/NAME in the hub's cache), to start from; architecture and sizes come from its config.json.",
      "\"models/base\"", {}, nullptr, false},
     {"model.n_layers", Type::kInteger, at_least(1, 10000), "", field<kModel, &M::layers>(),
      "Transformer layers.", "4"},

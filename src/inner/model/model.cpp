@@ -59,6 +59,18 @@ void join_softmax(const TensorGroup& group, std::span<kernels::TokenSoftmax> tok
   }
 }
 
+/// The embedded tokens, or the gradient of what they became, times the family's factor.
+template <typename Real>
+void scale_embedding(const Pass& pass, const ModelShape& s, Real* stream) {
+  constexpr std::int64_t kAtOnce = std::int64_t{1} << 14;
+  const Real factor = static_cast<Real>(s.family.embedding_scale);
+  if (factor == Real{1}) return;
+  pass.team.for_blocks(pass.own_rows() * s.d_model, kAtOnce,
+                       [=](std::int64_t begin, std::int64_t end) {
+                         for (std::int64_t i = begin; i < end; ++i) stream[i] *= factor;
+                       });
+}
+
 }  // namespace
 
 LossSum& LossSum::operator+=(const LossSum& other) {
@@ -162,10 +174,11 @@ void LanguageModel<Real>::final_norm(const Pass& pass, Weights<Real>& weights, c
                                   .channels = s.d_model,
                                   .eps = s.norm_eps,
                                   .x = x,
+                                  .weight_offset = s.family.norm_weight_offset,
                                   .y = arena_->hidden,
                                   .rstd = arena_->rstd};
   norm.weight = weights.tensor(layout_.final_norm_weight());
-  if (s.architecture == Architecture::kGpt2) {
+  if (s.layer_norm()) {
     norm.bias = weights.tensor(layout_.final_norm_bias());
     norm.mean = arena_->mean;
     kernels::layer_norm_forward(pass.team, norm);
@@ -183,10 +196,11 @@ void LanguageModel<Real>::final_norm_backward(const Pass& pass, Weights<Real>& w
                                    .dy = arena_->other,
                                    .s = arena_->stream.back(),
                                    .weight = weights.tensor(layout_.final_norm_weight()),
+                                   .weight_offset = s.family.norm_weight_offset,
                                    .rstd = arena_->rstd,
                                    .ds = arena_->hidden};
   norm.d_weight = options.tensor(layout_, layout_.final_norm_weight());
-  if (s.architecture == Architecture::kGpt2) {
+  if (s.layer_norm()) {
     norm.mean = arena_->mean;
     norm.d_bias = options.tensor(layout_, layout_.final_norm_bias());
     kernels::layer_norm_backward(pass.team, norm);
@@ -200,6 +214,11 @@ void LanguageModel<Real>::hold_vocabulary(const VocabularyShare& share) {
   ISTHMUS_CHECK(share.first_row >= 0, share.first_row);
   ISTHMUS_CHECK(share.first_row + layout_.shape().vocab <= share.all_rows, share.first_row);
   vocabulary_ = share;
+}
+
+template <typename Real>
+Pass LanguageModel<Real>::of_layer(const Pass& pass, std::int64_t layer) const {
+  return pass.at(layout_.part().first_layer + layer);
 }
 
 template <typename Real>
@@ -218,13 +237,14 @@ void LanguageModel<Real>::stage_forward(const Pass& pass, Weights<Real>& weights
   const ModelShape& s = layout_.shape();
   if (layout_.part().embedding) {
     embed(pass, layout_, vocabulary_, weights, ids, arena_->stream[0]);
+    scale_embedding(pass, s, arena_->stream[0]);
   }
   const Real* x = arena_->stream[0];
   for (std::int64_t layer = 0; layer < s.layers; ++layer) {
     const auto slot = static_cast<std::size_t>(keep ? layer : 0);
     Real* y = arena_->stream[keep ? slot + 1 : static_cast<std::size_t>(layer + 1) % 2];
     void* memory = arena_->memory[arena_->memory.size() > 1 ? slot : 0];
-    block_->forward(pass, weights.layer(layer), x, memory, arena_->scratch, y);
+    block_->forward(of_layer(pass, layer), weights.layer(layer), x, memory, arena_->scratch, y);
     x = y;
   }
   output_ = x;
@@ -257,6 +277,7 @@ LossSum LanguageModel<Real>::stage_head(const Pass& pass, Weights<Real>& weights
   } else {
     ce.weight = weights.tensor(layout_.head());
   }
+  ce.cap = s.family.logit_cap;
   ce.z_loss = s.z_loss;
   ce.bf16 = bf16_;
   if (s.vocab != vocabulary_.all_rows) {
@@ -291,7 +312,7 @@ void LanguageModel<Real>::stage_backward(const Pass& pass, Weights<Real>& weight
   };
   if (layout_.part().head) {
     if (!s.tied) ready(layout_.head());
-    if (s.architecture == Architecture::kGpt2) ready(layout_.final_norm_bias());
+    if (s.layer_norm()) ready(layout_.final_norm_bias());
     ready(layout_.final_norm_weight());
   }
   Real* d_stream = arena_->hidden;
@@ -300,8 +321,8 @@ void LanguageModel<Real>::stage_backward(const Pass& pass, Weights<Real>& weight
     const bool shared = arena_->memory.size() == 1;
     void* memory = arena_->memory[shared ? 0 : slot];
     if (shared && layer + 1 != s.layers) {  // the last layer's is still there
-      block_->forward(pass, weights.layer(layer), arena_->stream[slot], memory, arena_->scratch,
-                      arena_->other);
+      block_->forward(of_layer(pass, layer), weights.layer(layer), arena_->stream[slot], memory,
+                      arena_->scratch, arena_->other);
     }
     if (part_ == BackwardPart::kInput) {
       copy_values(pass.team, pass.own_rows() * s.d_model, d_stream, arena_->stream[slot + 1]);
@@ -310,8 +331,9 @@ void LanguageModel<Real>::stage_backward(const Pass& pass, Weights<Real>& weight
     const auto ready_from = [&](std::size_t begin, std::size_t end) {
       for (std::size_t i = end; i-- > begin;) ready(first + i);
     };
-    block_->backward(pass, part_, weights.layer(layer), arena_->stream[slot], memory,
-                     arena_->scratch, arena_->other, d_stream, options.layer(layout_, layer),
+    block_->backward(of_layer(pass, layer), part_, weights.layer(layer), arena_->stream[slot],
+                     memory, arena_->scratch, arena_->other, d_stream,
+                     options.layer(layout_, layer),
                      [&] { ready_from(layout_.upper_half(), layout_.tensors_per_layer()); });
     if (part_ == BackwardPart::kAll) ready_from(0, layout_.upper_half());
   }
@@ -319,6 +341,7 @@ void LanguageModel<Real>::stage_backward(const Pass& pass, Weights<Real>& weight
     if (layout_.part().head && s.tied && !options.last) ready(layout_.head());
     return;
   }
+  scale_embedding(pass, s, d_stream);
   const bool gpt2 = s.architecture == Architecture::kGpt2;
   Real* const positions = gpt2 ? options.tensor(layout_, layout_.positions()) : nullptr;
   Real* const table = options.tensor(layout_, layout_.embedding());
@@ -338,7 +361,7 @@ void LanguageModel<Real>::stage_backward_weight(const Pass& pass,
   ISTHMUS_CHECK(part_ == BackwardPart::kInput);
   for (std::int64_t layer = layout_.shape().layers - 1; layer >= 0; --layer) {
     const auto slot = static_cast<std::size_t>(layer);
-    block_->backward_weight(pass, arena_->memory[slot], arena_->stream[slot + 1],
+    block_->backward_weight(of_layer(pass, layer), arena_->memory[slot], arena_->stream[slot + 1],
                             options.layer(layout_, layer));
     if (!options.on_ready) continue;
     const std::size_t first = layout_.first_tensor(layer);
@@ -395,6 +418,10 @@ void LanguageModel<Real>::next_token_logits(kernels::ThreadTeam& team, Weights<R
                              .c = logits,
                              .ldc = layout_.shape().vocab,
                              .bf16 = bf16_});
+  const Real cap = static_cast<Real>(layout_.shape().family.logit_cap);
+  for (std::int64_t i = 0; cap > 0 && i < layout_.shape().vocab; ++i) {
+    logits[i] = cap * std::tanh(logits[i] / cap);
+  }
 }
 
 template class LanguageModel<float>;

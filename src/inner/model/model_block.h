@@ -29,9 +29,15 @@ struct Pass {
   std::int64_t sequences = 0;
   std::int64_t length = 0;
   TensorGroup tensor = {};
+  std::int64_t layer = 0;  // which one a block computes, counted from the model's first
   [[nodiscard]] std::int64_t rows() const { return sequences * length; }
   /// Of these, rows of the residual stream that the rank holds.
   [[nodiscard]] std::int64_t own_rows() const { return tensor.own_rows(rows()); }
+  [[nodiscard]] Pass at(std::int64_t of_layer) const {
+    Pass pass = *this;
+    pass.layer = of_layer;
+    return pass;
+  }
 };
 
 /// What a backward pass computes: all gradients at once, or first those that other layers wait for
