@@ -13,9 +13,18 @@ namespace {
 
 void check_shape(const AttentionShape& s) {
   ISTHMUS_CHECK(s.batch >= 0 && s.seq >= 0 && s.head_dim >= 1, s.batch, s.seq, s.head_dim);
-  ISTHMUS_CHECK(s.window >= 0 && s.cap >= 0, s.window, s.cap);
   ISTHMUS_CHECK(s.kv_heads >= 1 && s.q_heads >= 1 && s.q_heads % s.kv_heads == 0, s.q_heads,
                 s.kv_heads);
+  ISTHMUS_CHECK(s.window >= 0 && s.cap >= 0, s.window, s.cap);
+  if (s.document_starts == nullptr) return;
+  for (std::int64_t b = 0; b < s.batch; ++b) {
+    std::int64_t before = 0;
+    for (std::int64_t t = 0; t < s.seq; ++t) {
+      const std::int64_t first = s.first_key(b, t);
+      ISTHMUS_CHECK(first >= before && first <= t, b, t, first, before);
+      before = first;
+    }
+  }
 }
 
 template <typename Real>
@@ -44,7 +53,7 @@ Real forward_row(const AttentionShape& s, std::int64_t b, std::int64_t t, std::i
                  const HeadsView<const Real>& v, Real* out, Real* p) {
   const std::int64_t kv = h / (s.q_heads / s.kv_heads);
   const Real scale = static_cast<Real>(s.scale);
-  const std::int64_t first = s.first_key(t);
+  const std::int64_t first = s.first_key(b, t);
   for (std::int64_t u = first; u <= t; ++u) {
     p[u] = capped(s, scale * dot(s.head_dim, q.at(b, t, h), k.at(b, u, kv)));
   }
@@ -55,8 +64,9 @@ Real forward_row(const AttentionShape& s, std::int64_t b, std::int64_t t, std::i
     total += p[u];
   }
   std::fill(out, out + s.head_dim, Real{0});
-  for (std::int64_t u = first; u <= t; ++u)
+  for (std::int64_t u = first; u <= t; ++u) {
     add_scaled(s.head_dim, p[u] / total, v.at(b, u, kv), out);
+  }
   return top + std::log(total);
 }
 
@@ -78,7 +88,7 @@ void backward_group(const AttentionShape& s, const AttentionBackward<Real>& a, s
       const Real delta = dot(d, d_out, a.out.at(b, t, h));
       Real* d_q = a.d_q.at(b, t, h);
       std::fill(d_q, d_q + d, Real{0});
-      for (std::int64_t u = s.first_key(t); u <= t; ++u) {
+      for (std::int64_t u = s.first_key(b, t); u <= t; ++u) {
         const Real logit = capped(s, scale * dot(d, a.q.at(b, t, h), a.k.at(b, u, kv)));
         const Real p = std::exp(logit - lse);
         Real d_logit = p * (dot(d, d_out, a.v.at(b, u, kv)) - delta) * scale;

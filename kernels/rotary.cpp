@@ -15,22 +15,23 @@ namespace {
 template <typename T>
 void rotate(ThreadTeam& team, std::int64_t batch, std::int64_t seq, std::int64_t heads,
             std::int64_t head_dim, HeadsView<T> x, const RealOf<T>* cosine, const RealOf<T>* sine,
-            RealOf<T> direction) {
+            const std::int32_t* starts, RealOf<T> direction) {
   ISTHMUS_CHECK(head_dim % 2 == 0, head_dim);
   const std::int64_t half = head_dim / 2;
   team.for_blocks(batch * seq, 32, [=](std::int64_t begin, std::int64_t end) {
     for (std::int64_t row = begin; row < end; ++row) {
       const std::int64_t t = row % seq;
+      const std::int64_t position = starts == nullptr ? t : t - starts[row];
       for (std::int64_t h = 0; h < heads; ++h) {
         T* low = x.at(row / seq, t, h);
         T* high = low + half;
         if constexpr (std::is_same_v<RealOf<T>, float>) {
-          fast_kernels().on<T>().rotate_span(half, cosine + t * half, sine + t * half, direction,
-                                             low, high);
+          fast_kernels().on<T>().rotate_span(half, cosine + position * half, sine + position * half,
+                                             direction, low, high);
         } else {
           for (std::int64_t i = 0; i < half; ++i) {
-            const T c = cosine[t * half + i];
-            const T s = direction * sine[t * half + i];
+            const T c = cosine[position * half + i];
+            const T s = direction * sine[position * half + i];
             const T rotated = low[i] * c - high[i] * s;
             high[i] = high[i] * c + low[i] * s;
             low[i] = rotated;
@@ -69,15 +70,15 @@ void rotary_table(std::int64_t seq, std::span<const double> frequencies, double 
 template <typename T>
 void rotary_forward(ThreadTeam& team, std::int64_t batch, std::int64_t seq, std::int64_t heads,
                     std::int64_t head_dim, HeadsView<T> x, const RealOf<T>* cosine,
-                    const RealOf<T>* sine) {
-  rotate(team, batch, seq, heads, head_dim, x, cosine, sine, RealOf<T>{1});
+                    const RealOf<T>* sine, const std::int32_t* starts) {
+  rotate(team, batch, seq, heads, head_dim, x, cosine, sine, starts, RealOf<T>{1});
 }
 
 template <typename T>
 void rotary_backward(ThreadTeam& team, std::int64_t batch, std::int64_t seq, std::int64_t heads,
                      std::int64_t head_dim, HeadsView<T> dx, const RealOf<T>* cosine,
-                     const RealOf<T>* sine) {
-  rotate(team, batch, seq, heads, head_dim, dx, cosine, sine, RealOf<T>{-1});
+                     const RealOf<T>* sine, const std::int32_t* starts) {
+  rotate(team, batch, seq, heads, head_dim, dx, cosine, sine, starts, RealOf<T>{-1});
 }
 
 template void rotary_table(std::int64_t, std::int64_t, double, float*, float*);
@@ -86,9 +87,11 @@ template void rotary_table(std::int64_t, std::span<const double>, double, float*
 template void rotary_table(std::int64_t, std::span<const double>, double, double*, double*);
 #define ISTHMUS_INSTANTIATE(T)                                                                  \
   template void rotary_forward(ThreadTeam&, std::int64_t, std::int64_t, std::int64_t,           \
-                               std::int64_t, HeadsView<T>, const RealOf<T>*, const RealOf<T>*); \
+                               std::int64_t, HeadsView<T>, const RealOf<T>*, const RealOf<T>*,  \
+                               const std::int32_t*);                                            \
   template void rotary_backward(ThreadTeam&, std::int64_t, std::int64_t, std::int64_t,          \
-                                std::int64_t, HeadsView<T>, const RealOf<T>*, const RealOf<T>*);
+                                std::int64_t, HeadsView<T>, const RealOf<T>*, const RealOf<T>*, \
+                                const std::int32_t*);
 ISTHMUS_INSTANTIATE(Bf16)
 ISTHMUS_INSTANTIATE(float)
 ISTHMUS_INSTANTIATE(double)

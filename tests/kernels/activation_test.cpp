@@ -162,6 +162,37 @@ TEST_P(ActivationTest, RotaryTurnsPairsAndBack) {
   for (std::size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(x[i], before[i], kTolerance);
 }
 
+// A document in a sequence is turned as it is alone, bit for bit, and back.
+TEST_P(ActivationTest, RotaryCountsFromADocumentsFirstRow) {
+  ThreadTeam team(2);
+  constexpr std::int64_t kSeq = 33, kHeads = 3, kDim = 20, kRow = kHeads * kDim;
+  std::vector<float> cosine(kSeq * kDim / 2);
+  std::vector<float> sine(cosine.size());
+  rotary_table(kSeq, kDim, 10000.0, cosine.data(), sine.data());
+  std::vector<std::int32_t> starts(2 * kSeq, 0);
+  std::fill(starts.begin() + 5, starts.begin() + 20, 5);
+  std::fill(starts.begin() + 20, starts.begin() + kSeq, 20);
+  std::fill(starts.begin() + kSeq + 1, starts.end(), 1);
+  for (const auto rotate : {rotary_forward<float>, rotary_backward<float>}) {
+    std::vector<float> x = normal_values<float>(2 * kSeq * kRow, 1);
+    std::vector<float> alone = x;
+    rotate(team, 2, kSeq, kHeads, kDim, heads_in_rows(x.data(), kSeq, kRow, kDim), cosine.data(),
+           sine.data(), starts.data());
+    for (std::int64_t begin = 0; begin < 2 * kSeq;) {
+      std::int64_t end = begin + 1;
+      while (end < 2 * kSeq && end % kSeq != 0 &&
+             starts[static_cast<std::size_t>(end)] == starts[static_cast<std::size_t>(begin)]) {
+        ++end;
+      }
+      rotate(team, 1, end - begin, kHeads, kDim,
+             heads_in_rows(alone.data() + begin * kRow, end - begin, kRow, kDim), cosine.data(),
+             sine.data(), nullptr);
+      begin = end;
+    }
+    EXPECT_EQ(x, alone);
+  }
+}
+
 TEST(ActivationReference, DoubleIsTheDefinition) {
   ThreadTeam team(1);
   const std::vector<double> x = normal_values<double>(100, 1);
