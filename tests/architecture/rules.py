@@ -109,7 +109,7 @@ OWNERS = {
     "stddef.h": ["include/isthmus/c.h"],
     "stdint.h": ["include/isthmus/c.h"],
     "tl/expected.hpp": ["include/isthmus/expected.h"],
-    "nlohmann/*": ["src/*.cpp", "src/core/base/json_input.h", "src/text/tokenizer_json.h", "src/record/json_values.h", "tests/*",
+    "nlohmann/*": ["src/*.cpp", "src/core/base/json_input.h", "src/inner/hf/hf_config_reader.h", "src/text/tokenizer_json.h", "src/record/json_values.h", "tests/*",
                    "fuzz/checkpoint_fuzz.cpp"],
     "toml++/*": ["src/config/*.cpp", "src/c/c_tables.cpp"],
     "CLI/*": ["src/app/flags/*", "bench/*"],

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "isthmus/config.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
@@ -118,5 +119,9 @@ class HfConfigReader {
   std::string label_;
   std::vector<std::string> defects_;
 };
+
+/// Adds the spelling of rotary embedding that the file lacks, of transformers 4 (rope_theta,
+/// rope_scaling) and 5 (rope_parameters): either version takes the defaults where it finds nothing.
+void add_both_rope_spellings(const ModelConfig& model, nlohmann::json& settings);
 
 }  // namespace isthmus

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <set>
+
+#include "inner/hf/hf_config_reader.h"
 
 namespace isthmus {
 namespace {

@@ -4,13 +4,13 @@
 // Private to the folder's config files.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string_view>
 
-#include "inner/hf/hf_config_reader.h"
 #include "isthmus/config.h"
 
 namespace isthmus {
+
+class HfConfigReader;
 
 /// Fills `model` from the keys of its family. What our models do not have becomes a defect of
 /// `reader`, with its value and the reason.
@@ -18,9 +18,5 @@ void read_family(HfConfigReader& reader, ModelConfig& model);
 
 /// The class of transformers that such a model is an instance of.
 [[nodiscard]] std::string_view hf_model_class(std::string_view model_type);
-
-/// Adds the spelling of rotary embedding that the file lacks, of transformers 4 (rope_theta,
-/// rope_scaling) and 5 (rope_parameters): either version takes the defaults where it finds nothing.
-void add_both_rope_spellings(const ModelConfig& model, nlohmann::json& settings);
 
 }  // namespace isthmus
