@@ -21,7 +21,7 @@ inline constexpr std::int64_t kSequences = 2;
 
 /// gpt2, llama, or llama+ with all that a Llama can have besides: grouped queries, normed heads of
 /// another width than the stream, a head of its own, z-loss; or family, with what other families
-/// have on devices: biases, a layer without positions, scaled positions.
+/// have on devices: scaled positions, logits of another scale.
 [[nodiscard]] inline LanguageModelOptions tiny_options(const std::string& name) {
   LanguageModelOptions o;
   o.model = {.arch = name == "gpt2" ? "gpt2" : "llama",
@@ -46,8 +46,6 @@ inline constexpr std::int64_t kSequences = 2;
     o.model.d_ff = 40;
     ModelFamily& family = o.model.family;
     family.name = "family";
-    family.qkv_bias = family.out_bias = family.mlp_bias = true;
-    family.layers = {{.rotates = true}, {.rotates = false}};
     family.rope = {.type = RopeType::kLinear, .factor = 3, .attention_factor = 1.1};
     family.query_scalar = 20;
   }

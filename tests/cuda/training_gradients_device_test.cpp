@@ -148,6 +148,8 @@ TEST_F(CudaLoopTest, RefusesByNameWhatHasNoKernel) {
   };
   EXPECT_THAT(refusal("mistral"), testing::AllOf(testing::HasSubstr("mistral has sliding windows"),
                                                  testing::HasSubstr("--device cpu")));
+  EXPECT_THAT(refusal("qwen2"), testing::HasSubstr("qwen2 has biases"));
+  EXPECT_THAT(refusal("smollm3"), testing::HasSubstr("smollm3 has layers without positions"));
   EXPECT_THAT(refusal("olmo2"), testing::HasSubstr("olmo2 has norms after attention"));
   EXPECT_THAT(refusal("neox"), testing::HasSubstr("no CUDA kernel"));
   EXPECT_THAT(refusal("gemma"), testing::HasSubstr("gemma has norms whose weights begin at 0"));

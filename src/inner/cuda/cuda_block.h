@@ -30,14 +30,7 @@ struct CudaPass {
   float* scratch = nullptr;       // of one kernel at a time; CudaBlock::kernel_scratch floats
   cuda::CudnnAttention* cudnn = nullptr;  // attention of the windows it takes; null: own kernels
   CudaGroup* tensor = nullptr;  // the ranks that share the layers; null: one has all of them
-  std::int64_t layer = 0;       // which one a block computes, counted from the model's first
   [[nodiscard]] std::int64_t rows() const { return sequences * length; }
-
-  [[nodiscard]] CudaPass at(std::int64_t of_layer) const {
-    CudaPass pass = *this;
-    pass.layer = of_layer;
-    return pass;
-  }
 
   /// Whether what is added once, not once a rank, is added here: the bias of a closing product.
   [[nodiscard]] bool adds_biases() const { return tensor == nullptr || tensor->rank() == 0; }

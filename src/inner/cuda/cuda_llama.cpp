@@ -33,9 +33,12 @@ struct HeadScratch {
 /// What of the family no kernel computes here; empty: nothing.
 std::string missing_on_devices(const ModelShape& s) {
   const ModelFamily& family = s.family;
+  const bool rotates = std::ranges::all_of(family.layers, &LayerRule::rotates);
   const bool windows =
       std::ranges::any_of(family.layers, &LayerRule::local) && family.window < s.longest;
-  const std::array<std::pair<bool, const char*>, 9> parts = {{
+  const std::array<std::pair<bool, const char*>, 11> parts = {{
+      {family.qkv_bias || family.out_bias || family.mlp_bias, "biases"},
+      {!rotates, "layers without positions"},
       {windows, "sliding windows shorter than train.context"},
       {family.rotary_dim > 0, "heads that are rotated in part"},
       {family.local_rope_theta > 0, "two rotary bases"},
@@ -92,9 +95,6 @@ class CudaLlamaBlock final : public CudaBlock<T> {
                                            std::int64_t length) const override {
     return std::max(
         {cuda::norm_backward_scratch(s_.d_model), cuda::head_norm_scratch(s_.head_dim),
-         has_biases()
-             ? cuda::column_sum_scratch(std::max({s_.d_model, s_.qkv_width(), s_.up_width()}))
-             : 0,
          cuda::attention_backward_scratch(cuda_attention_shape(s_, sequences, length))});
   }
 
@@ -117,8 +117,8 @@ class CudaLlamaBlock final : public CudaBlock<T> {
                                         .y = keep.normed1,
                                         .rstd = keep.rstd1});
     const float* const stream = f.sum == nullptr ? f.x : f.sum;
-    pass.blas.matmul(pass.stream, cuda_linear({rows, d, s_.qkv_width()}, keep.normed1, m.qkv_weight,
-                                              keep.qkv, s_.family.qkv_bias ? m.qkv_bias : nullptr));
+    pass.blas.matmul(pass.stream,
+                     cuda_linear({rows, d, s_.qkv_width()}, keep.normed1, m.qkv_weight, keep.qkv));
     if (s_.qk_norm) {
       cuda::head_norm_forward<T>(pass.stream, query_norm(rows, w), keep.qkv, keep.query,
                                  keep.q_rstd);
@@ -129,8 +129,7 @@ class CudaLlamaBlock final : public CudaBlock<T> {
     const Heads in = attention_inputs(pass, keep);
     queue_attention<T>(pass, s_, read(in.q), read(in.k), read(in.v),
                        in_rows(pass, keep.attended, a), keep.lse);
-    pass.blas.matmul(pass.stream, cuda_linear({rows, a, d}, keep.attended, m.out_weight, f.branch,
-                                              closing_bias(pass, s_.family.out_bias, m.out_bias)));
+    pass.blas.matmul(pass.stream, cuda_linear({rows, a, d}, keep.attended, m.out_weight, f.branch));
     pass.sum_over_ranks(f.branch, d);
     cuda::norm_forward<T>(pass.stream, {.rows = rows,
                                         .channels = d,
@@ -141,14 +140,12 @@ class CudaLlamaBlock final : public CudaBlock<T> {
                                         .weight = w.norm2_weight,
                                         .y = keep.normed2,
                                         .rstd = keep.rstd2});
-    pass.blas.matmul(pass.stream,
-                     cuda_linear({rows, d, 2 * s_.d_ff}, keep.normed2, m.gate_up_weight,
-                                 keep.gate_up, s_.family.mlp_bias ? m.gate_up_bias : nullptr));
+    pass.blas.matmul(pass.stream, cuda_linear({rows, d, 2 * s_.d_ff}, keep.normed2,
+                                              m.gate_up_weight, keep.gate_up));
     cuda::swiglu_forward<T>(pass.stream, rows, s_.d_ff, keep.gate_up, keep.activated);
     if (!f.for_backward) {
       pass.blas.matmul(pass.stream,
-                       cuda_linear({rows, s_.d_ff, d}, keep.activated, m.down_weight, f.branch,
-                                   closing_bias(pass, s_.family.mlp_bias, m.down_bias)));
+                       cuda_linear({rows, s_.d_ff, d}, keep.activated, m.down_weight, f.branch));
       pass.sum_over_ranks(f.branch, d);
     }
     return keep.middle;
@@ -166,14 +163,12 @@ class CudaLlamaBlock final : public CudaBlock<T> {
 
     const CudaLinear down{rows, s_.d_ff, d};
     weight_gradient(pass, b, down, keep.activated, d_branch, g.down_weight);
-    bias_gradient(pass, s_.family.mlp_bias, d, d_branch, g.down_bias);
     T* const d_wide = keep.activated;
     pass.blas.matmul(pass.stream,
                      cuda_linear_input_gradient(down, d_branch, m.down_weight, d_wide));
     cuda::swiglu_backward<T>(pass.stream, rows, s_.d_ff, d_wide, keep.gate_up);
     const CudaLinear gate_up{rows, d, 2 * s_.d_ff};
     weight_gradient(pass, b, gate_up, keep.normed2, keep.gate_up, g.gate_up_weight);
-    bias_gradient(pass, s_.family.mlp_bias, 2 * s_.d_ff, keep.gate_up, g.gate_up_bias);
     pass.blas.matmul(pass.stream,
                      cuda_linear_input_gradient(gate_up, keep.gate_up, m.gate_up_weight, b.other));
     pass.sum_over_ranks(b.other, d);
@@ -181,13 +176,11 @@ class CudaLlamaBlock final : public CudaBlock<T> {
 
     const CudaLinear out{rows, s_.query_width(), d};
     weight_gradient(pass, b, out, keep.attended, d_branch, g.out_weight);
-    bias_gradient(pass, s_.family.out_bias, d, d_branch, g.out_bias);
     pass.blas.matmul(pass.stream, cuda_linear_input_gradient(out, d_branch, m.out_weight, d_wide));
     T* const d_qkv = keep.gate_up;
     attention_backward(pass, w, keep, b, d_wide, d_qkv, g);
     const CudaLinear qkv{rows, d, s_.qkv_width()};
     weight_gradient(pass, b, qkv, keep.normed1, d_qkv, g.qkv_weight);
-    bias_gradient(pass, s_.family.qkv_bias, s_.qkv_width(), d_qkv, g.qkv_bias);
     pass.blas.matmul(pass.stream, cuda_linear_input_gradient(qkv, d_qkv, m.qkv_weight, b.other));
     pass.sum_over_ranks(b.other, d);
     norm_backward(pass, b, b.sum, w.norm1_weight, keep.rstd1, b.lowest ? nullptr : b.d_branch,
@@ -200,18 +193,6 @@ class CudaLlamaBlock final : public CudaBlock<T> {
     auto product = cuda_linear_weight_gradient(s, x, dy, d_weight);
     product.accumulate = !b.first;
     pass.blas.matmul(pass.stream, product);
-  }
-
-  [[nodiscard]] bool has_biases() const {
-    return s_.family.qkv_bias || s_.family.out_bias || s_.family.mlp_bias;
-  }
-  [[nodiscard]] static const T* closing_bias(const CudaPass& pass, bool has, const T* bias) {
-    return has && pass.adds_biases() ? bias : nullptr;
-  }
-  void bias_gradient(const CudaPass& pass, bool has, std::int64_t columns, const T* dy,
-                     float* d_bias) const {
-    if (!has) return;
-    cuda::add_column_sums<T>(pass.stream, pass.rows(), columns, dy, d_bias, pass.scratch);
   }
 
   void norm_backward(const CudaPass& pass, const Backward& b, const float* s, const float* weight,
@@ -262,7 +243,6 @@ class CudaLlamaBlock final : public CudaBlock<T> {
 
   /// Queries and keys, side by side in `qkv` or each in its place, by their positions.
   void rotate(const CudaPass& pass, bool backward, T* qkv, T* query, T* key) const {
-    if (!s_.rule(pass.layer).rotates) return;
     const float* const cosine = pass.tables;
     const float* const sine = pass.tables + table_floats() / 2;
     const auto some = [&](std::int64_t heads, std::int64_t row, T* x) {

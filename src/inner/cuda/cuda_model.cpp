@@ -203,9 +203,6 @@ class CudaModelOf final : public CudaModel {
     pass.sum_over_ranks(arena().stream.front(), layout_.shape().d_model);
   }
 
-  [[nodiscard]] CudaPass of_layer(const CudaPass& pass, std::int64_t index) const {
-    return pass.at(layout_.part().first_layer + index);
-  }
   [[nodiscard]] CudaValues layer(const CudaValues& values, std::int64_t index) const {
     return values.from(layout_.layer_elements(index).begin);
   }
@@ -215,7 +212,7 @@ class CudaModelOf final : public CudaModel {
     const float* x = arena().stream[0];
     for (std::int64_t l = 0; l < layout_.shape().layers; ++l) {
       const auto slot = static_cast<std::size_t>(keep ? l : 0);
-      x = block_->forward(of_layer(pass, l), layer(values, l),
+      x = block_->forward(pass, layer(values, l),
                           {.x = x,
                            .sum = l == 0 ? nullptr : arena().stream[slot],
                            .branch = arena().branch,
@@ -325,13 +322,13 @@ class CudaModelOf final : public CudaModel {
       const auto slot = static_cast<std::size_t>(l);
       const bool shared = options_.purpose == Purpose::kRecompute;
       if (shared && l + 1 != s.layers) {  // the last layer's is still there
-        block_->forward(of_layer(pass, l), layer(values, l),
+        block_->forward(pass, layer(values, l),
                         {.x = arena().stream[slot],
                          .branch = arena().branch,
                          .memory = memory(slot),
                          .for_backward = true});
       }
-      block_->backward(of_layer(pass, l), layer(values, l),
+      block_->backward(pass, layer(values, l),
                        {.sum = arena().stream[slot],
                         .memory = memory(slot),
                         .scratch = arena().scratch,

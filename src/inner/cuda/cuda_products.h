@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <type_traits>
 
 #include "kernels/cuda/matmul.h"
 
@@ -68,10 +67,9 @@ template <typename T>
           .aux = {}};
 }
 
-/// y = x W^T + bias (null: none) of an (out, in) matrix.
+/// y = x W^T of an (out, in) matrix.
 template <typename T>
-[[nodiscard]] cuda::Matmul cuda_linear(const CudaLinear& s, const T* x, const T* weight, T* y,
-                                       const std::type_identity_t<T>* bias = nullptr) {
+[[nodiscard]] cuda::Matmul cuda_linear(const CudaLinear& s, const T* x, const T* weight, T* y) {
   return {.m = s.rows,
           .n = s.out,
           .k = s.in,
@@ -82,8 +80,6 @@ template <typename T>
           .ldc = s.out,
           .b_transposed = true,
           .c = y,
-          .epilogue = bias == nullptr ? cuda::Epilogue::kNone : cuda::Epilogue::kBias,
-          .bias = bias,
           .aux = {}};
 }
 
