@@ -57,7 +57,7 @@ std::string missing_on_devices(const ModelShape& s) {
 }
 
 /// THROWS: ConfigError naming the family and what CUDA devices do not compute of it.
-void check_family(const ModelShape& shape) {
+void check_cuda_family(const ModelShape& shape) {
   const std::string missing = missing_on_devices(shape);
   if (missing.empty()) return;
   throw ConfigError(fmt::format(
@@ -74,7 +74,7 @@ class CudaLlamaBlock final : public CudaBlock<T> {
 
  public:
   explicit CudaLlamaBlock(const ModelShape& shape) : s_(shape) {
-    check_family(shape);
+    check_cuda_family(shape);
     check_cuda_attention<T>(shape);
   }
 

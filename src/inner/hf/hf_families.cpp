@@ -13,7 +13,7 @@ namespace {
 using nlohmann::json;
 using Reader = HfConfigReader;
 
-constexpr std::int64_t kMostLayers = 10'000;  // as model_shape.cpp has it
+constexpr std::int64_t kMostHfLayers = 10'000;  // as model_shape.cpp has it
 
 void read_gpt2(Reader& reader, ModelConfig& model) {
   model.arch = "gpt2";
@@ -214,7 +214,7 @@ template <typename IsLocal>
 void read_windows(Reader& reader, ModelConfig& model, std::int64_t window,
                   const IsLocal& is_local) {
   ModelFamily& family = model.family;
-  if (model.layers > kMostLayers) return;  // refused as a shape
+  if (model.layers > kMostHfLayers) return;  // refused as a shape
   std::vector<bool> local(static_cast<std::size_t>(model.layers));
   const json* kinds = reader.find("layer_types");
   if (kinds != nullptr && (!kinds->is_array() || kinds->size() != local.size())) {
@@ -313,7 +313,7 @@ void read_qwen3(Reader& reader, ModelConfig& model) {
 
 /// Layers whose queries and keys carry no position: a list of 0 and 1, or every nth.
 void read_no_rope_layers(Reader& reader, ModelConfig& model) {
-  if (model.layers > kMostLayers) return;  // refused as a shape
+  if (model.layers > kMostHfLayers) return;  // refused as a shape
   const auto layers = static_cast<std::size_t>(model.layers);
   const json* list = reader.find("no_rope_layers");
   const std::int64_t interval = reader.size("no_rope_layer_interval", 4);
