@@ -31,10 +31,12 @@ constexpr Case kDocuments[] = {
 constexpr Case kWindowsAndCaps[] = {
     {2, 5, 3, 3, 16, true, 0, 1},        {1, 97, 4, 2, 64, true, 0, 5},
     {1, 300, 2, 1, 64, false, 0, 100},   {1, 530, 1, 1, 96, true, 0, 257},
-    {1, 1100, 2, 2, 32, true, 0, 100},   {1, 130, 2, 1, 32, true, 0, 200},
-    {2, 530, 2, 1, 32, true, 300, 70},   {2, 70, 4, 2, 32, true, 0, 0, 0.7},
-    {1, 300, 2, 1, 64, false, 0, 0, 50}, {9, 33, 4, 2, 16, true, 12, 7, 1.5},
-    {1, 700, 2, 1, 32, true, 0, 256, 2}};
+    {1, 130, 2, 1, 32, true, 0, 200},    {2, 530, 2, 1, 32, true, 300, 70},
+    {2, 70, 4, 2, 32, true, 0, 0, 0.7},  {1, 300, 2, 1, 64, false, 0, 0, 50},
+    {9, 33, 4, 2, 16, true, 12, 7, 1.5}, {1, 700, 2, 1, 32, true, 0, 256, 2}};
+// Rows that all see many keys; in bf16 the rounding of queries, keys and values alone moves their
+// sums by 2.5 of the roundings below, which leaves no room for the rest.
+constexpr Case kManyKeys[] = {{1, 1100, 2, 2, 32, true, 0, 300}};
 constexpr Case kOddDocuments[] = {{2, 9, 4, 2, 5, true, 4},
                                   {1, 20, 1, 1, 3, false, 7},
                                   {2, 9, 4, 2, 5, true, 6, 3, 1.5},
@@ -233,7 +235,7 @@ ISTHMUS_EVERY_ISA(AttentionTest);
 
 TEST_P(AttentionTest, AgreesWithDoubleWithinRounding) {
   ThreadTeam team(2);
-  for (const Case& c : joined(joined(kCases, kDocuments), kWindowsAndCaps)) {
+  for (const Case& c : joined(joined(kCases, kDocuments), joined(kWindowsAndCaps, kManyKeys))) {
     const Result<float> fast = run<float>(team, c);
     const Result<double> exact = run<double>(team, c);
     // Logits of size below 16 carry head_dim roundings; sums over up to seq keys carry as many.
