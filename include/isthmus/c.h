@@ -91,7 +91,7 @@ isthmus_error* isthmus_config_load(const char* path, const char* const* override
  *  by now. `name` stands for the file in errors. */
 isthmus_error* isthmus_toml_to_json(const char* toml, const char* name, char** json);
 
-/* ---- codecs: the bytes form of float vectors (docs/codecs.md, isthmus/codec.h) ---- */
+/* ---- codecs: the bytes form of float vectors (docs/internals/codecs.md, isthmus/codec.h) ---- */
 
 typedef struct isthmus_codec isthmus_codec;
 

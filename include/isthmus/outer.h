@@ -210,7 +210,7 @@ class OuterStrategy : public ParameterSource {
   /// of times.
   virtual void forget_own_work() = 0;
   /// The method's own log, when it keeps one that is worth a file beside the checkpoints (spsa:
-  /// docs/spsa.md); else empty.
+  /// docs/internals/spsa.md); else empty.
   [[nodiscard]] virtual std::span<const std::byte> log() const { return {}; }
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `replay LOG BASE`: the weights of an spsa run from where it began and its log alone, as a member
-// that comes late makes them (docs/spsa.md).
+// that comes late makes them (docs/internals/spsa.md).
 #include "app/commands/command_replay.h"
 
 #include <fmt/format.h>
