@@ -53,17 +53,26 @@ def is_short(name):
     return name in ("README.md", "CONTRIBUTING.md") or name.startswith("docs/tutorials/")
 
 
-def blocks(lines):
-    """(number of the first line, text) of each paragraph, item of a list and quotation; no code, tables, headings."""
-    fenced = False
-    number, words = 0, []
+def marked(lines):
+    """(number, line, whether it is code) of each line: fences and what they hold, and blocks that are indented."""
+    fenced = indented = False
     for at, line in enumerate(lines, 1):
         bare = line.strip()
         if bare.startswith(("```", "~~~")):
             fenced = not fenced
-            bare, line = "", ""
-        indented = line.startswith("    ") and (not words or not lines[at - 2].strip())
-        skipped = fenced or not bare or bare.startswith(("|", "#", "<", "![")) or indented
+            yield at, line, True
+            continue
+        deep = line.startswith("    ") and not re.match(r"\s*([-*+]|\d+\.)\s", line)
+        indented = deep and (indented or at == 1 or not lines[at - 2].strip()) or (indented and not bare)
+        yield at, line, fenced or indented
+
+
+def blocks(lines):
+    """(number of the first line, text) of each paragraph, item of a list and quotation; no code, tables, headings."""
+    number, words = 0, []
+    for at, line, code in marked(lines):
+        bare = line.strip()
+        skipped = code or not bare or bare.startswith(("|", "#", "<", "!["))
         starts = re.match(r"\s*([-*+]|\d+\.)\s", line) or bare.startswith(">")
         if words and (skipped or starts):
             yield number, " ".join(words)
@@ -93,13 +102,8 @@ def count(sentence):
 
 
 def prose_lines(lines):
-    fenced = False
-    for at, line in enumerate(lines, 1):
-        bare = line.strip()
-        if bare.startswith(("```", "~~~")):
-            fenced = not fenced
-            continue
-        yield at, line, fenced or bare.startswith("|") or (line.startswith("    ") and not lines[at - 2].strip())
+    for at, line, code in marked(lines):
+        yield at, line, code or line.strip().startswith("|")
 
 
 def findings(name, text):
@@ -107,7 +111,6 @@ def findings(name, text):
     lines = text.splitlines()
     most = SHORT if is_short(name) else LONG
     long_lines, long_sentences, marks, lengths = [], [], [], []
-    fenced = False
     for at, line, skipped in prose_lines(lines):
         if not skipped and len(line) > LINE and not re.search(r"https?://\S{40,}", line):
             long_lines.append((at, f"long line: {len(line)} characters, at most {LINE}"))
