@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 
-LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)$")
 MENTION = re.compile(r"(?<![\w./-])docs/[\w/-]+\.md")
 SECTION = re.compile(r"\((docs/[\w/-]+\.md), ([A-Z][^)\"]*)\)")
 # A text that the program trains on, made of pages as they were once.
@@ -61,7 +61,7 @@ def breaches(root):
             if name.endswith(".md"):
                 if line.strip().startswith("```"):
                     fenced = not fenced
-                for target in [] if fenced else LINK.findall(re.sub(r"`[^`]*`", "", line)):
+                for target in [] if fenced else map("".join, LINK.findall(re.sub(r"`[^`]*`", "", line))):
                     if re.match(r"[a-z]+:", target):
                         continue
                     file, _, fragment = target.partition("#")
