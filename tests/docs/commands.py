@@ -17,8 +17,9 @@ above the fence may be one of these:
 Rules: a block has at most one such line; at most a fifth of all blocks are not run.
 
 The blocks of a page run one after another by `bash -e`, in a folder of the page alone. The folder has examples/, a
-run.toml with two sites and a short run, and a links.toml for them. Runs that `isthmus init` writes are made short. A port
-that a page names is replaced by any free one. The blocks of CONTRIBUTING.md run in the root of the tree.
+run.toml with two sites and a short run, a links.toml for them, and a three.toml. Runs that `isthmus init` writes are
+made short. A port that a page names is replaced by any free one. The blocks of CONTRIBUTING.md run in the root of the
+tree.
 """
 import argparse
 import collections
@@ -136,7 +137,8 @@ def play(root, page, blocks, arguments):
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary) / "page"
         shutil.copytree(root / "examples", folder / "examples")
-        for each in ("run.toml", "links.toml"):
+        (folder / "src").symlink_to(root / "src")  # the text of the examples
+        for each in ("run.toml", "three.toml", "links.toml"):
             shutil.copy(HERE / "fixtures" / each, folder / each)
         (folder / "bin").mkdir()
         program = folder / "bin/isthmus"
