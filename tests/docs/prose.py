@@ -26,8 +26,8 @@ LINE = 120
 SHORT, LONG = 35, 45
 MEAN = 18
 README_LINES = 150
-MARKS = re.compile(r"\b(who|whoever|so many|of its own|but for|that one(?=[,.;:)]|$| (is|was|has|had|may|can|ends|whose)\b))"
-                   r"\b", re.IGNORECASE)
+MARKS = re.compile(r"\b([Ww]ho|[Ww]hoever|[Ss]o many|of its own|[Bb]ut for|"
+                   r"that one(?=[,.;:)]|$| (is|was|has|had|may|can|ends|whose)\b))\b")
 SKIPPED = {"THIRD_PARTY.md"}
 GENERATED = "docs/reference/"  # the program's texts
 LIMITS = pathlib.Path(__file__).with_name("prose_limits.json")
