@@ -54,10 +54,16 @@ def is_short(name):
 
 
 def marked(lines):
-    """(number, line, whether it is code) of each line: fences and what they hold, and blocks that are indented."""
-    fenced = indented = False
+    """(number, line, whether it is left out) of each line: fences and what they hold, blocks that are indented, and what
+    a program writes between <!-- NAME --> and <!-- end -->."""
+    fenced = indented = made = False
+    ends = [at for at, line in enumerate(lines, 1) if line.strip() == "<!-- end -->"]
     for at, line in enumerate(lines, 1):
         bare = line.strip()
+        made = bare != "<!-- end -->" and (made or bare.startswith("<!-- ") and any(end > at for end in ends))
+        if made:
+            yield at, line, True
+            continue
         if bare.startswith(("```", "~~~")):
             fenced = not fenced
             yield at, line, True
