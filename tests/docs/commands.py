@@ -123,7 +123,7 @@ def free_port():
 
 
 def give_addresses(path, printed):
-    """Sites of a file that stand without an address get one, and the key that `keygen` has printed; the clock is real."""
+    """Sites of a file get an address, and the key that `keygen` has printed; the clock is real."""
     text = re.sub(r"^\[surrogate\]\n(?:(?!\[).*\n)*", "", path.read_text(), flags=re.MULTILINE)
     keys = dict(re.findall(r'name = "(\w+)"\nkey = "([^"]+)"', printed))
     text = re.sub(r'^name = "(east|west)".*$', lambda found: f'{found[0]}\naddress = "127.0.0.1:{free_port()}"\n'
@@ -148,7 +148,8 @@ def play(root, page, blocks, arguments):
                        "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                        "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
         if arguments.library:
-            environment.update(PYTHONPATH=str(root / "python"), ISTHMUS_LIBRARY=str(pathlib.Path(arguments.library).resolve()),
+            environment.update(PYTHONPATH=str(root / "python"),
+                               ISTHMUS_LIBRARY=str(pathlib.Path(arguments.library).resolve()),
                                ISTHMUS_PROGRAM=str(pathlib.Path(arguments.isthmus).resolve()))
         printed = ""
         for block in blocks:

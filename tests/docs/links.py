@@ -5,8 +5,8 @@
   links.py [ROOT]: one `file:line: what` per dead link; exit 1 on any.
 
 - A relative link of a Markdown page names a file or folder of the tree; its fragment is a heading of that page.
-- A page named as `docs/how-to/nat.md` in any text file of the tree, be it an error message, a comment or a script, is a page. Words after it
-  as in `(docs/how-to/nat.md, Behind NAT)` are a heading of that page.
+- A page named as `docs/how-to/nat.md` in any text file of the tree, be it an error message, a comment or a script, is
+  a page. Words after it as in `(docs/how-to/nat.md, Behind NAT)` are a heading of that page.
 """
 import pathlib
 import re
@@ -74,7 +74,8 @@ def breaches(root):
                 if not (root / page).exists():
                     yield f"{name}:{at}: {page} is no page"
             for page, section in SECTION.findall(line):
-                if (root / page).exists() and section.strip(" .") not in headings((root / page).resolve(), cache).values():
+                to = (root / page).resolve()
+                if to.exists() and section.strip(" .") not in headings(to, cache).values():
                     yield f"{name}:{at}: '{section}' is no heading of {page}"
 
 

@@ -54,8 +54,8 @@ def is_short(name):
 
 
 def marked(lines):
-    """(number, line, whether it is left out) of each line: fences and what they hold, blocks that are indented, and what
-    a program writes between <!-- NAME --> and <!-- end -->."""
+    """(number, line, whether it is left out) of each line: fences and what they hold, blocks that are indented, and
+    what a program writes between <!-- NAME --> and <!-- end -->."""
     fenced = indented = made = False
     ends = [at for at, line in enumerate(lines, 1) if line.strip() == "<!-- end -->"]
     for at, line in enumerate(lines, 1):
