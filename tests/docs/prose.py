@@ -11,7 +11,8 @@ Rules, for text outside of code blocks and tables:
 - a sentence has at most 35 words in README.md, CONTRIBUTING.md and docs/tutorials, and 45 elsewhere;
 - the mean sentence of README.md, CONTRIBUTING.md and of each tutorial has at most 18 words;
 - README.md has at most 150 lines.
-One more rule counts tables too: a page avoids the words of MARKS, which mostly stand in the place of a noun.
+One more rule counts tables, and the comments of public headers, too: they avoid the words of MARKS, which mostly stand
+in the place of a noun.
 
 prose_limits.json has, for each page that breaks a rule, how often it may: [long lines, long sentences, marks]. A
 limit may only fall. A page that is not listed may break no rule.
@@ -30,6 +31,7 @@ MARKS = re.compile(r"\b([Ww]ho|[Ww]hoever|[Ss]o many|of its own|[Bb]ut for|"
                    r"that one(?=[,.;:)]|$| (is|was|has|had|may|can|ends|whose)\b))\b")
 SKIPPED = {"THIRD_PARTY.md"}
 GENERATED = "docs/reference/"  # the program's texts
+HEADERS = "include/isthmus/"  # of these, comments are looked at for marks alone
 LIMITS = pathlib.Path(__file__).with_name("prose_limits.json")
 
 LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
@@ -39,10 +41,10 @@ NO_END = re.compile(r"\b(e\.g|i\.e|et al|vs|Alg|Eq|Sec|Fig|v\d+|arXiv)\.$")
 
 
 def pages(root):
-    listed = subprocess.run(["git", "-C", str(root), "ls-files", "*.md"], capture_output=True, text=True)
+    listed = subprocess.run(["git", "-C", str(root), "ls-files", "*.md", f"{HEADERS}*.h"], capture_output=True, text=True)
     names = listed.stdout.splitlines() if listed.returncode == 0 else []
     if not names:  # an unpacked archive
-        names = sorted(each.relative_to(root).as_posix() for each in root.rglob("*.md")
+        names = sorted(each.relative_to(root).as_posix() for each in [*root.rglob("*.md"), *(root / HEADERS).glob("*.h")]
                        if not each.relative_to(root).parts[0].startswith((".", "build", "shared")))
     return [name for name in names if pathlib.PurePath(name).name not in SKIPPED
             and not name.startswith(GENERATED) and (root / name).exists()]
@@ -115,6 +117,10 @@ def prose_lines(lines):
 def findings(name, text):
     """RETURNS: the lists of (line, what) of long lines, of long sentences and of marks, and the mean sentence."""
     lines = text.splitlines()
+    if name.endswith(".h"):
+        comments = [(at, line) for at, line in enumerate(lines, 1) if re.search(r"//|^\s*/?\*", line)]
+        marks = [(at, f"mark: '{found[0]}', name the noun") for at, line in comments for found in MARKS.finditer(line)]
+        return ([], [], marks), 0.0
     most = SHORT if is_short(name) else LONG
     long_lines, long_sentences, marks, lengths = [], [], [], []
     for at, line, skipped in prose_lines(lines):
