@@ -41,10 +41,12 @@ NO_END = re.compile(r"\b(e\.g|i\.e|et al|vs|Alg|Eq|Sec|Fig|v\d+|arXiv)\.$")
 
 
 def pages(root):
-    listed = subprocess.run(["git", "-C", str(root), "ls-files", "*.md", f"{HEADERS}*.h"], capture_output=True, text=True)
+    listed = subprocess.run(["git", "-C", str(root), "ls-files", "*.md", f"{HEADERS}*.h"], capture_output=True,
+                            text=True)
     names = listed.stdout.splitlines() if listed.returncode == 0 else []
     if not names:  # an unpacked archive
-        names = sorted(each.relative_to(root).as_posix() for each in [*root.rglob("*.md"), *(root / HEADERS).glob("*.h")]
+        files = [*root.rglob("*.md"), *(root / HEADERS).glob("*.h")]
+        names = sorted(each.relative_to(root).as_posix() for each in files
                        if not each.relative_to(root).parts[0].startswith((".", "build", "shared")))
     return [name for name in names if pathlib.PurePath(name).name not in SKIPPED
             and not name.startswith(GENERATED) and (root / name).exists()]
