@@ -5,6 +5,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <utility>
@@ -446,6 +448,23 @@ TEST_F(FolderLockTest, ACellOfAComparisonIsHeldWithIt) {
   EXPECT_TRUE(living_owner(directory_ / "run", kFile));
   EXPECT_FALSE(living_owner(directory_ / "run/ddp", kFile));
   EXPECT_FALSE(std::filesystem::exists(directory_ / "run/ddp"));
+}
+
+// As a comparison starts the programs of its cells.
+TEST_F(FolderLockTest, WhoeverTheHolderHasStartedTakesACell) {
+  FolderLock::Options cells = here();
+  cells.cells = true;
+  const FolderLock comparison(real_, cells);
+  EXPECT_FALSE(has_started_this_process(this_process()));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    FolderLock::Options own = here("run/ddp/seed-1");
+    own.self = this_process();
+    ::_exit(refusal(real_, own).empty() ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(FolderLockTest, AFolderThatCannotBeWrittenIsNamed) {
