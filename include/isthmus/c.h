@@ -214,7 +214,8 @@ typedef struct isthmus_request {
 } isthmus_request;
 
 /** What a worker says of a step (ISTHMUS_TRAIN, ISTHMUS_GRADIENTS, ISTHMUS_APPLY, ISTHMUS_REPLAY).
- */
+ *  A loss or gradient norm that is not finite fails the run, which has diverged, unless the step is
+ *  skipped. */
 typedef struct isthmus_step {
   size_t size;      /* sizeof(isthmus_step) */
   double loss;      /* mean over this worker's targets, before the update */

@@ -325,6 +325,29 @@ def test_evaluations_see_the_outer_parameters(toml, tmp_path):
     assert last == bodies.bits(weights)
 
 
+@pytest.mark.parametrize("method, name", [("diloco", "loss"), ("diloco", "grad_norm"), ("ddp", "loss")])
+def test_a_loss_that_is_no_number_ends_the_run(toml, tmp_path, method, name):
+    """As with the built-in trainer. A step that was left out may tell any."""
+    def body(site):
+        trainer = bodies.Trainer(site.index)
+        site.attach(trainer.params)
+        for t, _ in site.steps():
+            loss, gradients = trainer.gradients(t)
+            told = {"loss": loss, **({name: float("nan")} if site.index == 1 and t in (4, 7) else {})}
+            if method == "ddp" and t == 4:
+                told["loss"] = loss
+            if not site.average_gradients(told["loss"], gradients=gradients):
+                continue
+            if t != 4:
+                trainer.apply(gradients)
+            site.step(**told, skipped=t == 4)
+
+    what = name.replace("grad_norm", "gradient norm")
+    with pytest.raises(isthmus.RunError, match=f"step 7: the {what} is nan: the run has diverged") as told:
+        isthmus.run(toml(method=method), body, out=tmp_path / "x")
+    assert told.value.exit_code == 1 and isthmus.open(tmp_path / "x").manifest["status"] == "failed"
+
+
 def test_a_body_that_fails_fails_the_run(toml, tmp_path):
     class Mine(Exception):
         pass

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -303,6 +305,50 @@ TEST_F(CallersTrainer, RefusesPlacesThatItCannotRunIn) {
   EXPECT_THAT(refusal_of({.site = "w0", .simulated = true}), HasSubstr("all sites in one process"));
   EXPECT_THAT(refusal_of({.site = "w0", .resume = "runs/x"}), HasSubstr("give \"auto\""));
   EXPECT_THAT(refusal_of({.site = "w0"}), HasSubstr("no [[site]]"));
+}
+
+/// Tells of step 7 as `told`.
+class TellsOddly final : public Trainer {
+ public:
+  TellsOddly(const WorkerContext& worker, const InnerStep& told)
+      : loop_(worker.rank.value(), told) {}
+  [[nodiscard]] InnerLoop& loop() override { return loop_; }
+
+ private:
+  class Loop final : public testing_support::Follower {
+   public:
+    Loop(int worker, const InnerStep& told) : Follower(worker), told_(told) {}
+    InnerStep train_step(StepIndex t) override {
+      const InnerStep step = Follower::train_step(t);
+      return t.value() == 7 ? told_ : step;
+    }
+
+   private:
+    const InnerStep told_;
+  };
+  Loop loop_;
+};
+
+TEST_F(CallersTrainer, ThatTellsNoNumberHasDiverged) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  InnerStep told;
+  make_ = [&](const WorkerContext& worker) { return std::make_unique<TellsOddly>(worker, told); };
+  const auto cause = [&](const InnerStep& step) -> std::string {
+    told = step;
+    std::filesystem::remove_all(directory_ / "odd");
+    try {
+      run("odd");
+      return {};
+    } catch (const RunError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(cause({.loss = kNan, .tokens = 4}),
+              HasSubstr("step 7: the loss is nan: the run has diverged"));
+  EXPECT_THAT(text_of(directory_ / "odd/metrics.jsonl"), HasSubstr("the run has diverged"));
+  EXPECT_THAT(cause({.loss = 1, .grad_norm = HUGE_VAL, .tokens = 4}),
+              HasSubstr("step 7: the gradient norm is inf"));
+  EXPECT_EQ(cause({.loss = kNan, .grad_norm = HUGE_VAL, .tokens = 0, .idle = true}), "");
 }
 
 TEST_F(CallersTrainer, ThatFailsEndsTheRunWithItsError) {
