@@ -515,7 +515,12 @@ int64_t isthmus_state_bytes(isthmus_session* session, int32_t worker, const char
   isthmus_error* const error = guarded([&] {
     Worker& own = worker_of(session, worker, "isthmus_state_bytes");
     own.channel->with_open([&](const Asked& open) {
-      if (open.reader == nullptr || !open.reader->contains(name)) return;
+      if (open.reader == nullptr) return;
+      if (own.found_name == name) {  // asked for in this request already
+        found = std::ssize(own.found);
+        return;
+      }
+      if (!open.reader->contains(name)) return;
       const std::vector<std::byte> bytes = open.reader->bytes(name);
       const auto* const begin = reinterpret_cast<const uint8_t*>(bytes.data());
       own.found.assign(begin, begin + bytes.size());
