@@ -21,7 +21,7 @@ import numpy as np
 
 from . import _abi, _log
 from ._errors import ConfigError, Error, RunError, check
-from ._launched import told
+from ._launched import in_cell, told, told_cell, told_config
 from ._program import call_json
 from ._progress import Progress
 from ._trained import Arrays, Trained, count_of
@@ -96,7 +96,7 @@ class _Session:
     """A native session and who serves it. Freed once, in the process that made it."""
 
     def __init__(self, config: _abi.Path, **options: Any) -> None:
-        native = _abi.SessionOptions(ctypes.sizeof(_abi.SessionOptions), os.fsencode(config))
+        native = _abi.SessionOptions(ctypes.sizeof(_abi.SessionOptions), os.fsencode(told_config(config)))
         overrides = _texts("overrides", options.pop("overrides"), '["outer.H=50"]')
         native.overrides = ctypes.cast(overrides, ctypes.POINTER(ctypes.c_char_p))
         native.override_count = len(overrides)
@@ -382,7 +382,8 @@ class Site:
         other sites.
 
         `loss`: its mean over `tokens` targets, a number or an array of one value. `tokens` weigh this
-        site's contribution (absent: one a step). `skipped`: the step changed nothing.
+        site's contribution (absent: one a step). `skipped`: the step changed nothing. A `loss` or `grad_norm` that is
+        not finite ends the run, which has diverged (RunError), unless the step was skipped.
         """
         self._check_thread()
         trained = self._attached()
@@ -393,8 +394,7 @@ class Site:
                            "returns False")
         if self._stage in (_abi.GRADIENTS, _abi.REPLAY):
             raise RunError('outer.method = "ddp" exchanges gradients: call site.average_gradients(loss) between the '
-                           "backward pass and optimizer.step(), in a loop that calls both (not by hook=True, a Trainer "
-                           "or Lightning)")
+                           "backward pass and optimizer.step()")
         if self._iterated and not self._open:
             raise RunError("site.step() was called twice in one pass of site.steps(), or outside of it")
         if self._stage == _abi.APPLY:
@@ -433,6 +433,7 @@ class Site:
             kind = request.kind
             if kind in (_abi.TRAIN, _abi.GRADIENTS, _abi.REPLAY):
                 self.t, self._stage = request.step, kind
+                trained.stage = kind
                 if anew:
                     trained.count_from(self.t)
                 trained.after_step(bool(request.wrote), self.t, request.until)
@@ -592,7 +593,7 @@ class Site:
 def options_of(**given: Any) -> "dict[str, Any]":
     """Of a native session. A site with a process of its own hears of `isthmus launch` too."""
     common = given.pop("alike")
-    options = told(given) if given.get("site") else given
+    options = told(given) if given.get("site") else told_cell(given)
     return {**options, "common": json.dumps({k: str(v) for k, v in common.items()}) if common else None}
 
 
@@ -702,6 +703,10 @@ def joined(session: _Session, signals: bool, trained: "Callable[[], Trained]",
 def site_named(site: Optional[str]) -> str:
     """`site`, else ISTHMUS_SITE."""
     site = site or os.environ.get("ISTHMUS_SITE")
+    if in_cell():
+        raise ConfigError("join in a cell of isthmus compare, whose sites are all in this process: give the loop to "
+                          "isthmus.run or isthmus.simulate as a body, or start the program once for each site by "
+                          "isthmus compare --each-site")
     if not site:
         raise ConfigError("join: which site is this? Give site=..., or set ISTHMUS_SITE")
     return site
@@ -809,7 +814,8 @@ def run(config: _abi.Path, body: "Body", *, out: Optional[_abi.Path] = None, res
 
     `slots`: so many bodies compute at the same time. With one, each body has the random states of
     the process (Python's, numpy's, PyTorch's) to itself; with more, a body needs generators of its
-    own."""
+    own. In a program that `isthmus compare --program` has started, `run` and `simulate` are the same: file, folder
+    and clock are those of the comparison's run."""
     session = _Session(config, **options_of(overrides=overrides, out=out, resume=resume, kind=kind, alike=alike,
                                           evaluation_parts=evaluation_parts, force=int(force)))
     with _signals(session, signals):

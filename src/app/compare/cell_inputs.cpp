@@ -28,14 +28,23 @@ bool is_read_as_first(const OpenData& source) {
 
 }  // namespace
 
+CellInputs::CellInputs(const Storage& storage, const CellProgram& program) : storage_(storage) {
+  if (program.given()) program_ = program_digest(storage, program);
+}
+
 std::string CellInputs::of(const Config& config) {
   const std::string init =
       config.model.init.empty() ? "none" : weights(config.locate(config.model.init));
   std::string digests;
+  if (config.data.source.empty()) return fmt::format("{} weights {}", program_, init);
   const OpenData& source = data(config);
   const bool as_first = is_read_as_first(source);
   for (const DataFile& file : source.fingerprint) {
     digests += file.sha256 + (as_first ? "" : " as " + file.reading) + ",";
+  }
+  if (!program_.empty()) {
+    return fmt::format("{} data {} {} weights {}", program_, digests, config.data.val_fraction,
+                       init);
   }
   return fmt::format("data {} {} weights {} kernels {}", digests, config.data.val_fraction, init,
                      kernels::name_of(kernels::isa_named(config.train.kernels)));

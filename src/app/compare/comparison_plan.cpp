@@ -38,6 +38,9 @@ Setting quick_length(const Config& config) {
 
 /// Floating-point operations: training, and evaluations at a third of it (forward alone).
 double cost_of(const Config& config) {
+  if (config.train.trainer == "external") {  // whose model is not known: steps count
+    return static_cast<double>(total_steps(config)) * config.workers();
+  }
   const ModelLayout layout(model_shape(config.model, config.train.context));
   const std::int64_t steps = total_steps(config);
   const std::int64_t every = config.eval.every.resolve(steps);

@@ -63,6 +63,13 @@ void add_compare_command(CLI::App& app, Parsed& parsed) {
                    "runs at a time (default: as many as cores and memory take)")
       ->check(CLI::PositiveNumber)
       ->type_name("N");
+  compare
+      ->add_option("--program", arguments.program.command,
+                   "trains each run in the place of the built-in trainer: a command that calls "
+                   "isthmus.run or isthmus.simulate (docs/python.md)")
+      ->type_name("COMMAND");
+  compare->add_flag("--each-site", arguments.program.each_site,
+                    "start the program once for each site of a run, and it joins");
   compare->add_flag("--quick", arguments.quick,
                     "three seeds at a quarter of the length: a look, not a result");
   compare->add_flag("--resume", arguments.resume,
@@ -93,6 +100,9 @@ void add_compare_command(CLI::App& app, Parsed& parsed) {
       given.seeds = seeds_flag(seeds_beside_reference(parsed.seeds), parsed.seeds);
     } else if (parsed.seeds > 0) {
       given.seeds = seeds_flag(fmt::format("compare.seeds={}", parsed.seeds), parsed.seeds);
+    }
+    if (given.program.each_site && !given.program.given()) {
+      throw CLI::RequiresError("--each-site", "--program");
     }
     given.only = words_of(parsed.only);
     given.require = words_of(parsed.require);
