@@ -30,6 +30,7 @@ class Trained:
     copies = False
     evaluates: "Optional[Evaluate]" = None
     marker = "outline"  # an entry that each state of this trainer has
+    stage = 0  # what the run asks of the step that `after_step` begins: a step, gradients, or to take a mean over
 
     def begin(self, index: int) -> None:
         """Worker number `index` begins: what cannot be saved or restored is told of now."""

@@ -324,14 +324,61 @@ def test_ddp_drops_the_gradients_of_a_step_that_does_not_count(toml, tmp_path):
 
 
 @torch2[1]
-def test_ddp_by_hook_says_what_it_needs(toml, tmp_path):
-    def body(site):
-        model, opt, sched = bodies.made()
-        isthmus.torch.attach(site, model, opt, hook=True)
-        bodies.train(model, opt, sched, bodies.batch_of(0, 1))
+@pytest.mark.filterwarnings("error")
+def test_ddp_by_hook_is_ddp_by_hand(toml, tmp_path):
+    """Bit for bit, with a step that does not count."""
+    ends = {}
 
-    with pytest.raises(isthmus.RunError, match="not by hook=True"):
-        isthmus.run(toml(steps=2, method="ddp", more="", workers=1), body, out=tmp_path / "x")
+    def body(site, hook):
+        model, opt, _ = bodies.made()
+        isthmus.torch.attach(site, model, opt, hook=hook)
+        while site.outcome is None:
+            t = site.t
+            x, y = bodies.batch_of(site.index, t)
+            loss = torch.nn.functional.cross_entropy(model(x).reshape(-1, 11), y.reshape(-1))
+            (loss * (float("inf") if t == 3 and site.index == 1 else 1)).backward()
+            if hook:
+                opt.step()
+            elif site.average_gradients():
+                opt.step()
+                site.step()
+            opt.zero_grad()
+            assert site.outcome is not None or site.t == t + 1
+        ends[site.index, hook] = model, opt
+
+    for hook in (False, True):
+        isthmus.run(toml(steps=6, method="ddp", more="", workers=2), lambda site, hook=hook: body(site, hook),
+                    out=tmp_path / str(hook))
+    for worker in range(2):
+        (by_hand, first), (by_hook, second) = ends[worker, False], ends[worker, True]
+        assert equal(values(by_hand), values(by_hook)) and equal(values(by_hook), values(ends[0, True][0]))
+        assert all(each["step"] == 5 for opt in (first, second) for each in opt.state.values())
+
+
+def test_sites_with_unlike_optimizers_are_told_when_they_meet():
+    """Classes and settings are values that all sites of a run under ddp have in common."""
+    parameters = [torch.nn.Parameter(torch.zeros(2)) for _ in range(2)]
+    words = [isthmus.torch._join.optimizers_in_words(each) for each in (
+        torch.optim.AdamW(parameters, lr=0.1), torch.optim.AdamW(parameters, lr=0.2),
+        torch.optim.AdamW([{"params": parameters[:1]}, {"params": parameters[1:], "weight_decay": 0.5}], lr=0.1),
+        torch.optim.SGD(parameters, lr=0.1), torch.optim.AdamW(parameters, lr=0.1, foreach=False))]
+    assert len(set(words)) == 4 and words[0] == words[4] and "AdamW(2 tensors, " in words[0] and "lr=0.1," in words[0]
+
+
+def test_sites_under_ddp_with_unlike_optimizers_do_not_begin(toml, tmp_path):
+    script = ("import sys, torch, isthmus.torch\n"
+              "model = torch.nn.Linear(2, 2)\n"
+              "opt = torch.optim.SGD(model.parameters(), lr=float(sys.argv[3]))\n"
+              "isthmus.torch.join(sys.argv[1], model, opt, site=sys.argv[2], out=sys.argv[4])\n")
+    file = toml(steps=4, method="ddp", more="", sites=True)
+    sites = [subprocess.Popen([sys.executable, "-c", script, file, name, rate, tmp_path / name],
+                              stderr=subprocess.PIPE, text=True) for name, rate in (("east", "0.1"), ("west", "0.2"))]
+    try:
+        said = [each.communicate(timeout=120)[1] for each in sites]
+    finally:
+        for each in sites:
+            each.kill()
+    assert all("trainer.optimizer" in each and "lr=0.1" in each and "lr=0.2" in each for each in said), said
 
 
 def test_ddp_without_a_backward_pass_is_told(toml, tmp_path):
