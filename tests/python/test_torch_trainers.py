@@ -235,7 +235,7 @@ def test_lightnings_trainer_is_the_bare_one_where_nothing_is_sent(alone, tmp_pat
         assert steps[0] == pytest.approx(sum(here.losses[:3]) / 3) and steps[3] == pytest.approx(here.losses[9])
 
 
-@pytest.mark.parametrize("at", [6, 9])  # it stops one step later; an epoch has 10
+@pytest.mark.parametrize("at", [6, 9])  # it stops at a later step, which sites agree on ahead of time; an epoch has 10
 @pytest.mark.parametrize("workers", [0, 2])
 def test_lightnings_trainer_resumes_with_every_bit(alone, tmp_path, at, workers):
     pytest.importorskip("lightning")
@@ -262,7 +262,7 @@ def test_lightnings_trainer_resumes_with_every_bit(alone, tmp_path, at, workers)
     whole, batches, end = play(tmp_path / "whole")
     first, before, _ = play(tmp_path / "x", at)
     again, after, same = play(tmp_path / "x")
-    assert (whole.exit_code, first.exit_code, again.exit_code) == (0, 130, 0) and first.steps == at + 1
+    assert (whole.exit_code, first.exit_code, again.exit_code) == (0, 130, 0) and at < first.steps < 25
     assert equal(before + after, batches)
     assert same == end
 
