@@ -268,6 +268,12 @@ def a_full_disk_is_waited_for(isthmus, folder, corpus):
         said = call(isthmus, "launch", pair, "--out", disk / "pair", code=4).stderr  # one of them alone would fit
         require("the checkpoints of 2 sites take" in said and "are free there" in said, said)
         require(not (disk / "pair").exists(), "a refused launch has made its folder")
+        for starter in (("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+                        ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_NODES")):
+            together = os.environ | dict(zip(starter, ("1", "2", "1" if "SLURM_PROCID" in starter else "2")))
+            said = call(isthmus, "train", pair, "--site", "auto", "--out", disk / "pair", code=4, env=together).stderr
+            require("the checkpoints of 2 sites take" in said and "are free there" in said, said)
+        require(not (disk / "pair").exists(), "a refused site has made its folder")
         small = write(folder, "small", corpus, steps=40, sites="")
         filler = disk / "filler"
         errors = folder / "full.err"
