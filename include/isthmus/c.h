@@ -173,7 +173,7 @@ typedef struct isthmus_parameter {
   size_t dimensions;
   float* values; /* C order, float32; the caller's, read and written while a request is out or none
                     is; stays there until isthmus_session_free returns 1 */
-  int32_t layer; /* 0 .. L-1, or -1: of no layer */
+  int32_t layer; /* 0 .. L-1 with L <= 1000000, or -1: of no layer */
   float* gradient; /* as `values`, of a run whose outer.method is ddp; else NULL */
 } isthmus_parameter;
 

@@ -21,12 +21,15 @@ namespace isthmus {
 
 /// Layer number of parameters that belong to no layer: embeddings, final norm, untied head.
 inline constexpr int kNoLayer = -1;
+/// A layer's number is below this: the fragment table has an entry for every number up to the
+/// largest.
+inline constexpr int kLayerLimit = 1'000'000;
 
 /// One tensor of the model. The order of `InnerLoop::parameters()` is the canonical flat layout, so
 /// `elements` is [sum of the sizes before, that + size): the same on every site, whatever its mesh.
 struct Parameter {
   std::string name;                 // unique, e.g. "transformer.h.0.attn.c_attn.weight"
-  int layer = kNoLayer;             // 0 .. L-1, or kNoLayer
+  int layer = kNoLayer;             // 0 .. L-1 with L <= kLayerLimit, or kNoLayer
   std::vector<std::int64_t> shape;  // row-major
   CanonicalRange elements;          // canonical element ids
   std::span<float> values;          // fp32 master values on the host, see read_values

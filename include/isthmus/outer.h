@@ -270,7 +270,8 @@ struct Fragment {
 };
 /// The fragment table: P layer fragments, then (for P > 1 or embeddings_own) one for the layer-less
 /// tensors when there are any. Pure function of the arguments.
-/// THROWS: ConfigError when P exceeds the number of layers.
+/// THROWS: ConfigError when P exceeds the number of layers, or for a layer that is neither kNoLayer
+/// nor from 0 to kLayerLimit - 1.
 [[nodiscard]] std::vector<Fragment> make_fragments(std::span<const Parameter> parameters,
                                                    int layer_fragments, FragmentPattern pattern,
                                                    bool embeddings_own);

@@ -464,3 +464,14 @@ def test_example_of_the_docs_has_these_names():
     text = (pathlib.Path(__file__).parents[2] / "docs/python.md").read_text()
     for name in isthmus.__all__:
         assert name in text, f"docs/python.md does not tell of isthmus.{name}"
+
+
+@pytest.mark.parametrize("layer", [2147483647, 2000000000, 1000000, -2])
+def test_a_layer_beyond_the_fragment_table_is_refused(toml, tmp_path, layer):
+    def body(site):
+        site.attach({"w": numpy.ones(8, numpy.float32)}, layer_of=lambda name: layer)
+        for _ in site.steps():
+            site.step(1.0)
+
+    with pytest.raises(isthmus.ConfigError, match=f"parameter 'w' of the trainer: layer = {layer}: must be 0 or more"):
+        isthmus.run(toml(steps=5), body, out=tmp_path / "x")

@@ -283,6 +283,9 @@ TEST_F(CallersTrainer, ThatIsNotWhatItSaysIsRefused) {
   EXPECT_THAT(refusal(), HasSubstr("parameter 'third'"));
   facts_.parameters[1].name = "first";
   EXPECT_THAT(refusal(), HasSubstr("a name of its own"));
+  facts_ = testing_support::follower_facts();
+  facts_.parameters[0].layer = 2147483647;
+  EXPECT_THAT(refusal(), HasSubstr("layer = 2147483647: must be 0 or more and below 1000000"));
   facts_.kind = "own";
   EXPECT_THAT(refusal(), HasSubstr("the built-in one"));
   facts_.parameters.clear();
