@@ -209,6 +209,10 @@ class Arrays(Trained):
         state = unpacked(read)
         if self._state is not None:
             restore_into(self._state, state, leaf=_load_object)
+        elif not (isinstance(state, (dict, list, tuple)) and len(state) == 0):
+            held = f" of {sorted(map(str, state))}" if isinstance(state, dict) else ""
+            raise ConfigError(f"the run has state{held} beside its parameters, and none is given here: give state=... "
+                              "as the run was begun, or start a new run from its weights")
 
     def restart(self) -> None:
         self._loads += 1

@@ -475,3 +475,23 @@ def test_a_layer_beyond_the_fragment_table_is_refused(toml, tmp_path, layer):
 
     with pytest.raises(isthmus.ConfigError, match=f"parameter 'w' of the trainer: layer = {layer}: must be 0 or more"):
         isthmus.run(toml(steps=5), body, out=tmp_path / "x")
+
+
+@pytest.mark.parametrize("state", [{"m": 3}, ["text"], {"m": numpy.ones(2, numpy.float32)}])
+def test_state_of_a_run_is_not_dropped_by_a_resume_without_it(toml, tmp_path, state):
+    def body_with(own):
+        def body(site):
+            w = numpy.ones(4, numpy.float32)
+            site.attach({"w": w}, state=own)
+            for _ in site.steps():
+                site.step(1.0)
+        return body
+
+    file = toml(steps=10)
+    isthmus.run(file, body_with(state), out=tmp_path / "x")
+    checkpoint = tmp_path / "x/ckpt/step-0000005"
+    with pytest.raises(isthmus.ConfigError, match="has state.* beside its parameters, and none is given here: give st"):
+        isthmus.run(file, body_with(None), out=tmp_path / "x", resume=checkpoint)
+    isthmus.run(file, body_with(state), out=tmp_path / "x", resume=checkpoint)
+    isthmus.run(file, body_with(None), out=tmp_path / "none")
+    isthmus.run(file, body_with(None), out=tmp_path / "none", resume=tmp_path / "none/ckpt/step-0000005")

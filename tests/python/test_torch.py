@@ -952,3 +952,27 @@ def test_alpha_one_leaves_the_local_trajectory_alone(toml, tmp_path, overlap):
         assert mixed[worker][2] == alone[worker][2]
         assert bodies.digest(mixed[worker][1].state_dict()["state"]) == bodies.digest(
             alone[worker][1].state_dict()["state"])
+
+
+def test_an_optimizers_state_is_not_dropped_by_a_resume_without_it(toml, tmp_path):
+    def body_with(given):
+        def body(site):
+            torch.manual_seed(1)
+            model = torch.nn.Linear(4, 4)
+            opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+            isthmus.torch.attach(site, model, opt if given else None)
+            for _ in site.steps():
+                opt.zero_grad()
+                model(torch.ones(2, 4)).square().mean().backward()
+                opt.step()
+                site.step(0.5)
+        return body
+
+    file, last = toml(steps=10), {}
+    for given, other in ((True, False), (False, True)):
+        out = tmp_path / f"x{given}"
+        isthmus.run(file, body_with(given), out=out, overrides=['ckpt.every="5 steps"'])
+        last = {"out": out, "resume": out / "ckpt/step-0000005", "overrides": ['ckpt.every="5 steps"']}
+        with pytest.raises(isthmus.Error, match="no optimizer is given here" if given else "no optimizer's state"):
+            isthmus.run(file, body_with(other), **last)
+        isthmus.run(file, body_with(given), **last)

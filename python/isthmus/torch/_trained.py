@@ -232,6 +232,9 @@ class TorchTrained(Trained):
             if "optimizer" not in shared:
                 raise RunError("the checkpoint holds no optimizer's state")
             _state.restore(self._optimizer, shared["optimizer"], "optimizer")
+        elif "optimizer" in shared:
+            raise ConfigError("the run has the state of an optimizer, and no optimizer is given here: give the "
+                              "optimizer as the run was begun, or start a new run from its weights")
         if not isinstance(shared.get("state"), dict):
             raise RunError("the checkpoint's trainer is another one")
         _state.restore(self._shared, shared["state"], "state")
