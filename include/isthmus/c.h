@@ -255,8 +255,10 @@ isthmus_error* isthmus_answer(isthmus_session* session, int32_t worker, const is
 isthmus_error* isthmus_answer_losses(isthmus_session* session, int32_t worker,
                                      const double* loss_sums, const int64_t* tokens, size_t count);
 /** Writes the outer parameters of parameter number `parameter`, its `count` values, while
- *  ISTHMUS_TRAIN is out. The worker's own parameters stay as they are. Errors: kind "run" at a step
- *  that the site takes while it is cut off, or takes again, when there are none. */
+ *  ISTHMUS_TRAIN is out; after ISTHMUS_END those of the run's last checkpoint, which the first such
+ *  call of a worker reads. The worker's own parameters stay as they are. Errors: kind "run" at a
+ *  step that the site takes while it is cut off, or takes again, when there are none, and where the
+ *  last checkpoint is not of the last step; "environment" where it cannot be read. */
 isthmus_error* isthmus_outer_values(isthmus_session* session, int32_t worker, size_t parameter,
                                     float* values, size_t count);
 

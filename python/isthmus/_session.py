@@ -479,20 +479,15 @@ class Site:
 
     @contextlib.contextmanager
     def anchors(self) -> "Iterator[None]":
-        """While it is open the parameters hold the outer ones, the anchors; then their own again.
+        """While it is open the parameters hold the outer ones, the anchors; then their own again. After the run's
+        end they are those of its last checkpoint, which the first call reads.
 
         with site.anchors():
             validate(model)
         """
         self._check_thread()
         trained = self._attached()
-        if self._ended:
-            if self.outcome is None or self.outcome.exit_code != 0 or self.config.outer.final_sync == "none":
-                raise RunError("anchors: the run has ended inside a window, and the parameters are this site's own: "
-                               "the outer ones are in its last checkpoint")
-            yield  # the closing round has left the outer parameters in place
-            return
-        if self._stage != _abi.TRAIN:
+        if self._stage != _abi.TRAIN and not self._ended:
             yield  # under ddp the parameters are the outer ones
             return
         self._shown = True

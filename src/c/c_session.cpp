@@ -19,6 +19,7 @@
 #include "core/base/log.h"
 #include "core/base/storage.h"
 #include "isthmus/config.h"
+#include "core/state/checkpoint.h"
 #include "isthmus/errors.h"
 #include "isthmus/session.h"
 #include "session/run/run_samples.h"
@@ -42,6 +43,7 @@ struct Worker {
   std::unique_ptr<app::RunSamples> samples;  // made at the first question
 };
 
+  std::optional<Checkpoint> last;            // of a run that has ended, likewise
 }  // namespace
 }  // namespace isthmus::c
 
@@ -49,6 +51,7 @@ struct isthmus_session {
   isthmus::SystemRuntime runtime;
   isthmus::Config config;
   isthmus::RunArguments arguments;
+  isthmus::SystemStorage storage;
   isthmus::TrainerFacts facts;
   std::int64_t evaluation_parts = 0;
   std::string config_json;
@@ -158,6 +161,35 @@ std::vector<isthmus_parameter> array_of(const isthmus_parameter* given, std::siz
   for (std::size_t p = 0; p < count; ++p) {
     own.push_back(taken(reinterpret_cast<const isthmus_parameter*>(at), "isthmus_parameter"));
     if (own.back().size != own.front().size)
+/// The outer parameters of a run that has ended, which its last checkpoint holds.
+void copy_last_values(const isthmus_session& session, const RunEnd& end, Worker& own,
+                      const Parameter& parameter, std::span<float> values) {
+  if (!own.last) {
+    own.last = Checkpoint::open(session.storage, find_checkpoint(session.storage, end.directory));
+  }
+  if (own.last->info().step != end.steps) {
+    throw RunError(fmt::format(
+        "isthmus_outer_values: the run has ended after step {}, and its last checkpoint, '{}', is "
+        "of step {}: read that one",
+        end.steps, own.last->folder().string(), own.last->info().step));
+  }
+  own.last->read_model(parameter.name, parameter.shape, values);
+}
+
+/// The parameter of a worker's that isthmus_outer_values is asked for.
+const Parameter& parameter_of(const Worker& own, std::size_t parameter, const float* values,
+                              std::size_t count) {
+  if (parameter >= own.parameters.size())
+    throw ConfigError(fmt::format("isthmus_outer_values: parameter = {} of {}", parameter,
+                                  own.parameters.size()));
+  const Parameter& found = own.parameters[parameter];
+  if (found.values.size() != count)
+    throw ConfigError(fmt::format("isthmus_outer_values: count = {}: parameter '{}' has {} values",
+                                  count, found.name, found.values.size()));
+  if (count > 0) require(values, "isthmus_outer_values", "values");
+  return found;
+}
+
       throw ConfigError(fmt::format("isthmus_parameter.size = {} in an array whose first has {}",
                                     own.back().size, own.front().size));
     at += own.back().size;
@@ -424,26 +456,22 @@ isthmus_error* isthmus_outer_values(isthmus_session* session, int32_t worker, si
     own.channel->with_open([&](const Asked& open) {
       if (open.kind != Asked::Kind::kTrain)
         throw isthmus::ConfigError(
-            "isthmus_outer_values: only while ISTHMUS_TRAIN is open (under ddp the parameters are "
-            "the "
-            "outer ones)");
+            "isthmus_outer_values: only while ISTHMUS_TRAIN is open and after ISTHMUS_END (under "
+            "ddp the parameters are the outer ones)");
       if (open.outer == nullptr)
+    std::optional<isthmus::RunEnd> end;
+    session->queue->update([&] { end = session->end; });
+    if (end) {
+      const isthmus::Parameter& found = isthmus::c::parameter_of(own, parameter, values, count);
+      isthmus::c::copy_last_values(*session, *end, own, found, {values, count});
+      return;
+    }
         throw isthmus::RunError(
             "isthmus_outer_values: this step has no outer parameters: the site is cut off, catches "
             "up, "
             "or its run has failed");
-      if (parameter >= own.parameters.size())
-        throw isthmus::ConfigError(fmt::format("isthmus_outer_values: parameter = {} of {}",
-                                               parameter, own.parameters.size()));
-      const std::span<const float> outer = open.outer->values(parameter);
-      if (outer.size() != count)
-        throw isthmus::ConfigError(
-            fmt::format("isthmus_outer_values: count = {}: parameter '{}' has {} values", count,
-                        own.parameters[parameter].name, outer.size()));
-      if (count > 0) {
-        require(values, "isthmus_outer_values", "values");
-        std::ranges::copy(outer, values);
-      }
+      static_cast<void>(isthmus::c::parameter_of(own, parameter, values, count));
+      std::ranges::copy(open.outer->values(parameter), values);
     });
   });
 }

@@ -495,3 +495,52 @@ def test_state_of_a_run_is_not_dropped_by_a_resume_without_it(toml, tmp_path, st
     isthmus.run(file, body_with(state), out=tmp_path / "x", resume=checkpoint)
     isthmus.run(file, body_with(None), out=tmp_path / "none")
     isthmus.run(file, body_with(None), out=tmp_path / "none", resume=tmp_path / "none/ckpt/step-0000005")
+
+
+@pytest.mark.parametrize("method, more", [
+    ("diloco", ""), ("diloco", 'final_sync = "drain"'), ("diloco", 'final_sync = "none"'),
+    ("streaming-diloco", "alpha = 0.5\noverlap = 2"), ("eager", ""), ("eager", 'final_sync = "drain"'),
+    ("delayed", 'final_sync = "drain"'), ("co2", ""), ("localsgd", ""), ("sparseloco", ""), ("ddp", "")])
+def test_anchors_after_the_end_are_the_outer_parameters(toml, tmp_path, method, more):
+    shown, own = {}, {}
+
+    def body(site):
+        w = numpy.ones(8, numpy.float32)
+        site.attach({"layers.0.w": w}, state={})
+        random = numpy.random.default_rng(site.index)
+        for _ in site.steps():
+            gradient = random.normal(size=8).astype(numpy.float32)
+            if method == "ddp":
+                gradients = {"layers.0.w": gradient}
+                assert site.average_gradients(1.0, gradients=gradients)
+            w -= 0.1 * w + 0.05 * gradient
+            site.step(1.0)
+        own[site.index] = w.copy()
+        with site.anchors():
+            shown[site.index] = w.copy()
+        assert (w == own[site.index]).all()
+
+    isthmus.run(toml(steps=9, method=method, more=more), body, out=tmp_path / "x")
+    saved = isthmus.open(tmp_path / "x").weights()["layers.0.w"]
+    for index in (0, 1):
+        assert (shown[index] == saved).all()
+    if more and method != "delayed":  # whose last round leaves the workers at the anchors
+        assert not all((each == saved).all() for each in own.values())
+
+
+def test_anchors_after_a_stop_are_those_of_its_checkpoint(toml, tmp_path):
+    shown = {}
+
+    def body(site):
+        w = numpy.ones(8, numpy.float32)
+        site.attach({"w": w})
+        for t, _ in site.steps():
+            w -= 0.1
+            if t == 7:
+                site.stop()
+            site.step(1.0)
+        with site.anchors():
+            shown[site.index] = w.copy()
+
+    assert isthmus.run(toml(), body, out=tmp_path / "x").exit_code == 130
+    assert (shown[1] == isthmus.open(tmp_path / "x").weights()["w"]).all()

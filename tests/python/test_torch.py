@@ -976,3 +976,30 @@ def test_an_optimizers_state_is_not_dropped_by_a_resume_without_it(toml, tmp_pat
         with pytest.raises(isthmus.Error, match="no optimizer is given here" if given else "no optimizer's state"):
             isthmus.run(file, body_with(other), **last)
         isthmus.run(file, body_with(given), **last)
+
+
+@pytest.mark.parametrize("method, more", [
+    ("diloco", 'H = 5\nfinal_sync = "drain"'), ("streaming-diloco", "H = 5\nalpha = 0.5"), ("eager", "H = 5")])
+def test_anchors_after_the_end_are_the_outer_parameters(toml, tmp_path, method, more):
+    shown, own = {}, {}
+
+    def body(site):
+        torch.manual_seed(site.index)
+        model = torch.nn.Linear(4, 4)
+        opt = torch.optim.SGD(model.parameters(), lr=0.1)
+        isthmus.torch.attach(site, model, opt)
+        for _ in site.steps():
+            opt.zero_grad()
+            model(torch.ones(2, 4) * (site.index + 1)).square().mean().backward()
+            opt.step()
+            site.step(0.5)
+        own[site.index] = values(model)
+        with site.anchors():
+            shown[site.index] = {name: each.detach().clone() for name, each in model.state_dict().items()}
+        assert equal(values(model), own[site.index])
+
+    isthmus.run(toml(steps=9, method=method, more=more), body, out=tmp_path / "x")
+    saved = isthmus.open(tmp_path / "x").weights()
+    for index in (0, 1):
+        assert all(torch.equal(shown[index][name], torch.tensor(each)) for name, each in saved.items())
+    assert not equal(own[0], list(shown[0].values()))
