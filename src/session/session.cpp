@@ -11,6 +11,7 @@
 #include "core/base/log.h"
 #include "core/base/storage.h"
 #include "isthmus/codec.h"
+#include "session/checks/last_windows.h"
 #include "session/come_back.h"
 #include "session/outcome_summary.h"
 #include "session/run/begun_run.h"
@@ -103,9 +104,10 @@ class CallersRun final : public RunObserver {
     const TrainerFactory& make;
     Wishes& wishes;
     RunListener* listener;
+    const std::vector<std::string>& warnings;  // said once, when the run begins
   };
   CallersRun(const Parts& parts, SessionTry& attempt)
-      : parts_(parts), run_(options(parts, attempt)) {}
+      : parts_(parts), first_(attempt.directory.empty()), run_(options(parts, attempt)) {}
 
   RunOutcome run() {
     run_.check_force();
@@ -122,7 +124,10 @@ class CallersRun final : public RunObserver {
   void waiting(const std::string& what) override {
     tell(parts_.listener, fmt::format("waiting for the other sites: {}", what));
   }
-  void begun(const RunDirectory&, const Manifest&, MetricsLog&) override {}
+  void begun(const RunDirectory&, const Manifest&, MetricsLog&) override {
+    if (!first_) return;
+    for (const std::string& each : parts_.warnings) log_warning("{}", each);
+  }
   [[nodiscard]] Duration measure_step() override { return Duration{0}; }
   void finished(RunDirectory& directory, const RunOutcome& outcome, const RunWorld& world,
                 const WorldResult& result) override {
@@ -162,6 +167,7 @@ class CallersRun final : public RunObserver {
   }
 
   const Parts parts_;
+  const bool first_;  // of the run's sessions
   RunSession run_;
 };
 
@@ -188,6 +194,8 @@ RunEnd run_session(const Config& given, const RunArguments& arguments, const Tra
   const std::optional<app::SiteArguments> site = app::own_site(arguments);
   app::check_run(config, {.simulated = arguments.simulated, .site = site});
   const app::RunPlan plan = app::make_run_plan(config, app::own_worker(config, site));
+  const std::vector<std::string> warnings =
+      app::warnings_about_end(config, app::run_end_of(config, facts.parameters));
   if (site) app::use_invitation(config, *site, "", wishes);
   const app::CallersRun::Parts parts{.config = config,
                                      .plan = plan,
@@ -195,7 +203,8 @@ RunEnd run_session(const Config& given, const RunArguments& arguments, const Tra
                                      .facts = facts,
                                      .make = make,
                                      .wishes = wishes,
-                                     .listener = listener};
+                                     .listener = listener,
+                                     .warnings = warnings};
   app::RunOutcome outcome;
   const auto say = [&](const std::string& text) { app::tell(listener, text); };
   app::train_and_come_back(config.net.gather, wishes, say, [&](app::SessionTry& attempt) {

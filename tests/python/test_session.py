@@ -544,3 +544,30 @@ def test_anchors_after_a_stop_are_those_of_its_checkpoint(toml, tmp_path):
 
     assert isthmus.run(toml(), body, out=tmp_path / "x").exit_code == 130
     assert (shown[1] == isthmus.open(tmp_path / "x").weights()["w"]).all()
+
+
+def warnings_of(toml, out, caplog, steps=40, play=isthmus.run, resume="never", **keys):
+    def body(site):
+        w = numpy.ones(8, numpy.float32)
+        site.attach({"w": w})
+        for _ in site.steps():
+            site.step(1.0)
+
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="isthmus"):
+        play(toml(steps=steps), body, out=out, resume=resume,
+             overrides=[f"outer.{key}={value}" for key, value in keys.items()])
+    return [each.getMessage() for each in caplog.records]
+
+
+def test_steps_that_no_round_carries_are_said_before_the_run(toml, tmp_path, caplog):
+    none = warnings_of(toml, tmp_path / "none", caplog, H=100, final_sync="drain")
+    assert len(none) == 1 and "the run has no round at all" in none[0] and 'set outer.final_sync = "full"' in none[0]
+    assert warnings_of(toml, tmp_path / "sim", caplog, H=100, final_sync="drain", play=isthmus.simulate) == none
+    left = warnings_of(toml, tmp_path / "left", caplog, steps=9, final_sync="drain")
+    assert len(left) == 1 and "no round will carry the last 4 of 9 steps" in left[0]
+    only = warnings_of(toml, tmp_path / "only", caplog, H=100)
+    assert len(only) == 1 and "the closing round is the only one of the run" in only[0]
+    assert warnings_of(toml, tmp_path / "fine", caplog, steps=10) == []
+    again = warnings_of(toml, tmp_path / "none", caplog, H=100, final_sync="drain", resume="auto")
+    assert all("was complete before" in each for each in again)
