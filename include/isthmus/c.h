@@ -163,6 +163,9 @@ typedef struct isthmus_session_options {
   const char* const* addresses; /* "west=10.0.0.2:48200": in place of the file's */
   size_t address_count;
   const char* links; /* path of measured links, in place of the file's [[link]]; NULL: the file's */
+  const char* const* changes; /* "train.steps=400": with `resume`, changes a key of the run from
+                                 here on; the run's manifest tells it */
+  size_t change_count;
 } isthmus_session_options;
 
 /** One tensor of a worker's model. Name and shape are copied. */

@@ -310,7 +310,7 @@ struct SchemaContext {
 /// One value laid over those of a file.
 struct Override {
   std::string text;            // "outer.H=50": a TOML value; bare words are text
-  std::string flag = "--set";  // the flag that gave it
+  std::string flag = "--set";  // the flag or argument that gave it
   std::string given = {};      // the flag's own argument where that is not `text`: "3" of --workers
   /// As people gave it: "--set outer.H=50", "--workers 3".
   [[nodiscard]] std::string label() const { return flag + " " + (given.empty() ? text : given); }

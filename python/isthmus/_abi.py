@@ -53,6 +53,8 @@ class SessionOptions(ctypes.Structure):
         ("addresses", ctypes.POINTER(ctypes.c_char_p)),
         ("address_count", ctypes.c_size_t),
         ("links", ctypes.c_char_p),
+        ("changes", ctypes.POINTER(ctypes.c_char_p)),
+        ("change_count", ctypes.c_size_t),
     ]
 
 

@@ -14,17 +14,18 @@ if TYPE_CHECKING:
 
 # Lists are lines.
 _TEXTS = {"out": "ISTHMUS_OUT", "links": "ISTHMUS_LINKS"}
-_LISTS = {"overrides": "ISTHMUS_OVERRIDES", "addresses": "ISTHMUS_ADDRESSES"}
+_LISTS = {"overrides": "ISTHMUS_OVERRIDES", "addresses": "ISTHMUS_ADDRESSES", "change": "ISTHMUS_CHANGES"}
 
 
 def told_overrides() -> "list[str]":
-    """The keys of `isthmus launch --set`."""
-    return os.environ.get("ISTHMUS_OVERRIDES", "").splitlines()
+    """The keys of `isthmus launch --set` and `--change`."""
+    return [each for name in ("ISTHMUS_OVERRIDES", "ISTHMUS_CHANGES") for each in os.environ.get(name, "").splitlines()]
 
 
 def told(given: "dict[str, Any]") -> "dict[str, Any]":
     """The options of a joining site, with those of the environment where the caller says nothing: `out`, `links`,
-    `resume` in the place of "auto", `force`. Overrides and addresses of the environment come after the caller's."""
+    `resume` in the place of "auto", `force`. Overrides, addresses and changes of the environment come after the
+    caller's."""
     exits_as_told()
     options = dict(given)
     for name, variable in _TEXTS.items():

@@ -103,6 +103,9 @@ class _Session:
         addresses = _texts("addresses", options.pop("addresses", ()), '["west=10.0.0.2:48200"]')
         native.addresses = ctypes.cast(addresses, ctypes.POINTER(ctypes.c_char_p))
         native.address_count = len(addresses)
+        changes = _texts("change", options.pop("change", ()), '["train.steps=400"]')
+        native.changes = ctypes.cast(changes, ctypes.POINTER(ctypes.c_char_p))
+        native.change_count = len(changes)
         if options["evaluation_parts"] == "file":
             options["evaluation_parts"] = -1
         self.evaluation_parts: int = options["evaluation_parts"]
@@ -653,7 +656,8 @@ def join(config: _abi.Path, params: "Mapping[str, Floats]", *, site: Optional[st
          alike: "Optional[Mapping[str, Any]]" = None, kind: str = "numpy",
          layer_of: "Optional[Callable[[str], int]]" = None, listen: Optional[str] = None,
          key_file: Optional[_abi.Path] = None, addresses: "Sequence[str]" = (),
-         links: Optional[_abi.Path] = None, force: bool = False, signals: bool = True, log: bool = False) -> Site:
+         links: Optional[_abi.Path] = None, force: bool = False, signals: bool = True, log: bool = False,
+         change: "Sequence[str]" = ()) -> Site:
     """Takes part in a run as the site `site` (default: ISTHMUS_SITE) and blocks until the sites have
     met; the parameters then hold the agreed start: the initial values, a checkpoint's, or those of a
     run that goes on.
@@ -671,8 +675,10 @@ def join(config: _abi.Path, params: "Mapping[str, Floats]", *, site: Optional[st
     being `site.validation(k)`, as sites with the built-in trainer have it. `alike`: values that sites of
     this `kind` must have in common (learning rate, batch size). `addresses` ("west=10.0.0.2:48200") and
     `links` (a file of measured links) stand in place of the file's. `log`: the run's lines go to stderr,
-    where the logger `isthmus` has no handler. A program that `isthmus launch` has started is told site,
-    folder, resume and addresses in its environment. Raises ConfigError, PeerError, SystemFault, RunError.
+    where the logger `isthmus` has no handler. `change` (["train.steps=400"]): keys of a run that goes on, changed
+    from here on; give them at every later resume too, with the overrides that the run was begun with. A program
+    that `isthmus launch` has started is told site, folder, resume and addresses in its environment. Raises
+    ConfigError, PeerError, SystemFault, RunError.
     """
     if log:
         _log.show()
@@ -680,7 +686,7 @@ def join(config: _abi.Path, params: "Mapping[str, Floats]", *, site: Optional[st
     _check_evaluate(evaluate, evaluation_parts)
     session = _Session(config, **options_of(
         overrides=overrides, site=site, listen=listen, key_file=key_file, addresses=addresses, links=links, out=out,
-        resume=resume, kind=kind, alike=alike, evaluation_parts=evaluation_parts, force=int(force)))
+        resume=resume, kind=kind, alike=alike, evaluation_parts=evaluation_parts, force=int(force), change=change))
     return joined(session, signals, lambda: Arrays(params, state, evaluate), layer_of)
 
 
@@ -797,16 +803,17 @@ class _BodySite(Site):
 
 def run(config: _abi.Path, body: "Body", *, out: Optional[_abi.Path] = None, resume: str = "never",
         overrides: "Sequence[str]" = (), alike: "Optional[Mapping[str, Any]]" = None, kind: str = "numpy",
-        evaluation_parts: "Union[int, str]" = 0, force: bool = False, signals: bool = True, slots: int = 1) -> Outcome:
+        evaluation_parts: "Union[int, str]" = 0, force: bool = False, signals: bool = True, slots: int = 1,
+        change: "Sequence[str]" = ()) -> Outcome:
     """All workers in this process, on the real clock: `body(site)` once for each, in a thread of its
     own. A body makes its model and calls `site.attach(params, ...)`, then goes through
     `site.steps()`.
 
     `slots`: so many bodies compute at the same time. With one, each body has the random states of
     the process (Python's, numpy's, PyTorch's) to itself; with more, a body needs generators of its
-    own."""
+    own. `change` (["train.steps=400"]): with `resume`, keys of the run, changed from here on."""
     session = _Session(config, **options_of(overrides=overrides, out=out, resume=resume, kind=kind, alike=alike,
-                                          evaluation_parts=evaluation_parts, force=int(force)))
+                                          evaluation_parts=evaluation_parts, force=int(force), change=change))
     with _signals(session, signals):
         return _Together(session, body, slots).run()
 
@@ -814,11 +821,11 @@ def run(config: _abi.Path, body: "Body", *, out: Optional[_abi.Path] = None, res
 def simulate(config: _abi.Path, body: "Body", *, link: Optional[str] = None,
              out: Optional[_abi.Path] = None, resume: str = "never", overrides: "Sequence[str]" = (),
              alike: "Optional[Mapping[str, Any]]" = None, kind: str = "numpy", evaluation_parts: "Union[int, str]" = 0,
-             force: bool = False, signals: bool = True, slots: int = 1) -> Outcome:
+             force: bool = False, signals: bool = True, slots: int = 1, change: "Sequence[str]" = ()) -> Outcome:
     """The same in virtual time over the links of the file, or over `link` ("100Mbit/s,80ms") between
     all sites. A step takes sim.step_time of the file."""
     session = _Session(config, **options_of(overrides=overrides, out=out, resume=resume, kind=kind, alike=alike,
                                           link=link, evaluation_parts=evaluation_parts, force=int(force),
-                                          simulated=1))
+                                          simulated=1, change=change))
     with _signals(session, signals):
         return _Together(session, body, slots).run()

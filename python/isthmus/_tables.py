@@ -102,8 +102,8 @@ class Section(Mapping[str, Any]):
 def load_config(path: _abi.Path, overrides: Iterable[str] = ()) -> Section:
     """A configuration, checked, with every default filled in: `load_config("run.toml").outer.H`.
 
-    `overrides`: as --set takes them, "outer.H=50"; those of `isthmus launch --set` come after them in a program
-    that it has started. Raises ConfigError with `.diagnostics`.
+    `overrides`: as --set takes them, "outer.H=50"; those of `isthmus launch --set` and `--change` come after
+    them in a program that it has started. Raises ConfigError with `.diagnostics`.
     """
     if isinstance(overrides, str):
         raise ConfigError(f'overrides = "{overrides}": must be a list of texts, ["outer.H=50"]')

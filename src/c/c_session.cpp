@@ -111,7 +111,10 @@ std::unique_ptr<isthmus_session> made(const isthmus_session_options* given) {
        texts_of(options.overrides, options.override_count, "isthmus_session_new"))
     overrides.push_back(std::move(each));
   auto session = std::make_unique<isthmus_session>();
-  session->config = load_run(options.config, overrides);
+  ChangedRun loaded =
+      load_changed_run(options.config, overrides,
+                       texts_of(options.changes, options.change_count, "isthmus_session_new"));
+  session->config = std::move(loaded.config);
   if (options.link != nullptr)
     replace_links(session->config, {parse_link(options.link)},
                   fmt::format("link {}", options.link));
@@ -127,7 +130,8 @@ std::unique_ptr<isthmus_session> made(const isthmus_session_options* given) {
                         .out = text_or(options.out, ""),
                         .resume = text_or(options.resume, "never"),
                         .force = options.force != 0,
-                        .argv = {"libisthmus"}};
+                        .argv = {"libisthmus"},
+                        .changes = std::move(loaded.changes)};
   session->facts = {.parameters = {},
                     .kind = text_or(options.kind, "external"),
                     .common = common_of(options.common)};

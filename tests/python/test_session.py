@@ -571,3 +571,46 @@ def test_steps_that_no_round_carries_are_said_before_the_run(toml, tmp_path, cap
     assert warnings_of(toml, tmp_path / "fine", caplog, steps=10) == []
     again = warnings_of(toml, tmp_path / "none", caplog, H=100, final_sync="drain", resume="auto")
     assert all("was complete before" in each for each in again)
+
+
+@pytest.mark.parametrize("play", [isthmus.run, isthmus.simulate])
+def test_a_run_goes_on_with_a_change(toml, tmp_path, play):
+    file, out = toml(steps=20), tmp_path / "x"
+    together(file, out, play=play)
+    with pytest.raises(isthmus.ConfigError) as refused:
+        together(file, out, play=play, resume="auto", overrides=["train.steps=40"])
+    assert 'name what is to change with change=["KEY=VALUE"], or start a new run from its weights' in str(refused.value)
+    _, outcome = together(file, out, play=play, resume="auto", change=["train.steps=40", "outer.H=10"])
+    assert outcome.steps == 40
+    changes = isthmus.open(out).manifest["changes"]
+    assert sorted((each["after_step"], each["change"]) for each in changes) == [
+        (20, "outer.H = 10 (5 before)"), (20, "train.steps = 40 (20 before)")]
+
+
+def test_a_change_that_would_mean_something_else_is_refused(toml, tmp_path):
+    file, out = toml(steps=23), tmp_path / "x"
+    together(file, out)
+
+    def refusal(*changes, **how):
+        with pytest.raises(isthmus.ConfigError) as refused:
+            together(file, out, **{"resume": "auto", **how}, change=list(changes))
+        return str(refused.value)
+
+    window = refusal("train.steps=60", "outer.H=10")
+    assert "change outer.H = 10: the run has taken 23 steps with 5: step 23 is inside a window of 5 steps; go on from " \
+        "a checkpoint whose step is a multiple of both, with resume=PATH" in window
+    assert 'change outer.codec = "int8": the run has taken 23 steps with "fp32"' in refusal("outer.codec=int8")
+    assert "change train.steps = 12: the run has taken 23 steps with 23: there would be no step left to end with; 24" \
+        in refusal("train.steps=12")
+    assert "change of train.steps without resume" in refusal("train.steps=60", resume="never")
+    assert "change train.step=60: error: unknown key 'train.step'" in refusal("train.step=60")
+    with pytest.raises(isthmus.ConfigError, match='change = "train.steps=60": must be a list of texts'):
+        together(file, out, resume="auto", change="train.steps=60")
+
+
+def test_errors_name_overrides_as_the_caller_gave_them(toml, tmp_path):
+    for refuse in (lambda: together(toml(), tmp_path / "x", overrides=["outer.H=many"]),
+                   lambda: isthmus.load_config(toml(), ['train.trainer="external"', "outer.H=many"])):
+        with pytest.raises(isthmus.ConfigError, match="^overrides outer.H=many: error: ") as refused:
+            refuse()
+        assert "--set" not in str(refused.value)

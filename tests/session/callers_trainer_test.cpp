@@ -292,6 +292,36 @@ TEST_F(CallersTrainer, ThatIsNotWhatItSaysIsRefused) {
   EXPECT_THAT(refusal(), HasSubstr("no parameters"));
 }
 
+TEST_F(CallersTrainer, GoesOnWithAChange) {
+  const std::filesystem::path file = directory_ / "run.toml";
+  std::ofstream(file)
+      << "[run]\nworkers = 2\n[train]\ntrainer = \"external\"\nsteps = 60\n[outer]\n"
+         "method = \"diloco\"\nH = 4\n";
+  run("changed", "never", load_run(file));
+  const auto go_on = [&](const std::vector<std::string>& changes, const std::string& resume) {
+    ChangedRun changed = load_changed_run(file, {}, changes);
+    return run_session(
+        changed.config,
+        {.out = directory_ / "changed", .resume = resume, .changes = std::move(changed.changes)},
+        facts_, make_, wishes_);
+  };
+  const auto refusal_of = [&](const std::vector<std::string>& changes,
+                              const std::string& resume) -> std::string {
+    try {
+      (void)go_on(changes, resume);
+      return {};
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(refusal_of({"train.steps=50"}, "auto"),
+              HasSubstr("change train.steps = 50: the run has taken 60 steps with 60"));
+  EXPECT_THAT(refusal_of({"train.steps=80"}, "never"), HasSubstr("without resume"));
+  EXPECT_EQ(go_on({"train.steps=80"}, "auto").steps, 80);
+  EXPECT_THAT(text_of(directory_ / "changed/manifest.json"),
+              HasSubstr("train.steps = 80 (60 before)"));
+}
+
 TEST_F(CallersTrainer, RefusesPlacesThatItCannotRunIn) {
   EXPECT_THAT(refusal("never", config_of("[net]\ntransport = \"mpi\"\n")), HasSubstr("over TCP"));
   const auto refusal_of = [&](const RunArguments& arguments) -> std::string {

@@ -27,7 +27,7 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
          alike: "Optional[Mapping[str, Any]]" = None, listen: Optional[str] = None,
          key_file: Optional[_abi.Path] = None, addresses: "Sequence[str]" = (),
          links: Optional[_abi.Path] = None, force: bool = False, hook: bool = False, group: Any = None,
-         signals: bool = True, log: bool = False) -> Site:
+         signals: bool = True, log: bool = False, change: "Sequence[str]" = ()) -> Site:
     """Takes part in a run as the site `site`, and blocks until the sites have met; the model then holds
     the agreed start.
 
@@ -49,6 +49,8 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
     site : name of the [[site]]; default: the environment's ISTHMUS_SITE.
     out : folder of the run; `resume`: "auto" (its newest checkpoint, if any), "never", or a checkpoint's path.
     overrides : keys laid over the file, ["outer.H=50"].
+    change : keys of a run that goes on, changed from here on, ["train.steps=400"]; give them at every later resume
+        too, with the overrides that the run was begun with.
     params : name -> tensor, in the place of the model's parameters: float32 masters, LoRA's factors. What the run
         writes into a master is copied to the model's weight too: that of its name where the model has one in a
         narrower type, or the second of a pair (master, weight).
@@ -84,7 +86,7 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
         _check_hook(optimizer, state)
     options = options_of(
         overrides=overrides, site=name, listen=listen, key_file=key_file, addresses=addresses, links=links, out=out,
-        resume=resume, kind="pytorch", alike=alike, evaluation_parts=parts, force=int(force))
+        resume=resume, kind="pytorch", alike=alike, evaluation_parts=parts, force=int(force), change=change)
     if initialized():
         made = join_ranks(Ranks(group), name, lambda: LeadingSession(config, **options),
                           lambda ranks, wishes: SharedTrained(ranks, wishes, model, optimizer, params=params,

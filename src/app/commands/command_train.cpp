@@ -213,16 +213,6 @@ struct OneSite {
   std::filesystem::path record = {};  // --record
 };
 
-/// `config` ends as `begun` does, where it does not say how.
-void end_as(const Config& begun, Config& config) {
-  const auto own = config.origins.find("outer.final_sync");
-  const auto its = begun.origins.find("outer.final_sync");
-  if (own == config.origins.end() || its == begun.origins.end()) return;
-  if (own->second.text != "default") return;
-  config.outer.final_sync = begun.outer.final_sync;
-  own->second = its->second;
-}
-
 RunChanges changes_of(const TrainArguments& arguments, const std::filesystem::path& out) {
   RunChanges changes{.before = {}, .check = check_change};
   for (std::size_t count = 0; count < arguments.changes.size(); ++count) {
