@@ -2,6 +2,7 @@
 // Runs, pulled: a session's threads ask, the caller's threads answer.
 #include <fmt/format.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -18,10 +19,11 @@
 #include "core/base/fault_point.h"
 #include "core/base/log.h"
 #include "core/base/storage.h"
-#include "isthmus/config.h"
 #include "core/state/checkpoint.h"
+#include "isthmus/config.h"
 #include "isthmus/errors.h"
 #include "isthmus/session.h"
+#include "session/checks/data_notes.h"
 #include "session/run/run_samples.h"
 #include "session/site/site_links.h"
 #include "session/site/site_start.h"
@@ -41,22 +43,23 @@ struct Worker {
   std::string found_name;
   std::vector<std::int64_t> parts;
   std::unique_ptr<app::RunSamples> samples;  // made at the first question
+  std::optional<Checkpoint> last;            // of a run that has ended, likewise
 };
 
-  std::optional<Checkpoint> last;            // of a run that has ended, likewise
 }  // namespace
 }  // namespace isthmus::c
 
 struct isthmus_session {
   isthmus::SystemRuntime runtime;
+  isthmus::SystemStorage storage;
   isthmus::Config config;
   isthmus::RunArguments arguments;
-  isthmus::SystemStorage storage;
   isthmus::TrainerFacts facts;
   std::int64_t evaluation_parts = 0;
   std::string config_json;
   int first = 0;
   std::vector<isthmus::c::Worker> workers;  // of this process
+  std::atomic<bool> told_of_data{false};    // what is to be said of data that are trained on
   isthmus::Wishes wishes;
   std::unique_ptr<isthmus::WaitQueue> queue = runtime.make_wait_queue();
   std::optional<isthmus::RunEnd> end;  // under the lock of queue
@@ -158,13 +161,6 @@ std::unique_ptr<isthmus_session> made(const isthmus_session_options* given) {
   return session;
 }
 
-/// The elements of an array of the caller's, whose header may have another size for them.
-std::vector<isthmus_parameter> array_of(const isthmus_parameter* given, std::size_t count) {
-  std::vector<isthmus_parameter> own;
-  const auto* at = reinterpret_cast<const char*>(given);
-  for (std::size_t p = 0; p < count; ++p) {
-    own.push_back(taken(reinterpret_cast<const isthmus_parameter*>(at), "isthmus_parameter"));
-    if (own.back().size != own.front().size)
 /// The outer parameters of a run that has ended, which its last checkpoint holds.
 void copy_last_values(const isthmus_session& session, const RunEnd& end, Worker& own,
                       const Parameter& parameter, std::span<float> values) {
@@ -194,6 +190,13 @@ const Parameter& parameter_of(const Worker& own, std::size_t parameter, const fl
   return found;
 }
 
+/// The elements of an array of the caller's, whose header may have another size for them.
+std::vector<isthmus_parameter> array_of(const isthmus_parameter* given, std::size_t count) {
+  std::vector<isthmus_parameter> own;
+  const auto* at = reinterpret_cast<const char*>(given);
+  for (std::size_t p = 0; p < count; ++p) {
+    own.push_back(taken(reinterpret_cast<const isthmus_parameter*>(at), "isthmus_parameter"));
+    if (own.back().size != own.front().size)
       throw ConfigError(fmt::format("isthmus_parameter.size = {} in an array whose first has {}",
                                     own.back().size, own.front().size));
     at += own.back().size;
@@ -457,12 +460,6 @@ isthmus_error* isthmus_outer_values(isthmus_session* session, int32_t worker, si
                                     float* values, size_t count) {
   return guarded([&] {
     Worker& own = worker_of(session, worker, "isthmus_outer_values");
-    own.channel->with_open([&](const Asked& open) {
-      if (open.kind != Asked::Kind::kTrain)
-        throw isthmus::ConfigError(
-            "isthmus_outer_values: only while ISTHMUS_TRAIN is open and after ISTHMUS_END (under "
-            "ddp the parameters are the outer ones)");
-      if (open.outer == nullptr)
     std::optional<isthmus::RunEnd> end;
     session->queue->update([&] { end = session->end; });
     if (end) {
@@ -470,6 +467,12 @@ isthmus_error* isthmus_outer_values(isthmus_session* session, int32_t worker, si
       isthmus::c::copy_last_values(*session, *end, own, found, {values, count});
       return;
     }
+    own.channel->with_open([&](const Asked& open) {
+      if (open.kind != Asked::Kind::kTrain)
+        throw isthmus::ConfigError(
+            "isthmus_outer_values: only while ISTHMUS_TRAIN is open and after ISTHMUS_END (under "
+            "ddp the parameters are the outer ones)");
+      if (open.outer == nullptr)
         throw isthmus::RunError(
             "isthmus_outer_values: this step has no outer parameters: the site is cut off, catches "
             "up, "
@@ -500,6 +503,10 @@ isthmus_error* isthmus_batch(isthmus_session* session, int32_t worker, int64_t s
     isthmus::app::RunSamples& own = isthmus::c::samples_of(session, worker, "isthmus_batch");
     if (step < 1)
       throw isthmus::ConfigError(fmt::format("isthmus_batch: step = {}: steps begin at 1", step));
+    if (!session->told_of_data.exchange(true)) {
+      for (const std::string& each : isthmus::app::notes_on_data(session->config, own.data()))
+        isthmus::log_warning("{}", each);
+    }
     isthmus::c::copy_batch(own.batch(isthmus::StepIndex(step)), inputs, targets, count,
                            "isthmus_batch");
   });

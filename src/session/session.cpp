@@ -13,12 +13,14 @@
 #include "core/base/storage.h"
 #include "isthmus/codec.h"
 #include "session/checks/change_check.h"
+#include "session/checks/checkpoint_room.h"
 #include "session/checks/last_windows.h"
 #include "session/come_back.h"
 #include "session/outcome_summary.h"
 #include "session/run/begun_run.h"
 #include "session/run/run_changes.h"
 #include "session/run/run_settings.h"
+#include "session/run/run_start.h"
 #include "session/run/trainer_facts.h"
 #include "session/run_checks.h"
 #include "session/run_session.h"
@@ -227,6 +229,21 @@ Overrides named(const std::vector<std::string>& overrides, std::span<const std::
   return all;
 }
 
+/// Counted are the parameters and the outer state: what the caller's optimizer holds is not known.
+void check_room(const Config& config, const app::RunPlan& plan, const RunArguments& arguments,
+                const TrainerFacts& facts) {
+  const std::optional<WorkerId> own = app::own_worker(config, app::own_site(arguments));
+  const std::filesystem::path& out = arguments.out.empty() ? config.run.out : arguments.out;
+  const app::CheckpointRoom room = app::checkpoint_room(
+      SystemStorage(), config, plan, app::checkpoint_bytes(config, plan, facts.values(), 0, own),
+      {.out = out,
+       .only = own,
+       .goes_on = arguments.resume == "auto",
+       .lays_down_start = app::lays_down_start(config) &&
+                          (arguments.resume == "auto" || arguments.resume == "never")});
+  app::check_checkpoint_room(room, config, out, true);
+}
+
 }  // namespace
 
 Config load_run(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
@@ -266,6 +283,7 @@ RunEnd run_session(const Config& given, const RunArguments& arguments, const Tra
   const std::optional<app::SiteArguments> site = app::own_site(arguments);
   app::check_run(config, {.simulated = arguments.simulated, .site = site});
   const app::RunPlan plan = app::make_run_plan(config, app::own_worker(config, site));
+  check_room(config, plan, arguments, facts);
   const std::vector<std::string> warnings =
       app::warnings_about_end(config, app::run_end_of(config, facts.parameters));
   if (site) app::use_invitation(config, *site, "", wishes);

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`site.batch` and `site.validation`: the samples of the file's own data, by the formulas of sample_order.h."""
+import logging
 import random
 
 import isthmus
@@ -115,3 +116,24 @@ def test_steps_and_parts_that_are_not_there_are_refused(file):
             site.step(0.0)
 
     isthmus.simulate(path, body, overrides=["sim.step_time=10ms"], out=path.parent / "out")
+
+
+@pytest.mark.parametrize("size, said", [(300, True), (20000, False)])
+def test_many_passes_over_few_data_are_said_once(file, caplog, size, said):
+    with caplog.at_level(logging.WARNING, logger="isthmus"):
+        taken(file(size=size), 40)
+    about = [each.getMessage() for each in caplog.records if "beyond about 4 passes" in each.getMessage()]
+    assert len(about) == said
+    if said:
+        assert about[0].startswith('40 steps read the 225 training tokens of data.source = "text:words.txt" 13 times')
+
+
+def test_data_that_are_not_trained_on_are_not_warned_of(file, caplog):
+    def body(site):
+        site.attach({"w": numpy.zeros(3, numpy.float32)}, evaluate=lambda part: (1.0, 1))
+        for _ in site.steps():
+            site.step(0.0)
+
+    with caplog.at_level(logging.WARNING, logger="isthmus"):
+        isthmus.run(file(size=300), body, evaluation_parts="file", out=file(size=300).parent / "out")
+    assert "passes" not in caplog.text

@@ -292,6 +292,35 @@ TEST_F(CallersTrainer, ThatIsNotWhatItSaysIsRefused) {
   EXPECT_THAT(refusal(), HasSubstr("no parameters"));
 }
 
+// Parameters and outer state are counted: 4 bytes of each, of 3 values at each of two workers and 1
+// of the model.
+TEST_F(CallersTrainer, WhoseCheckpointsNoDiskCanHoldIsRefusedBeforeItBegins) {
+  facts_.parameters = {{.name = "w",
+                        .layer = 0,
+                        .shape = {std::int64_t{1} << 52},
+                        .elements = {0, std::int64_t{1} << 52},
+                        .values = {}}};
+  make_ = [](const WorkerContext&) -> std::unique_ptr<Trainer> {
+    throw RunError("a trainer was made");
+  };
+  const auto refusal_with = [&](const std::string& ckpt) -> std::string {
+    try {
+      run("run", "never", config_of("[ckpt]\n" + ckpt));
+      return {};
+    } catch (const SystemError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(refusal_with("every = \"30 steps\"\nkeep = 3\n"),
+              AllOf(HasSubstr((directory_ / "run").string()), HasSubstr("3 checkpoints of"),
+                    HasSubstr("without what the trainer keeps beside its parameters"),
+                    HasSubstr("lower ckpt.keep, or give `out` on another disk")));
+  // One of step 0 and one at the end.
+  const std::string both = std::to_string((std::uint64_t{2} * 4 * (1 + 2 * 3)) << 52);
+  EXPECT_THAT(refusal_with("keep = 1\n"), HasSubstr("(" + both + " bytes, without"));
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "run"));
+}
+
 TEST_F(CallersTrainer, GoesOnWithAChange) {
   const std::filesystem::path file = directory_ / "run.toml";
   std::ofstream(file)

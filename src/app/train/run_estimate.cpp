@@ -143,8 +143,8 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
       .outer_bytes_per_parameter =
           kEstimateFloatBytes * outer_state_values(config.method, config.outer),
       .lanes = lane_estimate(config, plan, layout, only),
-      .epochs = epochs(config, plan, data),
-      .data_note = epochs_note(config, plan, data)};
+      .epochs = epochs(config, data),
+      .data_note = epochs_note(config, data)};
   check_offload(config, plan, layout, only);
   check_rank_communicators(config, plan);
   if (of.out) {

@@ -111,48 +111,6 @@ void check_tokenizer(const Storage& storage, const Config& config, const Dataset
       config.data.source, config.model.init.string(), *own));
 }
 
-double epochs(const Config& config, const TrainingPlan& plan, const Dataset& data) {
-  return static_cast<double>(plan.total_steps) *
-         static_cast<double>(plan.tokens_per_step(config.train.context)) /
-         static_cast<double>(data.train_tokens());
-}
-
-std::string binary_note(const Dataset& data) {
-  // Texts of every encoding of one or two bytes have next to no control characters; compressed or
-  // executable files have one byte in nine.
-  constexpr std::int64_t kLooked = 65536;
-  constexpr std::int64_t kOneIn = 50;
-  if (data.format() != "text") return {};
-  for (const Dataset::Segment& segment : data.segments()) {
-    std::vector<std::int32_t> ids(
-        static_cast<std::size_t>(std::min(kLooked, segment.file.tokens.count)));
-    data.read(segment.begin, ids);
-    const auto controls = std::ranges::count_if(ids, [](std::int32_t id) {
-      return (id < 0x20 && id != '\t' && id != '\n' && id != '\r' && id != '\f') || id == 0x7f;
-    });
-    if (controls * kOneIn <= std::ssize(ids)) continue;
-    return fmt::format(
-        "{} of the first {} bytes of {} are control characters, which a text hardly has: the model "
-        "learns the bytes of a binary file; if they are tokens, say so: data.source = "
-        "\"tokens:FILE\"",
-        with_commas(controls), with_commas(std::ssize(ids)), segment.file.path.string());
-  }
-  return {};
-}
-
-std::string epochs_note(const Config& config, const TrainingPlan& plan, const Dataset& data) {
-  // Muennighoff et al. (arXiv:2305.16264): up to four passes teach nearly as much as new data.
-  constexpr double kAsGoodAsNew = 4;
-  const double passes = epochs(config, plan, data);
-  if (passes <= kAsGoodAsNew) return {};
-  return fmt::format(
-      "{} steps read the {} training tokens of data.source = \"{}\" {} times; beyond about 4 "
-      "passes a model learns its data by heart (arXiv:2305.16264): use more data or fewer steps",
-      with_commas(plan.total_steps), with_commas(data.train_tokens()), data.source(),
-      passes < 10 ? fmt::format("{:.1f}", passes)
-                  : with_commas(static_cast<std::int64_t>(std::llround(passes))));
-}
-
 void load_initial_weights(const Storage& storage, const Config& config, InnerLoop& inner) {
   if (!config.model.init.empty()) {
     load_hf_weights(storage, config.locate(config.model.init), inner.parameters());

@@ -287,9 +287,7 @@ void Training::tell_device() const {
 
 void Training::tell_data() const {
   if (request_.side_by_side) return;
-  for (const std::string& note : {epochs_note(config_, plan_, data_), binary_note(data_)}) {
-    if (!note.empty()) log_warning("{}", note);
-  }
+  for (const std::string& note : notes_on_data(config_, data_)) log_warning("{}", note);
   const std::vector<std::string> left_out = companions().left_out;
   if (!left_out.empty()) {
     log_info("checkpoints leave out of model.init = \"{}\": {}", config_.model.init.string(),

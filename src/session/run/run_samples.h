@@ -43,6 +43,7 @@ class RunSamples {
   RunSamples(const RunSamples&) = delete;  // the batches borrow the data
   RunSamples& operator=(const RunSamples&) = delete;
 
+  [[nodiscard]] const Dataset& data() const { return data_; }
   /// What the files are, for TrainerFacts::data. Reads and hashes them.
   [[nodiscard]] std::vector<DataFile> fingerprint() const { return data_.fingerprint(); }
 
