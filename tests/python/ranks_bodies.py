@@ -166,7 +166,7 @@ def main():
         return loss
 
     losses = pathlib.Path(f"{path}.losses").open("a", buffering=1)
-    start, outcome = {}, {}
+    start, outcome, ended = {}, {}, None
     try:
         if how.get("bare"):
             for t in range(1, int(how["bare"]) + 1):
@@ -199,6 +199,9 @@ def main():
                         act(how["do"], site)
                     site.step(loss, tokens=24)
                     losses.write(json.dumps([t, "told"]) + "\n")
+                if how.get("anchors"):
+                    with site.anchors():
+                        ended = [whole(each) for each in model.parameters()]
             assert site.closed
             outcome = vars(site.outcome)
     except isthmus.Error as error:
@@ -206,7 +209,7 @@ def main():
         raise SystemExit(error.exit_code) from error
     torch.save({"weights": [whole(each) for each in model.parameters()], "moments": moments_of(opt),
                 "last": sched.last_epoch, "at": loader.at, "rng": torch.get_rng_state(), "seen": seen,
-                "shown": shown, "outcome": outcome, "start": start}, f"{path}.pt")
+                "shown": shown, "outcome": outcome, "start": start, "ended": ended}, f"{path}.pt")
     if dist.is_initialized():
         dist.destroy_process_group()
     sys.exit(outcome.get("exit_code", 0))

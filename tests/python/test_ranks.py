@@ -141,6 +141,7 @@ def test_ranks_and_one_process_have_the_same_anchors(toml, tmp_path, start, kind
     for rank in range(size):
         other = end_of(tmp_path / "many-east", rank)
         assert alike(other["weights"], first["weights"]) and alike(other["shown"], first["shown"])
+        assert alike(other["ended"], first["ended"]) and not alike(other["ended"], other["weights"])
         assert other["seen"] == first["seen"] and first["seen"]
         assert other["outcome"] == end_of(tmp_path / "many-east")["outcome"]
 
