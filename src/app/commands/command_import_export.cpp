@@ -14,14 +14,13 @@
 #include "inner/hf/hf_weights.h"
 #include "inner/model/model_shape.h"
 #include "record/json_line.h"
-#include "record/run_lock.h"
 
 namespace isthmus::app {
 namespace {
 
 /// A folder may be written into that is neither the source nor held by a run.
 void check_target(const std::filesystem::path& from, const std::filesystem::path& to) {
-  check_nobody_writes(to, "name another folder");
+  check_model_target(to);
   std::error_code error;
   if (std::filesystem::equivalent(from, to, error)) {
     throw UsageError(

@@ -84,6 +84,7 @@ int command_merge(const MergeArguments& arguments, Session& session) {
   }
   const std::vector<double> weights = shares(arguments);
   SystemStorage storage;
+  check_model_target(arguments.out);
   if (storage.kind(arguments.out) != FileKind::kAbsent) {
     throw ConfigError(
         fmt::format("--out {}: is there already; name a new folder", arguments.out.string()));

@@ -76,6 +76,7 @@ void expect_bits(const Storage& storage, const std::filesystem::path& folder, St
 
 int command_replay(const ReplayArguments& arguments, Session& session) {
   SystemStorage storage;
+  if (!arguments.out.empty()) check_model_target(arguments.out);
   const SpsaLog log = read_log(storage, arguments.log);
   Base base = read_base(storage, arguments.base);
   const StepIndex from = base.step.value_or(log.header().base_step);
