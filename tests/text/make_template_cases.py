@@ -199,6 +199,7 @@ SNIPPETS = """
 {{ strftime_now('%d %b %Y %H:%M:%S %j') }}
 {{ people | selectattr('name', 'in', ['Ann']) | list | length }}{{ people | map(attribute='name') | map('length') | list }}
 {{ names | map(attribute='zzz') | list | length }}{{ people | sum(attribute='n') }}
+{{ none_value | selectattr('a') | list }}{{ none_value | map('upper') | list }}{{ none_value | map(attribute='x') | list }}
 {{ 'x' * 3 }}{{ 3 * [1] }}{{ [1] + [2] }}{{ 'é' * 2 }}{{ 'a' * -1 }}
 {{ (numbers | select('gt', 1)) is sequence }}{% set gen = numbers | map('abs') %}{{ gen | list }}{{ gen | list }}
 """.strip("\n").split("\n")

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "app/commands/command_runs.h"
+#include "app/inference/model_folder.h"
 #include "app/train/hf_model.h"
 #include "app/train/model_steps.h"
 #include "app/train/run_parts.h"
@@ -39,14 +40,6 @@ std::vector<double> shares(const MergeArguments& arguments) {
   }
   for (double& weight : weights) weight /= sum;
   return weights;
-}
-
-/// The folder with the weights: a run's or checkpoint's newest, or a model folder itself.
-fs::path weights_folder(const Storage& storage, const fs::path& from) {
-  return storage.kind(from / "config.json") == FileKind::kFile &&
-                 storage.kind(from / "state.json") != FileKind::kFile
-             ? from
-             : find_checkpoint(storage, from);
 }
 
 /// What two models of one layout compute differently, if anything.

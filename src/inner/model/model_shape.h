@@ -28,6 +28,7 @@ struct ModelShape {
   double rope_theta = 10000;
   double norm_eps = 1e-5;
 
+  bool operator==(const ModelShape&) const = default;
   /// Columns of all query heads, and of all key (or value) heads.
   [[nodiscard]] std::int64_t query_width() const { return heads * head_dim; }
   [[nodiscard]] std::int64_t key_width() const { return kv_heads * head_dim; }

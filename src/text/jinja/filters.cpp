@@ -315,6 +315,7 @@ Arguments rest_of(const Arguments& arguments, std::size_t from) {
 
 Value map_of(const Value& value, const Arguments& arguments) {
   Values mapped;
+  if (!value.truth()) return Value::sequence(kGenerator, {});  // none too, as in Jinja
   if (arguments.values.empty()) {
     const Parameters p("map", arguments, {"attribute", "default"}, 1);
     const std::string path = path_of(p.at(0));
@@ -355,6 +356,7 @@ Value selected(const Value& value, const Arguments& arguments, bool by_attribute
   }
   if (!arguments.named.empty()) throw Refusal("a test with a named value");
   const Arguments rest = rest_of(arguments, at);
+  if (!value.truth()) return Value::sequence(kGenerator, {});  // none too, as in Jinja
   Values kept;
   for (const Value& item : walked(value)) {
     const Value tested = path ? attribute_of(item, *path) : item;
