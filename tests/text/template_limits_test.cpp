@@ -14,7 +14,7 @@ using testing::HasSubstr;
 using testing::StartsWith;
 
 /// What is wrong with a template: by the parser, or "line N: ..." by the renderer.
-std::string refusal_of(const std::string& source, std::int64_t most_work = std::int64_t{1} << 28) {
+std::string refusal_of(const std::string& source, std::int64_t most_work = std::int64_t{1} << 29) {
   try {
     const jinja::Nodes nodes = jinja::parse_template(source);
     const jinja::RenderOptions little{.most_work = most_work};
