@@ -16,6 +16,7 @@
 #include "core/base/check.h"
 #include "isthmus/errors.h"
 #include "kernels/cuda/cublas_calls.h"
+#include "kernels/cuda/device_errors.h"
 #include "kernels/cuda/matmul_finish.h"
 
 namespace isthmus::cuda {
@@ -27,10 +28,16 @@ constexpr int kMostChoices = 64;
 constexpr std::size_t kBestAlignment =
     16;  // of vectors; with more, equal products had unlike plans
 
-/// THROWS: SystemError naming `call` and cuBLAS's text unless `status` is success.
+/// THROWS: SystemError naming `call` and cuBLAS's text unless `status` is success; DeviceLost where
+/// the device is why.
 void check_cublas(const CublasCalls& calls, cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw SystemError(fmt::format("cuBLAS: {}: {}", call, calls.status_string(status)));
+  check_alive();
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) {
+    throw OutOfDeviceMemory(no_memory_text(call, device_memory()));
+  }
+  throw SystemError(fmt::format("cuBLAS {}: {}: {}", products_version(), call,
+                                calls.status_string(status)));
 }
 
 const void* address(ConstMatrixData data) {
@@ -290,6 +297,7 @@ void Blas::matmul(Stream& stream, const Matmul& p) {
       impl_->handle, plan.desc, &alpha, address(p.b), plan.first, address(p.a), plan.second, &beta,
       c, plan.result, c, plan.result, &plan.algorithm, impl_->workspace.data(), kWorkspaceBytes,
       static_cast<cudaStream_t>(stream.handle()));
+  if (status != CUBLAS_STATUS_SUCCESS) check_alive();
   if (status != CUBLAS_STATUS_SUCCESS && plan.fused && p.epilogue != Epilogue::kNone) {
     impl_->give_up_fusing(p);  // some epilogues are refused only when they are to run
     matmul(stream, p);

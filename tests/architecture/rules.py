@@ -205,8 +205,10 @@ BANNED = [
      "Runtime::spawn, or kernels/thread_team.h inside an operation"),
     (r"\b(std::)?(srand|rand|rand_r|drand48)\s*\(", [], "core/base/rng.h"),
     (r"\bstd::(random_device|mt19937(_64)?|default_random_engine)\b", [], "core/base/rng.h"),
-    # A test learns its weight, and which communicator is tested, from the environment of its ctest entry.
-    (r"\b(secure_)?getenv\s*\(", ["src/app/*", "tests/test_weight.h", "tests/transport/communicator_tested.cpp"],
+    # A test learns its weight, which communicator is tested and where old libraries are from the environment of its
+    # ctest entry, and the emulated device which faults it has.
+    (r"\b(secure_)?getenv\s*\(", ["src/app/*", "tests/test_weight.h", "tests/transport/communicator_tested.cpp",
+                                  "tests/cuda/device_libraries_test.cpp", "tests/cuda/emulated/faults.cpp"],
      "hand the value in"),
 ]
 # Iteration order would reach bytes and sums.

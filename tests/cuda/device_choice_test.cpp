@@ -10,9 +10,11 @@
 
 #include "app/common/commands.h"
 #include "app/train/training_plan.h"
+#include "cuda/emulated/faults.h"
 #include "cuda/emulated/runtime.h"
 #include "inner/model/model_layout.h"
 #include "isthmus/errors.h"
+#include "kernels/cuda/device_errors.h"
 
 namespace isthmus::app::this_file {
 namespace {
@@ -54,6 +56,36 @@ TEST(DeviceChoice, ADeviceThatFailsIsLeftAloneAndByNameAnError) {
   cuda::emulated::set_product_factor(1);
 }
 
+TEST(DeviceChoice, ADriverOrALibraryOfAnotherVersionIsAnErrorByNameAndALineUnderAuto) {
+  const auto with = [](const std::string& text, const auto& set) {
+    set(text);
+    const DeviceChoice choice = chosen("auto");
+    EXPECT_FALSE(choice.on_cuda());
+    EXPECT_THAT(choice.note, HasSubstr(text));
+    try {
+      static_cast<void>(chosen("cuda"));
+      ADD_FAILURE() << text;
+    } catch (const SystemError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("train.device = \"cuda\""), HasSubstr(text)));
+    }
+    set("");
+    EXPECT_TRUE(chosen("auto").on_cuda());
+  };
+  with(cuda::old_driver_text(12040, 13000), cuda::emulated::set_driver_fault);
+  with("libcublasLt.so.13 is of version 12.4.5", cuda::emulated::set_products_missing);
+}
+
+TEST(DeviceChoice, ADeviceThatIsLostInItsCheckIsLeftAlone) {
+  cuda::emulated::lose_device(0, 30);
+  const DeviceChoice choice = chosen("auto");
+  EXPECT_FALSE(choice.on_cuda());
+  EXPECT_THAT(choice.note, AllOf(HasSubstr("cuda:0 is lost"), HasSubstr("fails the check")));
+  cuda::emulated::end_faults();
+  cuda::emulated::lose_device(0, 30);
+  EXPECT_THROW(static_cast<void>(chosen("cuda")), SystemError);
+  cuda::emulated::end_faults();
+}
+
 TEST(DeviceChoice, RanksThatUpdateByMuonAreOnDevicesOfOneKind) {
   const std::vector<std::string> mesh = {"run.workers=1", "parallel.dp=2", "inner.optimizer=muon"};
   EXPECT_TRUE(chosen("cuda", mesh).on_cuda());
@@ -77,7 +109,7 @@ TEST(DeviceChoice, CudnnByNameIsNeverTheOwnKernelsOrTheCpu) {
     try {
       static_cast<void>(chosen(device, cudnn));
       ADD_FAILURE() << device << ": chosen";
-    } catch (const ConfigError& error) {
+    } catch (const SystemError& error) {
       EXPECT_THAT(error.what(), AllOf(HasSubstr("train.attention = \"cudnn\""),
                                       HasSubstr("libcudnn.so.9 is gone"), HasSubstr("\"own\"")));
     }

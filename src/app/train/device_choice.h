@@ -38,7 +38,8 @@ struct DeviceChoice {
 /// where no device fits; a run that is `simulated` computes on the CPU whatever is asked for.
 /// THROWS: ConfigError where a device is asked for that is not there or does not compute this run;
 /// OutOfDeviceMemory where the run takes more memory than it has free; SystemError where the device
-/// fails device_self_check (inner/cuda/device_check.h).
+/// fails device_self_check (inner/cuda/device_check.h), and for a driver or a library that is
+/// missing or of a version that this build cannot use.
 [[nodiscard]] DeviceChoice choose_device(const Config& config, const TrainingPlan& plan,
                                          const ModelLayout& layout, bool simulated);
 

@@ -29,6 +29,16 @@ const LanguageModelOptions& checked(const LanguageModelOptions& options) {
   return checked_options(options);
 }
 
+/// What `body` returns. THROWS: for want of the device's memory in words that name settings.
+template <typename Body>
+auto in_memory(const LanguageModelOptions& options, const Body& body) {
+  try {
+    return body();
+  } catch (const cuda::OutOfDeviceMemory& error) {
+    throw SystemError(cuda_step_memory_error(options, error.what()));
+  }
+}
+
 }  // namespace
 
 CudaLoop::CudaLoop(const LanguageModelOptions& options, BatchProvider batches,
@@ -269,19 +279,23 @@ double CudaLoop::finish_update(StepIndex t) {
 }
 
 InnerStep CudaLoop::train_step(StepIndex t) {
-  CudaBatches::Step shape = queue_pass(t);
-  if (beside_ != nullptr && beside_->passes_are_queued()) shape = queue_pass(t);
-  if (peers_ == nullptr) queue_update(t);
-  if (beside_ != nullptr) beside_->step_is_queued(t);
-  InnerStep step = finish_pass(t, shape);
-  if (peers_ != nullptr) queue_update(t);  // with the sums
-  step.grad_norm = finish_update(t);
-  return step;
+  return in_memory(options_, [&] {
+    CudaBatches::Step shape = queue_pass(t);
+    if (beside_ != nullptr && beside_->passes_are_queued()) shape = queue_pass(t);
+    if (peers_ == nullptr) queue_update(t);
+    if (beside_ != nullptr) beside_->step_is_queued(t);
+    InnerStep step = finish_pass(t, shape);
+    if (peers_ != nullptr) queue_update(t);  // with the sums
+    step.grad_norm = finish_update(t);
+    return step;
+  });
 }
 
 InnerStep CudaLoop::pass(StepIndex t) {
-  const CudaBatches::Step shape = queue_pass(t);
-  return finish_pass(t, shape);
+  return in_memory(options_, [&] {
+    const CudaBatches::Step shape = queue_pass(t);
+    return finish_pass(t, shape);
+  });
 }
 
 InnerStep CudaLoop::gradients(StepIndex t, const GradientReady& on_ready) {
@@ -339,7 +353,7 @@ LossSum CudaLoop::sum_losses(const TokenBatch& batch, const ParameterSource& sou
 }
 
 double CudaLoop::loss(const TokenBatch& batch, const ParameterSource& source) {
-  const LossSum sum = sum_losses(batch, source);
+  const LossSum sum = in_memory(options_, [&] { return sum_losses(batch, source); });
   return sum.loss / static_cast<double>(sum.targets);
 }
 

@@ -104,6 +104,8 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentAdam {
   [[nodiscard]] float* device_moment(int index) override;
   void wrote_device_moments() override;
   /// THROWS: RunError as LanguageModelLoop's; parameters and moments are then those before it.
+  /// SystemError where the device has failed (cuda::DeviceLost) or lacks memory; the loop is then
+  /// of no use any more.
   InnerStep train_step(StepIndex t) override;
   /// Announces all gradients at its end.
   InnerStep gradients(StepIndex t, const GradientReady& on_ready) override;

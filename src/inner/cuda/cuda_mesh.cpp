@@ -17,6 +17,7 @@
 #include "inner/mesh/training_step.h"
 #include "inner/model/samples.h"
 #include "isthmus/errors.h"
+#include "kernels/cuda/device_errors.h"
 
 namespace isthmus {
 namespace {
@@ -128,6 +129,7 @@ CudaMesh::CudaMesh(const LanguageModelOptions& options, BatchProvider batches,
 CudaMesh::~CudaMesh() {
   try {
     team_.run([&](std::size_t i) { ranks_[i].reset(); });
+  } catch (const cuda::DeviceLost&) {  // which has ended the mesh
   } catch (const std::exception& error) {
     log_warning("a mesh of devices ends: {}", error.what());
   }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "cuda/emulated/faults.h"
 #include "cuda/emulated/runtime.h"
 #include "cuda/emulated/simt.h"
 #include "kernels/activation_math.h"
@@ -73,7 +74,7 @@ void multiply(const Matmul& p) {
 
 void emulated::set_product_factor(float factor) { product_factor = factor; }
 
-std::string products_missing() { return ""; }
+std::string products_missing() { return emulated::products_fault(); }
 std::string products_version() { return "emulated"; }
 
 struct Blas::Impl {};

@@ -58,5 +58,8 @@ void set_cudnn_without_plan(const std::string& why);
 
 /// Queues work on the stream of this handle, as a library does that takes a cudaStream_t.
 void queue(void* stream, std::function<void()> work);
+/// What a library's own stream does that waits for the event (a handle) as it is recorded now: the
+/// work before it, as late as that may be. RETURNS: whether it is reached.
+[[nodiscard]] std::function<bool()> wait_for(void* event);
 
 }  // namespace isthmus::cuda::emulated
