@@ -253,11 +253,13 @@ InnerStep CudaLoop::finish_pass(StepIndex t, const CudaBatches::Step& step) {
 }
 
 void CudaLoop::sum_over_ranks() {
+  std::vector<CudaBucket> buckets;
   for (const Bucket& bucket : buckets_) {
-    bucket.final_.synchronize();
-    peers_->sum_on_device({gradients_.data() + bucket.elements.begin,
-                           static_cast<std::size_t>(bucket.elements.size())});
+    buckets.push_back({.values = {gradients_.data() + bucket.elements.begin,
+                                  static_cast<std::size_t>(bucket.elements.size())},
+                       .final_ = &bucket.final_});
   }
+  peers_->sum_on_device(buckets);
   stream_.synchronize();
   cuda::LossTotals& losses = host_totals_.data()->losses;
   double sums[2] = {losses.loss, losses.z_loss};

@@ -98,9 +98,7 @@ class CudaMesh::Peer final : public CudaPeers {
   [[nodiscard]] CudaLoop& loop() { return *loop_; }
 
   [[nodiscard]] std::int64_t targets(StepIndex t) override { return batches_.targets(t); }
-  void sum_on_device(std::span<float> values) override {
-    group_.sum(values.data(), std::ssize(values));
-  }
+  void sum_on_device(std::span<const CudaBucket> buckets) override { group_.sum(buckets); }
   void sum(std::span<double> values) override {
     world_.all_reduce({values.data(), std::ssize(values), Dtype::kF64}, Reduce::kSum);
   }
