@@ -15,12 +15,13 @@ import argparse
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
 
 STEPS, CHECKPOINT = 8, 3
-ENVIRONMENT = 4  # exit code
+CONFIGURATION, ENVIRONMENT = 3, 4  # exit codes
 CONFIG = """
 [run]
 name = "faults"
@@ -170,13 +171,37 @@ def drivers_and_libraries(bench):
     require(any("computes on cuda:0" in line and "cuDNN" not in line for line in own), own)
 
 
+def tables_of_products(bench):
+    """A table of cuBLASLt's algorithms beside the program: used where it is of the device and version, and named."""
+    beside = bench.folder / "program"
+    beside.mkdir()
+    program, table = beside / "isthmus", beside / "matmul-table.txt"
+    shutil.copy2(bench.isthmus, program)
+    toml, bench.isthmus = bench.folder / "one.toml", str(program)
+    head = "isthmus matmul table 1\ndevice emulated on the CPU, compute capability 8.0\ncublaslt {}\n"
+    table.write_text(head.format("emulated"))
+    said = [line for line in bench.run(toml, "table", "--device", "cuda") if "computes on" in line]
+    words = "products by cuBLASLt emulated with the choices of matmul-table.txt (0 products, xxh3 "
+    require(len(said) == 1 and words in said[0], said)
+    manifest = json.loads((bench.folder / "table/manifest.json").read_text())
+    require(words in manifest["device"], manifest["device"])
+    require(bench.model("table") == bench.model("one-whole"), "another model with an empty table")
+    table.write_text(head.format("12.4.5"))
+    lines = bench.run(toml, "older-table", "--device", "cuda")
+    require(sum("matmul-table.txt is not used: it is of cuBLASLt 12.4.5" in line for line in lines) == 1, lines)
+    require(not any("with the choices" in line for line in lines), lines)
+    table.write_text("words")
+    lines = bench.run(toml, "no-table", "--device", "cuda", code=CONFIGURATION)
+    one_error(lines, "matmul-table.txt:1: ", "bench_cuda_matmul_table")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--isthmus", required=True)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(arguments.isthmus, pathlib.Path(folder))
-        tests = (devices_that_are_lost, memory_that_is_not_there, drivers_and_libraries)
+        tests = (devices_that_are_lost, memory_that_is_not_there, drivers_and_libraries, tables_of_products)
         for test in tests:
             test(bench)
             print(f"ok: {test.__name__}", flush=True)

@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "app/train/matmul_choices.h"
 #include "app/train/run_parts.h"
 #include "app/train/training_plan.h"
 #include "config/schema/device_request.h"
@@ -20,6 +21,7 @@
 #include "isthmus/errors.h"
 #include "kernels/cuda/cudnn/cudnn_attention.h"
 #include "kernels/cuda/device_errors.h"
+#include "kernels/cuda/matmul_table.h"
 #include "outer/place/outer_placement.h"
 #include "transport/collectives/nccl_communicator.h"
 
@@ -320,6 +322,7 @@ DeviceChoice choose_device(const Config& config, const TrainingPlan& plan,
                            const ModelLayout& layout, bool simulated) {
   if (!simulated) check_cudnn(config);
   DeviceChoice choice = choose(config, plan, layout, simulated);
+  if (choice.on_cuda()) use_matmul_choices(devices_used(plan, choice));
   if (outer_is_on_device(config) && !choice.on_cuda() && !simulated) {
     throw ConfigError(fmt::format(
         "outer.placement = \"device\": the inner loops are on the CPU ({}); set it to \"host\"",
@@ -350,7 +353,9 @@ std::string device_text(const DeviceChoice& choice, const TrainingPlan& plan) {
   for (const cuda::DeviceInfo& device : devices_used(plan, choice)) {
     words.push_back(device_text(device));
   }
+  const auto table = cuda::matmul_table_in_use();
   return join(words) + ", products by cuBLASLt " + device_products_version() +
+         (table != nullptr ? " with the choices of " + table->source() : "") +
          (choice.cudnn ? ", attention by cuDNN " + cuda::cudnn_version() : "");
 }
 

@@ -136,6 +136,8 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentAdam {
   /// Takes over moments and number of updates of another rank. Blocks. REQUIRES: the same options;
   /// `other` has settled its moments.
   void take_optimizer(const CudaLoop& other);
+  /// What has multiplied, for the shapes of a step.
+  [[nodiscard]] const cuda::Blas& products() const { return blas_; }
 
  private:
   void allocate();

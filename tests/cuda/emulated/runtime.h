@@ -28,6 +28,8 @@ void set_shared_bytes(std::size_t bytes);
 /// and products that come out larger by this factor.
 void set_launches_fail(bool fail);
 void set_product_factor(float factor);
+/// Products since this was asked last for which the table of their Blas had a choice.
+[[nodiscard]] int take_products_of_table();
 /// ... and kernels that do nothing: those with a parameter whose type's name has this; empty: none.
 void set_skipped_kernels(const std::string& parameter);
 
