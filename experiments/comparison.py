@@ -15,7 +15,7 @@ this program writes from the raw results.
 
 A folder may hold several comparisons, small.toml with small.jsonl and so on; blocks of the first
 are named 'table', of the others 'table small'. What is said of a comparison: `isthmus compare FILE
---judge CELLS --json`; docs/comparing.md has the meaning of each number.
+--judge CELLS --json`; docs/how-to/comparing.md has the meaning of each number.
 """
 import argparse
 import hashlib

@@ -21,7 +21,8 @@ void use(const HfConfig& config) {
                     back.d_ff == shape.d_ff && back.vocab == shape.vocab &&
                     back.positions == shape.positions && back.tied == shape.tied &&
                     back.qk_norm == shape.qk_norm && back.rope_theta == shape.rope_theta &&
-                    back.norm_eps == shape.norm_eps && again.settings == config.settings;
+                    back.norm_eps == shape.norm_eps && back.family == shape.family &&
+                    again.settings == config.settings;
   if (!same) std::abort();
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SwiGLU (Shazeer arXiv:2002.05202). GELU is an epilogue of gemm.h, which saves a pass over memory;
-// here it is by itself, for what is made again.
+// SwiGLU and its relatives (Shazeer arXiv:2002.05202). GPT-2's GELU is an epilogue of gemm.h, which
+// saves a pass over memory; here it is by itself, for what is made again.
 #pragma once
 
 #include <cstdint>
@@ -27,6 +27,25 @@ void swiglu_forward(ThreadTeam& team, const SwiGlu<T>& s, T* out);
 /// d_gate, d_up: rows ld_in apart, overwritten; they may be gate and up themselves.
 template <typename T>
 void swiglu_backward(ThreadTeam& team, const SwiGlu<T>& s, const T* d_out, T* d_gate, T* d_up);
+
+/// What a feed-forward layer does between its products. `gelu_tanh` is the formula of
+/// activation_math.h's gelu, `gelu` that with the error function.
+enum class Activation { kSilu, kGeluTanh, kGelu };
+
+/// out = act(gate) up, or act(gate) where `up` is null. kSilu with `up` is swiglu_forward.
+/// Elementwise loops without vector code, but for that case.
+template <typename T>
+void activation_forward(ThreadTeam& team, Activation act, const SwiGlu<T>& s, T* out);
+/// As swiglu_backward; d_up is not read where `up` is null.
+template <typename T>
+void activation_backward(ThreadTeam& team, Activation act, const SwiGlu<T>& s, const T* d_out,
+                         T* d_gate, T* d_up);
+
+/// sums[j] += sum over the rows of x[r, j]; x (rows, columns) with rows ld apart: the gradient of a
+/// bias. DETERMINISM: blocks of rows fixed by the shape, in order.
+template <typename T>
+void add_column_sums(ThreadTeam& team, std::int64_t rows, std::int64_t columns, const T* x,
+                     std::int64_t ld, RealOf<T>* sums);
 
 /// value[i] = gelu(x[i]) and, unless null, slope[i] = gelu'(x[i]), with the bits of gemm.h's
 /// epilogue on the same x; slope may be x itself. Real: double or float.

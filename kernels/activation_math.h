@@ -26,6 +26,22 @@ Real gelu_derivative(Real x) {
   return half * (Real{1} + t) + half * x * (Real{1} - t * t) * inner_derivative;
 }
 
+/// x Phi(x), Phi the normal distribution.
+template <typename Real>
+Real gelu_erf(Real x) {
+  return static_cast<Real>(0.5) * x *
+         (Real{1} + std::erf(x * static_cast<Real>(0.70710678118654752440)));
+}
+
+template <typename Real>
+Real gelu_erf_derivative(Real x) {
+  const Real cumulative =
+      static_cast<Real>(0.5) * (Real{1} + std::erf(x * static_cast<Real>(0.70710678118654752440)));
+  const Real density =
+      static_cast<Real>(0.39894228040143267794) * std::exp(static_cast<Real>(-0.5) * x * x);
+  return cumulative + x * density;
+}
+
 template <typename Real>
 Real sigmoid(Real x) {
   return Real{1} / (Real{1} + std::exp(-x));

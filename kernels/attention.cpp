@@ -15,6 +15,16 @@ void check_shape(const AttentionShape& s) {
   ISTHMUS_CHECK(s.batch >= 0 && s.seq >= 0 && s.head_dim >= 1, s.batch, s.seq, s.head_dim);
   ISTHMUS_CHECK(s.kv_heads >= 1 && s.q_heads >= 1 && s.q_heads % s.kv_heads == 0, s.q_heads,
                 s.kv_heads);
+  ISTHMUS_CHECK(s.window >= 0 && s.cap >= 0, s.window, s.cap);
+  if (s.document_starts == nullptr) return;
+  for (std::int64_t b = 0; b < s.batch; ++b) {
+    std::int64_t before = 0;
+    for (std::int64_t t = 0; t < s.seq; ++t) {
+      const std::int64_t first = s.first_key(b, t);
+      ISTHMUS_CHECK(first >= before && first <= t, b, t, first, before);
+      before = first;
+    }
+  }
 }
 
 template <typename Real>
@@ -29,23 +39,34 @@ void add_scaled(std::int64_t n, Real factor, const Real* x, Real* y) {
   for (std::int64_t i = 0; i < n; ++i) y[i] += factor * x[i];
 }
 
-// One query row of one head against keys 0 .. t; the row of logits lives in `p`.
+template <typename Real>
+Real capped(const AttentionShape& s, Real logit) {
+  if (s.cap == 0) return logit;
+  const Real cap = static_cast<Real>(s.cap);
+  return cap * std::tanh(logit / cap);
+}
+
+// One query row of one head against the keys that it sees; the row of logits lives in `p`.
 template <typename Real>
 Real forward_row(const AttentionShape& s, std::int64_t b, std::int64_t t, std::int64_t h,
                  const HeadsView<const Real>& q, const HeadsView<const Real>& k,
                  const HeadsView<const Real>& v, Real* out, Real* p) {
   const std::int64_t kv = h / (s.q_heads / s.kv_heads);
   const Real scale = static_cast<Real>(s.scale);
-  for (std::int64_t u = 0; u <= t; ++u)
-    p[u] = scale * dot(s.head_dim, q.at(b, t, h), k.at(b, u, kv));
-  const Real top = *std::max_element(p, p + t + 1);
+  const std::int64_t first = s.first_key(b, t);
+  for (std::int64_t u = first; u <= t; ++u) {
+    p[u] = capped(s, scale * dot(s.head_dim, q.at(b, t, h), k.at(b, u, kv)));
+  }
+  const Real top = *std::max_element(p + first, p + t + 1);
   Real total = 0;
-  for (std::int64_t u = 0; u <= t; ++u) {
+  for (std::int64_t u = first; u <= t; ++u) {
     p[u] = std::exp(p[u] - top);
     total += p[u];
   }
   std::fill(out, out + s.head_dim, Real{0});
-  for (std::int64_t u = 0; u <= t; ++u) add_scaled(s.head_dim, p[u] / total, v.at(b, u, kv), out);
+  for (std::int64_t u = first; u <= t; ++u) {
+    add_scaled(s.head_dim, p[u] / total, v.at(b, u, kv), out);
+  }
   return top + std::log(total);
 }
 
@@ -67,9 +88,14 @@ void backward_group(const AttentionShape& s, const AttentionBackward<Real>& a, s
       const Real delta = dot(d, d_out, a.out.at(b, t, h));
       Real* d_q = a.d_q.at(b, t, h);
       std::fill(d_q, d_q + d, Real{0});
-      for (std::int64_t u = 0; u <= t; ++u) {
-        const Real p = std::exp(scale * dot(d, a.q.at(b, t, h), a.k.at(b, u, kv)) - lse);
-        const Real d_logit = p * (dot(d, d_out, a.v.at(b, u, kv)) - delta) * scale;
+      for (std::int64_t u = s.first_key(b, t); u <= t; ++u) {
+        const Real logit = capped(s, scale * dot(d, a.q.at(b, t, h), a.k.at(b, u, kv)));
+        const Real p = std::exp(logit - lse);
+        Real d_logit = p * (dot(d, d_out, a.v.at(b, u, kv)) - delta) * scale;
+        if (s.cap != 0) {
+          const Real share = logit / static_cast<Real>(s.cap);
+          d_logit *= Real{1} - share * share;
+        }
         add_scaled(d, d_logit, a.k.at(b, u, kv), d_q);
         add_scaled(d, d_logit, a.q.at(b, t, h), a.d_k.at(b, u, kv));
         add_scaled(d, p, d_out, a.d_v.at(b, u, kv));

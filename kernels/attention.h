@@ -3,6 +3,10 @@
 // softmax over blocks of keys (Milakov & Gimelshein arXiv:1805.02867; Dao arXiv:2307.08691), the
 // log-sum-exp of each row kept for the backward pass, which computes the probabilities again.
 // The caller owns all memory; q, k, v may be read straight out of a fused (B, T, 3C) buffer.
+//
+// Row t sees the keys from AttentionShape::first_key to t. All loops ask that function alone, and
+// need only that a later row never sees an earlier first key: documents that share a sequence say
+// their first row there, and a sliding window of w keys the larger of that and t + 1 - w.
 #pragma once
 
 #include <cstdint>
@@ -38,10 +42,22 @@ struct AttentionShape {
   std::int64_t q_heads = 0, kv_heads = 0;  // query head h reads key head h / (q_heads / kv_heads)
   std::int64_t head_dim = 0;
   double scale = 0;  // usually 1 / sqrt(head_dim)
+  /// (batch, seq): the first row of each row's document; borrowed, null for one document a
+  /// sequence. REQUIRES: at most t, and not below that of row t - 1.
+  const std::int32_t* document_starts = nullptr;
+  std::int64_t window = 0;  // keys that a row sees at most, its own position the last; 0: no bound
+  double cap = 0;           // logits become cap tanh(logit / cap); 0: they stay
+
+  /// The first key that query row t of sequence b sees; the last one is t.
+  [[nodiscard]] constexpr std::int64_t first_key(std::int64_t b, std::int64_t t) const {
+    const std::int64_t start = document_starts == nullptr ? 0 : document_starts[b * seq + t];
+    return window == 0 || t - window < start ? start : t - window + 1;
+  }
   bool operator==(const AttentionShape&) const = default;
 };
 
-/// out[b, t, h] = sum over s <= t of softmax_s(scale q[b, t, h] . k[b, s, h']) v[b, s, h'];
+/// out[b, t, h] = sum over first_key(b, t) <= s <= t of softmax_s(scale q[b, t, h] . k[b, s, h'])
+/// v[b, s, h'], the logits capped where there is a cap;
 /// lse (batch, q_heads, seq): log of the softmax's denominator.
 /// T is double, float or Bf16; with Bf16 products may round their operands to it, softmax and sums
 /// are float.

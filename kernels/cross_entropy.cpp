@@ -93,6 +93,23 @@ void gradient_row(const CrossEntropy<Real>& ce, std::int32_t target, const Token
   if (own >= 0) logits[own] -= static_cast<Real>(ce.gradient_scale);
 }
 
+/// Caps `count` logits in place.
+template <typename Real>
+void cap_logits(double cap, std::int64_t count, Real* logits) {
+  const Real bound = static_cast<Real>(cap);
+  for (std::int64_t j = 0; j < count; ++j) logits[j] = bound * std::tanh(logits[j] / bound);
+}
+
+/// Gradients of capped logits become those of the logits before the cap.
+template <typename Real>
+void cap_gradient(double cap, std::int64_t count, const Real* capped, Real* gradient) {
+  const Real inverse = static_cast<Real>(1 / cap);
+  for (std::int64_t j = 0; j < count; ++j) {
+    const Real share = capped[j] * inverse;
+    gradient[j] *= Real{1} - share * share;
+  }
+}
+
 template <typename Real>
 void add_losses(const CrossEntropy<Real>& ce, std::int64_t begin,
                 std::span<const TokenSoftmax> tokens, CrossEntropySum& sum) {
@@ -129,6 +146,10 @@ CrossEntropySum cross_entropy_reference(ThreadTeam& team, const CrossEntropy<Rea
                         .bf16 = ce.bf16});
     });
     softmax.resize(static_cast<std::size_t>(rows));
+    if (ce.cap > 0) {
+      team.for_each(
+          rows, [&](std::int64_t r, int) { cap_logits(ce.cap, ce.vocab, logits + r * ce.vocab); });
+    }
     team.for_each(rows, [&](std::int64_t r, int) {
       softmax[static_cast<std::size_t>(r)] =
           softmax_of_row(ce, ce.targets[begin + r], logits + r * ce.vocab);
@@ -136,8 +157,10 @@ CrossEntropySum cross_entropy_reference(ThreadTeam& team, const CrossEntropy<Rea
     if (ce.join) ce.join(softmax);
     add_losses<Real>(ce, begin, softmax, sum);
     team.for_each(rows, [&](std::int64_t r, int) {
-      gradient_row(ce, ce.targets[begin + r], softmax[static_cast<std::size_t>(r)],
-                   logits + r * ce.vocab);
+      Real* const row = logits + r * ce.vocab;
+      const std::vector<Real> capped(row, row + (ce.cap > 0 ? ce.vocab : 0));
+      gradient_row(ce, ce.targets[begin + r], softmax[static_cast<std::size_t>(r)], row);
+      if (ce.cap > 0) cap_gradient(ce.cap, ce.vocab, capped.data(), row);
     });
     if (ce.d_weight != nullptr) {
       gemm<Real>(team, {.m = ce.vocab,
@@ -214,6 +237,11 @@ class LogitsChunk {
                           .ldc = ld_,
                           .bf16 = ce_.bf16});
     });
+    if (ce_.cap > 0) {
+      team_.for_blocks(ce_.vocab, kBlockRows, [&](std::int64_t first, std::int64_t end) {
+        for (std::int64_t j = first; j < end; ++j) cap_logits(ce_.cap, rows, logits_ + j * ld_);
+      });
+    }
     team_.for_each(blocks_, [&](std::int64_t block, int) {
       fast_kernels().column_softmax_sums(logits_ + block * kBlockRows * ld_, ld_, rows_of(block),
                                          rows_, tops_ + block * ld_, sums_ + block * ld_);
@@ -229,13 +257,17 @@ class LogitsChunk {
       top_[r] = static_cast<float>(token.top);
       factor_[r] = ce_.targets[begin + r] < 0 ? 0 : gradient_factor(ce_, token);
     }
-    team_.for_each(blocks_, [&](std::int64_t block, int) {
-      fast_kernels().column_softmax_gradient(logits_ + block * kBlockRows * ld_, ld_,
-                                             rows_of(block), rows_, top_, factor_);
-    });
-    for (std::int64_t r = 0; r < rows; ++r) {
-      const std::int64_t own = own_target(ce_, ce_.targets[begin + r]);
-      if (own >= 0) logits_[own * ld_ + r] -= static_cast<float>(ce_.gradient_scale);
+    if (ce_.cap > 0) {
+      capped_gradient(begin);
+    } else {
+      team_.for_each(blocks_, [&](std::int64_t block, int) {
+        fast_kernels().column_softmax_gradient(logits_ + block * kBlockRows * ld_, ld_,
+                                               rows_of(block), rows_, top_, factor_);
+      });
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const std::int64_t own = own_target(ce_, ce_.targets[begin + r]);
+        if (own >= 0) logits_[own * ld_ + r] -= static_cast<float>(ce_.gradient_scale);
+      }
     }
     if (ce_.d_weight != nullptr) {
       gemm<float>(team_, {.m = ce_.vocab,
@@ -268,6 +300,25 @@ class LogitsChunk {
  private:
   std::int64_t rows_of(std::int64_t block) const {
     return std::min(ce_.vocab - block * kBlockRows, kBlockRows);
+  }
+
+  /// The chunk's capped logits become the gradients of the logits before their cap, row by row of
+  /// the vocabulary.
+  void capped_gradient(std::int64_t begin) {
+    team_.for_each(blocks_, [&](std::int64_t block, int) {
+      std::vector<float> capped(static_cast<std::size_t>(rows_));
+      for (std::int64_t row = block * kBlockRows; row < block * kBlockRows + rows_of(block);
+           ++row) {
+        float* const logits = logits_ + row * ld_;
+        std::copy_n(logits, rows_, capped.begin());
+        fast_kernels().column_softmax_gradient(logits, ld_, 1, rows_, top_, factor_);
+        for (std::int64_t r = 0; r < rows_; ++r) {
+          if (own_target(ce_, ce_.targets[begin + r]) != row) continue;
+          logits[r] -= static_cast<float>(ce_.gradient_scale);
+        }
+        cap_gradient(ce_.cap, rows_, capped.data(), logits);
+      }
+    });
   }
 
   /// Joins the partial softmax sums of token r, in order of the vocabulary.

@@ -39,6 +39,7 @@ struct CrossEntropy {
   std::int64_t largest_share = 0;  // of any rank: chunks of tokens are cut by it, alike on all
   std::function<void(std::span<TokenSoftmax>)> join;
   double gradient_scale = 1;  // d(objective) / d(sum of losses), usually 1 / (tokens in the mean)
+  double cap = 0;             // logits become cap tanh(logit / cap); 0: they stay
   double z_loss = 0;          // weight of log(Z)^2, added to each token's loss
   bool bf16 = false;          // products take bfloat16 operands; logits and softmax stay Real
   Real* d_hidden = nullptr;   // (tokens, channels): overwritten; may be hidden; null: forward only

@@ -16,6 +16,7 @@ void check(const Embedding<Real>& e) {
   ISTHMUS_CHECK(e.seq >= 1 && e.rows % e.seq == 0, e.rows, e.seq);
   for (std::int64_t r = 0; r < e.rows; ++r) {
     ISTHMUS_CHECK(e.ids[r] >= 0 && e.ids[r] < e.vocab, r, e.ids[r], e.vocab);
+    ISTHMUS_CHECK(e.position(r) >= 0 && e.position(r) < e.seq, r, e.position(r), e.seq);
   }
 }
 }  // namespace
@@ -30,7 +31,7 @@ void embedding_forward(ThreadTeam& team, const Embedding<Real>& e, const Real* t
       const Real* token = table + e.ids[r] * c;
       std::copy(token, token + c, y + r * c);
       if (positions == nullptr) continue;
-      const Real* position = positions + r % e.seq * c;
+      const Real* position = positions + e.position(r) * c;
       for (std::int64_t i = 0; i < c; ++i) y[r * c + i] += position[i];
     }
   });
@@ -49,7 +50,7 @@ void embedding_backward(ThreadTeam& team, const Embedding<Real>& e, const Real* 
         for (std::int64_t i = begin; i < end; ++i) token[i] += row[i];
       }
       if (d_positions != nullptr) {
-        Real* position = d_positions + r % e.seq * c;
+        Real* position = d_positions + e.position(r) * c;
         for (std::int64_t i = begin; i < end; ++i) position[i] += row[i];
       }
     }

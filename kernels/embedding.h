@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Token and position embedding.  rows = B T, ids and y row-major; the position of row r is r mod
-// seq.
+// seq, less the row of its sequence where its document begins.
 #pragma once
 
 #include <cstdint>
@@ -12,16 +12,21 @@ namespace isthmus::kernels {
 template <typename Real>
 struct Embedding {
   std::int64_t rows = 0, seq = 0, channels = 0, vocab = 0;
-  const std::int32_t* ids = nullptr;  // (rows,)
+  const std::int32_t* ids = nullptr;     // (rows,)
+  const std::int32_t* starts = nullptr;  // (rows,): where documents begin; null: at row 0
+
+  [[nodiscard]] std::int64_t position(std::int64_t row) const {
+    return row % seq - (starts == nullptr ? 0 : starts[row]);
+  }
 };
 
-/// y[r] = table[ids[r]] + positions[r mod seq]; table (vocab, channels), positions (seq, channels)
-/// or null. REQUIRES: 0 <= ids < vocab (checked); rows a multiple of seq.
+/// y[r] = table[ids[r]] + positions[position(r)]; table (vocab, channels), positions (seq,
+/// channels) or null. REQUIRES: 0 <= ids < vocab (checked); rows a multiple of seq.
 template <typename Real>
 void embedding_forward(ThreadTeam& team, const Embedding<Real>& e, const Real* table,
                        const Real* positions, Real* y);
 
-/// d_table[ids[r]] += dy[r], d_positions[r mod seq] += dy[r] (null skips either).
+/// d_table[ids[r]] += dy[r], d_positions[position(r)] += dy[r] (null skips either).
 /// DETERMINISM: rows are added in order.
 template <typename Real>
 void embedding_backward(ThreadTeam& team, const Embedding<Real>& e, const Real* dy, Real* d_table,

@@ -28,8 +28,9 @@ void forward_row(Kind kind, const NormForward<Real>& f, std::int64_t r) {
   for (std::int64_t i = 0; i < c; ++i) squares += (s[i] - mean) * (s[i] - mean);
   const Real rstd = Real{1} / std::sqrt(squares / static_cast<Real>(c) + static_cast<Real>(f.eps));
   f.rstd[r] = rstd;
+  const Real offset = static_cast<Real>(f.weight_offset);
   for (std::int64_t i = 0; i < c; ++i) {
-    const Real y = (s[i] - mean) * rstd * f.weight[i];
+    const Real y = (s[i] - mean) * rstd * (f.weight[i] + offset);
     f.y[r * c + i] = f.bias == nullptr ? y : y + f.bias[i];
   }
 }
@@ -44,11 +45,12 @@ void backward_row(Kind kind, const NormBackward<Real>& n, std::int64_t r, Real* 
   const Real* s = n.s + r * c;
   const Real mean = kind == Kind::kLayer ? n.mean[r] : Real{0};
   const Real rstd = n.rstd[r];
+  const Real offset = static_cast<Real>(n.weight_offset);
   Real sum_g = 0;
   Real sum_gn = 0;
   for (std::int64_t i = 0; i < c; ++i) {
     const Real normal = (s[i] - mean) * rstd;
-    const Real g = dy[i] * n.weight[i];
+    const Real g = dy[i] * (n.weight[i] + offset);
     sum_g += g;
     sum_gn += g * normal;
     d_weight[i] += dy[i] * normal;
@@ -58,7 +60,7 @@ void backward_row(Kind kind, const NormBackward<Real>& n, std::int64_t r, Real* 
   const Real mean_gn = sum_gn / static_cast<Real>(c);
   for (std::int64_t i = 0; i < c; ++i) {
     const Real normal = (s[i] - mean) * rstd;
-    const Real d = rstd * (dy[i] * n.weight[i] - mean_g - normal * mean_gn);
+    const Real d = rstd * (dy[i] * (n.weight[i] + offset) - mean_g - normal * mean_gn);
     n.ds[r * c + i] = n.d_sum == nullptr ? d : n.d_sum[r * c + i] + d;
   }
 }

@@ -22,6 +22,7 @@ struct NormForward {
   const Stream* x = nullptr;     // (rows, channels)
   const Real* weight = nullptr;  // (channels,)
   const Real* bias = nullptr;    // (channels,) or null; LayerNorm only
+  double weight_offset = 0;      // added to each weight
   T* y = nullptr;                // (rows, channels); may be x
   Real* mean = nullptr;          // (rows,), LayerNorm only
   Real* rstd = nullptr;          // (rows,)
@@ -35,6 +36,7 @@ struct NormBackward {
   const T* dy = nullptr;          // (rows, channels)
   const Stream* s = nullptr;      // (rows, channels): what was normalised
   const Real* weight = nullptr;   // (channels,)
+  double weight_offset = 0;       // added to each weight
   const Real* mean = nullptr;     // (rows,), LayerNorm only
   const Real* rstd = nullptr;     // (rows,)
   const Stream* d_sum = nullptr;  // (rows, channels) or null

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "kernels/attention.h"
 #include "kernels/thread_team.h"
@@ -14,17 +15,22 @@ namespace isthmus::kernels {
 /// cosine, sine: (seq, head_dim / 2), angles computed in double. REQUIRES: head_dim even.
 template <typename Real>
 void rotary_table(std::int64_t seq, std::int64_t head_dim, double theta, Real* cosine, Real* sine);
+/// The same of given frequencies, (seq, frequencies.size()); cosines and sines times `amplitude`.
+template <typename Real>
+void rotary_table(std::int64_t seq, std::span<const double> frequencies, double amplitude,
+                  Real* cosine, Real* sine);
 
 /// Rotates x (batch, seq, heads, head_dim) in place by the tables. T: double, float or Bf16.
+/// starts: (batch, seq), the row that has position 0 for each row; null: the sequence's first.
 template <typename T>
 void rotary_forward(ThreadTeam& team, std::int64_t batch, std::int64_t seq, std::int64_t heads,
                     std::int64_t head_dim, HeadsView<T> x, const RealOf<T>* cosine,
-                    const RealOf<T>* sine);
+                    const RealOf<T>* sine, const std::int32_t* starts = nullptr);
 
 /// Rotates the gradient back, in place (the transpose of a rotation is its inverse).
 template <typename T>
 void rotary_backward(ThreadTeam& team, std::int64_t batch, std::int64_t seq, std::int64_t heads,
                      std::int64_t head_dim, HeadsView<T> dx, const RealOf<T>* cosine,
-                     const RealOf<T>* sine);
+                     const RealOf<T>* sine, const std::int32_t* starts = nullptr);
 
 }  // namespace isthmus::kernels

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shared-randomness SPSA on flat spans of the canonical layout (arXiv:2305.17333 Alg. 1 for the
-// estimate; directions, integer sum and rounding are ours, docs/spsa.md). Everybody who knows the
-// run key draws the same directions z in {-1, +1}^d, so a step of training is a few (direction,
-// scalar) pairs.
+// estimate; directions, integer sum and rounding are ours, docs/internals/spsa.md). Everybody who
+// knows the run key draws the same directions z in {-1, +1}^d, so a step of training is a few
+// (direction, scalar) pairs.
 //
 // DETERMINISM: signs come from integers, the sum over a step's entries is an exact int64, then one
 // conversion, one product and one difference are rounded, each to nearest. So the bits do not

@@ -19,7 +19,7 @@ import isthmus.torch  # *
 
 config, name, out = sys.argv[1:4]
 block_size, batch_size, learning_rate = 32, 8, 3e-3
-data = torch.frombuffer(bytearray((pathlib.Path(__file__).parents[2] / "README.md").read_bytes()), dtype=torch.uint8)
+data = torch.frombuffer(bytearray((pathlib.Path(__file__).parents[2] / "ARCHITECTURE.md").read_bytes()), dtype=torch.uint8)
 
 
 class Block(torch.nn.Module):

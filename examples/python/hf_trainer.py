@@ -12,7 +12,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 import isthmus.hf
 
 config, name, out = sys.argv[1:4]
-data = torch.frombuffer(bytearray((pathlib.Path(__file__).parents[2] / "README.md").read_bytes()), dtype=torch.uint8)
+data = torch.frombuffer(bytearray((pathlib.Path(__file__).parents[2] / "ARCHITECTURE.md").read_bytes()), dtype=torch.uint8)
 place = sum(name.encode())  # each site has samples of its own
 samples = [{"input_ids": each, "labels": each}
            for each in (data[(place + 37 * i) % (len(data) - 64):][:64].long() for i in range(400))]

@@ -91,7 +91,7 @@ isthmus_error* isthmus_config_load(const char* path, const char* const* override
  *  by now. `name` stands for the file in errors. */
 isthmus_error* isthmus_toml_to_json(const char* toml, const char* name, char** json);
 
-/* ---- codecs: the bytes form of float vectors (docs/codecs.md, isthmus/codec.h) ---- */
+/* ---- codecs: the bytes form of float vectors (docs/internals/codecs.md, isthmus/codec.h) ---- */
 
 typedef struct isthmus_codec isthmus_codec;
 
@@ -163,6 +163,9 @@ typedef struct isthmus_session_options {
   const char* const* addresses; /* "west=10.0.0.2:48200": in place of the file's */
   size_t address_count;
   const char* links; /* path of measured links, in place of the file's [[link]]; NULL: the file's */
+  const char* const* changes; /* "train.steps=400": with `resume`, changes a key of the run from
+                                 here on; the run's manifest tells it */
+  size_t change_count;
 } isthmus_session_options;
 
 /** One tensor of a worker's model. Name and shape are copied. */
@@ -173,7 +176,7 @@ typedef struct isthmus_parameter {
   size_t dimensions;
   float* values; /* C order, float32; the caller's, read and written while a request is out or none
                     is; stays there until isthmus_session_free returns 1 */
-  int32_t layer; /* 0 .. L-1, or -1: of no layer */
+  int32_t layer; /* 0 .. L-1 with L <= 1000000, or -1: of no layer */
   float* gradient; /* as `values`, of a run whose outer.method is ddp; else NULL */
 } isthmus_parameter;
 
@@ -214,7 +217,8 @@ typedef struct isthmus_request {
 } isthmus_request;
 
 /** What a worker says of a step (ISTHMUS_TRAIN, ISTHMUS_GRADIENTS, ISTHMUS_APPLY, ISTHMUS_REPLAY).
- */
+ *  A loss or gradient norm that is not finite fails the run, which has diverged, unless the step is
+ *  skipped. */
 typedef struct isthmus_step {
   size_t size;      /* sizeof(isthmus_step) */
   double loss;      /* mean over this worker's targets, before the update */
@@ -255,8 +259,10 @@ isthmus_error* isthmus_answer(isthmus_session* session, int32_t worker, const is
 isthmus_error* isthmus_answer_losses(isthmus_session* session, int32_t worker,
                                      const double* loss_sums, const int64_t* tokens, size_t count);
 /** Writes the outer parameters of parameter number `parameter`, its `count` values, while
- *  ISTHMUS_TRAIN is out. The worker's own parameters stay as they are. Errors: kind "run" at a step
- *  that the site takes while it is cut off, or takes again, when there are none. */
+ *  ISTHMUS_TRAIN is out; after ISTHMUS_END those of the run's last checkpoint, which the first such
+ *  call of a worker reads. The worker's own parameters stay as they are. Errors: kind "run" at a
+ *  step that the site takes while it is cut off, or takes again, when there are none, and where the
+ *  last checkpoint is not of the last step; "environment" where it cannot be read. */
 isthmus_error* isthmus_outer_values(isthmus_session* session, int32_t worker, size_t parameter,
                                     float* values, size_t count);
 
@@ -276,6 +282,16 @@ isthmus_error* isthmus_batch(isthmus_session* session, int32_t worker, int64_t s
 isthmus_error* isthmus_validation(isthmus_session* session, int32_t worker, int64_t part,
                                   int32_t* inputs, int32_t* targets, size_t count,
                                   int64_t* sequences);
+/** The same two of a file with data.pack = "documents", which the two above refuse: `positions`
+ *  holds each token's position in its document, 0 where one begins, and tokens attend to those of
+ *  their own document alone; a target of -100 is none (the last token of a document). Of a file
+ *  without data.pack a window is one document. */
+isthmus_error* isthmus_packed_batch(isthmus_session* session, int32_t worker, int64_t step,
+                                    int32_t* inputs, int32_t* targets, int32_t* positions,
+                                    size_t count);
+isthmus_error* isthmus_packed_validation(isthmus_session* session, int32_t worker, int64_t part,
+                                         int32_t* inputs, int32_t* targets, int32_t* positions,
+                                         size_t count, int64_t* sequences);
 /** The worker's thread cannot go on: the run fails with this text, and other sites lose this one.
  */
 isthmus_error* isthmus_session_fail(isthmus_session* session, int32_t worker, const char* text);

@@ -68,7 +68,7 @@ class Codec {
 };
 
 /// Makes a codec from its spelling, `name[:number][:option...]`: "int8", "fp4-e2m1:32:scale=fp16",
-/// "1bit:1024:norm=l2:ef". docs/codecs.md lists names and options.
+/// "1bit:1024:norm=l2:ef". docs/internals/codecs.md lists names and options.
 /// THROWS: ConfigError naming the spelling, what is wrong, and what is allowed.
 [[nodiscard]] std::unique_ptr<const Codec> make_codec(std::string_view spelling);
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "isthmus/errors.h"
+#include "isthmus/model_family.h"
 #include "isthmus/outer.h"
 #include "isthmus/types.h"
 
@@ -50,13 +51,22 @@ struct ModelConfig {
   double rope_theta = 10000;
   double norm_eps = 1e-5;
   LoraConfig lora = {};  // [lora]
+  ModelFamily family;    // of the folder `init`; no key sets it
 };
+
+/// A source of several, and its share of the samples.
+using NamedTexts = std::vector<std::pair<std::string, std::string>>;  // by name
+using NamedReals = std::vector<std::pair<std::string, double>>;       // by name
 
 struct DataConfig {
   std::string source;  // "text:FILE|GLOB", "tokens:GLOB", "synth:NAME"; relative to the TOML
+  NamedTexts sources;  // in the place of `source`: several, each written as that
+  NamedReals mix;      // the share of each of them
   std::string order = "shuffle";  // shuffle | sequential
   std::string partition = "iid";  // iid | shards
   double val_fraction = 0.1;
+  std::string pack = "stream";      // stream | documents: attention and loss stay inside documents
+  std::optional<std::int64_t> eos;  // the id that ends a document; absent: as the source says
 };
 
 /// Which activations a layer does not keep for its backward pass, which makes them again. The bits
@@ -280,6 +290,8 @@ struct Config {
   [[nodiscard]] std::filesystem::path locate(const std::filesystem::path& path) const;
   /// `data.source` with its path located: "text:/data/a.txt".
   [[nodiscard]] std::string located_source() const;
+  /// The same of each of data.sources.
+  [[nodiscard]] NamedTexts located_sources() const;
 };
 
 /// Inner steps of the run, from train.steps or train.tokens; 0 when neither tells.
@@ -315,6 +327,11 @@ struct SchemaContext {
   std::vector<CodecInfo> codecs;    // isthmus::codecs()
   /// THROWS: ConfigError when the spelling is no codec.
   std::function<void(const std::string& spelling)> check_codec;
+  /// The folder that `init` means: `located` where that is a folder, else one of
+  /// the hub's cache that has this name. THROWS: Error.
+  std::function<std::filesystem::path(const std::string& init,
+                                      const std::filesystem::path& located)>
+      find_model = {};
   /// Architecture, sizes and positions of a model folder. THROWS: Error.
   std::function<ModelConfig(const std::filesystem::path& folder)> read_model;
 };
@@ -322,7 +339,7 @@ struct SchemaContext {
 /// One value laid over those of a file.
 struct Override {
   std::string text;            // "outer.H=50": a TOML value; bare words are text
-  std::string flag = "--set";  // the flag that gave it
+  std::string flag = "--set";  // the flag or argument that gave it
   std::string given = {};      // the flag's own argument where that is not `text`: "3" of --workers
   /// As people gave it: "--set outer.H=50", "--workers 3".
   [[nodiscard]] std::string label() const { return flag + " " + (given.empty() ? text : given); }

@@ -21,12 +21,15 @@ namespace isthmus {
 
 /// Layer number of parameters that belong to no layer: embeddings, final norm, untied head.
 inline constexpr int kNoLayer = -1;
+/// A layer's number is below this: the fragment table has an entry for every number up to the
+/// largest.
+inline constexpr int kLayerLimit = 1'000'000;
 
 /// One tensor of the model. The order of `InnerLoop::parameters()` is the canonical flat layout, so
 /// `elements` is [sum of the sizes before, that + size): the same on every site, whatever its mesh.
 struct Parameter {
   std::string name;                 // unique, e.g. "transformer.h.0.attn.c_attn.weight"
-  int layer = kNoLayer;             // 0 .. L-1, or kNoLayer
+  int layer = kNoLayer;             // 0 .. L-1 with L <= kLayerLimit, or kNoLayer
   std::vector<std::int64_t> shape;  // row-major
   CanonicalRange elements;          // canonical element ids
   std::span<float> values;          // fp32 master values on the host, see read_values
@@ -41,12 +44,21 @@ struct InnerStep {
   bool idle = false;  // this worker took no step here: slower workers take fewer than the clock has
 };
 
-/// `sequences` windows of `length` tokens, row-major; targets are inputs shifted by one.
+/// `sequences` windows of `length` tokens, row-major; targets are inputs shifted by one, and those
+/// below zero do not count.
 struct TokenBatch {
   std::span<const std::int32_t> inputs;   // (sequences, length)
   std::span<const std::int32_t> targets;  // (sequences, length)
   std::int64_t sequences = 0;
   std::int64_t length = 0;
+  /// (sequences, length): where in its window each token's document begins, of windows that hold
+  /// several documents ([data] pack = "documents"): a token attends to its own document alone, and
+  /// its position is its distance from there. Empty: a window is one document.
+  std::span<const std::int32_t> document_starts = {};
+  /// Targets that the mean loss of a training step is over: where the workers of a run count
+  /// unlike numbers of targets, an equal share of all their targets, so that the mean of their
+  /// gradients is the gradient of the mean. 0: those of this batch that count.
+  double mean_targets = 0;
 };
 
 /// Sum of losses over one part of an evaluation: a batch of windows, say.
@@ -54,6 +66,12 @@ struct EvalPart {
   std::int64_t batch = 0;  // number of the part, from 0 on, in the fixed order of all parts
   double loss_sum = 0;     // mean loss of the part times its targets
   std::int64_t tokens = 0;
+};
+
+/// One of several sources that an evaluation is of.
+struct EvaluationSource {
+  std::string name;             // in data.mix
+  std::int64_t first_part = 0;  // its parts go on to the next source's first one
 };
 
 /// Share `index` of `count` equal ones of a worker's samples of a step.

@@ -210,7 +210,7 @@ class OuterStrategy : public ParameterSource {
   /// of times.
   virtual void forget_own_work() = 0;
   /// The method's own log, when it keeps one that is worth a file beside the checkpoints (spsa:
-  /// docs/spsa.md); else empty.
+  /// docs/internals/spsa.md); else empty.
   [[nodiscard]] virtual std::span<const std::byte> log() const { return {}; }
 };
 
@@ -270,7 +270,8 @@ struct Fragment {
 };
 /// The fragment table: P layer fragments, then (for P > 1 or embeddings_own) one for the layer-less
 /// tensors when there are any. Pure function of the arguments.
-/// THROWS: ConfigError when P exceeds the number of layers.
+/// THROWS: ConfigError when P exceeds the number of layers, or for a layer that is neither kNoLayer
+/// nor from 0 to kLayerLimit - 1.
 [[nodiscard]] std::vector<Fragment> make_fragments(std::span<const Parameter> parameters,
                                                    int layer_fragments, FragmentPattern pattern,
                                                    bool embeddings_own);

@@ -100,6 +100,8 @@ struct TrainerFacts {
   /// As Trainer::evaluation_parts; 0: the trainer evaluates nothing. Equal at all sites, whatever
   /// their trainers, since each evaluates its share of the parts.
   std::int64_t evaluation_parts = 0;
+  /// Of data.mix: each is named in the lines of evaluations, with its own loss. Empty: one source.
+  std::vector<EvaluationSource> evaluation_sources = {};
   double step_flops = 0;       // floating-point operations of one worker's inner step; 0: not known
   std::string model = "{}";    // for the manifest: a JSON object
   std::string device = "cpu";  // for the manifest: what computes the inner loops of this process
@@ -183,6 +185,14 @@ class Trainer {
 /// Makes the trainer of worker `context.rank` of `context.workers`, on the worker's thread.
 using TrainerFactory = std::function<std::unique_ptr<Trainer>(const WorkerContext& context)>;
 
+/// One key of a run that goes on, changed from here on.
+struct RunChange {
+  std::string key;  // "train.steps"
+  /// The configuration with the changes before this one alone; none where these fit together with
+  /// later changes only.
+  std::optional<Config> before;
+};
+
 /// How and where a run takes place.
 struct RunArguments {
   /// Name of the [[site]] that this process is. Empty: all workers of the run are in this process.
@@ -195,6 +205,9 @@ struct RunArguments {
   std::string resume = "never";
   bool force = false;                  // a run that is in `out` is removed
   std::vector<std::string> argv = {};  // for the manifest
+  /// Of a run that goes on (`resume` is not "never"): how its configuration came about, as
+  /// load_changed_run says. The manifest tells the changes.
+  std::vector<RunChange> changes = {};
 };
 
 /// How a run ended.
@@ -221,6 +234,18 @@ class RunListener {
 /// THROWS: as load_config.
 [[nodiscard]] Config load_run(const std::filesystem::path& file,
                               const std::vector<std::string>& overrides = {});
+
+struct ChangedRun {
+  Config config;  // with all changes
+  std::vector<RunChange> changes;
+};
+/// The same of a run that goes on with `changes` ("train.steps=400"), in order, over the
+/// `overrides` that it was begun with. What of a run may change is checked as the run begins: steps
+/// and H with the restrictions of `train --change`; the rates of the steps are the trainer's own.
+/// THROWS: as load_config.
+[[nodiscard]] ChangedRun load_changed_run(const std::filesystem::path& file,
+                                          const std::vector<std::string>& overrides,
+                                          const std::vector<std::string>& changes);
 
 /// Runs to the last step, or to a checkpoint after a wish to stop. A site that the others have lost
 /// comes back to them by itself. Blocks; installs no signal handler, and reads no environment.

@@ -11,22 +11,54 @@
 namespace isthmus::kernels {
 namespace {
 
-/// p = exp(scale p - lse) and ds = scale p (ds - delta) for the first `live` of `columns` keys,
-/// zeros after them and in the vectors that a tile of keys may still read there.
-inline void softmax_gradient_row(float* p, float* ds, std::int64_t live, std::int64_t columns,
-                                 float scale, float lse, float delta) {
+/// Vectors that hold at least a tile's rows: as far beyond the keys of a tile of rows as a tile of
+/// keys that reaches into them may read.
+inline constexpr std::int64_t kOverhang =
+    (Simd::kTileRows + Simd::kWidth - 1) / Simd::kWidth * Simd::kWidth;
+
+/// p = exp(scale p - lse) and ds = scale p (ds - delta) for the live ones of `columns` keys, zeros
+/// around them and in the vectors that a tile of keys may still read there: `before` columns in
+/// front, kTileRows behind.
+inline void softmax_gradient_row(float* p, float* ds, const LiveKeys& keys, std::int64_t columns,
+                                 std::int64_t before, float scale, float lse, float delta) {
   const Simd::V factor = Simd::set(scale);
-  for (std::int64_t j = 0; j < columns; j += Simd::kWidth) {
-    const Simd::Mask mask = Simd::first(live > j ? live - j : 0);
-    const Simd::V e = exp(Simd::sub(Simd::mul(Simd::load(p + j), factor), Simd::set(lse)));
-    const Simd::V kept = Simd::select(mask, e, Simd::zero());
-    const Simd::V d = Simd::sub(Simd::load(ds + j), Simd::set(delta));
-    Simd::store(p + j, kept);
-    Simd::store(ds + j, Simd::select(mask, Simd::mul(Simd::mul(kept, factor), d), Simd::zero()));
-  }
-  for (std::int64_t j = columns; j < columns + Simd::kTileRows; j += Simd::kWidth) {
+  std::int64_t j = -before;
+  for (; j + Simd::kWidth <= keys.first; j += Simd::kWidth) {
     Simd::store(p + j, Simd::zero());
     Simd::store(ds + j, Simd::zero());
+  }
+  for (; j < columns; j += Simd::kWidth) {
+    const Simd::Mask mask = Simd::first(keys.end > j ? keys.end - j : 0);
+    const Simd::V e = exp(Simd::sub(Simd::mul(Simd::load(p + j), factor), Simd::set(lse)));
+    const Simd::V d = Simd::sub(Simd::load(ds + j), Simd::set(delta));
+    Simd::V kept = Simd::select(mask, e, Simd::zero());
+    Simd::V kept_d = Simd::select(mask, Simd::mul(Simd::mul(kept, factor), d), Simd::zero());
+    if (j < keys.first) {
+      const Simd::Mask earlier = Simd::first(keys.first - j);
+      kept = Simd::select(earlier, Simd::zero(), kept);
+      kept_d = Simd::select(earlier, Simd::zero(), kept_d);
+    }
+    Simd::store(p + j, kept);
+    Simd::store(ds + j, kept_d);
+  }
+  for (j = columns; j < columns + Simd::kTileRows; j += Simd::kWidth) {
+    Simd::store(p + j, Simd::zero());
+    Simd::store(ds + j, Simd::zero());
+  }
+}
+
+/// After softmax_gradient_row of capped logits: ds *= 1 - tanh^2 for the live keys. `logits`:
+/// before the cap.
+inline void cap_gradient_row(const float* logits, float* ds, const LiveKeys& keys,
+                             std::int64_t columns, float scale, float cap) {
+  const Simd::V inner = Simd::set(scale / cap);
+  for (std::int64_t j = 0; j < columns; j += Simd::kWidth) {
+    const Simd::V share = tanh(Simd::mul(Simd::load(logits + j), inner));
+    const Simd::V slope = Simd::fnma(share, share, Simd::set(1.0f));
+    const Simd::V d = Simd::mul(Simd::load(ds + j), slope);
+    const Simd::Mask upto = Simd::first(keys.end > j ? keys.end - j : 0);
+    const Simd::Mask before = Simd::first(keys.first > j ? keys.first - j : 0);
+    Simd::store(ds + j, Simd::select(before, Simd::zero(), Simd::select(upto, d, Simd::zero())));
   }
 }
 
@@ -62,8 +94,9 @@ void fold_rows(std::int64_t rows, std::int64_t columns, float* x) {
 template <typename Product, typename T>
 class AttentionGradient {
  public:
-  AttentionGradient(const AttentionShape& shape, const AttentionPlan& plan, float* scratch)
-      : s_(shape), plan_(plan), dim_steps_(shape.head_dim / kFold) {
+  AttentionGradient(const AttentionShape& shape, const AttentionPlan& plan, std::int64_t sequence,
+                    float* scratch)
+      : s_(shape), plan_(plan), sequence_(sequence), dim_steps_(shape.head_dim / kFold) {
     const std::int64_t transposed = plan.padded_seq * dim_steps_;
     const std::int64_t rows = shape.seq * plan.padded_dim;
     const std::int64_t block = kQueryBlock * plan.padded_dim;
@@ -110,10 +143,13 @@ class AttentionGradient {
       }
       delta_[i] = Simd::sum(sum);
     }
-    for (std::int64_t chunk = 0; chunk < block.begin + block.rows; chunk += kKeyChunk) {
+    const std::int64_t first = first_panel(s_.first_key(sequence_, block.begin));
+    for (std::int64_t chunk = first; chunk < block.begin + block.rows; chunk += kKeyChunk) {
       for (std::int64_t i = 0; i < block.rows; i += Simd::kTileRows) {
         const std::int64_t height = at_most(block.rows - i, Simd::kTileRows);
-        if (chunk < block.begin + i + height) query_tile(block, i, height, chunk);
+        if (chunk >= block.begin + i + height) continue;
+        if (s_.first_key(sequence_, block.begin + i) >= chunk + kKeyChunk) continue;
+        query_tile(block, i, height, chunk);
       }
       key_tiles(block, chunk);
     }
@@ -144,27 +180,41 @@ class AttentionGradient {
   void query_tile(const QueryBlock<T>& block, std::int64_t i, std::int64_t height,
                   std::int64_t chunk) {
     const std::int64_t dim = s_.head_dim;
-    const std::int64_t keys = at_most(block.begin + i + height - chunk, kKeyChunk);
+    const std::int64_t first = s_.first_key(sequence_, block.begin + i);
+    const bool fresh = first >= chunk;  // nothing is there of the rows yet
+    const std::int64_t from = fresh ? first_panel(first) : chunk;
+    const std::int64_t keys = at_most(block.begin + i + height, chunk + kKeyChunk) - from;
     const std::int64_t columns = blocks_of(keys, Simd::kWidth * kFold) * Simd::kWidth * kFold;
-    float* p = p_ + i * kRowStride;
-    float* ds = ds_ + i * kRowStride;
+    float* p = p_ + i * kRowStride + from - chunk;
+    float* ds = ds_ + i * kRowStride + from - chunk;
     multiply_row_tile<Product>(
         rows_as_a<Product>(block.q + i * block.q_stride, block.q_stride, height, dim, packed_),
-        height, keys_t_ + chunk * dim_steps_, kTileColumns * dim_steps_, dim_steps_, keys, p,
+        height, keys_t_ + from * dim_steps_, kTileColumns * dim_steps_, dim_steps_, keys, p,
         kRowStride, false);
     multiply_row_tile<Product>(rows_as_a<Product>(block.d_out + i * block.d_out_stride,
                                                   block.d_out_stride, height, dim, packed_),
-                               height, values_t_ + chunk * dim_steps_, kTileColumns * dim_steps_,
+                               height, values_t_ + from * dim_steps_, kTileColumns * dim_steps_,
                                dim_steps_, keys, ds, kRowStride, false);
     for (std::int64_t r = 0; r < height; ++r) {
-      const std::int64_t live = at_most(block.begin + i + r + 1 - chunk, keys);
-      softmax_gradient_row(p + r * kRowStride, ds + r * kRowStride, live, columns,
-                           static_cast<float>(s_.scale), block.lse[i + r], delta_[i + r]);
+      const LiveKeys live = live_keys(s_, sequence_, block.begin + i + r, from, keys);
+      const float scale = static_cast<float>(s_.scale);
+      float* const logits = p + r * kRowStride;
+      if (s_.cap != 0) {
+        for (std::int64_t j = 0; j < columns; ++j) logits_[j] = logits[j];
+        cap_row(logits, columns, scale, static_cast<float>(s_.cap));
+      }
+      softmax_gradient_row(logits, ds + r * kRowStride, live, columns,
+                           at_most(from - chunk, kOverhang), scale, block.lse[i + r],
+                           delta_[i + r]);
+      if (s_.cap != 0) {
+        cap_gradient_row(logits_, ds + r * kRowStride, live, columns, scale,
+                         static_cast<float>(s_.cap));
+      }
     }
     multiply_row_tile<Product>(rows_as_a<Product>(ds, kRowStride, height, columns, packed_), height,
-                               keys_ + chunk / kFold * kTileColumns,
+                               keys_ + from / kFold * kTileColumns,
                                blocks_of(s_.seq, kFold) * kTileColumns, blocks_of(keys, kFold), dim,
-                               d_q_ + i * plan_.padded_dim, plan_.padded_dim, chunk != 0);
+                               d_q_ + i * plan_.padded_dim, plan_.padded_dim, !fresh);
   }
 
   /// dK and dV of the keys of one chunk that the block's rows see.
@@ -174,23 +224,31 @@ class AttentionGradient {
     fold_rows<Product>(block.rows, columns, p_);
     fold_rows<Product>(block.rows, columns, ds_);
     const std::int64_t steps = blocks_of(block.rows, kFold);
+    std::int64_t seeing = 0;  // rows of the block whose first key is not behind the tile's last
     for (std::int64_t j = 0; j < keys; j += Simd::kTileRows) {
       const std::int64_t height = at_most(keys - j, Simd::kTileRows);
-      // Rows before the first key of the tile do not see it; a row before it that shares its step
-      // holds zeros there.
+      // Rows before the first key of the tile do not see it, nor those behind `seeing`; a row of
+      // either kind that shares a step with one that does holds zeros there.
       const std::int64_t first = chunk + j > block.begin ? (chunk + j - block.begin) / kFold : 0;
+      while (seeing < block.rows &&
+             s_.first_key(sequence_, block.begin + seeing) < chunk + j + height) {
+        ++seeing;
+      }
+      const std::int64_t depth = blocks_of(seeing, kFold) - first;
+      if (depth <= 0) continue;
       const std::int64_t at = (chunk + j) * plan_.padded_dim;
       multiply_row_tile<Product>({p_ + first * kRowStride + j, 1, kRowStride}, height,
-                                 d_out_ + first * kTileColumns, steps * kTileColumns, steps - first,
+                                 d_out_ + first * kTileColumns, steps * kTileColumns, depth,
                                  s_.head_dim, d_values_ + at, plan_.padded_dim, true);
       multiply_row_tile<Product>({ds_ + first * kRowStride + j, 1, kRowStride}, height,
-                                 q_ + first * kTileColumns, steps * kTileColumns, steps - first,
+                                 q_ + first * kTileColumns, steps * kTileColumns, depth,
                                  s_.head_dim, d_keys_ + at, plan_.padded_dim, true);
     }
   }
 
   const AttentionShape& s_;
   const AttentionPlan& plan_;
+  std::int64_t sequence_;
   std::int64_t dim_steps_;     // of head_dim
   float *keys_t_, *values_t_;  // transposed
   float* keys_;                // panels of columns
@@ -200,6 +258,7 @@ class AttentionGradient {
   float *p_, *ds_;             // (kQueryBlock, kRowStride)
   float* packed_;              // of rows_as_a
   float delta_[kQueryBlock];
+  float logits_[kRowStride];  // of a row, before their cap
 };
 
 /// Sums of the shares of split key heads, in order.
@@ -238,7 +297,8 @@ void attention_backward_with(ThreadTeam& team, const AttentionShape& s,
     const std::int64_t kv = task / plan.splits % s.kv_heads;
     using Gradient = AttentionGradient<Product, T>;
     Gradient gradient(
-        s, plan, team.scratch<float>(Scratch::kOperation, Gradient::scratch_size(s, plan), member));
+        s, plan, b,
+        team.scratch<float>(Scratch::kOperation, Gradient::scratch_size(s, plan), member));
     gradient.pack(a.k.at(b, 0, kv), a.k.token_stride, a.v.at(b, 0, kv), a.v.token_stride);
     for (std::int64_t h = kv * plan.group; h < (kv + 1) * plan.group; ++h) {
       for (std::int64_t block = task % plan.splits; block < plan.query_blocks;

@@ -2,8 +2,8 @@
 // Blocked causal attention on the tiles of gemm. A task is one key head of one sequence (or a share
 // of its query blocks when there are few heads). Its keys and values are packed once; then tiles of
 // six query rows pass over chunks of keys: logits of a tile against a whole chunk, softmax while
-// they are in L1, product with the values. The causal border is kept to a vector, so little is
-// computed that the mask would throw away.
+// they are in L1, product with the values. The causal border is kept to a vector, and keys before
+// the first one that a tile sees to a panel, so little is computed that the mask would throw away.
 // Include after one of simd_*.h.
 #pragma once
 
@@ -93,13 +93,38 @@ struct AttentionPlan {
   std::int64_t tasks;
 };
 
-/// exp(scale * x - top) in place for the `live` first of `columns` logits, zeros after them.
+/// Keys that one row sees of a stretch of `columns`: [first, end), none where end <= first.
+struct LiveKeys {
+  std::int64_t first = 0, end = 0;
+  [[nodiscard]] bool any() const { return first < end; }
+};
+
+/// x -> (cap / scale) tanh(scale x / cap), in place: scale times it is the capped logit.
+inline void cap_row(float* x, std::int64_t columns, float scale, float cap) {
+  const Simd::V inner = Simd::set(scale / cap);
+  const Simd::V outer = Simd::set(cap / scale);
+  for (std::int64_t j = 0; j < columns; j += Simd::kWidth) {
+    Simd::store(x + j, Simd::mul(outer, tanh(Simd::mul(Simd::load(x + j), inner))));
+  }
+}
+
+/// exp(scale * x - top) in place for the live ones of `columns` logits, zeros around them.
 /// RETURNS: their sum.
-inline float exp_row(float* x, std::int64_t live, std::int64_t columns, float scale, float top) {
+inline float exp_row(float* x, const LiveKeys& keys, std::int64_t columns, float scale, float top) {
+  const std::int64_t live = keys.end;
   const Simd::V factor = Simd::set(scale);
   const Simd::V shift = Simd::set(top);
   Simd::V sum = Simd::zero();
   std::int64_t j = 0;
+  for (; j + Simd::kWidth <= keys.first; j += Simd::kWidth) Simd::store(x + j, Simd::zero());
+  if (j < keys.first) {
+    const Simd::V e = exp(Simd::sub(Simd::mul(Simd::load(x + j), factor), shift));
+    const Simd::Mask before = Simd::first(live > j ? live - j : 0);
+    sum = Simd::select(Simd::first(keys.first - j), Simd::zero(),
+                       Simd::select(before, e, Simd::zero()));
+    Simd::store(x + j, sum);
+    j += Simd::kWidth;
+  }
   for (; j + Simd::kWidth <= live; j += Simd::kWidth) {
     const Simd::V e = exp(Simd::sub(Simd::mul(Simd::load(x + j), factor), shift));
     Simd::store(x + j, e);
@@ -115,9 +140,17 @@ inline float exp_row(float* x, std::int64_t live, std::int64_t columns, float sc
   return Simd::sum(sum);
 }
 
-inline float largest_of_row(const float* x, std::int64_t live) {
+/// REQUIRES: one at least.
+inline float largest_of_row(const float* x, const LiveKeys& keys) {
+  const std::int64_t live = keys.end;
   Simd::V top = Simd::set(kMinusInfinity);
-  std::int64_t j = 0;
+  std::int64_t j = keys.first / Simd::kWidth * Simd::kWidth;
+  if (j < keys.first) {
+    const Simd::Mask mask = Simd::first(live - j);
+    const Simd::V lanes = Simd::select(mask, Simd::load(x + j, mask), top);
+    top = Simd::select(Simd::first(keys.first - j), top, lanes);
+    j += Simd::kWidth;
+  }
   for (; j + Simd::kWidth <= live; j += Simd::kWidth) top = Simd::max(top, Simd::load(x + j));
   if (j < live) {
     const Simd::Mask mask = Simd::first(live - j);
@@ -132,13 +165,25 @@ inline void scale_row(float* x, std::int64_t n, float factor) {
   }
 }
 
+/// Of `keys` keys from `from` on, those that row t sees.
+inline LiveKeys live_keys(const AttentionShape& s, std::int64_t b, std::int64_t t,
+                          std::int64_t from, std::int64_t keys) {
+  const std::int64_t first = s.first_key(b, t) - from;
+  return {first > 0 ? at_most(first, keys) : 0, at_most(t + 1 - from, keys)};
+}
+
+/// Where the keys of a tile of rows begin that sees none before `first`: at a panel.
+inline std::int64_t first_panel(std::int64_t first) { return first / kTileColumns * kTileColumns; }
+
 /// Forward pass of one task; T is what heads are stored as.
 template <typename Product, typename T>
 class AttentionForward {
  public:
-  AttentionForward(const AttentionShape& shape, const AttentionPlan& plan, float* scratch)
+  AttentionForward(const AttentionShape& shape, const AttentionPlan& plan, std::int64_t sequence,
+                   float* scratch)
       : s_(shape),
         plan_(plan),
+        sequence_(sequence),
         dim_steps_(shape.head_dim / kFold),
         keys_(scratch),
         values_(keys_ + plan.padded_seq * dim_steps_),
@@ -164,10 +209,13 @@ class AttentionForward {
       top_[i] = kMinusInfinity;
       total_[i] = 0;
     }
-    for (std::int64_t chunk = 0; chunk < begin + rows; chunk += kKeyChunk) {
+    const std::int64_t first = first_panel(s_.first_key(sequence_, begin));
+    for (std::int64_t chunk = first; chunk < begin + rows; chunk += kKeyChunk) {
       for (std::int64_t i = 0; i < rows; i += Simd::kTileRows) {
         const std::int64_t height = at_most(rows - i, Simd::kTileRows);
-        if (chunk < begin + i + height) tile(q + i * q_stride, q_stride, begin, i, height, chunk);
+        if (chunk >= begin + i + height) continue;
+        if (s_.first_key(sequence_, begin + i) >= chunk + kKeyChunk) continue;
+        tile(q + i * q_stride, q_stride, begin, i, height, chunk);
       }
     }
     for (std::int64_t i = 0; i < rows; ++i) {
@@ -188,33 +236,38 @@ class AttentionForward {
             std::int64_t height, std::int64_t chunk) {
     const float scale = static_cast<float>(s_.scale);
     const std::int64_t last = begin + i + height;  // one past the last key any of the rows sees
-    const std::int64_t keys = at_most(last - chunk, kKeyChunk);
+    const std::int64_t first = s_.first_key(sequence_, begin + i);
+    const bool fresh = first >= chunk;  // nothing is there of the rows yet
+    const std::int64_t from = fresh ? first_panel(first) : chunk;
+    const std::int64_t keys = at_most(last, chunk + kKeyChunk) - from;
     multiply_row_tile<Product>(rows_as_a<Product>(q, q_stride, height, s_.head_dim, packed_),
-                               height, keys_ + chunk * dim_steps_, kTileColumns * dim_steps_,
+                               height, keys_ + from * dim_steps_, kTileColumns * dim_steps_,
                                dim_steps_, keys, p_, kRowStride, false);
     const std::int64_t columns = blocks_of(keys, Simd::kWidth * kFold) * Simd::kWidth * kFold;
     for (std::int64_t r = 0; r < height; ++r) {
       float* p = p_ + r * kRowStride;
-      const std::int64_t live = at_most(begin + i + r + 1 - chunk, keys);
-      // A row may end before this chunk while a later row of its tile enters it.
+      const LiveKeys live = live_keys(s_, sequence_, begin + i + r, from, keys);
+      if (s_.cap != 0) cap_row(p, columns, scale, static_cast<float>(s_.cap));
+      // A row may end before this chunk while a later row of its tile enters it, or begin behind it
+      // while an earlier one is still there.
       const float before = top_[i + r];
-      const float here = live > 0 ? scale * largest_of_row(p, live) : before;
+      const float here = live.any() ? scale * largest_of_row(p, live) : before;
       const float top = here > before ? here : before;
       const float sum = exp_row(p, live, columns, scale, top);
-      const float keep = chunk == 0 ? 0.0f : ::expf(before - top);
+      const float keep = fresh ? 0.0f : ::expf(before - top);
       total_[i + r] = total_[i + r] * keep + sum;
       top_[i + r] = top;
-      if (chunk != 0) scale_row(out_ + (i + r) * plan_.padded_dim, s_.head_dim, keep);
+      if (!fresh) scale_row(out_ + (i + r) * plan_.padded_dim, s_.head_dim, keep);
     }
     multiply_row_tile<Product>(rows_as_a<Product>(p_, kRowStride, height, columns, packed_), height,
-                               values_ + chunk / kFold * kTileColumns,
+                               values_ + from / kFold * kTileColumns,
                                blocks_of(s_.seq, kFold) * kTileColumns, blocks_of(keys, kFold),
-                               s_.head_dim, out_ + i * plan_.padded_dim, plan_.padded_dim,
-                               chunk != 0);
+                               s_.head_dim, out_ + i * plan_.padded_dim, plan_.padded_dim, !fresh);
   }
 
   const AttentionShape& s_;
   const AttentionPlan& plan_;
+  std::int64_t sequence_;
   std::int64_t dim_steps_;  // of head_dim
   float* keys_;             // transposed
   float* values_;           // panels of columns
@@ -235,7 +288,8 @@ void attention_forward_with(ThreadTeam& team, const AttentionShape& s, HeadsView
     const std::int64_t kv = task / plan.splits % s.kv_heads;
     using Forward = AttentionForward<Product, T>;
     Forward forward(
-        s, plan, team.scratch<float>(Scratch::kOperation, Forward::scratch_size(s, plan), member));
+        s, plan, b,
+        team.scratch<float>(Scratch::kOperation, Forward::scratch_size(s, plan), member));
     forward.pack(k.at(b, 0, kv), k.token_stride, v.at(b, 0, kv), v.token_stride);
     for (std::int64_t h = kv * plan.group; h < (kv + 1) * plan.group; ++h) {
       for (std::int64_t block = task % plan.splits; block < plan.query_blocks;

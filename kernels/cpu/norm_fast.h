@@ -35,10 +35,11 @@ void norm_forward_row(const NormForward<T, Stream>& f, std::int64_t r) {
   const float rstd = 1.0f / ::sqrtf(Simd::sum(squares) * inverse + static_cast<float>(f.eps));
   f.rstd[r] = rstd;
   const Simd::V factor = Simd::set(rstd);
+  const Simd::V offset = Simd::set(static_cast<float>(f.weight_offset));
   for (std::int64_t i = 0; i < c; i += Simd::kWidth) {
     const Simd::Mask mask = Simd::first(c - i);
     const Simd::V d = Simd::mul(Simd::sub(Simd::load(s + i, mask), centre), factor);
-    Simd::V y = Simd::mul(d, Simd::load(f.weight + i, mask));
+    Simd::V y = Simd::mul(d, Simd::add(Simd::load(f.weight + i, mask), offset));
     if (f.bias != nullptr) y = Simd::add(y, Simd::load(f.bias + i, mask));
     Simd::store(f.y + r * c + i, y, mask);
   }
@@ -54,13 +55,15 @@ void norm_backward_row(const NormBackward<T, Stream>& n, std::int64_t r, float* 
   const Stream* s = n.s + r * c;
   const Simd::V centre = Simd::set(kCentred ? n.mean[r] : 0.0f);
   const Simd::V rstd = Simd::set(n.rstd[r]);
+  const Simd::V offset = Simd::set(static_cast<float>(n.weight_offset));
   Simd::V sum_g = Simd::zero();
   Simd::V sum_gn = Simd::zero();
   for (std::int64_t i = 0; i < c; i += Simd::kWidth) {
     const Simd::Mask mask = Simd::first(c - i);
     const Simd::V normal = Simd::mul(Simd::sub(Simd::load(s + i, mask), centre), rstd);
     const Simd::V d = Simd::load(dy + i, mask);
-    const Simd::V g = Simd::mul(d, Simd::load(n.weight + i, mask));  // zero beyond c
+    const Simd::V g =
+        Simd::mul(d, Simd::add(Simd::load(n.weight + i, mask), offset));  // d: zero beyond c
     sum_g = Simd::add(sum_g, g);
     sum_gn = Simd::fma(g, normal, sum_gn);
     Simd::store(d_weight + i, Simd::fma(d, normal, Simd::load(d_weight + i, mask)), mask);
@@ -73,7 +76,8 @@ void norm_backward_row(const NormBackward<T, Stream>& n, std::int64_t r, float* 
   for (std::int64_t i = 0; i < c; i += Simd::kWidth) {
     const Simd::Mask mask = Simd::first(c - i);
     const Simd::V normal = Simd::mul(Simd::sub(Simd::load(s + i, mask), centre), rstd);
-    const Simd::V g = Simd::mul(Simd::load(dy + i, mask), Simd::load(n.weight + i, mask));
+    const Simd::V g =
+        Simd::mul(Simd::load(dy + i, mask), Simd::add(Simd::load(n.weight + i, mask), offset));
     Simd::V d = Simd::mul(rstd, Simd::fnma(normal, mean_gn, Simd::sub(g, mean_g)));
     if (n.d_sum != nullptr) d = Simd::add(d, Simd::load(n.d_sum + r * c + i, mask));
     Simd::store(n.ds + r * c + i, d, mask);

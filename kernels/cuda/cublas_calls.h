@@ -6,6 +6,8 @@
 
 #include <cublasLt.h>
 
+#include <string>
+
 namespace isthmus::cuda {
 
 struct CublasCalls {
@@ -25,8 +27,13 @@ struct CublasCalls {
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
 };
 
+/// Those of the library of this name or path, which stays open for the life of the process.
+/// THROWS: SystemError naming it, the version that this build was made with, and the package it
+/// comes with, where it cannot be loaded, is of another major version or lacks a function.
+[[nodiscard]] CublasCalls load_cublas_calls(const std::string& library);
+
 /// Those of this machine, loaded once for the life of the process.
-/// THROWS: SystemError naming the library and the package it comes with when it cannot be loaded.
+/// THROWS: as load_cublas_calls.
 [[nodiscard]] const CublasCalls& system_cublas_calls();
 
 }  // namespace isthmus::cuda

@@ -6,31 +6,36 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
-#include <optional>
 #include <string>
-#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "core/base/check.h"
+#include "core/base/log.h"
 #include "isthmus/errors.h"
 #include "kernels/cuda/cublas_calls.h"
+#include "kernels/cuda/device_errors.h"
 #include "kernels/cuda/matmul_finish.h"
+#include "kernels/cuda/matmul_table.h"
 
 namespace isthmus::cuda {
 namespace {
 
 constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;  // what cuBLAS wants on Hopper
 constexpr std::int64_t kAuxRowMultiple = 8;                     // of epilogues with aux
-constexpr int kMostChoices = 64;
-constexpr std::size_t kBestAlignment =
-    16;  // of vectors; with more, equal products had unlike plans
+constexpr std::size_t kAuxAlignment = 16;                       // likewise, bytes
 
-/// THROWS: SystemError naming `call` and cuBLAS's text unless `status` is success.
+/// THROWS: SystemError naming `call` and cuBLAS's text unless `status` is success; DeviceLost where
+/// the device is why.
 void check_cublas(const CublasCalls& calls, cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return;
-  throw SystemError(fmt::format("cuBLAS: {}: {}", call, calls.status_string(status)));
+  check_alive();
+  if (status == CUBLAS_STATUS_ALLOC_FAILED) {
+    throw OutOfDeviceMemory(no_memory_text(call, device_memory()));
+  }
+  throw SystemError(
+      fmt::format("cuBLAS {}: {}: {}", products_version(), call, calls.status_string(status)));
 }
 
 const void* address(ConstMatrixData data) {
@@ -38,34 +43,6 @@ const void* address(ConstMatrixData data) {
 }
 void* address(MatrixData data) {
   return data.visit([](auto* at) { return static_cast<void*>(at); });
-}
-
-/// The largest power of two up to kBestAlignment that divides all of the product's addresses.
-std::size_t alignment_of(const Matmul& p) {
-  const auto bits = reinterpret_cast<std::uintptr_t>(address(p.a)) |
-                    reinterpret_cast<std::uintptr_t>(address(p.b)) |
-                    reinterpret_cast<std::uintptr_t>(address(p.c)) |
-                    reinterpret_cast<std::uintptr_t>(address(p.aux)) |
-                    reinterpret_cast<std::uintptr_t>(address(p.bias)) | kBestAlignment;
-  return bits & (~bits + 1);
-}
-
-using Key = std::tuple<std::int64_t, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                       std::int64_t, bool, bool, bool, bool, bool, Epilogue, std::size_t>;
-Key key_of(const Matmul& p) {
-  return {p.m,
-          p.n,
-          p.k,
-          p.lda,
-          p.ldb,
-          p.ldc,
-          p.a_transposed,
-          p.b_transposed,
-          p.a.is_bf16(),
-          p.c.is_bf16(),
-          p.accumulate,
-          p.epilogue,
-          alignment_of(p)};
 }
 
 std::string text_of(const Matmul& p) {
@@ -98,6 +75,7 @@ struct Plan {
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t first = nullptr, second = nullptr, result = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
+  int choice = 0;     // which of those that the library named
   bool fused = true;  // the epilogue is the library's; else `finish` follows
 };
 
@@ -133,7 +111,7 @@ bool uses_aux(Epilogue e) { return e == Epilogue::kGeluBias || e == Epilogue::kG
 /// promised.
 bool may_fuse(const Matmul& p) {
   return !uses_aux(p.epilogue) ||
-         (p.ldc % kAuxRowMultiple == 0 && p.c.is_bf16() && alignment_of(p) >= kBestAlignment);
+         (p.ldc % kAuxRowMultiple == 0 && p.c.is_bf16() && shape_of(p).alignment >= kAuxAlignment);
 }
 
 void check_product(const Matmul& p) {
@@ -183,7 +161,7 @@ struct Blas::Impl {
     calls->destroy(handle);
   }
 
-  /// RETURNS: whether the library has an algorithm for the plan, then set.
+  /// RETURNS: whether the library has an algorithm of the plan's choice, then set.
   bool choose(Plan& plan, std::size_t alignment) const {
     cublasLtMatmulPreference_t preference = nullptr;
     check_cublas(*calls, calls->preference_create(&preference), "cublasLtMatmulPreferenceCreate");
@@ -200,18 +178,20 @@ struct Blas::Impl {
           CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
       prefer(attribute, static_cast<std::uint32_t>(alignment));
     }
-    const int wanted = options.choice + 1;
+    // As many as were asked for when the choice was made, since the library may weigh them so.
+    const int wanted = plan.choice == 0 ? 1 : kMatmulChoices;
     std::vector<cublasLtMatmulHeuristicResult_t> named(static_cast<std::size_t>(wanted));
     int found = 0;
     const cublasStatus_t status =
         calls->heuristic(handle, plan.desc, plan.first, plan.second, plan.result, plan.result,
                          preference, wanted, named.data(), &found);
     calls->preference_destroy(preference);
-    if (status != CUBLAS_STATUS_SUCCESS || found < wanted ||
-        named.back().state != CUBLAS_STATUS_SUCCESS) {
+    const auto chosen = static_cast<std::size_t>(plan.choice);
+    if (status != CUBLAS_STATUS_SUCCESS || found <= plan.choice ||
+        named[chosen].state != CUBLAS_STATUS_SUCCESS) {
       return false;
     }
-    plan.algorithm = named.back().algo;
+    plan.algorithm = named[chosen].algo;
     return true;
   }
 
@@ -224,8 +204,9 @@ struct Blas::Impl {
     if (uses_aux(p.epilogue)) plan.set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, address(p.aux));
   }
 
-  std::unique_ptr<Plan> make_plan(const Matmul& p, bool fused) const {
+  std::unique_ptr<Plan> make_plan(const Matmul& p, int choice, bool fused) const {
     auto plan = std::make_unique<Plan>(*calls);
+    plan->choice = choice;
     check_cublas(*calls, calls->desc_create(&plan->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F),
                  "cublasLtMatmulDescCreate");
     plan->fused = fused;
@@ -243,39 +224,78 @@ struct Blas::Impl {
       if (uses_aux(p.epilogue)) plan->set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.ldc);
       set_addresses(*plan, p);
     }
-    if (!choose(*plan, alignment_of(p))) return nullptr;
+    if (!choose(*plan, shape_of(p).alignment)) return nullptr;
     return plan;
+  }
+  /// With the epilogue fused where the library takes it.
+  std::unique_ptr<Plan> make_plan(const Matmul& p, int choice) const {
+    std::unique_ptr<Plan> plan = may_fuse(p) ? make_plan(p, choice, true) : nullptr;
+    return plan != nullptr ? std::move(plan) : make_plan(p, choice, false);
   }
 
   const Plan& plan_of(const Matmul& p) {
-    std::unique_ptr<Plan>& plan = plans[key_of(p)];
-    if (plan == nullptr && may_fuse(p)) plan = make_plan(p, true);
-    if (plan == nullptr) plan = make_plan(p, false);
+    const MatmulShape shape = shape_of(p);
+    std::unique_ptr<Plan>& plan = plans[shape];
+    if (plan != nullptr) return *plan;
+    const int of_table = options.table != nullptr ? options.table->choice(shape).value_or(0) : 0;
+    if (of_table > 0) {
+      plan = make_plan(p, of_table);
+      if (plan == nullptr) tell_of_refused(p, of_table);
+    }
+    if (plan == nullptr) plan = make_plan(p, options.choice);
     if (plan == nullptr) {
-      throw SystemError(fmt::format("cuBLAS has no algorithm for the product {}", text_of(p)));
+      plans.erase(shape);
+      throw SystemError(fmt::format("cuBLAS {} has no algorithm for the product {}",
+                                    products_version(), text_of(p)));
     }
     return *plan;
   }
 
-  void give_up_fusing(const Matmul& p) {
-    std::unique_ptr<Plan> plan = make_plan(p, false);
-    if (plan == nullptr) throw SystemError("cuBLAS refuses the product " + text_of(p));
-    plans[key_of(p)] = std::move(plan);
+  /// The library refuses a product of the plan. RETURNS: whether another plan is there now.
+  bool retreat(const Matmul& p, const Plan& plan) {
+    std::unique_ptr<Plan> other;
+    if (plan.choice != options.choice) {
+      tell_of_refused(p, plan.choice);
+      other = make_plan(p, options.choice);
+    } else if (plan.fused && p.epilogue != Epilogue::kNone) {
+      other = make_plan(p, plan.choice, false);  // some are refused only when they are to run
+    }
+    if (other == nullptr) return false;
+    plans[shape_of(p)] = std::move(other);
+    return true;
+  }
+
+  void tell_of_refused(const Matmul& p, int choice) {
+    if (std::exchange(told, true)) return;
+    log_warning(
+        "{}: cuBLASLt {} refuses its algorithm {} for the product {}: the library's first answer "
+        "is taken, here and wherever it refuses another",
+        options.table->source(), products_version(), choice, text_of(p));
   }
 
   BlasOptions options;
   const CublasCalls* calls;
   cublasLtHandle_t handle = nullptr;
   DeviceArray<std::byte> workspace;
-  std::map<Key, std::unique_ptr<Plan>> plans;
+  std::map<MatmulShape, std::unique_ptr<Plan>> plans;
+  bool told = false;  // of a refused choice
 };
 
 Blas::Blas(const BlasOptions& options) : impl_(std::make_unique<Impl>(options)) {
-  ISTHMUS_CHECK(options.choice >= 0 && options.choice < kMostChoices, options.choice);
+  if (options.table == nullptr && options.choice == 0) {
+    impl_->options.table = matmul_table_in_use();
+  }
+  ISTHMUS_CHECK(options.choice >= 0 && options.choice < kMatmulChoices, options.choice);
 }
 Blas::~Blas() = default;
 
 bool Blas::fuses(const Matmul& p) { return impl_->plan_of(p).fused; }
+
+std::vector<MatmulShape> Blas::shapes() const {
+  std::vector<MatmulShape> all;
+  for (const auto& [shape, plan] : impl_->plans) all.push_back(shape);
+  return all;
+}
 
 void Blas::matmul(Stream& stream, const Matmul& p) {
   check_product(p);
@@ -290,10 +310,9 @@ void Blas::matmul(Stream& stream, const Matmul& p) {
       impl_->handle, plan.desc, &alpha, address(p.b), plan.first, address(p.a), plan.second, &beta,
       c, plan.result, c, plan.result, &plan.algorithm, impl_->workspace.data(), kWorkspaceBytes,
       static_cast<cudaStream_t>(stream.handle()));
-  if (status != CUBLAS_STATUS_SUCCESS && plan.fused && p.epilogue != Epilogue::kNone) {
-    impl_->give_up_fusing(p);  // some epilogues are refused only when they are to run
-    matmul(stream, p);
-    return;
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    check_alive();
+    if (impl_->retreat(p, plan)) return matmul(stream, p);
   }
   check_cublas(calls, status, "cublasLtMatmul");
   if (plan.fused) return;

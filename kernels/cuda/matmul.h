@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/bf16.h"
 #include "kernels/cuda/device.h"
@@ -42,9 +43,16 @@ struct Matmul {
   MatrixData aux;        // (m, n), rows ldc apart, of c's type
 };
 
-/// What the products of a Blas try.
+class MatmulTable;
+struct MatmulShape;
+
+/// Which of the algorithms that the library names for a product, best guess first, a Blas takes.
 struct BlasOptions {
-  int choice = 0;  // which of the algorithms that the library names for a shape, best guess first
+  int choice = 0;
+  /// Choices of some products in the place of `choice`; null: those of matmul_table_in_use(), where
+  /// `choice` is 0. Shared by the loops of a process, which only read it. REQUIRES: it is of this
+  /// device and library (MatmulTable::obstacle).
+  std::shared_ptr<const MatmulTable> table = nullptr;
 };
 
 /// Why there are no products here: cuBLASLt cannot be loaded; empty where it can. Touches no
@@ -67,12 +75,17 @@ class Blas {
   Blas(const Blas&) = delete;
   Blas& operator=(const Blas&) = delete;
 
-  /// THROWS: SystemError naming the shape where cuBLASLt has no algorithm for it.
+  /// A choice of the table that the library has not, or refuses, counts as 0, and one line of the
+  /// log says so, of the first such product. THROWS: SystemError naming the shape where cuBLASLt
+  /// has no algorithm for it; DeviceLost, OutOfDeviceMemory.
   void matmul(Stream& stream, const Matmul& product);
 
   /// Whether the library does the epilogue of this product itself, so that it is no pass of its
   /// own. THROWS: as matmul.
   [[nodiscard]] bool fuses(const Matmul& product);
+
+  /// Of the products so far, each once.
+  [[nodiscard]] std::vector<MatmulShape> shapes() const;
 
  private:
   struct Impl;

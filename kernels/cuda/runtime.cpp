@@ -2,11 +2,15 @@
 // device.h over the CUDA runtime.
 #include <cuda_runtime.h>
 
+#include <algorithm>
+#include <iterator>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <utility>
 
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/device_errors.h"
 #include "kernels/cuda/runtime_check.h"
 
 namespace isthmus::cuda {
@@ -15,6 +19,32 @@ cudaStream_t of(const Stream& stream) { return static_cast<cudaStream_t>(stream.
 cudaEvent_t of(const Event& event) { return static_cast<cudaEvent_t>(event.handle()); }
 
 std::string text_of(cudaError_t status) { return cudaGetErrorString(status); }
+
+/// Answers after which a device's context has failed for good, by number, since older headers lack
+/// some names: errors of its memory and links (214, 220), of kernels (700 to 721 but for those of
+/// arguments), a context that is gone (709), the server of several processes (810), and what CUDA
+/// has no word for (999), as of a device that has left the bus.
+bool loses_device(cudaError_t status) {
+  constexpr int kLosing[] = {214, 220, 700, 702, 709, 710, 714, 715,
+                             716, 717, 718, 719, 720, 721, 810, 999};
+  return std::ranges::find(kLosing, static_cast<int>(status)) != std::end(kLosing);
+}
+
+std::optional<int> current_device() {
+  int ordinal = 0;
+  return succeeded(cudaGetDevice(&ordinal)) ? std::optional(ordinal) : std::nullopt;
+}
+
+std::optional<DeviceMemory> memory_now() {
+  DeviceMemory memory;
+  if (!succeeded(cudaMemGetInfo(&memory.free_bytes, &memory.total_bytes))) return std::nullopt;
+  return memory;
+}
+
+int driver_version() {
+  int version = 0;  // and it stays so without a driver
+  return succeeded(cudaDriverGetVersion(&version)) ? version : 0;
+}
 }  // namespace
 
 bool succeeded(cudaError_t status) noexcept {
@@ -25,6 +55,12 @@ bool succeeded(cudaError_t status) noexcept {
 
 void check(cudaError_t status, const char* call) {
   if (succeeded(status)) return;
+  if (status == cudaErrorMemoryAllocation) {
+    throw OutOfDeviceMemory(no_memory_text(call, memory_now()));
+  }
+  if (loses_device(status)) {
+    throw DeviceLost(lost_device_text(current_device(), call, text_of(status)));
+  }
   throw SystemError(std::string("CUDA: ") + call + ": " + text_of(status));
 }
 
@@ -67,21 +103,38 @@ std::vector<DeviceInfo> devices() {
 std::string unavailable() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  if (!succeeded(status)) {
-    return "no CUDA device can be used (is its driver installed?): " + text_of(status);
+  if (succeeded(status)) return count > 0 ? "" : "this machine has no CUDA device";
+  if (status == cudaErrorNoDevice) return "this machine has no CUDA device";
+  if (const std::string fault = driver_fault(); !fault.empty()) return fault;
+  return "no CUDA device can be used (is its driver installed?): " + text_of(status);
+}
+
+std::string driver_fault() {
+  int count = 0, runtime = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  const int driver = driver_version();
+  if (succeeded(status) || status == cudaErrorNoDevice || driver == 0) return "";
+  if (status == cudaErrorInsufficientDriver && succeeded(cudaRuntimeGetVersion(&runtime))) {
+    return old_driver_text(driver, runtime);
   }
-  return count > 0 ? "" : "this machine has no CUDA device";
+  return "no CUDA device can be used: cudaGetDeviceCount: " + text_of(status) +
+         "; nvidia-smi says more, and a reboot loads a driver that was just installed; or train "
+         "with "
+         "--device cpu";
+}
+
+void check_alive() {
+  std::size_t free_bytes = 0, total_bytes = 0;
+  const cudaError_t status = cudaMemGetInfo(&free_bytes, &total_bytes);
+  if (!succeeded(status) && loses_device(status)) check(status, "cudaMemGetInfo");
 }
 
 std::string versions() {
-  const auto text = [](int version) {
-    return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
-  };
   int driver = 0, runtime = 0;
   check(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
   check(cudaRuntimeGetVersion(&runtime), "cudaRuntimeGetVersion");
-  return (driver > 0 ? "driver for CUDA " + text(driver) : "no driver") + ", runtime " +
-         text(runtime);
+  return (driver > 0 ? "driver for CUDA " + cuda_version_text(driver) : "no driver") +
+         ", runtime " + cuda_version_text(runtime);
 }
 
 void use_device(int ordinal) { check(cudaSetDevice(ordinal), "cudaSetDevice"); }

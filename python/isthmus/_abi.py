@@ -53,6 +53,8 @@ class SessionOptions(ctypes.Structure):
         ("addresses", ctypes.POINTER(ctypes.c_char_p)),
         ("address_count", ctypes.c_size_t),
         ("links", ctypes.c_char_p),
+        ("changes", ctypes.POINTER(ctypes.c_char_p)),
+        ("change_count", ctypes.c_size_t),
     ]
 
 
@@ -156,6 +158,14 @@ FUNCTIONS: "dict[str, tuple[Any, list[Any]]]" = {
     "isthmus_validation": (
         _handle,
         [_handle, _worker, ctypes.c_int64, _address, _address, _size, _out_integer],
+    ),
+    "isthmus_packed_batch": (
+        _handle,
+        [_handle, _worker, ctypes.c_int64, _address, _address, _address, _size],
+    ),
+    "isthmus_packed_validation": (
+        _handle,
+        [_handle, _worker, ctypes.c_int64, _address, _address, _address, _size, _out_integer],
     ),
     "isthmus_outer_values": (_handle, [_handle, _worker, _size, _address, _size]),
     "isthmus_session_fail": (_handle, [_handle, _worker, _text]),

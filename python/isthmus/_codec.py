@@ -128,7 +128,7 @@ def _floats(values: Any) -> "Floats":
 
 
 def codec(spelling: str) -> Codec:
-    """A codec from its spelling: "int8", "int4:64", "topk:0.01:ef" (docs/codecs.md).
+    """A codec from its spelling: "int8", "int4:64", "topk:0.01:ef" (docs/internals/codecs.md).
 
     Raises ConfigError that says what is allowed.
     """

@@ -71,7 +71,7 @@ def copy_as_lines(source: pathlib.Path, field: str, target: pathlib.Path) -> Non
     kind = str(file.schema_arrow.field(field).type)
     if kind not in ("string", "large_string"):
         raise ConfigError(f"{source}: the column '{field}' is {kind} and no text")
-    part = target.with_name("." + target.name + ".tmp")
+    part = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     with open(part, "wb") as raw:
         # Without name and time, so that equal files have equal copies.
         with gzip.GzipFile("", "wb", 1, raw, mtime=0) as out:
@@ -83,7 +83,22 @@ def copy_as_lines(source: pathlib.Path, field: str, target: pathlib.Path) -> Non
             except Exception as error:
                 part.unlink()
                 raise SystemFault(f"{source}: damaged parquet data: {error}") from error
+            except BaseException:
+                part.unlink()
+                raise
     os.replace(part, target)
+
+
+def _digest(path: pathlib.Path, field: str) -> str:
+    """Of a file's name, content and column: a copy of what the file held before is another copy."""
+    digest = hashlib.sha256(f"{path.resolve()} {field} ".encode())
+    try:
+        with open(path, "rb") as file:
+            for part in iter(lambda: file.read(1 << 20), b""):
+                digest.update(part)
+    except OSError as error:
+        raise SystemFault(f"{path}: cannot be read: {error.strerror}") from error
+    return digest.hexdigest()[:12]
 
 
 def tokenize(program: str, words: "list[str]") -> int:
@@ -101,9 +116,7 @@ def tokenize(program: str, words: "list[str]") -> int:
             continue
         found = sorted(glob.glob(word)) or [word]
         for path in map(pathlib.Path, found):
-            key = f"{path.resolve()} {field}".encode()
-            digest = hashlib.sha256(key).hexdigest()[:8]
-            target = copies / f"{path.stem}-{digest}.jsonl.gz"
+            target = copies / f"{path.stem}-{_digest(path, field)}.jsonl.gz"
             if not target.exists():
                 copy_as_lines(path, field, target)
             given.append(str(target))

@@ -6,11 +6,13 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
-from typing import Any, NoReturn, Union
+from typing import Any, Callable, NoReturn, Optional, Sequence, Union
 
 from . import _abi, _parquet
+from ._cell import command_of
 from ._errors import ConfigError, SystemFault, made_error
 
 Flag = Union[str, int, float, bool, "list[str]", None]
@@ -55,13 +57,15 @@ def flags_of(flags: "dict[str, Flag]") -> "list[str]":
     return words
 
 
-def call_json(*words: Union[str, "os.PathLike[str]"]) -> Any:
-    """What the program prints with --json, parsed. Its messages go to this process's stderr.
+def call_json(*words: Union[str, "os.PathLike[str]"], environment: "Optional[dict[str, str]]" = None) -> Any:
+    """What the program prints with --json, parsed. Its messages go to this process's stderr. `environment`: variables
+    beside those of this process.
 
     Raises the exception of the program's exit code.
     """
     command = [str(program_path()), *map(str, words), "--json"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=False, text=True)
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=False, text=True,
+                          env={**os.environ, **environment} if environment else None)
     if done.returncode < 0:
         raise made_error("run", f"isthmus {words[0]} was ended by signal {-done.returncode}", 1, [])
     # A command that shows progress prints other lines before its result.
@@ -82,12 +86,40 @@ def call_json(*words: Union[str, "os.PathLike[str]"]) -> Any:
     return found
 
 
-def compare(file: _abi.Path, **flags: Flag) -> Any:
+def compare(file: _abi.Path, *, train: "Optional[Callable[[Any], Any]]" = None,
+            program: "Union[str, Sequence[str], None]" = None, evaluation_parts: "Union[int, str]" = 0, slots: int = 1,
+            kind: str = "numpy", **flags: Flag) -> Any:
     """Runs or resumes the comparison of `file` and returns its result as one object.
 
-    Flags as on the command line: compare("cmp.toml", out="cmp", resume=True, jobs=2).
+    Parameters
+    ----------
+    file : path of the comparison's TOML file (docs/how-to/comparing.md).
+    train : what trains each run in the place of the built-in trainer: the body of `isthmus.run`, a function of one
+        site at the top of a module or script. It is called once for each worker, in a process of its own for each run
+        (so a script that calls `compare` does it under `if __name__ == "__main__":`). It reads its settings from
+        `site.config`, and gives `evaluate` to `site.attach`. `evaluation_parts`, `slots`, `kind`: as `isthmus.run` has
+        them.
+    program : the same as a command, a text for the shell or a list of words, that calls `isthmus.run` or
+        `isthmus.simulate`; with `each_site=True` one that calls `isthmus.join`, started once for each site.
+    flags : those of the command line: compare("cmp.toml", out="cmp", resume=True, jobs=2).
+
+    Raises
+    ------
+    ConfigError, RunError (a program that fails or leaves no whole run), SystemFault
     """
-    return call_json("compare", os.fspath(file), "--progress", "none", *flags_of(flags))
+    if train is not None and program is not None:
+        raise ConfigError("compare: train and program together: one of them trains the runs")
+    if train is not None:
+        if evaluation_parts == 0:
+            raise ConfigError("compare: losses of the outer parameters are what is compared: give evaluation_parts, "
+                              "and `evaluate` to site.attach")
+        flags["program"] = command_of(train, {"evaluation_parts": evaluation_parts, "slots": slots, "kind": kind})
+    elif program is not None:
+        flags["program"] = program if isinstance(program, str) else shlex.join(program)
+    # The run's own processes import what this one can.
+    path = os.pathsep.join(each for each in sys.path if each)
+    return call_json("compare", os.fspath(file), "--progress", "none", *flags_of(flags),
+                     environment={"PYTHONPATH": path} if train is not None else None)
 
 
 def plan(what: str, file: _abi.Path, **flags: Flag) -> Any:

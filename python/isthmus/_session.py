@@ -21,7 +21,7 @@ import numpy as np
 
 from . import _abi, _log
 from ._errors import ConfigError, Error, RunError, check
-from ._launched import told
+from ._launched import in_cell, told, told_cell, told_config
 from ._program import call_json
 from ._progress import Progress
 from ._trained import Arrays, Trained, count_of
@@ -96,13 +96,16 @@ class _Session:
     """A native session and who serves it. Freed once, in the process that made it."""
 
     def __init__(self, config: _abi.Path, **options: Any) -> None:
-        native = _abi.SessionOptions(ctypes.sizeof(_abi.SessionOptions), os.fsencode(config))
+        native = _abi.SessionOptions(ctypes.sizeof(_abi.SessionOptions), os.fsencode(told_config(config)))
         overrides = _texts("overrides", options.pop("overrides"), '["outer.H=50"]')
         native.overrides = ctypes.cast(overrides, ctypes.POINTER(ctypes.c_char_p))
         native.override_count = len(overrides)
         addresses = _texts("addresses", options.pop("addresses", ()), '["west=10.0.0.2:48200"]')
         native.addresses = ctypes.cast(addresses, ctypes.POINTER(ctypes.c_char_p))
         native.address_count = len(addresses)
+        changes = _texts("change", options.pop("change", ()), '["train.steps=400"]')
+        native.changes = ctypes.cast(changes, ctypes.POINTER(ctypes.c_char_p))
+        native.change_count = len(changes)
         if options["evaluation_parts"] == "file":
             options["evaluation_parts"] = -1
         self.evaluation_parts: int = options["evaluation_parts"]
@@ -251,28 +254,34 @@ class Site:
         """Parts of an evaluation of the file's own data: 0 where it has no validation part."""
         return self._samples()[2]
 
-    def batch(self, t: "Optional[int]" = None) -> "tuple[Any, Any]":
+    def batch(self, t: "Optional[int]" = None, *, positions: bool = False) -> "tuple[Any, ...]":
         """This site's samples of step t (default: the current one) of the file's own data ([data],
         train.context, train.global_batch): the very samples that the built-in trainer of this site would take.
 
         RETURNS: inputs and targets, int32 arrays of shape (samples, context); targets are the inputs one
-        position later. Raises ConfigError where the file has no such keys.
+        position later. With `positions` an array of the same shape follows: each token's position in its
+        document, 0 where one begins. A file with data.pack = "documents" needs it: tokens attend to those
+        of their own document alone, `positions` goes to the model as `position_ids`, and a target of -100,
+        which PyTorch's cross_entropy leaves out, stands for the last token of a document. Raises ConfigError
+        where the file has no such keys, or packs documents and `positions` is not asked for.
         """
         samples, context, _ = self._samples()
-        inputs, targets = np.empty((samples, context), np.int32), np.empty((samples, context), np.int32)
-        check(_abi.lib.isthmus_batch(self._session.handle, self._worker, self.t if t is None else t,
-                                     inputs.ctypes.data, targets.ctypes.data, inputs.size))
-        return inputs, targets
+        arrays = [np.empty((samples, context), np.int32) for _ in range(3 if positions else 2)]
+        call = _abi.lib.isthmus_packed_batch if positions else _abi.lib.isthmus_batch
+        check(call(self._session.handle, self._worker, self.t if t is None else t,
+                   *(array.ctypes.data for array in arrays), arrays[0].size))
+        return tuple(arrays)
 
-    def validation(self, part: int) -> "tuple[Any, Any]":
+    def validation(self, part: int, *, positions: bool = False) -> "tuple[Any, ...]":
         """Part `part` (0 to `validation_parts` - 1) of an evaluation of the file's own data, as `batch`:
         (windows, context) with at most 8 windows."""
         context = self._samples()[1]
-        inputs, targets = np.empty((8, context), np.int32), np.empty((8, context), np.int32)
+        arrays = [np.empty((8, context), np.int32) for _ in range(3 if positions else 2)]
         windows = ctypes.c_int64()
-        check(_abi.lib.isthmus_validation(self._session.handle, self._worker, part, inputs.ctypes.data,
-                                          targets.ctypes.data, inputs.size, ctypes.byref(windows)))
-        return inputs[:windows.value], targets[:windows.value]
+        call = _abi.lib.isthmus_packed_validation if positions else _abi.lib.isthmus_validation
+        check(call(self._session.handle, self._worker, part, *(array.ctypes.data for array in arrays),
+                   arrays[0].size, ctypes.byref(windows)))
+        return tuple(array[:windows.value] for array in arrays)
 
     def _samples(self) -> "tuple[int, int, int]":
         """Samples of a step, their length, parts of an evaluation: the library is asked once."""
@@ -382,7 +391,8 @@ class Site:
         other sites.
 
         `loss`: its mean over `tokens` targets, a number or an array of one value. `tokens` weigh this
-        site's contribution (absent: one a step). `skipped`: the step changed nothing.
+        site's contribution (absent: one a step). `skipped`: the step changed nothing. A `loss` or `grad_norm` that is
+        not finite ends the run, which has diverged (RunError), unless the step was skipped.
         """
         self._check_thread()
         trained = self._attached()
@@ -393,8 +403,7 @@ class Site:
                            "returns False")
         if self._stage in (_abi.GRADIENTS, _abi.REPLAY):
             raise RunError('outer.method = "ddp" exchanges gradients: call site.average_gradients(loss) between the '
-                           "backward pass and optimizer.step(), in a loop that calls both (not by hook=True, a Trainer "
-                           "or Lightning)")
+                           "backward pass and optimizer.step()")
         if self._iterated and not self._open:
             raise RunError("site.step() was called twice in one pass of site.steps(), or outside of it")
         if self._stage == _abi.APPLY:
@@ -433,6 +442,7 @@ class Site:
             kind = request.kind
             if kind in (_abi.TRAIN, _abi.GRADIENTS, _abi.REPLAY):
                 self.t, self._stage = request.step, kind
+                trained.stage = kind
                 if anew:
                     trained.count_from(self.t)
                 trained.after_step(bool(request.wrote), self.t, request.until)
@@ -479,20 +489,15 @@ class Site:
 
     @contextlib.contextmanager
     def anchors(self) -> "Iterator[None]":
-        """While it is open the parameters hold the outer ones, the anchors; then their own again.
+        """While it is open the parameters hold the outer ones, the anchors; then their own again. After the run's
+        end they are those of its last checkpoint, which the first call reads.
 
         with site.anchors():
             validate(model)
         """
         self._check_thread()
         trained = self._attached()
-        if self._ended:
-            if self.outcome is None or self.outcome.exit_code != 0 or self.config.outer.final_sync == "none":
-                raise RunError("anchors: the run has ended inside a window, and the parameters are this site's own: "
-                               "the outer ones are in its last checkpoint")
-            yield  # the closing round has left the outer parameters in place
-            return
-        if self._stage != _abi.TRAIN:
+        if self._stage != _abi.TRAIN and not self._ended:
             yield  # under ddp the parameters are the outer ones
             return
         self._shown = True
@@ -592,7 +597,7 @@ class Site:
 def options_of(**given: Any) -> "dict[str, Any]":
     """Of a native session. A site with a process of its own hears of `isthmus launch` too."""
     common = given.pop("alike")
-    options = told(given) if given.get("site") else given
+    options = told(given) if given.get("site") else told_cell(given)
     return {**options, "common": json.dumps({k: str(v) for k, v in common.items()}) if common else None}
 
 
@@ -658,7 +663,8 @@ def join(config: _abi.Path, params: "Mapping[str, Floats]", *, site: Optional[st
          alike: "Optional[Mapping[str, Any]]" = None, kind: str = "numpy",
          layer_of: "Optional[Callable[[str], int]]" = None, listen: Optional[str] = None,
          key_file: Optional[_abi.Path] = None, addresses: "Sequence[str]" = (),
-         links: Optional[_abi.Path] = None, force: bool = False, signals: bool = True, log: bool = False) -> Site:
+         links: Optional[_abi.Path] = None, force: bool = False, signals: bool = True, log: bool = False,
+         change: "Sequence[str]" = ()) -> Site:
     """Takes part in a run as the site `site` (default: ISTHMUS_SITE) and blocks until the sites have
     met; the parameters then hold the agreed start: the initial values, a checkpoint's, or those of a
     run that goes on.
@@ -676,8 +682,10 @@ def join(config: _abi.Path, params: "Mapping[str, Floats]", *, site: Optional[st
     being `site.validation(k)`, as sites with the built-in trainer have it. `alike`: values that sites of
     this `kind` must have in common (learning rate, batch size). `addresses` ("west=10.0.0.2:48200") and
     `links` (a file of measured links) stand in place of the file's. `log`: the run's lines go to stderr,
-    where the logger `isthmus` has no handler. A program that `isthmus launch` has started is told site,
-    folder, resume and addresses in its environment. Raises ConfigError, PeerError, SystemFault, RunError.
+    where the logger `isthmus` has no handler. `change` (["train.steps=400"]): keys of a run that goes on, changed
+    from here on; give them at every later resume too, with the overrides that the run was begun with. A program
+    that `isthmus launch` has started is told site, folder, resume and addresses in its environment. Raises
+    ConfigError, PeerError, SystemFault, RunError.
     """
     if log:
         _log.show()
@@ -685,7 +693,7 @@ def join(config: _abi.Path, params: "Mapping[str, Floats]", *, site: Optional[st
     _check_evaluate(evaluate, evaluation_parts)
     session = _Session(config, **options_of(
         overrides=overrides, site=site, listen=listen, key_file=key_file, addresses=addresses, links=links, out=out,
-        resume=resume, kind=kind, alike=alike, evaluation_parts=evaluation_parts, force=int(force)))
+        resume=resume, kind=kind, alike=alike, evaluation_parts=evaluation_parts, force=int(force), change=change))
     return joined(session, signals, lambda: Arrays(params, state, evaluate), layer_of)
 
 
@@ -702,6 +710,10 @@ def joined(session: _Session, signals: bool, trained: "Callable[[], Trained]",
 def site_named(site: Optional[str]) -> str:
     """`site`, else ISTHMUS_SITE."""
     site = site or os.environ.get("ISTHMUS_SITE")
+    if in_cell():
+        raise ConfigError("join in a cell of isthmus compare, whose sites are all in this process: give the loop to "
+                          "isthmus.run or isthmus.simulate as a body, or start the program once for each site by "
+                          "isthmus compare --each-site")
     if not site:
         raise ConfigError("join: which site is this? Give site=..., or set ISTHMUS_SITE")
     return site
@@ -802,16 +814,19 @@ class _BodySite(Site):
 
 def run(config: _abi.Path, body: "Body", *, out: Optional[_abi.Path] = None, resume: str = "never",
         overrides: "Sequence[str]" = (), alike: "Optional[Mapping[str, Any]]" = None, kind: str = "numpy",
-        evaluation_parts: "Union[int, str]" = 0, force: bool = False, signals: bool = True, slots: int = 1) -> Outcome:
+        evaluation_parts: "Union[int, str]" = 0, force: bool = False, signals: bool = True, slots: int = 1,
+        change: "Sequence[str]" = ()) -> Outcome:
     """All workers in this process, on the real clock: `body(site)` once for each, in a thread of its
     own. A body makes its model and calls `site.attach(params, ...)`, then goes through
     `site.steps()`.
 
     `slots`: so many bodies compute at the same time. With one, each body has the random states of
     the process (Python's, numpy's, PyTorch's) to itself; with more, a body needs generators of its
-    own."""
+    own. `change` (["train.steps=400"]): with `resume`, keys of the run, changed from here on. In a program that
+    `isthmus compare --program` has started, `run` and `simulate` are the same: file, folder and clock are those of the
+    comparison's run."""
     session = _Session(config, **options_of(overrides=overrides, out=out, resume=resume, kind=kind, alike=alike,
-                                          evaluation_parts=evaluation_parts, force=int(force)))
+                                          evaluation_parts=evaluation_parts, force=int(force), change=change))
     with _signals(session, signals):
         return _Together(session, body, slots).run()
 
@@ -819,11 +834,11 @@ def run(config: _abi.Path, body: "Body", *, out: Optional[_abi.Path] = None, res
 def simulate(config: _abi.Path, body: "Body", *, link: Optional[str] = None,
              out: Optional[_abi.Path] = None, resume: str = "never", overrides: "Sequence[str]" = (),
              alike: "Optional[Mapping[str, Any]]" = None, kind: str = "numpy", evaluation_parts: "Union[int, str]" = 0,
-             force: bool = False, signals: bool = True, slots: int = 1) -> Outcome:
+             force: bool = False, signals: bool = True, slots: int = 1, change: "Sequence[str]" = ()) -> Outcome:
     """The same in virtual time over the links of the file, or over `link` ("100Mbit/s,80ms") between
     all sites. A step takes sim.step_time of the file."""
     session = _Session(config, **options_of(overrides=overrides, out=out, resume=resume, kind=kind, alike=alike,
                                           link=link, evaluation_parts=evaluation_parts, force=int(force),
-                                          simulated=1))
+                                          simulated=1, change=change))
     with _signals(session, signals):
         return _Together(session, body, slots).run()

@@ -11,7 +11,7 @@ from typing import Any, Iterable, Iterator, Mapping
 
 from . import _abi
 from ._errors import ConfigError, check
-from ._launched import told_overrides
+from ._launched import told_config, told_overrides
 
 
 def _json_from(function: Any, *arguments: Any) -> Any:
@@ -102,15 +102,16 @@ class Section(Mapping[str, Any]):
 def load_config(path: _abi.Path, overrides: Iterable[str] = ()) -> Section:
     """A configuration, checked, with every default filled in: `load_config("run.toml").outer.H`.
 
-    `overrides`: as --set takes them, "outer.H=50"; those of `isthmus launch --set` come after them in a program
-    that it has started. Raises ConfigError with `.diagnostics`.
+    `overrides`: as --set takes them, "outer.H=50"; those of `isthmus launch --set` and `--change` come after them
+    in a program that it has started. In a program that `isthmus compare` has started the file is that of its run, whatever `path`
+    says, and `overrides` has 'train.trainer="external"' already. Raises ConfigError with `.diagnostics`.
     """
     if isinstance(overrides, str):
         raise ConfigError(f'overrides = "{overrides}": must be a list of texts, ["outer.H=50"]')
     texts = [each.encode() for each in [*overrides, *told_overrides()]]
     array = (ctypes.c_char_p * len(texts))(*texts)
     return Section(
-        _json_from(_abi.lib.isthmus_config_load, os.fsencode(path), array, len(texts))
+        _json_from(_abi.lib.isthmus_config_load, os.fsencode(told_config(path)), array, len(texts))
     )
 
 

@@ -30,6 +30,7 @@ class Trained:
     copies = False
     evaluates: "Optional[Evaluate]" = None
     marker = "outline"  # an entry that each state of this trainer has
+    stage = 0  # what the run asks of the step that `after_step` begins: a step, gradients, or to take a mean over
 
     def begin(self, index: int) -> None:
         """Worker number `index` begins: what cannot be saved or restored is told of now."""
@@ -209,6 +210,10 @@ class Arrays(Trained):
         state = unpacked(read)
         if self._state is not None:
             restore_into(self._state, state, leaf=_load_object)
+        elif not (isinstance(state, (dict, list, tuple)) and len(state) == 0):
+            held = f" of {sorted(map(str, state))}" if isinstance(state, dict) else ""
+            raise ConfigError(f"the run has state{held} beside its parameters, and none is given here: give state=... "
+                              "as the run was begun, or start a new run from its weights")
 
     def restart(self) -> None:
         self._loads += 1

@@ -17,6 +17,7 @@ from ._errors import ConfigError
 from ._session import Outcome, Site
 from ._turns import random_states, set_random_states
 from .torch import join
+from .torch._schedules import ScheduleKept
 
 
 class Callback(TrainerCallback):  # type: ignore[misc]
@@ -24,8 +25,9 @@ class Callback(TrainerCallback):  # type: ignore[misc]
 
     The run's `train.steps` end the training; give the Trainer `max_steps` of at least as many. The run's
     checkpoints are those that all sites agree on: use save_strategy="no". A site that resumes or joins at step t
-    goes on with the batches of step t. `join_options` are those of `isthmus.torch.join` (out, resume, overrides,
-    state, alike).
+    goes on with the batches of step t. Under outer.method = "ddp" gradients are averaged before they are clipped: the
+    callback clips them itself, by the arguments' max_grad_norm. `join_options` are those of `isthmus.torch.join` (out,
+    resume, overrides, state, alike).
     """
 
     def __init__(self, config: _abi.Path, *, site: Optional[str] = None, **join_options: Any) -> None:
@@ -36,6 +38,9 @@ class Callback(TrainerCallback):  # type: ignore[misc]
         self._tokens: Any = None  # of all of them, where the Trainer tells of it
         self._hook: Any = None
         self._place: Optional[_Place] = None
+        self._clip: Optional[float] = None  # of a run under ddp
+        self._norm: Any = None  # before clipping
+        self._void: "Optional[ScheduleKept]" = None  # the step does not count
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, optimizer: Any = None,
                        lr_scheduler: Any = None, train_dataloader: Any = None, **_: Any) -> None:
@@ -54,6 +59,13 @@ class Callback(TrainerCallback):  # type: ignore[misc]
                                 "give TrainingArguments max_steps of at least train.steps")
             site.__exit__(ConfigError, error, None)
             raise error
+        if site.config.outer.method == "ddp":
+            if args.fp16:
+                error = ConfigError('fp16=True together with outer.method = "ddp": gradients are averaged while they '
+                                    "are scaled, and each site scales by a number of its own: give bf16=True")
+                site.__exit__(ConfigError, error, None)
+                raise error
+            self._clip, args.max_grad_norm = args.max_grad_norm, 0.0
         state.global_step = site.t - 1
         self._place = _Place(train_dataloader, site.t - 1, args.gradient_accumulation_steps)
         self._hook = model.register_forward_hook(self._saw, with_kwargs=True)
@@ -72,13 +84,36 @@ class Callback(TrainerCallback):  # type: ignore[misc]
             self._losses.append(loss.detach().mean())
             self._tokens = named.get("num_items_in_batch")
 
+    def _told(self) -> "dict[str, Any]":
+        """Loss and targets of the step."""
+        loss: Any = None
+        if self._losses:  # sums over the micro-batch by all items of the step, or means over the micro-batch
+            loss = sum(self._losses) if self._tokens is not None else sum(self._losses) / len(self._losses)
+        return {"loss": loss, "tokens": None if self._tokens is None else max(int(self._tokens), 1)}
+
+    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
+        if self._clip is None or self.site is None or self.site.outcome is not None:
+            return
+        self._void = None
+        if not self.site.average_gradients(**self._told()):
+            self._void = ScheduleKept()
+        elif self._clip > 0:
+            self._norm = _torch.nn.utils.clip_grad_norm_(model.parameters(), self._clip)
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, optimizer: Any = None, lr_scheduler: Any = None,
+                          **_: Any) -> None:
+        if self._void is not None:  # the optimizer had no gradients; the schedule comes next
+            self._void.keep([lr_scheduler])
+
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
         assert self.site is not None
-        if self.site.outcome is None:
-            loss: Any = None
-            if self._losses:  # sums over the micro-batch by all items of the step, or means over the micro-batch
-                loss = sum(self._losses) if self._tokens is not None else sum(self._losses) / len(self._losses)
-            self.site.step(loss, tokens=None if self._tokens is None else max(int(self._tokens), 1))
+        if self._void is not None:
+            self._void.put_back()
+            self._void = None
+            if self.site.outcome is None:
+                state.global_step = self.site.t - 1
+        elif self.site.outcome is None:
+            self.site.step(**self._told(), grad_norm=self._norm)
             if self.site.outcome is None:
                 state.global_step = self.site.t - 1  # t jumps where the site has been cut off
         self._losses, self._tokens = [], None
@@ -89,6 +124,8 @@ class Callback(TrainerCallback):  # type: ignore[misc]
     def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         assert self.site is not None
         self._hook.remove()
+        if self._clip is not None:
+            args.max_grad_norm = self._clip
         self.outcome = self.site.outcome
         self.site.__exit__(None, None, None)
 

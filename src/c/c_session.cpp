@@ -2,6 +2,7 @@
 // Runs, pulled: a session's threads ask, the caller's threads answer.
 #include <fmt/format.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -18,9 +19,11 @@
 #include "core/base/fault_point.h"
 #include "core/base/log.h"
 #include "core/base/storage.h"
+#include "core/state/checkpoint.h"
 #include "isthmus/config.h"
 #include "isthmus/errors.h"
 #include "isthmus/session.h"
+#include "session/checks/data_notes.h"
 #include "session/run/run_samples.h"
 #include "session/site/site_links.h"
 #include "session/site/site_start.h"
@@ -40,6 +43,7 @@ struct Worker {
   std::string found_name;
   std::vector<std::int64_t> parts;
   std::unique_ptr<app::RunSamples> samples;  // made at the first question
+  std::optional<Checkpoint> last;            // of a run that has ended, likewise
 };
 
 }  // namespace
@@ -47,6 +51,7 @@ struct Worker {
 
 struct isthmus_session {
   isthmus::SystemRuntime runtime;
+  isthmus::SystemStorage storage;
   isthmus::Config config;
   isthmus::RunArguments arguments;
   isthmus::TrainerFacts facts;
@@ -54,6 +59,7 @@ struct isthmus_session {
   std::string config_json;
   int first = 0;
   std::vector<isthmus::c::Worker> workers;  // of this process
+  std::atomic<bool> told_of_data{false};    // what is to be said of data that are trained on
   isthmus::Wishes wishes;
   std::unique_ptr<isthmus::WaitQueue> queue = runtime.make_wait_queue();
   std::optional<isthmus::RunEnd> end;  // under the lock of queue
@@ -108,7 +114,10 @@ std::unique_ptr<isthmus_session> made(const isthmus_session_options* given) {
        texts_of(options.overrides, options.override_count, "isthmus_session_new"))
     overrides.push_back(std::move(each));
   auto session = std::make_unique<isthmus_session>();
-  session->config = load_run(options.config, overrides);
+  ChangedRun loaded =
+      load_changed_run(options.config, overrides,
+                       texts_of(options.changes, options.change_count, "isthmus_session_new"));
+  session->config = std::move(loaded.config);
   if (options.link != nullptr)
     replace_links(session->config, {parse_link(options.link)},
                   fmt::format("link {}", options.link));
@@ -124,7 +133,8 @@ std::unique_ptr<isthmus_session> made(const isthmus_session_options* given) {
                         .out = text_or(options.out, ""),
                         .resume = text_or(options.resume, "never"),
                         .force = options.force != 0,
-                        .argv = {"libisthmus"}};
+                        .argv = {"libisthmus"},
+                        .changes = std::move(loaded.changes)};
   session->facts = {.parameters = {},
                     .kind = text_or(options.kind, "external"),
                     .common = common_of(options.common)};
@@ -145,10 +155,40 @@ std::unique_ptr<isthmus_session> made(const isthmus_session_options* given) {
   if (options.evaluation_parts < 0) {
     const app::RunSamples& samples = samples_of(session.get(), 0, "isthmus_session_new");
     session->evaluation_parts = samples.parts();
+    session->facts.evaluation_sources = samples.sources();
     session->facts.data = samples.fingerprint();  // sites and checkpoints compare it
   }
   session->facts.evaluation_parts = session->evaluation_parts;
   return session;
+}
+
+/// The outer parameters of a run that has ended, which its last checkpoint holds.
+void copy_last_values(const isthmus_session& session, const RunEnd& end, Worker& own,
+                      const Parameter& parameter, std::span<float> values) {
+  if (!own.last) {
+    own.last = Checkpoint::open(session.storage, find_checkpoint(session.storage, end.directory));
+  }
+  if (own.last->info().step != end.steps) {
+    throw RunError(fmt::format(
+        "isthmus_outer_values: the run has ended after step {}, and its last checkpoint, '{}', is "
+        "of step {}: read that one",
+        end.steps, own.last->folder().string(), own.last->info().step));
+  }
+  own.last->read_model(parameter.name, parameter.shape, values);
+}
+
+/// The parameter of a worker's that isthmus_outer_values is asked for.
+const Parameter& parameter_of(const Worker& own, std::size_t parameter, const float* values,
+                              std::size_t count) {
+  if (parameter >= own.parameters.size())
+    throw ConfigError(fmt::format("isthmus_outer_values: parameter = {} of {}", parameter,
+                                  own.parameters.size()));
+  const Parameter& found = own.parameters[parameter];
+  if (found.values.size() != count)
+    throw ConfigError(fmt::format("isthmus_outer_values: count = {}: parameter '{}' has {} values",
+                                  count, found.name, found.values.size()));
+  if (count > 0) require(values, "isthmus_outer_values", "values");
+  return found;
 }
 
 /// The elements of an array of the caller's, whose header may have another size for them.
@@ -211,15 +251,60 @@ std::vector<std::span<float>> gradients_of(const isthmus_parameter* array,
   return gradients;
 }
 
-void copy_batch(const TokenBatch& batch, std::int32_t* inputs, std::int32_t* targets,
-                std::size_t count, const char* what) {
+/// Where a batch goes that a caller asks for.
+struct BatchArrays {
+  std::int32_t* inputs = nullptr;
+  std::int32_t* targets = nullptr;
+  std::int32_t* positions = nullptr;  // of isthmus_packed_...
+  std::size_t count = 0;
+  bool packed = false;
+};
+
+void copy_batch(const TokenBatch& batch, const BatchArrays& to, const char* what) {
+  const auto& [inputs, targets, positions, count, packed] = to;
   if (count < batch.inputs.size())
     throw ConfigError(fmt::format("{}: count = {}: the batch has {} token ids ({} sequences of {})",
                                   what, count, batch.inputs.size(), batch.sequences, batch.length));
   require(inputs, what, "inputs");
   require(targets, what, "targets");
+  if (!batch.document_starts.empty() && !packed)
+    throw ConfigError(
+        fmt::format("{}: data.pack = \"documents\": a trainer needs each token's position in its "
+                    "document; call isthmus_packed_batch and isthmus_packed_validation (Python: "
+                    "site.batch(positions=True), site.validation(part, positions=True)), or set "
+                    "data.pack to \"stream\"",
+                    what));
   std::ranges::copy(batch.inputs, inputs);
   std::ranges::copy(batch.targets, targets);
+  if (!packed) return;
+  require(positions, what, "positions");
+  for (std::size_t i = 0; i < batch.inputs.size(); ++i) {
+    const auto place = static_cast<std::int32_t>(i % static_cast<std::size_t>(batch.length));
+    positions[i] = place - (batch.document_starts.empty() ? 0 : batch.document_starts[i]);
+  }
+}
+
+void hand_batch(isthmus_session* session, std::int32_t worker, std::int64_t step,
+                const BatchArrays& to, const char* what) {
+  app::RunSamples& own = samples_of(session, worker, what);
+  if (step < 1) throw ConfigError(fmt::format("{}: step = {}: steps begin at 1", what, step));
+  if (!session->told_of_data.exchange(true)) {
+    for (const std::string& each : app::notes_on_data(session->config, own.data()))
+      log_warning("{}", each);
+  }
+  copy_batch(own.batch(StepIndex(step)), to, what);
+}
+
+void hand_validation(isthmus_session* session, std::int32_t worker, std::int64_t part,
+                     const BatchArrays& to, std::int64_t* sequences, const char* what) {
+  app::RunSamples& own = samples_of(session, worker, what);
+  require(sequences, what, "sequences");
+  if (part < 0 || part >= own.parts())
+    throw ConfigError(
+        fmt::format("{}: part = {}: the evaluation has {} parts", what, part, own.parts()));
+  const TokenBatch batch = own.part(part);
+  copy_batch(batch, to, what);
+  *sequences = batch.sequences;
 }
 
 std::unique_ptr<Trainer> trainer_of(isthmus_session& session, const WorkerContext& context) {
@@ -421,29 +506,25 @@ isthmus_error* isthmus_outer_values(isthmus_session* session, int32_t worker, si
                                     float* values, size_t count) {
   return guarded([&] {
     Worker& own = worker_of(session, worker, "isthmus_outer_values");
+    std::optional<isthmus::RunEnd> end;
+    session->queue->update([&] { end = session->end; });
+    if (end) {
+      const isthmus::Parameter& found = isthmus::c::parameter_of(own, parameter, values, count);
+      isthmus::c::copy_last_values(*session, *end, own, found, {values, count});
+      return;
+    }
     own.channel->with_open([&](const Asked& open) {
       if (open.kind != Asked::Kind::kTrain)
         throw isthmus::ConfigError(
-            "isthmus_outer_values: only while ISTHMUS_TRAIN is open (under ddp the parameters are "
-            "the "
-            "outer ones)");
+            "isthmus_outer_values: only while ISTHMUS_TRAIN is open and after ISTHMUS_END (under "
+            "ddp the parameters are the outer ones)");
       if (open.outer == nullptr)
         throw isthmus::RunError(
             "isthmus_outer_values: this step has no outer parameters: the site is cut off, catches "
             "up, "
             "or its run has failed");
-      if (parameter >= own.parameters.size())
-        throw isthmus::ConfigError(fmt::format("isthmus_outer_values: parameter = {} of {}",
-                                               parameter, own.parameters.size()));
-      const std::span<const float> outer = open.outer->values(parameter);
-      if (outer.size() != count)
-        throw isthmus::ConfigError(
-            fmt::format("isthmus_outer_values: count = {}: parameter '{}' has {} values", count,
-                        own.parameters[parameter].name, outer.size()));
-      if (count > 0) {
-        require(values, "isthmus_outer_values", "values");
-        std::ranges::copy(outer, values);
-      }
+      static_cast<void>(isthmus::c::parameter_of(own, parameter, values, count));
+      std::ranges::copy(open.outer->values(parameter), values);
     });
   });
 }
@@ -465,11 +546,17 @@ isthmus_error* isthmus_samples(isthmus_session* session, int32_t worker, int64_t
 isthmus_error* isthmus_batch(isthmus_session* session, int32_t worker, int64_t step,
                              int32_t* inputs, int32_t* targets, size_t count) {
   return guarded([&] {
-    isthmus::app::RunSamples& own = isthmus::c::samples_of(session, worker, "isthmus_batch");
-    if (step < 1)
-      throw isthmus::ConfigError(fmt::format("isthmus_batch: step = {}: steps begin at 1", step));
-    isthmus::c::copy_batch(own.batch(isthmus::StepIndex(step)), inputs, targets, count,
-                           "isthmus_batch");
+    isthmus::c::hand_batch(session, worker, step,
+                           {.inputs = inputs, .targets = targets, .count = count}, "isthmus_batch");
+  });
+}
+
+isthmus_error* isthmus_packed_batch(isthmus_session* session, int32_t worker, int64_t step,
+                                    int32_t* inputs, int32_t* targets, int32_t* positions,
+                                    size_t count) {
+  return guarded([&] {
+    isthmus::c::hand_batch(session, worker, step, {inputs, targets, positions, count, true},
+                           "isthmus_packed_batch");
   });
 }
 
@@ -477,14 +564,18 @@ isthmus_error* isthmus_validation(isthmus_session* session, int32_t worker, int6
                                   int32_t* inputs, int32_t* targets, size_t count,
                                   int64_t* sequences) {
   return guarded([&] {
-    isthmus::app::RunSamples& own = isthmus::c::samples_of(session, worker, "isthmus_validation");
-    require(sequences, "isthmus_validation", "sequences");
-    if (part < 0 || part >= own.parts())
-      throw isthmus::ConfigError(fmt::format(
-          "isthmus_validation: part = {}: the evaluation has {} parts", part, own.parts()));
-    const isthmus::TokenBatch batch = own.part(part);
-    isthmus::c::copy_batch(batch, inputs, targets, count, "isthmus_validation");
-    *sequences = batch.sequences;
+    isthmus::c::hand_validation(session, worker, part,
+                                {.inputs = inputs, .targets = targets, .count = count}, sequences,
+                                "isthmus_validation");
+  });
+}
+
+isthmus_error* isthmus_packed_validation(isthmus_session* session, int32_t worker, int64_t part,
+                                         int32_t* inputs, int32_t* targets, int32_t* positions,
+                                         size_t count, int64_t* sequences) {
+  return guarded([&] {
+    isthmus::c::hand_validation(session, worker, part, {inputs, targets, positions, count, true},
+                                sequences, "isthmus_packed_validation");
   });
 }
 
@@ -515,7 +606,12 @@ int64_t isthmus_state_bytes(isthmus_session* session, int32_t worker, const char
   isthmus_error* const error = guarded([&] {
     Worker& own = worker_of(session, worker, "isthmus_state_bytes");
     own.channel->with_open([&](const Asked& open) {
-      if (open.reader == nullptr || !open.reader->contains(name)) return;
+      if (open.reader == nullptr) return;
+      if (own.found_name == name) {  // asked for in this request already
+        found = std::ssize(own.found);
+        return;
+      }
+      if (!open.reader->contains(name)) return;
       const std::vector<std::byte> bytes = open.reader->bytes(name);
       const auto* const begin = reinterpret_cast<const uint8_t*>(bytes.data());
       own.found.assign(begin, begin + bytes.size());

@@ -33,6 +33,20 @@ std::string located_path(const Config& config, const std::string& path) {
   return (std::filesystem::path(folder) / path).lexically_normal().string();
 }
 
+/// A source of data with absolute paths.
+std::string located(const Config& config, const std::string& source) {
+  for (const std::string_view kind : {"text:", "tokens:"}) {
+    if (!source.starts_with(kind)) continue;
+    const std::string name = source.substr(kind.size());
+    constexpr std::string_view kTokenizer = ":tokenizer=";
+    const std::size_t at = kind == "text:" ? name.rfind(kTokenizer) : std::string::npos;
+    if (at == std::string::npos) return fmt::format("{}{}", kind, located_path(config, name));
+    return fmt::format("{}{}{}{}", kind, located_path(config, name.substr(0, at)), kTokenizer,
+                       located_path(config, name.substr(at + kTokenizer.size())));
+  }
+  return source;
+}
+
 }  // namespace
 
 bool LogConfig::has(std::string_view sink) const {
@@ -43,18 +57,12 @@ std::filesystem::path Config::locate(const std::filesystem::path& path) const {
   return path.is_absolute() ? path : file.parent_path() / path;
 }
 
-std::string Config::located_source() const {
-  for (const std::string_view kind : {"text:", "tokens:"}) {
-    if (data.source.starts_with(kind)) {
-      const std::string name = data.source.substr(kind.size());
-      constexpr std::string_view kTokenizer = ":tokenizer=";
-      const std::size_t at = kind == "text:" ? name.rfind(kTokenizer) : std::string::npos;
-      if (at == std::string::npos) return fmt::format("{}{}", kind, located_path(*this, name));
-      return fmt::format("{}{}{}{}", kind, located_path(*this, name.substr(0, at)), kTokenizer,
-                         located_path(*this, name.substr(at + kTokenizer.size())));
-    }
-  }
-  return data.source;
+std::string Config::located_source() const { return located(*this, data.source); }
+
+NamedTexts Config::located_sources() const {
+  NamedTexts located_ones = data.sources;
+  for (auto& [name, source] : located_ones) source = located(*this, source);
+  return located_ones;
 }
 
 Config load_config(const std::filesystem::path& file, const Overrides& overrides,

@@ -19,7 +19,7 @@ namespace {
 
 /// Keys that came after the first results on record: those have the digests of configurations
 /// without them, so a key that keeps its default is left out.
-constexpr std::array<std::string_view, 22> kCameLater = {"outer.late",
+constexpr std::array<std::string_view, 23> kCameLater = {"outer.late",
                                                          "lora.r",
                                                          "lora.alpha",
                                                          "lora.targets",
@@ -40,7 +40,8 @@ constexpr std::array<std::string_view, 22> kCameLater = {"outer.late",
                                                          "net.shares",
                                                          "train.device",
                                                          "train.attention",
-                                                         "train.trainer"};
+                                                         "train.trainer",
+                                                         "data.pack"};
 
 bool left_out(const config::KeyRow<Config>& row, const Config& config, const Config& defaults) {
   return std::ranges::find(kCameLater, row.name) != kCameLater.end() &&
@@ -63,6 +64,27 @@ bool is_mesh(std::string_view key) {
 
 }  // namespace
 
+namespace {
+/// What a model folder's family computes; empty for a plain model.
+std::string family_text(const ModelFamily& f) {
+  if (f == ModelFamily{}) return {};
+  std::string layers;
+  for (const LayerRule& rule : f.layers) {
+    layers += fmt::format("{}", (rule.rotates ? 1 : 0) + (rule.local ? 2 : 0));
+  }
+  const RopeScaling& r = f.rope;
+  return fmt::format(
+      "{} rope {} {} {} {} {} {} {} {} {} rotary {} local {} window {} layers {} biases {} {} {} "
+      "tensors {} {} norms {} {} {} {} {} act {} scalar {} caps {} {} embedding {}",
+      f.name, static_cast<int>(r.type), r.factor, r.original_positions, r.low_freq_factor,
+      r.high_freq_factor, r.beta_fast, r.beta_slow, r.truncate, r.attention_factor, f.rotary_dim,
+      f.local_rope_theta, f.window, layers, f.qkv_bias, f.out_bias, f.mlp_bias, f.fused_products,
+      f.interleaved_heads, static_cast<int>(f.norms), f.wide_qk_norm, f.layer_norm,
+      f.parallel_residual, f.norm_weight_offset, static_cast<int>(f.feed_forward), f.query_scalar,
+      f.attention_cap, f.logit_cap, f.embedding_scale);
+}
+}  // namespace
+
 std::string config_digest(const Config& config) {
   const auto defaults = std::make_unique<const Config>();
   std::string text;
@@ -80,6 +102,8 @@ std::string config_digest(const Config& config) {
   for (const auto& [site, group] : groups_of(config)) {
     text += fmt::format("site.{}.group={}\n", site, group);
   }
+  const std::string family = family_text(config.model.family);
+  if (!family.empty()) text += fmt::format("model.family={}\n", family);
   return xxh3_128(as_bytes(text)).hex();
 }
 
@@ -100,7 +124,7 @@ std::string outcome_digest(const Config& config) {
       "outer.placement", "parallel.codecs", "net.max_solo_rounds",
       "net.heal",        "net.start",       "net.deadline",
       "hub.relay",       "net.table",       "parallel.communicators",
-      "lora.init"};
+      "data.sources"};
   std::string text;
   const auto add = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("{}={}\n", name, value);
@@ -118,6 +142,8 @@ std::string outcome_digest(const Config& config) {
     }
   }
   for (const auto& [site, group] : groups_of(config)) add("site.group", group);
+  const std::string family = family_text(config.model.family);
+  if (!family.empty()) add("model.family", family);
   // What it says, wherever it lies.
   if (!config.net.ways.empty()) add("net.table", ways_digest(config.net.ways));
   for (const LinkConfig& link : config.links) {
@@ -152,6 +178,8 @@ std::vector<std::pair<std::string, std::string>> common_values(const Config& con
       values.emplace_back(row.name, config::toml_text(row.field.get(config), row.type));
     }
   }
+  const std::string family = family_text(config.model.family);
+  if (!family.empty()) values.emplace_back("model family", family);
   // Each site tells the others what it begins where rounds have a deadline; how long is its own.
   values.emplace_back("net.deadline", config.net.deadline ? "one" : "wait");
   // Whose connections go by way of it; where it listens, a site may name otherwise.

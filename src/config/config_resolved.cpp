@@ -29,6 +29,9 @@ std::string written(const Config& config, const KeyRow<Config>& row) {
     if (config.data.source.empty()) return "";
     return toml_quote(config.located_source());
   }
+  if (row.name == "data.sources") {
+    return config.data.sources.empty() ? "" : toml_text(config.located_sources(), row.type);
+  }
   if (row.name == "train.global_batch" && config.train.global_batch_tokens == 0) return "";
   if (row.name == "model.init" && !config.model.init.empty()) {
     return toml_quote(std::filesystem::absolute(config.locate(config.model.init)).string());

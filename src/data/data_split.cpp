@@ -51,10 +51,13 @@ DataHistory load_history(StateReader& reader, std::int64_t tokens) {
   return history;
 }
 
-DataSplit::DataSplit(const Dataset& data, DataHistory history)
-    : data_(data), history_(std::move(history)) {
-  const std::int64_t first = history_.empty() ? data.tokens() : history_.front().tokens;
-  ISTHMUS_CHECK(first <= data.tokens(), first, data.tokens());
+DataSplit::DataSplit(const Dataset& data, DataHistory history, std::size_t source)
+    : data_(data), history_(std::move(history)), source_(source) {
+  ISTHMUS_CHECK(source < data.sources().size(), source, data.sources().size());
+  ISTHMUS_CHECK(history_.empty() || data.sources().size() == 1, history_.size());
+  const std::int64_t tokens = this->source().tokens;
+  const std::int64_t first = history_.empty() ? tokens : history_.front().tokens;
+  ISTHMUS_CHECK(first <= tokens, first, tokens);
   validation_tokens_ = data.validation_tokens_of(first);
   validation_begin_ = first - validation_tokens_;
 }
@@ -74,6 +77,7 @@ void DataSplit::read_training(std::int64_t begin, std::span<std::int32_t> out,
                               std::int64_t vocab) const {
   const auto before = static_cast<std::size_t>(std::clamp<std::int64_t>(
       validation_begin_ - begin, 0, static_cast<std::int64_t>(out.size())));
+  begin += source().begin;
   if (before > 0) data_.read_checked(begin, out.first(before), vocab);
   if (before == out.size()) return;
   data_.read_checked(begin + static_cast<std::int64_t>(before) + validation_tokens_,
@@ -82,7 +86,7 @@ void DataSplit::read_training(std::int64_t begin, std::span<std::int32_t> out,
 
 void DataSplit::read_validation(std::int64_t begin, std::span<std::int32_t> out,
                                 std::int64_t vocab) const {
-  data_.read_checked(validation_begin_ + begin, out, vocab);
+  data_.read_checked(source().begin + validation_begin_ + begin, out, vocab);
 }
 
 }  // namespace isthmus

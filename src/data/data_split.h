@@ -32,11 +32,12 @@ void save_history(const DataHistory& history, StateWriter& writer);
 
 class DataSplit {
  public:
-  /// Borrows `data`.
-  explicit DataSplit(const Dataset& data, DataHistory history = {});
+  /// Of one of the data's sources. Borrows `data`. REQUIRES: no history where there are several.
+  explicit DataSplit(const Dataset& data, DataHistory history = {}, std::size_t source = 0);
 
   [[nodiscard]] const DataHistory& history() const { return history_; }
-  [[nodiscard]] std::int64_t train_tokens() const { return data_.tokens() - validation_tokens_; }
+  [[nodiscard]] const Dataset::Source& source() const { return data_.sources()[source_]; }
+  [[nodiscard]] std::int64_t train_tokens() const { return source().tokens - validation_tokens_; }
   [[nodiscard]] std::int64_t validation_tokens() const { return validation_tokens_; }
   [[nodiscard]] std::vector<DataEra> eras() const;
 
@@ -48,6 +49,7 @@ class DataSplit {
  private:
   const Dataset& data_;
   DataHistory history_;
+  std::size_t source_;
   std::int64_t validation_begin_ = 0;  // in tokens of the source
   std::int64_t validation_tokens_ = 0;
 };

@@ -21,7 +21,8 @@ using Path = std::filesystem::path;
 constexpr std::string_view kText = "text:";
 constexpr std::string_view kTokens = "tokens:";
 constexpr std::string_view kSynth = "synth:";
-constexpr std::int64_t kScanned = 1 << 16;  // tokens read at a time by scans
+constexpr std::string_view kGenerated = "synth";  // a format
+constexpr std::int64_t kScanned = 1 << 16;        // tokens read at a time by scans
 
 bool starts_with(std::string_view text, std::string_view prefix) {
   return text.substr(0, prefix.size()) == prefix;
@@ -50,6 +51,18 @@ std::vector<Path> files_of(const Storage& storage, const std::string& source, co
                     source, pattern.string()));
   }
   return paths;
+}
+
+/// What `open` gives; its errors name the source's key.
+template <typename Open>
+Dataset open_named(const std::string& name, const Open& open) {
+  try {
+    return open();
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("data.sources.{}: {}", name, error.what()));
+  } catch (const SystemError& error) {
+    throw SystemError(fmt::format("data.sources.{}: {}", name, error.what()));
+  }
 }
 
 struct TokenSource {
@@ -81,11 +94,60 @@ TokenSource token_source(const Storage& storage, const std::string& source, cons
 
 Dataset Dataset::open(const Storage& storage, const DataConfig& config, const Path& folder,
                       ReadingRules rules, std::int64_t most_inflated) {
+  if (config.sources.empty()) {
+    return open_one(storage, config.source, config, folder, rules, most_inflated);
+  }
+  double all = 0;
+  for (const auto& [name, share] : config.mix) all += share;
+  Dataset data;
+  for (const auto& named : config.sources) {
+    const auto& name = named.first;
+    const auto& source = named.second;
+    const auto share = std::ranges::find(config.mix, name, &NamedReals::value_type::first);
+    ISTHMUS_CHECK(share != config.mix.end(), name);  // config/check
+    Dataset one = open_named(
+        name, [&] { return open_one(storage, source, config, folder, rules, most_inflated); });
+    for (const Segment& segment : one.segments_) {
+      most_inflated -= static_cast<std::int64_t>(segment.file.inflated.size());
+    }
+    data.append(std::move(one), name, share->second / all);
+  }
+  return data;
+}
+
+void Dataset::append(Dataset&& other, std::string name, double share) {
+  Source source = std::move(other.sources_.front());
+  source.name = std::move(name);
+  source.share = share;
+  source.begin = tokens_;
+  sources_.push_back(std::move(source));
+  if (format_.find(other.format_) == std::string::npos) {
+    format_ += (format_.empty() ? "" : "+") + other.format_;
+  }
+  source_ +=
+      fmt::format("{}{} = {}", source_.empty() ? "" : ", ", sources_.back().name, other.source_);
+  for (Segment& segment : other.segments_) {
+    segment.begin += tokens_;
+    segments_.push_back(std::move(segment));
+  }
+  for (auto& values : other.generated_) generated_.push_back(std::move(values));
+  rules_ = other.rules_;
+  eos_ = other.eos_;
+  val_fraction_ = other.val_fraction_;
+  tokens_ += other.tokens_;
+  train_tokens_ += other.train_tokens_;
+  vocab_bound_ = std::max(vocab_bound_, other.vocab_bound_);
+}
+
+Dataset Dataset::open_one(const Storage& storage, const std::string& source,
+                          const DataConfig& config, const Path& folder, ReadingRules rules,
+                          std::int64_t most_inflated) {
   Dataset data;
   data.most_inflated_ = most_inflated;
   data.rules_ = rules;
-  data.source_ = config.source;
-  if (starts_with(config.source, kSynth)) {
+  data.source_ = source;
+  data.eos_ = config.eos;
+  if (starts_with(source, kSynth)) {
     data.open_synth();
   } else {
     data.open_files(storage, folder);
@@ -100,7 +162,43 @@ Dataset Dataset::open(const Storage& storage, const DataConfig& config, const Pa
   }
   data.val_fraction_ = config.val_fraction;
   data.train_tokens_ = data.tokens_ - data.validation_tokens_of(data.tokens_);
+  Source& own = data.sources_.emplace_back();
+  own.text = source;
+  own.tokens = data.tokens_;
+  own.document_end = data.segments_.front().file.document_end;
+  for (const Segment& segment : data.segments_) {
+    if (segment.file.document_end != own.document_end) own.document_end.reset();
+  }
+  if (config.eos) own.document_end = static_cast<std::int32_t>(*config.eos);
   return data;
+}
+
+void Dataset::check_documents() const {
+  for (const Source& source : sources_) {
+    const std::string key = source.name.empty() ? "data.source" : "data.sources." + source.name;
+    if (!source.document_end) {
+      throw ConfigError(fmt::format(
+          "data.pack = \"documents\": {} = \"{}\" does not say where its documents end; make token "
+          "files of the documents (isthmus data tokenize FILES --tokenizer DIR --out DIR), give a "
+          "text its tokenizer (text:FILE:tokenizer=DIR), set data.eos to the id that ends a "
+          "document, or leave data.pack out",
+          key, source.text));
+    }
+    for (const Segment& segment : segments_) {
+      const std::optional<std::int32_t>& said = segment.file.document_end;
+      if (!eos_ || !said || *said == *eos_) continue;
+      throw ConfigError(fmt::format(
+          "data.eos = {}: the documents of {} end with token {}, as the record of its maker says; "
+          "leave data.eos out",
+          *eos_, segment.file.path.string(), *said));
+    }
+  }
+}
+
+const Dataset::Source& Dataset::source_of(std::int64_t token) const {
+  std::size_t k = sources_.size() - 1;
+  while (sources_[k].begin > token) --k;
+  return sources_[k];
 }
 
 std::int64_t Dataset::validation_tokens_of(std::int64_t tokens) const {
@@ -108,17 +206,20 @@ std::int64_t Dataset::validation_tokens_of(std::int64_t tokens) const {
 }
 
 std::span<const std::byte> Dataset::bytes_of(const Segment& segment) const {
-  return entropy_rate_ ? std::as_bytes(std::span(generated_)) : segment.file.file.bytes();
+  if (segment.file.format != kGenerated) return segment.file.file.bytes();
+  const TokenSpan& tokens = segment.file.tokens;
+  return {tokens.data, static_cast<std::size_t>(tokens.count) * token_bytes(tokens.type)};
 }
 
 void Dataset::open_synth() {
   const SynthSpec spec = parse_synth(source_);
-  format_ = "synth";
+  format_ = kGenerated;
   entropy_rate_ = entropy_rate_nats(spec);
   vocab_bound_ = spec.vocab;
-  generated_ = generate(spec);
+  generated_.push_back(generate(spec));
   tokens_ = spec.tokens;
-  const TokenSpan span{std::as_bytes(std::span(generated_)).data(), TokenType::kU16, tokens_};
+  const TokenSpan span{std::as_bytes(std::span(generated_.back())).data(), TokenType::kU16,
+                       tokens_};
   segments_.push_back({0, TokenFile{source_, format_, {}, span, {}}});
 }
 
@@ -224,8 +325,9 @@ std::vector<DataFile> Dataset::fingerprint() const {
   std::vector<DataFile> files;
   for (const Segment& segment : segments_) {
     const std::span<const std::byte> bytes = bytes_of(segment);
-    files.push_back(
-        {segment.file.path.string(), bytes.size(), sha256_hex(bytes), reading_of(segment.file)});
+    const std::string& name = source_of(segment.begin).name;
+    files.push_back({segment.file.path.string(), bytes.size(), sha256_hex(bytes),
+                     reading_of(segment.file) + (name.empty() ? "" : ", of source " + name)});
   }
   return files;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tokens of one `[data] source`: mapped files one after another, or a generated text. The last
-// floor(N * val_fraction) tokens are for validation, the first n = N - that for training.
+// The tokens of `[data]`: of its source mapped files one after another, or a generated text; of
+// several `sources` one after another in the order of their names. Of the N tokens of a source the
+// last floor(N * val_fraction) are for validation, the first n = N - that for training.
 // Immutable; any thread may read. Nothing is copied until a window is read.
 #pragma once
 
@@ -21,13 +22,29 @@ namespace isthmus {
 
 class Dataset {
  public:
-  /// Opens `config.source`; relative paths start at `folder` (where the TOML file is). Several
-  /// files are joined in sorted order. THROWS: ConfigError naming data.source or data.val_fraction
-  /// and what is wrong; SystemError naming a file.
+  /// Opens `config.source`, or each of `config.sources`; relative paths start at `folder` (where
+  /// the TOML file is). Several files are joined in sorted order. THROWS: ConfigError naming
+  /// data.source or data.val_fraction and what is wrong; SystemError naming a file.
   [[nodiscard]] static Dataset open(const Storage& storage, const DataConfig& config,
                                     const std::filesystem::path& folder,
                                     ReadingRules rules = ReadingRules::kOfToday,
                                     std::int64_t most_inflated = kMostInflatedBytes);
+
+  /// One `[data] source`, or one of several.
+  struct Source {
+    std::string name;                               // in data.mix; empty where there is one
+    std::string text;                               // "tokens:web/*.bin"
+    double share = 1;                               // of the samples; all together 1
+    std::int64_t begin = 0;                         // its first token
+    std::int64_t tokens = 0;                        // for training and validation
+    std::optional<std::int32_t> document_end = {};  // the id behind each document
+  };
+  /// One at least.
+  [[nodiscard]] std::span<const Source> sources() const { return sources_; }
+  /// That documents end with in every source, for data.pack = "documents".
+  /// THROWS: ConfigError naming a source that does not say it, or that says another id than
+  /// data.eos.
+  void check_documents() const;
 
   /// That it was opened by.
   [[nodiscard]] ReadingRules rules() const { return rules_; }
@@ -42,7 +59,7 @@ class Dataset {
   [[nodiscard]] std::int64_t tokens() const { return tokens_; }
   [[nodiscard]] std::int64_t train_tokens() const { return train_tokens_; }
   [[nodiscard]] std::int64_t validation_tokens() const { return tokens_ - train_tokens_; }
-  /// Of the first `tokens` tokens, as if there were no more.
+  /// Of the first `tokens` tokens of a source, as if there were no more.
   [[nodiscard]] std::int64_t validation_tokens_of(std::int64_t tokens) const;
   /// Smallest vocabulary sure to hold every id, from the form alone: 256 for text, V for synth, and
   /// for token files what their integers can hold.
@@ -74,6 +91,14 @@ class Dataset {
   [[nodiscard]] std::span<const std::byte> bytes_of(const Segment& segment) const;
 
  private:
+  /// One source, by itself.
+  [[nodiscard]] static Dataset open_one(const Storage& storage, const std::string& source,
+                                        const DataConfig& config,
+                                        const std::filesystem::path& folder, ReadingRules rules,
+                                        std::int64_t most_inflated);
+  /// Takes over what another one has, behind the own tokens.
+  void append(Dataset&& other, std::string name, double share);
+  [[nodiscard]] const Source& source_of(std::int64_t token) const;
   [[nodiscard]] const Segment& segment_of(std::int64_t token) const;
   [[nodiscard]] std::string place(std::int64_t token) const;
   void open_files(const Storage& storage, const std::filesystem::path& folder);
@@ -84,7 +109,9 @@ class Dataset {
   std::string source_;
   std::string format_;
   std::vector<Segment> segments_;
-  std::vector<std::uint16_t> generated_;
+  std::vector<Source> sources_;
+  std::vector<std::vector<std::uint16_t>> generated_;  // of synthetic sources
+  std::optional<std::int64_t> eos_;                    // data.eos
   std::int64_t tokens_ = 0;
   std::int64_t train_tokens_ = 0;
   double val_fraction_ = 0;

@@ -108,6 +108,20 @@ bool is_arrow_stream(Bytes bytes) {
          number_at(bytes, 8, 4) == 16;
 }
 
+/// The stream form before 0.15: no continuation mark; a message's table as every writer laid it
+/// out.
+bool is_old_arrow_stream(Bytes bytes) {
+  constexpr std::uint64_t kTable = 0x0006000C000A0000;
+  const std::uint64_t size = number_at(bytes, 0, 4);
+  return size > 0 && size < (1U << 24U) && size + 4 <= bytes.size() &&
+         number_at(bytes, 4, 4) == 16 && number_at(bytes, 8, 8) == kTable;
+}
+
+/// Feather's first version: the name at both ends.
+bool is_old_feather(Bytes bytes) {
+  return text_of(bytes).starts_with("FEA1") && text_of(bytes).ends_with("FEA1");
+}
+
 /// The name at both ends, and behind it at the end the length of what is before.
 bool is_orc(Bytes bytes) {
   const std::string_view text = text_of(bytes);
@@ -310,6 +324,8 @@ std::optional<ForeignFormat> signed_format(Bytes bytes) {
   if (is_tar(bytes)) return ForeignFormat{"a tar archive", kUnpack};
   if (is_parquet(bytes)) return ForeignFormat{"a Parquet table", kSaveColumn};
   if (is_arrow_stream(bytes)) return ForeignFormat{"an Arrow table (of `datasets`)", kSaveColumn};
+  if (is_old_arrow_stream(bytes)) return ForeignFormat{"an Arrow table (before 0.15)", kSaveColumn};
+  if (is_old_feather(bytes)) return ForeignFormat{"a Feather table (version 1)", kSaveColumn};
   if (is_orc(bytes)) return ForeignFormat{"an ORC table", kSaveColumn};
   if (is_avro(bytes)) return ForeignFormat{"an Avro file", kSaveColumn};
   if (is_tfrecord(bytes)) return ForeignFormat{"TensorFlow's records (TFRecord)", kSaveColumn};

@@ -473,7 +473,8 @@ bool ideographs_between(const ByteTally& counts) {
   }
   return controls >= std::max<std::int64_t>(8, counts.places / 50) &&
          high_bytes_fit(counts, [](unsigned b) {
-           return b == 0 || b == 0x20 || b == 0x30 || b == 0xFF || (b >= 0x4E && b < 0xA0);
+           return b == 0 || b == 0x20 || b == 0x30 || b == 0xFF || (b >= 0x4E && b < 0xA0) ||
+                  (b >= 0xAC && b < 0xD8);
          });
 }
 
@@ -484,6 +485,11 @@ std::optional<ForeignFormat> wide_text(Bytes bytes) {
     return ForeignFormat{what, "convert it: iconv -t UTF-8"};
   };
   if (const Words marked = words_of(sample_of(bytes)); !marked.empty()) {
+    // No text in bytes begins with 0xFF 0xFE, nor with 0xFE 0xFF.
+    if (bytes.size() % 2 == 0 && marked[0] == 0xFEFF && marked[1] != 0) {
+      return name("UTF-16 text (little-endian)");
+    }
+    if (bytes.size() % 2 == 0 && marked[0] == 0xFFFE) return name("UTF-16 text (big-endian)");
     if (marked_utf16(marked, false)) return name("UTF-16 text (little-endian)");
     if (marked_utf16(marked, true)) return name("UTF-16 text (big-endian)");
     // A mark is no evidence of its own for what follows.

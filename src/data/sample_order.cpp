@@ -146,7 +146,10 @@ std::int64_t SampleOrder::window_begin(std::int64_t own) const {
 }
 
 std::int64_t SampleOrder::begin(std::int64_t step, std::int64_t sample) const {
-  const std::int64_t index = samples_by(step) + (shards() ? sample / plan_.workers : sample);
+  return begin_of(samples_by(step) + (shards() ? sample / plan_.workers : sample));
+}
+
+std::int64_t SampleOrder::begin_of(std::int64_t index) const {
   std::size_t era = eras_.size() - 1;
   while (era > 0 && index < eras_[era].start) --era;
   if (plan_.order == DataOrder::kShuffle) return window_begin(shuffled(era, place(era, index)));

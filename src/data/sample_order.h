@@ -42,6 +42,10 @@ struct BatchPlan {
   DataPartition partition = DataPartition::kIid;
   std::uint64_t seed = 0;
   std::int64_t vocab = 256;  // of the model; every id must be below
+  bool documents = false;    // attention and loss stay inside documents (data/documents.h)
+  /// With documents: a batch's mean is that of all workers (TokenBatch::mean_targets), whose
+  /// gradients become one in each step.
+  bool one_mean = false;
 };
 
 /// Seeded permutation of 0 .. size-1, evaluated at `index` < size.
@@ -67,6 +71,8 @@ class SampleOrder {
   /// First input token of sample b of global step s, in tokens of the training part.
   /// REQUIRES: b is the worker's (b mod M).
   [[nodiscard]] std::int64_t begin(std::int64_t step, std::int64_t sample) const;
+  /// The same of a sample by its number: among all of the run, or with shards among the worker's.
+  [[nodiscard]] std::int64_t begin_of(std::int64_t index) const;
 
  private:
   /// Sample k of a pass over windows.

@@ -13,6 +13,7 @@
 #include "core/base/log.h"
 #include "core/base/units.h"
 #include "data/compressed_text.h"
+#include "data/documents.h"
 #include "data/file_format.h"
 #include "data/npy_file.h"
 #include "data/tokenized_text.h"
@@ -303,6 +304,7 @@ TokenFile open_token_file(const Storage& storage, const std::filesystem::path& p
     return result;
   }
   result.format = locate_tokens(bytes, label, result.tokens, width);
+  result.document_end = document_end_beside(storage, bin);
   if (result.format == "nanoGPT") refuse_lone_megatron(bin, index);
   return result;
 }

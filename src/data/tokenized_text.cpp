@@ -75,6 +75,7 @@ TokenFile TextTokenizing::open(const std::filesystem::path& path,
   std::memcpy(bytes.data(), ids.data(), bytes.size());
   file.inflated = std::move(bytes);
   file.format = state_->format;
+  file.document_end = static_cast<std::int32_t>(state_->end);
   file.tokens = {file.inflated.data(), TokenType::kU32, std::ssize(ids)};
   return file;
 }

@@ -162,17 +162,23 @@ StageWork work_of(const MeshWorkload& workload, const MeshChoice& choice, const 
       again += elements;
     }
   }
-  const auto width = s.query_width() / choice.tp;  // tp divides the heads
-  const double layer_attention =
-      4 * static_cast<double>(width) * static_cast<double>(workload.context);
-  const auto count = static_cast<double>(stage.layers.size());
-  const double attention = count * layer_attention;
+  const auto width = s.query_width() / choice.tp;                   // tp divides the heads
+  const auto keys_of = [&](std::int64_t begin, std::int64_t end) {  // a window's, or the context's
+    double keys = 0;
+    for (std::int64_t layer = begin; layer < end; ++layer) {
+      const std::int64_t window = s.window(layer);
+      keys += static_cast<double>(window == 0 ? workload.context : window);
+    }
+    return keys;
+  };
+  const double a_key = 4 * static_cast<double>(width);
+  const double attention = a_key * keys_of(stage.layers.begin, stage.layers.end);
   StageWork work;
   work.forward_flops = rows * (2 * (layers + outside) + attention);
   work.attention_flops = rows * attention;
   work.head_flops = rows * 2 * outside;
   if (choice.recompute == Recompute::kFull) {
-    work.again_attention_flops = rows * (count - 1) * layer_attention;
+    work.again_attention_flops = rows * a_key * keys_of(stage.layers.begin, stage.layers.end - 1);
     work.again_flops = rows * 2 * again + work.again_attention_flops;
   }
   const PassBytes bytes = pass_bytes(workload, choice, stage);

@@ -39,7 +39,9 @@ TokenBytes layer_forward(const ModelShape& s, const Widths& w, bool gelu_alone) 
   }
   // A norm of heads copies them first.
   const double heads = s.qk_norm ? 4 * (w.query + w.key) : 0;
-  return {2 * w.norm_forward(), (heads + 2 * (w.query + w.key) + 3 * w.ff) * w.wide};
+  const double after = s.norms_after() ? 2 * w.norm_forward() : 0;
+  return {2 * w.norm_forward() + after,
+          (heads + 2 * (w.query + w.key) + (s.gated() ? 3 : 2) * w.ff) * w.wide};
 }
 
 /// Of a selective recomputation: the norms, and the activation where it is made again: SwiGLU from
@@ -53,7 +55,8 @@ TokenBytes layer_backward(const ModelShape& s, const Widths& w, bool split) {
   TokenBytes bytes{2 * w.norm_backward(), w.ff * w.wide};
   if (s.architecture == Architecture::kLlama) {
     const double heads = s.qk_norm ? 7 * (w.query + w.key) : 0;
-    bytes.all = (heads + 2 * (w.query + w.key) + 5 * w.ff) * w.wide;
+    bytes.all = (heads + 2 * (w.query + w.key) + (s.gated() ? 5 : 3) * w.ff) * w.wide;
+    if (s.norms_after()) bytes.own += 2 * w.norm_backward();
   }
   if (!split) return bytes;
   const double qkv = w.query + 2 * w.key;

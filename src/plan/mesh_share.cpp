@@ -7,6 +7,7 @@
 
 #include "inner/mesh/mesh_rules.h"
 #include "inner/mesh/rank_layout.h"
+#include "inner/model/rope.h"
 
 namespace isthmus::plan {
 namespace {
@@ -14,10 +15,25 @@ constexpr std::int64_t kBf16Bytes = 2;
 
 /// Norms, biases of closing products and positions are whole on every rank; the rest is split.
 bool is_whole(const TensorInfo& tensor) {
-  constexpr std::array<std::string_view, 12> kWhole = {
-      "ln_1.weight", "ln_1.bias",        "ln_2.weight",      "ln_2.bias",
-      "ln_f.weight", "ln_f.bias",        "attn.c_proj.bias", "mlp.c_proj.bias",
-      "wpe.weight",  "layernorm.weight", "_norm.weight",     "model.norm.weight"};
+  constexpr std::array<std::string_view, 19> kWhole = {"ln_1.weight",
+                                                       "ln_1.bias",
+                                                       "ln_2.weight",
+                                                       "ln_2.bias",
+                                                       "ln_f.weight",
+                                                       "ln_f.bias",
+                                                       "attn.c_proj.bias",
+                                                       "mlp.c_proj.bias",
+                                                       "wpe.weight",
+                                                       "layernorm.weight",
+                                                       "layernorm.bias",
+                                                       "_norm.weight",
+                                                       "_norm.bias",
+                                                       "model.norm.weight",
+                                                       "o_proj.bias",
+                                                       "down_proj.bias",
+                                                       "dense.bias",
+                                                       "dense_4h_to_h.bias",
+                                                       "final_layer_norm.weight"};
   return std::any_of(kWhole.begin(), kWhole.end(),
                      [&](std::string_view end) { return tensor.name.ends_with(end); });
 }
@@ -32,7 +48,7 @@ TensorShare share_of(const ModelLayout& layout, std::size_t index, const MeshCho
         tp > 1 && (is_head_norm(tensor.name) || (choice.sequence_parallel && is_norm(tensor.name)));
     return share;
   }
-  if (tensor.name.ends_with("k_proj.weight") || tensor.name.ends_with("v_proj.weight")) {
+  if (is_of_key_heads(tensor.name)) {
     share.copies = key_copies(layout.shape(), tp);
     share.elements = tensor.elements.size() / (tp / share.copies);
     return share;
@@ -82,9 +98,9 @@ std::int64_t layer_bytes(const ModelShape& s, const MeshChoice& choice, std::int
   const std::int64_t activated = activates_again(s, choice) ? 0 : rows;
   Bytes b;
   for (int norm = 0; norm < 2; ++norm) {
-    b.take(own, kFloatBytes);            // 1 / deviation
-    if (gpt2) b.take(own, kFloatBytes);  // mean
-    b.take(normed * s.d_model, wide);    // its output
+    b.take(own, kFloatBytes);                      // 1 / deviation
+    if (s.layer_norm()) b.take(own, kFloatBytes);  // mean
+    b.take(normed * s.d_model, wide);              // its output
   }
   b.take(rows * qkv, wide);
   b.take(rows * query, wide);  // attended
@@ -95,13 +111,19 @@ std::int64_t layer_bytes(const ModelShape& s, const MeshChoice& choice, std::int
     b.take(activated * std::max(ff, qkv - ff), wide);
     return b.get();
   }
-  b.take(rows * std::max(2 * ff, qkv), wide);
+  b.take(rows * std::max(s.up_width() / tp, qkv), wide);
   b.take(activated * std::max(ff, query), wide);
   if (s.qk_norm) {
     b.take(rows * query, wide);
     b.take(rows * key, wide);
-    b.take(rows * s.heads / tp, kFloatBytes);
-    b.take(rows * key / s.head_dim, kFloatBytes);
+    b.take(rows * (s.family.wide_qk_norm ? 1 : s.heads / tp), kFloatBytes);
+    b.take(rows * (s.family.wide_qk_norm ? 1 : key / s.head_dim), kFloatBytes);
+  }
+  if (s.norms_after()) {  // what they norm, and 1 / deviation
+    for (int norm = 0; norm < 2; ++norm) {
+      b.take(own * s.d_model, kFloatBytes);
+      b.take(own, kFloatBytes);
+    }
   }
   return b.get();
 }
@@ -162,8 +184,7 @@ std::int64_t arena_bytes(const ModelShape& s, const MeshChoice& choice, std::int
   b.take(own * s.d_model, kFloatBytes);  // the gradient of the stream
   b.take(own, kFloatBytes);              // the final norm's statistics
   b.take(own, kFloatBytes);
-  if (s.architecture == Architecture::kLlama)
-    b.take(s.longest * s.head_dim, kFloatBytes);  // rotary
+  if (s.architecture == Architecture::kLlama) b.take(rope_table_values(s), kFloatBytes);
   return b.get();
 }
 
@@ -201,7 +222,7 @@ MeshShare mesh_share(const ModelLayout& layout, const MeshChoice& choice, int pi
     }
     if (stage.last) {
       add(layout.final_norm_weight(), true);
-      if (gpt2) add(layout.final_norm_bias(), true);
+      if (shape.layer_norm()) add(layout.final_norm_bias(), true);
       if (!shape.tied) add(layout.head(), true);
     }
     if (shape.tied && !both && (stage.first || stage.last)) {

@@ -256,7 +256,7 @@ Volume given_after_update(const MeshChoice& choice, std::int64_t values, std::in
 /// Sums over tensor-parallel ranks of gradients of which each has a summand: as doubles all at
 /// once, or where data-parallel ranks wait for them those of half a layer; of a layer after each
 /// micro-batch where gradients are not held whole.
-Volume partial_sums(const MeshChoice& choice, const StageShare& stage) {
+Volume partial_sums(const ModelShape& shape, const MeshChoice& choice, const StageShare& stage) {
   Volume volume;
   std::int64_t partial = 0;
   const auto end = [&] {
@@ -267,7 +267,7 @@ Volume partial_sums(const MeshChoice& choice, const StageShare& stage) {
   for (std::size_t i = 0; i < stage.tensors.size(); ++i) {
     const TensorShare& tensor = stage.tensors[i];
     const bool new_layer = i > 0 && tensor.tensor->layer != stage.tensors[i - 1].tensor->layer;
-    const bool new_half = choice.zero < 2 && opens_upper_half(tensor.tensor->name);
+    const bool new_half = choice.zero < 2 && opens_upper_half(shape, tensor.tensor->name);
     if (by_layer && (new_layer || new_half)) end();
     if (tensor.partial) partial += tensor.elements;
     volume += all_reduce(tensor.copies, tensor.elements * kFloatBytes);
@@ -355,7 +355,7 @@ void add_step_volumes(const ModelLayout& layout, const MeshWorkload& workload,
   for (const StageShare& stage : share.stages) {
     const std::int64_t sides = choice.pp == 1 ? 0 : (stage.first ? 0 : 1) + (stage.last ? 0 : 1);
     volumes.pipeline += scaled(message, sides * choice.micro_batches);
-    volumes.tensor += partial_sums(choice, stage);
+    volumes.tensor += partial_sums(workload.shape, choice, stage);
   }
   if (choice.pp > 1 && share.tied_copy > 0) {
     volumes.embeddings += table_messages(layout, workload, choice, share);

@@ -35,6 +35,7 @@ struct EvalResult {
   double loss = 0;
   std::int64_t tokens = 0;
   TimePoint now;
+  std::vector<EvalPart> parts = {};  // that `loss` is the mean of, in order
 };
 
 /// What became of the work of a worker that was cut off and has joined again.

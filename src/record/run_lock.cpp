@@ -13,13 +13,15 @@
 namespace isthmus::app {
 namespace {
 
-const std::filesystem::path& no_file(const std::filesystem::path& folder) {
+/// RETURNS: `folder`, where it can be a run's.
+const std::filesystem::path& run_folder_at(const std::filesystem::path& folder) {
   std::error_code error;
   const auto status = std::filesystem::status(folder, error);
   if (std::filesystem::exists(status) && !std::filesystem::is_directory(status)) {
     throw ConfigError(
         fmt::format("output folder '{}' is a file; choose another with --out", folder.string()));
   }
+  check_outside_checkpoints(folder);
   return folder;
 }
 
@@ -32,8 +34,25 @@ void check_nobody_writes(const std::filesystem::path& folder, std::string_view r
   }
 }
 
+void check_outside_checkpoints(const std::filesystem::path& folder) {
+  std::error_code error;
+  const std::filesystem::path at = std::filesystem::weakly_canonical(folder, error);
+  const auto refuse = [&](const std::string& why) {
+    throw SystemError(fmt::format(
+        "'{}' {}, which what is written would replace: name a folder outside of the run's",
+        folder.string(), why));
+  };
+  if (std::filesystem::exists(at / "state.json", error)) refuse("is a checkpoint");
+  for (std::filesystem::path above = at; above.has_relative_path(); above = above.parent_path()) {
+    const std::filesystem::path run = above.parent_path();
+    if (above.filename() == "ckpt" && std::filesystem::exists(run / "manifest.json", error)) {
+      refuse(fmt::format("lies among the checkpoints of '{}'", run.string()));
+    }
+  }
+}
+
 RunLock::RunLock(const std::filesystem::path& folder, const Options& options)
-    : lock_(runtime_, {.folder = no_file(folder),
+    : lock_(runtime_, {.folder = run_folder_at(folder),
                        .file = options.file,
                        .since = utc_words(),
                        .remedy = options.remedy,

@@ -22,6 +22,10 @@ inline constexpr const char* kHubLockFile = "hub.lock";
 /// `remedy`, by default that of RunLock.
 void check_nobody_writes(const std::filesystem::path& folder, std::string_view remedy = {});
 
+/// THROWS: SystemError where `folder` is a checkpoint, or lies among the checkpoints of a run: what
+/// is written there would take a checkpoint's place.
+void check_outside_checkpoints(const std::filesystem::path& folder);
+
 class RunLock {
  public:
   struct Options {

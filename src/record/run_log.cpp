@@ -292,6 +292,31 @@ void MetricsLog::round(StepIndex t, const std::map<int, RoundReport>& reports) {
   }
 }
 
+namespace {
+
+/// Mean loss and targets of each source, as a JSON object.
+std::string losses_by_source(const EvalResult& result,
+                             const std::vector<EvaluationSource>& sources) {
+  JsonLine all;
+  for (std::size_t k = 0; k < sources.size(); ++k) {
+    const bool last = k + 1 == sources.size();
+    double loss = 0;
+    std::int64_t tokens = 0;
+    for (const EvalPart& part : result.parts) {
+      if (part.batch < sources[k].first_part) continue;
+      if (!last && part.batch >= sources[k + 1].first_part) continue;
+      loss += part.loss_sum;
+      tokens += part.tokens;
+    }
+    JsonLine one;
+    one.add("loss", tokens > 0 ? loss / static_cast<double>(tokens) : 0).add("n_tokens", tokens);
+    all.add_raw(sources[k].name, one.str());
+  }
+  return all.str();
+}
+
+}  // namespace
+
 void MetricsLog::eval(const EvalResult& result) {
   totals_.eval_loss = result.loss;
   totals_.eval_step = result.step.value();
@@ -306,8 +331,11 @@ void MetricsLog::eval(const EvalResult& result) {
   eval.add("step", result.step.value())
       .add("loss", result.loss)
       .add("ppl", std::exp(result.loss))
-      .add("n_tokens", result.tokens)
-      .add("bytes_payload", evals_.back().payload_bytes)
+      .add("n_tokens", result.tokens);
+  if (!options_.sources.empty()) {
+    eval.add_raw("sources", losses_by_source(result, options_.sources));
+  }
+  eval.add("bytes_payload", evals_.back().payload_bytes)
       .add("bytes_wire", evals_.back().wire_bytes);
   add_clock(eval, result.now);
   append(eval);

@@ -79,6 +79,7 @@ class MetricsLog final : public RunLog {
     std::unique_ptr<TensorBoardSink> tensorboard;    // may be null
     StatusBoard* status = nullptr;                   // told what the lines say; may be null
     std::size_t self = 0;                            // the worker whose waits are told
+    std::vector<EvaluationSource> sources = {};      // of evaluations; empty: one
     /// `evals` has all of them, for who lays runs side by side and keeps their curves; else the
     /// last one alone, so that a run may go on for ever.
     bool keeps_evals = false;

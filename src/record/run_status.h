@@ -144,7 +144,7 @@ struct RunStatus {
   [[nodiscard]] double wait_s() const;
 };
 
-/// One JSON object, documented in docs/observing.md.
+/// One JSON object, documented in docs/how-to/observing.md.
 [[nodiscard]] std::string status_json(const RunStatus& status);
 /// THROWS: ConfigError when it is not what status_json writes.
 [[nodiscard]] RunStatus parse_status(const std::string& json);

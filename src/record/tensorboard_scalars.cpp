@@ -36,6 +36,12 @@ std::vector<Scalar> scalars_of(const Json& line, const std::string& group) {
     if (!place && is_quantity(value)) {
       scalars.push_back({fmt::format("{}/{}", group, key), static_cast<float>(number_of(value))});
     }
+    if (key != "sources" || !value.is_object()) continue;
+    for (const auto& [source, of_source] : value.items()) {
+      if (!of_source.is_object() || !of_source.contains("loss")) continue;
+      const auto loss = static_cast<float>(number_of(of_source["loss"]));
+      scalars.push_back({fmt::format("{}/loss-{}", group, source), loss});
+    }
   }
   return scalars;
 }

@@ -224,6 +224,7 @@ RunOutcome RunSession::run(const MakeTrainer& make, RunObserver& observer) {
                                                   options_.simulated, resumed_step, &patience_),
                   .status = observer.status(),
                   .self = static_cast<std::size_t>(own.value()),
+                  .sources = facts_.evaluation_sources,
                   .keeps_evals = options_.keeps_evals},
                  metrics, observer.progress(), totals);
   if (StatusBoard* const status = observer.status()) {

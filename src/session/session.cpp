@@ -6,15 +6,21 @@
 
 #include <algorithm>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "core/base/log.h"
 #include "core/base/storage.h"
 #include "isthmus/codec.h"
+#include "session/checks/change_check.h"
+#include "session/checks/checkpoint_room.h"
+#include "session/checks/last_windows.h"
 #include "session/come_back.h"
 #include "session/outcome_summary.h"
 #include "session/run/begun_run.h"
+#include "session/run/run_changes.h"
 #include "session/run/run_settings.h"
+#include "session/run/run_start.h"
 #include "session/run/trainer_facts.h"
 #include "session/run_checks.h"
 #include "session/run_session.h"
@@ -43,6 +49,12 @@ void check_arguments(const Config& config, const RunArguments& arguments) {
     throw ConfigError(
         "sim.step_time is missing: a simulated run of this trainer needs the length of an inner "
         "step");
+  }
+  if (!arguments.changes.empty() && arguments.resume == "never") {
+    throw ConfigError(fmt::format(
+        "change of {} without resume: it changes a run that goes on; for a new run give it among "
+        "the overrides",
+        arguments.changes.front().key));
   }
   const bool resumes_alone = arguments.resume == "never" || arguments.resume == "auto";
   if (!arguments.site.empty() && !resumes_alone) {
@@ -84,6 +96,26 @@ std::unique_ptr<Trainer> checked(std::unique_ptr<Trainer> trainer, const Trainer
   return trainer;
 }
 
+RunChanges changes_of(const RunArguments& arguments, const std::filesystem::path& out) {
+  RunChanges changes{.before = {},
+                     .by_argument = true,
+                     .check = [](const Config& from, const Config& to, std::int64_t steps) {
+                       check_change(from, to, steps, {.by_argument = true});
+                     }};
+  for (const RunChange& change : arguments.changes) {
+    changes.keys.push_back(change.key);
+    if (!change.before) continue;
+    Config before = *change.before;
+    if (changes.before.empty()) {
+      before = as_begun(SystemStorage(), std::move(before), out, arguments.resume);
+    } else {
+      end_as(changes.before.front(), before);
+    }
+    changes.before.push_back(std::move(before));
+  }
+  return changes;
+}
+
 void tell(RunListener* listener, const std::string& text) {
   if (listener != nullptr) {
     listener->waiting(text);
@@ -99,13 +131,15 @@ class CallersRun final : public RunObserver {
     const Config& config;
     const RunPlan& plan;
     const RunArguments& arguments;
+    const RunChanges& changes;
     const TrainerFacts& facts;
     const TrainerFactory& make;
     Wishes& wishes;
     RunListener* listener;
+    const std::vector<std::string>& warnings;  // said once, when the run begins
   };
   CallersRun(const Parts& parts, SessionTry& attempt)
-      : parts_(parts), run_(options(parts, attempt)) {}
+      : parts_(parts), first_(attempt.directory.empty()), run_(options(parts, attempt)) {}
 
   RunOutcome run() {
     run_.check_force();
@@ -122,7 +156,10 @@ class CallersRun final : public RunObserver {
   void waiting(const std::string& what) override {
     tell(parts_.listener, fmt::format("waiting for the other sites: {}", what));
   }
-  void begun(const RunDirectory&, const Manifest&, MetricsLog&) override {}
+  void begun(const RunDirectory&, const Manifest&, MetricsLog&) override {
+    if (!first_) return;
+    for (const std::string& each : parts_.warnings) log_warning("{}", each);
+  }
   [[nodiscard]] Duration measure_step() override { return Duration{0}; }
   void finished(RunDirectory& directory, const RunOutcome& outcome, const RunWorld& world,
                 const WorldResult& result) override {
@@ -151,7 +188,8 @@ class CallersRun final : public RunObserver {
                            .simulated = arguments.simulated,
                            .site = own_site(arguments),
                            .in_hand = &attempt.in_hand,
-                           .lock = &attempt.lock};
+                           .lock = &attempt.lock,
+                           .changes = parts.changes};
     if (arguments.simulated) {
       options.byte_scale = surrogate_byte_scale(parts.config, parts.facts.values());
     }
@@ -162,13 +200,16 @@ class CallersRun final : public RunObserver {
   }
 
   const Parts parts_;
+  const bool first_;  // of the run's sessions
   RunSession run_;
 };
 
 }  // namespace
 }  // namespace app
 
-Config load_run(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
+namespace {
+
+Config load_with(const std::filesystem::path& file, const Overrides& overrides) {
   return load_config(file, overrides,
                      {.methods = methods(),
                       .codecs = codecs(),
@@ -179,23 +220,82 @@ Config load_run(const std::filesystem::path& file, const std::vector<std::string
                       .read_model = {}});
 }
 
+Overrides named(const std::vector<std::string>& overrides, std::span<const std::string> changes) {
+  Overrides all;
+  for (const std::string& each : overrides) all.add({.text = each, .flag = "overrides"});
+  for (const std::string& each : changes) {
+    all.add({.text = each, .flag = app::change_flag(true)});
+  }
+  return all;
+}
+
+/// Counted are the parameters and the outer state: what the caller's optimizer holds is not known.
+void check_room(const Config& config, const app::RunPlan& plan, const RunArguments& arguments,
+                const TrainerFacts& facts) {
+  const std::optional<WorkerId> own = app::own_worker(config, app::own_site(arguments));
+  const std::filesystem::path& out = arguments.out.empty() ? config.run.out : arguments.out;
+  const app::CheckpointRoom room = app::checkpoint_room(
+      SystemStorage(), config, plan, app::checkpoint_bytes(config, plan, facts.values(), 0, own),
+      {.out = out,
+       .only = own,
+       .goes_on = arguments.resume == "auto",
+       .lays_down_start = app::lays_down_start(config) &&
+                          (arguments.resume == "auto" || arguments.resume == "never")});
+  app::check_checkpoint_room(room, config, out, true);
+}
+
+}  // namespace
+
+Config load_run(const std::filesystem::path& file, const std::vector<std::string>& overrides) {
+  return load_with(file, named(overrides, {}));
+}
+
+ChangedRun load_changed_run(const std::filesystem::path& file,
+                            const std::vector<std::string>& overrides,
+                            const std::vector<std::string>& changes) {
+  const std::span<const std::string> all = changes;
+  ChangedRun run{.config = load_with(file, named(overrides, all)), .changes = {}};
+  for (std::size_t count = 0; count < all.size(); ++count) {
+    RunChange& change = run.changes.emplace_back();
+    change.key = changes[count].substr(0, changes[count].find('='));
+    try {
+      change.before = load_with(file, named(overrides, all.first(count)));
+    } catch (const ConfigError&) {
+      if (count == 0) throw;  // some changes fit together only, and no run was under half of them
+    }
+  }
+  return run;
+}
+
 RunEnd run_session(const Config& given, const RunArguments& arguments, const TrainerFacts& facts,
                    const TrainerFactory& make, Wishes& wishes, RunListener* listener) {
   app::check_arguments(given, arguments);
   app::check_facts(facts);
   const std::filesystem::path& out = arguments.out.empty() ? given.run.out : arguments.out;
-  const Config config = app::as_begun(SystemStorage(), given, out, arguments.resume);
+  const app::RunChanges changes = app::changes_of(arguments, out);
+  Config config = given;
+  if (changes.before.empty()) {
+    config = app::as_begun(SystemStorage(), given, out, arguments.resume);
+  } else {
+    app::end_as(changes.before.front(), config);
+  }
+  for (const Config& before : changes.before) config.outer.former_H.push_back(before.outer.H);
   const std::optional<app::SiteArguments> site = app::own_site(arguments);
   app::check_run(config, {.simulated = arguments.simulated, .site = site});
   const app::RunPlan plan = app::make_run_plan(config, app::own_worker(config, site));
+  check_room(config, plan, arguments, facts);
+  const std::vector<std::string> warnings =
+      app::warnings_about_end(config, app::run_end_of(config, facts.parameters));
   if (site) app::use_invitation(config, *site, "", wishes);
   const app::CallersRun::Parts parts{.config = config,
                                      .plan = plan,
                                      .arguments = arguments,
+                                     .changes = changes,
                                      .facts = facts,
                                      .make = make,
                                      .wishes = wishes,
-                                     .listener = listener};
+                                     .listener = listener,
+                                     .warnings = warnings};
   app::RunOutcome outcome;
   const auto say = [&](const std::string& text) { app::tell(listener, text); };
   app::train_and_come_back(config.net.gather, wishes, say, [&](app::SessionTry& attempt) {

@@ -39,6 +39,10 @@ class Tokenizer {
   /// The text of ids; ids that are none are left out, as in `tokenizers`.
   [[nodiscard]] std::string decode(std::span<const std::uint32_t> ids, bool skip_special) const;
 
+  /// Special tokens that the post-processor puts around a text.
+  [[nodiscard]] std::span<const std::uint32_t> before() const { return before_; }
+  [[nodiscard]] std::span<const std::uint32_t> behind() const { return behind_; }
+
   /// Offset behind a newline at which a text may be cut: the ids of both parts, the second one with
   /// `continues`, are those of the whole. The last such place of `text`, or nothing.
   [[nodiscard]] std::optional<std::size_t> last_cut(std::string_view text) const;

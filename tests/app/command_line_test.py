@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 PROGRAM = ""
 RUN = """[run]
@@ -325,7 +326,7 @@ class Configuration(CommandLine):
 class Words(CommandLine):
     def test_explain_knows_everything_that_has_a_name(self):
         methods = self.object_of("methods")
-        topics = ["outer.H", "outer", "site", "link.rate", "E-RANGE", "exit", "alpha"]
+        topics = ["outer.H", "outer", "site", "link.rate", "E-RANGE", "exit", "outer.alpha", "overlap"]
         topics += [method["name"] for method in methods["methods"]]
         topics += [codec["name"] for codec in methods["codecs"]]
         for topic in topics:
@@ -852,6 +853,25 @@ class Run(CommandLine):
         self.refuses(2, "CONFIG", "train", "--resume", "auto", "-q")
         self.prints("report", "run", "--out", "page.html")
         self.assertIn("<html", (self.folder / "page.html").read_text())
+
+    def test_a_downloaded_model_by_its_name(self):
+        self.prints("train", "run.toml", "--out", "run", "-q")
+        self.prints("export", "run", "--to", "hf", "hf")
+        self.write("named.toml", RUN.replace('preset = "nano"', 'init = "lab/tiny"'))
+        with unittest.mock.patch.dict(os.environ, HF_HOME=str(self.folder / "home")):
+            self.refuses(3, "huggingface-cli download lab/tiny", "train", "named.toml")
+            model = self.folder / "home/hub/models--lab--tiny"
+            for part in ("refs", "blobs", "snapshots/abc"):
+                (model / part).mkdir(parents=True)
+            (model / "refs/main").write_text("abc")
+            for file in (self.folder / "hf").iterdir():  # as huggingface_hub keeps them
+                (model / "blobs" / file.name).write_bytes(file.read_bytes())
+                (model / "snapshots/abc" / file.name).symlink_to(f"../../blobs/{file.name}")
+            self.prints("train", "named.toml", "--out", "named", "-q")
+            self.assertRegex(self.prints("inspect", "named.toml"), r"init = .*snapshots/abc")
+        self.write("path.toml", RUN.replace('preset = "nano"', 'init = "hf"'))
+        self.prints("train", "path.toml", "--out", "path", "-q")
+        self.assertEqual(self.values("named/ckpt/last"), self.values("path/ckpt/last"))
 
     def values(self, folder):
         """Every value of its model.safetensors, by tensor."""

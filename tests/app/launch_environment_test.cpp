@@ -59,6 +59,23 @@ TEST(LaunchEnvironment, TheFirstThatMatchesSaysTheRank) {
   EXPECT_FALSE(kubernetes->size);
 }
 
+TEST(LaunchEnvironment, WhoCountsNeighboursSaysHowManyAreHere) {
+  const auto here = [](std::map<std::string, std::string> variables) {
+    return find_launch_environment(of(std::move(variables))).value().here;
+  };
+  EXPECT_EQ(here({{"RANK", "3"}, {"WORLD_SIZE", "4"}}), std::nullopt);
+  EXPECT_EQ(here({{"RANK", "3"}, {"WORLD_SIZE", "4"}, {"LOCAL_WORLD_SIZE", "2"}}), 2);
+  const std::map<std::string, std::string> slurm = {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "4"}};
+  const auto nodes = [&](const char* count) {
+    auto variables = slurm;
+    variables["SLURM_STEP_NUM_NODES"] = count;
+    return here(variables);
+  };
+  EXPECT_EQ(here(slurm), std::nullopt);
+  EXPECT_EQ(nodes("2"), std::nullopt);
+  EXPECT_EQ(nodes("1"), 4);
+}
+
 TEST(LaunchEnvironment, SiteAutoIsTheSiteOfTheRank) {
   const Config config = three_sites();
   EXPECT_EQ(site_of_environment(config, of({{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}})), "west");

@@ -76,7 +76,7 @@ TEST(CertainMemory, IsSixteenBytesAParameterAndAnchors) {
   EXPECT_EQ(Job("[outer]\nmethod = \"spsa\"\n").certain().state, 4 * values);
 }
 
-// By hand: docs/mesh.md has what a layer keeps of a token.
+// By hand: docs/internals/mesh.md has what a layer keeps of a token.
 TEST(CertainMemory, GrowsByWhatALayerHas) {
   const auto with = [](int layers, const std::string& mesh) {
     return Job("[parallel]\nmicro_batches = 1\n" + mesh,

@@ -318,6 +318,17 @@ TEST(CInterface, StepsUpToTheNextSyncFollowAtOnce) {
   EXPECT_EQ(step, 60);
   EXPECT_GT(followed, 30);
   EXPECT_EQ(values[0], 61);
+  for (float& value : values) value = 7;  // the caller's own: the outer ones are the run's
+  float outer[2] = {};
+  EXPECT_EQ(failure(isthmus_outer_values(session, 0, 0, outer, 2)).text, "");
+  EXPECT_EQ(outer[0], 61);
+  EXPECT_EQ(outer[1], 62);
+  EXPECT_EQ(failure(isthmus_outer_values(session, 0, 0, outer, 3)).text,
+            "isthmus_outer_values: count = 3: parameter 'a' has 2 values");
+  EXPECT_EQ(failure(isthmus_outer_values(session, 0, 1, outer, 2)).text,
+            "isthmus_outer_values: parameter = 1 of 1");
+  std::filesystem::remove_all(folder / "run/ckpt");
+  EXPECT_EQ(failure(isthmus_outer_values(session, 0, 0, outer, 2)).text, "") << "read once";
   EXPECT_EQ(isthmus_session_free(session), 1);
   std::ifstream lines(folder / "run/metrics.jsonl");
   std::string line;

@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <utility>
@@ -446,6 +447,17 @@ TEST_F(FolderLockTest, ACellOfAComparisonIsHeldWithIt) {
   EXPECT_TRUE(living_owner(directory_ / "run", kFile));
   EXPECT_FALSE(living_owner(directory_ / "run/ddp", kFile));
   EXPECT_FALSE(std::filesystem::exists(directory_ / "run/ddp"));
+}
+
+// As a comparison starts the programs of its cells.
+TEST_F(FolderLockTest, WhoeverTheHolderHasStartedTakesACell) {
+  EXPECT_FALSE(has_started_this_process(this_process()));
+  FolderLock::Options cells = here();
+  cells.cells = true;
+  cells.self.pid = ::getppid();
+  cells.self.begun.clear();  // not known
+  const FolderLock comparison(real_, cells);
+  EXPECT_NO_THROW(const FolderLock cell(real_, here("run/ddp/seed-1")));
 }
 
 TEST_F(FolderLockTest, AFolderThatCannotBeWrittenIsNamed) {

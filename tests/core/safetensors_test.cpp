@@ -194,6 +194,25 @@ TEST(SafetensorsModel, JoinsShardsAndNamesWhatIsMissing) {
               HasSubstr("weight_map"));
 }
 
+TEST(SafetensorsModel, RefusesATensorThatTwoShardsHoldWithOtherValues) {
+  const TemporaryDirectory directory;
+  SystemStorage storage;
+  const auto one = bytes_of<float>({1});
+  const auto two = bytes_of<float>({2});
+  write_safetensors(storage, directory / "s1",
+                    {{"a", DType::kF32, {1}, one}, {"c", DType::kF32, {1}, one}});
+  write_atomically(storage, directory / "model.safetensors.index.json",
+                   R"({"weight_map":{"a":"s1","b":"s2"}})");
+  const auto with = [&](const std::vector<std::byte>& other) {
+    write_safetensors(storage, directory / "s2",
+                      {{"a", DType::kF32, {1}, other}, {"b", DType::kF32, {1}, two}});
+    return message_of<SystemError>(
+        [&] { EXPECT_EQ(SafetensorsModel::open(storage, directory.path()).tensors().size(), 3U); });
+  };
+  EXPECT_EQ(with(one), "");  // equal values say nothing else
+  EXPECT_THAT(with(two), AllOf(HasSubstr("s1 and "), HasSubstr("s2: both hold tensor \"a\"")));
+}
+
 TEST(SafetensorsModel, SaysWhatAFolderWithoutWeightsLacks) {
   const TemporaryDirectory directory;
   SystemStorage storage;

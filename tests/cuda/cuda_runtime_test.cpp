@@ -6,13 +6,16 @@
 
 #include "cuda/fake_cuda_runtime.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/device_errors.h"
 #include "kernels/cuda/runtime_check.h"
 
 namespace isthmus::cuda::this_file {
 namespace {
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::ThrowsMessage;
 
 class CudaRuntime : public testing::Test {
  protected:
@@ -45,6 +48,57 @@ TEST_F(CudaRuntime, AFailedCallIsNamedAndForgotten) {
       EXPECT_THAT(error.what(), HasSubstr("cudaStreamSynchronize: as it was told to"));
     }
   });
+}
+
+TEST_F(CudaRuntime, ADeviceThatHasFailedIsLostWhicheverCallSaysSo) {
+  Stream stream;
+  const Event event;
+  for (const char* const call : {"cudaStreamSynchronize", "cudaMemGetInfo", "cudaEventQuery"}) {
+    with(call, fake::kIllegalAddress, [&] {
+      EXPECT_THAT(
+          [&] {
+            stream.synchronize();
+            check_alive();
+            static_cast<void>(event.reached());
+          },
+          ThrowsMessage<DeviceLost>(AllOf(HasSubstr(std::string("cuda:0 is lost: ") + call),
+                                          HasSubstr("--resume auto"), HasSubstr("dmesg"))));
+    });
+  }
+  with("cudaMemGetInfo", fake::kCaptureInvalidated, [] { check_alive(); });
+  check_alive();
+}
+
+TEST_F(CudaRuntime, AnyCallMayLackMemory) {
+  Stream stream;
+  with("cudaGraphLaunch", fake::kMemoryAllocation, [&] {
+    const Graph graph(stream, [](const auto&) {});
+    EXPECT_THAT([&] { graph.launch(stream); },
+                ThrowsMessage<OutOfDeviceMemory>(
+                    AllOf(HasSubstr("cudaGraphLaunch"), HasSubstr("5 of 7 bytes are free"))));
+  });
+}
+
+TEST_F(CudaRuntime, ADriverThatIsTooOldIsToldFromNoneAndFromNoDevice) {
+  const auto answers = [](int error, int driver) {
+    std::pair<std::string, std::string> said;
+    fake::set_driver_version(driver);
+    with("cudaGetDeviceCount", error, [&] { said = {driver_fault(), unavailable()}; });
+    fake::set_driver_version(fake::kRuntimeVersion);
+    return said;
+  };
+  const auto old = answers(fake::kInsufficientDriver, 12040);
+  EXPECT_THAT(old.first, AllOf(HasSubstr("driver is too old"), HasSubstr("CUDA 12.4"),
+                               HasSubstr("runtime is 13.0"), HasSubstr("install driver 580")));
+  EXPECT_EQ(old.second, old.first);
+  const auto none = answers(fake::kInsufficientDriver, 0);
+  EXPECT_EQ(none.first, "");
+  EXPECT_THAT(none.second, HasSubstr("is its driver installed?"));
+  EXPECT_EQ(answers(fake::kNoDevice, 13000),
+            (std::pair<std::string, std::string>("", "this machine has no CUDA device")));
+  const auto broken = answers(fake::kCaptureInvalidated, 13000);
+  EXPECT_THAT(broken.first, AllOf(HasSubstr("cudaGetDeviceCount"), HasSubstr("nvidia-smi")));
+  EXPECT_EQ(driver_fault(), "");
 }
 
 TEST_F(CudaRuntime, MemoryThatDoesNotSufficeIsForgotten) {

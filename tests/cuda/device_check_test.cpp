@@ -22,7 +22,7 @@ class DeviceCheck : public testing::Test {
 };
 
 TEST_F(DeviceCheck, PassesADeviceThatComputesWhatTheCpuDoes) {
-  for (const char* const model : {"gpt2", "llama", "llama+"}) {
+  for (const char* const model : {"gpt2", "llama", "llama+", "family"}) {
     for (const bool bf16 : {false, true}) {
       for (const char* const optimizer : {"adamw", "sgd", "muon"}) {
         LanguageModelOptions options = tiny_options(model);

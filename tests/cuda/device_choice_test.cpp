@@ -5,14 +5,22 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 #include <vector>
 
 #include "app/common/commands.h"
+#include "app/train/matmul_choices.h"
 #include "app/train/training_plan.h"
+#include "core/base/storage.h"
+#include "core/temporary_directory.h"
+#include "cuda/emulated/faults.h"
 #include "cuda/emulated/runtime.h"
+#include "inner/cuda/device_product.h"
 #include "inner/model/model_layout.h"
 #include "isthmus/errors.h"
+#include "kernels/cuda/device_errors.h"
+#include "kernels/cuda/matmul_table.h"
 
 namespace isthmus::app::this_file {
 namespace {
@@ -54,6 +62,63 @@ TEST(DeviceChoice, ADeviceThatFailsIsLeftAloneAndByNameAnError) {
   cuda::emulated::set_product_factor(1);
 }
 
+TEST(DeviceChoice, ADriverOrALibraryOfAnotherVersionIsAnErrorByNameAndALineUnderAuto) {
+  const auto with = [](const std::string& text, const auto& set) {
+    set(text);
+    const DeviceChoice choice = chosen("auto");
+    EXPECT_FALSE(choice.on_cuda());
+    EXPECT_THAT(choice.note, HasSubstr(text));
+    try {
+      static_cast<void>(chosen("cuda"));
+      ADD_FAILURE() << text;
+    } catch (const SystemError& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("train.device = \"cuda\""), HasSubstr(text)));
+    }
+    set("");
+    EXPECT_TRUE(chosen("auto").on_cuda());
+  };
+  with(cuda::old_driver_text(12040, 13000), cuda::emulated::set_driver_fault);
+  with("libcublasLt.so.13 is of version 12.4.5", cuda::emulated::set_products_missing);
+}
+
+TEST(DeviceChoice, ADeviceThatIsLostInItsCheckIsLeftAlone) {
+  cuda::emulated::lose_device(0, 30);
+  const DeviceChoice choice = chosen("auto");
+  EXPECT_FALSE(choice.on_cuda());
+  EXPECT_THAT(choice.note, AllOf(HasSubstr("cuda:0 is lost"), HasSubstr("fails the check")));
+  cuda::emulated::end_faults();
+  cuda::emulated::lose_device(0, 30);
+  EXPECT_THROW(static_cast<void>(chosen("cuda")), SystemError);
+  cuda::emulated::end_faults();
+}
+
+// The file is not beside this program, which other processes run as well.
+TEST(DeviceChoice, ATableOfProductsIsUsedOnItsDeviceAlone) {
+  const TemporaryDirectory folder;
+  const std::filesystem::path file = folder.path() / "some.txt";
+  const std::vector<cuda::DeviceInfo> devices = cuda::devices();
+  const auto with = [&](const std::string& text) {
+    SystemStorage storage;
+    write_atomically(storage, file, text);
+    return use_matmul_choices(file, devices);
+  };
+  const std::string device = cuda::MatmulTable::device_of(devices.front());
+  const std::string version = device_products_version();
+  EXPECT_EQ(with(cuda::MatmulTable(device, version).text()), "");
+  ASSERT_NE(cuda::matmul_table_in_use(), nullptr);
+  EXPECT_THAT(cuda::matmul_table_in_use()->source(),
+              testing::MatchesRegex("some.txt .0 products, xxh3 [0-9a-f]+."));
+  EXPECT_THAT(with(cuda::MatmulTable(device, "12.4.5").text()),
+              AllOf(HasSubstr("some.txt is not used: it is of cuBLASLt 12.4.5")));
+  EXPECT_EQ(cuda::matmul_table_in_use(), nullptr);
+  EXPECT_THAT(with(cuda::MatmulTable("another", version).text()), HasSubstr("it is of another"));
+  EXPECT_THAT([&] { static_cast<void>(with("no table")); },
+              testing::ThrowsMessage<ConfigError>(HasSubstr("some.txt:1: ")));
+  EXPECT_EQ(with(cuda::MatmulTable(device, version).text()), "");
+  EXPECT_EQ(use_matmul_choices(folder.path() / "none", devices), "");
+  EXPECT_EQ(cuda::matmul_table_in_use(), nullptr);
+}
+
 TEST(DeviceChoice, RanksThatUpdateByMuonAreOnDevicesOfOneKind) {
   const std::vector<std::string> mesh = {"run.workers=1", "parallel.dp=2", "inner.optimizer=muon"};
   EXPECT_TRUE(chosen("cuda", mesh).on_cuda());
@@ -77,7 +142,7 @@ TEST(DeviceChoice, CudnnByNameIsNeverTheOwnKernelsOrTheCpu) {
     try {
       static_cast<void>(chosen(device, cudnn));
       ADD_FAILURE() << device << ": chosen";
-    } catch (const ConfigError& error) {
+    } catch (const SystemError& error) {
       EXPECT_THAT(error.what(), AllOf(HasSubstr("train.attention = \"cudnn\""),
                                       HasSubstr("libcudnn.so.9 is gone"), HasSubstr("\"own\"")));
     }

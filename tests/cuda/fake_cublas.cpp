@@ -2,9 +2,13 @@
 // cuBLASLt as its documentation has it, on the CPU: matrices by columns, described by objects. It
 // refuses what the library refuses, and GELU of floats, so that products without a fused epilogue
 // are met too.
+#include "cuda/fake_cublas.h"
+
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "cuda/emulated/runtime.h"
@@ -126,6 +130,9 @@ struct Product {
   std::int64_t aux_ld;
 };
 
+int refused = -1;  // of the algorithms, when it is to run
+std::vector<int> used;
+
 template <typename Handle>
 cublasStatus_t set(Handle handle, int attribute, const void* value, std::size_t bytes) {
   const auto* from = static_cast<const std::byte*>(value);
@@ -183,17 +190,21 @@ CublasCalls fake_calls() {
                             std::size_t bytes) { return set(preference, attribute, value, bytes); };
   calls.heuristic = [](cublasLtHandle_t, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t a,
                        cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                       cublasLtMatmulPreference_t preference, int,
+                       cublasLtMatmulPreference_t preference, int asked_for,
                        cublasLtMatmulHeuristicResult_t results[], int* found) {
     *found = 0;
     if (c != d || !Product(described(desc), of(a), of(b), of(c)).supported()) {
       return CUBLAS_STATUS_NOT_SUPPORTED;
     }
     const Described& p = described(preference);
-    results[0] = {};
-    results[0].algo.data[0] = p.get<std::uint32_t>(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 256);
-    results[0].algo.data[1] = p.get<std::size_t>(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 0);
-    *found = 1;
+    *found = std::min(asked_for, fake::kAlgorithms);
+    for (int i = 0; i < *found; ++i) {
+      results[i] = {};
+      results[i].algo.data[0] =
+          p.get<std::uint32_t>(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 256);
+      results[i].algo.data[1] = p.get<std::size_t>(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, 0);
+      results[i].algo.data[2] = static_cast<std::uint64_t>(i);
+    }
     return CUBLAS_STATUS_SUCCESS;
   };
   calls.matmul = [](cublasLtHandle_t, cublasLtMatmulDesc_t desc, const void* alpha,
@@ -208,6 +219,9 @@ CublasCalls fake_calls() {
         algorithm->data[1] > workspace_bytes) {
       return CUBLAS_STATUS_INVALID_VALUE;
     }
+    const auto index = static_cast<int>(algorithm->data[2]);
+    if (index == refused) return CUBLAS_STATUS_NOT_SUPPORTED;
+    used.push_back(index);
     emulated::queue(static_cast<void*>(stream), [=, scale = *static_cast<const float*>(alpha),
                                                  keep = *static_cast<const float*>(beta)] {
       product.run(scale, keep, a_at, b_at, d_at);
@@ -218,6 +232,9 @@ CublasCalls fake_calls() {
 }
 
 }  // namespace
+
+void fake::refuse_algorithm(int index) { refused = index; }
+std::vector<int> fake::take_used_algorithms() { return std::exchange(used, {}); }
 
 const CublasCalls& system_cublas_calls() {
   static const CublasCalls calls = fake_calls();

@@ -20,6 +20,7 @@ std::map<std::string, int>& counts() {
 }
 cudaError_t last = cudaSuccess;
 thread_local int device = 0;
+int driver_version = kRuntimeVersion;
 std::vector<int>& priorities() {
   static std::vector<int> of_streams;
   return of_streams;
@@ -47,7 +48,12 @@ std::vector<int> take_priorities() { return std::exchange(priorities(), {}); }
 std::vector<int> take_shared_bytes() { return std::exchange(allowed(), {}); }
 int last_error() { return last; }
 
+void set_driver_version(int version) { driver_version = version; }
+
 static_assert(kMemoryAllocation == cudaErrorMemoryAllocation);
+static_assert(kInsufficientDriver == cudaErrorInsufficientDriver);
+static_assert(kNoDevice == cudaErrorNoDevice);
+static_assert(kIllegalAddress == cudaErrorIllegalAddress);
 static_assert(kNotReady == cudaErrorNotReady);
 static_assert(kCaptureInvalidated == cudaErrorStreamCaptureInvalidated);
 
@@ -63,8 +69,14 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return say("cudaGetDeviceCount");
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp*, int) { return say("cudaGetDeviceProperties"); }
-cudaError_t cudaDriverGetVersion(int*) { return say("cudaDriverGetVersion"); }
-cudaError_t cudaRuntimeGetVersion(int*) { return say("cudaRuntimeGetVersion"); }
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = isthmus::cuda::fake::driver_version;
+  return say("cudaDriverGetVersion");
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = isthmus::cuda::fake::kRuntimeVersion;
+  return say("cudaRuntimeGetVersion");
+}
 cudaError_t cudaSetDevice(int ordinal) {
   isthmus::cuda::fake::device = ordinal;
   return say("cudaSetDevice");

@@ -22,6 +22,11 @@ int take_calls(const std::string& call);
 /// Of shared memory: what each kernel has of static, and a block at most.
 inline constexpr int kStaticSharedBytes = 1000, kBlockSharedBytes = 99 << 10;
 
-inline constexpr int kMemoryAllocation = 2, kNotReady = 600, kCaptureInvalidated = 901;
+inline constexpr int kMemoryAllocation = 2, kInsufficientDriver = 35, kNoDevice = 100,
+                     kNotReady = 600, kIllegalAddress = 700, kCaptureInvalidated = 901;
+
+/// The newest CUDA that the driver serves, from now on; 0: there is no driver.
+void set_driver_version(int version);
+inline constexpr int kRuntimeVersion = 13000;
 
 }  // namespace isthmus::cuda::fake

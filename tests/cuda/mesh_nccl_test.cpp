@@ -3,8 +3,10 @@
 // emulated devices' memory.
 #include <fmt/format.h>
 
+#include "cuda/emulated/faults.h"
 #include "cuda/emulated/runtime.h"
 #include "cuda/mesh_case.h"
+#include "kernels/cuda/device_errors.h"
 #include "transport/collectives/nccl_backend.h"
 #include "transport/fake_cuda.h"
 #include "transport/fake_nccl.h"
@@ -19,8 +21,15 @@ constexpr int kRanks = 2;  // whose sums have one order
 
 class NcclMesh : public CudaModelsTest {
  protected:
-  void SetUp() override { testing_support::lend_fake_memory(cuda::emulated::device_of); }
-  void TearDown() override { testing_support::expect_fake_nccl_clean(); }
+  void SetUp() override {
+    testing_support::lend_fake_memory(cuda::emulated::device_of);
+    testing_support::lend_fake_events(cuda::emulated::wait_for);
+  }
+  void TearDown() override {
+    cuda::emulated::end_faults();
+    cuda::emulated::set_streams_late();
+    testing_support::expect_fake_nccl_clean();
+  }
   [[nodiscard]] static CudaMeshOptions over_nccl(std::chrono::milliseconds deadline) {
     CudaMeshOptions mesh = on_devices(kRanks);
     mesh.loop.bucket_values = 1;
@@ -52,6 +61,41 @@ TEST_P(NcclMesh, HasTheBitsOfSumsOverTheHostAndCopiesNothingThere) {
     EXPECT_EQ(train(nccl, 1, 4), train(host, 1, 4));
     EXPECT_EQ(testing_support::take_fake_copies(), 0);
     EXPECT_THAT(values_of_ranks(nccl, kRanks), testing::Each(values_now(host)));
+  }
+}
+
+// A rank's streams are late at first: a sum that did not wait for its bucket would add zeros.
+TEST_P(NcclMesh, HasTheSameBitsWhereDevicesAreEarly) {
+  CudaMesh late(with_ranks(options_, kRanks), batches_.provider(), over_nccl(60'000ms));
+  const Trajectory expected = train(late, 1, 4);
+  cuda::emulated::set_streams_early();
+  CudaMesh early(with_ranks(options_, kRanks), other_batches_.provider(), over_nccl(60'000ms));
+  EXPECT_EQ(train(early, 1, 4), expected);
+}
+
+TEST_P(NcclMesh, QueuesAllBucketsOfAStepBeforeItWaits) {
+  CudaMesh mesh(with_ranks(options_, kRanks), batches_.provider(), over_nccl(60'000ms));
+  for (int t = 1; t <= 3; ++t) {
+    static_cast<void>(testing_support::take_fake_queue_length());
+    static_cast<void>(mesh.train_step(StepIndex(t)));
+    // Behind the layers, each layer, before them: a wait and a sum each, and the end.
+    const auto buckets = static_cast<std::size_t>(options_.model.layers + 2);
+    EXPECT_EQ(testing_support::take_fake_queue_length(), 2 * buckets + 1) << t;
+  }
+}
+
+TEST_P(NcclMesh, ALostDeviceIsTheErrorOfAllRanks) {
+  for (const bool nccl_sees_it : {false, true}) {
+    auto mesh = std::make_unique<CudaMesh>(with_ranks(options_, kRanks), batches_.provider(),
+                                           over_nccl(60'000ms));
+    static_cast<void>(mesh->train_step(StepIndex(1)));
+    cuda::emulated::lose_device(1, 20);
+    if (nccl_sees_it) testing_support::break_fake_device(1);
+    EXPECT_THAT([&] { static_cast<void>(mesh->train_step(StepIndex(2))); },
+                testing::ThrowsMessage<cuda::DeviceLost>(HasSubstr("cuda:1 is lost")));
+    mesh.reset();
+    cuda::emulated::end_faults();
+    cuda::use_device(0);
   }
 }
 

@@ -18,10 +18,14 @@ class WatchingPeers final : public CudaPeers {
 
   explicit WatchingPeers(std::int64_t targets) : targets_(targets) {}
   [[nodiscard]] std::int64_t targets(StepIndex) override { return targets_; }
-  void sum_on_device(std::span<float> values) override {
-    if (sums.empty()) end_ = values.data() + values.size();
-    const float* const first = end_ - elements;
-    sums.push_back({values.data(), {values.begin(), values.end()}, first[0] != 0});
+  void sum_on_device(std::span<const CudaBucket> buckets) override {
+    for (const CudaBucket& bucket : buckets) {
+      bucket.final_->synchronize();
+      const std::span<float> values = bucket.values;
+      if (sums.empty()) end_ = values.data() + values.size();
+      const float* const first = end_ - elements;
+      sums.push_back({values.data(), {values.begin(), values.end()}, first[0] != 0});
+    }
   }
   void sum(std::span<double>) override {}
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Perturbing and replaying on a device give the CPU's bits: oracle SPSA (1) of docs/spsa.md's
-// source, a late joiner that replays on a GPU what a veteran did on a CPU.
+// Perturbing and replaying on a device give the CPU's bits: oracle SPSA (1) of
+// docs/internals/spsa.md's source, a late joiner that replays on a GPU what a veteran did on a CPU.
 #include "cuda/device_test.h"
 #include "kernels/cuda/spsa.h"
 #include "kernels/spsa_code.h"

@@ -20,7 +20,8 @@ inline constexpr std::int64_t kLength = 8;
 inline constexpr std::int64_t kSequences = 2;
 
 /// gpt2, llama, or llama+ with all that a Llama can have besides: grouped queries, normed heads of
-/// another width than the stream, a head of its own, z-loss.
+/// another width than the stream, a head of its own, z-loss; or family, with what other families
+/// have on devices: scaled positions, logits of another scale.
 [[nodiscard]] inline LanguageModelOptions tiny_options(const std::string& name) {
   LanguageModelOptions o;
   o.model = {.arch = name == "gpt2" ? "gpt2" : "llama",
@@ -37,6 +38,16 @@ inline constexpr std::int64_t kSequences = 2;
     o.model.tied = false;
     o.model.qk_norm = true;
     o.model.z_loss = 1e-2;
+  }
+  if (name == "family") {
+    o.model.heads = 4;
+    o.model.kv_heads = 2;
+    o.model.head_dim = 16;
+    o.model.d_ff = 40;
+    ModelFamily& family = o.model.family;
+    family.name = "family";
+    family.rope = {.type = RopeType::kLinear, .factor = 3, .attention_factor = 1.1};
+    family.query_scalar = 20;
   }
   o.inner.lr = 2e-3;
   o.context = kLength;
@@ -135,11 +146,11 @@ class CudaModelsTest : public CudaLoopTest, public testing::WithParamInterface<c
   LanguageModelOptions options_ = tiny_options(GetParam());
 };
 
-#define ISTHMUS_FOR_EACH_MODEL(suite)                                                 \
-  INSTANTIATE_TEST_SUITE_P(Models, suite, testing::Values("gpt2", "llama", "llama+"), \
-                           [](const auto& param) {                                    \
-                             const std::string name = param.param;                    \
-                             return name == "llama+" ? "llama_grouped" : name;        \
+#define ISTHMUS_FOR_EACH_MODEL(suite)                                                           \
+  INSTANTIATE_TEST_SUITE_P(Models, suite, testing::Values("gpt2", "llama", "llama+", "family"), \
+                           [](const auto& param) {                                              \
+                             const std::string name = param.param;                              \
+                             return name == "llama+" ? "llama_grouped" : name;                  \
                            })
 
 }  // namespace isthmus

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Losses and gradients of a training pass on the device against those of the CPU.
+#include <gmock/gmock.h>
+
+#include "core/temporary_directory.h"
 #include "cuda/training_case.h"
+#include "inner/model_families.h"
 
 namespace isthmus::this_file {
 namespace {
@@ -134,6 +138,22 @@ TEST_P(CudaGradients, AreAnnouncedOnceInBackwardOrder) {
   static_cast<void>(loop.gradients(StepIndex(1), [&](std::size_t i) { order.push_back(i); }));
   ASSERT_EQ(order.size(), loop.parameters().size());
   for (std::size_t i = 0; i < order.size(); ++i) EXPECT_EQ(order[i], order.size() - 1 - i);
+}
+
+TEST_F(CudaLoopTest, RefusesByNameWhatHasNoKernel) {
+  const auto refusal = [&](const std::string& family) {
+    LanguageModelOptions options = tiny_options("llama");
+    options.model = of_family(options.model, family);
+    return message_of<ConfigError>([&] { CudaLoop(options, batches_.provider()); });
+  };
+  EXPECT_THAT(refusal("mistral"), testing::AllOf(testing::HasSubstr("mistral has sliding windows"),
+                                                 testing::HasSubstr("--device cpu")));
+  EXPECT_THAT(refusal("qwen2"), testing::HasSubstr("qwen2 has biases"));
+  EXPECT_THAT(refusal("smollm3"), testing::HasSubstr("smollm3 has layers without positions"));
+  EXPECT_THAT(refusal("olmo2"), testing::HasSubstr("olmo2 has norms after attention"));
+  EXPECT_THAT(refusal("neox"), testing::HasSubstr("no CUDA kernel"));
+  EXPECT_THAT(refusal("gemma"), testing::HasSubstr("gemma has norms whose weights begin at 0"));
+  EXPECT_THAT(refusal("gemma2"), testing::HasSubstr("no CUDA kernel"));
 }
 
 ISTHMUS_FOR_EACH_MODEL(CudaGradients);

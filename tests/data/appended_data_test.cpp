@@ -131,8 +131,8 @@ class GrownCorpus : public AppendedData {
 TEST_F(GrownCorpus, TheValidationPartStaysAsItWas) {
   const Dataset before = counting(kBefore);
   const Dataset after = counting(kAfter);
-  ValidationSource was(before, 8, 0, 65536);
-  ValidationSource is(after, 8, 0, 65536, ValidationPart::kWhole, history_);
+  ValidationSource was(before, {.context = 8, .vocab = 65536});
+  ValidationSource is(after, {.context = 8, .vocab = 65536}, history_);
   ASSERT_EQ(is.windows(), was.windows());
   const TokenBatch a = was.at(0, was.windows());
   const TokenBatch b = is.at(0, is.windows());

@@ -202,35 +202,48 @@ TEST(BatchSource, NamesATokenTheModelHasNoRowFor) {
 
 TEST(ValidationSource, GivesConsecutiveWindowsOfTheValidationPart) {
   const CountingCorpus corpus(1000, 0.1);  // validation: 900 .. 999
-  ValidationSource source(corpus.data(), 8, 50, 65536);
+  ValidationSource source(corpus.data(), {.context = 8, .tokens = 50, .vocab = 65536});
   EXPECT_EQ(source.windows(), 6);
   const TokenBatch batch = source.at(1, 2);
   EXPECT_EQ(batch.sequences, 2);
   EXPECT_EQ(batch.inputs[0], 908);
   EXPECT_EQ(batch.inputs[15], 923);
   EXPECT_EQ(batch.targets[15], 924);
-  EXPECT_EQ(ValidationSource(corpus.data(), 8, 0, 65536).windows(), 12);  // floor(99 / 8)
-  EXPECT_EQ(ValidationSource(corpus.data(), 99, 0, 65536).windows(), 1);
-  EXPECT_THAT(message_of<ConfigError>([&] { ValidationSource(corpus.data(), 8, 104, 65536); }),
+  EXPECT_EQ(ValidationSource(corpus.data(), {.context = 8, .tokens = 0, .vocab = 65536}).windows(),
+            12);  // floor(99 / 8)
+  EXPECT_EQ(ValidationSource(corpus.data(), {.context = 99, .tokens = 0, .vocab = 65536}).windows(),
+            1);
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                ValidationSource(corpus.data(), {.context = 8, .tokens = 104, .vocab = 65536});
+              }),
               AllOf(HasSubstr("eval.tokens = 104"), HasSubstr("from 8 to 96")));
-  EXPECT_THAT(message_of<ConfigError>([&] { ValidationSource(corpus.data(), 8, 7, 65536); }),
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                ValidationSource(corpus.data(), {.context = 8, .tokens = 7, .vocab = 65536});
+              }),
               HasSubstr("from 8 to 96"));
-  EXPECT_THAT(message_of<ConfigError>([&] { ValidationSource(corpus.data(), 100, 0, 65536); }),
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                ValidationSource(corpus.data(), {.context = 100, .tokens = 0, .vocab = 65536});
+              }),
               HasSubstr("0 windows"));
 }
 
 TEST(ValidationSource, HalvesShareNoWindow) {
   const CountingCorpus corpus(1000, 0.1);  // 12 windows of 8 tokens from 900 on
-  ValidationSource first(corpus.data(), 8, 0, 65536, ValidationPart::kFirst);
-  ValidationSource second(corpus.data(), 8, 0, 65536, ValidationPart::kSecond);
+  ValidationSource first(
+      corpus.data(), {.context = 8, .tokens = 0, .vocab = 65536, .part = ValidationPart::kFirst});
+  ValidationSource second(
+      corpus.data(), {.context = 8, .tokens = 0, .vocab = 65536, .part = ValidationPart::kSecond});
   EXPECT_EQ(first.windows(), 6);
   EXPECT_EQ(second.windows(), 6);
   EXPECT_EQ(first.at(0, 1).inputs[0], 900);
   EXPECT_EQ(first.at(5, 1).targets[7], 948);
   EXPECT_EQ(second.at(0, 1).inputs[0], 948);
   EXPECT_EQ(second.at(5, 1).targets[7], 996);
-  EXPECT_THAT(message_of<ConfigError>(
-                  [&] { ValidationSource(corpus.data(), 8, 56, 65536, ValidationPart::kSecond); }),
+  EXPECT_THAT(message_of<ConfigError>([&] {
+                ValidationSource(
+                    corpus.data(),
+                    {.context = 8, .tokens = 56, .vocab = 65536, .part = ValidationPart::kSecond});
+              }),
               AllOf(HasSubstr("a half of"), HasSubstr("from 8 to 48")));
 }
 

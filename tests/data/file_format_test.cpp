@@ -384,6 +384,8 @@ std::vector<Foreign> foreign_files() {
       {"Parquet", "PAR1" + tail + "PAR1"},
       {"Arrow", std::string("ARROW1\0\0", 8) + tail},
       {"Arrow", packed_as<std::uint32_t>({0xFFFFFFFF, 240, 16}) + tail},
+      {"Arrow", packed_as<std::uint32_t>({240, 16, 0x000A0000, 0x0006000C}) + tail},
+      {"Feather", "FEA1" + tail + "FEA1"},
       {"HDF5", "\x89HDF\r\n\x1a\n" + tail},
       {"HDF5", std::string(512, '\0') + "\x89HDF\r\n\x1a\n" + tail},
       // pickle.dumps([[1, 2], [300, 4]], protocol): 2, 4 and 5
@@ -444,19 +446,24 @@ TEST_F(FileFormats, TextsOfSixteenBitsAreNamed) {
   for (int i = 0; i < 200; ++i) {
     russian += static_cast<char16_t>(i % 6 == 5 ? u' ' : 0x0430 + i * 7 % 32);
   }
-  std::u16string chinese;
+  std::u16string chinese, korean;
   for (int i = 0; i < 200; ++i) chinese += static_cast<char16_t>(0x4E00 + i * 37);
+  for (int i = 0; i < 400; ++i) {
+    korean += static_cast<char16_t>(i % 5 == 4 ? u' ' : 0xAC00 + i * 149 % 11172);
+  }
   for (const bool big : {false, true}) {
     const char* order = big ? "big-endian" : "little-endian";
     for (const bool mark : {false, true}) {
-      put("x.txt", utf16(english, big, mark));
-      EXPECT_THAT(said("text:x.txt"),
-                  AllOf(HasSubstr("UTF-16"), HasSubstr(order), HasSubstr("iconv")));
-      put("x.txt", utf16(russian, big, mark));
+      for (const auto& text : {english, russian, korean}) {
+        put("x.txt", utf16(text, big, mark));
+        EXPECT_THAT(said("text:x.txt"),
+                    AllOf(HasSubstr("UTF-16"), HasSubstr(order), HasSubstr("iconv")));
+      }
+    }
+    for (const auto& text : {chinese, std::u16string(u"日本語の短い文です。")}) {
+      put("x.txt", utf16(text, big, true));
       EXPECT_THAT(said("text:x.txt"), AllOf(HasSubstr("UTF-16"), HasSubstr(order)));
     }
-    put("x.txt", utf16(chinese, big, true));
-    EXPECT_THAT(said("text:x.txt"), AllOf(HasSubstr("UTF-16"), HasSubstr(order)));
     std::vector<std::int64_t> points = {0xFEFF};
     for (const char c : kEnglish) points.push_back(c);
     put("x.txt", packed_as<std::uint32_t>(points, big));

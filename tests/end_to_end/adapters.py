@@ -215,6 +215,8 @@ def exported_adapters_go_on_and_merge(isthmus, folder, corpus):
     require("--base" in said and not (folder / "wrong").exists(), said)
     said = call(isthmus, "export", folder / "base-run", "--to", "peft", folder / "wrong", code=2).stderr
     require("--to hf" in said, said)
+    for words in (["generate", run, "--prompt", "a"], ["eval", run, corpus], ["merge", run, run, "--out", folder / "no"]):
+        require("holds adapters" in call(isthmus, *words, code=3).stderr, str(words))
 
 
 def what_does_not_fit_is_refused(isthmus, folder, corpus):

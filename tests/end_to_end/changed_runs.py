@@ -4,7 +4,7 @@
 long from the beginning, where no closing round lies between them; rates, H and clipping change from the resumed step on
 and not before; the manifest tells each change once, however often the command is given; a run goes on from a closing
 round inside a window; what would mean something else is refused, and nothing is written; --dry-run says and refuses the
-same. Data that were appended to are read on in the order that docs/faults.md states, at workers of one process and at
+same. Data that were appended to are read on in the order that docs/how-to/resume-and-change.md states, at workers of one process and at
 sites alike, with the bits of the run after a kill.
 
   python3 tests/end_to_end/changed_runs.py --isthmus build/bin/isthmus

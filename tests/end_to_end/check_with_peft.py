@@ -52,7 +52,21 @@ def qwen3(folder):
     transformers.Qwen3ForCausalLM(config).save_pretrained(folder)
 
 
+def of_family(config, causal, **more):
+    def make(folder):
+        shape = dict(vocab_size=256, hidden_size=48, intermediate_size=112, num_hidden_layers=2, num_attention_heads=3,
+                     num_key_value_heads=1, max_position_embeddings=64, bos_token_id=0, eos_token_id=0, pad_token_id=None)
+        causal(config(**shape, **more)).save_pretrained(folder)
+    return make
+
+
 CASES = {
+    "qwen2-all-linear": dict(make=of_family(transformers.Qwen2Config, transformers.Qwen2ForCausalLM), r=8, alpha=16,
+                             targets=ALL),
+    "olmo2-all-linear": dict(make=of_family(transformers.Olmo2Config, transformers.Olmo2ForCausalLM), r=8, alpha=16,
+                             targets=ALL),
+    "gemma2-all-linear": dict(make=of_family(transformers.Gemma2Config, transformers.Gemma2ForCausalLM, head_dim=16,
+                                             query_pre_attn_scalar=16, sliding_window=16), r=8, alpha=16, targets=ALL),
     "llama-all-linear": dict(make=llama, r=8, alpha=16, targets=ALL),
     "llama-tied-query-value": dict(make=lambda f: llama(f, True), r=4, alpha=4, targets=["q_proj", "v_proj"]),
     "qwen3-all-linear": dict(make=qwen3, r=16, alpha=32, targets=ALL),

@@ -91,8 +91,10 @@ elif arguments[:2] == ["bench", "compute"]:
         print("CUDA error: an illegal memory access", file=sys.stderr, flush=True)
         os.kill(os.getpid(), signal.SIGABRT)
     loss = WAYS.get("loss", 5.5) if option("--precision", "") == "bf16" else 5.5
-    line = '{{"bench": "compute", "config": "%s", "attention": "%s", "tok_s_med": 1000.5, "mfu": 0.4, "loss": %s}}'
-    print(line % (option("--config", ""), attention, loss))
+    beside = pathlib.Path(__file__).resolve().parent / "matmul-table.txt"
+    table = json.dumps(beside.exists() and beside.read_text() == "table")
+    line = '{{"bench": "compute", "config": "%s", "attention": "%s", "table": %s, "tok_s_med": 1000.5, "mfu": 0.4, "loss": %s}}'
+    print(line % (option("--config", ""), attention, table, loss))
 elif arguments[0] == "train":
     out = pathlib.Path(option("--out", ""))
     out.mkdir(parents=True)
@@ -133,6 +135,11 @@ LDD = """#!{python} -IS
 import sys
 for each in sys.argv[1:]:
     print(each + ":\\n\\tlibc.so.6 => /lib/libc.so.6 (0x1)\\n\\tlibmissing.so.1 => not found")
+"""
+TABLE = """#!{python} -IS
+import pathlib, sys
+pathlib.Path(sys.argv[sys.argv.index("--out") + 1]).write_text("table")
+print('{{"choice": 1, "ms": 2}}\\n{{"products": 1}}')
 """
 COMPARE = """
 import json, sys
@@ -185,6 +192,7 @@ class Pack:
             self.pack / "bench/bench_cuda_ops",
             '#!{python} -IS\nprint(\'{{"op": "norm", "us": 3}}\\nwords\\n{{"op": "adamw", "us": NaN}}\')\n',
         )
+        self.program(self.pack / "bench/bench_cuda_matmul_table", TABLE)
         (self.pack / "bench/compare_with_torch.py").write_text(COMPARE)
         (self.pack / "bench/outer_overhead.py").write_text("print('{\"bench\": \"outer_overhead\"}\\n' * 3)")
         (self.pack / "train_on_device.py").write_text("print('ok')\n")
@@ -244,7 +252,11 @@ def everything_is_well(folder):
     require({"cublaslt", "cudnn", "nccl", "torch", "ncu", "compute_sanitizer"} <= set(machine), machine)
     order = [line.get("part", line["device_check"]) for line in pack.lines]
     parts = [part for i, part in enumerate(order) if i == 0 or order[i - 1] != part]
-    require(parts == ["machine", "smoke", "loss", "headline", "ncu", "test", "benches", "sanitizers", "end"], parts)
+    run = ["machine", "smoke", "loss", "headline", "ncu", "matmul-table", "test", "benches", "sanitizers", "end"]
+    require(parts == run, parts)
+    tables = [line for line in kinds["result"] if line["part"] == "matmul-table"]
+    require([line["table"] for line in tables if "table" in line] == [False, True] * 4, tables)
+    require("logs/gpt2-124m-1k_32.matmul-table" in pack.logs(), "the table is kept")
     require(len([line for line in kinds["result"] if line["part"] == "headline"]) == 7, kinds["result"])
     require(any(line.get("clocks", {}).get("sm_mhz") == 1980 for line in kinds["result"]), "clocks beside measurements")
     require([each["attention"] for each in kinds["ncu"]] == ["own", "cudnn"], kinds["ncu"])

@@ -268,6 +268,12 @@ def a_full_disk_is_waited_for(isthmus, folder, corpus):
         said = call(isthmus, "launch", pair, "--out", disk / "pair", code=4).stderr  # one of them alone would fit
         require("the checkpoints of 2 sites take" in said and "are free there" in said, said)
         require(not (disk / "pair").exists(), "a refused launch has made its folder")
+        for starter in (("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+                        ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_NODES")):
+            together = os.environ | dict(zip(starter, ("1", "2", "1" if "SLURM_PROCID" in starter else "2")))
+            said = call(isthmus, "train", pair, "--site", "auto", "--out", disk / "pair", code=4, env=together).stderr
+            require("the checkpoints of 2 sites take" in said and "are free there" in said, said)
+        require(not (disk / "pair").exists(), "a refused site has made its folder")
         small = write(folder, "small", corpus, steps=40, sites="")
         filler = disk / "filler"
         errors = folder / "full.err"
@@ -310,6 +316,64 @@ def a_full_disk_is_waited_for(isthmus, folder, corpus):
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
+def a_file_that_shrinks_is_named(isthmus, folder, corpus):
+    text = folder / "shrinks.txt"
+    text.write_bytes(corpus.read_bytes() * 4)
+    toml = write(folder, "shrinks", text, steps=1000000, sites="")
+    out = folder / "shrinks"
+    run = subprocess.Popen([isthmus, "train", str(toml), "--out", str(out), "--progress", "none"],
+                           stderr=subprocess.PIPE, text=True)
+    until("a checkpoint", lambda: (out / "ckpt/last").exists() or run.poll() is not None)
+    os.truncate(text, 0)
+    said = run.communicate(timeout=120)[1]
+    require(run.returncode == 4 and str(text) in said and "has become shorter" in said, f"{run.returncode}: {said}")
+    text.write_bytes(corpus.read_bytes() * 4)
+    done = call(isthmus, "train", toml, "--out", out, "--resume", "auto", "--change", "train.steps=" + str(
+        json.loads((out / "ckpt/last/state.json").read_text())["step"] + 1))
+    require("ok after" in done.stdout, done.stdout)
+
+
+def models_replace_no_checkpoint(isthmus, folder, corpus):
+    toml = write(folder, "kept", corpus, steps=10, sites="")
+    run = folder / "kept"
+    call(isthmus, "train", toml, "--out", run, "--progress", "none")
+    call(isthmus, "export", run, "--to", "hf", folder / "model")
+    before = (run / "ckpt/last/model.safetensors").read_bytes()
+    last = (run / "ckpt/last").resolve()
+    for words in (["import", folder / "model", run / "ckpt/last"], ["import", folder / "model", last],
+                  ["export", run, "--to", "hf", run / "ckpt/hf"],
+                  ["merge", folder / "model", folder / "model", "--out", run / "ckpt/step-0000001"],
+                  ["train", toml, "--out", run / "ckpt/last", "--force"], ["train", toml, "--out", last / "x"]):
+        said = call(isthmus, *words, code=4).stderr
+        require("checkpoint" in said and "name a folder outside" in said, said)
+    require((run / "ckpt/last/model.safetensors").read_bytes() == before, "the checkpoint is another")
+    call(isthmus, "export", run, "--to", "hf", run / "hf")  # a folder of the run's, but no checkpoint's
+
+
+def one_process_a_model(isthmus, folder, corpus):
+    models = []
+    for seed in (1, 2):
+        toml = write(folder, f"seed-{seed}", corpus, steps=2, sites="")
+        call(isthmus, "train", toml, "--out", folder / f"seed-{seed}", "--set", f"run.seed={seed}", "--progress", "none")
+        call(isthmus, "export", folder / f"seed-{seed}", "--to", "hf", folder / f"model-{seed}")
+        models.append(folder / f"model-{seed}")
+        settings = json.loads((models[-1] / "config.json").read_text()) | {"origin": seed}
+        (models[-1] / "config.json").write_text(json.dumps(settings))
+    for attempt in range(6):
+        to = folder / f"both-{attempt % 2}"
+        running = [subprocess.Popen([isthmus, "import", str(model), str(to)], stdout=subprocess.DEVNULL,
+                                    stderr=subprocess.PIPE, text=True) for model in models]
+        said = [process.communicate(timeout=60)[1] for process in running]
+        codes = [process.returncode for process in running]
+        require(set(codes) <= {0, 4} and 0 in codes, f"{codes}: {said}")
+        for code, text in zip(codes, said):
+            require(code == 0 or "one process at a time" in text, text)
+        whose = json.loads((to / "config.json").read_text())["origin"]
+        require((to / "model.safetensors").read_bytes() == (models[whose - 1] / "model.safetensors").read_bytes(),
+                "a folder holds one model's weights and the other's config.json")
+        require(not [*folder.glob(".both*")], "a lock or a temporary folder stays")
+
+
 def a_rehearsal_says_that_the_links_were_not_there(isthmus, folder, corpus):
     link = SITES + '[[link]]\nbetween = ["east", "west"]\nrate = "2Mbps"\nrtt = "80ms"\n'
     toml, out = write(folder, "rehearsed", corpus, steps=20, sites=link), folder / "rehearsed"
@@ -339,4 +403,5 @@ def a_name_without_an_address_is_told_of_at_once(isthmus, folder, corpus):
 play(__doc__, (one_process_a_folder, sites_hold_their_folders, a_launch_into_a_running_launch_is_refused,
                comparisons_hold_their_cells, a_full_stdout_is_no_failed_run, checkpoints_are_as_large_as_said,
                a_full_disk_is_waited_for, a_rehearsal_says_that_the_links_were_not_there,
-               a_name_without_an_address_is_told_of_at_once))
+               a_name_without_an_address_is_told_of_at_once, a_file_that_shrinks_is_named,
+               models_replace_no_checkpoint, one_process_a_model))

@@ -421,13 +421,18 @@ def sites_with_keys_let_each_other_in_alone(bench):
     took = time.monotonic() - begin
     require(took < SOON_S, f"sites with a wrong key ended after {took:.1f} s")
     # West's own file is not the key that the configuration has for it.
-    process = bench.start("own", unlike, "west")
-    said = process.communicate(timeout=60)[1]
-    require(process.returncode == 3 and "key" in said, f"exit {process.returncode}: {said}")
+    for dry in ((), ("--dry-run",)):
+        process = bench.start("own", unlike, "west", *dry)
+        said = process.communicate(timeout=60)[1]
+        require(process.returncode == 3 and "key" in said, f"exit {process.returncode}: {said}")
     os.chmod(bench.folder / "keys/west.key", 0o644)
-    process = bench.start("open", trusted, "west")
-    said = process.communicate(timeout=60)[1]
-    require(process.returncode == 4 and "chmod 600" in said, f"exit {process.returncode}: {said}")
+    for dry in ((), ("--dry-run",)):
+        process = bench.start("open", trusted, "west", *dry)
+        said = process.communicate(timeout=60)[1]
+        require(process.returncode == 4 and "chmod 600" in said, f"exit {process.returncode}: {said}")
+    os.chmod(bench.folder / "keys/west.key", 0o600)
+    bench.apart("dry", trusted, 2, "--dry-run")
+    require(not (bench.folder / "dry").exists(), "a dry run makes a folder")
 
 
 def what_differs_is_named_at_every_site(bench):

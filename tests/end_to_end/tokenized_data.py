@@ -11,6 +11,7 @@ import json
 import signal
 import struct
 import subprocess
+import tarfile
 import time
 
 import scenario
@@ -136,5 +137,40 @@ def bad_input_is_named(isthmus, folder, corpus):
     refuses(isthmus, here, 2, ["--vocab"], "data", "train-tokenizer", "a.txt", "--vocab", "many", "--out", "o3")
 
 
+def packed_files_hold_texts_alone(isthmus, folder, corpus):
+    here = place(folder, "packed")
+    text = corpus.read_bytes()[:20000]
+    (here / "a.txt").write_bytes(text)
+    passes(isthmus, here, "data", "train-tokenizer", "a.txt", "--vocab", "300", "--out", "bpe", "-q")
+    with tarfile.open(here / "x.tgz", "w:gz") as archive:
+        archive.add(here / "a.txt", "a.txt")
+    (here / "wide.txt.gz").write_bytes(gzip.compress(text.decode(errors="replace").encode("utf-16-le")))
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"a" * 64 + b"\nsize 1\n"
+    (here / "pointer.txt.gz").write_bytes(gzip.compress(pointer))
+    for name, what in (("x.tgz", "tar"), ("wide.txt.gz", "UTF-16"), ("pointer.txt.gz", "Git LFS")):
+        refuses(isthmus, here, 4, ["what it unpacks to", what], "data", "tokenize", name, "--tokenizer", "bpe", "--out",
+                "out")
+        refuses(isthmus, here, 4, ["what it unpacks to", what], "data", "train-tokenizer", name, "--vocab", "300",
+                "--out", "o2")
+    require(not [*(here / "out").glob("*.bin")], "a refused file has a shard")
+
+
+def shards_are_of_the_files_that_are_named(isthmus, folder, corpus):
+    here = place(folder, "stale")
+    for i, name in enumerate("abc"):
+        (here / f"{name}.txt").write_bytes(corpus.read_bytes()[i * 4000:i * 4000 + 4000])
+    passes(isthmus, here, "data", "train-tokenizer", "a.txt", "--vocab", "300", "--out", "bpe", "-q")
+    command = ["--tokenizer", "bpe", "--out", "out", "-q"]
+    passes(isthmus, here, "data", "tokenize", "a.txt", "b.txt", "c.txt", *command)
+    refuses(isthmus, here, 3, ["shard-00002.bin", "no shard of the 2 files"], "data", "tokenize", "a.txt", "b.txt",
+            *command)
+    passes(isthmus, here, "data", "tokenize", "a.txt", "b.txt", "c.txt", *command)
+    (here / "b.txt").write_bytes(bytes(reversed((here / "b.txt").read_bytes())))  # of the same size
+    refuses(isthmus, here, 3, ["another content of b.txt"], "data", "tokenize", "a.txt", "b.txt", "c.txt", *command)
+    refuses(isthmus, here, 3, ["named twice"], "data", "tokenize", "a.txt", "./a.txt", "--tokenizer", "bpe", "--out",
+            "twice")
+
+
 if __name__ == "__main__":
-    scenario.play(__doc__, [learn_tokenize_train, killed_and_gone_on_with, bad_input_is_named])
+    scenario.play(__doc__, [learn_tokenize_train, killed_and_gone_on_with, bad_input_is_named,
+                            packed_files_hold_texts_alone, shards_are_of_the_files_that_are_named])

@@ -22,7 +22,7 @@ import sys
 import tempfile
 
 STEPS, HALF = 6, 3
-CONFIGURATION = 3  # exit code
+CONFIGURATION, ENVIRONMENT = 3, 4  # exit codes
 SKIPPED = 77  # for ctest
 # fp32 sums in another order: each step's losses differ by some 1e-6, and AdamW turns the differing
 # signs of gradients near zero into differing steps of up to the learning rate.
@@ -278,7 +278,7 @@ def attention_by_cudnn(bench):
     toml, own = bench.folder / "gpt2.toml", ("--device", "cuda", "--set", 'train.precision="bf16"')
     cudnn = (*own, "--set", 'train.attention="cudnn"')
     if not findings_of(bench.on_device)["cuDNN"].endswith(" found"):
-        stderr = bench.run(bench.on_device, toml, "cudnn", *cudnn, code=CONFIGURATION)
+        stderr = bench.run(bench.on_device, toml, "cudnn", *cudnn, code=ENVIRONMENT)
         require("train.attention" in stderr and '"own"' in stderr, stderr)
         return
     stderr = bench.run(bench.on_device, toml, "auto-attention", *own)

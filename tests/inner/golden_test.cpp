@@ -2,14 +2,19 @@
 // Training follows PyTorch: 30 steps of Hugging Face's models from the same weights and tokens.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "inner/golden/family_losses.h"
 #include "inner/golden/torch_losses.h"
+#include "inner/hf/hf_config.h"
 #include "inner/loop/language_model_loop.h"
+#include "inner/model/model.h"
+#include "inner/model/model_layout.h"
 
 namespace isthmus::this_file {
 namespace {
@@ -44,10 +49,11 @@ std::uint32_t fnv1a(std::string_view text) {
   return h;
 }
 
-void fill(std::span<const Parameter> parameters) {
+/// Weights of norms are about 1, or 0 where the family adds 1 to them.
+void fill(std::span<const Parameter> parameters, const ModelConfig& model) {
   for (const Parameter& p : parameters) {
     const bool norm_weight = p.shape.size() == 1 && p.name.ends_with("weight");
-    const double centre = norm_weight ? 1.0 : 0.0;
+    const double centre = norm_weight ? 1.0 - model.family.norm_weight_offset : 0.0;
     const double width = p.shape.size() == 1 ? 0.1 : 0.15;
     for (std::size_t i = 0; i < p.values.size(); ++i) {
       const double u = hashed(fnv1a(p.name), static_cast<std::uint32_t>(i));
@@ -103,6 +109,62 @@ LanguageModelOptions options_of(const std::string& arch) {
   return o;
 }
 
+struct Family {
+  const char* name;
+  const char* config;
+  std::span<const double> logits, losses, norms;
+};
+
+constexpr std::array kFamilies = {
+    Family{"Llama3Rope", golden::kLlama3RopeConfig, golden::kLlama3RopeLogits,
+           golden::kLlama3RopeLosses, golden::kLlama3RopeNorms},
+    Family{"LinearRope", golden::kLinearRopeConfig, golden::kLinearRopeLogits,
+           golden::kLinearRopeLosses, golden::kLinearRopeNorms},
+    Family{"DynamicRope", golden::kDynamicRopeConfig, golden::kDynamicRopeLogits,
+           golden::kDynamicRopeLosses, golden::kDynamicRopeNorms},
+    Family{"YarnRope", golden::kYarnRopeConfig, golden::kYarnRopeLogits, golden::kYarnRopeLosses,
+           golden::kYarnRopeNorms},
+    Family{"YarnMscale", golden::kYarnMscaleConfig, golden::kYarnMscaleLogits,
+           golden::kYarnMscaleLosses, golden::kYarnMscaleNorms},
+    Family{"LlamaBiases", golden::kLlamaBiasesConfig, golden::kLlamaBiasesLogits,
+           golden::kLlamaBiasesLosses, golden::kLlamaBiasesNorms},
+    Family{"Mistral", golden::kMistralConfig, golden::kMistralLogits, golden::kMistralLosses,
+           golden::kMistralNorms},
+    Family{"MistralWindow", golden::kMistralWindowConfig, golden::kMistralWindowLogits,
+           golden::kMistralWindowLosses, golden::kMistralWindowNorms},
+    Family{"Qwen2", golden::kQwen2Config, golden::kQwen2Logits, golden::kQwen2Losses,
+           golden::kQwen2Norms},
+    Family{"Qwen2Window", golden::kQwen2WindowConfig, golden::kQwen2WindowLogits,
+           golden::kQwen2WindowLosses, golden::kQwen2WindowNorms},
+    Family{"Qwen3Biases", golden::kQwen3BiasesConfig, golden::kQwen3BiasesLogits,
+           golden::kQwen3BiasesLosses, golden::kQwen3BiasesNorms},
+    Family{"SmolLm3", golden::kSmolLm3Config, golden::kSmolLm3Logits, golden::kSmolLm3Losses,
+           golden::kSmolLm3Norms},
+    Family{"Phi3", golden::kPhi3Config, golden::kPhi3Logits, golden::kPhi3Losses,
+           golden::kPhi3Norms},
+    Family{"Phi3Partial", golden::kPhi3PartialConfig, golden::kPhi3PartialLogits,
+           golden::kPhi3PartialLosses, golden::kPhi3PartialNorms},
+    Family{"Olmo2", golden::kOlmo2Config, golden::kOlmo2Logits, golden::kOlmo2Losses,
+           golden::kOlmo2Norms},
+    Family{"GptNeoX", golden::kGptNeoXConfig, golden::kGptNeoXLogits, golden::kGptNeoXLosses,
+           golden::kGptNeoXNorms},
+    Family{"GptNeoXSerial", golden::kGptNeoXSerialConfig, golden::kGptNeoXSerialLogits,
+           golden::kGptNeoXSerialLosses, golden::kGptNeoXSerialNorms},
+    Family{"Gemma", golden::kGemmaConfig, golden::kGemmaLogits, golden::kGemmaLosses,
+           golden::kGemmaNorms},
+    Family{"Gemma2", golden::kGemma2Config, golden::kGemma2Logits, golden::kGemma2Losses,
+           golden::kGemma2Norms},
+    Family{"Gemma3", golden::kGemma3Config, golden::kGemma3Logits, golden::kGemma3Losses,
+           golden::kGemma3Norms},
+};
+
+/// A family's model as transformers describes it: sizes and layers come from its config.json.
+LanguageModelOptions options_of(const Family& family) {
+  LanguageModelOptions o = options_of("llama");
+  o.model = parse_hf_config(family.config, "config.json").model;
+  return o;
+}
+
 std::vector<GoldenCase> cases() {
   std::vector<GoldenCase> all = {
       {"Gpt2", options_of("gpt2"), golden::kGpt2Losses, golden::kGpt2Norms},
@@ -125,6 +187,9 @@ std::vector<GoldenCase> cases() {
   muon.optimizer = "muon";
   muon.momentum = 0.95;
   muon.nesterov = true;
+  for (const Family& family : kFamilies) {
+    all.push_back({family.name, options_of(family), family.losses, family.norms});
+  }
   return all;
 }
 
@@ -133,7 +198,7 @@ class GoldenTest : public testing::TestWithParam<GoldenCase> {};
 TEST_P(GoldenTest, LossesAndNormsFollowTorch) {
   HashedBatches batches;
   LanguageModelLoop loop(GetParam().options, [&](StepIndex t) { return batches.at(t); });
-  fill(loop.parameters());
+  fill(loop.parameters(), GetParam().options.model);
   double worst_loss = 0;
   double worst_norm = 0;
   for (std::size_t i = 0; i < GetParam().losses.size(); ++i) {
@@ -149,6 +214,39 @@ TEST_P(GoldenTest, LossesAndNormsFollowTorch) {
   }
   std::printf("worst relative error: loss %.1e, norm %.1e\n", worst_loss, worst_norm);
 }
+
+void PrintTo(const Family& family, std::ostream* out) { *out << family.name; }
+
+class FamilyLogits : public testing::TestWithParam<Family> {};
+
+TEST_P(FamilyLogits, AreThoseOfTransformers) {
+  constexpr double kTolerance = 1e-5;  // of values of 0.1 to 3 that both add up in fp32
+  const LanguageModelOptions options = options_of(GetParam());
+  const ModelLayout layout(model_shape(options.model, kLength));
+  std::vector<float> values(static_cast<std::size_t>(layout.elements()));
+  std::vector<Parameter> parameters;
+  for (const TensorInfo& tensor : layout.tensors()) {
+    parameters.push_back(
+        {tensor.name, tensor.layer, tensor.shape, tensor.elements,
+         std::span(values).subspan(static_cast<std::size_t>(tensor.elements.begin),
+                                   static_cast<std::size_t>(tensor.elements.size())),
+         tensor.decay()});
+  }
+  fill(parameters, options.model);
+  HashedBatches batches;
+  const TokenBatch batch = batches.at(StepIndex(1));
+  kernels::ThreadTeam team(1);
+  LanguageModel<float> model(layout, kLength, LanguageModel<float>::Purpose::kInference);
+  FlatWeights<float> weights(layout, values.data());
+  std::vector<float> logits(static_cast<std::size_t>(kVocab));
+  model.next_token_logits(team, weights, std::span(batch.inputs).first(kLength), logits.data());
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    EXPECT_NEAR(static_cast<double>(logits[i]), GetParam().logits[i], kTolerance) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, FamilyLogits, testing::ValuesIn(kFamilies),
+                         [](const auto& param) { return std::string(param.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(Models, GoldenTest, testing::ValuesIn(cases()),
                          [](const auto& param) { return param.param.name; });

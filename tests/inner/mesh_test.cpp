@@ -113,6 +113,37 @@ INSTANTIATE_TEST_SUITE_P(KeyCopies, MeshTest,
                                           testing::ValuesIn(kCopyCases)),
                          case_name);
 
+// Families whose ranks share what plain models do not have: biases, fused tensors, norms after the
+// products, layers unlike their neighbours.
+const Case kFamilyCases[] = {
+    {"tp2", {.tp = 2}},
+    {"pp2 zb-h1", {.pp = 2}, 4, PipelineKind::kZbH1},
+    {"tp2 pp2 dp2 split", {.tp = 2, .pp = 2, .dp = 2, .sequence_parallel = true}, 2},
+};
+INSTANTIATE_TEST_SUITE_P(Families, MeshTest,
+                         testing::Combine(testing::Values("llama-yarn", "mistral", "qwen2",
+                                                          "smollm3", "phi3", "neox", "gemma2",
+                                                          "gemma3"),
+                                          testing::ValuesIn(kFamilyCases)),
+                         case_name);
+INSTANTIATE_TEST_SUITE_P(WideNorms, MeshTest, testing::Values(std::tuple{"olmo2", kFamilyCases[1]}),
+                         case_name);
+
+TEST(Mesh, RefusesByNameWhatRanksCannotShareOfAFamily) {
+  LanguageModelOptions options = model_of("olmo2");
+  const auto problem = [&](int tp) {
+    const ModelShape shape = model_shape(options.model, options.context);
+    return tensor_parallel_problem(shape, {.tp = tp}, options.context).value_or("none");
+  };
+  EXPECT_EQ(problem(1), "none");
+  EXPECT_THAT(problem(2), testing::AllOf(testing::HasSubstr("parallel.tp = 2"),
+                                         testing::HasSubstr("olmo2 norms queries and keys")));
+  options = model_of("phi3");
+  options.model.kv_heads = 2;
+  EXPECT_EQ(problem(2), "none");
+  EXPECT_THAT(problem(4), testing::HasSubstr("the fused query, key and value tensors of phi3"));
+}
+
 // --- what must be the same bits
 
 class PipelineBitsTest : public testing::TestWithParam<const char*> {};

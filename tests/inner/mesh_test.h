@@ -15,6 +15,7 @@
 
 #include "inner/inner_test.h"
 #include "inner/mesh/mesh.h"
+#include "inner/model_families.h"
 #include "inner/rank_threads.h"
 
 namespace isthmus {
@@ -53,6 +54,9 @@ inline LanguageModelOptions model_of(const std::string& name) {
     o.model.qk_norm = true;
   }
   if (name == "llama-one-key") o.model.kv_heads = 1;
+  for (const std::string& family : family_names()) {
+    if (name == family) o.model = of_family(o.model, family);
+  }
   o.inner.lr = 2e-3;
   o.inner.clip = 1;
   o.context = 12;

@@ -9,6 +9,7 @@
 #include "core/base/rng.h"
 #include "inner/model/model.h"
 #include "inner/model/model_layout.h"
+#include "inner/model_families.h"
 
 namespace isthmus::this_file {
 namespace {
@@ -50,6 +51,15 @@ std::vector<GradientCase> cases() {
   all[7].model.kv_heads = 1;
   all[7].model.qk_norm = true;
   all[7].model.z_loss = 0.02;
+  for (const std::string& family : family_names()) {
+    ModelConfig model = small_model("llama", false);
+    model.heads = 6;
+    model.kv_heads = 3;
+    model.head_dim = 6;
+    std::string name = family;
+    std::erase(name, '-');
+    all.push_back({"Family_" + name, of_family(model, family)});
+  }
   return all;
 }
 

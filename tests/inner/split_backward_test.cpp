@@ -38,6 +38,9 @@ std::vector<SplitCase> split_cases() {
     all.push_back({std::string(name) + " narrow", model_of(name).model});
     all.back().model.d_ff = 24;  // less than queries, keys and values take
   }
+  for (const std::string& family : family_names()) {
+    all.push_back({family, model_of(family).model});
+  }
   all.push_back({"llama wide heads", model_of("llama").model});
   all.back().model.head_dim = 48;  // wider together than the stream and the feed-forward layer
   all.back().model.d_ff = 64;

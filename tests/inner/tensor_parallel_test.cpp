@@ -142,6 +142,19 @@ INSTANTIATE_TEST_SUITE_P(Ranks, TensorParallel,
                            return text;
                          });
 
+INSTANTIATE_TEST_SUITE_P(Families, TensorParallel,
+                         testing::Combine(testing::Values("llama-yarn", "mistral", "qwen2",
+                                                          "smollm3", "phi3", "neox", "neox-serial",
+                                                          "gemma", "gemma2", "gemma3"),
+                                          testing::Values(2, 4), testing::Bool()),
+                         [](const auto& at) {
+                           std::string text = std::string(std::get<0>(at.param)) +
+                                              std::to_string(std::get<1>(at.param)) +
+                                              (std::get<2>(at.param) ? "split" : "");
+                           std::erase(text, '-');
+                           return text;
+                         });
+
 // A gather gives every rank all rows, a sum leaves each its own, however the rows divide.
 TEST(TensorGroups, SplitRowsThatDoNotDivide) {
   constexpr std::int64_t kColumns = 3;

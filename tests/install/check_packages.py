@@ -24,7 +24,7 @@ DEBS = {
     "isthmus": ["usr/bin/isthmus", "usr/share/bash-completion/completions/isthmus",
                 "usr/share/fish/vendor_completions.d/isthmus.fish", "usr/share/doc/isthmus/README.md",
                 "usr/share/doc/isthmus/THIRD_PARTY.md", "usr/share/doc/isthmus/copyright",
-                "usr/share/doc/isthmus/docs/sites.md"],
+                "usr/share/doc/isthmus/docs/how-to/sites.md"],
     "libisthmus{abi}": ["usr/lib/libisthmus.so.{abi}", "usr/share/doc/libisthmus{abi}/copyright"],
     "libisthmus-dev": ["usr/include/isthmus/c.h", "usr/include/isthmus/session.h", "usr/lib/libisthmus.so",
                        "usr/lib/libisthmus_session.a", "usr/lib/cmake/isthmus/isthmusConfig.cmake",

@@ -162,6 +162,37 @@ TEST_P(ActivationTest, RotaryTurnsPairsAndBack) {
   for (std::size_t i = 0; i < x.size(); ++i) ASSERT_NEAR(x[i], before[i], kTolerance);
 }
 
+// A document in a sequence is turned as it is alone, bit for bit, and back.
+TEST_P(ActivationTest, RotaryCountsFromADocumentsFirstRow) {
+  ThreadTeam team(2);
+  constexpr std::int64_t kSeq = 33, kHeads = 3, kDim = 20, kRow = kHeads * kDim;
+  std::vector<float> cosine(kSeq * kDim / 2);
+  std::vector<float> sine(cosine.size());
+  rotary_table(kSeq, kDim, 10000.0, cosine.data(), sine.data());
+  std::vector<std::int32_t> starts(2 * kSeq, 0);
+  std::fill(starts.begin() + 5, starts.begin() + 20, 5);
+  std::fill(starts.begin() + 20, starts.begin() + kSeq, 20);
+  std::fill(starts.begin() + kSeq + 1, starts.end(), 1);
+  for (const auto rotate : {rotary_forward<float>, rotary_backward<float>}) {
+    std::vector<float> x = normal_values<float>(2 * kSeq * kRow, 1);
+    std::vector<float> alone = x;
+    rotate(team, 2, kSeq, kHeads, kDim, heads_in_rows(x.data(), kSeq, kRow, kDim), cosine.data(),
+           sine.data(), starts.data());
+    for (std::int64_t begin = 0; begin < 2 * kSeq;) {
+      std::int64_t end = begin + 1;
+      while (end < 2 * kSeq && end % kSeq != 0 &&
+             starts[static_cast<std::size_t>(end)] == starts[static_cast<std::size_t>(begin)]) {
+        ++end;
+      }
+      rotate(team, 1, end - begin, kHeads, kDim,
+             heads_in_rows(alone.data() + begin * kRow, end - begin, kRow, kDim), cosine.data(),
+             sine.data(), nullptr);
+      begin = end;
+    }
+    EXPECT_EQ(x, alone);
+  }
+}
+
 TEST(ActivationReference, DoubleIsTheDefinition) {
   ThreadTeam team(1);
   const std::vector<double> x = normal_values<double>(100, 1);
@@ -174,6 +205,76 @@ TEST(ActivationReference, DoubleIsTheDefinition) {
   gelu_values(team, 100, slopes.data(), value.data(), slopes.data());
   EXPECT_EQ(value, y.value);
   EXPECT_EQ(slopes, y.slope);
+}
+
+/// The activations by their definitions.
+double activation_in_double(Activation act, double x) {
+  if (act == Activation::kSilu) return silu_in_double(x);
+  if (act == Activation::kGeluTanh) return gelu_in_double(x);
+  return x * 0.5 * std::erfc(-x / std::sqrt(2.0));
+}
+
+TEST_P(ActivationTest, ActivationsWithAndWithoutAGate) {
+  ThreadTeam team(2);
+  constexpr std::int64_t kRows = 40, kColumns = 21;
+  for (const Activation act : {Activation::kSilu, Activation::kGeluTanh, Activation::kGelu}) {
+    for (const bool gated : {true, false}) {
+      const std::int64_t width = gated ? 2 * kColumns : kColumns;
+      const std::vector<double> x = normal_values<double>(kRows * width, 5);
+      const std::vector<double> d_out = normal_values<double>(kRows * kColumns, 6);
+      std::vector<double> out(d_out.size()), dx(x.size());
+      const SwiGlu<double> s{.rows = kRows,
+                             .columns = kColumns,
+                             .gate = x.data(),
+                             .up = gated ? x.data() + kColumns : nullptr,
+                             .ld_in = width,
+                             .ld_out = kColumns};
+      activation_forward<double>(team, act, s, out.data());
+      activation_backward<double>(team, act, s, d_out.data(), dx.data(), dx.data() + kColumns);
+      std::vector<float> x32(x.begin(), x.end()), d32(d_out.begin(), d_out.end());
+      std::vector<float> out32(out.size()), dx32(x.size());
+      const SwiGlu<float> f{.rows = kRows,
+                            .columns = kColumns,
+                            .gate = x32.data(),
+                            .up = gated ? x32.data() + kColumns : nullptr,
+                            .ld_in = width,
+                            .ld_out = kColumns};
+      activation_forward<float>(team, act, f, out32.data());
+      activation_backward<float>(team, act, f, d32.data(), dx32.data(), dx32.data() + kColumns);
+      for (std::int64_t r = 0; r < kRows; ++r) {
+        for (std::int64_t j = 0; j < kColumns; ++j) {
+          const auto in = static_cast<std::size_t>(r * width + j);
+          const auto at = static_cast<std::size_t>(r * kColumns + j);
+          const double up = gated ? x[in + kColumns] : 1;
+          const double value = activation_in_double(act, x[in]);
+          const auto function = [act](double y) { return activation_in_double(act, y); };
+          const double d_gate = d_out[at] * up * slope(function, x[in]);
+          EXPECT_NEAR(out[at], value * up, 1e-14);
+          EXPECT_NEAR(dx[in], d_gate, 1e-8);
+          EXPECT_NEAR(static_cast<double>(out32[at]), value * up, 8 * kFloatEpsilon * 16);
+          EXPECT_NEAR(static_cast<double>(dx32[in]), d_gate, 8 * kFloatEpsilon * 16);
+          if (gated) {
+            EXPECT_NEAR(dx[in + kColumns], d_out[at] * value, 1e-14);
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST(ColumnSums, AddEveryRowOnce) {
+  ThreadTeam team(3);
+  constexpr std::int64_t kRows = 131, kColumns = 150, kRow = 160;
+  const std::vector<float> x = normal_values<float>(kRows * kRow, 7);
+  std::vector<float> sums(kColumns, 2.0f);
+  add_column_sums<float>(team, kRows, kColumns, x.data(), kRow, sums.data());
+  for (std::int64_t j = 0; j < kColumns; ++j) {
+    double sum = 2;
+    for (std::int64_t r = 0; r < kRows; ++r)
+      sum += static_cast<double>(x[static_cast<std::size_t>(r * kRow + j)]);
+    EXPECT_NEAR(static_cast<double>(sums[static_cast<std::size_t>(j)]), sum,
+                kRows * kFloatEpsilon * 4);
+  }
 }
 
 }  // namespace

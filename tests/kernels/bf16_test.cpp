@@ -227,7 +227,7 @@ TEST_P(Bf16StorageTest, RotationsAreTheFloatOnesRounded) {
     const auto run = [&]<typename T>(std::vector<T>& values) {
       const HeadsView<T> view = heads_in_rows(values.data(), kSeq, kHeads * kDim, kDim);
       const auto rotate = forward ? rotary_forward<T> : rotary_backward<T>;
-      rotate(team, 1, kSeq, kHeads, kDim, view, cosine.data(), sine.data());
+      rotate(team, 1, kSeq, kHeads, kDim, view, cosine.data(), sine.data(), nullptr);
     };
     run(x);
     run(wide_x);

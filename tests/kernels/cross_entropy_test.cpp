@@ -9,9 +9,10 @@ namespace {
 struct Case {
   std::int64_t tokens, channels, vocab;
   double z_loss;
+  double cap = 0;
 };
-constexpr Case kCases[] = {
-    {1, 3, 2, 0.0}, {7, 5, 11, 0.01}, {300, 24, 100, 0.0}, {65, 16, 257, 1e-3}};
+constexpr Case kCases[] = {{1, 3, 2, 0.0},      {7, 5, 11, 0.01},      {300, 24, 100, 0.0},
+                           {65, 16, 257, 1e-3}, {7, 5, 11, 0.01, 1.5}, {300, 24, 100, 0.0, 4}};
 // Over one chunk of logits: 2^24 of them and more.
 constexpr Case kLong = {1100, 4, 30011, 0.0};
 
@@ -35,6 +36,7 @@ struct HeadRun {
             .weight = weight.data(),
             .targets = targets.data(),
             .gradient_scale = 1 / static_cast<double>(c.tokens),
+            .cap = c.cap,
             .z_loss = c.z_loss,
             .d_hidden = d_hidden.data(),
             .d_weight = d_weight.data()};
@@ -59,6 +61,7 @@ std::pair<double, double> naive_loss(const HeadRun<Real>& run, std::int64_t t) {
       logit += static_cast<double>(run.args.hidden[t * run.args.channels + i]) *
                static_cast<double>(run.args.weight[j * run.args.channels + i]);
     }
+    if (run.args.cap > 0) logit = run.args.cap * std::tanh(logit / run.args.cap);
     z += std::exp(logit);
     if (j == target) chosen = logit;
   }

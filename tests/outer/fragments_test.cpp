@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"
 
@@ -81,6 +83,14 @@ TEST(Fragments, ModelsWithoutLayerlessTensorsHaveNoFragmentForThem) {
 TEST(Fragments, ModelsWithoutLayersAreOneFragment) {
   const std::vector<Tensor> tensors = {{kNoLayer, 1}, {kNoLayer, 1}};
   EXPECT_EQ(table_of(tensors, 1, FragmentPattern::kStrided, true), (Table{{0, 1}}));
+}
+
+TEST(Fragments, LayersBeyondTheTableAreRefused) {
+  for (const int layer : {-7, kLayerLimit, std::numeric_limits<int>::max()}) {
+    EXPECT_THROW((void)table_of({{layer, 1}, {0, 1}}, 1, FragmentPattern::kBalanced), ConfigError)
+        << layer;
+  }
+  EXPECT_EQ(table_of({{kLayerLimit - 1, 1}, {0, 1}}, 1, FragmentPattern::kStrided).size(), 1U);
 }
 
 TEST(Fragments, MoreFragmentsThanLayersAreRefused) {

@@ -83,6 +83,10 @@ TEST(Parameters, ThatBreakTheLayoutAreRefusedByPlaceNameValueAndRule) {
               HasSubstr("its name is empty"));
   EXPECT_THAT(tensors.refusal_after([](List& p) { p[0].layer = -7; }),
               HasSubstr("layer = -7: must be 0 or more"));
+  for (const int layer : {std::numeric_limits<int>::max(), 2'000'000'000, kLayerLimit}) {
+    EXPECT_THAT(tensors.refusal_after([&](List& p) { p[0].layer = layer; }),
+                HasSubstr(fmt::format("layer = {}: must be 0 or more and below 1000000", layer)));
+  }
   EXPECT_THAT(tensors.refusal_after([](List& p) { p[1].values = {}; }),
               HasSubstr("values holds 0 numbers: must be the 3 of its shape [3]"));
   EXPECT_THAT(tensors.refusal_after([](List& p) {

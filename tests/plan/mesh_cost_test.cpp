@@ -9,6 +9,7 @@
 
 #include "inner/loop/model_cost.h"
 #include "inner/model/presets.h"
+#include "inner/model_families.h"
 
 namespace isthmus::plan::this_file {
 namespace {
@@ -68,6 +69,37 @@ TEST(MeshCost, OneRankCountsWhatTheModelCountsForItself) {
           EXPECT_DOUBLE_EQ(cost.flops, tokens * training_flops_per_token(layout, w.context))
               << preset.name;
         }
+      }
+    }
+  }
+}
+
+TEST(MeshCost, OneRankOfAFamilyCountsWhatItsLayersKeep) {
+  for (const std::string& family : family_names()) {
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+      for (const bool bf16 : {false, true}) {
+        const ModelConfig plain{.arch = "llama",
+                                .layers = 3,
+                                .d_model = 48,
+                                .heads = 4,
+                                .kv_heads = 2,
+                                .d_ff = 80,
+                                .vocab = 101,
+                                .tied = false};
+        const MeshWorkload w{model_shape(of_family(plain, family), kContext), InnerConfig{},
+                             kContext, kSequences};
+        MeshChoice choice = mesh(1, 1, 1, kSequences);
+        choice.recompute = recompute;
+        choice.bf16 = bf16;
+        const RankCost cost = rank_cost(w, choice, 0);
+        const ModelLayout layout(w.shape);
+        const MemoryEstimate own =
+            training_memory(layout, w.inner, kContext, recompute, bf16, kSequences);
+        EXPECT_EQ(cost.memory.activations, own.activations) << family << bf16;
+        EXPECT_EQ(cost.memory.total(), own.total()) << family << bf16;
+        if (recompute == Recompute::kFull) continue;
+        const double tokens = static_cast<double>(kContext * kSequences);
+        EXPECT_DOUBLE_EQ(cost.flops, tokens * training_flops_per_token(layout, kContext)) << family;
       }
     }
   }

@@ -16,6 +16,13 @@ from isthmus._safetensors import read_weights
 SHAPE = {"vocab_size": 256, "n_positions": 16, "n_embd": 32, "n_layer": 2, "n_head": 2}
 
 
+def unseen_by(positions):
+    """(B, 1, T, T): which keys a query does not see. A document begins where a position is 0."""
+    document = (positions == 0).cumsum(1)
+    later = torch.ones(positions.shape[1], positions.shape[1], dtype=torch.bool).triu(1)
+    return (later | (document[:, :, None] != document[:, None, :]))[:, None]
+
+
 class Conv1D(torch.nn.Module):
     def __init__(self, inputs, outputs):
         super().__init__()
@@ -37,12 +44,12 @@ class Block(torch.nn.Module):
         self.mlp = torch.nn.Module()
         self.mlp.c_fc, self.mlp.c_proj = Conv1D(d, 4 * d), Conv1D(4 * d, d)
 
-    def forward(self, x):
+    def forward(self, x, unseen):
         B, T, d = x.shape
         q, k, v = (each.view(B, T, self.heads, -1).transpose(1, 2)
                    for each in self.attn.c_attn(self.ln_1(x)).split(d, dim=2))
         scores = q @ k.transpose(2, 3) / math.sqrt(d // self.heads)
-        scores = scores.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), float("-inf"))
+        scores = scores.masked_fill(unseen, float("-inf"))
         x = x + self.attn.c_proj((scores.softmax(-1) @ v).transpose(1, 2).reshape(B, T, d))
         return x + self.mlp.c_proj(F.gelu(self.mlp.c_fc(self.ln_2(x)), approximate="tanh"))
 
@@ -57,11 +64,12 @@ class Gpt2(torch.nn.Module):
         for each in (t.wte, t.wpe):
             torch.nn.init.normal_(each.weight, std=0.02)
 
-    def forward(self, ids):
+    def forward(self, ids, positions=None):
         t = self.transformer
-        x = t.wte(ids) + t.wpe(torch.arange(ids.shape[1]))
+        positions = torch.arange(ids.shape[1]).expand(ids.shape) if positions is None else positions
+        x = t.wte(ids) + t.wpe(positions)
         for block in t.h:
-            x = block(x)
+            x = block(x, unseen_by(positions))
         return t.ln_f(x) @ t.wte.weight.T
 
 
@@ -87,14 +95,14 @@ class LlamaLayer(torch.nn.Module):
         self.mlp.down_proj = torch.nn.Linear(ff, d, bias=False)
         self.input_layernorm, self.post_attention_layernorm = RmsNorm(d), RmsNorm(d)
 
-    def forward(self, x, turn):
+    def forward(self, x, turn, unseen):
         B, T, d = x.shape
         at, y = self.self_attn, self.input_layernorm(x)
         q = turn(at.q_proj(y).view(B, T, self.heads, -1).transpose(1, 2))
         k = turn(at.k_proj(y).view(B, T, self.kv, -1).transpose(1, 2)).repeat_interleave(self.heads // self.kv, 1)
         v = at.v_proj(y).view(B, T, self.kv, -1).transpose(1, 2).repeat_interleave(self.heads // self.kv, 1)
         scores = q @ k.transpose(2, 3) / math.sqrt(self.width)
-        scores = scores.masked_fill(torch.ones(T, T, dtype=torch.bool).triu(1), float("-inf"))
+        scores = scores.masked_fill(unseen, float("-inf"))
         x = x + at.o_proj((scores.softmax(-1) @ v).transpose(1, 2).reshape(B, T, d))
         y = self.post_attention_layernorm(x)
         return x + self.mlp.down_proj(F.silu(self.mlp.gate_proj(y)) * self.mlp.up_proj(y))
@@ -113,17 +121,18 @@ class Llama(torch.nn.Module):
             if each.dim() == 2:
                 torch.nn.init.normal_(each, std=0.02)
 
-    def forward(self, ids):
+    def forward(self, ids, positions=None):
         half = self.width // 2
-        angles = torch.outer(torch.arange(ids.shape[1]), 10000.0 ** (-torch.arange(half) / half))
-        cos, sin = angles.cos().repeat(1, 2), angles.sin().repeat(1, 2)
+        positions = torch.arange(ids.shape[1]).expand(ids.shape) if positions is None else positions
+        angles = positions[:, None, :, None] * 10000.0 ** (-torch.arange(half) / half)
+        cos, sin = angles.cos().repeat(1, 1, 1, 2), angles.sin().repeat(1, 1, 1, 2)
 
         def turn(x):
             return x * cos + torch.cat([-x[..., half:], x[..., :half]], -1) * sin
 
         x = self.model.embed_tokens(ids)
         for layer in self.model.layers:
-            x = layer(x, turn)
+            x = layer(x, turn, unseen_by(positions))
         return self.lm_head(self.model.norm(x))
 
 
@@ -156,8 +165,9 @@ def save(model, folder):
 
 
 def loss_of(model, batch, reduction="mean"):
-    inputs, targets = (torch.from_numpy(each).long() for each in batch)
-    return F.cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), reduction=reduction), targets.numel()
+    inputs, targets, positions = (torch.from_numpy(each).long() for each in batch)
+    loss = F.cross_entropy(model(inputs, positions).flatten(0, 1), targets.flatten(), reduction=reduction)
+    return loss, int((targets >= 0).sum())
 
 
 def main():
@@ -172,13 +182,13 @@ def main():
 
     def evaluate(part):
         with torch.no_grad():
-            total, count = loss_of(model, site.validation(part), "sum")
+            total, count = loss_of(model, site.validation(part, positions=True), "sum")
         return float(total), count
 
     with isthmus.torch.join(file, model, optimizer, state={"schedule": schedule}, evaluate=evaluate,
                             evaluation_parts="file") as site:
         for _, _ in site.steps():
-            loss, tokens = loss_of(model, site.batch())
+            loss, tokens = loss_of(model, site.batch(positions=True))
             loss.backward()
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), config.inner.clip)
             optimizer.step()

@@ -107,6 +107,15 @@ def fill(model, site, t):
             each.copy_(new)
 
 
+def fill_gradients(model, site, t):
+    for number, each in enumerate(model.parameters()):
+        new = f(site, t, number, tuple(each.shape)).to(each.dtype)
+        if hasattr(each, "placements"):
+            from torch.distributed.tensor import distribute_tensor
+            new = distribute_tensor(new, each.device_mesh, each.placements)
+        each.grad = None if number == 3 and t % 2 else new  # a parameter that no site uses in odd steps
+
+
 def moments_of(opt):
     return {key: [whole(state[key]) for state in opt.state.values()] for key in ("exp_avg", "exp_avg_sq", "step")
             if opt.state}
@@ -158,6 +167,14 @@ def main():
         if how["train"] == "f":
             fill(model, index, t)
             return torch.tensor(float(t))
+        if how["train"] == "g":  # gradients are a function of step and element
+            fill_gradients(model, index, t)
+            if t == 5 and index == 1:
+                next(iter(model.parameters())).grad.mul_(float("inf"))
+            if not site.average_gradients(torch.tensor(float(t)), tokens=24):
+                return None
+            opt.step()
+            return torch.tensor(float(t))
         loss = torch.nn.functional.cross_entropy(model(x).float().reshape(-1, 11), y.reshape(-1))
         loss.backward()
         opt.step()
@@ -166,7 +183,7 @@ def main():
         return loss
 
     losses = pathlib.Path(f"{path}.losses").open("a", buffering=1)
-    start, outcome = {}, {}
+    start, outcome, ended = {}, {}, None
     try:
         if how.get("bare"):
             for t in range(1, int(how["bare"]) + 1):
@@ -186,6 +203,9 @@ def main():
                         pathlib.Path(f"{path}.samples").write_text(str(error))
                 for t, (x, y) in site.steps(loader):
                     loss = inner(t, x, y)
+                    if loss is None:
+                        losses.write(json.dumps([t, "void"]) + "\n")
+                        continue
                     losses.write(json.dumps([t, loss.item().hex()]) + "\n")
                     if how.get("anchors") == str(t):
                         before = [whole(each) for each in model.parameters()]
@@ -199,6 +219,9 @@ def main():
                         act(how["do"], site)
                     site.step(loss, tokens=24)
                     losses.write(json.dumps([t, "told"]) + "\n")
+                if how.get("anchors"):
+                    with site.anchors():
+                        ended = [whole(each) for each in model.parameters()]
             assert site.closed
             outcome = vars(site.outcome)
     except isthmus.Error as error:
@@ -206,7 +229,7 @@ def main():
         raise SystemExit(error.exit_code) from error
     torch.save({"weights": [whole(each) for each in model.parameters()], "moments": moments_of(opt),
                 "last": sched.last_epoch, "at": loader.at, "rng": torch.get_rng_state(), "seen": seen,
-                "shown": shown, "outcome": outcome, "start": start}, f"{path}.pt")
+                "shown": shown, "outcome": outcome, "start": start, "ended": ended}, f"{path}.pt")
     if dist.is_initialized():
         dist.destroy_process_group()
     sys.exit(outcome.get("exit_code", 0))

@@ -7,7 +7,7 @@ import pathlib
 import sys
 
 library, program, file = sys.argv[1:]
-needed = ["numpy", "pytest"] + (["torch"] if pathlib.Path(file).name.startswith(("test_torch", "test_ranks")) else [])
+needed = ["numpy", "pytest"] + (["torch"] if pathlib.Path(file).name.startswith(("test_torch", "test_ranks", "test_examples")) else [])
 missing = [each for each in needed if importlib.util.find_spec(each) is None]
 if missing:
     print(f"skipped: {sys.executable} has no {' and no '.join(missing)}: apt install "

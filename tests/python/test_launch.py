@@ -81,6 +81,18 @@ def test_each_site_is_a_program_that_hears_of_the_command_line(tmp_path):
         assert json.loads((out / name / "manifest.json").read_text())["status"] == "ok"
 
 
+def test_a_run_of_programs_goes_on_with_a_change(tmp_path):
+    ended, out = launch(tmp_path)
+    assert ended.returncode == 0, ended.stderr
+    ended, out = launch(tmp_path, "--resume", "auto", "--change", "train.steps=30", "--change", "outer.H=10")
+    assert ended.returncode == 0, ended.stderr
+    for name in ("east", "west"):
+        manifest = json.loads((out / name / "manifest.json").read_text())
+        assert sorted(each["change"] for each in manifest["changes"]) == ["outer.H = 10 (5 before)",
+                                                                          "train.steps = 30 (20 before)"]
+        assert values(out, name)["H"] == 10
+
+
 def test_a_program_that_dies_is_started_again_and_goes_on(tmp_path):
     (tmp_path / "whole").mkdir()
     (tmp_path / "killed").mkdir()
@@ -138,9 +150,11 @@ def test_an_error_of_isthmus_is_the_exit_code(tmp_path):
 @pytest.mark.parametrize("words, text", [
     (["--via", "mpi"], "--via mpi together with --program"),
     (["--ranks", "processes"], "--ranks processes together with --program"),
-    (["--resume", "auto", "--change", "outer.H=3"], "--change outer.H=3 together with --program"),
+    (["--resume", "auto", "--change", "outer.codec=int8"], 'change outer.codec = "int8": the run has taken'),
 ])
 def test_flags_that_a_program_does_not_take_are_refused(tmp_path, words, text):
+    if "--change" in words:
+        assert launch(tmp_path)[0].returncode == 0
     ended, _ = launch(tmp_path, *words)
     assert ended.returncode in (2, 3)
     assert text in ended.stderr

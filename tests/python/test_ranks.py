@@ -141,8 +141,27 @@ def test_ranks_and_one_process_have_the_same_anchors(toml, tmp_path, start, kind
     for rank in range(size):
         other = end_of(tmp_path / "many-east", rank)
         assert alike(other["weights"], first["weights"]) and alike(other["shown"], first["shown"])
+        assert alike(other["ended"], first["ended"]) and not alike(other["ended"], other["weights"])
         assert other["seen"] == first["seen"] and first["seen"]
         assert other["outcome"] == end_of(tmp_path / "many-east")["outcome"]
+
+
+@pytest.mark.parametrize("kind, size", [on("ddp", 2), on("fsdp", 2), on("fsdp", 3)])
+def test_ranks_and_one_process_average_gradients_alike(toml, tmp_path, start, kind, size):
+    """Under ddp, with a step that does not count and a parameter that is not used in each."""
+    for out, of_site in (("one", 1), ("many", size)):
+        file = toml(["east", "west"], method="ddp", more="")
+        ranks = [each for name in ("east", "west") for each in
+                 start(file, name, tmp_path / f"{out}-{name}", of_site if name == "east" else 1, "train=g",
+                       f"shard={kind if of_site > 1 and name == 'east' else '0'}")]
+        assert codes(ranks) == [0] * len(ranks)
+    first = end_of(tmp_path / "one-east")
+    for other in [end_of(tmp_path / "many-east", rank) for rank in range(size)] + [end_of(tmp_path / "many-west")]:
+        assert alike(other["weights"], first["weights"]) and alike(other["moments"], first["moments"])
+    for rank in range(size):
+        rows = [json.loads(each) for each in (tmp_path / f"many-east.{rank}.losses").read_text().splitlines()]
+        assert [t for t, said in rows if said == "void"] == [5]
+    assert {int(each) for each in first["moments"]["step"]} == {11, 6}
 
 
 def test_the_files_own_samples_are_rank_0s(toml, tmp_path, start):

@@ -325,6 +325,29 @@ def test_evaluations_see_the_outer_parameters(toml, tmp_path):
     assert last == bodies.bits(weights)
 
 
+@pytest.mark.parametrize("method, name", [("diloco", "loss"), ("diloco", "grad_norm"), ("ddp", "loss")])
+def test_a_loss_that_is_no_number_ends_the_run(toml, tmp_path, method, name):
+    """As with the built-in trainer. A step that was left out may tell any."""
+    def body(site):
+        trainer = bodies.Trainer(site.index)
+        site.attach(trainer.params)
+        for t, _ in site.steps():
+            loss, gradients = trainer.gradients(t)
+            told = {"loss": loss, **({name: float("nan")} if site.index == 1 and t in (4, 7) else {})}
+            if method == "ddp" and t == 4:
+                told["loss"] = loss
+            if not site.average_gradients(told["loss"], gradients=gradients):
+                continue
+            if t != 4:
+                trainer.apply(gradients)
+            site.step(**told, skipped=t == 4)
+
+    what = name.replace("grad_norm", "gradient norm")
+    with pytest.raises(isthmus.RunError, match=f"step 7: the {what} is nan: the run has diverged") as told:
+        isthmus.run(toml(method=method), body, out=tmp_path / "x")
+    assert told.value.exit_code == 1 and isthmus.open(tmp_path / "x").manifest["status"] == "failed"
+
+
 def test_a_body_that_fails_fails_the_run(toml, tmp_path):
     class Mine(Exception):
         pass
@@ -464,3 +487,153 @@ def test_example_of_the_docs_has_these_names():
     text = (pathlib.Path(__file__).parents[2] / "docs/python.md").read_text()
     for name in isthmus.__all__:
         assert name in text, f"docs/python.md does not tell of isthmus.{name}"
+
+
+@pytest.mark.parametrize("layer", [2147483647, 2000000000, 1000000, -2])
+def test_a_layer_beyond_the_fragment_table_is_refused(toml, tmp_path, layer):
+    def body(site):
+        site.attach({"w": numpy.ones(8, numpy.float32)}, layer_of=lambda name: layer)
+        for _ in site.steps():
+            site.step(1.0)
+
+    with pytest.raises(isthmus.ConfigError, match=f"parameter 'w' of the trainer: layer = {layer}: must be 0 or more"):
+        isthmus.run(toml(steps=5), body, out=tmp_path / "x")
+
+
+@pytest.mark.parametrize("state", [{"m": 3}, ["text"], {"m": numpy.ones(2, numpy.float32)}])
+def test_state_of_a_run_is_not_dropped_by_a_resume_without_it(toml, tmp_path, state):
+    def body_with(own):
+        def body(site):
+            w = numpy.ones(4, numpy.float32)
+            site.attach({"w": w}, state=own)
+            for _ in site.steps():
+                site.step(1.0)
+        return body
+
+    file = toml(steps=10)
+    isthmus.run(file, body_with(state), out=tmp_path / "x")
+    checkpoint = tmp_path / "x/ckpt/step-0000005"
+    with pytest.raises(isthmus.ConfigError, match="has state.* beside its parameters, and none is given here: give st"):
+        isthmus.run(file, body_with(None), out=tmp_path / "x", resume=checkpoint)
+    isthmus.run(file, body_with(state), out=tmp_path / "x", resume=checkpoint)
+    isthmus.run(file, body_with(None), out=tmp_path / "none")
+    isthmus.run(file, body_with(None), out=tmp_path / "none", resume=tmp_path / "none/ckpt/step-0000005")
+
+
+@pytest.mark.parametrize("method, more", [
+    ("diloco", ""), ("diloco", 'final_sync = "drain"'), ("diloco", 'final_sync = "none"'),
+    ("streaming-diloco", "alpha = 0.5\noverlap = 2"), ("eager", ""), ("eager", 'final_sync = "drain"'),
+    ("delayed", 'final_sync = "drain"'), ("co2", ""), ("localsgd", ""), ("sparseloco", ""), ("ddp", "")])
+def test_anchors_after_the_end_are_the_outer_parameters(toml, tmp_path, method, more):
+    shown, own = {}, {}
+
+    def body(site):
+        w = numpy.ones(8, numpy.float32)
+        site.attach({"layers.0.w": w}, state={})
+        random = numpy.random.default_rng(site.index)
+        for _ in site.steps():
+            gradient = random.normal(size=8).astype(numpy.float32)
+            if method == "ddp":
+                gradients = {"layers.0.w": gradient}
+                assert site.average_gradients(1.0, gradients=gradients)
+            w -= 0.1 * w + 0.05 * gradient
+            site.step(1.0)
+        own[site.index] = w.copy()
+        with site.anchors():
+            shown[site.index] = w.copy()
+        assert (w == own[site.index]).all()
+
+    isthmus.run(toml(steps=9, method=method, more=more), body, out=tmp_path / "x")
+    saved = isthmus.open(tmp_path / "x").weights()["layers.0.w"]
+    for index in (0, 1):
+        assert (shown[index] == saved).all()
+    if more and method != "delayed":  # whose last round leaves the workers at the anchors
+        assert not all((each == saved).all() for each in own.values())
+
+
+def test_anchors_after_a_stop_are_those_of_its_checkpoint(toml, tmp_path):
+    shown = {}
+
+    def body(site):
+        w = numpy.ones(8, numpy.float32)
+        site.attach({"w": w})
+        for t, _ in site.steps():
+            w -= 0.1
+            if t == 7:
+                site.stop()
+            site.step(1.0)
+        with site.anchors():
+            shown[site.index] = w.copy()
+
+    assert isthmus.run(toml(), body, out=tmp_path / "x").exit_code == 130
+    assert (shown[1] == isthmus.open(tmp_path / "x").weights()["w"]).all()
+
+
+def warnings_of(toml, out, caplog, steps=40, play=isthmus.run, resume="never", **keys):
+    def body(site):
+        w = numpy.ones(8, numpy.float32)
+        site.attach({"w": w})
+        for _ in site.steps():
+            site.step(1.0)
+
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, logger="isthmus"):
+        play(toml(steps=steps), body, out=out, resume=resume,
+             overrides=[f"outer.{key}={value}" for key, value in keys.items()])
+    return [each.getMessage() for each in caplog.records]
+
+
+def test_steps_that_no_round_carries_are_said_before_the_run(toml, tmp_path, caplog):
+    none = warnings_of(toml, tmp_path / "none", caplog, H=100, final_sync="drain")
+    assert len(none) == 1 and "the run has no round at all" in none[0] and 'set outer.final_sync = "full"' in none[0]
+    assert warnings_of(toml, tmp_path / "sim", caplog, H=100, final_sync="drain", play=isthmus.simulate) == none
+    left = warnings_of(toml, tmp_path / "left", caplog, steps=9, final_sync="drain")
+    assert len(left) == 1 and "no round will carry the last 4 of 9 steps" in left[0]
+    only = warnings_of(toml, tmp_path / "only", caplog, H=100)
+    assert len(only) == 1 and "the closing round is the only one of the run" in only[0]
+    assert warnings_of(toml, tmp_path / "fine", caplog, steps=10) == []
+    again = warnings_of(toml, tmp_path / "none", caplog, H=100, final_sync="drain", resume="auto")
+    assert all("was complete before" in each for each in again)
+
+
+@pytest.mark.parametrize("play", [isthmus.run, isthmus.simulate])
+def test_a_run_goes_on_with_a_change(toml, tmp_path, play):
+    file, out = toml(steps=20), tmp_path / "x"
+    together(file, out, play=play)
+    with pytest.raises(isthmus.ConfigError) as refused:
+        together(file, out, play=play, resume="auto", overrides=["train.steps=40"])
+    assert 'name what is to change with change=["KEY=VALUE"], or start a new run from its weights' in str(refused.value)
+    _, outcome = together(file, out, play=play, resume="auto", change=["train.steps=40", "outer.H=10"])
+    assert outcome.steps == 40
+    changes = isthmus.open(out).manifest["changes"]
+    assert sorted((each["after_step"], each["change"]) for each in changes) == [
+        (20, "outer.H = 10 (5 before)"), (20, "train.steps = 40 (20 before)")]
+
+
+def test_a_change_that_would_mean_something_else_is_refused(toml, tmp_path):
+    file, out = toml(steps=23), tmp_path / "x"
+    together(file, out)
+
+    def refusal(*changes, **how):
+        with pytest.raises(isthmus.ConfigError) as refused:
+            together(file, out, **{"resume": "auto", **how}, change=list(changes))
+        return str(refused.value)
+
+    window = refusal("train.steps=60", "outer.H=10")
+    assert "change outer.H = 10: the run has taken 23 steps with 5: step 23 is inside a window of 5 steps; go on from " \
+        "a checkpoint whose step is a multiple of both, with resume=PATH" in window
+    assert 'change outer.codec = "int8": the run has taken 23 steps with "fp32"' in refusal("outer.codec=int8")
+    assert "change train.steps = 12: the run has taken 23 steps with 23: there would be no step left to end with; 24" \
+        in refusal("train.steps=12")
+    assert "change of train.steps without resume" in refusal("train.steps=60", resume="never")
+    assert "change train.step=60: error: unknown key 'train.step'" in refusal("train.step=60")
+    with pytest.raises(isthmus.ConfigError, match='change = "train.steps=60": must be a list of texts'):
+        together(file, out, resume="auto", change="train.steps=60")
+
+
+def test_errors_name_overrides_as_the_caller_gave_them(toml, tmp_path):
+    for refuse in (lambda: together(toml(), tmp_path / "x", overrides=["outer.H=many"]),
+                   lambda: isthmus.load_config(toml(), ['train.trainer="external"', "outer.H=many"])):
+        with pytest.raises(isthmus.ConfigError, match="^overrides outer.H=many: error: ") as refused:
+            refuse()
+        assert "--set" not in str(refused.value)

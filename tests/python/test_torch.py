@@ -324,14 +324,63 @@ def test_ddp_drops_the_gradients_of_a_step_that_does_not_count(toml, tmp_path):
 
 
 @torch2[1]
-def test_ddp_by_hook_says_what_it_needs(toml, tmp_path):
-    def body(site):
-        model, opt, sched = bodies.made()
-        isthmus.torch.attach(site, model, opt, hook=True)
-        bodies.train(model, opt, sched, bodies.batch_of(0, 1))
+@pytest.mark.filterwarnings("error")
+def test_ddp_by_hook_is_ddp_by_hand(toml, tmp_path):
+    """Bit for bit, with a step that does not count."""
+    ends = {}
 
-    with pytest.raises(isthmus.RunError, match="not by hook=True"):
-        isthmus.run(toml(steps=2, method="ddp", more="", workers=1), body, out=tmp_path / "x")
+    def body(site, hook):
+        model, opt, _ = bodies.made()
+        isthmus.torch.attach(site, model, opt, hook=hook)
+        while site.outcome is None:
+            t = site.t
+            x, y = bodies.batch_of(site.index, t)
+            loss = torch.nn.functional.cross_entropy(model(x).reshape(-1, 11), y.reshape(-1))
+            (loss * (float("inf") if t == 3 and site.index == 1 else 1)).backward()
+            if hook:
+                opt.step()
+            elif site.average_gradients():
+                opt.step()
+                site.step()
+            opt.zero_grad()
+            assert site.outcome is not None or site.t == t + 1
+        ends[site.index, hook] = model, opt
+
+    for hook in (False, True):
+        isthmus.run(toml(steps=6, method="ddp", more="", workers=2), lambda site, hook=hook: body(site, hook),
+                    out=tmp_path / str(hook))
+    for worker in range(2):
+        (by_hand, first), (by_hook, second) = ends[worker, False], ends[worker, True]
+        assert equal(values(by_hand), values(by_hook)) and equal(values(by_hook), values(ends[0, True][0]))
+        assert all(each["step"] == 5 for opt in (first, second) for each in opt.state.values())
+
+
+def test_sites_with_unlike_optimizers_are_told_when_they_meet():
+    """Classes and settings are values that all sites of a run under ddp have in common."""
+    parameters = [torch.nn.Parameter(torch.zeros(2)) for _ in range(2)]
+    words = [isthmus.torch._join.optimizers_in_words(each) for each in (
+        torch.optim.AdamW(parameters, lr=0.1), torch.optim.AdamW(parameters, lr=0.2),
+        torch.optim.AdamW([{"params": parameters[:1]}, {"params": parameters[1:], "weight_decay": 0.5}], lr=0.1),
+        torch.optim.SGD(parameters, lr=0.1), torch.optim.AdamW(parameters, lr=0.1, foreach=False))]
+    assert len(set(words)) == 4 and words[0] == words[4] and "AdamW(2 tensors, " in words[0] and "lr=0.1," in words[0]
+
+
+def test_sites_under_ddp_with_unlike_optimizers_do_not_begin(toml, tmp_path):
+    script = ("import sys, torch, isthmus.torch\n"
+              "model = torch.nn.Linear(2, 2)\n"
+              "opt = torch.optim.SGD(model.parameters(), lr=float(sys.argv[3]))\n"
+              "isthmus.torch.join(sys.argv[1], model, opt, site=sys.argv[2], out=sys.argv[4])\n")
+    file = toml(steps=4, method="ddp", more="", sites=True)
+    file.write_text(file.read_text().replace('"60s"', '"20s"'))  # that the site which was not told first waits
+    sites = [subprocess.Popen([sys.executable, "-c", script, file, name, rate, tmp_path / name],
+                              stderr=subprocess.PIPE, text=True) for name, rate in (("east", "0.1"), ("west", "0.2"))]
+    try:
+        said = [each.communicate(timeout=300)[1] for each in sites]
+    finally:
+        for each in sites:
+            each.kill()
+    assert all(each.returncode for each in sites)
+    assert any("trainer.optimizer" in each and "lr=0.1" in each and "lr=0.2" in each for each in said), said
 
 
 def test_ddp_without_a_backward_pass_is_told(toml, tmp_path):
@@ -952,3 +1001,54 @@ def test_alpha_one_leaves_the_local_trajectory_alone(toml, tmp_path, overlap):
         assert mixed[worker][2] == alone[worker][2]
         assert bodies.digest(mixed[worker][1].state_dict()["state"]) == bodies.digest(
             alone[worker][1].state_dict()["state"])
+
+
+def test_an_optimizers_state_is_not_dropped_by_a_resume_without_it(toml, tmp_path):
+    def body_with(given):
+        def body(site):
+            torch.manual_seed(1)
+            model = torch.nn.Linear(4, 4)
+            opt = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+            isthmus.torch.attach(site, model, opt if given else None)
+            for _ in site.steps():
+                opt.zero_grad()
+                model(torch.ones(2, 4)).square().mean().backward()
+                opt.step()
+                site.step(0.5)
+        return body
+
+    file, last = toml(steps=10), {}
+    for given, other in ((True, False), (False, True)):
+        out = tmp_path / f"x{given}"
+        isthmus.run(file, body_with(given), out=out, overrides=['ckpt.every="5 steps"'])
+        last = {"out": out, "resume": out / "ckpt/step-0000005", "overrides": ['ckpt.every="5 steps"']}
+        with pytest.raises(isthmus.Error, match="no optimizer is given here" if given else "no optimizer's state"):
+            isthmus.run(file, body_with(other), **last)
+        isthmus.run(file, body_with(given), **last)
+
+
+@pytest.mark.parametrize("method, more", [
+    ("diloco", 'H = 5\nfinal_sync = "drain"'), ("streaming-diloco", "H = 5\nalpha = 0.5"), ("eager", "H = 5")])
+def test_anchors_after_the_end_are_the_outer_parameters(toml, tmp_path, method, more):
+    shown, own = {}, {}
+
+    def body(site):
+        torch.manual_seed(site.index)
+        model = torch.nn.Linear(4, 4)
+        opt = torch.optim.SGD(model.parameters(), lr=0.1)
+        isthmus.torch.attach(site, model, opt)
+        for _ in site.steps():
+            opt.zero_grad()
+            model(torch.ones(2, 4) * (site.index + 1)).square().mean().backward()
+            opt.step()
+            site.step(0.5)
+        own[site.index] = values(model)
+        with site.anchors():
+            shown[site.index] = {name: each.detach().clone() for name, each in model.state_dict().items()}
+        assert equal(values(model), own[site.index])
+
+    isthmus.run(toml(steps=9, method=method, more=more), body, out=tmp_path / "x")
+    saved = isthmus.open(tmp_path / "x").weights()
+    for index in (0, 1):
+        assert all(torch.equal(shown[index][name], torch.tensor(each)) for name, each in saved.items())
+    assert not equal(own[0], list(shown[0].values()))

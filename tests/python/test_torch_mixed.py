@@ -77,10 +77,15 @@ def rows(run, kind):
     return [row for row in found if row["k"] == kind]
 
 
-@pytest.mark.parametrize("kind, method", [("gpt2", "diloco"), ("gpt2", "streaming-diloco"), ("llama", "diloco")])
-def test_a_pytorch_site_and_a_built_in_one_train_one_model(folder, kind, method):
+PACK = ("--set", "data.pack=documents", "--set", "data.eos=32")  # words, none longer than a window
+
+
+@pytest.mark.parametrize("kind, method, words", [
+    ("gpt2", "diloco", ()), ("gpt2", "streaming-diloco", ()), ("llama", "diloco", ()),
+    ("gpt2", "diloco", PACK), ("llama", "diloco", PACK)])
+def test_a_pytorch_site_and_a_built_in_one_train_one_model(folder, kind, method, words):
     for out in ("own", "mixed"):
-        ended = launch(folder, out, method=method)
+        ended = launch(folder, out, *words, method=method)
         assert ended.returncode == 0, ended.stderr
     own, mixed = folder / "own/west", folder / "mixed/west"
     losses = [{(row["step"], row["w"]): row["loss"] for row in rows(run, "worker")} for run in (own, mixed)]

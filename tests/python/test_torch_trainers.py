@@ -235,7 +235,7 @@ def test_lightnings_trainer_is_the_bare_one_where_nothing_is_sent(alone, tmp_pat
         assert steps[0] == pytest.approx(sum(here.losses[:3]) / 3) and steps[3] == pytest.approx(here.losses[9])
 
 
-@pytest.mark.parametrize("at", [6, 9])  # it stops one step later; an epoch has 10
+@pytest.mark.parametrize("at", [6, 9])  # it stops at a later step, which sites agree on ahead of time; an epoch has 10
 @pytest.mark.parametrize("workers", [0, 2])
 def test_lightnings_trainer_resumes_with_every_bit(alone, tmp_path, at, workers):
     pytest.importorskip("lightning")
@@ -262,7 +262,7 @@ def test_lightnings_trainer_resumes_with_every_bit(alone, tmp_path, at, workers)
     whole, batches, end = play(tmp_path / "whole")
     first, before, _ = play(tmp_path / "x", at)
     again, after, same = play(tmp_path / "x")
-    assert (whole.exit_code, first.exit_code, again.exit_code) == (0, 130, 0) and first.steps == at + 1
+    assert (whole.exit_code, first.exit_code, again.exit_code) == (0, 130, 0) and at < first.steps < 25
     assert equal(before + after, batches)
     assert same == end
 
@@ -332,9 +332,67 @@ def two_sites(folder, file, script, arguments=lambda name: []):
     return [isthmus.open(folder / name / "run") for name in sites]
 
 
+class Breaks:
+    """The gradient of one micro-batch is not finite."""
+
+    def __init__(self, model, at):
+        self.calls, self.at = 0, at
+        next(iter(model.parameters())).register_hook(self.scaled)
+
+    def scaled(self, gradient):
+        self.calls += 1
+        return gradient * float("inf") if self.calls == self.at else gradient
+
+
+@pytest.mark.parametrize("options", [{}, {"gradient_accumulation_steps": 2, "bf16": True}, {"max_grad_norm": 0.0}])
+def test_the_trainer_under_ddp_of_one_site_is_the_bare_trainer(alone, tmp_path, options):
+    """The mean of one gradient is the gradient: averaged, clipped and applied as the Trainer itself would."""
+    bare, _ = trainer_of(tmp_path, max_steps=12, **options)
+    bare.train()
+    hf = pytest.importorskip("isthmus.hf")
+    callback = hf.Callback(alone(method="ddp", more=""), site="east", out=tmp_path / "x")
+    trainer, _ = trainer_of(tmp_path, callback, max_steps=12, **options)
+    trainer.train()
+    assert callback.outcome.exit_code == 0 and end_of(trainer) == end_of(bare)
+    assert trainer.args.max_grad_norm == bare.args.max_grad_norm
+
+
+def test_a_step_of_the_trainer_that_does_not_count_moves_no_schedule(alone, tmp_path):
+    hf = pytest.importorskip("isthmus.hf")
+    callback = hf.Callback(alone(method="ddp", more=""), site="east", out=tmp_path / "x")
+    trainer, _ = trainer_of(tmp_path, callback)
+    Breaks(trainer.model, 5)
+    trainer.train()
+    steps = {int(each["step"]) for each in trainer.optimizer.state_dict()["state"].values()}
+    assert callback.outcome.steps == 12 and steps == {11} and trainer.lr_scheduler.state_dict()["last_epoch"] == 11
+    assert all(torch.isfinite(each).all() for each in trainer.model.parameters())
+
+
+@pytest.mark.parametrize("options", [{}, {"accumulate_grad_batches": 2, "gradient_clip_val": 0.5}])
+def test_lightnings_trainer_under_ddp_of_one_site_is_the_bare_one(alone, tmp_path, options):
+    pytest.importorskip("lightning")
+    from isthmus.lightning import Callback
+
+    bare, there, loader = lit(tmp_path, max_steps=12, **options)
+    bare.fit(there, loader)
+    callback = Callback(alone(method="ddp", more=""), site="east", out=tmp_path / "x")
+    trainer, here, loader = lit(tmp_path, callback, **options)
+    trainer.fit(here, loader)
+    assert callback.outcome.exit_code == 0 and end_of_lit(trainer, here) == end_of_lit(bare, there)
+    wanted = there.losses if not options else [sum(there.losses[i : i + 2]) / 2 for i in range(0, 24, 2)]
+    assert list(isthmus.open(tmp_path / "x").table("train")["loss"]) == pytest.approx(wanted)
+    callback = Callback(alone(method="ddp", more=""), site="east", out=tmp_path / "y")
+    trainer, here, loader = lit(tmp_path, callback)
+    Breaks(here, 5)
+    trainer.fit(here, loader)
+    assert {int(each["step"]) for each in trainer.optimizers[0].state_dict()["state"].values()} == {11}
+    assert trainer.lr_scheduler_configs[0].scheduler.state_dict()["last_epoch"] == 11
+
+
 @pytest.mark.parametrize("heading, script, needs, most", [
     ("nanoGPT", "train.py", (), 5), ("Hugging Face's Trainer", "run_clm.py", ("transformers", "accelerate"), 2)])
-def test_the_diffs_shown_make_sites_of_their_loops(toml, tmp_path, heading, script, needs, most):  # noqa: F811
+@pytest.mark.parametrize("method", ["diloco", "ddp"])
+def test_the_diffs_shown_make_sites_of_their_loops(toml, tmp_path, heading, script, needs, most, method):  # noqa: F811
     """Two sites of the patched loop end with the same weights, and train, each on samples of its own."""
     for each in needs:
         pytest.importorskip(each)
@@ -342,7 +400,9 @@ def test_the_diffs_shown_make_sites_of_their_loops(toml, tmp_path, heading, scri
     assert sum(line.startswith("+") for line in diff.splitlines()) <= most
     loop = (ROOT / "tests/python/loops" / script).read_text()
     (tmp_path / script).write_text(patched(loop, diff))
-    file = toml(steps=40, sites=True, more="H = 10", ckpt="40 steps")
+    if method == "ddp" and script == "train.py":
+        pytest.skip("nanoGPT's loop has another line under ddp: site.average_gradients")
+    file = toml(steps=40, sites=True, more="H = 10" if method == "diloco" else "", method=method, ckpt="40 steps")
     seeds = {"east": "1", "west": "2"}
     runs = two_sites(tmp_path, file, tmp_path / script, lambda name: [] if not needs else [
         "--output_dir", f"{name}.hf", "--do_train", "--save_strategy", "no", "--max_steps", "1000",

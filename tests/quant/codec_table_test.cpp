@@ -36,7 +36,7 @@ TEST(CodecTable, NamesAreCanonicalAndReadBack) {
   }
 }
 
-// Scales included, at the default block: what docs/codecs.md says.
+// Scales included, at the default block: what docs/internals/codecs.md says.
 TEST(CodecTable, BitsPerValueAreTheDocumentedOnes) {
   const std::map<std::string, double> expected = {{"fp32", 32},
                                                   {"bf16", 16},

@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cmath>
 #include <fstream>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <memory>
 #include <string>
 #include <thread>
@@ -283,10 +285,72 @@ TEST_F(CallersTrainer, ThatIsNotWhatItSaysIsRefused) {
   EXPECT_THAT(refusal(), HasSubstr("parameter 'third'"));
   facts_.parameters[1].name = "first";
   EXPECT_THAT(refusal(), HasSubstr("a name of its own"));
+  facts_ = testing_support::follower_facts();
+  facts_.parameters[0].layer = 2147483647;
+  EXPECT_THAT(refusal(), HasSubstr("layer = 2147483647: must be 0 or more and below 1000000"));
   facts_.kind = "own";
   EXPECT_THAT(refusal(), HasSubstr("the built-in one"));
   facts_.parameters.clear();
   EXPECT_THAT(refusal(), HasSubstr("no parameters"));
+}
+
+// Parameters and outer state are counted: 4 bytes of each, of 3 values at each of two workers and 1
+// of the model.
+TEST_F(CallersTrainer, WhoseCheckpointsNoDiskCanHoldIsRefusedBeforeItBegins) {
+  facts_.parameters = {{.name = "w",
+                        .layer = 0,
+                        .shape = {std::int64_t{1} << 52},
+                        .elements = {0, std::int64_t{1} << 52},
+                        .values = {}}};
+  make_ = [](const WorkerContext&) -> std::unique_ptr<Trainer> {
+    throw RunError("a trainer was made");
+  };
+  const auto refusal_with = [&](const std::string& ckpt) -> std::string {
+    try {
+      run("run", "never", config_of("[ckpt]\n" + ckpt));
+      return {};
+    } catch (const SystemError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(refusal_with("every = \"30 steps\"\nkeep = 3\n"),
+              AllOf(HasSubstr((directory_ / "run").string()), HasSubstr("3 checkpoints of"),
+                    HasSubstr("without what the trainer keeps beside its parameters"),
+                    HasSubstr("lower ckpt.keep, or give `out` on another disk")));
+  // One of step 0 and one at the end.
+  const std::string both = std::to_string((std::uint64_t{2} * 4 * (1 + 2 * 3)) << 52);
+  EXPECT_THAT(refusal_with("keep = 1\n"), HasSubstr("(" + both + " bytes, without"));
+  EXPECT_FALSE(std::filesystem::exists(directory_ / "run"));
+}
+
+TEST_F(CallersTrainer, GoesOnWithAChange) {
+  const std::filesystem::path file = directory_ / "run.toml";
+  std::ofstream(file)
+      << "[run]\nworkers = 2\n[train]\ntrainer = \"external\"\nsteps = 60\n[outer]\n"
+         "method = \"diloco\"\nH = 4\n";
+  run("changed", "never", load_run(file));
+  const auto go_on = [&](const std::vector<std::string>& changes, const std::string& resume) {
+    ChangedRun changed = load_changed_run(file, {}, changes);
+    return run_session(
+        changed.config,
+        {.out = directory_ / "changed", .resume = resume, .changes = std::move(changed.changes)},
+        facts_, make_, wishes_);
+  };
+  const auto refusal_of = [&](const std::vector<std::string>& changes,
+                              const std::string& resume) -> std::string {
+    try {
+      (void)go_on(changes, resume);
+      return {};
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(refusal_of({"train.steps=50"}, "auto"),
+              HasSubstr("change train.steps = 50: the run has taken 60 steps with 60"));
+  EXPECT_THAT(refusal_of({"train.steps=80"}, "never"), HasSubstr("without resume"));
+  EXPECT_EQ(go_on({"train.steps=80"}, "auto").steps, 80);
+  EXPECT_THAT(text_of(directory_ / "changed/manifest.json"),
+              HasSubstr("train.steps = 80 (60 before)"));
 }
 
 TEST_F(CallersTrainer, RefusesPlacesThatItCannotRunIn) {
@@ -303,6 +367,50 @@ TEST_F(CallersTrainer, RefusesPlacesThatItCannotRunIn) {
   EXPECT_THAT(refusal_of({.site = "w0", .simulated = true}), HasSubstr("all sites in one process"));
   EXPECT_THAT(refusal_of({.site = "w0", .resume = "runs/x"}), HasSubstr("give \"auto\""));
   EXPECT_THAT(refusal_of({.site = "w0"}), HasSubstr("no [[site]]"));
+}
+
+/// Tells of step 7 as `told`.
+class TellsOddly final : public Trainer {
+ public:
+  TellsOddly(const WorkerContext& worker, const InnerStep& told)
+      : loop_(worker.rank.value(), told) {}
+  [[nodiscard]] InnerLoop& loop() override { return loop_; }
+
+ private:
+  class Loop final : public testing_support::Follower {
+   public:
+    Loop(int worker, const InnerStep& told) : Follower(worker), told_(told) {}
+    InnerStep train_step(StepIndex t) override {
+      const InnerStep step = Follower::train_step(t);
+      return t.value() == 7 ? told_ : step;
+    }
+
+   private:
+    const InnerStep told_;
+  };
+  Loop loop_;
+};
+
+TEST_F(CallersTrainer, ThatTellsNoNumberHasDiverged) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  InnerStep told;
+  make_ = [&](const WorkerContext& worker) { return std::make_unique<TellsOddly>(worker, told); };
+  const auto cause = [&](const InnerStep& step) -> std::string {
+    told = step;
+    std::filesystem::remove_all(directory_ / "odd");
+    try {
+      run("odd");
+      return {};
+    } catch (const RunError& error) {
+      return error.what();
+    }
+  };
+  EXPECT_THAT(cause({.loss = kNan, .tokens = 4}),
+              HasSubstr("step 7: the loss is nan: the run has diverged"));
+  EXPECT_THAT(text_of(directory_ / "odd/metrics.jsonl"), HasSubstr("the run has diverged"));
+  EXPECT_THAT(cause({.loss = 1, .grad_norm = HUGE_VAL, .tokens = 4}),
+              HasSubstr("step 7: the gradient norm is inf"));
+  EXPECT_EQ(cause({.loss = kNan, .grad_norm = HUGE_VAL, .tokens = 0, .idle = true}), "");
 }
 
 TEST_F(CallersTrainer, ThatFailsEndsTheRunWithItsError) {

@@ -18,7 +18,7 @@
 namespace isthmus::testing_support {
 
 /// Two tensors that follow a target which differs by worker, with momentum.
-class Follower final : public InnerLoop {
+class Follower : public InnerLoop {
  public:
   explicit Follower(int worker) : worker_(worker) {
     for (std::size_t p = 0; p < 2; ++p) {

@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "transport/fake_nccl.h"
@@ -36,6 +38,9 @@ struct State {
   int streams = 0;
   int events = 0;
   std::int64_t copies = 0;
+  std::set<cudaEvent_t> own_events;
+  std::function<std::function<bool()>(void*)> lent_events;  // or none
+  std::size_t queue_length = 0;
 };
 State& state() {  // under fake_cuda_mutex()
   static State the;
@@ -149,11 +154,13 @@ cudaError_t stream_query(cudaStream_t stream) {
 cudaError_t event_create(cudaEvent_t* event, unsigned int) {
   const std::scoped_lock lock(fake_cuda_mutex());
   *event = new CUevent_st;
+  state().own_events.insert(*event);
   ++state().events;
   return cudaSuccess;
 }
 cudaError_t event_destroy(cudaEvent_t event) {
   const std::scoped_lock lock(fake_cuda_mutex());
+  state().own_events.erase(event);
   delete event;
   --state().events;
   return cudaSuccess;
@@ -166,8 +173,26 @@ cudaError_t event_record(cudaEvent_t event, cudaStream_t stream) {
   queue_on_fake_stream(stream, [reached = event->reached] { return *reached = true; });
   return cudaSuccess;
 }
+cudaError_t stream_wait_event(cudaStream_t stream, cudaEvent_t event, unsigned int) {
+  const std::scoped_lock lock(fake_cuda_mutex());
+  EXPECT_EQ(stream->device, current);
+  if (!state().own_events.contains(event)) {
+    queue_on_fake_stream(stream, state().lent_events(event));
+    return cudaSuccess;
+  }
+  // An event that is destroyed is waited for no more.
+  queue_on_fake_stream(stream, [event, reached = event->reached] {
+    if (!state().own_events.contains(event) || event->reached != reached) return true;
+    advance(event->stream);
+    return *reached;
+  });
+  return cudaSuccess;
+}
 cudaError_t event_query(cudaEvent_t event) {
   const std::scoped_lock lock(fake_cuda_mutex());
+  if (!state().own_events.contains(event)) {
+    return state().lent_events(event)() ? cudaSuccess : not_ready();
+  }
   advance(event->stream);
   return *event->reached ? cudaSuccess : not_ready();
 }
@@ -190,8 +215,19 @@ void lend_fake_memory(std::function<int(const void*)> device_of) {
   state().lent = std::move(device_of);
 }
 
+void lend_fake_events(std::function<std::function<bool()>(void*)> wait_for) {
+  const std::scoped_lock lock(fake_cuda_mutex());
+  state().lent_events = std::move(wait_for);
+}
+
+std::size_t take_fake_queue_length() {
+  const std::scoped_lock lock(fake_cuda_mutex());
+  return std::exchange(state().queue_length, 0);
+}
+
 void queue_on_fake_stream(cudaStream_t stream, std::function<bool()> step) {
   stream->steps.push_back(std::move(step));
+  state().queue_length = std::max(state().queue_length, stream->steps.size());
 }
 
 int fake_stream_device(cudaStream_t stream) { return stream->device; }
@@ -231,6 +267,7 @@ NcclCalls fake_cuda() {
   made.stream_create = &stream_create;
   made.stream_destroy = &stream_destroy;
   made.stream_query = &stream_query;
+  made.stream_wait_event = &stream_wait_event;
   made.event_create = &event_create;
   made.event_destroy = &event_destroy;
   made.event_record = &event_record;

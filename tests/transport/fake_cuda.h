@@ -18,6 +18,12 @@ void expect_fake_cuda_clean();
 /// From now on memory of another emulation counts too: `device_of` says on which device an address
 /// lies; negative: on none.
 void lend_fake_memory(std::function<int(const void*)> device_of);
+/// From now on events that are no fake ones are that emulation's: `wait_for` is asked when a stream
+/// is to wait for one, and what it returns whenever somebody looks at the stream, until it says
+/// that the event is reached.
+void lend_fake_events(std::function<std::function<bool()>(void* event)> wait_for);
+/// The most entries of a stream (waits, launches, ends) at once, since this was asked last.
+[[nodiscard]] std::size_t take_fake_queue_length();
 /// RETURNS: the number of streams that nobody has given back. All that is left is forgotten.
 int forget_fake_cuda();
 

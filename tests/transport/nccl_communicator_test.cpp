@@ -8,8 +8,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
+#include <cstring>
 #include <limits>
+#include <memory>
+#include <mutex>
 #include <numeric>
 #include <thread>
 
@@ -199,6 +203,123 @@ TEST(NcclCommunicator, AnAbortIsHeardWhileTheDeviceStandsStill) {
     if (ranks.rank() == 2) ranks.abort("the dog ate it");
     EXPECT_THAT(error_of([&] { work->wait(); }), HasSubstr("the dog ate it"));
   });
+}
+
+/// An event of a stream whose work ends when it is told to.
+class Event {
+ public:
+  explicit Event(int device) {
+    const NcclCalls& calls = fake_nccl();
+    (void)calls.set_device(device);
+    int lowest = 0, highest = 0;
+    (void)calls.stream_priorities(&lowest, &highest);
+    (void)calls.stream_create(&stream_, cudaStreamNonBlocking, highest);
+    (void)calls.event_create(&event_, cudaEventDisableTiming);
+    {
+      const std::scoped_lock lock(testing_support::fake_cuda_mutex());
+      testing_support::queue_on_fake_stream(stream_, [done = done_] { return done->load(); });
+    }
+    (void)calls.event_record(event_, stream_);
+  }
+  ~Event() {
+    reach();
+    (void)cuda_ok(fake_nccl(), fake_nccl().stream_query(stream_));
+    (void)fake_nccl().event_destroy(event_);
+    (void)fake_nccl().stream_destroy(stream_);
+  }
+  Event(const Event&) = delete;
+  Event& operator=(const Event&) = delete;
+
+  void reach() { *done_ = true; }
+  [[nodiscard]] void* handle() const { return event_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t event_ = nullptr;
+  std::shared_ptr<std::atomic<bool>> done_ =
+      std::make_shared<std::atomic<bool>>(false);  // shared with the stream
+};
+
+TEST(NcclCommunicator, SumsBehindEventsWaitForThemOnTheDevice) {
+  run_ranks(kSize, [](Communicator& ranks) {
+    const auto me = static_cast<std::size_t>(ranks.rank());
+    const std::vector<Buffer> first = of_all(Dtype::kF32, 90), second = of_all(Dtype::kF32, 7);
+    const int device = device_of(ranks.rank());
+    const OnDevice one(Buffer(Dtype::kF32, 90), device), other(second[me], device);
+    Event is_written(device), is_there(device);
+    is_there.reach();
+    // What is to be summed comes only now, while the others and NCCL wait.
+    std::thread writer([&] {
+      std::memcpy(one.values().data, first[me].bytes.data(), first[me].bytes.size());
+      is_written.reach();
+    });
+    const std::vector<DeviceValues> sums = {{one.values(), is_written.handle()},
+                                            {other.values(), is_there.handle()}};
+    if (ranks.rank() == 0) (void)take_fake_copies();
+    ranks.all_reduce_behind(sums);
+    writer.join();
+    EXPECT_EQ(one.copy(), naive_reduction(first, Reduce::kSum));
+    EXPECT_EQ(other.copy(), naive_reduction(second, Reduce::kSum));
+    ranks.barrier();
+    if (ranks.rank() == 0) {
+      EXPECT_EQ(take_fake_copies(), 0);
+    }
+    ranks.all_reduce_behind({});
+  });
+}
+
+// The rank that waits for its own work has no deadline; those whose work has ended miss it.
+TEST(NcclCommunicator, ARankWhoseWorkDoesNotEndIsMissedAtTheDeadline) {
+  run_fake_ranks(
+      kSize,
+      [](Communicator& ranks) {
+        const int device = device_of(ranks.rank());
+        const OnDevice values(Buffer(Dtype::kF32, 4), device);
+        Event event(device);
+        if (ranks.rank() != 1) event.reach();
+        const std::vector<DeviceValues> sums = {{values.values(), event.handle()}};
+        EXPECT_THAT(error_of([&] { ranks.all_reduce_behind(sums); }),
+                    AllOf(HasSubstr("all_reduce (sum) of 4 f32"), HasSubstr("waited 2000 ms"),
+                          HasSubstr("rank 1")));
+      },
+      2000ms, kLongDeadline);
+}
+
+TEST(NcclCommunicator, AnAbortIsHeardBehindAnEventThatDoesNotCome) {
+  run_ranks(kSize, [](Communicator& ranks) {
+    const int device = device_of(ranks.rank());
+    const OnDevice values(Buffer(Dtype::kF32, 4), device);
+    Event event(device);
+    const std::vector<DeviceValues> sums = {{values.values(), event.handle()}};
+    const auto work = ranks.start([&](Communicator& self) { self.all_reduce_behind(sums); });
+    if (ranks.rank() == 2) ranks.abort("the dog ate it");
+    EXPECT_THAT(error_of([&] { work->wait(); }), HasSubstr("the dog ate it"));
+  });
+}
+
+TEST(NcclCommunicator, SumsBehindEventsAreOfTheDeviceAndAlike) {
+  run_ranks(kSize, [](Communicator& ranks) {
+    const int device = device_of(ranks.rank());
+    const OnDevice values(Buffer(Dtype::kF32, 9), device);
+    Event event(device);
+    event.reach();
+    const std::int64_t first = ranks.rank() == 2 ? 4 : 5;
+    const std::vector<DeviceValues> sums = {{values.part(0, first), event.handle()},
+                                            {values.part(first, 9 - first), event.handle()}};
+    EXPECT_THAT(error_of([&] { ranks.all_reduce_behind(sums); }),
+                AllOf(HasSubstr("rank 2 calls all_reduce (sum) of 9 f32 in other shares")));
+  });
+  run_ranks(kSize, [](Communicator& ranks) {
+    Event event(device_of(ranks.rank()));
+    event.reach();
+    float value = 1;
+    const std::vector<DeviceValues> sums = {{{&value, 1, Dtype::kF32}, event.handle()}};
+    EXPECT_THAT(error_of([&] { ranks.all_reduce_behind(sums); }),
+                HasSubstr("lie in memory of the host"));
+  });
+  const auto threads = make_thread_communicators(1, kLongDeadline);
+  EXPECT_THAT(error_of([&] { threads[0]->all_reduce_behind({}); }),
+              HasSubstr("between devices, not of"));
 }
 
 TEST(NcclCommunicator, ASplitThatStandsStillEndsParentAndChild) {

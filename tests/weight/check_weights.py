@@ -8,7 +8,7 @@ Checks that
 - each entry has one weight: full (quick ones have it too), nightly, or it needs a GPU or PyTorch, or replays a corpus;
 - each nightly entry runs what an entry with the label full runs, with ISTHMUS_NIGHTLY=1 or further words;
 - each test of each program belongs to an entry that is not nightly;
-- each test that docs/faults.md names is an entry, and no row rests on nightly entries alone;
+- each test that docs/guarantees/faults.md names is an entry, and no row rests on nightly entries alone;
 - quick tests name no sockets and start no processes.
 --table prints the table of tests/README.md, with the seconds of the last runs in the build folder; --write puts it there.
 """
@@ -117,9 +117,9 @@ def faults_of(entries, text):
         named = [name for name in re.findall(r"`(\w+)`", line) if re.search(r"_test$|^end_to_end_", name)]
         for name in named:
             if name not in entries:
-                yield f"docs/faults.md:{number}: {name} is no test"
+                yield f"docs/guarantees/faults.md:{number}: {name} is no test"
         if named and all(name in entries and "nightly" in entries[name].labels for name in named):
-            yield f"docs/faults.md:{number}: rests on nightly tests alone"
+            yield f"docs/guarantees/faults.md:{number}: rests on nightly tests alone"
 
 
 def quick_of(entries):
@@ -176,7 +176,7 @@ def main():
         else:
             print(table)
         return 0
-    faults = (ROOT / "docs/faults.md").read_text()
+    faults = (ROOT / "docs/guarantees/faults.md").read_text()
     wrong = [*weights_of(entries), *nightly_of(entries), *unlisted_of(entries), *faults_of(entries, faults),
              *quick_of(entries)]
     print("\n".join(wrong) or f"ok: {len(entries)} entries")

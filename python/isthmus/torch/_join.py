@@ -12,10 +12,12 @@ from .. import _abi, _log
 from .._errors import ConfigError
 from .._session import Site, _check_evaluate, _Session, joined, options_of, site_named
 from .._trained import Evaluate
+from .._tables import load_config
 from ._masters import Given
 from ._ranks import Ranks, initialized, rank_in_words
 from ._shared import SharedTrained
 from ._site_of_ranks import LeadingSession, join_ranks
+from ._state import optimizers_of
 from ._trained import TorchTrained
 
 
@@ -27,7 +29,7 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
          alike: "Optional[Mapping[str, Any]]" = None, listen: Optional[str] = None,
          key_file: Optional[_abi.Path] = None, addresses: "Sequence[str]" = (),
          links: Optional[_abi.Path] = None, force: bool = False, hook: bool = False, group: Any = None,
-         signals: bool = True, log: bool = False) -> Site:
+         signals: bool = True, log: bool = False, change: "Sequence[str]" = ()) -> Site:
     """Takes part in a run as the site `site`, and blocks until the sites have met; the model then holds
     the agreed start.
 
@@ -49,6 +51,8 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
     site : name of the [[site]]; default: the environment's ISTHMUS_SITE.
     out : folder of the run; `resume`: "auto" (its newest checkpoint, if any), "never", or a checkpoint's path.
     overrides : keys laid over the file, ["outer.H=50"].
+    change : keys of a run that goes on, changed from here on, ["train.steps=400"]; give them at every later resume
+        too, with the overrides that the run was begun with.
     params : name -> tensor, in the place of the model's parameters: float32 masters, LoRA's factors. What the run
         writes into a master is copied to the model's weight too: that of its name where the model has one in a
         narrower type, or the second of a pair (master, weight).
@@ -59,12 +63,13 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
     evaluate : evaluate(part) -> (sum of losses, targets), called with the outer parameters in place for the parts
         0 to `evaluation_parts` - 1 at the steps of [eval]; "file": part k is `site.validation(k)`, as for sites with
         the built-in trainer.
-    alike : values that all PyTorch sites must have in common.
-    hook : call `site.step()` after every optimizer.step(), for loops that isthmus must not change; such a loop
-        runs until `site.outcome` is set. Needs PyTorch 2.
+    alike : values that all PyTorch sites must have in common. Under ddp the optimizers' classes and settings are
+        among them, since each site applies the mean by its own.
+    hook : call `site.step()` after every optimizer.step(), and under ddp `site.average_gradients()` before it, for
+        loops that isthmus must not change; such a loop runs until `site.outcome` is set. Needs PyTorch 2.
     group : torch.distributed group whose ranks are this site; default: all ranks of the job. Each of them calls
-        `join`, `site.steps`, `site.step`, `site.anchors` and goes through them alike. Parameters are replicas (DDP)
-        or DTensors (FSDP2's fully_shard, sharded before the optimizer is made). Rank 0 has the session: `config`,
+        `join`, `site.steps`, `site.average_gradients`, `site.step`, `site.anchors` and goes through them alike.
+        Parameters are replicas (DDP) or DTensors (FSDP2's fully_shard, sharded before the optimizer is made). Rank 0 has the session: `config`,
         `out`, `resume`, `overrides`, `alike`, `listen`, `key_file` and `force` are read there, as are `loss` and
         `tokens` of `site.step` and the result of `evaluate`, which is called at every rank. `site.stop`, `requeue`,
         `checkpoint`, `leave` and signals count at any rank; `site.status` is not collective, and reads the run's
@@ -82,17 +87,23 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
     _check_evaluate(evaluate, parts)
     if hook:
         _check_hook(optimizer, state)
-    options = options_of(
-        overrides=overrides, site=name, listen=listen, key_file=key_file, addresses=addresses, links=links, out=out,
-        resume=resume, kind="pytorch", alike=alike, evaluation_parts=parts, force=int(force))
+
+    def options() -> "dict[str, Any]":  # at the rank that has the session
+        same = dict(alike or {})
+        if load_config(config, ['train.trainer="external"', *overrides]).outer.method == "ddp":
+            same.setdefault("optimizer", optimizers_in_words(optimizer))
+        return options_of(
+            overrides=overrides, site=name, listen=listen, key_file=key_file, addresses=addresses, links=links,
+            out=out, resume=resume, kind="pytorch", alike=same, evaluation_parts=parts, force=int(force), change=change)
+
     if initialized():
-        made = join_ranks(Ranks(group), name, lambda: LeadingSession(config, **options),
+        made = join_ranks(Ranks(group), name, lambda: LeadingSession(config, **options()),
                           lambda ranks, wishes: SharedTrained(ranks, wishes, model, optimizer, params=params,
                                                               state=state, evaluate=evaluate), signals, layer_of)
     elif group is not None:
         raise ConfigError("join: `group` needs torch.distributed.init_process_group before")
     else:
-        made = joined(_Session(config, **options), signals,
+        made = joined(_Session(config, **options()), signals,
                       lambda: TorchTrained(model, optimizer, params=params, state=state, evaluate=evaluate), layer_of)
     if hook:
         _hook(made, optimizer)
@@ -133,6 +144,33 @@ def _site_of(site: Optional[str]) -> str:
     return site_named(site)
 
 
+# Of a group of parameters: what changes no value, and what the group was before a schedule.
+_NO_SETTINGS = ("params", "param_names", "initial_lr", "foreach", "fused", "capturable", "differentiable")
+
+
+def optimizers_in_words(optimizer: Any) -> str:
+    """Class and settings of each group of parameters. Under ddp each site applies the mean by its own optimizer, so
+    sites whose words differ would come apart."""
+    words = []
+    for each in optimizers_of(optimizer):
+        for group in getattr(each, "param_groups", []):
+            settings = [f"{key}={_setting(group[key])}" for key in sorted(group)
+                        if key not in _NO_SETTINGS and _setting(group[key])]
+            words.append(f"{type(each).__name__}({len(group['params'])} tensors, {', '.join(settings)})")
+    return " ".join(words)
+
+
+def _setting(value: Any) -> str:
+    """A number or text, or several; others, which are no settings of the arithmetic, have no words."""
+    if isinstance(value, torch.Tensor):
+        return f"{float(value):.9g}" if value.numel() == 1 else ""
+    if isinstance(value, (tuple, list)):
+        return " ".join(_setting(each) for each in value)
+    if isinstance(value, float):
+        return f"{value:.9g}"
+    return str(value) if isinstance(value, (bool, int, str)) else ""
+
+
 def _check_hook(optimizer: Any, state: Any) -> None:
     if not hasattr(optimizer, "register_step_post_hook"):
         raise ConfigError("hook=True needs one optimizer with register_step_post_hook (PyTorch 2): call site.step() "
@@ -148,8 +186,14 @@ def _check_hook(optimizer: Any, state: Any) -> None:
 
 
 def _hook(site: Site, optimizer: Any) -> None:
-    def stepped(*_: Any) -> None:
+    def begins(*_: Any) -> None:
         if site.outcome is None and not site.closed:
+            site.average_gradients()
+
+    def stepped(*_: Any) -> None:
+        if site.outcome is None and not site.closed and not site._void:
             site.step()
 
+    if site.config.outer.method == "ddp":
+        optimizer.register_step_pre_hook(begins)  # where the step does not count the gradients are gone after it
     optimizer.register_step_post_hook(stepped)

@@ -19,12 +19,12 @@ from .._errors import ConfigError, Error, made_error
 from .._session import Outcome
 from .._trained import Floats
 from . import _state
-from ._memory import Memory, is_sharded
+from ._memory import Memory, Slot, is_sharded, local_of
 from ._ranks import Ranks
-from ._shards import SharedMemory, check_mesh, part_of, whole_of
+from ._shards import SharedMemory, SharedSlot, check_mesh, part_of, whole_of
 from ._trained import TorchTrained
 
-TRAIN, WAIT, READ, WROTE, SAVE, LOAD, RESTART, EVALUATE, BEGIN, END, FAILED, COUNT = range(12)
+TRAIN, WAIT, READ, WROTE, SAVE, LOAD, RESTART, EVALUATE, BEGIN, END, FAILED, COUNT, MEAN = range(13)
 _ASK_S = 0.5  # the ranks are asked so often what their callers wish
 
 
@@ -69,6 +69,7 @@ class SharedTrained(TorchTrained):
         self._told = False  # the other ranks, that rank 0 has failed
         self._asked_at = 0.0
         self._until = 0  # so far steps follow without an order
+        self.mean_came = False  # of gradients, by the last order
         super().__init__(model, optimizer, **given)
         if not ranks.leads:
             self.arrays: "dict[str, Floats]" = {}
@@ -136,8 +137,12 @@ class SharedTrained(TorchTrained):
         if kind == TRAIN:
             if third:
                 self.ask_wishes()
-            self.after_step(bool(second), first, fourth)
+            self.stage = second >> 1
+            self.after_step(bool(second & 1), first, fourth)
             return first, None
+        if kind == MEAN:
+            self.mean_came = self.take_gradients(None)
+            return (self._wishes.t, None) if self.mean_came else None
         if kind == END:
             outcome = Outcome(json.loads(self.ranks.text(None)))
             self.after_run(outcome)
@@ -184,17 +189,47 @@ class SharedTrained(TorchTrained):
     def after_step(self, wrote: bool, t: int, until: int) -> None:
         if self.ranks.leads and not self._goes_on(t):
             asks = time.monotonic() - self._asked_at >= _ASK_S
-            self.ranks.order(TRAIN, t, int(wrote), int(asks), until)
+            self.ranks.order(TRAIN, t, int(wrote) + 2 * self.stage, int(asks), until)
             if asks:
                 self.ask_wishes()
         self._wishes.t, self._until = t, until
         super().after_step(wrote, t, until)
 
-    def gradient_arrays(self) -> "dict[str, Floats]":
+    # ---- gradients: each rank's caller calls for them, without an order ----
+
+    def _gradient_of(self, slot: Slot) -> Optional[torch.Tensor]:
+        """Replicas have the site's gradient at each rank, and rank 0's goes; shards of it are collected."""
+        gradient = slot.tensor.grad
+        if gradient is None or not is_sharded(gradient):
+            return gradient
+        with self.ranks.peers():
+            return whole_of(gradient)
+
+    def take_gradients(self, given: Any) -> bool:
+        """Rank 0's mean, at every rank; called by rank 0, and by the others at its order."""
         if self.ranks.size == 1 and not any(is_sharded(slot.tensor) for slot in self._memory.slots):
-            return super().gradient_arrays()
-        raise ConfigError('outer.method = "ddp" at a site of several ranks is not taken: make the ranks of all sites '
-                          "one job of torch.distributed, or take another method")
+            return super().take_gradients(given)
+        slots = self._memory.slots
+        if self.ranks.leads:
+            self.ranks.order(MEAN)
+        finite = self.ranks.leads and all(bool(torch.isfinite(mean).all()) for mean in self._gradients.values())
+        if not self.ranks.order(int(finite))[0]:
+            return False
+        for slot in slots:
+            mean = self._gradients[slot.name] if self.ranks.leads else torch.empty(tuple(slot.tensor.shape))
+            self.ranks.broadcast(mean)
+            part = mean
+            if is_sharded(slot.tensor):
+                assert isinstance(slot, SharedSlot)
+                part = mean[slot.regions[self.ranks.rank]]
+            with torch.no_grad():
+                if not bool(mean.any()):  # as in one process
+                    slot.tensor.grad = None
+                    continue
+                if slot.tensor.grad is None:
+                    slot.tensor.grad = torch.zeros_like(slot.tensor)
+                local_of(slot.tensor.grad).copy_(part)
+        return True
 
     def waits(self) -> None:
         if self.ranks.leads:

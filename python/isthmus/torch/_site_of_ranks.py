@@ -9,7 +9,8 @@ import json
 import os
 from typing import Any, Callable, Optional
 
-from .._errors import ConfigError, Error, PeerError, made_error
+from .. import _abi
+from .._errors import ConfigError, Error, PeerError, RunError, made_error
 from .._session import Site, _Joined, _Session, _signals, check_open
 from .._tables import Section
 from ._ranks import Ranks, raise_if_lost
@@ -99,6 +100,28 @@ class _FollowingSite(Site):
     def tell(self, loss: float, tokens: int, grad_norm: float, learning_rate: float, skipped: bool) -> None:
         """Rank 0 tells for all."""
 
+    def average_gradients(self, loss: Any = None, *, tokens: Optional[int] = None, gradients: Any = None) -> bool:
+        """As at rank 0, which tells loss and tokens for all."""
+        self._check_thread()
+        if self._ended:
+            raise RunError(f"the run has ended: site.outcome is {self.outcome}")
+        if self._stage == _abi.TRAIN:
+            return True
+        if self._stage == _abi.APPLY:
+            raise RunError(f"site.average_gradients() was called twice in step {self.t}")
+        if self._iterated and not self._open:
+            raise RunError("site.average_gradients() was called outside of a pass of site.steps(), or after site.step()")
+        self._void = False
+        if self._stage == _abi.GRADIENTS:
+            self._shared.give_gradients(gradients)
+        self.serve()
+        if self._shared.mean_came:
+            self._shared.mean_came = False
+            return True
+        self._shared.drop_gradients()
+        self._open, self._void = False, True
+        return False
+
     def _samples(self) -> "tuple[int, int, int]":
         raise ConfigError("site.batch and site.validation give the samples of a whole site, and rank 0 alone has them: "
                           "call them there, and give each rank its share by torch.distributed.scatter")
@@ -109,6 +132,7 @@ class _FollowingSite(Site):
             if found is None:
                 continue
             self.t, outcome = (found[0] or self.t), found[1]
+            self._stage = _abi.APPLY if self._shared.mean_came else self._shared.stage or _abi.TRAIN
             if outcome is not None:
                 self._ended = True
                 self.outcome = outcome

@@ -30,6 +30,7 @@ class TorchTrained(Trained):
     copies = True  # so that the run asks before it reads, and moved parameters are found then
     _shards = False  # parameters may be DTensors
     _ranks = 1  # processes of this site that train the model
+    _gradients: "dict[str, torch.Tensor]" = {}  # of a run under ddp, where the session is
 
     def __init__(self, model: Any, optimizer: Any = None, *, params: "Optional[Mapping[str, Given]]" = None,
                  state: Any = None, evaluate: "Optional[Evaluate]" = None) -> None:
@@ -140,16 +141,24 @@ class TorchTrained(Trained):
             raise ConfigError("average_gradients: the gradients of a model are those of its parameters: leave "
                               "`gradients` out")
         self._memory.look()
+        self._taken.clear()  # an optimizer's step that was without gradients
         slots = self._memory.slots
         if all(slot.tensor.grad is None for slot in slots):
             raise RunError("average_gradients: no parameter has a gradient: call it after loss.backward() and before "
                            "optimizer.zero_grad()")
         with torch.no_grad():
             for slot in slots:
-                if slot.tensor.grad is None:
+                gradient = self._gradient_of(slot)
+                if slot.name not in self._gradients:
+                    continue  # of a rank that has no session
+                if gradient is None:
                     self._gradients[slot.name].zero_()
                 else:
-                    self._gradients[slot.name].copy_(slot.tensor.grad)
+                    self._gradients[slot.name].copy_(gradient)
+
+    def _gradient_of(self, slot: Slot) -> Optional[torch.Tensor]:
+        """Of its whole shape."""
+        return slot.tensor.grad
 
     def take_gradients(self, given: Any) -> bool:
         if not all(bool(torch.isfinite(mean).all()) for mean in self._gradients.values()):
@@ -166,6 +175,7 @@ class TorchTrained(Trained):
         return True
 
     def drop_gradients(self) -> None:
+        self._taken.clear()
         for slot in self._memory.slots:
             slot.tensor.grad = None
 
@@ -232,6 +242,9 @@ class TorchTrained(Trained):
             if "optimizer" not in shared:
                 raise RunError("the checkpoint holds no optimizer's state")
             _state.restore(self._optimizer, shared["optimizer"], "optimizer")
+        elif "optimizer" in shared:
+            raise ConfigError("the run has the state of an optimizer, and no optimizer is given here: give the "
+                              "optimizer as the run was begun, or start a new run from its weights")
         if not isinstance(shared.get("state"), dict):
             raise RunError("the checkpoint's trainer is another one")
         _state.restore(self._shared, shared["state"], "state")

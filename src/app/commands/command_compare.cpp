@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // `compare FILE`: variants over a base, tuned alike, trained on the same seeds, told apart or not.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "app/common/commands.h"
 #include "app/common/signals.h"
+#include "app/compare/cell_program.h"
 #include "app/compare/cell_runner.h"
 #include "app/compare/comparison_checks.h"
 #include "app/compare/comparison_estimate.h"
@@ -54,6 +57,11 @@ std::vector<std::string> required(const CompareArguments& arguments, const Exper
 Experiment experiment_of(const CompareArguments& arguments) {
   Overrides overrides(arguments.overrides);
   if (arguments.seeds) overrides.add(*arguments.seeds);
+  if (arguments.program.given()) {
+    overrides.add({.text = "train.trainer=\"external\"",
+                   .flag = "--program",
+                   .given = arguments.program.command});
+  }
   if (arguments.against.empty()) {
     return Experiment::load(arguments.config, overrides, schema_context());
   }
@@ -68,7 +76,7 @@ class CompareCommand {
       : arguments_(arguments),
         session_(session),
         experiment_(experiment_of(arguments)),
-        inputs_(storage_),
+        inputs_(storage_, arguments.program),
         plan_(experiment_, {.quick = arguments.quick,
                             .only = arguments.only,
                             .inputs = [this](const Config& config) { return inputs_of(config); }}),
@@ -151,10 +159,52 @@ class CompareCommand {
           "--against together with --quick: shortened runs are none of the reference's; --seeds 1 "
           "is the shortest check");
     }
+    if (!arguments_.against.empty() && arguments_.program.given()) {
+      throw UsageError(
+          "--against together with --program: a reference says how the built-in trainer trains");
+    }
     if (arguments_.resume && arguments_.force) {
       throw UsageError(
           "--resume together with --force: one keeps the cells, the other removes them");
     }
+    if (experiment_.config(plan_.variants()[plan_.baseline()], {}).train.trainer == "external") {
+      check_programs_cells();
+    } else {
+      check_trainers_cells();
+    }
+    weaknesses_ = weaknesses_of(experiment_, plan_, data_);
+  }
+
+  /// Of runs that a program of the user's makes.
+  void check_programs_cells() {
+    if (!arguments_.program.given()) {
+      throw ConfigError(
+          fmt::format("{}: train.trainer = \"external\" and no --program: the trainer is in a "
+                      "program of yours; "
+                      "give it, as in --program \"python train.py\"",
+                      experiment_.file().string()));
+    }
+    std::set<std::string> own;
+    for (const Cell& cell : plan_.outline()) {
+      if (cell.number != 0) continue;
+      const std::string& name = experiment_.variants()[cell.variant].name;
+      check_program(arguments_.program, cell.config, cell.simulated, name);
+      for (const std::string& key : keys_of_own_trainer(cell.config)) own.insert(key);
+      if (cell.stage == report::CellStage::kSeed &&
+          cell.variant == plan_.variants()[plan_.baseline()]) {
+        baseline_ = cell.config;
+      }
+    }
+    if (!own.empty()) {
+      log_warning("--program: the built-in trainer alone obeys {}; the program may read {}",
+                  fmt::join(own, ", "), own.size() == 1 ? "it" : "them");
+    }
+    // A program's losses may be of anything.
+    data_ = [](const Config&) { return DataFacts{0, 0}; };
+  }
+
+  /// Of runs of the built-in trainer.
+  void check_trainers_cells() {
     std::string kernels;
     if (!arguments_.against.empty()) {
       reference_ = runs_of(reference_named(arguments_.against));
@@ -209,7 +259,6 @@ class CompareCommand {
       const Dataset& data = inputs_.data(config).data;
       return DataFacts{data.train_tokens(), data.entropy_rate().value_or(0)};
     };
-    weaknesses_ = weaknesses_of(experiment_, plan_, data_);
   }
 
   /// Each run that is compared leaves one. THROWS: SystemError when the disk cannot hold all.
@@ -312,7 +361,8 @@ class CompareCommand {
                            .lock = lock,
                            .cores = cores(),
                            .jobs = jobs().jobs,
-                           .checkpoints = experiment_.settings().checkpoints},
+                           .checkpoints = experiment_.settings().checkpoints,
+                           .program = arguments_.program},
                           session_);
     } catch (const std::exception&) {
       if (!lock.is_lost()) settle(directory, "failed");

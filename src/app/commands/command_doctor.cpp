@@ -17,6 +17,7 @@
 #include "isthmus/outer.h"
 #include "kernels/cuda/cudnn/cudnn_attention.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/device_errors.h"
 #include "kernels/isa.h"
 #include "record/build_info.h"
 #include "record/json_line.h"
@@ -90,7 +91,8 @@ Finding cudnn() {
 /// Devices, what they need, and what a run that says nothing of train.device would compute on.
 std::vector<Finding> devices() {
   if (const std::string why_not = cuda::unavailable(); !why_not.empty()) {
-    return {{"CUDA", why_not, Verdict::kGood, ""},
+    const bool fault = !cuda::driver_fault().empty();
+    return {{"CUDA", why_not, fault ? Verdict::kNote : Verdict::kGood, ""},
             {"runs compute", "on the CPU", Verdict::kGood, ""}};
   }
   std::vector<Finding> findings = {{"CUDA", cuda::versions(), Verdict::kGood, ""}};

@@ -39,11 +39,29 @@ fs::path fresh_file(fs::path to, const char* name) {
   return to;
 }
 
+/// What could not be written whole, for lack of room say, is gone again.
+template <typename Export>
+ExportResult whole_or_absent(const fs::path& to, const Export& write) {
+  std::error_code error;
+  const bool there = fs::exists(to, error);
+  try {
+    return write();
+  } catch (...) {
+    for (const fs::directory_entry& each : fs::directory_iterator(to, error)) {
+      fs::remove_all(each.path(), error);
+    }
+    if (!there) fs::remove(to, error);
+    throw;
+  }
+}
+
 ExportResult export_records(const ExportArguments& arguments) {
   if (arguments.format == "tb" || arguments.format == "csv") {
     require_fresh_folder(arguments.to);
-    return arguments.format == "tb" ? export_tensorboard(arguments.from, arguments.to)
-                                    : export_csv(arguments.from, arguments.to);
+    return whole_or_absent(arguments.to, [&] {
+      return arguments.format == "tb" ? export_tensorboard(arguments.from, arguments.to)
+                                      : export_csv(arguments.from, arguments.to);
+    });
   }
   const bool chrome = arguments.format == "chrome";
   fs::path to = arguments.to;

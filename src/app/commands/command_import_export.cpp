@@ -16,19 +16,23 @@
 #include "inner/hf/peft_folder.h"
 #include "inner/model/model_shape.h"
 #include "record/json_line.h"
-#include "record/run_lock.h"
 
 namespace isthmus::app {
 namespace {
 
 /// A folder may be written into that is neither the source nor held by a run.
 void check_target(const std::filesystem::path& from, const std::filesystem::path& to) {
-  check_nobody_writes(to, "name another folder");
+  check_model_target(to);
   std::error_code error;
   if (std::filesystem::equivalent(from, to, error)) {
     throw UsageError(
         fmt::format("'{}' is also where it comes from; name another folder", to.string()));
   }
+}
+
+/// The family by its model_type, or the plain architecture.
+std::string_view family_of(const ModelConfig& model) {
+  return model.family.name.empty() ? model.arch : model.family.name;
 }
 
 void tell(Session& session, const std::filesystem::path& folder, const HfModel& model,
@@ -63,7 +67,7 @@ int command_import(const ImportArguments& arguments, Session& session) {
   HfModel model(model_shape(config.model, config.model.context));
   load_hf_weights(storage, arguments.from, model.parameters());
   const std::vector<std::string> left_out = model.write(storage, arguments.to, arguments.from);
-  tell(session, arguments.to, model, config.model.arch, arguments.from.string(), left_out);
+  tell(session, arguments.to, model, family_of(config.model), arguments.from.string(), left_out);
   return 0;
 }
 
@@ -159,7 +163,7 @@ int command_export(const ExportArguments& arguments, Session& session) {
     checkpoint.read_model(info.name, info.shape, model.tensor(info));
   }
   const std::vector<std::string> left_out = model.write(storage, arguments.to, folder);
-  tell(session, arguments.to, model, config.model.arch,
+  tell(session, arguments.to, model, family_of(config.model),
        fmt::format("{} (step {})", folder.string(), checkpoint.info().step), left_out,
        unapplied_steps_of(checkpoint));
   return 0;

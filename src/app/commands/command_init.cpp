@@ -56,6 +56,7 @@ constexpr StarterLine kWan2[] = {
     {"model.preset", "\"tiny\""},
     {"model.init", "\"models/base\"", true},
     {"data.source", "\"synth:markov1\""},
+    {"data.pack", "\"documents\"", true},
     {"train.tokens", "\"2M\""},
     {"train.global_batch", "\"4096 tok\""},
     {"train.context", "128"},

@@ -159,10 +159,6 @@ class Launch {
       refuse("--ranks processes",
              "the program starts its own ranks, as torchrun does; leave it out");
     }
-    if (!arguments_.changes.empty()) {
-      refuse("--change " + arguments_.changes.front(),
-             "only the built-in trainer's runs can be changed; give --set for a new run");
-    }
   }
 
   /// What the program of a site is told, in its environment (python/isthmus/_launched.py).
@@ -180,6 +176,8 @@ class Launch {
                    "ISTHMUS_RESUME=" + (start == Start::kAgain ? "auto" : arguments_.resume)};
     if (arguments_.force && start == Start::kFirst) words.emplace_back("ISTHMUS_FORCE=1");
     if (!overrides.empty()) words.push_back("ISTHMUS_OVERRIDES=" + lines(overrides));
+    if (!arguments_.changes.empty())
+      words.push_back("ISTHMUS_CHANGES=" + lines(arguments_.changes));
     if (!addresses.empty()) words.push_back("ISTHMUS_ADDRESSES=" + lines(addresses));
     if (!links_.empty()) words.push_back("ISTHMUS_LINKS=" + links_.string());
     append(words, {"sh", "-c", program});

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "app/commands/command_runs.h"
+#include "app/inference/model_folder.h"
 #include "app/train/hf_model.h"
 #include "app/train/model_steps.h"
 #include "app/train/run_parts.h"
@@ -41,14 +42,6 @@ std::vector<double> shares(const MergeArguments& arguments) {
   return weights;
 }
 
-/// The folder with the weights: a run's or checkpoint's newest, or a model folder itself.
-fs::path weights_folder(const Storage& storage, const fs::path& from) {
-  return storage.kind(from / "config.json") == FileKind::kFile &&
-                 storage.kind(from / "state.json") != FileKind::kFile
-             ? from
-             : find_checkpoint(storage, from);
-}
-
 /// What two models of one layout compute differently, if anything.
 const char* unlike(const ModelShape& a, const ModelShape& b) {
   if (a.heads != b.heads || a.kv_heads != b.kv_heads || a.head_dim != b.head_dim) return "heads";
@@ -56,6 +49,7 @@ const char* unlike(const ModelShape& a, const ModelShape& b) {
   if (a.qk_norm != b.qk_norm) return "norms of queries and keys";
   if (a.rope_theta != b.rope_theta) return "rope_theta";
   if (a.norm_eps != b.norm_eps) return "norm_eps";
+  if (a.family != b.family) return "layers (families, rotary scaling or windows)";
   return nullptr;
 }
 
@@ -84,6 +78,7 @@ int command_merge(const MergeArguments& arguments, Session& session) {
   }
   const std::vector<double> weights = shares(arguments);
   SystemStorage storage;
+  check_model_target(arguments.out);
   if (storage.kind(arguments.out) != FileKind::kAbsent) {
     throw ConfigError(
         fmt::format("--out {}: is there already; name a new folder", arguments.out.string()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `replay LOG BASE`: the weights of an spsa run from where it began and its log alone, as a member
-// that comes late makes them (docs/spsa.md).
+// that comes late makes them (docs/internals/spsa.md).
 #include "app/commands/command_replay.h"
 
 #include <fmt/format.h>
@@ -76,6 +76,7 @@ void expect_bits(const Storage& storage, const std::filesystem::path& folder, St
 
 int command_replay(const ReplayArguments& arguments, Session& session) {
   SystemStorage storage;
+  if (!arguments.out.empty()) check_model_target(arguments.out);
   const SpsaLog log = read_log(storage, arguments.log);
   Base base = read_base(storage, arguments.base);
   const StepIndex from = base.step.value_or(log.header().base_step);

@@ -15,6 +15,7 @@
 #include "app/common/launch_environment.h"
 #include "app/common/signals.h"
 #include "app/train/change_check.h"
+#include "app/train/checkpoint_room.h"
 #include "app/train/mesh_job.h"
 #include "app/train/model_steps.h"
 #include "app/train/run_estimate.h"
@@ -23,6 +24,7 @@
 #include "config/links_file.h"
 #include "core/base/fault_point.h"
 #include "core/base/log.h"
+#include "core/base/storage.h"
 #include "core/base/system_runtime.h"
 #include "core/base/units.h"
 #include "isthmus/errors.h"
@@ -34,8 +36,10 @@
 #include "session/site/site_enrolment.h"
 #include "session/site/site_links.h"
 #include "session/site/site_recording.h"
+#include "session/site/site_start.h"
 #include "transport/collectives/mpi_communicator.h"
 #include "transport/links/mpi_transport.h"
+#include "transport/links/network_transport.h"
 
 namespace isthmus::app {
 namespace {
@@ -95,6 +99,17 @@ WorkerId worker_of_job(const Config& config, const std::filesystem::path& file) 
   return WorkerId(worker);
 }
 
+/// Sites that were started together on this machine write into folders below `out`, on one disk as
+/// it may be, and each alone may fit where all of them do not.
+void check_disk_of_all(const Config& config, const TrainArguments& arguments,
+                       const std::filesystem::path& out) {
+  const std::optional<LaunchEnvironment> found = find_launch_environment(environment());
+  if (!found || !found->here || found->here != found->size) return;
+  std::vector<WorkerId> sites;
+  for (int i = 0; i < config.workers(); ++i) sites.emplace_back(i);
+  check_room_of_sites(SystemStorage(), config, sites, out, arguments.resume != "never");
+}
+
 /// This process is `worker` of an MPI job, or one of its ranks; each worker writes into a folder of
 /// its own.
 void join_mpi_job(const Config& config, WorkerId worker, TrainArguments& arguments) {
@@ -106,6 +121,7 @@ void join_mpi_job(const Config& config, WorkerId worker, TrainArguments& argumen
         "under MPI every process writes into a folder below one that all know: give --out DIR or "
         "run.out");
   }
+  if (config.workers() > 1) check_disk_of_all(config, arguments, out);
   arguments.out = out / arguments.site.name;
 }
 
@@ -118,7 +134,9 @@ void find_own_site(const Config& config, TrainArguments& arguments) {
   }
   arguments.site.name = site_of_environment(config, environment());
   const std::filesystem::path out = arguments.out.empty() ? config.run.out : arguments.out;
-  if (!out.empty()) arguments.out = out / arguments.site.name;
+  if (out.empty()) return;
+  check_disk_of_all(config, arguments, out);
+  arguments.out = out / arguments.site.name;
 }
 
 std::optional<SiteArguments> site_of(const TrainArguments& arguments) {
@@ -196,16 +214,6 @@ struct OneSite {
   std::filesystem::path record = {};  // --record
 };
 
-/// `config` ends as `begun` does, where it does not say how.
-void end_as(const Config& begun, Config& config) {
-  const auto own = config.origins.find("outer.final_sync");
-  const auto its = begun.origins.find("outer.final_sync");
-  if (own == config.origins.end() || its == begun.origins.end()) return;
-  if (own->second.text != "default") return;
-  config.outer.final_sync = begun.outer.final_sync;
-  own->second = its->second;
-}
-
 RunChanges changes_of(const TrainArguments& arguments, const std::filesystem::path& out) {
   RunChanges changes{.before = {}, .check = check_change};
   for (std::size_t count = 0; count < arguments.changes.size(); ++count) {
@@ -229,6 +237,13 @@ std::string change_flags(const TrainArguments& arguments) {
   std::string text;
   for (const std::string& each : arguments.changes) text += " --change '" + each + "'";
   return text;
+}
+
+/// What of a site's links can be seen without opening them: addresses, keys, limits, the hub's.
+void check_links_of(const Config& config, const SiteArguments& site) {
+  MemberOptions options = link_options(config, site, app::site_of(config, site));
+  if (has_hub(config, site)) add_hub(config, options);
+  check_options(options);
 }
 
 int run(const Config& given, const TrainArguments& arguments, bool simulated, Session& session,
@@ -385,6 +400,8 @@ int command_train(const TrainArguments& given, const std::string& invitation,
   if (!arguments.dry_run) {
     const SignalScope signals;
     use_invitation(config, arguments.site, invitation, SignalScope::wishes());
+  } else if (!arguments.site.name.empty() && !mpi && invitation.empty()) {
+    check_links_of(config, arguments.site);
   }
   return run(config, arguments, false, session, false, {.record = record});
 }

@@ -19,7 +19,7 @@ int inspect_folder(const Storage& storage, const std::filesystem::path& folder, 
 /// A .safetensors file, an index or a folder with one.
 int inspect_tensors(const Storage& storage, const std::filesystem::path& path, bool all_tensors,
                     Session& session);
-/// An spsa log (docs/spsa.md). THROWS: RunError saying where its bytes stop holding.
+/// An spsa log (docs/internals/spsa.md). THROWS: RunError saying where its bytes stop holding.
 int inspect_spsa_log(const std::filesystem::path& path, std::span<const std::byte> bytes,
                      Session& session);
 /// A token file or any source that `[data]` takes.

@@ -73,6 +73,12 @@ struct HubArguments {
   std::string http;           // of its own page, HOST:PORT; empty: none, whatever log.http says
   SiteArguments links;        // listen, key_file, addresses
 };
+/// What trains the cells of a comparison in the place of the built-in trainer.
+struct CellProgram {
+  std::string command;     // of a shell; empty: the built-in trainer does
+  bool each_site = false;  // started once for each site, not once for the whole run
+  [[nodiscard]] bool given() const { return !command.empty(); }
+};
 struct CompareArguments {
   std::filesystem::path config;
   std::vector<std::string> overrides;  // --set
@@ -86,6 +92,7 @@ struct CompareArguments {
   bool dry_run = false;                // list the cells and what they cost
   std::filesystem::path judge;         // --judge: finished cells to judge again; nothing is run
   std::string against;                 // --against: "ref:NAME" instead of `config`
+  CellProgram program;                 // --program, --each-site: trains the runs
   /// Exit 6 unless these variants reach the target with every seed; "all": each of them.
   std::vector<std::string> require;
 };

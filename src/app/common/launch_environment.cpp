@@ -16,16 +16,21 @@ struct Starter {
   const char* by;
   const char* rank;
   const char* size;  // null: it does not say
+  const char* here;  // how many of them run on this machine
 };
 // Who has started the others is asked last: a batch script's own rank is in the environment of all
 // that mpirun or torchrun starts there.
-constexpr Starter kStarters[] = {{"isthmus", "ISTHMUS_RANK", "ISTHMUS_SIZE"},
-                                 {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
-                                 {"MPICH or Intel MPI", "PMI_RANK", "PMI_SIZE"},
-                                 {"torchrun", "RANK", "WORLD_SIZE"},
-                                 {"Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE"},
-                                 {"Kubernetes", "JOB_COMPLETION_INDEX", nullptr},
-                                 {"Slurm", "SLURM_PROCID", "SLURM_NTASKS"}};
+constexpr Starter kStarters[] = {
+    {"isthmus", "ISTHMUS_RANK", "ISTHMUS_SIZE", nullptr},
+    {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},
+    {"MPICH or Intel MPI", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS"},
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"},
+    {"Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", nullptr},
+    {"Kubernetes", "JOB_COMPLETION_INDEX", nullptr, nullptr},
+    {"Slurm", "SLURM_PROCID", "SLURM_NTASKS", nullptr}};
+
+/// Slurm counts nodes, not neighbours.
+constexpr const char* kSlurmNodes = "SLURM_STEP_NUM_NODES";
 
 int number(const char* variable, const std::string& text) {
   int value = -1;
@@ -64,9 +69,15 @@ std::optional<LaunchEnvironment> find_launch_environment(const Lookup& look) {
     LaunchEnvironment found{.by = starter.by,
                             .variable = starter.rank,
                             .rank = number(starter.rank, *rank),
-                            .size = {}};
+                            .size = {},
+                            .here = {}};
     if (starter.size != nullptr) {
       if (const auto size = look(starter.size)) found.size = number(starter.size, *size);
+    }
+    if (starter.here != nullptr) {
+      if (const auto here = look(starter.here)) found.here = number(starter.here, *here);
+    } else if (found.by == "Slurm" && look(kSlurmNodes) == "1") {
+      found.here = found.size;
     }
     if (found.size && found.rank >= *found.size) {
       throw ConfigError(fmt::format("environment: {} = {} of {} = {} processes", starter.rank,

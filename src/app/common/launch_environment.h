@@ -16,6 +16,7 @@ struct LaunchEnvironment {
   std::string variable;  // that the rank comes from
   int rank = 0;
   std::optional<int> size;  // processes; not everybody says
+  std::optional<int> here;  // of them on this machine; not everybody says
 };
 
 /// Value of an environment variable; nothing when it is not set.

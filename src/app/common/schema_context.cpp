@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What `load_config` must know of the modules above config.
 #include "app/common/commands.h"
+#include "app/common/launch_environment.h"
 #include "core/base/storage.h"
 #include "inner/hf/hf_config.h"
+#include "inner/hf/hub_cache.h"
 #include "isthmus/codec.h"
 #include "isthmus/outer.h"
 
@@ -14,6 +16,13 @@ SchemaContext schema_context() {
   context.codecs = codecs();
   context.check_codec = [](const std::string& spelling) {
     [[maybe_unused]] const auto codec = make_codec(spelling);
+  };
+  context.find_model = [](const std::string& init, const std::filesystem::path& located) {
+    const SystemStorage storage;
+    if (storage.kind(located) != FileKind::kAbsent || !is_hub_name(init)) {
+      return std::filesystem::path(init);
+    }
+    return hub_model(storage, hub_cache(environment()), init);
   };
   context.read_model = [](const std::filesystem::path& folder) {
     return read_hf_config(SystemStorage(), folder).model;

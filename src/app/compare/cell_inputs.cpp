@@ -26,23 +26,44 @@ bool is_read_as_first(const OpenData& source) {
   });
 }
 
+/// What opening the data depends on.
+std::string sources_text(const Config& config) {
+  const DataConfig& data = config.data;
+  std::string text = fmt::format("{} {}", config.located_source(), data.val_fraction);
+  for (const auto& [name, source] : config.located_sources()) {
+    text += fmt::format(" {} = {}", name, source);
+  }
+  for (const auto& [name, share] : data.mix) text += fmt::format(" {} = {}", name, share);
+  if (data.eos) text += fmt::format(" eos {}", *data.eos);
+  return text;
+}
+
 }  // namespace
+
+CellInputs::CellInputs(const Storage& storage, const CellProgram& program) : storage_(storage) {
+  if (program.given()) program_ = program_digest(storage, program);
+}
 
 std::string CellInputs::of(const Config& config) {
   const std::string init =
       config.model.init.empty() ? "none" : weights(config.locate(config.model.init));
   std::string digests;
+  if (config.data.source.empty()) return fmt::format("{} weights {}", program_, init);
   const OpenData& source = data(config);
   const bool as_first = is_read_as_first(source);
   for (const DataFile& file : source.fingerprint) {
     digests += file.sha256 + (as_first ? "" : " as " + file.reading) + ",";
+  }
+  if (!program_.empty()) {
+    return fmt::format("{} data {} {} weights {}", program_, digests, config.data.val_fraction,
+                       init);
   }
   return fmt::format("data {} {} weights {} kernels {}", digests, config.data.val_fraction, init,
                      kernels::name_of(kernels::isa_named(config.train.kernels)));
 }
 
 const OpenData& CellInputs::data(const Config& config) {
-  const std::string name = fmt::format("{} {}", config.located_source(), config.data.val_fraction);
+  const std::string name = sources_text(config);
   const auto known = sources_.find(name);
   if (known != sources_.end()) {
     return known->second;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "app/compare/cell_program.h"
 #include "app/train/training.h"
 #include "core/base/storage.h"
 #include "isthmus/config.h"
@@ -16,8 +17,8 @@ namespace isthmus::app {
 
 class CellInputs {
  public:
-  /// Borrows `storage`.
-  explicit CellInputs(const Storage& storage) : storage_(storage) {}
+  /// Borrows `storage`. `program`: what trains; none: the built-in trainer.
+  explicit CellInputs(const Storage& storage, const CellProgram& program = {});
 
   /// A text that is equal for equal inputs. THROWS: ConfigError, SystemError.
   [[nodiscard]] std::string of(const Config& config);
@@ -31,6 +32,7 @@ class CellInputs {
   [[nodiscard]] const std::string& weights(const std::filesystem::path& folder);
 
   const Storage& storage_;
+  std::string program_;                                   // its digest; empty: the built-in trainer
   std::map<std::string, OpenData> sources_;               // by located source and validation share
   std::map<std::filesystem::path, std::string> weights_;  // by folder
 };

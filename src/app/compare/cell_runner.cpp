@@ -167,42 +167,49 @@ class Runner {
     return std::pair(*std::move(cell), threads);
   }
 
-  void run_cell(Cell cell, const CellThreads& threads) {
+  void run_cell(const Cell& cell, const CellThreads& threads) {
+    report::CellResult result = result_of(cell, experiment_.variants()[cell.variant].name);
+    const bool whole =
+        options_.program.given() ? run_program(cell, result) : run_trainer(cell, threads, result);
+    if (!whole) {  // stopped by a signal: no result
+      queue_->update([&] { running_.erase(cell.directory); });
+      return;
+    }
+    result.finished = utc_now();
+    options_.lock.check();
+    SystemStorage storage;
+    write_atomically(storage, options_.folder / result.directory / kCellFile,
+                     report::cell_line(result) + "\n");
+    store_.add(result);
+    queue_->update([&] {
+      plan_.finish(cell, result);
+      running_.erase(cell.directory);
+      ++outcome_.run;
+    });
+  }
+
+  /// The built-in trainer's run. RETURNS: false when a signal has stopped it.
+  bool run_trainer(Cell cell, const CellThreads& threads, report::CellResult& result) {
     cell.config.train.threads = threads.threads;
     cell.config.train.pin = false;  // cells beside one another would pin the same cores
     if (cell.stage == report::CellStage::kTune) cell.config.log = {};  // trials are no runs to show
     const bool first_seed = cell.stage == report::CellStage::kSeed && cell.number == 0;
-    const auto steps = static_cast<double>(total_steps(cell.config));
-    std::atomic<double>* fraction = nullptr;
     const OpenData* data = nullptr;
-    queue_->update([&] {
-      fraction = &running_[cell.directory].fraction;
-      data = &inputs_.data(cell.config);
-    });
-    const TrainingRequest request{
-        .command = "compare",
-        .out = options_.folder / cell.directory,
-        .force = true,  // what an unfinished cell left
-        .simulated = cell.simulated,
-        .side_by_side =
-            SideBySide{.data = data,
-                       .slots = threads.slots,
-                       .checkpoint = options_.checkpoints && cell.stage == report::CellStage::kSeed,
-                       .events = first_seed,
-                       .on_step = [&](std::int64_t step) {
-                         options_.lock.check();
-                         *fraction = static_cast<double>(step) / steps;
-                         show();
-                       }}};
-    report::CellResult result = result_of(cell, experiment_.variants()[cell.variant].name);
+    queue_->update([&] { data = &inputs_.data(cell.config); });
+    const TrainingRequest request{.command = "compare",
+                                  .out = options_.folder / cell.directory,
+                                  .force = true,  // what an unfinished cell left
+                                  .simulated = cell.simulated,
+                                  .side_by_side = SideBySide{.data = data,
+                                                             .slots = threads.slots,
+                                                             .checkpoint = keeps_checkpoint(cell),
+                                                             .events = first_seed,
+                                                             .on_step = progress_of(cell)}};
     result.data_tokens = data->data.train_tokens();
     result.data_entropy = data->data.entropy_rate().value_or(0);
     try {
       const TrainingOutcome outcome = run_training(cell.config, request, session_);
-      if (outcome.exit_code != ExitCode::kOk) {  // stopped by a signal: no result
-        queue_->update([&] { running_.erase(cell.directory); });
-        return;
-      }
+      if (outcome.exit_code != ExitCode::kOk) return false;
       take_outcome(outcome, result);
       report::fail_without_loss(result);
     } catch (const DeadlockError&) {
@@ -211,17 +218,38 @@ class Runner {
       result.status = report::CellStatus::kFailed;
       result.cause = error.what();
     }
-    result.finished = utc_now();
-    options_.lock.check();
-    SystemStorage storage;
-    write_atomically(storage, options_.folder / cell.directory / kCellFile,
-                     report::cell_line(result) + "\n");
-    store_.add(result);
-    queue_->update([&] {
-      plan_.finish(cell, result);
-      running_.erase(cell.directory);
-      ++outcome_.run;
-    });
+    return true;
+  }
+
+  /// The run of the user's program. RETURNS: false when a signal has stopped it.
+  bool run_program(const Cell& cell, report::CellResult& result) {
+    const bool whole = run_program_cell({.program = options_.program,
+                                         .config = cell.config,
+                                         .simulated = cell.simulated,
+                                         .folder = options_.folder / cell.directory,
+                                         // The same for all: its sums may depend on the number.
+                                         .threads = std::max(1, options_.cores / options_.jobs),
+                                         .checkpoint = keeps_checkpoint(cell),
+                                         .on_step = progress_of(cell)},
+                                        result);
+    if (whole && result.status == report::CellStatus::kOk) report::fail_without_loss(result);
+    return whole;
+  }
+
+  [[nodiscard]] bool keeps_checkpoint(const Cell& cell) const {
+    return options_.checkpoints && cell.stage == report::CellStage::kSeed;
+  }
+
+  /// What the cell's run is to tell of its steps.
+  std::function<void(std::int64_t)> progress_of(const Cell& cell) {
+    std::atomic<double>* fraction = nullptr;
+    queue_->update([&] { fraction = &running_[cell.directory].fraction; });
+    return
+        [this, fraction, steps = static_cast<double>(total_steps(cell.config))](std::int64_t step) {
+          options_.lock.check();
+          *fraction = static_cast<double>(step) / steps;
+          show();
+        };
   }
 
   static std::string key_in(const std::filesystem::path& file) {

@@ -14,6 +14,7 @@
 
 #include "app/common/commands.h"
 #include "app/compare/cell_inputs.h"
+#include "app/compare/cell_program.h"
 #include "app/compare/cell_store.h"
 #include "app/compare/comparison_plan.h"
 #include "record/run_lock.h"
@@ -26,6 +27,7 @@ struct RunnerOptions {
   int cores = 1;
   int jobs = 1;              // cells at a time
   bool checkpoints = false;  // keep each run's last one
+  CellProgram program = {};  // trains the cells; none: the built-in trainer does
 };
 
 struct RunnerOutcome {
@@ -36,7 +38,8 @@ struct RunnerOutcome {
 
 /// Blocks until every cell of `plan` is finished, or a signal came and those running have stopped.
 /// Each finished cell is in `store` before it counts. A run that diverges is a result; any other
-/// failure ends the comparison once the cells that are running have ended.
+/// failure ends the comparison once the cells that are running have ended. A program that trains
+/// the cells in the trainer's place is a child process for each.
 /// THROWS: that failure.
 [[nodiscard]] RunnerOutcome run_cells(ComparisonPlan& plan, CellStore& store,
                                       const Experiment& experiment, CellInputs& inputs,

@@ -46,6 +46,7 @@ class Weaknesses {
         note(fmt::format("{}: {} steps are no multiple of H = {}", name, steps, H));
       }
     }
+    if (config.train.trainer == "external") return;  // whose model and samples are not known
     const outer::RunEnd end = run_end_of(config);
     for (const std::string& text : warnings_about_end(config, end)) {
       note(fmt::format("{}: {}", name, text));
@@ -138,6 +139,7 @@ std::vector<std::string> lost_steps_of(const Experiment& experiment, const Compa
   std::vector<std::string> texts;
   std::set<std::filesystem::path> begun_from;  // each is read once
   for (const Cell& cell : plan.outline()) {
+    if (cell.config.train.trainer == "external") continue;  // whose model is not known
     const std::string& name = experiment.variants()[cell.variant].name;
     if (begun_from.insert(cell.config.model.init).second) {
       std::string text = unapplied_text_of_init(SystemStorage(), cell.config);

@@ -40,12 +40,15 @@ ComparisonEstimate estimate_comparison(const Experiment& experiment, const Compa
     if (cell.stage == report::CellStage::kTune && cell.number == 0) {
       estimate.cost += static_cast<double>(plan.follow_ups()) * cell.cost;
     }
-    if (cell.stage == report::CellStage::kSeed && cell.number == 0) {
+    const bool own = cell.config.train.trainer != "external";
+    if (own && cell.stage == report::CellStage::kSeed && cell.number == 0) {
       estimate.variants.push_back(
           {name_of(experiment, cell), estimate_run(cell.config, cell.simulated)});
     }
   }
-  estimate.flops_per_s = measured_speed(estimate.cells.front().config);
+  if (!estimate.variants.empty()) {
+    estimate.flops_per_s = measured_speed(estimate.cells.front().config);
+  }
   return estimate;
 }
 
@@ -53,7 +56,7 @@ std::string render_estimate(const Experiment& experiment, const ComparisonPlan& 
                             const ComparisonEstimate& estimate, const Terminal& terminal) {
   const Config& config = estimate.cells.front().config;
   std::string text = fmt::format("{}: would compare {} variants, nothing was written\n\n",
-                                 config.run.name, estimate.variants.size());
+                                 config.run.name, plan.variants().size());
   TextTable variants({"variant", "method", "steps", "sent by a site", "simulated", "memory", ""});
   for (std::size_t i = 0; i < estimate.variants.size(); ++i) {
     const auto& [name, run] = estimate.variants[i];
@@ -70,21 +73,24 @@ std::string render_estimate(const Experiment& experiment, const ComparisonPlan& 
                   human_bytes(static_cast<double>(run.memory_bytes)),
                   i == plan.baseline() ? "baseline" : ""});
   }
-  text += variants.text(terminal) + "\n";
+  if (!estimate.variants.empty()) text += variants.text(terminal) + "\n";
   TextTable cells({"cell", "seed", "steps", "what", ""});
   for (std::size_t i = 0; i < estimate.cells.size(); ++i) {
     const Cell& cell = estimate.cells[i];
-    const double seconds = cell.cost / estimate.flops_per_s;
     cells.add({cell.directory, fmt::format("{}", cell.seed), with_commas(total_steps(cell.config)),
-               estimate.done[i] ? "done" : human_time(seconds),
+               estimate.done[i]        ? "done"
+               : estimate.knows_time() ? human_time(cell.cost / estimate.flops_per_s)
+                                       : "-",
                point_text(experiment, plan, cell)});
   }
   text += cells.text(terminal) + "\n";
   if (plan.tuned()) {
     text += fmt::format("{} more trials of each variant follow its grid\n", plan.follow_ups());
   }
-  text += fmt::format("{} cells, {} at a time ({}): about {} from now\n", estimate.total,
-                      estimate.jobs.jobs, estimate.jobs.reason, human_time(estimate.wall_s()));
+  text += fmt::format(
+      "{} cells, {} at a time ({}): {}\n", estimate.total, estimate.jobs.jobs, estimate.jobs.reason,
+      estimate.knows_time() ? fmt::format("about {} from now", human_time(estimate.wall_s()))
+                            : std::string("a program trains them, whose speed is not known"));
   return text;
 }
 
@@ -100,27 +106,25 @@ std::string estimate_json(const Experiment& experiment, const ComparisonEstimate
     for (const Setting& value : cell.point) {
       tuned.add(value.key, value.value);
     }
-    cells.push_back(JsonLine()
-                        .add("directory", cell.directory)
-                        .add("variant", name_of(experiment, cell))
-                        .add("stage", cell.stage == report::CellStage::kTune ? "tune" : "seed")
-                        .add("seed", cell.seed)
-                        .add("key", cell.key)
-                        .add("steps", total_steps(cell.config))
-                        .add_raw("tuned", tuned.str())
-                        .add("cost_flop", cell.cost)
-                        .add("wall_s", cell.cost / estimate.flops_per_s)
-                        .add("done", static_cast<bool>(estimate.done[i]))
-                        .str());
+    JsonLine line;
+    line.add("directory", cell.directory)
+        .add("variant", name_of(experiment, cell))
+        .add("stage", cell.stage == report::CellStage::kTune ? "tune" : "seed")
+        .add("seed", cell.seed)
+        .add("key", cell.key)
+        .add("steps", total_steps(cell.config))
+        .add_raw("tuned", tuned.str());
+    if (estimate.knows_time()) {
+      line.add("cost_flop", cell.cost).add("wall_s", cell.cost / estimate.flops_per_s);
+    } else {
+      line.add_null("cost_flop").add_null("wall_s");
+    }
+    cells.push_back(line.add("done", static_cast<bool>(estimate.done[i])).str());
   }
-  return JsonLine()
-      .add("kind", "comparison_plan")
-      .add("total", estimate.total)
-      .add("jobs", estimate.jobs.jobs)
-      .add("wall_s", estimate.wall_s())
-      .add_raw("variants", json_array(variants))
-      .add_raw("cells", json_array(cells))
-      .str();
+  JsonLine line;
+  line.add("kind", "comparison_plan").add("total", estimate.total).add("jobs", estimate.jobs.jobs);
+  estimate.knows_time() ? line.add("wall_s", estimate.wall_s()) : line.add_null("wall_s");
+  return line.add_raw("variants", json_array(variants)).add_raw("cells", json_array(cells)).str();
 }
 
 }  // namespace isthmus::app

@@ -19,14 +19,15 @@ struct ComparisonEstimate {
     std::string name;
     RunEstimate run;  // of one of its runs
   };
-  std::vector<Variant> variants;
-  std::vector<Cell> cells;  // those known beforehand: follow-ups depend on the grids
-  std::vector<bool> done;   // by cell: the folder has its result
-  std::size_t total = 0;    // cells, follow-ups included
-  double flops_per_s = 0;   // of one core, measured now
-  double cost = 0;          // of what is left, in floating-point operations
+  std::vector<Variant> variants;  // none where a program trains, whose model is not known
+  std::vector<Cell> cells;        // those known beforehand: follow-ups depend on the grids
+  std::vector<bool> done;         // by cell: the folder has its result
+  std::size_t total = 0;          // cells, follow-ups included
+  double flops_per_s = 0;         // of one core, measured now; 0: a program trains
+  double cost = 0;  // of what is left, in floating-point operations (a program: steps)
   JobLimit jobs;
-  /// Real time that is left, cells side by side.
+  [[nodiscard]] bool knows_time() const { return flops_per_s > 0; }
+  /// REQUIRES: knows_time(). Real time that is left, cells side by side.
   [[nodiscard]] double wall_s() const { return cost / flops_per_s / jobs.jobs; }
 };
 

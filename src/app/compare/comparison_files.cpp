@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "app/compare/cell_program.h"
 #include "core/base/json_input.h"
 #include "record/build_info.h"
 #include "record/run_lock.h"
@@ -150,7 +151,9 @@ std::string target_json(const report::Comparison& comparison) {
 bool is_cell_folder(const Storage& storage, const std::filesystem::path& folder) {
   const std::string name = folder.filename().string();
   return (name.starts_with("seed-") || name.starts_with("tune-")) &&
-         storage.kind(folder) == FileKind::kDirectory && command_of(storage, folder) == "compare";
+         storage.kind(folder) == FileKind::kDirectory &&
+         (command_of(storage, folder) == "compare" ||
+          storage.kind(config_beside(folder)) == FileKind::kFile);  // a program's
 }
 
 }  // namespace
@@ -180,6 +183,8 @@ void remove_cells(Storage& storage, const std::filesystem::path& folder) {
     for (const std::string& cell : storage.list(variant)) {
       if (is_cell_folder(storage, variant / cell)) {
         storage.remove_all(variant / cell);
+        storage.remove_all(config_beside(variant / cell));
+        storage.remove_all(log_beside(variant / cell));
         removed = true;
       }
     }
@@ -193,6 +198,7 @@ void check_cells_are_free(const Storage& storage, const std::filesystem::path& f
   for (const std::string& name : storage.list(folder)) {
     if (storage.kind(folder / name) != FileKind::kDirectory) continue;
     for (const std::string& cell : storage.list(folder / name)) {
+      if (storage.kind(folder / name / cell) != FileKind::kDirectory) continue;
       check_nobody_writes(folder / name / cell);
     }
   }

@@ -38,6 +38,9 @@ Setting quick_length(const Config& config) {
 
 /// Floating-point operations: training, and evaluations at a third of it (forward alone).
 double cost_of(const Config& config) {
+  if (config.train.trainer == "external") {  // whose model is not known: steps count
+    return static_cast<double>(total_steps(config)) * config.workers();
+  }
   const ModelLayout layout(model_shape(config.model, config.train.context));
   const std::int64_t steps = total_steps(config);
   const std::int64_t every = config.eval.every.resolve(steps);
@@ -66,11 +69,23 @@ void check_target(const Experiment& experiment, const std::vector<std::size_t>& 
   }
 }
 
+template <typename Named>
+std::string named_text(const Named& elements) {
+  std::string text;
+  for (const auto& [name, value] : elements) {
+    text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", name, value);
+  }
+  return text;
+}
+
 /// Losses are compared, so all variants are evaluated on the same windows of the same data.
 void check_evaluations(const Experiment& experiment, const std::vector<std::size_t>& members) {
   const auto measured_on = [](const Config& config) {
     return std::vector<std::pair<std::string, std::string>>{
         {"data.source", config.located_source()},
+        {"data.sources", named_text(config.located_sources())},
+        {"data.mix", named_text(config.data.mix)},
+        {"data.pack", config.data.pack},
         {"data.val_fraction", fmt::format("{}", config.data.val_fraction)},
         {"train.context", fmt::format("{}", config.train.context)},
         {"eval.tokens", config.eval.all ? "all" : fmt::format("{}", config.eval.tokens)}};

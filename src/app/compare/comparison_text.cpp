@@ -294,8 +294,10 @@ std::string paragraph(std::string_view text, std::size_t indent) {
 
 ComparisonSetting setting_of(const Config& config) {
   ComparisonSetting setting;
-  setting.length = fmt::format("{} steps of {} tokens", with_commas(total_steps(config)),
-                               with_commas(config.train.global_batch_tokens));
+  setting.length = fmt::format("{} steps", with_commas(total_steps(config)));
+  if (config.train.global_batch_tokens > 0) {
+    setting.length += fmt::format(" of {} tokens", with_commas(config.train.global_batch_tokens));
+  }
   if (!runs_simulated(config)) {
     setting.clock = "none: no [[link]], so steps and bytes count and time does not";
     return setting;

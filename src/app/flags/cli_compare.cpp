@@ -12,7 +12,7 @@ namespace {
 constexpr int kFirstSeedBesideReference = 1'000'000;
 
 /// "a,b" as words; empty ones are left out.
-std::vector<std::string> words_of(const std::string& list) {
+std::vector<std::string> words_in_list(const std::string& list) {
   std::vector<std::string> words;
   for (std::size_t begin = 0; begin < list.size();) {
     const std::size_t end = std::min(list.find(',', begin), list.size());
@@ -63,6 +63,13 @@ void add_compare_command(CLI::App& app, Parsed& parsed) {
                    "runs at a time (default: as many as cores and memory take)")
       ->check(CLI::PositiveNumber)
       ->type_name("N");
+  compare
+      ->add_option("--program", arguments.program.command,
+                   "trains each run in the place of the built-in trainer: a command that calls "
+                   "isthmus.run or isthmus.simulate (docs/python.md)")
+      ->type_name("COMMAND");
+  compare->add_flag("--each-site", arguments.program.each_site,
+                    "start the program once for each site of a run, and it joins");
   compare->add_flag("--quick", arguments.quick,
                     "three seeds at a quarter of the length: a look, not a result");
   compare->add_flag("--resume", arguments.resume,
@@ -94,8 +101,11 @@ void add_compare_command(CLI::App& app, Parsed& parsed) {
     } else if (parsed.seeds > 0) {
       given.seeds = seeds_flag(fmt::format("compare.seeds={}", parsed.seeds), parsed.seeds);
     }
-    given.only = words_of(parsed.only);
-    given.require = words_of(parsed.require);
+    if (given.program.each_site && !given.program.given()) {
+      throw CLI::RequiresError("--each-site", "--program");
+    }
+    given.only = words_in_list(parsed.only);
+    given.require = words_in_list(parsed.require);
     parsed.action = [&parsed](Session& session) {
       return command_compare(parsed.compare, session);
     };

@@ -309,6 +309,7 @@ void set_groups(CLI::App& app) {
   const std::pair<const char*, std::vector<const char*>> groups[] = {
       {"Runs", {"demo", "init", "train", "hub", "simulate", "status", "compare", "report", "runs"}},
       {"Files", {"inspect", "data", "import", "export", "merge", "replay", "keygen"}},
+      {"Models", {"eval", "generate"}},
       {"Words and measurements",
        {"explain", "methods", "plan", "doctor", "bench", "frames", "completion"}}};
   for (const auto& [title, names] : groups) {
@@ -379,6 +380,7 @@ std::unique_ptr<CLI::App> make_parser(Parsed& parsed) {
   add_global_flags(*app, parsed);
   add_run_commands(*app, parsed);
   add_file_commands(*app, parsed);
+  add_inference_commands(*app, parsed);
   add_word_commands(*app, parsed);
   add_bench_command(*app, parsed);
   add_plan_command(*app, parsed);

@@ -12,6 +12,7 @@
 #include "app/commands/bench/link_commands.h"
 #include "app/commands/command_replay.h"
 #include "app/commands/command_runs.h"
+#include "app/commands/inference_commands.h"
 #include "app/commands/plan/command_plan.h"
 #include "app/commands/tokenize_commands.h"
 #include "app/common/commands.h"
@@ -48,6 +49,8 @@ struct Parsed {
   DataArguments data;
   TokenizeArguments tokenize;
   TrainTokenizerArguments train_tokenizer;
+  EvalArguments eval;
+  GenerateArguments generate;
   ImportArguments model_import;
   ExportArguments model_export;
   ReplayArguments replay;
@@ -100,6 +103,8 @@ void add_compare_command(CLI::App& app, Parsed& parsed);
 void add_keygen_command(CLI::App& app, Parsed& parsed);
 /// `data tokenize` and `data train-tokenizer` (cli_tokenize.cpp).
 void add_tokenize_commands(CLI::App& data, Parsed& parsed);
+/// `eval` and `generate` (cli_inference.cpp).
+void add_inference_commands(CLI::App& app, Parsed& parsed);
 /// `replay` (cli_replay.cpp).
 void add_replay_command(CLI::App& app, Parsed& parsed);
 /// `runs` and what is below it, `merge` (cli_runs.cpp).

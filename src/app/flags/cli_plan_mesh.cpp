@@ -8,7 +8,7 @@ namespace {
 constexpr std::string_view kMeshHelp =
     "Which tensor x pipeline x data mesh of so many ranks trains a model fastest; nothing runs. "
     "Memory,\n"
-    "operations and traffic are those of docs/mesh.md; micro-batches, schedule, ZeRO and "
+    "operations and traffic are those of docs/internals/mesh.md; micro-batches, schedule, ZeRO and "
     "recomputation\n"
     "are chosen where they are not given.\n\n"
     "  isthmus plan mesh --model llama-8b --ranks 64 --nodes 8 --memory 80GB\n"

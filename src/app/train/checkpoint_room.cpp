@@ -3,117 +3,29 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 #include <string>
-#include <system_error>
 
 #include "app/train/run_parts.h"
 #include "core/base/units.h"
-#include "core/state/checkpoint_names.h"
 #include "inner/model/optimizer.h"
-#include "isthmus/codec.h"
 #include "isthmus/errors.h"
-#include "isthmus/outer.h"
 #include "kernels/thread_team.h"
-#include "outer/parts/settings.h"
 
 namespace isthmus::app {
-namespace {
-
-constexpr std::int64_t kValueBytes = 4;
-
-std::filesystem::path folder_of(const std::filesystem::path& out) {
-  return out.empty() ? std::filesystem::path("runs") : out;
-}
-
-std::uint64_t bytes_below(const std::filesystem::path& folder) {
-  std::uint64_t bytes = 0;
-  std::error_code error;  // what cannot be looked at does not count
-  for (std::filesystem::recursive_directory_iterator entry(folder, error), end;
-       !error && entry != end; entry.increment(error)) {
-    std::error_code unknown;
-    const bool file = entry->is_regular_file(unknown) && !entry->is_symlink(unknown);
-    const std::uintmax_t size = file ? entry->file_size(unknown) : 0;
-    if (!unknown) bytes += size;
-  }
-  return bytes;
-}
-
-/// Whole checkpoints in `folder`, and the newest one's step.
-struct Written {
-  std::int64_t count = 0;
-  std::int64_t newest = 0;
-};
-Written written_in(const Storage& storage, const std::filesystem::path& folder) {
-  Written written;
-  std::error_code absent;
-  if (!std::filesystem::is_directory(folder, absent)) return written;
-  for (const std::string& name : storage.list(folder)) {
-    if (const std::optional<std::int64_t> step = parse_step_name(name)) {
-      ++written.count;
-      written.newest = std::max(written.newest, *step);
-    }
-  }
-  return written;
-}
-
-/// That the run will write after step `done`; a time says nothing.
-std::int64_t left_to_write(const Config& config, const TrainingPlan& plan, std::int64_t done) {
-  const std::int64_t steps = std::max<std::int64_t>(plan.total_steps - done, 0);
-  if (steps == 0 || config.ckpt.every > Duration{0}) return steps;
-  const std::int64_t every = plan.checkpoint_every;
-  return every > 0 ? (plan.total_steps + every - 1) / every - done / every : 1;
-}
-
-}  // namespace
 
 std::uint64_t checkpoint_bytes(const Config& config, const TrainingPlan& plan,
                                const ModelLayout& layout, std::optional<WorkerId> only) {
-  const auto codec = make_codec(outer::codec_of(info_of(config.method), config.outer));
-  const std::int64_t outer_values =
-      outer_state_values(config.method, config.outer) + (codec->error_feedback() ? 1 : 0);
   const std::int64_t moments =
       forward_only(config) ? 0 : InnerOptimizer::moment_values(config.inner, layout);
-  const std::int64_t worker = (1 + outer_values) * layout.elements() + moments;
-  const std::int64_t workers = only ? 1 : plan.workers;
-  return static_cast<std::uint64_t>(kValueBytes * (layout.elements() + workers * worker));
+  return checkpoint_bytes(config, plan, layout.elements(), moments, only);
 }
 
 CheckpointRoom checkpoint_room(const Storage& storage, const Config& config,
                                const TrainingPlan& plan, const ModelLayout& layout,
                                const CheckpointPlace& place) {
-  const std::filesystem::path folder = folder_of(place.out);
-  // Of sites apart the newest may not have reached another: two are kept at least.
-  const std::int64_t least = place.only ? 2 : 1;
-  const std::int64_t keep = std::max<std::int64_t>(least, config.ckpt.keep);
-  const Written before = place.goes_on ? written_in(storage, folder / "ckpt") : Written();
-  const std::int64_t all = before.count + left_to_write(config, plan, before.newest);
-  return {.each = checkpoint_bytes(config, plan, layout, place.only),
-          .at_once = std::min(keep + 1, all),
-          .no_more = all <= keep,
-          .fewer = std::min(least, all - 1) < std::min(keep, all - 1),
-          .there = place.out.empty() ? 0 : bytes_below(folder / "ckpt"),
-          .free = storage.free_bytes(folder / "ckpt")};
-}
-
-void check_checkpoint_room(const CheckpointRoom& room, const Config& config,
-                           const std::filesystem::path& out) {
-  if (room.needed() <= room.free) return;
-  const auto bytes = [](std::uint64_t n) { return human_bytes(static_cast<double>(n)); };
-  const std::string why =
-      room.no_more
-          ? "all that the run writes"
-          : fmt::format("ckpt.keep = {}{}, and one while it is written", config.ckpt.keep,
-                        config.ckpt.keep < room.at_once - 1 ? ", which of sites apart is 2" : "");
-  const std::string them = room.at_once == 1 ? "the checkpoint takes"
-                                             : fmt::format("{} checkpoints of {} ({}) take",
-                                                           room.at_once, bytes(room.each), why);
-  throw SystemError(fmt::format(
-      "'{}': {} {} ({} bytes), and {} ({} bytes) are free there: free space{}, or give --out on "
-      "another disk",
-      folder_of(out).string(), them, bytes(room.needed()), room.needed(), bytes(room.free),
-      room.free, room.fewer ? ", lower ckpt.keep" : ""));
+  return checkpoint_room(storage, config, plan, checkpoint_bytes(config, plan, layout, place.only),
+                         place);
 }
 
 void check_room_of_sites(const Storage& storage, const Config& config,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a run's disk can hold its checkpoints: worked out before the run begins, since the first
-// one may come after all of the training.
+// Whether the disk can hold the checkpoints of the built-in trainer's runs
+// (session/checks/checkpoint_room.h).
 #pragma once
 
 #include <cstdint>
@@ -12,29 +12,9 @@
 #include "core/base/storage.h"
 #include "inner/model/model_layout.h"
 #include "isthmus/config.h"
+#include "session/checks/checkpoint_room.h"
 
 namespace isthmus::app {
-
-/// Which checkpoints, where.
-struct CheckpointPlace {
-  std::filesystem::path out;                    // the run's folder; empty: a new one below runs/
-  std::optional<WorkerId> only = std::nullopt;  // the one worker whose state is there; else all are
-  bool goes_on = false;                         // the run that is there
-};
-
-struct CheckpointRoom {
-  std::uint64_t each = 0;  // bytes of one checkpoint
-  /// ckpt.keep, and one while it is written; fewer of a run that writes fewer.
-  std::int64_t at_once = 0;
-  bool no_more = false;     // at_once is all that the run will have
-  bool fewer = false;       // a lower ckpt.keep would do with less
-  std::uint64_t there = 0;  // bytes of checkpoints that are in the folder already
-  std::uint64_t free = 0;   // bytes on that disk; very many where the file system does not tell
-  [[nodiscard]] std::uint64_t needed() const {
-    const std::uint64_t all = each * static_cast<std::uint64_t>(at_once);
-    return all > there ? all - there : 0;
-  }
-};
 
 /// Weights, and what each worker has of the inner optimizer and the outer method. What is under way
 /// between sites at a checkpoint comes on top.
@@ -45,10 +25,6 @@ struct CheckpointRoom {
 [[nodiscard]] CheckpointRoom checkpoint_room(const Storage& storage, const Config& config,
                                              const TrainingPlan& plan, const ModelLayout& layout,
                                              const CheckpointPlace& place);
-
-/// THROWS: SystemError naming the folder, what is free and what is needed.
-void check_checkpoint_room(const CheckpointRoom& room, const Config& config,
-                           const std::filesystem::path& out);
 
 /// Of sites that are started on this machine, each in a folder of its own name below `out`: each
 /// alone may fit where all of them do not. THROWS: SystemError naming the folder, what is free and

@@ -28,6 +28,9 @@ std::optional<Duration> step_length(double pace, const StepClock& clock, StepInd
 }  // namespace
 
 std::optional<std::string> retiming_obstacle(const Config& config) {
+  if (config.train.trainer == "external") {
+    return "a program of its own trained it, whose parameters re-timing does not know";
+  }
   if (config.links.empty()) {
     return "it has no [[link]]: its clock is not simulated";
   }

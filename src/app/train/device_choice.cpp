@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "app/train/matmul_choices.h"
 #include "app/train/run_parts.h"
 #include "app/train/training_plan.h"
 #include "config/schema/device_request.h"
@@ -20,6 +21,8 @@
 #include "inner/loop/lora_loop.h"
 #include "isthmus/errors.h"
 #include "kernels/cuda/cudnn/cudnn_attention.h"
+#include "kernels/cuda/device_errors.h"
+#include "kernels/cuda/matmul_table.h"
 #include "outer/place/outer_placement.h"
 #include "transport/collectives/nccl_communicator.h"
 
@@ -32,12 +35,22 @@ std::string name_of(const cuda::DeviceInfo& device) {
   return fmt::format("cuda:{}", device.ordinal);
 }
 
-/// The devices that `request` means. THROWS: ConfigError where there is none.
+/// Why the devices that are there serve no run: a driver or a library is not what this build needs.
+std::string environment_fault() {
+  if (std::string fault = cuda::driver_fault(); !fault.empty()) return fault;
+  return cuda::unavailable().empty() ? device_products_missing() : "";
+}
+
+/// The devices that `request` means. THROWS: ConfigError where there is none, SystemError for an
+/// environment_fault.
 std::vector<cuda::DeviceInfo> devices_of(const Config& config, const DeviceRequest& request) {
   const auto refuse = [&](const std::string& why) {
     return ConfigError(fmt::format("train.device = \"{}\": {}; set it to \"cpu\" or \"auto\"",
                                    config.train.device, why));
   };
+  if (const std::string fault = environment_fault(); !fault.empty()) {
+    throw SystemError(fmt::format("train.device = \"{}\": {}", config.train.device, fault));
+  }
   if (const std::string why_not = no_device_here(); !why_not.empty()) throw refuse(why_not);
   std::vector<cuda::DeviceInfo> devices = cuda::devices();
   if (request.ordinal) {
@@ -100,15 +113,8 @@ void check_kinds(const Config& config, const TrainingPlan& plan, const DeviceCho
   }
 }
 
-/// What keeps the sums of this process's meshes from NCCL: empty where nothing does.
-std::string nccl_obstacle(const TrainingPlan& plan, const DeviceChoice& choice) {
-  std::set<int> taken;
-  for (const auto& [worker, i] : ranks_here(plan)) {
-    const cuda::DeviceInfo& device = choice.of(worker, i);
-    if (!taken.insert(device.ordinal).second) {
-      return fmt::format("several ranks of this process are on {}", name_of(device));
-    }
-  }
+/// Why a library keeps the sums of this process's meshes from NCCL: empty where none does.
+std::string nccl_fault() {
   try {
     static_cast<void>(nccl_devices());
     return "";
@@ -117,24 +123,43 @@ std::string nccl_obstacle(const TrainingPlan& plan, const DeviceChoice& choice) 
   }
 }
 
-/// What sums between ranks go over. THROWS: ConfigError where that is NCCL by name and cannot be.
+/// ... and which of its ranks do.
+std::string nccl_obstacle(const TrainingPlan& plan, const DeviceChoice& choice) {
+  std::set<int> taken;
+  for (const auto& [worker, i] : ranks_here(plan)) {
+    const cuda::DeviceInfo& device = choice.of(worker, i);
+    if (!taken.insert(device.ordinal).second) {
+      return fmt::format("several ranks of this process are on {}", name_of(device));
+    }
+  }
+  return "";
+}
+
+/// What sums between ranks go over. THROWS: where that is NCCL by name and cannot be, ConfigError
+/// for the ranks' devices, SystemError for the library.
 void choose_sums(const Config& config, const TrainingPlan& plan, DeviceChoice& choice) {
   const std::vector<RankHere> ranks = ranks_here(plan);
   if (std::ranges::none_of(ranks, [](const RankHere& each) { return each.rank > 0; })) return;
   choice.note = "sums over ranks by way of host memory";
   if (config.rank_communicators == "threads") return;
-  const std::string why_not = nccl_obstacle(plan, choice);
-  if (why_not.empty()) {
+  const std::string obstacle = nccl_obstacle(plan, choice);
+  const std::string fault = obstacle.empty() ? nccl_fault() : "";
+  if (obstacle.empty() && fault.empty()) {
     choice.nccl = true;
     choice.note = "sums over ranks over NCCL";
-  } else if (config.rank_communicators == "nccl") {
-    throw ConfigError(fmt::format(
-        "parallel.communicators = \"nccl\": {}; set it to \"threads\", for sums by way of host "
-        "memory",
-        why_not));
-  } else {
-    choice.note += fmt::format(" (NCCL: {})", why_not);
+    return;
   }
+  const std::string why_not = obstacle.empty() ? fault : obstacle;
+  if (config.rank_communicators != "nccl") {
+    choice.note += fmt::format(" (NCCL: {})", why_not);
+    return;
+  }
+  const std::string refusal = fmt::format(
+      "parallel.communicators = \"nccl\": {}; set it to \"threads\", for sums by way of host "
+      "memory",
+      why_not);
+  if (!fault.empty()) throw SystemError(refusal);
+  throw ConfigError(refusal);
 }
 
 /// THROWS: OutOfDeviceMemory where the workers of this process do not fit.
@@ -221,6 +246,26 @@ std::vector<SiteConfig> sites_here(const Config& config, const TrainingPlan& pla
   return sites;
 }
 
+/// Of this process's ranks, each once.
+std::vector<cuda::DeviceInfo> devices_used(const TrainingPlan& plan, const DeviceChoice& choice) {
+  std::map<int, cuda::DeviceInfo> used;
+  for (const auto& [worker, i] : ranks_here(plan)) {
+    const cuda::DeviceInfo& device = choice.of(worker, i);
+    used[device.ordinal] = device;
+  }
+  std::vector<cuda::DeviceInfo> devices;
+  for (const auto& [ordinal, device] : used) devices.push_back(device);
+  return devices;
+}
+
+/// THROWS: SystemError where cuDNN is asked for by name and cannot be used, though a device can.
+void check_cudnn(const Config& config) {
+  if (config.train.attention != "cudnn" || config.train.device == "cpu") return;
+  if (cuda::devices().empty() || cuda::cudnn_missing().empty()) return;
+  throw SystemError(
+      fmt::format("train.attention = \"cudnn\": {}; or set it to \"own\"", cuda::cudnn_missing()));
+}
+
 /// As train.device asks for it.
 DeviceChoice choose(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
                     bool simulated) {
@@ -230,8 +275,10 @@ DeviceChoice choose(const Config& config, const TrainingPlan& plan, const ModelL
   if (simulated) {
     return {.devices = {}, .note = asked_for ? "virtual time runs on the CPU" : ""};
   }
-  if (!asked_for && cuda::devices().empty()) return {};
   try {
+    if (!asked_for && cuda::devices().empty()) {
+      return {.devices = {}, .note = cuda::driver_fault()};
+    }
     if (const auto obstacle = device_obstacle(config, sites_here(config, plan))) {
       throw ConfigError(fmt::format("train.device = \"{}\" with {}: {}; {}", config.train.device,
                                     obstacle->setting, obstacle->why, obstacle->remedy));
@@ -274,7 +321,9 @@ bool asks_for_cuda(const Config& config) {
 
 DeviceChoice choose_device(const Config& config, const TrainingPlan& plan,
                            const ModelLayout& layout, bool simulated) {
+  if (!simulated) check_cudnn(config);
   DeviceChoice choice = choose(config, plan, layout, simulated);
+  if (choice.on_cuda()) use_matmul_choices(devices_used(plan, choice));
   if (outer_is_on_device(config) && !choice.on_cuda() && !simulated) {
     throw ConfigError(fmt::format(
         "outer.placement = \"device\": the inner loops are on the CPU ({}); set it to \"host\"",
@@ -301,14 +350,13 @@ std::string device_text(const cuda::DeviceInfo& device) {
 
 std::string device_text(const DeviceChoice& choice, const TrainingPlan& plan) {
   if (!choice.on_cuda()) return "cpu";
-  std::map<int, std::string> texts;
-  for (const auto& [worker, i] : ranks_here(plan)) {
-    const cuda::DeviceInfo& device = choice.of(worker, i);
-    texts[device.ordinal] = device_text(device);
-  }
   std::vector<std::string> words;
-  for (const auto& [ordinal, text] : texts) words.push_back(text);
+  for (const cuda::DeviceInfo& device : devices_used(plan, choice)) {
+    words.push_back(device_text(device));
+  }
+  const auto table = cuda::matmul_table_in_use();
   return join(words) + ", products by cuBLASLt " + device_products_version() +
+         (table != nullptr ? " with the choices of " + table->source() : "") +
          (choice.cudnn ? ", attention by cuDNN " + cuda::cudnn_version() : "");
 }
 

@@ -36,9 +36,11 @@ struct DeviceChoice {
 
 /// As train.device asks for it, for the workers `plan` has in this process. With "auto" the CPU
 /// where no device fits; a run that is `simulated` computes on the CPU whatever is asked for.
-/// THROWS: ConfigError where a device is asked for that is not there or does not compute this run;
+/// THROWS: ConfigError where a device is asked for that is not there or does not compute this run,
+/// and where the table beside the program (app/train/matmul_choices.h) is none;
 /// OutOfDeviceMemory where the run takes more memory than it has free; SystemError where the device
-/// fails device_self_check (inner/cuda/device_check.h).
+/// fails device_self_check (inner/cuda/device_check.h), and for a driver or a library that is
+/// missing or of a version that this build cannot use.
 [[nodiscard]] DeviceChoice choose_device(const Config& config, const TrainingPlan& plan,
                                          const ModelLayout& layout, bool simulated);
 

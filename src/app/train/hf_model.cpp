@@ -5,10 +5,15 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "core/base/check.h"
 #include "inner/hf/hf_weights.h"
+#include "isthmus/errors.h"
+#include "record/run_lock.h"
 
 namespace isthmus::app {
 
@@ -36,6 +41,18 @@ std::vector<std::string> HfModel::write(Storage& storage, const std::filesystem:
   out.from = from;
   for (const TensorInfo& info : layout.tensors()) {
     out.tensors.push_back({info.name, info.shape, tensor(info)});
+  }
+  // Beside the folder, which appears whole: ".NAME.lock".
+  const std::filesystem::path target = folder.has_filename() ? folder : folder.parent_path();
+  const std::filesystem::path beside = target.has_parent_path() ? target.parent_path() : ".";
+  const std::string file = fmt::format(".{}.lock", target.filename().string());
+  std::optional<RunLock> lock;
+  try {
+    lock.emplace(beside, RunLock::Options{.file = file.c_str(),
+                                          .remedy = "wait until it ends, or name another folder"});
+  } catch (const SystemError& error) {
+    throw SystemError(fmt::format("'{}': a model is written there by one process at a time: {}",
+                                  target.string(), error.what()));
   }
   return write_hf_folder(storage, folder, out);
 }
@@ -69,6 +86,18 @@ void merge_adapters(HfModel& model, const ModelLayout& layout, std::span<const f
         value = static_cast<float>(value + row[static_cast<std::size_t>(j)]);
       }
     }
+  }
+}
+
+void check_model_target(const std::filesystem::path& folder) {
+  constexpr const char* kRemedy = "name another folder";
+  check_nobody_writes(folder, kRemedy);
+  check_outside_checkpoints(folder);
+  std::error_code error;
+  std::filesystem::path above = std::filesystem::weakly_canonical(folder, error);
+  while (above.has_relative_path()) {
+    above = above.parent_path();
+    check_nobody_writes(above, kRemedy);
   }
 }
 

@@ -24,7 +24,8 @@ struct HfModel {
   /// Every tensor, over `values`.
   [[nodiscard]] std::vector<Parameter> parameters();
   /// As a folder that transformers loads, with settings and companions of `from`.
-  /// RETURNS: what of `from` is left out. THROWS: SystemError, ConfigError.
+  /// One process at a time writes into one folder. RETURNS: what of `from` is left out. THROWS:
+  /// SystemError, also where another process writes there; ConfigError.
   [[nodiscard]] std::vector<std::string> write(Storage& storage,
                                                const std::filesystem::path& folder,
                                                const std::filesystem::path& from);
@@ -36,6 +37,10 @@ struct HfModel {
 /// weights += alpha / r B A of every product that has an adapter, which the model is then without.
 /// adapters: tensors in the order of ModelLayout of a shape with `lora`.
 void merge_adapters(HfModel& model, const ModelLayout& layout, std::span<const float> adapters);
+
+/// A model may be written to `folder`: no run writes there or in a folder above, and it is no
+/// checkpoint nor lies among those of a run. THROWS: SystemError.
+void check_model_target(const std::filesystem::path& folder);
 
 /// One line on what of a folder does not come along; nothing where all does.
 void tell_left_out(Session& session, const std::vector<std::string>& left_out);

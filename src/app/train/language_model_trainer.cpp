@@ -11,6 +11,7 @@
 #include "core/base/check.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
+#include "inner/mesh/training_step.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/resident_values.h"
 #include "outer/place/outer_placement.h"
@@ -85,12 +86,7 @@ std::int64_t LanguageModelTrainer::eval_tokens() const {
 }
 
 ValidationSource LanguageModelTrainer::windows() const {
-  return {*data_,
-          config_.train.context,
-          eval_tokens(),
-          config_.model.vocab,
-          parse_validation_part(config_.eval.part),
-          source_->history()};
+  return {*data_, validation_plan(config_, eval_tokens()), source_->history()};
 }
 
 std::optional<std::int64_t> LanguageModelTrainer::evaluation_parts() const {
@@ -104,11 +100,10 @@ std::vector<EvalPart> LanguageModelTrainer::evaluate(InnerLoop& through,
   ValidationSource windows = this->windows();
   std::vector<EvalPart> evaluated;
   for (const std::int64_t k : parts) {
-    const std::int64_t begin = k * kEvaluationWindows;
-    const TokenBatch batch =
-        windows.at(begin, std::min(kEvaluationWindows, windows.windows() - begin));
-    const auto tokens = static_cast<std::int64_t>(batch.targets.size());
-    const double mean = through.loss(batch, source);
+    const EvaluationWindows part = windows_of_part(windows, k);
+    const TokenBatch batch = windows.at(part.first, part.count);
+    const std::int64_t tokens = counted_targets(batch);
+    const double mean = tokens == 0 ? 0 : through.loss(batch, source);
     evaluated.push_back(
         {.batch = k, .loss_sum = mean * static_cast<double>(tokens), .tokens = tokens});
   }

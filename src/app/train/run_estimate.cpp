@@ -141,8 +141,10 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
       .outer_bytes_per_parameter =
           kEstimateFloatBytes * outer_state_values(config.method, config.outer),
       .lanes = lane_estimate(config, plan, layout, only),
-      .epochs = epochs(config, plan, data),
-      .data_note = epochs_note(config, plan, data)};
+      .epochs = epochs(config, data),
+      .sources =
+          data.sources().size() > 1 ? passes_by_source(config, data) : std::vector<SourcePasses>(),
+      .data_note = epochs_note(config, data)};
   check_offload(config, plan, layout, only);
   check_rank_communicators(config, plan);
   if (of.out) {
@@ -237,6 +239,15 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
   row("method", fmt::format("{}, {} worker(s)", config.method, config.workers()));
   row("steps", fmt::format("{}, {} tokens", estimate.steps,
                            human_count(static_cast<double>(estimate.tokens))));
+  for (const SourcePasses& source : estimate.sources) {
+    row(&source == &estimate.sources.front() ? "mix" : "",
+        fmt::format("{}: {:.4g} % of the samples, {} passes over its {} training tokens",
+                    source.name, 100 * source.share, passes_text(source.passes),
+                    with_commas(source.train_tokens)));
+  }
+  if (config.data.pack == "documents") {
+    row("documents", "attention, positions and loss stay inside each document of a window");
+  }
   if (!estimate.data_note.empty()) row("data", estimate.data_note);
   row("compute", fmt::format("{}FLOP a step and worker", human_count(estimate.step_flops)));
   row("memory", fmt::format("{} in this process, beside {} of the program itself",
@@ -329,8 +340,19 @@ std::string estimate_json(const RunEstimate& estimate) {
   line.add("parameters", estimate.parameters)
       .add("steps", estimate.steps)
       .add("tokens", estimate.tokens)
-      .add("epochs", estimate.epochs)
-      .add("step_flops", estimate.step_flops)
+      .add("epochs", estimate.epochs);
+  if (!estimate.sources.empty()) {
+    JsonLine sources;
+    for (const SourcePasses& source : estimate.sources) {
+      JsonLine one;
+      one.add("share", source.share)
+          .add("train_tokens", source.train_tokens)
+          .add("epochs", source.passes);
+      sources.add_raw(source.name, one.str());
+    }
+    line.add_raw("sources", sources.str());
+  }
+  line.add("step_flops", estimate.step_flops)
       .add("memory_bytes", estimate.memory_bytes)
       .add("program_bytes", estimate.program_bytes)
       .add("round_bytes", estimate.round_bytes)

@@ -9,6 +9,7 @@
 
 #include "app/train/checkpoint_room.h"
 #include "app/train/resume_preview.h"
+#include "app/train/run_parts.h"
 #include "core/base/data_file.h"
 #include "isthmus/config.h"
 #include "outer/place/lane_memory.h"
@@ -36,6 +37,7 @@ struct RunEstimate {
   std::int64_t outer_bytes_per_parameter = 0;  // of one worker: anchors, momentum
   std::optional<LaneEstimate> lanes;           // outer.placement = "ranks"
   double epochs = 0;                           // passes over the training tokens
+  std::vector<SourcePasses> sources;           // of several sources, else empty
   std::string data_note;                       // on too many of them, or empty
   std::uint64_t payload_bytes = 0;             // sent by one worker over the run
   std::uint64_t wire_bytes = 0;

@@ -82,9 +82,9 @@ double surrogate_byte_scale(const Config& config, const ModelLayout& layout) {
 namespace {
 /// THROWS: ConfigError where the tokenizer of the data and that of the model give an id different
 /// tokens.
-void check_same_tokenizer(const Storage& storage, const Config& config,
+void check_same_tokenizer(const Storage& storage, const Config& config, const std::string& text,
                           const std::filesystem::path& model) {
-  const std::optional<TokenizedSource> source = tokenized_source(config.data.source);
+  const std::optional<TokenizedSource> source = tokenized_source(text);
   if (!source || storage.kind(model / "tokenizer.json") == FileKind::kAbsent) return;
   const Tokenizer of_data = Tokenizer::open(storage, config.locate(source->tokenizer));
   const Tokenizer of_model = Tokenizer::open(storage, model);
@@ -94,8 +94,8 @@ void check_same_tokenizer(const Storage& storage, const Config& config,
     throw ConfigError(fmt::format(
         "data.source = \"{}\": its tokenizer does not belong to model.init = \"{}\": id {} is "
         "\"{}\" here and \"{}\" there; name the model's tokenizer: :tokenizer={}",
-        config.data.source, config.model.init.string(), id, ours.value_or("nothing"),
-        theirs.value_or("nothing"), model.string()));
+        text, config.model.init.string(), id, ours.value_or("nothing"), theirs.value_or("nothing"),
+        model.string()));
   }
 }
 }  // namespace
@@ -103,8 +103,15 @@ void check_same_tokenizer(const Storage& storage, const Config& config,
 void check_tokenizer(const Storage& storage, const Config& config, const Dataset& data) {
   if (config.model.init.empty()) return;
   const std::filesystem::path folder = config.locate(config.model.init);
-  if (is_tokenized(data.format())) check_same_tokenizer(storage, config, folder);
-  if (data.format() != "text") return;
+  const auto bytes = std::ranges::find_if(data.sources(), [](const Dataset::Source& source) {
+    return source.text.starts_with("text:") && !tokenized_source(source.text);
+  });
+  for (const Dataset::Source& source : data.sources()) {
+    if (source.text.starts_with("text:")) {
+      check_same_tokenizer(storage, config, source.text, folder);
+    }
+  }
+  if (bytes == data.sources().end()) return;
   const std::optional<std::string> own = own_tokenizer(storage, folder);
   if (!own) return;
   throw ConfigError(fmt::format(
@@ -112,49 +119,7 @@ void check_tokenizer(const Storage& storage, const Config& config, const Dataset
       "tokenizer of its own ({2}), in which these ids are other pieces of text; name it, "
       "data.source = \"{0}:tokenizer={1}\", or make token files once, isthmus data tokenize FILES "
       "--tokenizer {1} --out DIR (tokens:FILE:u8 feeds the bytes of a file all the same)",
-      config.data.source, config.model.init.string(), *own));
-}
-
-double epochs(const Config& config, const TrainingPlan& plan, const Dataset& data) {
-  return static_cast<double>(plan.total_steps) *
-         static_cast<double>(plan.tokens_per_step(config.train.context)) /
-         static_cast<double>(data.train_tokens());
-}
-
-std::string binary_note(const Dataset& data) {
-  // Texts of every encoding of one or two bytes have next to no control characters; compressed or
-  // executable files have one byte in nine.
-  constexpr std::int64_t kLooked = 65536;
-  constexpr std::int64_t kOneIn = 50;
-  if (data.format() != "text") return {};
-  for (const Dataset::Segment& segment : data.segments()) {
-    std::vector<std::int32_t> ids(
-        static_cast<std::size_t>(std::min(kLooked, segment.file.tokens.count)));
-    data.read(segment.begin, ids);
-    const auto controls = std::ranges::count_if(ids, [](std::int32_t id) {
-      return (id < 0x20 && id != '\t' && id != '\n' && id != '\r' && id != '\f') || id == 0x7f;
-    });
-    if (controls * kOneIn <= std::ssize(ids)) continue;
-    return fmt::format(
-        "{} of the first {} bytes of {} are control characters, which a text hardly has: the model "
-        "learns the bytes of a binary file; if they are tokens, say so: data.source = "
-        "\"tokens:FILE\"",
-        with_commas(controls), with_commas(std::ssize(ids)), segment.file.path.string());
-  }
-  return {};
-}
-
-std::string epochs_note(const Config& config, const TrainingPlan& plan, const Dataset& data) {
-  // Muennighoff et al. (arXiv:2305.16264): up to four passes teach nearly as much as new data.
-  constexpr double kAsGoodAsNew = 4;
-  const double passes = epochs(config, plan, data);
-  if (passes <= kAsGoodAsNew) return {};
-  return fmt::format(
-      "{} steps read the {} training tokens of data.source = \"{}\" {} times; beyond about 4 "
-      "passes a model learns its data by heart (arXiv:2305.16264): use more data or fewer steps",
-      with_commas(plan.total_steps), with_commas(data.train_tokens()), data.source(),
-      passes < 10 ? fmt::format("{:.1f}", passes)
-                  : with_commas(static_cast<std::int64_t>(std::llround(passes))));
+      bytes->text, config.model.init.string(), *own));
 }
 
 namespace {

@@ -13,6 +13,7 @@
 #include "inner/loop/language_model_loop.h"
 #include "inner/model/model_layout.h"
 #include "isthmus/config.h"
+#include "session/checks/data_notes.h"
 #include "session/run/run_samples.h"
 #include "session/run/run_settings.h"
 
@@ -35,15 +36,6 @@ namespace isthmus::app {
 /// THROWS: ConfigError where the data are bytes and `model.init` has a tokenizer whose ids are not,
 /// or where the data are tokenized with another one.
 void check_tokenizer(const Storage& storage, const Config& config, const Dataset& data);
-
-/// How often the run reads its training tokens: passes over them.
-[[nodiscard]] double epochs(const Config& config, const TrainingPlan& plan, const Dataset& data);
-/// One sentence on a run that reads its data more often than teaches it; else empty.
-[[nodiscard]] std::string epochs_note(const Config& config, const TrainingPlan& plan,
-                                      const Dataset& data);
-
-/// One sentence on a source of texts whose first bytes are those of no text; else empty.
-[[nodiscard]] std::string binary_note(const Dataset& data);
 
 /// Whether `model.init`, and the adapter of lora.init, are what the run takes; reads every value
 /// and keeps none. THROWS: Error naming the file, tensor or setting that does not fit.

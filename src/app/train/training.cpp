@@ -193,6 +193,7 @@ TrainerFacts Training::facts() const {
   return {.parameters = parameters_without_values(layout_),
           .common = std::move(common),
           .evaluation_parts = evaluation_parts(config_, data_),
+          .evaluation_sources = evaluation_sources(config_, data_),
           .step_flops = step_flops(config_, plan_, layout_),
           .model = model_json(config_, layout_.elements()),
           .device = device_text(plan_.device, plan_),
@@ -234,8 +235,7 @@ void Training::check() const {
     const BatchSource source(data_, batch_plan(config_), m);
   }
   if (eval_tokens_ >= 0) {
-    const ValidationSource windows(data_, config_.train.context, eval_tokens_, config_.model.vocab,
-                                   parse_validation_part(config_.eval.part));
+    const ValidationSource windows(data_, validation_plan(config_, eval_tokens_));
   }
   const std::vector<Parameter> parameters = parameters_without_values(layout_);
   const PredictionInput exchange =
@@ -297,9 +297,7 @@ void Training::tell_device() const {
 
 void Training::tell_data() const {
   if (request_.side_by_side) return;
-  for (const std::string& note : {epochs_note(config_, plan_, data_), binary_note(data_)}) {
-    if (!note.empty()) log_warning("{}", note);
-  }
+  for (const std::string& note : notes_on_data(config_, data_)) log_warning("{}", note);
   const std::vector<std::string> left_out = companions().left_out;
   if (!left_out.empty()) {
     log_info("checkpoints leave out of model.init = \"{}\": {}", config_.model.init.string(),

@@ -71,7 +71,9 @@ void check_batch(const TrainConfig& train, CheckContext& check) {
 void check_context(const TrainConfig& train, CheckContext& check) {
   const ModelConfig& model = check.config.model;
   if (!heads_divide_width(model)) return;
-  if (model.context > 0 && train.context > model.context) {
+  // "dynamic" rotary scaling follows the length of a pass beyond what the model knows.
+  if (model.context > 0 && train.context > model.context &&
+      model.family.rope.type != RopeType::kDynamic) {
     check.refuse("E-RANGE", check.given("train.context") ? "train.context" : "model.context",
                  fmt::format("train.context = {} is longer than the model's {} positions",
                              train.context, model.context));

@@ -102,12 +102,17 @@ void apply_init(Draft& draft) {
   }
   Config folder = config;
   try {
+    if (draft.schema.find_model) {
+      const std::string init = config.model.init.string();
+      config.model.init = draft.schema.find_model(init, config.locate(config.model.init));
+    }
     folder.model = draft.schema.read_model(config.locate(config.model.init));
   } catch (const Error& error) {
     draft.refuse("E-FILE", "model.init",
                  fmt::format("{}: {}", draft.quoted("model.init"), error.what()));
     return;
   }
+  config.model.family = folder.model.family;
   for (const std::string_view name : kFolderKeys) {
     const KeyRow<Config>& row = row_of(name);
     const Value theirs = row.field.get(folder);

@@ -104,11 +104,15 @@ void Reader::read_override(const Override& given, int source) {
   SourceValue value = parse_override_value(trim(std::string_view(text).substr(equals + 1)), source);
   const std::size_t dot = name.find('.');
   const std::string section = name.substr(0, dot);
+  const bool by_command = given.flag.starts_with("--");
   if (section == "site" || section == "link" || section == "fault") {
     draft_.diagnostics.add(
-        "E-SET", here, fmt::format("[[{}]] cannot be set from the command line", section),
-        section == "fault" ? "edit the file"
-                           : "edit the file; `simulate --link 100Mbit/s,80ms` replaces the links");
+        "E-SET", here,
+        fmt::format("[[{}]] cannot be set {}", section,
+                    by_command ? "from the command line" : "by a key and a value"),
+        section == "fault" || !by_command
+            ? "edit the file"
+            : "edit the file; `simulate --link 100Mbit/s,80ms` replaces the links");
     return;
   }
   if (dot == std::string::npos) {

@@ -51,11 +51,14 @@ enum class Type {
   kTexts,        // ["100Mbit/s,80ms", "1Gbit/s,30ms"]
   kChoices,      // ["jsonl", "tensorboard"]: each one of KeyRow::choices, none twice
   kSpace,        // { "inner.lr" = [1e-3, 2e-3] }: read by the comparison's loader
+  kNamedTexts,   // { web = "tokens:web/*.bin" }, or a section of its own
+  kNamedReals,   // { web = 0.8, code = 0.2 }
 };
 
-using Value = std::variant<std::monostate, bool, std::int64_t, double, std::string, Duration,
-                           StepCount, std::vector<double>, std::vector<std::string>,
-                           std::vector<StepCount>, std::vector<std::int64_t>>;
+using Value =
+    std::variant<std::monostate, bool, std::int64_t, double, std::string, Duration, StepCount,
+                 std::vector<double>, std::vector<std::string>, std::vector<StepCount>,
+                 std::vector<std::int64_t>, NamedTexts, NamedReals>;
 
 struct Range {
   double low = -std::numeric_limits<double>::infinity();

@@ -12,6 +12,7 @@ namespace isthmus::config {
 namespace {
 
 bool is_llama(const Config& config) { return config.model.arch == "llama"; }
+bool packs_documents(const Config& config) { return config.data.pack == "documents"; }
 bool is_muon(const Config& config) { return config.inner.optimizer == "muon"; }
 bool shares_layers(const Config& config) {
   return std::ranges::any_of(config.sites, [](const SiteConfig& site) { return site.tp > 1; });
@@ -244,6 +245,18 @@ constexpr Field<Config> kRankPatience = {
       return Value(config.rank_patience.value_or(kDefaultRankPatience));
     }};
 
+/// Absent where there is one source.
+constexpr Field<Config> kSources = {
+    [](Config& config, const Value& value) { config.data.sources = std::get<NamedTexts>(value); },
+    [](const Config& config) {
+      return config.data.sources.empty() ? Value() : Value(config.data.sources);
+    }};
+constexpr Field<Config> kMix = {
+    [](Config& config, const Value& value) { config.data.mix = std::get<NamedReals>(value); },
+    [](const Config& config) {
+      return config.data.mix.empty() ? Value() : Value(config.data.mix);
+    }};
+
 using R = RunConfig;
 using M = ModelConfig;
 using D = DataConfig;
@@ -282,7 +295,7 @@ constexpr KeyRow<Config> kRows[] = {
      field<kModel, &M::preset>(),
      "Sizes by name; sizes given beside it win.", "\"tiny\"", {}, nullptr, false},
     {"model.init", Type::kText, {}, "", field<kModel, &M::init>(),
-     "Folder in Hugging Face layout, or a checkpoint, to start from; architecture and sizes come from its config.json.",
+     "Folder in Hugging Face layout, a checkpoint, or the name of a downloaded model (ORG/NAME in the hub's cache), to start from; architecture and sizes come from its config.json.",
      "\"models/base\"", {}, nullptr, false},
     {"model.n_layers", Type::kInteger, at_least(1, 10000), "", field<kModel, &M::layers>(),
      "Transformer layers.", "4"},
@@ -337,6 +350,18 @@ constexpr KeyRow<Config> kRows[] = {
      "(llm.c, Megatron, .npy, or u16 without a header as nanoGPT's) or tokens:GLOB:WIDTH (u8, u16, u32, i32 or i64 "
      "without a header), synth:NAME (known entropy). Relative to this file's folder.",
      "\"text:input.txt\"", {}, nullptr, false},
+    {"data.sources", Type::kNamedTexts, {}, "", kSources,
+     "Several sources in the place of data.source, by name, each written as data.source is; a section [data.sources] says the same. data.mix says the share of each.",
+     "{ web = \"tokens:web/*.bin:u32\", code = \"tokens:code/*.bin:u32\" }", {}, nullptr, false},
+    {"data.mix", Type::kNamedReals, above(0), "", kMix,
+     "Share of each of data.sources in the samples, in any unit. The source of a sample is a pure function of seed, step and number of the sample; each source has an order of its own (docs/data.md).",
+     "{ web = 0.8, code = 0.2 }"},
+    {"data.pack", Type::kChoice, {}, "stream|documents", field<kData, &D::pack>(),
+     "stream: a sample is a window of tokens, whatever its documents. documents: the same windows, and attention, positions and loss stay inside each document of them; a source must say where its documents end (docs/data.md).",
+     "\"documents\""},
+    {"data.eos", Type::kInteger, at_least(0, 2147483647), "", field<kData, &D::eos>(),
+     "The token id that ends a document, of a source that does not say it: token files of other programs, for example 50256 of GPT-2's.",
+     "50256", "data.pack = documents", packs_documents},
     {"data.order", Type::kChoice, {}, "shuffle|sequential", field<kData, &D::order>(),
      "Order of the samples: seeded shuffle, or one window after another.", "\"sequential\""},
     {"data.partition", Type::kChoice, {}, "iid|shards", field<kData, &D::partition>(),
@@ -458,7 +483,7 @@ constexpr KeyRow<Config> kRows[] = {
      "A result that is not there when its step is due: that step waits for it, or training goes on and a later one applies it.",
      "\"slip\""},
     {"outer.commit", Type::kEvery, between(1, 1e6), "", field<kOuter, &O::commit_every>(),
-     "Of ddp, 1bit-adam and 01-adam, whose rounds are used as soon as they are whole: every so many steps, and at the end, a round waits until all have agreed on the digests of those since the last; no result depends on it. Where a site may be lost each step waits for its own, unless the file gives this key: then the others take the steps since the last time again (docs/sites.md).",
+     "Of ddp, 1bit-adam and 01-adam, whose rounds are used as soon as they are whole: every so many steps, and at the end, a round waits until all have agreed on the digests of those since the last; no result depends on it. Where a site may be lost each step waits for its own, unless the file gives this key: then the others take the steps since the last time again (docs/internals/joining.md).",
      "\"every:16\"", {}, nullptr, false},
     {"outer.placement", Type::kChoice, {}, "host|device|ranks", field<&Config::outer_placement>(),
      "Where anchors, momentum and residual live: in host memory at one process of a site; on the CUDA device that has the weights; or shared out by the processes that are the ranks of a site's mesh, where ranks are threads as \"host\" (both: methods diloco, streaming-diloco, localsgd). The same bits.",
@@ -536,9 +561,9 @@ constexpr KeyRow<Config> kRows[] = {
      "true", "tp > 1", shares_layers, false},
 
     {"parallel.zero", Type::kInteger, between(0, 3), "", field<&Config::zero>(),
-     "What data-parallel ranks share out (ZeRO): 1 the optimizer's moments, 2 also gradients, 3 also weights (docs/mesh.md).", "1", "dp > 1", shares_samples, false},
+     "What data-parallel ranks share out (ZeRO): 1 the optimizer's moments, 2 also gradients, 3 also weights (docs/how-to/mesh.md).", "1", "dp > 1", shares_samples, false},
     {"parallel.codecs", Type::kChoice, {}, "none|default|strong", field<&Config::rank_codec_policy>(),
-     "What the codec_ keys of the mesh's dimensions are where the file does not give them. none: fp32. default: int8 for what is averaged (data, state), bf16 for activations (pipeline, tensor). strong: int4 for all, which costs loss (docs/mesh.md).",
+     "What the codec_ keys of the mesh's dimensions are where the file does not give them. none: fp32. default: int8 for what is averaged (data, state), bf16 for activations (pipeline, tensor). strong: int4 for all, which costs loss (docs/how-to/mesh.md).",
      "\"default\"", "tp, pp or dp > 1", has_mesh, false},
     {"parallel.codec_data", Type::kText, {}, "", field<&Config::rank_codecs, &CodecByDimension::data>(),
      "Bytes form of the gradients summed over data-parallel ranks.", "\"int8\"", "dp > 1", shares_samples},
@@ -551,7 +576,7 @@ constexpr KeyRow<Config> kRows[] = {
      "Bytes form of the partial sums of a layer over tensor-parallel ranks.", "\"bf16\"", "tp > 1", shares_layers},
 
     {"parallel.communicators", Type::kText, {}, "", field<&Config::rank_communicators>(),
-     "Table of measured back ends, as `isthmus bench collectives --inner --out FILE` writes it under mpirun: each call between ranks that are processes goes over the one that was fastest for its kind and size. Relative to the file; changes no result. Absent: mpi for all; ranks that are threads have one back end and do without (docs/mesh.md). On CUDA devices a name instead: nccl, or threads, by way of host memory; absent: nccl where it is there and each rank has a device of its own (docs/devices.md).",
+     "Table of measured back ends, as `isthmus bench collectives --inner --out FILE` writes it under mpirun: each call between ranks that are processes goes over the one that was fastest for its kind and size. Relative to the file; changes no result. Absent: mpi for all; ranks that are threads have one back end and do without (docs/how-to/mesh.md). On CUDA devices a name instead: nccl, or threads, by way of host memory; absent: nccl where it is there and each rank has a device of its own (docs/how-to/gpus.md).",
      "\"collectives.json\"", "tp, pp or dp > 1", has_mesh, false},
     {"parallel.patience", Type::kTime, above(0), "", kRankPatience,
      "How long a rank waits for others in one call within a pass; ranks that are threads only where this is set. Then a roll call names the ranks that do not answer, and the run ends with exit code 5.",
@@ -568,22 +593,22 @@ constexpr KeyRow<Config> kRows[] = {
     {"net.gather", Type::kTime, above(0), "", field<&Config::net, &NetConfig::gather>(),
      "How long a starting site waits for the others, and a run for sites to come back where fewer than net.min_sites are there.", "\"10min\"", {}, nullptr, false},
     {"net.reduction", Type::kChoice, {}, "direct|groups", field<&Config::net, &NetConfig::reduction>(),
-     "How contributions become a mean, with outer.exchange = \"reduce\". groups: within each site.group first, whose mean is encoded once more, so that between groups travels one vector a group and way instead of one a site (docs/sites.md, Groups).",
+     "How contributions become a mean, with outer.exchange = \"reduce\". groups: within each site.group first, whose mean is encoded once more, so that between groups travels one vector a group and way instead of one a site (docs/how-to/unequal-links.md, Groups).",
      "\"groups\""},
     {"net.shares", Type::kChoice, {}, "auto|links|measured|table", field<&Config::net, &NetConfig::shares>(),
-     "Which site reduces how much of a round, with outer.exchange = \"reduce\"; no result depends on it. auto: each as much. links: by the rates of the file's [[link]]s, so that a slow site owns little or nothing; `isthmus bench collectives` says whether that pays. measured: by what the run's own rounds show of the links, followed while it goes on. table: by the size of what is averaged, as the file of net.table has it (docs/sites.md, Shares).",
+     "Which site reduces how much of a round, with outer.exchange = \"reduce\"; no result depends on it. auto: each as much. links: by the rates of the file's [[link]]s, so that a slow site owns little or nothing; `isthmus bench collectives` says whether that pays. measured: by what the run's own rounds show of the links, followed while it goes on. table: by the size of what is averaged, as the file of net.table has it (docs/how-to/unequal-links.md, Shares).",
      "\"links\"", {}, nullptr, false},
     {"net.table", Type::kText, {}, "", field<&Config::net, &NetConfig::table>(),
-     "A file, relative to this one, that says for vectors of each size which site reduces how much of them, as `isthmus bench collectives CONFIG --out FILE` writes it. All sites have the same one (docs/sites.md, A table of ways).",
+     "A file, relative to this one, that says for vectors of each size which site reduces how much of them, as `isthmus bench collectives CONFIG --out FILE` writes it. All sites have the same one (docs/how-to/unequal-links.md, A table of ways).",
      "\"ways.toml\"", "net.shares = \"table\"", nullptr, false},
     {"net.chunk", Type::kBytes, between(1, 1 << 20), "", field<&Config::net, &NetConfig::chunk>(),
-     "Most bytes of encoded values in a frame; no result depends on it. Frames are cut at tiles of 4,096 values, so at least one must fit, and hold 32 to 512 KiB by themselves: less makes frames that others wait for shorter, at 68 bytes each (docs/sites.md, Frames).",
+     "Most bytes of encoded values in a frame; no result depends on it. Frames are cut at tiles of 4,096 values, so at least one must fit, and hold 32 to 512 KiB by themselves: less makes frames that others wait for shorter, at 68 bytes each (docs/internals/exchange.md, Frames).",
      "\"128KiB\"", {}, nullptr, false},
     {"net.min_sites", Type::kInteger, between(1, 4096), "", field<&Config::net, &NetConfig::min_sites>(),
      "With --site: a run that has lost sites goes on while so many are there, the first among them; with fewer they wait for others to come back, for net.gather at most. Absent: 1, but ddp, 1bit-adam and 01-adam do not go on.",
      "1", {}, nullptr, false},
     {"net.max_solo_rounds", Type::kInteger, between(0, 1e6), "", field<&Config::net, &NetConfig::max_solo_rounds>(),
-     "With --site: a site that is cut off from the others trains on alone for so many windows of outer.H steps at most, then waits; found again, it takes that work along. 0: it waits at once; so it does, by default, where nothing can be taken along (docs/sites.md, Cut off).",
+     "With --site: a site that is cut off from the others trains on alone for so many windows of outer.H steps at most, then waits; found again, it takes that work along. 0: it waits at once; so it does, by default, where nothing can be taken along (docs/how-to/faults.md, Cut off).",
      "1", {}, nullptr, false},
     {"net.cap", Type::kRate, at_least(kSmallestCap), "", field<&Config::net, &NetConfig::cap_bits_per_s>(),
      "What each site's process may send at, over all its links; site.cap goes before it. Simulated links have their own rates.",
@@ -598,7 +623,7 @@ constexpr KeyRow<Config> kRows[] = {
      "With --site: what a site gives of its state to one that joins, at most, and also while a round is open. Absent: all that the line carries between rounds, and for a tenth of the time within one.",
      "\"20Mbit/s\"", {}, nullptr, false},
     {"net.heal", Type::kBytes, between(0, 1e15), "", field<&Config::net, &NetConfig::heal_bytes>(),
-     "With --site: results since the last checkpoint that a site retains on its disk, at most, so that one whose memory has been damaged is found out and healed at the next (docs/faults.md, Healing). 0B, or absent: none. The disk needs this room beside that of the checkpoints.",
+     "With --site: results since the last checkpoint that a site retains on its disk, at most, so that one whose memory has been damaged is found out and healed at the next (docs/guarantees/healing.md). 0B, or absent: none. The disk needs this room beside that of the checkpoints.",
      "\"20GiB\"", {}, nullptr, false},
     {"net.start", Type::kChoice, {}, "same|first", field<&Config::net, &NetConfig::start>(),
      "Whose initial values a new run begins with. first: those of the first site that is there, which gives them to the others before step 1; where train.trainer = \"external\", the default. same: each site's own, which have to be the same at all; the built-in trainer's are, as model and run.seed make them.",
@@ -609,7 +634,7 @@ constexpr KeyRow<Config> kRows[] = {
     {"net.patience", Type::kTime, above(0), "", kPatience,
      "A round that is not committed by then ends the run; a site that has not begun it by 7/8 of that is left out before, where the run can go on without.", "\"10min\"", {}, nullptr, false},
     {"net.deadline", Type::kTimeOrChoice, at_least(1e-3), "wait|auto", kDeadline,
-     "With --site: a site that has not begun a round so long after two thirds of all have takes part in it without its work, which goes along with a later one, and skips steps until it is where the others are. auto: as long as its rounds of before let expect, 1 s at least and a quarter of net.patience at most, which goes before. wait: all wait for it (docs/sites.md, Slow sites).",
+     "With --site: a site that has not begun a round so long after two thirds of all have takes part in it without its work, which goes along with a later one, and skips steps until it is where the others are. auto: as long as its rounds of before let expect, 1 s at least and a quarter of net.patience at most, which goes before. wait: all wait for it (docs/how-to/unequal-links.md, Slow sites).",
      "\"20s\"", {}, nullptr, false},
     {"hub.address", Type::kText, {}, "", field<&Config::hub, &HubConfig::address>(),
      "HOST:PORT of the hub, a process of its own (`isthmus hub`) or of hub.site, that train --site then expects: it says who is there and which rounds are final, so that any site may die. Absent: the first site does.",
@@ -655,7 +680,7 @@ constexpr KeyRow<Config> kRows[] = {
      "Where a run writes what it measures while it goes on. jsonl: metrics.jsonl, always written, named or not. tensorboard: event files in the run's tb/ as well; finished runs have `isthmus export RUN --to tb DIR`.",
      "[\"jsonl\", \"tensorboard\"]", {}, nullptr, false},
     {"log.http", Type::kText, {}, "", field<&Config::log, &LogConfig::http>(),
-     "ADDRESS:PORT of a page about the run while it goes on, with /metrics, /healthz and /status.json beside it (docs/observing.md); port 0: any free one. Absent: none. Beyond this machine it is open to everyone who reaches the address.",
+     "ADDRESS:PORT of a page about the run while it goes on, with /metrics, /healthz and /status.json beside it (docs/how-to/observing.md); port 0: any free one. Absent: none. Beyond this machine it is open to everyone who reaches the address.",
      "\"127.0.0.1:9090\"", {}, nullptr, false},
     {"log.stalled_after", Type::kTime, above(0), "",
      field<&Config::log, &LogConfig::stalled_after>(),
@@ -683,7 +708,7 @@ constexpr KeyRow<SiteConfig> kSiteRows[] = {
      "HOST:PORT at which the other sites reach this one; used by train --site.", "\"east.example.org:48200\"",
      {}, nullptr, false},
     {"site.relay", Type::kText, {}, "", field<&SiteConfig::relay>(),
-     "HOST:PORT, besides its address, at which this site relays for sites without one, which nobody can dial (docs/sites.md, Behind NAT).", "\"east.example.org:48201\"",
+     "HOST:PORT, besides its address, at which this site relays for sites without one, which nobody can dial (docs/how-to/nat.md).", "\"east.example.org:48201\"",
      {}, nullptr, false},
     {"site.key", Type::kText, {}, "", field<&SiteConfig::key>(),
      "The site's public key, as `isthmus keygen` prints it: links are then encrypted and open to the sites alone. All sites have one, or none; where a [hub] has one, a site without comes by an invitation (`isthmus hub invite`).", "\"rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7\"",
@@ -734,7 +759,7 @@ constexpr KeyRow<LinkConfig> kLinkRows[] = {
     {"link.rate_down", Type::kRate, between(1, 1e15), "", one_way<&LinkConfig::bits_per_s_down>(),
      "Rate from the second site to the first.", "\"500Mbit/s\""},
     {"link.trace", Type::kText, {}, "", kTrace,
-     "Under simulate, in the place of a rate: a CSV file, relative to this one, of the rates over the run's simulated time (docs/faults.md, Rates over time). What is predicted takes their mean.",
+     "Under simulate, in the place of a rate: a CSV file, relative to this one, of the rates over the run's simulated time (docs/how-to/simulate-faults.md, Rates over time). What is predicted takes their mean.",
      "\"links/day.csv\""},
     {"link.rtt", Type::kTime, between(0, 3600), "", field<&LinkConfig::rtt>(),
      "Round-trip time.", "\"80ms\""},

@@ -27,6 +27,15 @@ std::string list_text(const std::vector<Element>& elements, const Write& write) 
   return "[" + join(parts) + "]";
 }
 
+template <typename Elements, typename Write>
+std::string table_text(const Elements& elements, const Write& write) {
+  std::vector<std::string> parts;
+  for (const auto& [name, value] : elements) {
+    parts.push_back(fmt::format("{} = {}", name, write(value)));
+  }
+  return "{ " + join(parts) + " }";
+}
+
 /// Whole in the largest power of 1024 that divides it.
 std::string bytes_text(std::int64_t bytes) {
   constexpr std::int64_t kKibi = 1024;
@@ -129,6 +138,10 @@ std::string toml_text(const Value& value, Type type) {
           return list_text(data, toml_quote);
         } else if constexpr (std::is_same_v<Data, std::vector<StepCount>>) {
           return list_text(data, step_text);
+        } else if constexpr (std::is_same_v<Data, NamedTexts>) {
+          return table_text(data, toml_quote);
+        } else if constexpr (std::is_same_v<Data, NamedReals>) {
+          return table_text(data, real_text);
         } else {
           return list_text(data, [](std::int64_t each) { return fmt::format("{}", each); });
         }
@@ -197,6 +210,10 @@ std::string type_text(Type type, std::string_view choices) {
       return "an array of any of " + join(split_choices(choices));
     case Type::kSpace:
       return "a table of keys, each with an array of values";
+    case Type::kNamedTexts:
+      return "a table of names, each with a text";
+    case Type::kNamedReals:
+      return "a table of names, each with a number";
   }
   return "";
 }

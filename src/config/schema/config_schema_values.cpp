@@ -268,6 +268,40 @@ Result parse_choices(const SourceValue& source, const ValueRule& rule) {
   return list;
 }
 
+/// Elements of a table, by name in the order of names.
+template <typename Element, typename Parse>
+Result parse_named(const SourceValue& source, const ValueRule& rule, const Parse& parse) {
+  const auto* table = std::get_if<SourceTable>(&source.data);
+  if (table == nullptr) {
+    return wrong_type(source, rule);
+  }
+  constexpr std::size_t kMostNames = 256;
+  if (table->empty() || table->size() > kMostNames) {
+    return fail(source, "E-RANGE",
+                fmt::format("'{}' holds {} names; 1 to {} are possible", rule.name, table->size(),
+                            kMostNames));
+  }
+  std::vector<std::pair<std::string, Element>> elements;
+  for (const SourceEntry& entry : *table) {
+    const std::string name = fmt::format("{}.{}", rule.name, entry.key);
+    const bool plain = entry.key.size() <= 64 && std::ranges::all_of(entry.key, [](char c) {
+                         return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                                (c >= '0' && c <= '9') || c == '-' || c == '_';
+                       });
+    if (!plain || entry.key.empty()) {
+      return fail(entry.value, "E-VALUE",
+                  fmt::format("'{}': a name has 1 to 64 letters, digits, '-' and '_'", name));
+    }
+    const auto value = parse(entry.value, ValueRule{name, rule.type, rule.range, {}});
+    if (!value) {
+      return Unexpected<ValueError>(value.error());
+    }
+    elements.emplace_back(entry.key, std::get<Element>(*value));
+  }
+  std::ranges::sort(elements);
+  return Value(std::move(elements));
+}
+
 }  // namespace
 
 Expected<Value, ValueError> parse_value(const SourceValue& source, const ValueRule& rule) {
@@ -355,6 +389,10 @@ Expected<Value, ValueError> parse_value(const SourceValue& source, const ValueRu
           source, rule, 0, [&](const SourceValue& each) { return parse_text(each, rule); });
     case Type::kChoices:
       return parse_choices(source, rule);
+    case Type::kNamedTexts:
+      return parse_named<std::string>(source, rule, parse_text);
+    case Type::kNamedReals:
+      return parse_named<double>(source, rule, parse_real);
     case Type::kSpace:
       break;
   }

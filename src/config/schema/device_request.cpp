@@ -100,6 +100,11 @@ std::optional<DeviceObstacle> device_obstacle(const Config& config,
                           "a device's state is in its memory, not in files",
                           "leave train.offload out, or train.device = \"cpu\""};
   }
+  if (config.data.pack == "documents") {
+    return DeviceObstacle{"data.pack = \"documents\"",
+                          "a device's attention runs over whole windows",
+                          "pack = \"stream\", or train.device = \"cpu\""};
+  }
   const bool passes_back = config.method != "spsa";  // forward only: nothing is made again
   if (passes_back && config.train.recompute == Recompute::kSelective) {
     return DeviceObstacle{"train.recompute = \"selective\"",

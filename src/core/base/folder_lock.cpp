@@ -122,6 +122,7 @@ void FolderLock::check_above() const {
     above = above.parent_path();
     const std::optional<FolderOwner> owner = living_owner(above, options_.file);
     if (!owner || !owner->cells || owner->process == options_.self) continue;
+    if (has_started_this_process(owner->process)) continue;  // a comparison, whose cell this is
     throw SystemError(fmt::format("'{}' lies in '{}', which is in use: {}; {}",
                                   options_.folder.string(), above.string(), owner_text(*owner),
                                   options_.remedy));

@@ -81,16 +81,19 @@ std::string first_line(const char* path) {
   return text.substr(0, text.find('\n'));
 }
 
-/// Field 22 of /proc/PID/stat; the second field, a name in brackets, may hold blanks.
-std::string begun(const std::string& pid) {
+/// A field of /proc/PID/stat, from the third on; the second, a name in brackets, may hold blanks.
+std::string stat_field(const std::string& pid, int number) {
   const std::string line = first_line(("/proc/" + pid + "/stat").c_str());
   const std::size_t name_end = line.rfind(')');
   if (name_end == std::string::npos) return "";
   std::istringstream fields(line.substr(name_end + 1));
   std::string field;
-  for (int i = 3; i <= 22; ++i) fields >> field;
+  for (int i = 3; i <= number; ++i) fields >> field;
   return field;
 }
+
+std::string begun(const std::string& pid) { return stat_field(pid, 22); }
+std::string parent_of(const std::string& pid) { return stat_field(pid, 4); }
 
 }  // namespace
 
@@ -109,6 +112,17 @@ bool process_lives(const ProcessIdentity& process) {
   if (::kill(static_cast<pid_t>(process.pid), 0) != 0 && errno == ESRCH) return false;
   const std::string now = begun(std::to_string(process.pid));
   return now.empty() || process.begun.empty() || now == process.begun;
+}
+
+bool has_started_this_process(const ProcessIdentity& process) {
+  const ProcessIdentity self = this_process();
+  if (process.boot != self.boot || process.pid_space != self.pid_space) return false;
+  constexpr int kMostAncestors = 100;
+  std::string pid = parent_of("self");
+  for (int i = 0; i < kMostAncestors && !pid.empty() && pid != "0"; ++i, pid = parent_of(pid)) {
+    if (pid == std::to_string(process.pid)) return process_lives(process);
+  }
+  return false;
 }
 
 bool is_on_local_disk(const Path& folder) {

@@ -27,6 +27,10 @@ struct ProcessIdentity {
 /// REQUIRES: `process` is of this kernel and pid space. Whether the process lives.
 [[nodiscard]] bool process_lives(const ProcessIdentity& process);
 
+/// Whether the process is one that has started this one, by any number of processes between them
+/// that are still there.
+[[nodiscard]] bool has_started_this_process(const ProcessIdentity& process);
+
 /// Whether the folder is on a file system that only this machine mounts. An unknown kind is not.
 [[nodiscard]] bool is_on_local_disk(const std::filesystem::path& folder);
 

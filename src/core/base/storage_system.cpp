@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/base/file_lock.h"
+#include "core/base/mapped_files.h"
 #include "core/base/retried.h"
 #include "core/base/storage.h"
 #include "isthmus/errors.h"
@@ -135,7 +136,9 @@ class SystemFile final : public WritableFile {
 }  // namespace
 
 MappedFile::~MappedFile() {
-  if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
+  if (data_ == nullptr) return;
+  forget_mapping(data_);
+  ::munmap(const_cast<std::byte*>(data_), size_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -165,6 +168,7 @@ MappedFile SystemStorage::map(const Path& path) const {
   if (size == 0) return {};
   void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (data == MAP_FAILED) fail(path, "map into memory", errno);
+  note_mapping(static_cast<const std::byte*>(data), size, path.string());
   return {static_cast<const std::byte*>(data), size};
 }
 

@@ -2,6 +2,7 @@
 // A model's files: one, or shards joined by an index.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -52,6 +53,23 @@ std::map<std::string, std::string> read_weight_map(const Storage& storage, const
 
 }  // namespace
 
+namespace {
+
+/// Of two shards that hold a tensor of one name the index chooses one; which of them was meant,
+/// when they differ, nobody can say. THROWS: SystemError.
+void check_same_tensor(const SafetensorsModel::Place& a, const SafetensorsModel::Place& b) {
+  if (a.entry->dtype == b.entry->dtype && a.entry->shape == b.entry->shape &&
+      std::ranges::equal(a.file->bytes(*a.entry), b.file->bytes(*b.entry))) {
+    return;
+  }
+  throw SystemError(a.file->label() + " and " + b.file->label() + ": both hold tensor \"" +
+                    a.entry->name +
+                    "\", with other values; one shard is of another model: download the folder "
+                    "again, or remove the tensor from the shard that the index does not name");
+}
+
+}  // namespace
+
 SafetensorsModel SafetensorsModel::open(const Storage& storage, const Path& path) {
   SafetensorsModel model;
   const Path found = find_model(storage, path);
@@ -80,7 +98,9 @@ SafetensorsModel SafetensorsModel::open(const Storage& storage, const Path& path
   // What an index leaves out is there all the same: whoever reads the model says whether it fits.
   for (const auto& file : model.files_) {
     for (const SafetensorsEntry& entry : file->entries()) {
-      model.tensors_.emplace(entry.name, Place{file.get(), &entry});
+      const auto [at, added] = model.tensors_.emplace(entry.name, Place{file.get(), &entry});
+      if (added || at->second.file == file.get()) continue;
+      check_same_tensor(at->second, {file.get(), &entry});
     }
   }
   return model;

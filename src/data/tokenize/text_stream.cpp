@@ -13,7 +13,12 @@ namespace {
 
 constexpr std::size_t kReadBytes = std::size_t{1} << 18;
 
-[[noreturn]] void refuse_format(const std::filesystem::path& path, const ForeignFormat& format) {
+[[noreturn]] void refuse_format(const std::filesystem::path& path, bool unpacked,
+                                const ForeignFormat& format) {
+  if (unpacked) {
+    throw SystemError(fmt::format("{}: what it unpacks to is {} and no text; unpack it, and {}",
+                                  path.string(), format.what, format.remedy));
+  }
   if (format.what.find("Parquet") != std::string::npos ||
       format.what.find("Arrow") != std::string::npos) {
     throw SystemError(fmt::format(
@@ -36,11 +41,15 @@ TextStream::TextStream(const std::filesystem::path& path)
   const Compression compression = compression_of(raw_);
   if (compression != Compression::kNone) {
     inflater_ = make_inflater(compression, path.string());
-  } else if (const auto foreign = signed_format(raw_)) {
-    refuse_format(path, *foreign);
-  } else if (const auto wide = wide_text(raw_)) {
-    refuse_format(path, *wide);
+  } else {
+    check_text(raw_);
   }
+}
+
+void TextStream::check_text(std::span<const std::byte> begin) const {
+  if (const auto foreign = signed_format(begin))
+    refuse_format(path_, inflater_ != nullptr, *foreign);
+  if (const auto wide = wide_text(begin)) refuse_format(path_, inflater_ != nullptr, *wide);
 }
 
 void TextStream::fill() {
@@ -69,6 +78,8 @@ bool TextStream::read(std::string& text) {
     const std::size_t made =
         inflater_->inflate(raw_, std::as_writable_bytes(std::span(text).subspan(before)));
     text.resize(before + made);
+    if (!unpacked_) check_text(std::as_bytes(std::span(text).subspan(before)));
+    unpacked_ = true;
     if (made > 0) return true;
     if (over) {
       inflater_->finish();

@@ -32,12 +32,15 @@ class TextStream {
 
  private:
   void fill();
+  /// THROWS: SystemError where a beginning is that of no text.
+  void check_text(std::span<const std::byte> begin) const;
 
   std::filesystem::path path_;
   std::ifstream file_;
   std::vector<std::byte> buffer_;
   std::span<const std::byte> raw_;  // of `buffer_`, not yet taken
   std::unique_ptr<Inflater> inflater_;
+  bool unpacked_ = false;  // the beginning of what it unpacks to
   Sha256 digest_;
   std::int64_t bytes_read_ = 0;
 };

@@ -49,6 +49,8 @@ class FilesTokenizer {
   [[nodiscard]] path shard(std::size_t index, const char* ending) const;
   [[nodiscard]] ordered_json settings(std::size_t index) const;
   [[nodiscard]] std::optional<ordered_json> finished_shard(std::size_t index) const;
+  void check_other_shards() const;
+  void check_content(const ordered_json& record, std::size_t index) const;
   ordered_json make_shard(BlockPipeline& pipeline, std::size_t index);
   void add(const ordered_json& record);
   void copy_tokenizer();
@@ -91,7 +93,8 @@ FilesTokenizer::FilesTokenizer(Storage& storage, Runtime& runtime, const Tokeniz
     if (error) {
       throw SystemError(fmt::format("{}: cannot be read: {}", file.string(), error.message()));
     }
-    if (!seen.insert(file).second) {
+    const path meant = std::filesystem::canonical(file, error);
+    if (!seen.insert(error ? file : meant).second) {
       throw ConfigError(fmt::format("{}: is named twice", file.string()));
     }
     bytes_ += sizes_.back();
@@ -132,6 +135,34 @@ std::optional<ordered_json> FilesTokenizer::finished_shard(std::size_t index) co
     return {};
   }
   return ordered_json::parse(text);  // in the order in which it was written
+}
+
+/// Shards of other files would be read with these: by the pattern that the summary gives.
+void FilesTokenizer::check_other_shards() const {
+  if (storage_.kind(options_.out) == FileKind::kAbsent) return;
+  std::set<std::string> own;
+  for (std::size_t i = 0; i < options_.files.size(); ++i) {
+    own.insert(shard(i, "bin").filename().string());
+  }
+  for (const std::string& name : storage_.list(options_.out)) {
+    if (!name.ends_with(".bin") || name.starts_with('.') || own.contains(name)) continue;
+    throw ConfigError(fmt::format(
+        "{}: is no shard of the {} files that are named, and {} would read it with them: give "
+        "another --out, or remove it",
+        (options_.out / name).string(), options_.files.size(), summary_.source));
+  }
+}
+
+/// A file may have been replaced by one of the same size since its shard was made.
+void FilesTokenizer::check_content(const ordered_json& record, std::size_t index) const {
+  const path& file = options_.files[index];
+  const std::string before = record.value("source_sha256", "");
+  const std::string now = sha256_hex(storage_.map(file).bytes());
+  if (before == now) return;
+  throw ConfigError(fmt::format(
+      "{}: the shard was made of another content of {} (SHA-256 {}, and it is {}): give another "
+      "--out, or remove the shard",
+      shard(index, "json").string(), file.string(), before, now));
 }
 
 void FilesTokenizer::add(const ordered_json& record) {
@@ -203,9 +234,11 @@ void FilesTokenizer::write_manifest(const std::vector<ordered_json>& records) {
 TokenizeSummary FilesTokenizer::run() {
   std::vector<std::optional<ordered_json>> records;
   std::vector<path> missing;
+  check_other_shards();
   for (std::size_t i = 0; i < options_.files.size(); ++i) {
     records.push_back(finished_shard(i));
     if (records.back()) {
+      check_content(*records.back(), i);
       add(*records.back());
       bytes_done_ += sizes_[i];
       ++summary_.kept;

@@ -26,7 +26,7 @@ namespace isthmus {
           .q_heads = s.heads,
           .kv_heads = s.kv_heads,
           .head_dim = s.head_dim,
-          .scale = 1 / std::sqrt(static_cast<double>(s.head_dim))};
+          .scale = s.attention_scale()};
 }
 
 /// Where attention finds its values in every layer of such a model; no data.

@@ -27,6 +27,8 @@ std::int64_t CudaBatches::device_bytes(const Shape& shape) {
 }
 
 void CudaBatches::check_ids(const TokenBatch& batch) const {
+  // Whole windows alone: device_obstacle (config/schema/device_request.h) refuses data.pack.
+  ISTHMUS_CHECK(batch.document_starts.empty(), batch.document_starts.size());
   const auto beyond = [&](std::int32_t id) { return id >= shape_.vocab; };
   const auto no_id = [&](std::int32_t id) { return id < 0 || id >= shape_.vocab; };
   ISTHMUS_CHECK(std::ranges::none_of(batch.inputs, no_id), shape_.vocab);

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/device_errors.h"
+
 namespace isthmus {
 namespace {
 constexpr std::size_t kPiece = std::size_t{1} << 24;  // bytes of pinned memory, a group and rank
@@ -15,9 +17,36 @@ CudaGroup::CudaGroup(std::unique_ptr<Communicator> ranks, int device, const Devi
       ranks_(over ? over(std::move(ranks), device) : std::move(ranks)),
       staged_(over ? 0 : kPiece) {}
 
+// A device that fails shows as an error of NCCL; what it is of is the device's.
+template <typename Body>
+void CudaGroup::over_ranks(const Body& body) {
+  try {
+    body();
+  } catch (const CommunicatorError&) {
+    cuda::check_alive();
+    throw;
+  }
+}
+
+void CudaGroup::sum(std::span<const CudaBucket> buckets) {
+  if (!on_device_) {
+    for (const CudaBucket& bucket : buckets) {
+      bucket.final_->synchronize();
+      sum(bucket.values.data(), std::ssize(bucket.values));
+    }
+    return;
+  }
+  std::vector<DeviceValues> sums;
+  for (const CudaBucket& bucket : buckets) {
+    sums.push_back({.values = {bucket.values.data(), std::ssize(bucket.values), Dtype::kF32},
+                    .ready = bucket.final_->handle()});
+  }
+  over_ranks([&] { ranks_->all_reduce_behind(sums); });
+}
+
 void CudaGroup::all_reduce(Values values) {
   if (on_device_) {
-    ranks_->all_reduce(values, Reduce::kSum);
+    over_ranks([&] { ranks_->all_reduce(values, Reduce::kSum); });
     return;
   }
   const std::size_t each = dtype_bytes(values.dtype);
@@ -41,7 +70,7 @@ void CudaGroup::gather(const double* own, std::int64_t n, double* all) {
     ranks_->all_gather({from, count, Dtype::kF64}, counts, {to, count * size(), Dtype::kF64});
   };
   if (on_device_) {
-    gather(own, n, all);
+    over_ranks([&] { gather(own, n, all); });
     return;
   }
   const auto most = static_cast<std::int64_t>(kPiece / sizeof(double)) / (size() + 1);

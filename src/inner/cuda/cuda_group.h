@@ -4,16 +4,19 @@
 // pieces that are reduced in rank order as on the CPU.
 //
 // Every rank makes the same calls in the same order, each on a thread of its own with its device.
-// All calls block until results are there. What writes the values must have ended.
+// All calls block until results are there. What writes the values must have ended, but for buckets.
 // THROWS (every call): CommunicatorError naming rank and operation where another rank does not
-// come, has failed or cannot be reached; the group has then ended.
+// come, has failed or cannot be reached, DeviceLost where this rank's device has failed; the group
+// has then ended.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 
+#include "inner/cuda/cuda_peers.h"
 #include "inner/model/tensor_parallel.h"
 #include "kernels/cuda/device.h"
 #include "transport/collectives/communicator.h"
@@ -41,11 +44,17 @@ class CudaGroup {
   void sum(T* values, std::int64_t n) {
     all_reduce({values, n, dtype_of<T>()});
   }
+  /// Each bucket as by `sum`, once it is final. Over NCCL the device waits for the events: all sums
+  /// are queued at once, and the host waits for the last one.
+  void sum(std::span<const CudaBucket> buckets);
   /// all (size, n) := every rank's `own` (n,).
   void gather(const double* own, std::int64_t n, double* all);
 
  private:
   void all_reduce(Values values);
+  /// A call of `ranks_`. THROWS: as above.
+  template <typename Body>
+  void over_ranks(const Body& body);
 
   const bool on_device_;
   const std::unique_ptr<Communicator> ranks_;

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
 
 #include "inner/cuda/cuda_attention.h"
 #include "inner/cuda/cuda_block.h"
 #include "inner/cuda/cuda_products.h"
 #include "inner/model/arena.h"
 #include "inner/model/llama_memory.h"
+#include "inner/model/rope.h"
 #include "kernels/cuda/activation.h"
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/rotary.h"
-#include "kernels/rotary.h"
 
 namespace isthmus {
 namespace {
@@ -25,6 +30,41 @@ struct HeadScratch {
   }
 };
 
+/// What of the family no kernel computes here; empty: nothing.
+std::string missing_on_devices(const ModelShape& s) {
+  const ModelFamily& family = s.family;
+  const bool rotates = std::ranges::all_of(family.layers, &LayerRule::rotates);
+  const bool windows =
+      std::ranges::any_of(family.layers, &LayerRule::local) && family.window < s.longest;
+  const std::array<std::pair<bool, const char*>, 11> parts = {{
+      {family.qkv_bias || family.out_bias || family.mlp_bias, "biases"},
+      {!rotates, "layers without positions"},
+      {windows, "sliding windows shorter than train.context"},
+      {family.rotary_dim > 0, "heads that are rotated in part"},
+      {family.local_rope_theta > 0, "two rotary bases"},
+      {family.norms != LayerNorms::kBefore || family.wide_qk_norm, "norms after attention"},
+      {family.layer_norm || family.parallel_residual || family.interleaved_heads,
+       "layers of GPT-NeoX"},
+      {family.norm_weight_offset != 0, "norms whose weights begin at 0"},
+      {family.feed_forward != FeedForward::kSwiGlu, "feed-forward layers without SwiGLU"},
+      {family.attention_cap > 0 || family.logit_cap > 0, "soft caps"},
+      {family.embedding_scale != 1, "scaled embeddings"},
+  }};
+  for (const auto& [needed, name] : parts) {
+    if (needed) return name;
+  }
+  return {};
+}
+
+/// THROWS: ConfigError naming the family and what CUDA devices do not compute of it.
+void check_cuda_family(const ModelShape& shape) {
+  const std::string missing = missing_on_devices(shape);
+  if (missing.empty()) return;
+  throw ConfigError(fmt::format(
+      "model.init: {} has {}, for which there is no CUDA kernel; train with --device cpu",
+      shape.family.name, missing));
+}
+
 /// Keeps LlamaMemory and puts gradients where it says. Tables: cosine and sine, (longest,
 /// head_dim / 2) each.
 template <typename T>
@@ -33,13 +73,13 @@ class CudaLlamaBlock final : public CudaBlock<T> {
   using typename CudaBlock<T>::Backward;
 
  public:
-  explicit CudaLlamaBlock(const ModelShape& shape) : s_(shape) { check_cuda_attention<T>(shape); }
-
-  [[nodiscard]] std::int64_t table_floats() const override { return s_.longest * s_.head_dim; }
-  void make_tables(float* tables) const override {
-    kernels::rotary_table<float>(s_.longest, s_.head_dim, s_.rope_theta, tables,
-                                 tables + table_floats() / 2);
+  explicit CudaLlamaBlock(const ModelShape& shape) : s_(shape) {
+    check_cuda_family(shape);
+    check_cuda_attention<T>(shape);
   }
+
+  [[nodiscard]] std::int64_t table_floats() const override { return rope_table_values(s_); }
+  void make_tables(float* tables) const override { fill_rope_tables<float>(s_, tables); }
 
   [[nodiscard]] std::int64_t memory_bytes(std::int64_t rows) const override {
     Carver carver;

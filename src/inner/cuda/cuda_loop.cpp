@@ -29,6 +29,16 @@ const LanguageModelOptions& checked(const LanguageModelOptions& options) {
   return checked_options(options);
 }
 
+/// What `body` returns. THROWS: for want of the device's memory in words that name settings.
+template <typename Body>
+auto in_memory(const LanguageModelOptions& options, const Body& body) {
+  try {
+    return body();
+  } catch (const cuda::OutOfDeviceMemory& error) {
+    throw SystemError(cuda_step_memory_error(options, error.what()));
+  }
+}
+
 }  // namespace
 
 CudaLoop::CudaLoop(const LanguageModelOptions& options, BatchProvider batches,
@@ -243,11 +253,13 @@ InnerStep CudaLoop::finish_pass(StepIndex t, const CudaBatches::Step& step) {
 }
 
 void CudaLoop::sum_over_ranks() {
+  std::vector<CudaBucket> buckets;
   for (const Bucket& bucket : buckets_) {
-    bucket.final_.synchronize();
-    peers_->sum_on_device({gradients_.data() + bucket.elements.begin,
-                           static_cast<std::size_t>(bucket.elements.size())});
+    buckets.push_back({.values = {gradients_.data() + bucket.elements.begin,
+                                  static_cast<std::size_t>(bucket.elements.size())},
+                       .final_ = &bucket.final_});
   }
+  peers_->sum_on_device(buckets);
   stream_.synchronize();
   cuda::LossTotals& losses = host_totals_.data()->losses;
   double sums[2] = {losses.loss, losses.z_loss};
@@ -269,19 +281,23 @@ double CudaLoop::finish_update(StepIndex t) {
 }
 
 InnerStep CudaLoop::train_step(StepIndex t) {
-  CudaBatches::Step shape = queue_pass(t);
-  if (beside_ != nullptr && beside_->passes_are_queued()) shape = queue_pass(t);
-  if (peers_ == nullptr) queue_update(t);
-  if (beside_ != nullptr) beside_->step_is_queued(t);
-  InnerStep step = finish_pass(t, shape);
-  if (peers_ != nullptr) queue_update(t);  // with the sums
-  step.grad_norm = finish_update(t);
-  return step;
+  return in_memory(options_, [&] {
+    CudaBatches::Step shape = queue_pass(t);
+    if (beside_ != nullptr && beside_->passes_are_queued()) shape = queue_pass(t);
+    if (peers_ == nullptr) queue_update(t);
+    if (beside_ != nullptr) beside_->step_is_queued(t);
+    InnerStep step = finish_pass(t, shape);
+    if (peers_ != nullptr) queue_update(t);  // with the sums
+    step.grad_norm = finish_update(t);
+    return step;
+  });
 }
 
 InnerStep CudaLoop::pass(StepIndex t) {
-  const CudaBatches::Step shape = queue_pass(t);
-  return finish_pass(t, shape);
+  return in_memory(options_, [&] {
+    const CudaBatches::Step shape = queue_pass(t);
+    return finish_pass(t, shape);
+  });
 }
 
 InnerStep CudaLoop::gradients(StepIndex t, const GradientReady& on_ready) {
@@ -339,7 +355,7 @@ LossSum CudaLoop::sum_losses(const TokenBatch& batch, const ParameterSource& sou
 }
 
 double CudaLoop::loss(const TokenBatch& batch, const ParameterSource& source) {
-  const LossSum sum = sum_losses(batch, source);
+  const LossSum sum = in_memory(options_, [&] { return sum_losses(batch, source); });
   return sum.loss / static_cast<double>(sum.targets);
 }
 

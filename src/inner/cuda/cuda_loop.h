@@ -104,6 +104,8 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentAdam {
   [[nodiscard]] float* device_moment(int index) override;
   void wrote_device_moments() override;
   /// THROWS: RunError as LanguageModelLoop's; parameters and moments are then those before it.
+  /// SystemError where the device has failed (cuda::DeviceLost) or lacks memory; the loop is then
+  /// of no use any more.
   InnerStep train_step(StepIndex t) override;
   /// Announces all gradients at its end.
   InnerStep gradients(StepIndex t, const GradientReady& on_ready) override;
@@ -134,6 +136,8 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentAdam {
   /// Takes over moments and number of updates of another rank. Blocks. REQUIRES: the same options;
   /// `other` has settled its moments.
   void take_optimizer(const CudaLoop& other);
+  /// What has multiplied, for the shapes of a step.
+  [[nodiscard]] const cuda::Blas& products() const { return blas_; }
 
  private:
   void allocate();

@@ -181,4 +181,11 @@ std::string cuda_memory_error(const LanguageModelOptions& options, const CudaLoo
       human_bytes(static_cast<double>(device.total_bytes)), remedies(options), cause);
 }
 
+std::string cuda_step_memory_error(const LanguageModelOptions& options, const std::string& cause) {
+  return fmt::format(
+      "the device's memory does not suffice in the middle of a run: {}; end these or {}; the same "
+      "command with --resume auto goes on from the newest checkpoint",
+      cause, remedies(options));
+}
+
 }  // namespace isthmus

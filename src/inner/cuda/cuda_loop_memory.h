@@ -29,4 +29,9 @@ void check_cuda_options(const LanguageModelOptions& options);
                                             const CudaLoopSettings& settings,
                                             const std::string& cause, int rank = 0);
 
+/// The same of a run that has begun: another process has taken memory, or a kernel's code found
+/// none.
+[[nodiscard]] std::string cuda_step_memory_error(const LanguageModelOptions& options,
+                                                 const std::string& cause);
+
 }  // namespace isthmus

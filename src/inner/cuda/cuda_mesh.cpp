@@ -17,6 +17,7 @@
 #include "inner/mesh/training_step.h"
 #include "inner/model/samples.h"
 #include "isthmus/errors.h"
+#include "kernels/cuda/device_errors.h"
 
 namespace isthmus {
 namespace {
@@ -97,9 +98,7 @@ class CudaMesh::Peer final : public CudaPeers {
   [[nodiscard]] CudaLoop& loop() { return *loop_; }
 
   [[nodiscard]] std::int64_t targets(StepIndex t) override { return batches_.targets(t); }
-  void sum_on_device(std::span<float> values) override {
-    group_.sum(values.data(), std::ssize(values));
-  }
+  void sum_on_device(std::span<const CudaBucket> buckets) override { group_.sum(buckets); }
   void sum(std::span<double> values) override {
     world_.all_reduce({values.data(), std::ssize(values), Dtype::kF64}, Reduce::kSum);
   }
@@ -128,6 +127,7 @@ CudaMesh::CudaMesh(const LanguageModelOptions& options, BatchProvider batches,
 CudaMesh::~CudaMesh() {
   try {
     team_.run([&](std::size_t i) { ranks_[i].reset(); });
+  } catch (const cuda::DeviceLost&) {  // which has ended the mesh
   } catch (const std::exception& error) {
     log_warning("a mesh of devices ends: {}", error.what());
   }

@@ -15,6 +15,7 @@
 #include "inner/mesh/kept_weights.h"
 #include "inner/mesh/mesh_model.h"
 #include "isthmus/errors.h"
+#include "kernels/cuda/device_errors.h"
 
 namespace isthmus {
 namespace {
@@ -51,6 +52,7 @@ class CudaMeshModel final : public MeshModel {
   ~CudaMeshModel() override {
     try {
       team_.run([&](std::size_t i) { ranks_[i].reset(); });
+    } catch (const cuda::DeviceLost&) {  // which has ended the mesh
     } catch (const std::exception& error) {
       log_warning("a mesh of devices ends: {}", error.what());
     }

@@ -7,6 +7,7 @@
 #include "core/base/check.h"
 #include "core/base/log.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/device_errors.h"
 
 namespace isthmus {
 namespace {
@@ -18,6 +19,7 @@ class KeptDevice {
   ~KeptDevice() {
     try {
       cuda::use_device(ordinal_);
+    } catch (const cuda::DeviceLost&) {  // whoever has used it tells
     } catch (const std::exception& error) {
       log_warning("cuda:{} is not this thread's any more: {}", ordinal_, error.what());
     }

@@ -39,6 +39,7 @@ LanguageModelOptions tiny_like(const LanguageModelOptions& run) {
   tiny.model.preset.clear();
   tiny.model.init.clear();
   tiny.model.layers = 1;
+  tiny.model.family.layers.resize(std::min<std::size_t>(1, tiny.model.family.layers.size()));
   tiny.model.heads = 2;
   tiny.model.kv_heads = shape.kv_heads < shape.heads ? 1 : 2;
   tiny.model.head_dim = shape.head_dim;

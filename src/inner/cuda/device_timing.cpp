@@ -11,6 +11,7 @@
 #include "core/base/rng.h"
 #include "inner/cuda/cuda_loop.h"
 #include "inner/cuda/device_product.h"
+#include "kernels/cuda/matmul_table.h"
 
 namespace isthmus {
 namespace {
@@ -49,20 +50,12 @@ std::vector<std::int32_t> random_tokens(const Workload& workload, std::int64_t c
 
 }  // namespace
 
-DeviceTiming time_model_on_device(const Workload& workload, const ModelTimingOptions& options,
-                                  const cuda::DeviceInfo& device, const Clock& clock) {
-  DeviceTiming out{.workload = workload.name,
-                   .device = device,
-                   .bf16 = options.bf16,
-                   .recompute = options.recompute,
-                   .optimizer = options.optimizer,
-                   .sequences = options.sequences == 0 ? workload.sequences : options.sequences,
-                   .context = workload.context,
-                   .micro_batches = options.micro_batches};
+LanguageModelOptions timed_loop_options(const Workload& workload,
+                                        const ModelTimingOptions& options) {
   LanguageModelOptions loop_options;
   loop_options.model = workload.model;
   loop_options.context = workload.context;
-  loop_options.sequences = out.sequences;
+  loop_options.sequences = options.sequences == 0 ? workload.sequences : options.sequences;
   loop_options.micro_batches = options.micro_batches;
   loop_options.total_steps = kMostDeviceSteps + kDeviceWarmUpSteps;
   loop_options.threads = options.threads;
@@ -70,6 +63,21 @@ DeviceTiming time_model_on_device(const Workload& workload, const ModelTimingOpt
   loop_options.attention = options.attention;
   loop_options.recompute = options.recompute;
   loop_options.inner.optimizer = options.optimizer;
+  return loop_options;
+}
+
+DeviceTiming time_model_on_device(const Workload& workload, const ModelTimingOptions& options,
+                                  const cuda::DeviceInfo& device, const Clock& clock) {
+  DeviceTiming out{.workload = workload.name,
+                   .device = device,
+                   .bf16 = options.bf16,
+                   .matmul_table = cuda::matmul_table_in_use() != nullptr,
+                   .recompute = options.recompute,
+                   .optimizer = options.optimizer,
+                   .sequences = options.sequences == 0 ? workload.sequences : options.sequences,
+                   .context = workload.context,
+                   .micro_batches = options.micro_batches};
+  const LanguageModelOptions loop_options = timed_loop_options(workload, options);
   const std::int64_t tokens = out.sequences * workload.context;
   const std::vector<std::int32_t> inputs = random_tokens(workload, tokens, 0);
   const std::vector<std::int32_t> targets = random_tokens(workload, tokens, 1);
@@ -116,8 +124,8 @@ std::string to_json(const DeviceTiming& t) {
       t.workload, t.bf16 ? "bf16" : "fp32", t.device.ordinal, t.device.name, t.device.compute_major,
       t.device.compute_minor, cuda::versions());
   text += fmt::format(
-      R"(,"attention":"{}","optimizer":"{}","recompute":"{}","micro_batches":{},"N":{},"B":{},"T":{},"steps":{},"ms_best":{:.3f},"ms_med":{:.3f})",
-      t.cudnn_attention ? "cudnn" : "own", t.optimizer, recompute_name(t.recompute),
+      R"(,"attention":"{}","matmul_table":{},"optimizer":"{}","recompute":"{}","micro_batches":{},"N":{},"B":{},"T":{},"steps":{},"ms_best":{:.3f},"ms_med":{:.3f})",
+      t.cudnn_attention ? "cudnn" : "own", t.matmul_table, t.optimizer, recompute_name(t.recompute),
       t.micro_batches, t.parameters, t.sequences, t.context, t.steps, t.best_ms, t.median_ms);
   text += fmt::format(
       R"(,"tok_s_best":{:.1f},"tok_s_med":{:.1f},"gflops_best":{:.1f},"gflops_med":{:.1f},"product_gflops":{:.1f},"of_product_peak":{:.3f})",

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "inner/loop/language_model_loop.h"
 #include "inner/loop/model_timing.h"
 #include "kernels/cuda/device.h"
 
@@ -18,6 +19,7 @@ struct DeviceTiming {
   cuda::DeviceInfo device;
   bool bf16 = false;
   bool cudnn_attention = false;  // computed it
+  bool matmul_table = false;     // chose its products' algorithms
   Recompute recompute = Recompute::kNone;
   std::string optimizer;
   std::int64_t parameters = 0;
@@ -34,6 +36,10 @@ struct DeviceTiming {
   double device_mib = 0;  // memory that the loop took there
   double loss = 0;        // of the last step
 };
+
+/// The loop that is timed.
+[[nodiscard]] LanguageModelOptions timed_loop_options(const Workload& workload,
+                                                      const ModelTimingOptions& options);
 
 /// Of the options it takes seconds, sequences, micro_batches, bf16, attention, recompute and
 /// optimizer.

@@ -6,6 +6,7 @@
 
 #include "core/base/log.h"
 #include "isthmus/errors.h"
+#include "kernels/cuda/device_errors.h"
 
 namespace isthmus {
 namespace {
@@ -16,11 +17,13 @@ void RepeatedWork::by_hand(cuda::Stream& stream, const Queue& queue) {
   queue([&](cuda::Event& event) { event.record(stream); });
 }
 
-// What fails while it is recorded may succeed by hand; a device that is lost fails there again.
+// What fails while it is recorded may succeed by hand, but for what a lost device does.
 bool RepeatedWork::record(cuda::Stream& stream, const Queue& queue) {
   try {
     seen_.front().graph = std::make_unique<cuda::Graph>(stream, queue);
     return true;
+  } catch (const cuda::DeviceLost&) {
+    throw;
   } catch (const SystemError& error) {
     log_warning("the device takes no graph of the {} ({}): its kernels are queued one by one",
                 name_, error.what());

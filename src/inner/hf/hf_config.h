@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// config.json of Hugging Face models, read and written: GPT2LMHeadModel, LlamaForCausalLM, and
-// Qwen3ForCausalLM, which is a Llama with norms on queries and keys. Spellings of transformers 4
-// (torch_dtype, rope_theta, rope_scaling) and 5 (dtype, rope_parameters) are both read, and both
-// written. A setting that our models do not have is refused by name and value, never ignored.
+// config.json of Hugging Face models, read and written: the families of hf_families.cpp. Spellings
+// of transformers 4 (torch_dtype, rope_theta, rope_scaling) and 5 (dtype, rope_parameters) are both
+// read, and both written. A setting that our models do not have is refused by name and value, never
+// ignored.
 #pragma once
 
 #include <filesystem>

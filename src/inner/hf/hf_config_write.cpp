@@ -3,6 +3,7 @@
 
 #include "core/base/json_input.h"
 #include "inner/hf/hf_config.h"
+#include "inner/hf/hf_families.h"
 
 namespace isthmus {
 namespace {
@@ -61,11 +62,27 @@ ordered_json llama(const ModelShape& shape) {
   return config;
 }
 
+/// A family's model comes from a folder, whose other keys are among its settings.
+ordered_json of_family(const ModelShape& shape) {
+  ordered_json config;
+  config["architectures"] = {hf_model_class(shape.family.name)};
+  config["model_type"] = shape.family.name;
+  config["vocab_size"] = shape.vocab;
+  config["max_position_embeddings"] = shape.positions;
+  config["hidden_size"] = shape.d_model;
+  config["intermediate_size"] = shape.d_ff;
+  config["num_hidden_layers"] = shape.layers;
+  config["num_attention_heads"] = shape.heads;
+  return config;
+}
+
 }  // namespace
 
 std::string hf_config_text(const ModelShape& shape, const std::string& settings) {
   const bool is_gpt2 = shape.architecture == Architecture::kGpt2;
-  ordered_json config = is_gpt2 ? gpt2(shape) : llama(shape);
+  ordered_json config = !shape.family.name.empty() ? of_family(shape)
+                        : is_gpt2                  ? gpt2(shape)
+                                                   : llama(shape);
   config["tie_word_embeddings"] = shape.tied;
   add_missing(config, settings_of(settings));
   if (settings.empty()) {  // our models train without dropout

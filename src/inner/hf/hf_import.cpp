@@ -14,7 +14,10 @@
 namespace isthmus {
 namespace {
 
-constexpr std::string_view kHead = "lm_head.weight";
+/// The output head of either spelling.
+bool is_head(std::string_view name) {
+  return name == "lm_head.weight" || name == "embed_out.weight";
+}
 constexpr std::size_t kShownNames = 8;
 
 // What torch.compile, DistributedDataParallel, fully sharded and checkpointed modules put into the
@@ -119,9 +122,9 @@ std::vector<PlacedTensor> match(const Storage& storage, const SafetensorsModel& 
   Misfits misfits;
   std::vector<PlacedTensor> places = take_parameters(left, parameters, misfits);
   const bool has_head = std::ranges::any_of(
-      parameters, [](const Parameter& parameter) { return parameter.name == kHead; });
+      parameters, [](const Parameter& parameter) { return is_head(parameter.name); });
   for (const auto& [name, place] : left) {
-    if (!is_hf_buffer(name) && (name != kHead || has_head)) {
+    if (!is_hf_buffer(name) && (!is_head(name) || has_head)) {
       misfits.unknown.push_back(place.entry->name);
     }
   }
@@ -134,7 +137,8 @@ std::vector<PlacedTensor> match(const Storage& storage, const SafetensorsModel& 
     } else {
       const auto embedding = std::ranges::find_if(places, [](const PlacedTensor& other) {
         return other.first.ends_with(".wte.weight") ||
-               other.first.ends_with(".embed_tokens.weight");
+               other.first.ends_with(".embed_tokens.weight") ||
+               other.first.ends_with(".embed_in.weight");
       });
       if (embedding != places.end()) check_tied_head(tensor, *embedding);
     }

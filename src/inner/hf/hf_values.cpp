@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "inner/hf/hf_config.h"
+#include "inner/model/rope.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
@@ -113,8 +114,9 @@ void check_frequencies(const Storage& storage, const std::filesystem::path& fold
                        const PlacedTensor& tensor) {
   const std::vector<float> values = floats_of(tensor.second);
   const ModelConfig model = read_hf_config(storage, folder).model;
-  const std::int64_t head_dim = model.head_dim > 0 ? model.head_dim : model.d_model / model.heads;
-  if (2 * static_cast<std::int64_t>(values.size()) != head_dim) {
+  const std::vector<double> frequencies = rope_frequencies(model_shape(model, model.context));
+  const auto head_dim = 2 * static_cast<std::int64_t>(frequencies.size());
+  if (values.size() != frequencies.size()) {
     refuse(tensor,
            fmt::format("has {} frequencies, and heads of {} values, as config.json says, have {}",
                        values.size(), head_dim, head_dim / 2),
@@ -124,8 +126,7 @@ void check_frequencies(const Storage& storage, const std::filesystem::path& fold
   constexpr double kRounding = 1e-2;
   constexpr double kLeastHalf = 0x1p-24;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    const double ours =
-        std::pow(model.rope_theta, -static_cast<double>(i) / static_cast<double>(values.size()));
+    const double ours = frequencies[i];
     if (std::abs(static_cast<double>(values[i]) - ours) <= kRounding * ours + kLeastHalf) {
       continue;
     }
@@ -137,6 +138,11 @@ void check_frequencies(const Storage& storage, const std::filesystem::path& fold
 }
 
 bool ends_with(std::string_view text, std::string_view end) { return text.ends_with(end); }
+
+/// GPT-2's mask, and GPT-NeoX's.
+bool is_mask(std::string_view name) {
+  return ends_with(name, ".attn.bias") || ends_with(name, ".attention.bias");
+}
 
 }  // namespace
 
@@ -167,8 +173,8 @@ void check_finite(std::span<const PlacedTensor> tensors) {
 }
 
 bool is_hf_buffer(std::string_view name) {
-  return ends_with(name, ".attn.bias") || ends_with(name, ".attn.masked_bias") ||
-         ends_with(name, "rotary_emb.inv_freq");
+  return is_mask(name) || ends_with(name, ".attn.masked_bias") ||
+         ends_with(name, ".attention.masked_bias") || ends_with(name, "rotary_emb.inv_freq");
 }
 
 void check_hf_buffer(const Storage& storage, const std::filesystem::path& folder,
@@ -179,9 +185,9 @@ void check_hf_buffer(const Storage& storage, const std::filesystem::path& folder
   if (!readable) {
     refuse(buffer, fmt::format("is of type {}", dtype_name(dtype)), kRemoveBuffer);
   }
-  if (ends_with(buffer.first, ".attn.bias")) {
+  if (is_mask(buffer.first)) {
     check_mask(buffer);
-  } else if (ends_with(buffer.first, ".attn.masked_bias")) {
+  } else if (ends_with(buffer.first, ".masked_bias")) {
     check_masked_value(buffer);
   } else {
     check_frequencies(storage, folder, buffer);

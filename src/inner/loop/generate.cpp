@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "core/base/check.h"
 #include "core/base/rng.h"
 #include "core/state/checkpoint.h"
+#include "inner/model/cached_decoder.h"
 #include "inner/model/model.h"
 #include "inner/model/model_source.h"
 #include "isthmus/errors.h"
@@ -61,11 +63,13 @@ class CheckpointParameters final : public ParameterSource {
 
 }  // namespace
 
-std::int32_t draw_token(std::span<const float> logits, double temperature, std::int64_t top_k,
-                        double uniform) {
+std::int32_t draw_token(std::span<const float> logits, const Sampling& sampling, double uniform) {
   ISTHMUS_CHECK(!logits.empty());
+  ISTHMUS_CHECK(sampling.top_p > 0, sampling.top_p);
   const auto all = static_cast<std::int64_t>(logits.size());
-  const std::int64_t kept = temperature <= 0 ? 1 : top_k <= 0 ? all : std::min(top_k, all);
+  const std::int64_t kept = sampling.temperature <= 0 ? 1
+                            : sampling.top_k <= 0     ? all
+                                                      : std::min(sampling.top_k, all);
   const std::vector<std::int32_t> ids = most_likely(logits, static_cast<std::size_t>(kept));
   if (kept == 1) return ids.front();
   const double top = static_cast<double>(logits[static_cast<std::size_t>(ids.front())]);
@@ -73,23 +77,45 @@ std::int32_t draw_token(std::span<const float> logits, double temperature, std::
   double total = 0;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const double logit = static_cast<double>(logits[static_cast<std::size_t>(ids[i])]);
-    total += std::exp((logit - top) / temperature);
+    total += std::exp((logit - top) / sampling.temperature);
     until[i] = total;
   }
-  const auto at = std::upper_bound(until.begin(), until.end() - 1, uniform * total);
+  // The first token whose sum reaches top_p is the last that may be drawn.
+  auto end = until.end();
+  if (sampling.top_p < 1) {
+    end = std::lower_bound(until.begin(), until.end() - 1, sampling.top_p * total) + 1;
+    total = *(end - 1);
+  }
+  const auto at = std::upper_bound(until.begin(), end - 1, uniform * total);
   return ids[static_cast<std::size_t>(at - until.begin())];
 }
+
+namespace {
+
+void check_prompt(const ModelShape& shape, std::span<const std::int32_t> prompt) {
+  for (const std::int32_t token : prompt) {
+    if (token >= 0 && token < shape.vocab) continue;
+    throw ConfigError(
+        fmt::format("prompt token {}: the model's vocabulary is 0 to {}", token, shape.vocab - 1));
+  }
+}
+
+std::int32_t draw_finite(std::span<const float> logits, const GenerateOptions& options,
+                         std::int64_t added) {
+  if (!std::ranges::all_of(logits, [](float x) { return std::isfinite(x); })) {
+    throw RunError(fmt::format("sampling token {}: the model's logits are not finite", added));
+  }
+  const Rng rng{options.seed, Stream::kSample};
+  return draw_token(logits, options.sampling, rng.uniform(static_cast<std::uint64_t>(added)));
+}
+
+}  // namespace
 
 std::vector<std::int32_t> generate(const ModelShape& shape, const ParameterSource& parameters,
                                    std::span<const std::int32_t> prompt,
                                    const GenerateOptions& options) {
   std::vector<std::int32_t> tokens(prompt.begin(), prompt.end());
-  for (const std::int32_t token : tokens) {
-    if (token < 0 || token >= shape.vocab) {
-      throw ConfigError(fmt::format("prompt token {}: the model's vocabulary is 0 to {}", token,
-                                    shape.vocab - 1));
-    }
-  }
+  check_prompt(shape, prompt);
   const std::size_t given = tokens.size();
   if (tokens.empty()) tokens.push_back(0);
   const auto begun = static_cast<std::int64_t>(tokens.size());
@@ -102,18 +128,55 @@ std::vector<std::int32_t> generate(const ModelShape& shape, const ParameterSourc
   LanguageModel<float> model(layout, passes.longest, LanguageModel<float>::Purpose::kInference);
   SourceWeights weights(layout, parameters);
   std::vector<float> logits(static_cast<std::size_t>(shape.vocab));
-  const Rng rng{options.seed, Stream::kSample};
   for (std::int64_t added = 0; added < options.tokens; ++added) {
     const std::size_t seen = std::min(tokens.size(), seen_at_most);
     model.next_token_logits(team, weights, std::span(tokens).last(seen), logits.data());
-    if (!std::all_of(logits.begin(), logits.end(), [](float x) { return std::isfinite(x); })) {
-      throw RunError(fmt::format("sampling token {}: the model's logits are not finite", added));
-    }
-    tokens.push_back(draw_token(logits, options.temperature, options.top_k,
-                                rng.uniform(static_cast<std::uint64_t>(added))));
+    tokens.push_back(draw_finite(logits, options, added));
   }
   const std::size_t skipped = std::max<std::size_t>(given, 1);
   return {tokens.begin() + static_cast<std::ptrdiff_t>(skipped), tokens.end()};
+}
+
+GenerateEnd continue_prompt(const ModelShape& shape, const ParameterSource& parameters,
+                            std::span<const std::int32_t> prompt, const ContinueOptions& options) {
+  check_prompt(shape, prompt);
+  const auto given = static_cast<std::int64_t>(prompt.size());
+  if (given == 0) throw ConfigError("the prompt has no token: give it a text");
+  if (given > shape.positions) {
+    throw ConfigError(fmt::format("the prompt has {} tokens and the model {} positions: shorten it",
+                                  given, shape.positions));
+  }
+  ModelShape passes = shape;
+  passes.longest = std::min(shape.positions, given + std::min(options.tokens, shape.positions));
+  const ModelLayout layout(passes);
+  kernels::ThreadTeam team(options.threads);
+  SourceWeights weights(layout, parameters);
+  std::optional<CachedDecoder> decoder;
+  std::optional<LanguageModel<float>> model;
+  if (options.cache) {
+    decoder.emplace(layout, weights, passes.longest);
+  } else {
+    model.emplace(layout, passes.longest, LanguageModel<float>::Purpose::kInference);
+  }
+  std::vector<float> logits(static_cast<std::size_t>(shape.vocab));
+  std::vector<std::int32_t> tokens(prompt.begin(), prompt.end());
+  std::size_t seen = 0;
+  for (std::int64_t added = 0; added < options.tokens; ++added) {
+    if (decoder) {
+      decoder->logits(team, std::span(tokens).subspan(seen), logits.data());
+    } else {
+      model->next_token_logits(team, weights, tokens, logits.data());
+    }
+    seen = tokens.size();
+    const std::int32_t token = draw_finite(logits, options, added);
+    if (std::ranges::find(options.end_tokens, token) != options.end_tokens.end()) {
+      return GenerateEnd::kEndToken;
+    }
+    if (options.on_token && !options.on_token(token)) return GenerateEnd::kStopped;
+    if (std::ssize(tokens) == shape.positions) return GenerateEnd::kPositions;
+    tokens.push_back(token);
+  }
+  return GenerateEnd::kTokens;
 }
 
 std::vector<std::int32_t> generate_text(const Config& config, const Checkpoint& checkpoint,

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sampling tokens from a trained model. Each token is drawn with a number that is a function of
-// (seed, position), so the same parameters and seed give the same text. The whole context goes
-// through the model for every token; there is no cache of keys and values.
+// (seed, position), so the same parameters and seed give the same text. Keys and values of the
+// tokens so far are kept in a cache (inner/model/cached_decoder.h), or the whole context goes
+// through the model for every token.
 // Any thread may call these functions; they own what they need.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -18,18 +20,40 @@ namespace isthmus {
 
 class Checkpoint;
 
+/// How a token is drawn, in the order of transformers' warpers: temperature, top_k, top_p.
+struct Sampling {
+  double temperature = 0.8;  // 0: always the most likely token (the lowest id of equals)
+  std::int64_t top_k = 40;   // draw among the k most likely only; 0: among all
+  /// Draw among the most likely tokens whose probabilities together reach top_p; 1: among all.
+  double top_p = 1;
+};
+
 struct GenerateOptions {
   std::int64_t tokens = 200;  // to add
-  double temperature = 0.8;   // 0: always the most likely token (the lowest id of equals)
-  std::int64_t top_k = 40;    // draw among the k most likely only; 0: among all
+  Sampling sampling;
   std::uint64_t seed = 0;
   int threads = 1;
 };
 
-/// The token that `uniform` in [0, 1) draws from softmax(logits / temperature) over the top_k.
-/// REQUIRES: logits not empty, finite.
-[[nodiscard]] std::int32_t draw_token(std::span<const float> logits, double temperature,
-                                      std::int64_t top_k, double uniform);
+/// The token that `uniform` in [0, 1) draws. REQUIRES: logits not empty, finite; top_p > 0.
+[[nodiscard]] std::int32_t draw_token(std::span<const float> logits, const Sampling& sampling,
+                                      double uniform);
+
+/// Why a continuation ended.
+enum class GenerateEnd { kTokens, kEndToken, kPositions, kStopped };
+
+struct ContinueOptions : GenerateOptions {
+  bool cache = true;                           // of keys and values
+  std::span<const std::int32_t> end_tokens;    // of which each ends the text, and is not part of it
+  std::function<bool(std::int32_t)> on_token;  // called with each token; false stops
+};
+
+/// Tokens that follow `prompt` until an end token, options.tokens tokens, or the last position of
+/// the model. REQUIRES: CachedDecoder::knows(shape) with options.cache.
+/// THROWS: ConfigError naming a prompt that is empty, longer than the model's positions or outside
+/// of its vocabulary; RunError when the model's logits are not finite.
+GenerateEnd continue_prompt(const ModelShape& shape, const ParameterSource& parameters,
+                            std::span<const std::int32_t> prompt, const ContinueOptions& options);
 
 /// `options.tokens` tokens that follow `prompt`, which is not repeated. Only the last
 /// shape.positions tokens are seen. An empty prompt starts from token 0.

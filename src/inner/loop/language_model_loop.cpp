@@ -208,15 +208,15 @@ InnerStep LanguageModelLoop::run_pass(StepIndex t, const GradientReady& on_ready
   const TokenBatch batch = batches_(t);
   ISTHMUS_CHECK(batch.sequences == options_.sequences, batch.sequences, options_.sequences);
   const std::int64_t targets = counted_targets(batch);
-  ISTHMUS_CHECK(targets > 0, t.value());
-  const LossSum sum = mesh_ ? mesh_gradient_pass(batch, targets, on_ready, slices)
-                            : gradient_pass(batch, targets, on_ready);
-  const double loss = sum.loss / static_cast<double>(targets);
+  const double scale = mean_factor(batch);
+  const LossSum sum = mesh_ ? mesh_gradient_pass(batch, scale, on_ready, slices)
+                            : gradient_pass(batch, scale, on_ready);
+  const double loss = targets == 0 ? 0 : sum.loss / static_cast<double>(targets);
   check_finite(t, "loss", loss);
   return {.loss = loss, .grad_norm = 0, .tokens = targets};
 }
 
-LossSum LanguageModelLoop::gradient_pass(const TokenBatch& batch, std::int64_t targets,
+LossSum LanguageModelLoop::gradient_pass(const TokenBatch& batch, double scale,
                                          const GradientReady& on_ready) {
   clear_gradients();
   if (embedding_rows_) embedding_rows_->begin();
@@ -227,7 +227,7 @@ LossSum LanguageModelLoop::gradient_pass(const TokenBatch& batch, std::int64_t t
   const std::int64_t share = options_.sequences / options_.micro_batches;
   LossSum sum;
   for (std::int64_t part = 0; part < options_.micro_batches; ++part) {
-    BackwardOptions<float> backward{.gradient_scale = 1 / static_cast<double>(targets),
+    BackwardOptions<float> backward{.gradient_scale = scale,
                                     .gradients = all_gradients().data(),
                                     .embedding_rows = embedding_rows_ ? &*embedding_rows_ : nullptr,
                                     .last = part + 1 == options_.micro_batches,
@@ -244,10 +244,9 @@ LossSum LanguageModelLoop::gradient_pass(const TokenBatch& batch, std::int64_t t
 }
 
 // A gradient is final once the last rank has given its share, so all are announced at the end.
-LossSum LanguageModelLoop::mesh_gradient_pass(const TokenBatch& batch, std::int64_t targets,
+LossSum LanguageModelLoop::mesh_gradient_pass(const TokenBatch& batch, double scale,
                                               const GradientReady& on_ready, bool slices) {
   if (on_part_) on_part_(PassPart::kForward);
-  const double scale = 1 / static_cast<double>(targets);
   float* const whole = all_gradients().data();
   const LossSum sum = sharded_ ? mesh_->loss_and_slices(values().data(), batch, scale, squares_)
                                : mesh_->loss_and_gradients(values().data(), batch, scale, whole);
@@ -345,7 +344,9 @@ double LanguageModelLoop::loss(const TokenBatch& batch, const ParameterSource& s
 
 InnerStep LanguageModelLoop::train_loss(StepIndex t, SampleShare share,
                                         const ParameterSource& source) {
-  const LossSum sum = sum_losses(share_of(batches_(t), share), source);
+  const TokenBatch own = share_of(batches_(t), share);
+  if (counted_targets(own) == 0) return {};
+  const LossSum sum = sum_losses(own, source);
   return {.loss = (sum.loss + sum.z_loss) / static_cast<double>(sum.targets),
           .grad_norm = 0,
           .tokens = sum.targets};

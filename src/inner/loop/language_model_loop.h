@@ -131,13 +131,13 @@ class LanguageModelLoop final : public InnerLoop {
   /// Update with the gradients as they stand; `squares_` holds the squared norm of each.
   /// RETURNS: the norm of all.
   double update(StepIndex t);
-  [[nodiscard]] LossSum gradient_pass(const TokenBatch& batch, std::int64_t targets,
+  [[nodiscard]] LossSum gradient_pass(const TokenBatch& batch, double scale,
                                       const GradientReady& on_ready);
   /// With `slices` the ranks of a mesh keep the sums.
   [[nodiscard]] InnerStep run_pass(StepIndex t, const GradientReady& on_ready, bool slices);
   /// Room for whole gradients, where ranks otherwise keep slices.
   void need_gradients();
-  [[nodiscard]] LossSum mesh_gradient_pass(const TokenBatch& batch, std::int64_t targets,
+  [[nodiscard]] LossSum mesh_gradient_pass(const TokenBatch& batch, double scale,
                                            const GradientReady& on_ready, bool slices);
   [[nodiscard]] LossSum sum_losses(const TokenBatch& batch, const ParameterSource& source);
   /// All values of `source` in canonical order, for ranks that read side by side.

@@ -30,9 +30,12 @@ double training_flops_per_token(const ModelLayout& layout, std::int64_t context)
     weights -= layout.tensors()[layout.positions()].elements.size();
   }
   if (!s.tied) weights -= layout.tensors()[layout.embedding()].elements.size();
-  return 6.0 * static_cast<double>(weights) + 12.0 * static_cast<double>(s.layers) *
-                                                  static_cast<double>(s.query_width()) *
-                                                  static_cast<double>(context);
+  double keys = 0;  // over the layers: a window's, or the context's
+  for (std::int64_t layer = 0; layer < s.layers; ++layer) {
+    const std::int64_t window = s.window(layer);
+    keys += static_cast<double>(window == 0 ? context : std::min(window, context));
+  }
+  return 6.0 * static_cast<double>(weights) + 12.0 * static_cast<double>(s.query_width()) * keys;
 }
 
 double optimizer_flops(const ModelLayout& layout, const InnerConfig& inner) {

@@ -201,7 +201,7 @@ void time_operations(const Clock& clock, const ModelShape& s, std::int64_t seque
   out.of_bound = out.gflops / out.product_gflops;
   if (options.mesh.ranks() > 1) return;  // each rank has products of its own shapes
   const std::int64_t rows = sequences / options.micro_batches * length;
-  const std::int64_t up = (s.architecture == Architecture::kGpt2 ? 1 : 2) * s.d_ff;
+  const std::int64_t up = s.up_width();
   const LinearShape in_layer[] = {{rows, s.d_model, s.qkv_width(), options.bf16},
                                   {rows, s.query_width(), s.d_model, options.bf16},
                                   {rows, s.d_model, up, options.bf16},

@@ -32,7 +32,7 @@ void GradientReduction::begin() {
 bool GradientReduction::opens_a_part(std::size_t tensor) const {
   const std::vector<TensorInfo>& tensors = layout_.local().tensors();
   return tensor == 0 || tensors[tensor].layer != tensors[tensor - 1].layer ||
-         opens_upper_half(tensors[tensor].name);
+         opens_upper_half(layout_.local().shape(), tensors[tensor].name);
 }
 
 void GradientReduction::ready(std::size_t tensor) {

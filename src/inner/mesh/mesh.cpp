@@ -45,6 +45,18 @@ std::optional<std::string> tensor_parallel_problem(const ModelShape& s, const Me
                                                    std::int64_t context) {
   const int tp = mesh.tp;
   const std::int64_t split = mesh.sequence_parallel ? context : 0;
+  if (tp > 1 && s.qk_norm && s.family.wide_qk_norm) {
+    return fmt::format(
+        "parallel.tp = {}: {} norms queries and keys over all heads together, which no rank has; "
+        "only tp = 1 works",
+        tp, s.family.name);
+  }
+  if (tp > s.kv_heads && s.family.fused_products) {
+    return fmt::format(
+        "parallel.tp = {}: at most model.n_kv_heads = {} ranks can share the fused query, key and "
+        "value tensors of {}",
+        tp, s.kv_heads, s.family.name);
+  }
   if (works(s, tp, split)) return std::nullopt;
   const std::int64_t nearest = nearest_tp(s, tp, split);
   for (const auto& [key, value] :

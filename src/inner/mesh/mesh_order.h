@@ -33,12 +33,13 @@ struct Order {
   std::int64_t sequences = 0, length = 0;
   double gradient_scale = 0;
   double lr = 0;
-  std::int64_t what = 0;  // RankValues, or the updates after a reset
-  bool readings = false;  // are wanted after the pass
-  TensorRange tensors;    // that are collected or handed out
+  std::int64_t what = 0;   // RankValues, or the updates after a reset
+  bool readings = false;   // are wanted after the pass
+  TensorRange tensors;     // that are collected or handed out
+  bool documents = false;  // windows of a pass hold several
 };
 
-constexpr std::int64_t kWords = 9;
+constexpr std::int64_t kWords = 10;
 using Words = std::array<std::int64_t, kWords>;
 
 [[nodiscard]] inline Words words_of(const Order& order) {
@@ -50,7 +51,8 @@ using Words = std::array<std::int64_t, kWords>;
           order.what,
           order.readings ? 1 : 0,
           static_cast<std::int64_t>(order.tensors.begin),
-          static_cast<std::int64_t>(order.tensors.end)};
+          static_cast<std::int64_t>(order.tensors.end),
+          order.documents ? 1 : 0};
 }
 
 [[nodiscard]] inline Order order_of(const Words& words) {
@@ -61,7 +63,8 @@ using Words = std::array<std::int64_t, kWords>;
           std::bit_cast<double>(words[4]),
           words[5],
           words[6] != 0,
-          {static_cast<std::size_t>(words[7]), static_cast<std::size_t>(words[8])}};
+          {static_cast<std::size_t>(words[7]), static_cast<std::size_t>(words[8])},
+          words[9] != 0};
 }
 
 /// Something that all ranks do together for a caller of the mesh, which it knows nothing of.

@@ -126,7 +126,7 @@ class MeshProcess {
   LossSum pass(const Order& order, const Canonical& first) {
     share_tokens(order, first.batch);
     if (options_.zero == 0) exchange_.share_weights(first.weights);
-    const TokenBatch all{inputs_, targets_, order.sequences, order.length};
+    const TokenBatch all{inputs_, targets_, order.sequences, order.length, starts_};
     if (order.ask == Ask::kLoss) return collect_losses(rank_.loss(all));
     LossSum own;
     readings_.count([&] {
@@ -151,10 +151,13 @@ class MeshProcess {
     if (ranks_.rank() == kFirst) {
       inputs_.assign(batch.inputs.begin(), batch.inputs.end());
       targets_.assign(batch.targets.begin(), batch.targets.end());
+      starts_.assign(batch.document_starts.begin(), batch.document_starts.end());
     }
     inputs_.resize(tokens);
     targets_.resize(tokens);
-    for (std::vector<std::int32_t>* part : {&inputs_, &targets_}) {
+    starts_.resize(order.documents ? tokens : 0);
+    for (std::vector<std::int32_t>* part : {&inputs_, &targets_, &starts_}) {
+      if (part->empty()) continue;
       ranks_.broadcast({part->data(), static_cast<std::int64_t>(tokens), Dtype::kI32}, kFirst);
     }
   }
@@ -183,7 +186,7 @@ class MeshProcess {
   MeshRank rank_;
   CanonicalExchange exchange_;
   std::optional<MeshUpdate> update_;  // with ZeRO
-  std::vector<std::int32_t> inputs_, targets_;
+  std::vector<std::int32_t> inputs_, targets_, starts_;
 };
 
 class ProcessMesh final : public MeshModel {
@@ -258,6 +261,7 @@ class ProcessMesh final : public MeshModel {
   LossSum pass(Order order, const float* weights, const TokenBatch& batch, Canonical first) {
     order.sequences = batch.sequences;
     order.length = batch.length;
+    order.documents = !batch.document_starts.empty();
     if (zero_ && weights == own_.canonical()) {
       give_own();
     } else if (zero_) {

@@ -212,8 +212,7 @@ void MeshRank::use_weights(const float* canonical) {
 }
 
 Pass MeshRank::pass_of(const TokenBatch& batch) {
-  return {team_, batch.sequences, batch.length,
-          TensorGroup(groups_.tensor.get(), gathered_.data())};
+  return pass_over(team_, batch, TensorGroup(groups_.tensor.get(), gathered_.data()));
 }
 
 MeshRank::Slot& MeshRank::slot_of(Chunk& chunk, int micro_batch) {
@@ -235,6 +234,8 @@ void MeshRank::check(const TokenBatch& batch) const {
   const auto tokens = static_cast<std::size_t>(batch.sequences * batch.length);
   ISTHMUS_CHECK(batch.inputs.size() == tokens, batch.inputs.size(), tokens);
   ISTHMUS_CHECK(batch.targets.size() == tokens, batch.targets.size(), tokens);
+  ISTHMUS_CHECK(batch.document_starts.empty() || batch.document_starts.size() == tokens,
+                batch.document_starts.size(), tokens);
 }
 
 LossSum MeshRank::train(const TokenBatch& batch, double gradient_scale) {

@@ -36,6 +36,17 @@ bool is_head_norm(std::string_view tensor) {
   return tensor.ends_with("q_norm.weight") || tensor.ends_with("k_norm.weight");
 }
 
+bool is_of_key_heads(std::string_view tensor) {
+  return tensor.find(".k_proj.") != tensor.npos || tensor.find(".v_proj.") != tensor.npos;
+}
+
+std::vector<std::int64_t> fused_parts(const ModelShape& s, std::string_view tensor) {
+  if (!s.family.fused_products) return {};
+  if (tensor.ends_with("qkv_proj.weight")) return {s.query_width(), s.key_width(), s.key_width()};
+  if (tensor.ends_with("gate_up_proj.weight")) return {s.d_ff, s.d_ff};
+  return {};
+}
+
 bool is_norm(std::string_view tensor) {
   return tensor.find("norm.") != tensor.npos || tensor.find("ln_") != tensor.npos;
 }
@@ -67,11 +78,11 @@ RankLayout::RankLayout(const ModelLayout& canonical, const RankShare& share)
   }
 }
 
-// Which dimension is cut follows from the shapes. Exceptions: GPT-2 holds queries, keys and values
-// side by side and a rank has its heads of each; norms of single heads are whole on each rank but
-// see only its heads, other norms with a split sequence only its tokens (biases of closing products
-// and positions see all tokens: the gradients that they read are gathered for the products); more
-// ranks than key heads hold copies of these.
+// Which dimension is cut follows from the shapes. Exceptions: GPT-2 and Phi-3 hold queries, keys
+// and values side by side and a rank has its heads of each (Phi-3 also gate and up); norms of
+// single heads are whole on each rank but see only its heads, other norms with a split sequence
+// only its tokens (biases of closing products and positions see all tokens: the gradients that they
+// read are gathered for the products); more ranks than key heads hold copies of these.
 RankLayout::Tensor RankLayout::place(const TensorInfo& canonical, const TensorInfo& local) const {
   const std::int64_t wide = columns_of(canonical);
   const std::int64_t narrow = columns_of(local);
@@ -84,8 +95,7 @@ RankLayout::Tensor RankLayout::place(const TensorInfo& canonical, const TensorIn
                  .rows = rows,
                  .columns = count};
   };
-  if (copies_ > 1 &&
-      (local.name.ends_with("k_proj.weight") || local.name.ends_with("v_proj.weight"))) {
+  if (copies_ > 1 && is_of_key_heads(local.name)) {
     return {Held::kCopy,
             {{.canonical = canonical.elements.begin + share_.rank / copies_ * rows * wide,
               .local = local.elements.begin,
@@ -104,6 +114,19 @@ RankLayout::Tensor RankLayout::place(const TensorInfo& canonical, const TensorIn
     Tensor tensor;
     for (std::int64_t part = 0; part < 3; ++part) {
       tensor.pieces.push_back(columns(part * wide / 3 + share_.rank * share, part * share, share));
+    }
+    return tensor;
+  }
+  const std::vector<std::int64_t> parts = fused_parts(local_.shape(), local.name);
+  if (!parts.empty()) {  // whole rows of each part
+    Tensor tensor;
+    std::int64_t above = 0;
+    for (const std::int64_t part : parts) {
+      tensor.pieces.push_back({.canonical = canonical.elements.begin +
+                                            (above * share_.ranks + share_.rank * part) * wide,
+                               .local = local.elements.begin + above * wide,
+                               .columns = part * wide});
+      above += part;
     }
     return tensor;
   }

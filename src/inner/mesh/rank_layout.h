@@ -26,6 +26,11 @@ enum class Held {
 /// A norm over queries or keys of single heads, of which a rank has its own; any norm.
 [[nodiscard]] bool is_head_norm(std::string_view tensor);
 [[nodiscard]] bool is_norm(std::string_view tensor);
+/// A weight or bias of keys or values, of which neighbouring ranks may hold copies.
+[[nodiscard]] bool is_of_key_heads(std::string_view tensor);
+/// Rows that the parts of a fused product have one after another; empty for any other tensor.
+[[nodiscard]] std::vector<std::int64_t> fused_parts(const ModelShape& shape,
+                                                    std::string_view tensor);
 
 /// Neighbouring ranks of `ranks` tensor-parallel ones that hold the same key heads.
 [[nodiscard]] inline int key_copies(const ModelShape& shape, int ranks) {

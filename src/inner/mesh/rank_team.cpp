@@ -71,7 +71,7 @@ void RankTeam::fail(Pass& pass, std::size_t rank, const char* cause) {
   } catch (const std::exception&) {
   }
   std::unique_lock lock(pass.mutex);
-  if (!pass.first) {
+  if (!pass.first || (pass.waited && !waited)) {  // a cause counts before what comes of it
     pass.first = std::current_exception();
     pass.waited = waited;
   }

@@ -38,8 +38,9 @@ class RankTeam {
   [[nodiscard]] Communicator& world(std::size_t rank) { return *worlds_[rank]; }
   /// body(rank) for all ranks side by side. Blocks until all are back; with on_hang they wait for
   /// one another at the end, so that one that hangs outside of communicators is missed as well.
-  /// THROWS: what the first rank that failed threw, a CommunicatorError as PeerError with on_hang
-  /// and as RunError without; the others are told and end.
+  /// THROWS: what the first rank that failed threw, before those that have waited for it in vain (a
+  /// CommunicatorError), and of these the first, as PeerError with on_hang and as RunError without;
+  /// the others are told and end.
   void run(const std::function<void(std::size_t rank)>& body);
 
  private:

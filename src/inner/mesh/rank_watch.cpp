@@ -15,8 +15,8 @@ constexpr std::size_t kLeastUsual = 8;  // before that nothing is usual
 constexpr std::size_t kJitter = 256;    // changes that the jitter is the median of
 // Of a median of kWindow normal values: its standard deviation, in theirs.
 constexpr double kMedianDeviation = 0.46;
-// Overlapping windows of all ranks of a long run are many; measured (docs/mesh.md): with 4.5 one
-// finding in 25 was wrong at a jitter of 20 %.
+// Overlapping windows of all ranks of a long run are many; measured (docs/internals/mesh.md):
+// with 4.5 one finding in 25 was wrong at a jitter of 20 %.
 constexpr double kDeviations = 5;
 constexpr double kDeviationOfMedian = 1.4826;  // of normal values: standard to median deviation
 constexpr double kMessageFloor = 2e-3;         // waits nap for a millisecond, on either end

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/base/check.h"
 #include "inner/model/samples.h"
 #include "isthmus/errors.h"
 
@@ -14,6 +15,13 @@ namespace isthmus {
 std::int64_t counted_targets(const TokenBatch& batch) {
   return std::count_if(batch.targets.begin(), batch.targets.end(),
                        [](std::int32_t target) { return target >= 0; });
+}
+
+double mean_factor(const TokenBatch& batch) {
+  if (batch.mean_targets > 0) return 1 / batch.mean_targets;
+  const std::int64_t counted = counted_targets(batch);
+  ISTHMUS_CHECK(counted > 0, batch.sequences, batch.length);
+  return 1 / static_cast<double>(counted);
 }
 
 void check_finite(StepIndex t, const char* what, double value) {

@@ -12,6 +12,9 @@ namespace isthmus {
 
 /// Targets that count: those that are not negative.
 [[nodiscard]] std::int64_t counted_targets(const TokenBatch& batch);
+/// Factor of the sum of a training step's losses in the mean that its gradient is of.
+/// REQUIRES: a target that counts, or batch.mean_targets.
+[[nodiscard]] double mean_factor(const TokenBatch& batch);
 
 /// THROWS: RunError naming step, `what` ("loss", "gradient norm") and the remedy where `value` is
 /// not finite.

@@ -254,7 +254,8 @@ class Gpt2Block final : public Block<RealOf<T>> {
             .q_heads = s_.heads,
             .kv_heads = s_.heads,
             .head_dim = s_.head_dim,
-            .scale = 1 / std::sqrt(static_cast<double>(s_.head_dim))};
+            .scale = 1 / std::sqrt(static_cast<double>(s_.head_dim)),
+            .document_starts = pass.document_starts};
   }
 
   template <typename Value>

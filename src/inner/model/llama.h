@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Llama layer (Touvron et al. arXiv:2302.13971, 2307.09288): RMSNorm, grouped queries, rotary
-// positions in the half-split form of Hugging Face, SwiGLU; no biases. With qk_norm each query and
-// key head is RMS-normalised before the rotation, as in Qwen3.
+// A Llama layer (Touvron et al. arXiv:2302.13971, 2307.09288) and its relatives: norms, grouped
+// queries, rotary positions in the half-split form of Hugging Face, a feed-forward part with or
+// without a gate. With qk_norm queries and keys are RMS-normalised before the rotation. Everything
+// in which published families differ is a field of ModelFamily; docs/models.md has the table.
 #pragma once
 
 #include <memory>

@@ -14,27 +14,39 @@
 namespace isthmus {
 
 /// Pointers into a layer's weights, or gradients, in the order of llama_layer_tensors. q, k, v lie
-/// one after another and so are one (qkv_width, d) matrix; gate and up are one (2 d_ff, d).
+/// one after another and so are one (qkv_width, d) matrix, and so do their biases; gate and up are
+/// one (up_width, d). What a family does not have is empty.
 template <typename T>
 struct LlamaTensors {
-  T *norm1_weight, *qkv_weight, *out_weight, *q_norm_weight, *k_norm_weight;
-  T *norm2_weight, *gate_up_weight, *down_weight;
+  T *norm1_weight, *norm1_bias, *qkv_weight, *out_weight, *qkv_bias, *out_bias;
+  T *q_norm_weight, *k_norm_weight, *after1_weight;
+  T *norm2_weight, *norm2_bias, *gate_up_weight, *down_weight, *gate_up_bias, *down_bias;
+  T* after2_weight;
 
   LlamaTensors(T* at, const ModelShape& s) {
     const std::int64_t d = s.d_model;
+    const ModelFamily& family = s.family;
     const auto next = [&at](std::int64_t count) {
       T* tensor = at;
       at += count;
       return tensor;
     };
-    norm1_weight = next(d);
+    norm1_weight = next(s.norms_before() ? d : 0);
+    norm1_bias = next(s.layer_norm() ? d : 0);
     qkv_weight = next(s.qkv_width() * d);
     out_weight = next(d * s.query_width());
-    q_norm_weight = next(s.qk_norm ? s.head_dim : 0);
-    k_norm_weight = next(s.qk_norm ? s.head_dim : 0);
-    norm2_weight = next(d);
-    gate_up_weight = next(2 * s.d_ff * d);
+    qkv_bias = next(family.qkv_bias ? s.qkv_width() : 0);
+    out_bias = next(family.out_bias ? d : 0);
+    q_norm_weight = next(s.qk_norm ? s.query_width() / s.query_norms() : 0);
+    k_norm_weight = next(s.qk_norm ? s.key_width() / s.key_norms() : 0);
+    after1_weight = next(s.norms_after() ? d : 0);
+    norm2_weight = next(s.norms_before() ? d : 0);
+    norm2_bias = next(s.layer_norm() ? d : 0);
+    gate_up_weight = next(s.up_width() * d);
     down_weight = next(d * s.d_ff);
+    gate_up_bias = next(family.mlp_bias ? s.up_width() : 0);
+    down_bias = next(family.mlp_bias ? d : 0);
+    after2_weight = next(s.norms_after() ? d : 0);
   }
 };
 
@@ -42,14 +54,16 @@ struct LlamaTensors {
 /// `query` and `key` after norm and rotation; otherwise they are rotated in place inside `qkv`.
 /// Operands of products are stored as T. The backward pass puts gradients where it has read what
 /// was kept: those of the activated feed-forward layer and of the attended values over `activated`,
-/// that of queries, keys and values over `gate_up`. When weights wait, `activated` and the gradient
-/// in `gate_up` stay, that of queries, keys and values lies over `qkv`, that of the attention's
-/// output over `middle`. Under LayerKeeps::kProducts the norms' outputs and `activated` are made
-/// again in scratch.
+/// that of queries, keys and values over `gate_up`, those of what norms came after over `branch1`
+/// and `branch2`. When weights wait, `activated` and the gradient in `gate_up` stay, that of
+/// queries, keys and values lies over `qkv`, that of the attention's output over `middle` (with
+/// norms after it over `branch1`). Under LayerKeeps::kProducts the norms' outputs and `activated`
+/// are made again in scratch.
 template <typename T>
 struct LlamaMemory {
   using Real = kernels::RealOf<T>;
-  Real *rstd1, *q_rstd, *k_rstd, *lse, *middle, *rstd2;
+  Real *mean1, *rstd1, *q_rstd, *k_rstd, *lse, *middle, *mean2, *rstd2;
+  Real *branch1, *after1_rstd, *branch2, *after2_rstd;  // what norms come after, and these norms
   T *normed1, *qkv, *query, *key, *attended, *normed2, *gate_up, *activated;
 
   /// own: rows of norms and of the stream.
@@ -57,20 +71,28 @@ struct LlamaMemory {
               LayerKeeps keeps) {
     const bool all = keeps == LayerKeeps::kAll;
     const std::int64_t normed_heads = s.qk_norm ? rows : 0;
+    const std::int64_t means = s.layer_norm() ? own : 0;
+    const std::int64_t after = s.norms_after() ? own : 0;
     rstd1 = carver.take<Real>(own);
     normed1 = carver.take<T>(all ? own * s.d_model : 0);
     qkv = carver.take<T>(rows * s.qkv_width());
     query = carver.take<T>(normed_heads * s.query_width());
     key = carver.take<T>(normed_heads * s.key_width());
-    q_rstd = carver.take<Real>(normed_heads * s.heads);
-    k_rstd = carver.take<Real>(normed_heads * s.kv_heads);
+    q_rstd = carver.take<Real>(normed_heads * s.query_norms());
+    k_rstd = carver.take<Real>(normed_heads * s.key_norms());
     attended = carver.take<T>(rows * s.query_width());
     lse = carver.take<Real>(rows * s.heads);
     middle = carver.take<Real>(own * s.d_model);
     rstd2 = carver.take<Real>(own);
     normed2 = carver.take<T>(all ? own * s.d_model : 0);
-    gate_up = carver.take<T>(rows * std::max(2 * s.d_ff, s.qkv_width()));
+    gate_up = carver.take<T>(rows * std::max(s.up_width(), s.qkv_width()));
     activated = carver.take<T>(all ? rows * std::max(s.d_ff, s.query_width()) : 0);
+    mean1 = carver.take<Real>(means);
+    mean2 = carver.take<Real>(means);
+    branch1 = carver.take<Real>(after * s.d_model);
+    after1_rstd = carver.take<Real>(after);
+    branch2 = carver.take<Real>(after * s.d_model);
+    after2_rstd = carver.take<Real>(after);
   }
 };
 

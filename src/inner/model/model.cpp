@@ -59,6 +59,18 @@ void join_softmax(const TensorGroup& group, std::span<kernels::TokenSoftmax> tok
   }
 }
 
+/// The embedded tokens, or the gradient of what they became, times the family's factor.
+template <typename Real>
+void scale_embedding(const Pass& pass, const ModelShape& s, Real* stream) {
+  constexpr std::int64_t kAtOnce = std::int64_t{1} << 14;
+  const Real factor = static_cast<Real>(s.family.embedding_scale);
+  if (factor == Real{1}) return;
+  pass.team.for_blocks(pass.own_rows() * s.d_model, kAtOnce,
+                       [=](std::int64_t begin, std::int64_t end) {
+                         for (std::int64_t i = begin; i < end; ++i) stream[i] *= factor;
+                       });
+}
+
 }  // namespace
 
 LossSum& LossSum::operator+=(const LossSum& other) {
@@ -164,6 +176,8 @@ void LanguageModel<Real>::check(const TokenBatch& batch) const {
   ISTHMUS_CHECK(tokens <= rows_, tokens, rows_);
   ISTHMUS_CHECK(static_cast<std::int64_t>(batch.inputs.size()) == tokens, batch.inputs.size());
   ISTHMUS_CHECK(static_cast<std::int64_t>(batch.targets.size()) == tokens, batch.targets.size());
+  const auto starts = static_cast<std::int64_t>(batch.document_starts.size());
+  ISTHMUS_CHECK(starts == 0 || starts == tokens, starts, tokens);
 }
 
 template <typename Real>
@@ -173,10 +187,11 @@ void LanguageModel<Real>::final_norm(const Pass& pass, Weights<Real>& weights, c
                                   .channels = s.d_model,
                                   .eps = s.norm_eps,
                                   .x = x,
+                                  .weight_offset = s.family.norm_weight_offset,
                                   .y = arena_->hidden,
                                   .rstd = arena_->rstd};
   norm.weight = weights.tensor(layout_.final_norm_weight());
-  if (s.architecture == Architecture::kGpt2) {
+  if (s.layer_norm()) {
     norm.bias = weights.tensor(layout_.final_norm_bias());
     norm.mean = arena_->mean;
     kernels::layer_norm_forward(pass.team, norm);
@@ -194,10 +209,11 @@ void LanguageModel<Real>::final_norm_backward(const Pass& pass, Weights<Real>& w
                                    .dy = arena_->other,
                                    .s = arena_->stream.back(),
                                    .weight = weights.tensor(layout_.final_norm_weight()),
+                                   .weight_offset = s.family.norm_weight_offset,
                                    .rstd = arena_->rstd,
                                    .ds = arena_->hidden};
   norm.d_weight = options.tensor(layout_, layout_.final_norm_weight());
-  if (s.architecture == Architecture::kGpt2) {
+  if (s.layer_norm()) {
     norm.mean = arena_->mean;
     norm.d_bias = options.tensor(layout_, layout_.final_norm_bias());
     kernels::layer_norm_backward(pass.team, norm);
@@ -211,6 +227,11 @@ void LanguageModel<Real>::hold_vocabulary(const VocabularyShare& share) {
   ISTHMUS_CHECK(share.first_row >= 0, share.first_row);
   ISTHMUS_CHECK(share.first_row + layout_.shape().vocab <= share.all_rows, share.first_row);
   vocabulary_ = share;
+}
+
+template <typename Real>
+Pass LanguageModel<Real>::of_layer(const Pass& pass, std::int64_t layer) const {
+  return pass.at(layout_.part().first_layer + layer);
 }
 
 template <typename Real>
@@ -229,6 +250,7 @@ void LanguageModel<Real>::stage_forward(const Pass& pass, Weights<Real>& weights
   const ModelShape& s = layout_.shape();
   if (layout_.part().embedding) {
     embed(pass, layout_, vocabulary_, weights, ids, arena_->stream[0]);
+    scale_embedding(pass, s, arena_->stream[0]);
   }
   const Real* x = arena_->stream[0];
   for (std::int64_t layer = 0; layer < s.layers; ++layer) {
@@ -236,7 +258,7 @@ void LanguageModel<Real>::stage_forward(const Pass& pass, Weights<Real>& weights
     Real* y = arena_->stream[keep ? slot + 1 : static_cast<std::size_t>(layer + 1) % 2];
     void* memory = arena_->memory[arena_->memory.size() > 1 ? slot : 0];
     enter_layer(layer);
-    block_->forward(pass, weights.layer(layer), x, memory, arena_->scratch, y);
+    block_->forward(of_layer(pass, layer), weights.layer(layer), x, memory, arena_->scratch, y);
     x = y;
   }
   output_ = x;
@@ -269,6 +291,7 @@ LossSum LanguageModel<Real>::stage_head(const Pass& pass, Weights<Real>& weights
   } else {
     ce.weight = weights.tensor(layout_.head());
   }
+  ce.cap = s.family.logit_cap;
   ce.z_loss = s.z_loss;
   ce.bf16 = bf16_;
   if (s.vocab != vocabulary_.all_rows) {
@@ -303,7 +326,7 @@ void LanguageModel<Real>::stage_backward(const Pass& pass, Weights<Real>& weight
   };
   if (layout_.part().head) {
     if (!s.tied) ready(layout_.head());
-    if (s.architecture == Architecture::kGpt2) ready(layout_.final_norm_bias());
+    if (s.layer_norm()) ready(layout_.final_norm_bias());
     ready(layout_.final_norm_weight());
   }
   Real* d_stream = arena_->hidden;
@@ -313,8 +336,8 @@ void LanguageModel<Real>::stage_backward(const Pass& pass, Weights<Real>& weight
     void* memory = arena_->memory[shared ? 0 : slot];
     enter_layer(layer);
     if (shared && layer + 1 != s.layers) {  // the last layer's is still there
-      block_->forward(pass, weights.layer(layer), arena_->stream[slot], memory, arena_->scratch,
-                      arena_->other);
+      block_->forward(of_layer(pass, layer), weights.layer(layer), arena_->stream[slot], memory,
+                      arena_->scratch, arena_->other);
     }
     if (part_ == BackwardPart::kInput) {
       copy_values(pass.team, pass.own_rows() * s.d_model, d_stream, arena_->stream[slot + 1]);
@@ -323,8 +346,9 @@ void LanguageModel<Real>::stage_backward(const Pass& pass, Weights<Real>& weight
     const auto ready_from = [&](std::size_t begin, std::size_t end) {
       for (std::size_t i = end; i-- > begin;) ready(first + i);
     };
-    block_->backward(pass, part_, weights.layer(layer), arena_->stream[slot], memory,
-                     arena_->scratch, arena_->other, d_stream, options.layer(layout_, layer),
+    block_->backward(of_layer(pass, layer), part_, weights.layer(layer), arena_->stream[slot],
+                     memory, arena_->scratch, arena_->other, d_stream,
+                     options.layer(layout_, layer),
                      [&] { ready_from(layout_.upper_half(), layout_.tensors_per_layer()); });
     if (part_ == BackwardPart::kAll) ready_from(0, layout_.upper_half());
   }
@@ -333,6 +357,7 @@ void LanguageModel<Real>::stage_backward(const Pass& pass, Weights<Real>& weight
     if (layout_.part().head && s.tied && !options.last) ready(layout_.head());
     return;
   }
+  scale_embedding(pass, s, d_stream);
   const bool gpt2 = s.architecture == Architecture::kGpt2;
   Real* const positions = gpt2 ? options.tensor(layout_, layout_.positions()) : nullptr;
   Real* const table = options.tensor(layout_, layout_.embedding());
@@ -352,7 +377,7 @@ void LanguageModel<Real>::stage_backward_weight(const Pass& pass,
   ISTHMUS_CHECK(part_ == BackwardPart::kInput);
   for (std::int64_t layer = layout_.shape().layers - 1; layer >= 0; --layer) {
     const auto slot = static_cast<std::size_t>(layer);
-    block_->backward_weight(pass, arena_->memory[slot], arena_->stream[slot + 1],
+    block_->backward_weight(of_layer(pass, layer), arena_->memory[slot], arena_->stream[slot + 1],
                             options.layer(layout_, layer));
     if (!options.on_ready) continue;
     const std::size_t first = layout_.first_tensor(layer);
@@ -364,7 +389,7 @@ template <typename Real>
 LossSum LanguageModel<Real>::loss(kernels::ThreadTeam& team, Weights<Real>& weights,
                                   const TokenBatch& batch) {
   check(batch);
-  const Pass pass{team, batch.sequences, batch.length};
+  const Pass pass = pass_over(team, batch);
   stage_forward(pass, weights, batch.inputs.data(), false);
   return stage_head(pass, weights, batch, nullptr);
 }
@@ -378,7 +403,7 @@ LossSum LanguageModel<Real>::loss_and_gradients(kernels::ThreadTeam& team, Weigh
   const auto begin = [&](PassPart part) {
     if (options.on_part) options.on_part(part);
   };
-  const Pass pass{team, batch.sequences, batch.length};
+  const Pass pass = pass_over(team, batch);
   begin(PassPart::kForward);
   stage_forward(pass, weights, batch.inputs.data(), true);
   begin(PassPart::kHead);
@@ -409,6 +434,10 @@ void LanguageModel<Real>::next_token_logits(kernels::ThreadTeam& team, Weights<R
                              .c = logits,
                              .ldc = layout_.shape().vocab,
                              .bf16 = bf16_});
+  const Real cap = static_cast<Real>(layout_.shape().family.logit_cap);
+  for (std::int64_t i = 0; cap > 0 && i < layout_.shape().vocab; ++i) {
+    logits[i] = cap * std::tanh(logits[i] / cap);
+  }
 }
 
 template class LanguageModel<float>;

@@ -162,6 +162,8 @@ class LanguageModel {
   void final_norm_backward(const Pass& pass, Weights<Real>& weights,
                            const BackwardOptions<Real>& options);
   void check(const TokenBatch& batch) const;
+  /// The pass as layer `layer` of this part of the model sees it.
+  [[nodiscard]] Pass of_layer(const Pass& pass, std::int64_t layer) const;
 
   const ModelLayout& layout_;
   std::int64_t rows_;

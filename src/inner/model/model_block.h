@@ -12,6 +12,7 @@
 
 #include "inner/model/model_layout.h"
 #include "inner/model/tensor_parallel.h"
+#include "isthmus/inner_loop.h"
 #include "kernels/thread_team.h"
 
 namespace isthmus {
@@ -29,10 +30,33 @@ struct Pass {
   std::int64_t sequences = 0;
   std::int64_t length = 0;
   TensorGroup tensor = {};
+  std::int64_t layer = 0;  // which one a block computes, counted from the model's first
+  /// (sequences, length): the first row of each row's document; null: one document a sequence.
+  const std::int32_t* document_starts = nullptr;
   [[nodiscard]] std::int64_t rows() const { return sequences * length; }
+  /// Of row `row`, in its document.
+  [[nodiscard]] std::int64_t position(std::int64_t row) const {
+    return row % length - (document_starts == nullptr ? 0 : document_starts[row]);
+  }
   /// Of these, rows of the residual stream that the rank holds.
   [[nodiscard]] std::int64_t own_rows() const { return tensor.own_rows(rows()); }
+  [[nodiscard]] Pass at(std::int64_t of_layer) const {
+    Pass pass = *this;
+    pass.layer = of_layer;
+    return pass;
+  }
 };
+
+/// The pass over a batch whose sizes are right.
+[[nodiscard]] inline Pass pass_over(kernels::ThreadTeam& team, const TokenBatch& batch,
+                                    const TensorGroup& tensor = {}) {
+  return {
+      .team = team,
+      .sequences = batch.sequences,
+      .length = batch.length,
+      .tensor = tensor,
+      .document_starts = batch.document_starts.empty() ? nullptr : batch.document_starts.data()};
+}
 
 /// What a backward pass computes: all gradients at once, or first those that other layers wait for
 /// (zero bubble, arXiv:2401.10241 section 2).

@@ -32,7 +32,7 @@ void embed_own_rows(const Pass& pass, const ModelLayout& layout, const Vocabular
         std::fill_n(y, s.d_model, Real{0});
       }
       if (positions == nullptr) continue;
-      const Real* const position = positions + r % pass.length * s.d_model;
+      const Real* const position = positions + pass.position(r) * s.d_model;
       for (std::int64_t i = 0; i < s.d_model; ++i) y[i] += position[i];
     }
   });
@@ -55,7 +55,8 @@ void embed(const Pass& pass, const ModelLayout& layout, const VocabularyShare& s
                                              .seq = pass.length,
                                              .channels = s.d_model,
                                              .vocab = s.vocab,
-                                             .ids = ids};
+                                             .ids = ids,
+                                             .starts = pass.document_starts};
     const Real* positions = gpt2 ? weights.tensor(layout.positions()) : nullptr;
     kernels::embedding_forward(pass.team, embedding, weights.tensor(layout.embedding()), positions,
                                stream);
@@ -69,7 +70,10 @@ void embed(const Pass& pass, const ModelLayout& layout, const VocabularyShare& s
   if (!gpt2) return;
   for (std::int64_t position = 0; position < pass.length; ++position) {
     const Real* const row = weights.rows(layout.positions(), position, 1);
-    for (std::int64_t r = position; r < pass.rows(); r += pass.length) {
+    // A position is that of one row a sequence, or of one a document.
+    const std::int64_t step = pass.document_starts == nullptr ? pass.length : 1;
+    for (std::int64_t r = position; r < pass.rows(); r += step) {
+      if (pass.position(r) != position) continue;
       for (std::int64_t i = 0; i < s.d_model; ++i) stream[r * s.d_model + i] += row[i];
     }
   }
@@ -85,7 +89,8 @@ void add_embedding_gradients(const Pass& pass, const ModelLayout& layout,
                                            .seq = pass.length,
                                            .channels = s.d_model,
                                            .vocab = share.all_rows,
-                                           .ids = ids};
+                                           .ids = ids,
+                                           .starts = pass.document_starts};
   if (s.vocab == share.all_rows) {
     kernels::embedding_backward(pass.team, embedding, d_stream, table, positions);
     return;

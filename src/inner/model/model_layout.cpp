@@ -14,8 +14,28 @@
 
 namespace isthmus {
 
-bool opens_upper_half(std::string_view name) {
-  return name.ends_with("ln_2.weight") || name.ends_with("post_attention_layernorm.weight");
+bool opens_upper_half(const ModelShape& shape, std::string_view name) {
+  if (shape.architecture == Architecture::kGpt2) return name.ends_with("ln_2.weight");
+  switch (shape.family.norms) {
+    case LayerNorms::kAfter:
+      return name.ends_with("mlp.gate_proj.weight");
+    case LayerNorms::kAround:
+      return name.ends_with("pre_feedforward_layernorm.weight");
+    case LayerNorms::kBefore:
+      break;
+  }
+  return name.ends_with("post_attention_layernorm.weight");
+}
+
+ModelNames model_names(const ModelShape& shape) {
+  if (shape.architecture == Architecture::kGpt2) {
+    return {"transformer.wte.weight", "transformer.h", "transformer.ln_f", "lm_head.weight"};
+  }
+  if (shape.family.interleaved_heads) {  // GPT-NeoX
+    return {"gpt_neox.embed_in.weight", "gpt_neox.layers", "gpt_neox.final_layer_norm",
+            "embed_out.weight"};
+  }
+  return {"model.embed_tokens.weight", "model.layers", "model.norm", "lm_head.weight"};
 }
 
 ModelLayout::ModelLayout(const ModelShape& shape, const ModelPart& part)
@@ -25,10 +45,10 @@ ModelLayout::ModelLayout(const ModelShape& shape, const ModelPart& part)
     return;
   }
   const bool gpt2 = shape.architecture == Architecture::kGpt2;
-  const std::string embedding = gpt2 ? "transformer.wte.weight" : "model.embed_tokens.weight";
+  const ModelNames names = model_names(shape);
   const std::vector<std::int64_t> table = {shape.vocab, shape.d_model};
   if (part.embedding || (part.head && shape.tied)) {
-    append(embedding, kNoLayer, table, TensorInit::kNormal);
+    append(names.embedding, kNoLayer, table, TensorInit::kNormal);
   }
   if (part.embedding && gpt2) {
     append("transformer.wpe.weight", kNoLayer, {shape.positions, shape.d_model},
@@ -38,26 +58,27 @@ ModelLayout::ModelLayout(const ModelShape& shape, const ModelPart& part)
   const std::vector<LayerTensor> in_layer =
       gpt2 ? gpt2_layer_tensors(shape) : llama_layer_tensors(shape);
   tensors_per_layer_ = in_layer.size();
-  upper_half_ = static_cast<std::size_t>(
-      std::ranges::find_if(in_layer, opens_upper_half, &LayerTensor::name) - in_layer.begin());
+  upper_half_ =
+      static_cast<std::size_t>(std::ranges::find_if(in_layer,
+                                                    [&](const LayerTensor& tensor) {
+                                                      return opens_upper_half(shape, tensor.name);
+                                                    }) -
+                               in_layer.begin());
   ISTHMUS_CHECK(upper_half_ < tensors_per_layer_, tensors_per_layer_);
   const auto first_layer = static_cast<int>(part.first_layer);
   for (int layer = first_layer; layer < first_layer + shape.layers; ++layer) {
-    const std::string prefix =
-        fmt::format("{}.{}.", gpt2 ? "transformer.h" : "model.layers", layer);
+    const std::string prefix = fmt::format("{}.{}.", names.layers, layer);
     for (const LayerTensor& tensor : in_layer) {
       append(prefix + tensor.name, layer, tensor.shape, tensor.init);
     }
   }
   first_after_layers_ = tensors_.size();
   if (!part.head) return;
-  if (gpt2) {
-    append("transformer.ln_f.weight", kNoLayer, {shape.d_model}, TensorInit::kOne);
-    append("transformer.ln_f.bias", kNoLayer, {shape.d_model}, TensorInit::kZero);
-  } else {
-    append("model.norm.weight", kNoLayer, {shape.d_model}, TensorInit::kOne);
+  append(names.final_norm + ".weight", kNoLayer, {shape.d_model}, norm_init(shape));
+  if (shape.layer_norm()) {
+    append(names.final_norm + ".bias", kNoLayer, {shape.d_model}, TensorInit::kZero);
   }
-  if (!shape.tied) append("lm_head.weight", kNoLayer, table, TensorInit::kNormal);
+  if (!shape.tied) append(names.head, kNoLayer, table, TensorInit::kNormal);
 }
 
 void ModelLayout::append_adapters() {
@@ -105,7 +126,7 @@ std::size_t ModelLayout::positions() const {
 }
 
 std::size_t ModelLayout::final_norm_bias() const {
-  ISTHMUS_CHECK(shape_.architecture == Architecture::kGpt2);
+  ISTHMUS_CHECK(shape_.layer_norm());
   return first_after_layers_ + 1;
 }
 

@@ -26,6 +26,11 @@ enum class TensorInit {
   kUniform,   // U(-1 / sqrt(in), 1 / sqrt(in)) of an (out, in) matrix: an adapter's A
 };
 
+/// Weights of norms: as good as 1.
+[[nodiscard]] inline TensorInit norm_init(const ModelShape& shape) {
+  return shape.family.norm_weight_offset == 1 ? TensorInit::kZero : TensorInit::kOne;
+}
+
 struct TensorInfo {
   std::string name;
   int layer = -1;                   // 0 .. L-1, or kNoLayer
@@ -46,7 +51,13 @@ struct TensorInfo {
 /// Whether a layer's tensor of this name is the first of its upper half, the feed-forward part,
 /// which its norm begins: from it on gradients are final in the middle of the layer's backward
 /// pass.
-[[nodiscard]] bool opens_upper_half(std::string_view name);
+[[nodiscard]] bool opens_upper_half(const ModelShape& shape, std::string_view name);
+
+/// Tensors outside the layers, and what the names of those inside begin with.
+struct ModelNames {
+  std::string embedding, layers, final_norm, head;
+};
+[[nodiscard]] ModelNames model_names(const ModelShape& shape);
 
 /// What of a model one pipeline stage holds. The default: all of it.
 struct ModelPart {
@@ -81,7 +92,7 @@ class ModelLayout {
   [[nodiscard]] std::size_t embedding() const { return 0; }  // REQUIRES: part().embedding
   [[nodiscard]] std::size_t positions() const;               // the same, and GPT-2
   [[nodiscard]] std::size_t final_norm_weight() const { return first_after_layers_; }
-  [[nodiscard]] std::size_t final_norm_bias() const;  // REQUIRES: GPT-2
+  [[nodiscard]] std::size_t final_norm_bias() const;  // REQUIRES: LayerNorm
   /// The output head: its own tensor, or the embedding when tied.
   [[nodiscard]] std::size_t head() const;
 

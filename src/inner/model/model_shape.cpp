@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/check.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
@@ -58,7 +59,7 @@ void check_heads(const ModelShape& s, std::int64_t given_head_dim) {
           "model.head_dim = {}: gpt2 needs n_heads * head_dim = d_model = {}; leave it out",
           s.head_dim, s.d_model));
     }
-  } else if (s.head_dim % 2 != 0) {
+  } else if (s.family.rotary_dim == 0 && s.head_dim % 2 != 0) {
     throw ConfigError(fmt::format(
         "model.head_dim = {}: must be even (rotary embedding turns pairs)", s.head_dim));
   }
@@ -79,6 +80,19 @@ LoraShape lora_shape(const LoraConfig& config) {
   return lora;
 }
 
+/// What a folder's reader has made sure of; a family set otherwise would index beyond its layers.
+void check_family(const ModelShape& s) {
+  const ModelFamily& family = s.family;
+  ISTHMUS_CHECK(
+      family.layers.empty() || static_cast<std::int64_t>(family.layers.size()) == s.layers,
+      family.layers.size(), s.layers);
+  ISTHMUS_CHECK(family.rotary_dim >= 0 && family.rotary_dim <= s.head_dim, family.rotary_dim);
+  ISTHMUS_CHECK(family.rotary_dim % 2 == 0, family.rotary_dim);
+  ISTHMUS_CHECK(family.window >= 0 && family.embedding_scale > 0, family.window);
+  ISTHMUS_CHECK(!family.interleaved_heads || (s.kv_heads == s.heads && !s.qk_norm), s.kv_heads);
+  ISTHMUS_CHECK(!family.parallel_residual || !s.norms_after(), s.layers);
+  ISTHMUS_CHECK(s.architecture == Architecture::kLlama || family == ModelFamily{}, family.name);
+}
 }  // namespace
 
 std::string_view lora_target_name(LoraTarget target) {
@@ -88,6 +102,7 @@ std::string_view lora_target_name(LoraTarget target) {
 ModelShape model_shape(const ModelConfig& config, std::int64_t train_context) {
   ModelShape s;
   s.architecture = parse_architecture(config.arch);
+  s.family = config.family;
   check_range("model.n_layers", config.layers, kMostLayers);
   check_range("model.d_model", config.d_model, kWidest);
   check_range("model.n_heads", config.heads, kWidest);
@@ -106,7 +121,8 @@ ModelShape model_shape(const ModelConfig& config, std::int64_t train_context) {
   s.vocab = config.vocab;
   s.positions = config.context == 0 ? train_context : config.context;
   check_range("model.context", s.positions, kLongest);
-  if (train_context > s.positions) {
+  // Frequencies of "dynamic" follow the length of a pass, which may be beyond what the model knows.
+  if (train_context > s.positions && s.family.rope.type != RopeType::kDynamic) {
     throw ConfigError(
         fmt::format("train.context = {}: the model has only model.context = {} positions",
                     train_context, s.positions));
@@ -121,6 +137,13 @@ ModelShape model_shape(const ModelConfig& config, std::int64_t train_context) {
   s.rope_theta = config.rope_theta;
   s.norm_eps = config.norm_eps;
   s.lora = lora_shape(config.lora);
+  if (s.lora.rank > 0 && (s.family.fused_products || s.family.interleaved_heads || !s.gated())) {
+    throw ConfigError(fmt::format(
+        "lora.r = {}: a model of family {} has its query, key and value in one tensor, for which "
+        "there are no adapters here; leave [lora] out to train all weights",
+        s.lora.rank, s.family.name));
+  }
+  check_family(s);
   return s;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -25,6 +26,7 @@ struct LoraShape {
   std::int64_t rank = 0;  // 0: no adapters
   double alpha = 0;
   std::array<bool, kLoraTargets> targets = {};
+  bool operator==(const LoraShape&) const = default;
 };
 
 struct ModelShape {
@@ -44,12 +46,47 @@ struct ModelShape {
   double rope_theta = 10000;
   double norm_eps = 1e-5;
   LoraShape lora = {};  // with a rank: what is trained are adapters, and the rest is their base
+  ModelFamily family;
 
+  bool operator==(const ModelShape&) const = default;
   /// Columns of all query heads, and of all key (or value) heads.
   [[nodiscard]] std::int64_t query_width() const { return heads * head_dim; }
   [[nodiscard]] std::int64_t key_width() const { return kv_heads * head_dim; }
   /// Columns of query, key and value side by side.
   [[nodiscard]] std::int64_t qkv_width() const { return query_width() + 2 * key_width(); }
+  /// Columns of gate and up side by side, or of up alone where there is no gate.
+  [[nodiscard]] std::int64_t up_width() const { return gated() ? 2 * d_ff : d_ff; }
+  [[nodiscard]] bool gated() const {
+    return architecture == Architecture::kLlama && (family.feed_forward == FeedForward::kSwiGlu ||
+                                                    family.feed_forward == FeedForward::kGeGluTanh);
+  }
+  /// LayerNorm with biases; else RMSNorm.
+  [[nodiscard]] bool layer_norm() const {
+    return architecture == Architecture::kGpt2 || family.layer_norm;
+  }
+  /// A layer norms what enters its halves, and what they add to the stream.
+  [[nodiscard]] bool norms_before() const { return family.norms != LayerNorms::kAfter; }
+  [[nodiscard]] bool norms_after() const { return family.norms != LayerNorms::kBefore; }
+  /// Values of a head that rotary embedding turns.
+  [[nodiscard]] std::int64_t rotary_dim() const {
+    return family.rotary_dim > 0 ? family.rotary_dim : head_dim;
+  }
+  /// Rows that a norm of queries has for each token, and the values of such a row.
+  [[nodiscard]] std::int64_t query_norms() const { return family.wide_qk_norm ? 1 : heads; }
+  [[nodiscard]] std::int64_t key_norms() const { return family.wide_qk_norm ? 1 : kv_heads; }
+  /// What layer `layer`, counted from the model's first, does.
+  [[nodiscard]] LayerRule rule(std::int64_t layer) const {
+    return family.layers.empty() ? LayerRule{} : family.layers[static_cast<std::size_t>(layer)];
+  }
+  /// Keys that it sees, its own position included; 0: all before it.
+  [[nodiscard]] std::int64_t window(std::int64_t layer) const {
+    return rule(layer).local && family.window < longest ? family.window : 0;
+  }
+  /// Factor of queries times keys.
+  [[nodiscard]] double attention_scale() const {
+    const auto width = static_cast<double>(head_dim);
+    return 1 / std::sqrt(family.query_scalar > 0 ? family.query_scalar : width);
+  }
 };
 
 /// Fills what `config` leaves open (`train_context` where model.context is 0) and checks that the

@@ -14,7 +14,12 @@ namespace isthmus {
                                            std::int64_t count) {
   const auto from = static_cast<std::size_t>(first * batch.length);
   const auto size = static_cast<std::size_t>(count * batch.length);
-  return {batch.inputs.subspan(from, size), batch.targets.subspan(from, size), count, batch.length};
+  TokenBatch part{batch.inputs.subspan(from, size), batch.targets.subspan(from, size), count,
+                  batch.length};
+  if (!batch.document_starts.empty()) {
+    part.document_starts = batch.document_starts.subspan(from, size);
+  }
+  return part;
 }
 
 }  // namespace isthmus

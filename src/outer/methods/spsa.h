@@ -6,9 +6,9 @@
 // these bytes (spsa_log.h) is the truth: with a base checkpoint it gives the weights bit for bit.
 //
 // Ours, beyond the papers: Rademacher directions from counters, a logarithmic code that is one
-// whole byte with a zero, integer sums, no perturbation ever undone by arithmetic (docs/spsa.md).
-// Sealing a step's record is its commit, so every round commits; every 64 steps the members compare
-// the hash chain, which covers the weights. One thread.
+// whole byte with a zero, integer sums, no perturbation ever undone by arithmetic
+// (docs/internals/spsa.md). Sealing a step's record is its commit, so every round commits; every 64
+// steps the members compare the hash chain, which covers the weights. One thread.
 #pragma once
 
 #include <memory>

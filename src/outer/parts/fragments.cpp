@@ -7,6 +7,7 @@
 
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"
+#include "outer/parts/start_check.h"
 
 namespace isthmus {
 namespace {
@@ -62,6 +63,7 @@ std::vector<int> fragment_of_each_layer(std::span<const Parameter> parameters, i
 
 std::vector<Fragment> make_fragments(std::span<const Parameter> parameters, int layer_fragments,
                                      FragmentPattern pattern, bool embeddings_own) {
+  for (std::size_t i = 0; i < parameters.size(); ++i) outer::check_layer(i, parameters[i]);
   const int layers = layer_count(parameters);
   if (layer_fragments < 1) {
     throw ConfigError(fmt::format(

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The log of an spsa run, the only truth: a base checkpoint and this log give the weights of every
-// member, bit for bit. Layout drawn in docs/spsa.md. Fields are little-endian; every record ends
-// with four bytes of the hash chain H_t = XXH3-128(H_{t-1}, record), H_0 over the header, so damage
-// and reordering show at once; every 64 steps the chain and a digest of the weights stand in full.
+// member, bit for bit. Layout drawn in docs/internals/spsa.md. Fields are little-endian; every
+// record ends with four bytes of the hash chain H_t = XXH3-128(H_{t-1}, record), H_0 over the
+// header, so damage and reordering show at once; every 64 steps the chain and a digest of the
+// weights stand in full.
 //
 // A SpsaLog belongs to one thread. Parsing accepts any bytes and answers with a log or a reason.
 #pragma once

@@ -52,6 +52,18 @@ void check_memory_apart(std::span<const Parameter> parameters) {
 
 }  // namespace
 
+std::string layer_rule(int layer) {
+  return fmt::format(
+      "layer = {}: must be 0 or more and below {}, or kNoLayer ({}) for a tensor of no layer; "
+      "number the layers from 0 without gaps",
+      layer, kLayerLimit, kNoLayer);
+}
+
+void check_layer(std::size_t place, const Parameter& parameter) {
+  if (parameter.layer >= kNoLayer && parameter.layer < kLayerLimit) return;
+  refuse(place, parameter, layer_rule(parameter.layer));
+}
+
 void check_parameters(std::span<const Parameter> parameters) {
   if (parameters.empty()) {
     throw ConfigError("InnerLoop::parameters(): there is no tensor, so there is nothing to train");
@@ -67,11 +79,7 @@ void check_parameters(std::span<const Parameter> parameters) {
              fmt::format("parameters()[{}] has the same name; every tensor has a name of its own",
                          at->second));
     }
-    if (parameter.layer < kNoLayer) {
-      refuse(i, parameter,
-             fmt::format("layer = {}: must be 0 or more, or kNoLayer ({}) for a tensor of no layer",
-                         parameter.layer, kNoLayer));
-    }
+    check_layer(i, parameter);
     const std::int64_t size = size_of(parameter.shape);
     if (size == 0) {
       refuse(i, parameter,

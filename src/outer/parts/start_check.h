@@ -4,7 +4,9 @@
 // worker's thread.
 #pragma once
 
+#include <cstddef>
 #include <span>
+#include <string>
 
 #include "isthmus/inner_loop.h"
 #include "isthmus/outer.h"
@@ -12,10 +14,17 @@
 
 namespace isthmus::outer {
 
+/// What a layer that cannot be is told: its number and the rule.
+[[nodiscard]] std::string layer_rule(int layer);
+
+/// THROWS: ConfigError unless the parameter's layer is kNoLayer, or from 0 to kLayerLimit - 1.
+/// `place`: of the parameter among those of the inner loop.
+void check_layer(std::size_t place, const Parameter& parameter);
+
 /// Checks the canonical flat layout that isthmus/inner_loop.h describes: names are there and
-/// unique, layers are kNoLayer or more, `elements` follow one another and have the size of the
-/// shape, and `values` too, in memory of their own. THROWS: ConfigError naming the first tensor
-/// that breaks the layout, its value and the right one.
+/// unique, layers are kNoLayer or a number below kLayerLimit, `elements` follow one another and
+/// have the size of the shape, and `values` too, in memory of their own. THROWS: ConfigError naming
+/// the first tensor that breaks the layout, its value and the right one.
 void check_parameters(std::span<const Parameter> parameters);
 
 /// REQUIRES: the values are read. A run that begins with NaN or infinity ends with it.

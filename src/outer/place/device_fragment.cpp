@@ -16,6 +16,7 @@
 #include "core/base/check.h"
 #include "core/base/log.h"
 #include "isthmus/errors.h"
+#include "kernels/cuda/device_errors.h"
 #include "kernels/cuda/outer_arithmetic.h"
 #include "kernels/cuda/outer_step.h"
 #include "outer/parts/settings.h"
@@ -153,6 +154,7 @@ DeviceFragment::DeviceFragment(Fragment fragment, const kernels::OuterStep& opti
 DeviceFragment::~DeviceFragment() {
   try {
     stream().synchronize();
+  } catch (const cuda::DeviceLost&) {  // whoever has used it tells
   } catch (const std::exception& error) {
     log_warning("fragment {} on a device: {}", fragment_.id.value(), error.what());
   }

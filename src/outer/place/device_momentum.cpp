@@ -10,6 +10,7 @@
 #include "core/base/check.h"
 #include "core/base/log.h"
 #include "kernels/cuda/adam_step.h"
+#include "kernels/cuda/device_errors.h"
 #include "kernels/cuda/outer_arithmetic.h"
 #include "outer/parts/frozen_momentum.h"
 #include "outer/parts/lanes.h"
@@ -55,6 +56,7 @@ class DeviceMomentum final : public FrozenMomentum {
     adam_.keep_gradients_on_device(false);  // whatever becomes of the stream: others go on with it
     try {
       stream().synchronize();
+    } catch (const cuda::DeviceLost&) {  // whoever has used it tells
     } catch (const std::exception& error) {
       log_warning("1bit-adam on a device: {}", error.what());
     }

@@ -6,6 +6,7 @@
 
 #include "core/base/all_elements.h"
 #include "core/base/log.h"
+#include "kernels/cuda/device_errors.h"
 #include "kernels/cuda/spsa.h"
 #include "outer/parts/spsa_replay.h"
 #include "outer/parts/spsa_weights.h"
@@ -31,6 +32,7 @@ class DeviceWeights final : public SpsaWeights {
   ~DeviceWeights() override {
     try {
       values_.stream().synchronize();
+    } catch (const cuda::DeviceLost&) {  // whoever has used it tells
     } catch (const std::exception& error) {
       log_warning("method spsa on a device: {}", error.what());
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Codecs whose tile is a plane of block scales and a plane of codes: int8, int4, uint8-minmax, nf4,
-// the fp4 and fp8 families, lm2, lm3, ternary, 1bit. Layout: docs/codecs.md.
+// the fp4 and fp8 families, lm2, lm3, ternary, 1bit. Layout: docs/internals/codecs.md.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Lossless compression of fp32 vectors, for the transfer of state: byte planes, each through zstd.
 // Exponents compress, mantissas mostly do not: a model in fp32 gains little, one whose values came
-// from bf16 halves twice over. Layout: docs/codecs.md. Stateless; any thread.
+// from bf16 halves twice over. Layout: docs/internals/codecs.md. Stateless; any thread.
 #pragma once
 
 #include <cstddef>

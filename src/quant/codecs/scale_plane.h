@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The scales of a tile's blocks as bytes, in the forms of docs/codecs.md. The encoder quantises
-// with what the decoder will read. A NaN scale marks a block that holds a NaN or an infinity;
-// reading it back is refused. Stateless; any thread.
+// The scales of a tile's blocks as bytes, in the forms of docs/internals/codecs.md. The encoder
+// quantises with what the decoder will read. A NaN scale marks a block that holds a NaN or an
+// infinity; reading it back is refused. Stateless; any thread.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Codecs that send a few values of each tile and where they are: topk, randk, dct-topk. k counts
-// values per 4096; a tile of n sends ceil(k n / 4096). Layout: docs/codecs.md.
+// values per 4096; a tile of n sends ceil(k n / 4096). Layout: docs/internals/codecs.md.
 #pragma once
 
 #include <memory>

@@ -34,6 +34,7 @@ struct EvalPoint {
   double simulated_s = kNothing;
   double payload_bytes = kNothing;  // sent by the worker that has sent most
   double wire_bytes = kNothing;
+  std::vector<std::pair<std::string, double>> sources = {};  // loss of each of data.mix, by name
 };
 
 /// One round as its sender saw it. Bytes are those one worker sent.

@@ -83,6 +83,16 @@ TrainPoint train_point(const Json& line) {
           .simulated_s = number_at(line, "ts")};
 }
 
+std::vector<std::pair<std::string, double>> losses_of_sources(const Json& line) {
+  std::vector<std::pair<std::string, double>> losses;
+  const auto found = line.find("sources");
+  if (found == line.end() || !found->is_object()) return losses;
+  for (const auto& [name, of_source] : found->items()) {
+    if (of_source.is_object()) losses.emplace_back(name, number_at(of_source, "loss"));
+  }
+  return losses;
+}
+
 EvalPoint eval_point(const Json& line) {
   return {.step = integer_at(line, "step", 0),
           .loss = number_at(line, "loss"),
@@ -90,7 +100,8 @@ EvalPoint eval_point(const Json& line) {
           .tokens = number_at(line, "n_tokens"),
           .simulated_s = number_at(line, "ts"),
           .payload_bytes = number_at(line, "bytes_payload"),
-          .wire_bytes = number_at(line, "bytes_wire")};
+          .wire_bytes = number_at(line, "bytes_wire"),
+          .sources = losses_of_sources(line)};
 }
 
 bool is_closing(const Json& line) {

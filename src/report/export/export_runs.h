@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs in the formats of other tools: TensorBoard event files, CSV, Chrome/Perfetto traces, MLPerf
-// log lines (docs/exports.md). A path that holds several runs (a comparison) becomes a folder with
-// one entry a run, under the run's own path (ddp/seed-1). Runs are read strictly: a damaged line
-// ends the export. Any thread; blocks on files.
+// log lines (docs/how-to/exports.md). A path that holds several runs (a comparison) becomes a
+// folder with one entry a run, under the run's own path (ddp/seed-1). Runs are read strictly: a
+// damaged line ends the export. Any thread; blocks on files.
 #pragma once
 
 #include <cstdint>

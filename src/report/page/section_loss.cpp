@@ -94,6 +94,24 @@ std::string legend(const Page& page) {
                 "</span></p>\n");
 }
 
+/// The last evaluation of each source, of runs whose data are a mix.
+std::string losses_by_source(const Page& page) {
+  std::string rows;
+  for (std::size_t i = 0; i < page.runs.size(); ++i) {
+    const std::vector<EvalPoint>& evals = page.runs[i].data.evals;
+    if (evals.empty()) continue;
+    for (const auto& [name, loss] : evals.back().sources) {
+      rows += concat("<tr><td>", run_tag(page, i), "</td><td>", escape_html(name), "</td><td>",
+                     format_loss(loss), "</td></tr>\n");
+    }
+  }
+  if (rows.empty()) return {};
+  return concat(
+      "<h3>Validation loss by source</h3>\n<table><thead><tr><th scope=\"col\">Run</th>",
+      "<th scope=\"col\">Source</th><th scope=\"col\">Val. loss<small>final, nats</small>",
+      "</th></tr></thead><tbody>\n", rows, "</tbody></table>\n");
+}
+
 }  // namespace
 
 void section_loss(Page& page) {
@@ -129,7 +147,7 @@ void section_loss(Page& page) {
     }
     panels += "</div>\n";
   }
-  page.html += panels + "</div></section>\n";
+  page.html += panels + "</div>" + losses_by_source(page) + "</section>\n";
 }
 
 }  // namespace isthmus::report

@@ -69,4 +69,13 @@ Config as_begun(const Storage& storage, Config config, const std::filesystem::pa
   return config;
 }
 
+void end_as(const Config& begun, Config& config) {
+  const auto own = config.origins.find(kFinalSync);
+  const auto its = begun.origins.find(kFinalSync);
+  if (own == config.origins.end() || its == begun.origins.end()) return;
+  if (own->second.text != "default") return;
+  config.outer.final_sync = begun.outer.final_sync;
+  own->second = its->second;
+}
+
 }  // namespace isthmus::app

@@ -26,4 +26,7 @@ inline constexpr std::string_view kAsBegun = "as the run was begun";
 [[nodiscard]] Config as_begun(const Storage& storage, Config config,
                               const std::filesystem::path& out, const std::string& resume);
 
+/// `config` ends as `begun` does, where it does not say how.
+void end_as(const Config& begun, Config& config);
+
 }  // namespace isthmus::app

@@ -2,8 +2,8 @@
 // A worker's outer state, worked out again from what is on record: the last state that all had
 // alike, from this worker's own checkpoint, and the results that it has retained since. Where the
 // outer states of sites differ every site does so (session/run/outer_verdict.h), in the place of
-// its training: it takes memory for copies of the state (docs/faults.md), and no second model. The
-// worker's thread, between two steps.
+// its training: it takes memory for copies of the state (docs/guarantees/healing.md), and no second
+// model. The worker's thread, between two steps.
 #pragma once
 
 #include <functional>

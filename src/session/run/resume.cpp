@@ -129,11 +129,12 @@ const Config* check_same_configuration(const Storage& storage, const Checkpoint&
   const std::string& own = checkpoint.info().config_hash;
   if (own == digest) return nullptr;
   if (const Config* const before = before_changes(changes, own)) return before;
-  throw ConfigError(
-      fmt::format("checkpoint {} was made with another configuration ({}): resume with its own "
-                  "config.resolved.toml, name what is to change with --change KEY=VALUE, or start "
-                  "a new run from its model with model.init",
-                  checkpoint.folder().string(), what_differs(storage, checkpoint, config)));
+  throw ConfigError(fmt::format(
+      "checkpoint {} was made with another configuration ({}): resume with its own "
+      "config.resolved.toml, name what is to change with {}, or start a new run from {}",
+      checkpoint.folder().string(), what_differs(storage, checkpoint, config),
+      way_to_change(changes.by_argument, "KEY=VALUE"),
+      changes.by_argument ? "its weights" : "its model with model.init"));
 }
 
 ResumeFindings check_resume(const Storage& storage, const Checkpoint& checkpoint,
@@ -196,19 +197,22 @@ std::optional<DataGrowth> check_data(const Checkpoint& checkpoint, const Resumed
   if (names_appended_data(run.changes)) {
     if (tokens) return DataGrowth{.after_step = step, .tokens = *tokens};
     throw ConfigError(fmt::format(
-        "--change {} = \"{}\": the run has taken {} steps with data that are not the beginning of "
+        "{} {} = \"{}\": the run has taken {} steps with data that are not the beginning of "
         "these: {}; bring the former data back and append to them, or start a new run from its "
         "model with model.init",
-        kAppendedKey, run.config.data.source, step, tokens.error()));
+        change_flag(run.changes.by_argument), kAppendedKey, run.config.data.source, step,
+        tokens.error()));
   }
   std::vector<std::string> changes = data_changes(by_name(before), by_name(run.data));
   if (changes.empty()) {
     changes.emplace_back("its files come in another order");
   }
   const std::string append =
-      tokens ? fmt::format("they are the beginning of these: go on with --change {}='{}', or ",
-                           kAppendedKey, run.config.data.source)
-             : "";
+      tokens
+          ? fmt::format("they are the beginning of these: go on with {}, or ",
+                        way_to_change(run.changes.by_argument,
+                                      fmt::format("{}='{}'", kAppendedKey, run.config.data.source)))
+          : "";
   throw ConfigError(fmt::format(
       "checkpoint {} was made with other data ({}): {}bring the data back, or start a new run from "
       "its model with model.init",

@@ -121,6 +121,7 @@ void RunBoard::hand_on_eval() {
   for (const auto& [batch, part] : eval.parts) {
     result.loss += part.loss_sum;
     result.tokens += part.tokens;
+    result.parts.push_back(part);
   }
   if (result.tokens > 0) {
     result.loss /= static_cast<double>(result.tokens);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/base/hash.h"
+#include "core/base/storage.h"
 #include "core/base/units.h"
 #include "session/run/config_difference.h"
 
@@ -27,6 +28,13 @@ std::string sizes_and_digest(std::span<const DataFile> files) {
 }
 
 }  // namespace
+
+std::string change_flag(bool by_argument) { return by_argument ? "change" : "--change"; }
+
+std::string way_to_change(bool by_argument, std::string_view key_value) {
+  return by_argument ? fmt::format("change=[\"{}\"]", key_value)
+                     : fmt::format("--change {}", key_value);
+}
 
 bool names_appended_data(const RunChanges& changes) {
   return std::ranges::find(changes.keys, kAppendedKey) != changes.keys.end();

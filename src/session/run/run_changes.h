@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run that goes on with another configuration (--change).
+// A run that goes on with another configuration (--change, or `changes` of the library).
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,17 @@ namespace isthmus::app {
 struct RunChanges {
   std::vector<Config> before;  // of the first change, of the second, ...; empty: there are none
   std::vector<std::string> keys = {};  // that the changes name
+  bool by_argument = false;            // of a caller of the library, and not by --change
   /// THROWS: ConfigError naming the key where a run that has taken `steps` steps under `from` would
   /// mean something else under `to`.
   std::function<void(const Config& from, const Config& to, std::int64_t steps)> check;
 };
+
+/// What a change is called where it is refused: "--change", of a caller of the library "change".
+[[nodiscard]] std::string change_flag(bool by_argument);
+/// How to ask for a change: "--change KEY=VALUE", of a caller of the library
+/// "change=[\"KEY=VALUE\"]".
+[[nodiscard]] std::string way_to_change(bool by_argument, std::string_view key_value);
 
 /// Names data that were appended to, in the changes of a run.
 inline constexpr std::string_view kAppendedKey = "data.source";

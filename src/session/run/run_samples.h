@@ -23,14 +23,26 @@ namespace isthmus::app {
 inline constexpr std::int64_t kEvaluationWindows = 8;
 
 [[nodiscard]] BatchPlan batch_plan(const Config& config);
+/// tokens: as eval_tokens gives them, not -1.
+[[nodiscard]] ValidationPlan validation_plan(const Config& config, std::int64_t tokens);
 
 /// Tokens to evaluate on: what is asked for, or by default what there is of it; 0: the whole
 /// validation part; -1: there is not one window.
 [[nodiscard]] std::int64_t eval_tokens(const Config& config, const Dataset& data,
                                        const DataHistory& history = {});
 
-/// Parts of an evaluation: so many times kEvaluationWindows windows, the last part with fewer.
+/// Parts of an evaluation: so many times kEvaluationWindows windows, the last part of each source
+/// with fewer.
 [[nodiscard]] std::int64_t evaluation_parts(const ValidationSource& windows);
+struct EvaluationWindows {
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+};
+/// Of part `part`. REQUIRES: 0 <= part < evaluation_parts.
+[[nodiscard]] EvaluationWindows windows_of_part(const ValidationSource& windows, std::int64_t part);
+/// Names of several sources and where each one's parts begin; empty where there is one.
+[[nodiscard]] std::vector<EvaluationSource> evaluation_sources(const Config& config,
+                                                               const Dataset& data);
 /// The same of the data; 0: there is not one window.
 [[nodiscard]] std::int64_t evaluation_parts(const Config& config, const Dataset& data);
 
@@ -43,6 +55,7 @@ class RunSamples {
   RunSamples(const RunSamples&) = delete;  // the batches borrow the data
   RunSamples& operator=(const RunSamples&) = delete;
 
+  [[nodiscard]] const Dataset& data() const { return data_; }
   /// What the files are, for TrainerFacts::data. Reads and hashes them.
   [[nodiscard]] std::vector<DataFile> fingerprint() const { return data_.fingerprint(); }
 
@@ -54,7 +67,9 @@ class RunSamples {
 
   /// Parts of a whole evaluation ([eval]); 0: there is not one window.
   [[nodiscard]] std::int64_t parts() const;
-  /// Windows of part `part` (from 0): kEvaluationWindows, of the last part what is left.
+  /// Names of several sources and where each one's parts begin; empty where there is one.
+  [[nodiscard]] std::vector<EvaluationSource> sources() const;
+  /// Windows of part `part` (from 0): kEvaluationWindows, of a source's last part what is left.
   [[nodiscard]] std::int64_t windows(std::int64_t part) const;
   /// REQUIRES: 0 <= part < parts(). Valid until the next call.
   [[nodiscard]] TokenBatch part(std::int64_t part);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/base/step_shares.h"
+#include "session/run/diverged.h"
 
 namespace isthmus::app {
 namespace {
@@ -41,6 +42,7 @@ InnerStep TimedInnerLoop::train_step(StepIndex t) {
   const TimePoint begin = runtime_.clock().now();
   runtime_.compute(lasting(begin, clock_(t)), [&] { result = inner_.train_step(t); });
   note(begin, t);
+  check_finite(t, result);
   return result;
 }
 
@@ -49,12 +51,14 @@ InnerStep TimedInnerLoop::gradients(StepIndex t, const GradientReady& on_ready) 
   InnerStep result;
   if (!runtime_.simulated()) {
     runtime_.compute(clock_(t), [&] { result = inner_.gradients(t, on_ready); });
+    check_finite(t, result);
   } else {
     std::vector<std::size_t> order;
     const Duration duration = clock_(t);
     runtime_.compute(lasting(begin, share_of(duration, kForwardShare)), [&] {
       result = inner_.gradients(t, [&](std::size_t parameter) { order.push_back(parameter); });
     });
+    check_finite(t, result);
     announce(order, begin, duration, on_ready);
     runtime_.sleep_until(profile_.done(begin, duration));
   }

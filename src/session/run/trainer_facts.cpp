@@ -10,6 +10,7 @@
 
 #include "core/base/storage.h"
 #include "isthmus/errors.h"
+#include "outer/parts/start_check.h"
 
 namespace isthmus::app {
 namespace {
@@ -60,6 +61,7 @@ void check_facts(const TrainerFacts& facts) {
     if (each.name.empty() || !names.insert(each.name).second) {
       refuse("each needs a name of its own");
     }
+    if (each.layer < kNoLayer || each.layer >= kLayerLimit) refuse(outer::layer_rule(each.layer));
     if (each.elements != CanonicalRange{begin, begin + values}) {
       refuse(fmt::format("elements [{}, {}) for {} values of shape {} after {} others",
                          each.elements.begin, each.elements.end, values, fmt::join(each.shape, "x"),

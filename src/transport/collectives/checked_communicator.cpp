@@ -30,6 +30,18 @@ class CheckedCommunicator : public Communicator {
     backend_->all_reduce(values, reduce);
   }
 
+  void all_reduce_behind(std::span<const DeviceValues> sums) override {
+    const Call call = all_reduce_behind_call(sums);
+    for (const DeviceValues& each : sums) {
+      require(each.values.count >= 0, call, "a count is negative");
+      require(reducible(each.values.dtype), call, "values of this dtype cannot be reduced");
+      require(each.values.dtype == call.dtype, call, "the values have unlike dtypes");
+      require(each.ready != nullptr, call, "an event is missing");
+    }
+    come_in();
+    backend_->all_reduce_behind(sums);
+  }
+
   void reduce_scatter(ConstValues input, std::span<const std::int64_t> counts, Values output,
                       Reduce reduce) override {
     const Call call = reduce_scatter_call(input.dtype, counts, reduce);

@@ -44,6 +44,13 @@ struct ConstValues {
   Dtype dtype = Dtype::kF32;
 };
 
+/// Values on the rank's device that are complete once `ready`, a cudaEvent_t of that device, is
+/// reached.
+struct DeviceValues {
+  Values values;
+  void* ready = nullptr;
+};
+
 class CommunicatorError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -67,6 +74,11 @@ class Communicator {
 
   /// values := reduction over all ranks. f32, f64, bf16, i32, i64.
   virtual void all_reduce(Values values, Reduce reduce) = 0;
+  /// Each one's values := their sum over all ranks, one after another, on the device, behind its
+  /// event: the host queues all of them and waits for the last. The events are recorded already;
+  /// the work before them may take as long as it does, the sums after it as long as the deadline.
+  /// Communicators between devices alone; others throw. THROWS: as all_reduce.
+  virtual void all_reduce_behind(std::span<const DeviceValues> sums);
   /// counts: (size,) values of each rank's share; input holds them one after another, output the
   /// caller's share. input and output may overlap only where output is that very share of input.
   virtual void reduce_scatter(ConstValues input, std::span<const std::int64_t> counts,

@@ -3,7 +3,21 @@
 
 #include <fmt/format.h>
 
+#include <vector>
+
 namespace isthmus {
+
+void Communicator::all_reduce_behind(std::span<const DeviceValues>) {
+  throw CommunicatorError(fmt::format(
+      "rank {} of {}: sums behind events are of communicators between devices, not of \"{}\"",
+      rank(), size(), backend()));
+}
+
+void CommunicatorBackend::all_reduce_behind(std::span<const DeviceValues>) {
+  throw CommunicatorError(fmt::format(
+      "rank {} of {}: sums behind events are of communicators between devices, not of \"{}\"",
+      rank(), size(), name()));
+}
 
 std::size_t dtype_bytes(Dtype dtype) {
   switch (dtype) {
@@ -80,6 +94,15 @@ Call all_reduce_call(const Values& values, Reduce reduce) {
   call.dtype = values.dtype;
   call.reduce = reduce;
   call.count = values.count;
+  return call;
+}
+
+Call all_reduce_behind_call(std::span<const DeviceValues> sums) {
+  std::vector<std::int64_t> counts;
+  for (const DeviceValues& each : sums) counts.push_back(each.values.count);
+  Call call = all_reduce_call(
+      {nullptr, total(counts), sums.empty() ? Dtype::kF32 : sums[0].values.dtype}, Reduce::kSum);
+  call.layout = layout_digest(counts);
   return call;
 }
 

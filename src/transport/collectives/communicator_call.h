@@ -57,6 +57,8 @@ class CommunicatorBackend {
   [[nodiscard]] virtual int size() const = 0;
   [[nodiscard]] virtual std::string_view name() const = 0;
   virtual void all_reduce(Values values, Reduce reduce) = 0;
+  /// THROWS: CommunicatorError where the back end is none between devices.
+  virtual void all_reduce_behind(std::span<const DeviceValues> sums);
   virtual void reduce_scatter(ConstValues input, std::span<const std::int64_t> counts,
                               Values output, Reduce reduce) = 0;
   virtual void all_gather(ConstValues input, std::span<const std::int64_t> counts,
@@ -75,6 +77,7 @@ class CommunicatorBackend {
 
 /// The calls that ranks compare, from their arguments.
 [[nodiscard]] Call all_reduce_call(const Values& values, Reduce reduce);
+[[nodiscard]] Call all_reduce_behind_call(std::span<const DeviceValues> sums);
 [[nodiscard]] Call reduce_scatter_call(Dtype dtype, std::span<const std::int64_t> counts,
                                        Reduce reduce);
 [[nodiscard]] Call all_gather_call(Dtype dtype, std::span<const std::int64_t> counts);

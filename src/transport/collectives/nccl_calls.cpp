@@ -20,49 +20,66 @@ constexpr int kOldest = NCCL_VERSION(2, 18, 0);  // communicators that can be sp
       why));
 }
 
+/// "2.18.5" of NCCL's number, 21805.
+std::string text_of(int version) {
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
 /// Open for the life of the process: what NCCL has started may outlast a communicator.
-void* open_library() {
-  void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    refuse(fmt::format("{}; install NCCL or put its folder into LD_LIBRARY_PATH", dlerror()));
+class Library {
+ public:
+  explicit Library(const std::string& name)
+      : name_(name), handle_(dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+    if (handle_ == nullptr) {
+      refuse(fmt::format("{}; install NCCL or put its folder into LD_LIBRARY_PATH", dlerror()));
+    }
   }
-  return library;
-}
-
-template <typename Function>
-void look_up(void* library, const char* name, Function& function) {
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  if (function == nullptr) {
-    refuse(fmt::format("{} has no {}: NCCL 2.18 or later is needed", kLibrary, name));
+  template <typename Function>
+  void look_up(const char* function, Function& place) const {
+    place = reinterpret_cast<Function>(dlsym(handle_, function));
+    if (place == nullptr) {
+      refuse(fmt::format("{} has no {}: this build, made with NCCL {}, needs 2.18 or later", name_,
+                         function, text_of(NCCL_VERSION_CODE)));
+    }
   }
-}
 
-void add_nccl(NcclCalls& calls) {
-  void* library = open_library();
-  look_up(library, "ncclGetVersion", calls.get_version);
+ private:
+  std::string name_;
+  void* handle_;
+};
+
+}  // namespace
+
+void add_nccl_calls(NcclCalls& calls, const std::string& name) {
+  const Library library(name);
+  const auto look_up = [&](const char* function, auto& place) { library.look_up(function, place); };
+  look_up("ncclGetVersion", calls.get_version);
   int version = 0;
   if (calls.get_version(&version) != ncclSuccess || version < kOldest) {
-    refuse(fmt::format("{} is of version {}, NCCL 2.18 or later is needed", kLibrary, version));
+    refuse(fmt::format("{} is of version {}, and this build, made with {}, needs 2.18 or later",
+                       name, text_of(version), text_of(NCCL_VERSION_CODE)));
   }
-  look_up(library, "ncclGetUniqueId", calls.get_unique_id);
-  look_up(library, "ncclCommInitRankConfig", calls.comm_init_rank);
-  look_up(library, "ncclCommSplit", calls.comm_split);
-  look_up(library, "ncclCommFinalize", calls.comm_finalize);
-  look_up(library, "ncclCommDestroy", calls.comm_destroy);
-  look_up(library, "ncclCommAbort", calls.comm_abort);
-  look_up(library, "ncclCommGetAsyncError", calls.comm_get_async_error);
-  look_up(library, "ncclGetErrorString", calls.get_error_string);
-  look_up(library, "ncclGetLastError", calls.get_last_error);
-  look_up(library, "ncclGroupStart", calls.group_start);
-  look_up(library, "ncclGroupEnd", calls.group_end);
-  look_up(library, "ncclAllReduce", calls.all_reduce);
-  look_up(library, "ncclReduce", calls.reduce);
-  look_up(library, "ncclReduceScatter", calls.reduce_scatter);
-  look_up(library, "ncclAllGather", calls.all_gather);
-  look_up(library, "ncclBroadcast", calls.broadcast);
-  look_up(library, "ncclSend", calls.send);
-  look_up(library, "ncclRecv", calls.receive);
+  look_up("ncclGetUniqueId", calls.get_unique_id);
+  look_up("ncclCommInitRankConfig", calls.comm_init_rank);
+  look_up("ncclCommSplit", calls.comm_split);
+  look_up("ncclCommFinalize", calls.comm_finalize);
+  look_up("ncclCommDestroy", calls.comm_destroy);
+  look_up("ncclCommAbort", calls.comm_abort);
+  look_up("ncclCommGetAsyncError", calls.comm_get_async_error);
+  look_up("ncclGetErrorString", calls.get_error_string);
+  look_up("ncclGetLastError", calls.get_last_error);
+  look_up("ncclGroupStart", calls.group_start);
+  look_up("ncclGroupEnd", calls.group_end);
+  look_up("ncclAllReduce", calls.all_reduce);
+  look_up("ncclReduce", calls.reduce);
+  look_up("ncclReduceScatter", calls.reduce_scatter);
+  look_up("ncclAllGather", calls.all_gather);
+  look_up("ncclBroadcast", calls.broadcast);
+  look_up("ncclSend", calls.send);
+  look_up("ncclRecv", calls.receive);
 }
+
+namespace {
 
 void add_cuda(NcclCalls& calls) {
   calls.get_device_count = &cudaGetDeviceCount;
@@ -79,6 +96,7 @@ void add_cuda(NcclCalls& calls) {
   calls.stream_create = &cudaStreamCreateWithPriority;
   calls.stream_destroy = &cudaStreamDestroy;
   calls.stream_query = &cudaStreamQuery;
+  calls.stream_wait_event = &cudaStreamWaitEvent;
   calls.event_create = &cudaEventCreateWithFlags;
   calls.event_destroy = &cudaEventDestroy;
   calls.event_record = &cudaEventRecord;
@@ -95,7 +113,7 @@ void add_cuda(NcclCalls& calls) {
 NcclCalls load() {
   NcclCalls calls;
   add_cuda(calls);
-  add_nccl(calls);
+  add_nccl_calls(calls, kLibrary);
   return calls;
 }
 

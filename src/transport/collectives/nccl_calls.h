@@ -10,6 +10,7 @@
 #include <nccl.h>
 
 #include <stdexcept>
+#include <string>
 
 namespace isthmus {
 
@@ -55,11 +56,17 @@ struct NcclCalls {
   decltype(&cudaStreamCreateWithPriority) stream_create = nullptr;
   decltype(&cudaStreamDestroy) stream_destroy = nullptr;
   decltype(&cudaStreamQuery) stream_query = nullptr;
+  decltype(&cudaStreamWaitEvent) stream_wait_event = nullptr;
   cudaError_t (*event_create)(cudaEvent_t*, unsigned int) = nullptr;
   decltype(&cudaEventDestroy) event_destroy = nullptr;
   cudaError_t (*event_record)(cudaEvent_t, cudaStream_t) = nullptr;
   decltype(&cudaEventQuery) event_query = nullptr;
 };
+
+/// Adds NCCL's functions, of the library of this name or path, which stays open for the life of the
+/// process. THROWS: SystemError naming it, and the versions, where it cannot be loaded, is too old
+/// or lacks a function.
+void add_nccl_calls(NcclCalls& calls, const std::string& library);
 
 /// Those of this machine, loaded once for the life of the process.
 /// THROWS: SystemError when there is no NCCL, an old one, or no CUDA device.

@@ -73,6 +73,21 @@ class NcclBackend final : public CommunicatorBackend {
     });
   }
 
+  void all_reduce_behind(std::span<const DeviceValues> sums) override {
+    const Call call = all_reduce_behind_call(sums);
+    group_->prepare(call, [&] {
+      for (const DeviceValues& each : sums) {
+        if (each.values.count == 0 || group_->device().holds(each.values.data)) continue;
+        throw NcclFailure("values behind an event lie in memory of the host");
+      }
+    });
+    group_->meet(call);
+    if (call.count == 0) return;
+    group_->run_behind(call, sums.back().ready, [&] {
+      for (const DeviceValues& each : sums) queue_sum(each);
+    });
+  }
+
   void reduce_scatter(ConstValues input, std::span<const std::int64_t> counts, Values output,
                       Reduce reduce) override {
     const Call call = reduce_scatter_call(input.dtype, counts, reduce);
@@ -204,6 +219,18 @@ class NcclBackend final : public CommunicatorBackend {
     reduce_in_rank_order(output.dtype, call.reduce, inputs, output.count, {&gathered, 1});
     put(call, output, gathered);
   }
+  /// A launch of its own, since the stream has no other work until the event is reached.
+  void queue_sum(const DeviceValues& sum) {
+    if (sum.values.count == 0) return;
+    group_->device().wait_for(sum.ready);
+    group_->launch([&] {
+      group_->check(calls_.all_reduce(sum.values.data, sum.values.data, size_of(sum.values.count),
+                                      type_of(sum.values.dtype), ncclSum, group_->comm(),
+                                      group_->device().stream()),
+                    "ncclAllReduce");
+    });
+  }
+
   /// From pinned memory to where the values are wanted.
   void put(const Call& call, const Values& values, const void* from) {
     const std::size_t bytes = bytes_of(values.count, values.dtype);

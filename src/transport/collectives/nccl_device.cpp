@@ -60,8 +60,15 @@ void NcclDevice::mark() const {
   check_cuda(calls_, calls_.event_record(end_, stream_), "cudaEventRecord");
 }
 
-bool NcclDevice::reached() const {
-  const cudaError_t status = calls_.event_query(end_);
+void NcclDevice::wait_for(void* event) const {
+  check_cuda(calls_, calls_.stream_wait_event(stream_, static_cast<cudaEvent_t>(event), 0),
+             "cudaStreamWaitEvent");
+}
+
+bool NcclDevice::reached() const { return reached(end_); }
+
+bool NcclDevice::reached(void* event) const {
+  const cudaError_t status = calls_.event_query(static_cast<cudaEvent_t>(event));
   if (cuda_ok(calls_, status)) return true;
   if (status != cudaErrorNotReady) check_cuda(calls_, status, "cudaEventQuery");
   return false;

@@ -33,6 +33,10 @@ class NcclDevice {
   /// counts as the host's.
   [[nodiscard]] bool holds(const void* data) const;
   void copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) const;
+  /// What is queued from now on begins after the event, a cudaEvent_t of this device.
+  void wait_for(void* event) const;
+  /// Whether the device has come to that event.
+  [[nodiscard]] bool reached(void* event) const;
   /// Records the end event behind all that has been queued.
   void mark() const;
   /// Whether the stream has come to the end event.

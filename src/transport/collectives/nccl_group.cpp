@@ -129,6 +129,21 @@ void NcclGroup::run(const Call& call, const std::function<void()>& queue) {
   });
 }
 
+// Work before the event may take as long as it does, on this rank and, until they meet, on others.
+void NcclGroup::run_behind(const Call& call, void* ready, const std::function<void()>& queue) {
+  guard(call, [&] {
+    begin(deadline_);
+    device_->enter();
+    queue();
+    device_->mark();
+    begin(kNever - TimePoint{});
+    wait_until([&] { return device_->reached(ready); });
+    meet(call);
+    begin(deadline_);
+    wait_until([this] { return device_->reached(); });
+  });
+}
+
 void NcclGroup::launch(const std::function<void()>& calls) {
   check(calls_.group_start(), "ncclGroupStart");
   try {

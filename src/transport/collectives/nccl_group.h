@@ -45,6 +45,9 @@ class NcclGroup {
   void over_ranks(const Call& call, const std::function<void()>& body);
   /// `queue` puts work on the stream, NCCL's by launch(). Returns when the stream has done it.
   void run(const Call& call, const std::function<void()>& queue);
+  /// The same, of work that waits for `ready`, an event of the device: once it is reached the ranks
+  /// meet again, and the deadline is that of what goes on after they have.
+  void run_behind(const Call& call, void* ready, const std::function<void()>& queue);
   /// `calls`: what NCCL does at once, each result given to check().
   void launch(const std::function<void()>& calls);
   void check(ncclResult_t result, const char* call) const;

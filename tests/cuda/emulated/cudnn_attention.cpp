@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/check.h"
+#include "cuda/emulated/faults.h"
 #include "cuda/emulated/runtime.h"
 #include "isthmus/errors.h"
 
@@ -19,7 +20,8 @@ namespace {
 using kernels::AttentionBackward;
 using kernels::Bf16;
 
-std::string missing, without_plan;  // as a test says
+std::string missing = emulated::cudnn_fault_from_environment();  // as a test says
+std::string without_plan;                                        // likewise
 
 /// Values of a tensor by cuDNN's description.
 template <typename T>

@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <atomic>
+#include <set>
 #include <vector>
 
 #include "core/base/check.h"
+#include "cuda/emulated/faults.h"
 #include "cuda/emulated/runtime.h"
 #include "cuda/emulated/simt.h"
 #include "kernels/activation_math.h"
+#include "kernels/cuda/matmul_table.h"
 
 namespace isthmus::cuda {
 namespace {
@@ -47,6 +50,7 @@ void finish(const Matmul& p, std::int64_t at, std::int64_t column, float sum) {
 }
 
 std::atomic<float> product_factor = 1;
+std::atomic<int> products_of_table = 0;
 
 void multiply(const Matmul& p) {
   constexpr std::int64_t kTile = 256;  // columns whose sums stay in the cache
@@ -72,15 +76,25 @@ void multiply(const Matmul& p) {
 }  // namespace
 
 void emulated::set_product_factor(float factor) { product_factor = factor; }
+int emulated::take_products_of_table() { return products_of_table.exchange(0); }
 
-std::string products_missing() { return ""; }
+std::string products_missing() { return emulated::products_fault(); }
 std::string products_version() { return "emulated"; }
 
-struct Blas::Impl {};
-Blas::Blas(const BlasOptions&) {}
+struct Blas::Impl {
+  std::shared_ptr<const MatmulTable> table;
+  std::set<MatmulShape> shapes;
+};
+Blas::Blas(const BlasOptions& options)
+    : impl_(new Impl{.table = options.table != nullptr ? options.table : matmul_table_in_use(),
+                     .shapes = {}}) {}
 Blas::~Blas() = default;
 
 bool Blas::fuses(const Matmul&) { return true; }
+
+std::vector<MatmulShape> Blas::shapes() const {
+  return {impl_->shapes.begin(), impl_->shapes.end()};
+}
 
 void Blas::matmul(Stream& stream, const Matmul& p) {
   ISTHMUS_CHECK(p.m >= 0 && p.n >= 0 && p.k >= 1, p.m, p.n, p.k);
@@ -89,6 +103,9 @@ void Blas::matmul(Stream& stream, const Matmul& p) {
   ISTHMUS_CHECK(!p.accumulate || (p.epilogue == Epilogue::kNone && !p.c.is_bf16()), p.m, p.n, p.k);
   const bool adds_bias = p.epilogue == Epilogue::kBias || p.epilogue == Epilogue::kGeluBias;
   ISTHMUS_CHECK(!adds_bias || p.bias.is_bf16() == p.c.is_bf16(), p.m, p.n, p.k);
+  const MatmulShape shape = shape_of(p);
+  impl_->shapes.insert(shape);
+  if (impl_->table != nullptr && impl_->table->choice(shape)) ++products_of_table;
   emulated::queue(stream, [p] { multiply(p); });
 }
 

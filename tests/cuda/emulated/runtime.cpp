@@ -22,7 +22,9 @@
 #include <typeinfo>
 #include <vector>
 
+#include "cuda/emulated/faults.h"
 #include "cuda/emulated/simt.h"
+#include "kernels/cuda/device_errors.h"
 
 namespace isthmus::cuda {
 namespace {
@@ -51,6 +53,7 @@ struct Point {
 struct Entry {
   Work work;
   std::shared_ptr<const Point> wait;
+  bool is_event = false;  // reached also where the device is lost
 };
 
 struct Queue {
@@ -68,6 +71,11 @@ struct Queue {
       if (early) advance();
     }
   }
+  /// REQUIRES: nothing is recorded.
+  void add_event(Work one) {
+    entries.push_back({std::move(one), nullptr, true});
+    if (early) advance();
+  }
   void wait(std::shared_ptr<const Point> point) {
     entries.push_back({{}, std::move(point)});
     if (early) advance();
@@ -80,9 +88,9 @@ struct Queue {
       if (!entries.empty() && entries.front().wait == point) entries.pop_front();
       return;
     }
-    const Work one = std::move(entries.front().work);
+    const Entry one = std::move(entries.front());
     entries.pop_front();
-    one();
+    if (one.is_event || !emulated::is_lost(device)) one.work();
   }
   void finish() {
     while (!entries.empty()) run_one();
@@ -110,7 +118,7 @@ using Blocks = std::map<const std::byte*, Block>;
 struct State {
   std::recursive_mutex mutex;
   Blocks device, pinned;
-  std::size_t limit = std::size_t{4} << 30;
+  std::size_t limit = emulated::bytes_from_environment().value_or(std::size_t{4} << 30);
   std::size_t held[emulated::kDevices] = {};
   std::size_t largest_pinned = std::numeric_limits<std::size_t>::max();
   std::size_t shared_bytes = kMostSharedBytes;
@@ -170,8 +178,9 @@ std::byte* allocate(Blocks& arrays, std::size_t bytes) {
   return data;
 }
 
-/// THROWS: SystemError as a driver's answer to `call` on a stream of another device.
+/// THROWS: DeviceLost; SystemError as a driver's answer to `call` on a stream of another device.
 void check_device(const Queue& queue, const char* call) {
+  emulated::refuse_lost(queue.device, call);
   if (queue.device == current_device) return;
   throw SystemError(
       "CUDA: " + std::string(call) + ": invalid resource handle: the stream is of device " +
@@ -216,6 +225,7 @@ void check_launch(const LaunchShape& shape) {
     throw SystemError(
         "CUDA: kernel launch: no kernel image is available for execution on the device");
   }
+  refuse_launch(current_device, "kernel launch", device_memory());
   if (shape.shared_bytes <= shared_bytes_of_block()) return;
   throw SystemError("CUDA: kernel launch: invalid argument");
 }
@@ -245,8 +255,19 @@ int device_of(const void* data) {
 Stream::Priority priority_of(const Stream& stream) { return of(stream).priority; }
 void queue(void* stream, std::function<void()> work) {
   const Lock lock(state().mutex);
-  check_device(*static_cast<Queue*>(stream), "kernel launch");
-  static_cast<Queue*>(stream)->add(std::move(work));
+  Queue& on = *static_cast<Queue*>(stream);
+  check_device(on, "kernel launch");
+  on.add([device = on.device, kernel = std::move(work)] {
+    if (begins_kernel(device)) kernel();
+  });
+}
+std::function<bool()> wait_for(void* event) {
+  const Lock lock(state().mutex);
+  return [point = *static_cast<std::shared_ptr<Point>*>(event)] {
+    const Lock then(state().mutex);
+    point->reach();
+    return true;
+  };
 }
 void queue(Stream& stream, std::function<void()> work) { queue(stream.handle(), std::move(work)); }
 }  // namespace emulated
@@ -254,6 +275,7 @@ void queue(Stream& stream, std::function<void()> work) { queue(stream.handle(), 
 std::vector<DeviceInfo> devices() {
   const Lock lock(state().mutex);
   std::vector<DeviceInfo> all;
+  if (!driver_fault().empty()) return all;
   for (int ordinal = 0; ordinal < emulated::kDevices; ++ordinal) {
     all.push_back({.ordinal = ordinal,
                    .name = state().names[ordinal],
@@ -262,12 +284,14 @@ std::vector<DeviceInfo> devices() {
   }
   return all;
 }
-std::string unavailable() { return ""; }
+std::string unavailable() { return driver_fault(); }
+void check_alive() { emulated::refuse_lost(current_device, "cudaMemGetInfo"); }
 std::string versions() { return "emulated"; }
 void use_device(int ordinal) {
   if (ordinal < 0 || ordinal >= emulated::kDevices) {
     throw SystemError("CUDA: cudaSetDevice: invalid device ordinal");
   }
+  emulated::refuse_lost(ordinal, "cudaSetDevice");
   current_device = ordinal;
 }
 std::size_t shared_bytes_of_block() {
@@ -276,6 +300,7 @@ std::size_t shared_bytes_of_block() {
 }
 DeviceMemory device_memory() {
   const Lock lock(state().mutex);
+  emulated::refuse_lost(current_device, "cudaMemGetInfo");
   return {state().limit - state().held[current_device], state().limit};
 }
 
@@ -287,8 +312,9 @@ Stream::Stream(Priority priority) : handle_(new Queue{.priority = priority}) {
   s.early.push_back(&of(*this));
 }
 Stream::~Stream() {
-  synchronize();
   const Lock lock(state().mutex);
+  refuse_while_recording("the end of a stream");
+  of(*this).finish();
   std::erase(state().early, &of(*this));
   delete &of(*this);
 }
@@ -296,6 +322,7 @@ void Stream::synchronize() {
   const Lock lock(state().mutex);
   refuse_while_recording("a wait for a stream");
   of(*this).finish();
+  emulated::refuse_lost(of(*this).device, "cudaStreamSynchronize");
 }
 void Stream::wait(const Event& event) {
   const Lock lock(state().mutex);
@@ -332,18 +359,20 @@ void Event::record(Stream& stream) {
   point->in = &queue;
   point->capture = queue.capture;
   of(*this) = point;
-  if (queue.capture == nullptr) queue.add([point] { arrive_at(*point); });
+  if (queue.capture == nullptr) queue.add_event([point] { arrive_at(*point); });
 }
 void Event::synchronize() const {
   const Lock lock(state().mutex);
   refuse_while_recording("a wait for an event");
   refuse_recorded(*of(*this), "a wait");
   of(*this)->reach();
+  emulated::refuse_lost(of(*this)->device, "cudaEventSynchronize");
 }
 bool Event::reached() const {
   const Lock lock(state().mutex);
   refuse_while_recording("a question for an event");
   refuse_recorded(*of(*this), "a question");
+  emulated::refuse_lost(of(*this)->device, "cudaEventQuery");
   return of(*this)->reached;
 }
 double Event::milliseconds_since(const Event& begin) const {
@@ -359,6 +388,7 @@ namespace detail {
 void* allocate_device(std::size_t bytes) {
   const Lock lock(state().mutex);
   refuse_while_recording("an allocation");
+  emulated::refuse_lost(current_device, "cudaMalloc");
   State& s = state();
   std::size_t& held = s.held[current_device];
   if (bytes > s.limit - held) {
@@ -397,6 +427,7 @@ void free_pinned(void* data) noexcept {
 void copy(Stream& stream, void* to, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
   const Lock lock(state().mutex);
+  emulated::refuse_lost(of(stream).device, "cudaMemcpyAsync");
   for (const void* const data : {static_cast<const void*>(to), from}) {
     const bool known =
         block_of(state().device, data) != nullptr || block_of(state().pinned, data) != nullptr;
@@ -452,6 +483,7 @@ Graph::~Graph() = default;
 void Graph::launch(Stream& stream) const {
   const Lock lock(state().mutex);
   check_device(of(stream), "cudaGraphLaunch");
+  emulated::refuse_launch(current_device, "cudaGraphLaunch", device_memory());
   ++state().graphs.launched;
   for (const Impl::Part& part : impl_->parts) {
     for (const Work& one : part.recorded->work) of(stream).add(one);

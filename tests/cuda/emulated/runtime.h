@@ -28,6 +28,8 @@ void set_shared_bytes(std::size_t bytes);
 /// and products that come out larger by this factor.
 void set_launches_fail(bool fail);
 void set_product_factor(float factor);
+/// Products since this was asked last for which the table of their Blas had a choice.
+[[nodiscard]] int take_products_of_table();
 /// ... and kernels that do nothing: those with a parameter whose type's name has this; empty: none.
 void set_skipped_kernels(const std::string& parameter);
 
@@ -58,5 +60,8 @@ void set_cudnn_without_plan(const std::string& why);
 
 /// Queues work on the stream of this handle, as a library does that takes a cudaStream_t.
 void queue(void* stream, std::function<void()> work);
+/// What a library's own stream does that waits for the event (a handle) as it is recorded now: the
+/// work before it, as late as that may be. RETURNS: whether it is reached.
+[[nodiscard]] std::function<bool()> wait_for(void* event);
 
 }  // namespace isthmus::cuda::emulated

@@ -36,11 +36,12 @@ def fnv1a(text):
     return h
 
 
-def fill(model):
+def fill(model, norm_weight=1.0, file_names=lambda name: name):
+    """norm_weight: about what weights of norms are. file_names: a parameter's name in a file."""
     with torch.no_grad():
         for name, p in model.named_parameters():
-            u = hashed(fnv1a(name), np.arange(p.numel()))
-            centre = 1.0 if p.dim() == 1 and name.endswith("weight") else 0.0
+            u = hashed(fnv1a(file_names(name)), np.arange(p.numel()))
+            centre = norm_weight if p.dim() == 1 and name.endswith("weight") else 0.0
             width = 0.1 if p.dim() == 1 else 0.15
             p.copy_(torch.from_numpy((centre + width * u).astype(np.float32)).view_as(p))
 
@@ -138,4 +139,5 @@ def main():
     print("}  // namespace isthmus::golden\n// clang-format on")
 
 
-main()
+if __name__ == "__main__":
+    main()

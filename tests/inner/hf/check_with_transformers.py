@@ -26,6 +26,9 @@ try:
 except ImportError as missing:
     print(f"skipped: {missing.name} is not installed (pip install torch transformers)")
     sys.exit(77)
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "golden"))
+import make_family_losses
+
 transformers.utils.logging.set_verbosity_error()
 transformers.utils.logging.disable_progress_bar()
 
@@ -126,6 +129,32 @@ def check_theirs(tool, folder):
             check(torch.equal(values, wanted), f"{name} {how}: equal values")
 
 
+def check_families(tool, folder):
+    """Each family of make_family_losses.py: read here as saved, and written again for transformers."""
+    for name, config in make_family_losses.configs():
+        model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+        make_family_losses.fill(model)
+        model.eval()
+        theirs, ours = folder / name, folder / f"{name}-ours"
+        model.save_pretrained(theirs, max_shard_size=20000)
+        done = subprocess.run([tool, "copy", theirs, ours], capture_output=True, text=True)
+        check(done.returncode == 0, f"{name}: is read and written {done.stderr.strip()}")
+        if done.returncode:
+            continue
+        again, info = transformers.AutoModelForCausalLM.from_pretrained(
+            ours, output_loading_info=True, attn_implementation="eager")
+        problems = {k: v for k, v in info.items() if v and k != "tied_weights_keys"}
+        check(not problems, f"{name}: loads as {type(again).__name__}, nothing missing {problems or ''}")
+        ids = make_family_losses.tokens(1)[:, :-1]
+        with torch.no_grad():
+            check(torch.equal(model(ids).logits, again(ids).logits), f"{name}: equal logits")
+        before, after = model.config.to_dict(), again.config.to_dict()
+        lost = {k: (v, after.get(k)) for k, v in before.items()
+                if v != after.get(k) and k not in ("dtype", "architectures", "_name_or_path",
+                                                   "transformers_version")}
+        check(not lost, f"{name}: every setting is kept {lost or ''}")
+
+
 def write_golden(folder):
     for name in ("gpt2", "llama"):
         new_model(name).save_pretrained(folder / name)
@@ -141,7 +170,7 @@ def main():
         write_golden(arguments.golden)
         return
     with tempfile.TemporaryDirectory() as scratch:
-        for part in (check_ours, check_theirs):
+        for part in (check_ours, check_theirs, check_families):
             folder = pathlib.Path(scratch) / part.__name__
             folder.mkdir()
             part(arguments.tool, folder)

@@ -4,9 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "core/temporary_directory.h"
+#include "inner/golden/family_losses.h"
+#include "inner/model/model_shape.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::this_file {
@@ -92,21 +95,29 @@ TEST(HfConfig, RefusesByNameAndValueWhatOurModelsDoNotHave) {
   EXPECT_THAT(error_of(with(gpt2(), "add_cross_attention", true)),
               HasSubstr("add_cross_attention = true"));
   EXPECT_THAT(error_of(with(llama(), "hidden_act", "gelu")), HasSubstr("hidden_act = \"gelu\""));
-  EXPECT_THAT(error_of(with(llama(), "attention_bias", true)), HasSubstr("attention_bias = true"));
-  EXPECT_THAT(error_of(with(llama(), "mlp_bias", true)), HasSubstr("mlp_bias = true"));
+  EXPECT_THAT(error_of(with(llama(), "attention_bias", "yes")),
+              HasSubstr("attention_bias = \"yes\""));
+  EXPECT_THAT(error_of(with(with(llama(), "model_type", "mistral"), "attention_bias", true)),
+              HasSubstr("attention_bias = true"));
+  EXPECT_THAT(error_of(with(llama(), "rope_scaling", {{"type", "longrope"}, {"factor", 2.0}})),
+              AllOf(HasSubstr("rope_scaling.type = \"longrope\""), HasSubstr("\"yarn\"")));
   EXPECT_THAT(
-      error_of(with(llama(), "rope_scaling", {{"type", "linear"}, {"factor", 2.0}})),
-      AllOf(HasSubstr("rope_scaling.type = \"linear\""), HasSubstr("rope_scaling.factor = 2.0")));
-  EXPECT_THAT(error_of(with(llama(), "rope_parameters", {{"rope_type", "llama3"}})),
-              HasSubstr("rope_parameters.rope_type = \"llama3\""));
+      error_of(with(llama(), "rope_scaling", {{"type", "linear"}, {"short_factor", {1}}})),
+      AllOf(HasSubstr("rope_scaling.short_factor = [1]"), HasSubstr("rope_scaling.factor = null")));
+  EXPECT_THAT(error_of(with(llama(), "rope_parameters",
+                            {{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 4}})),
+              HasSubstr("high_freq_factor = 4.0 must be above low_freq_factor = 4"));
   EXPECT_THAT(error_of(with(llama(), "partial_rotary_factor", 0.5)),
               HasSubstr("partial_rotary_factor = 0.5"));
   EXPECT_THAT(error_of(with(llama(), "layer_types", {"full_attention", "sliding_attention"})),
               HasSubstr("layer_types"));
   EXPECT_THAT(error_of(with(llama(), "quantization_config", {{"bits", 4}})),
               HasSubstr("quantization_config = {\"bits\":4}"));
-  EXPECT_THAT(error_of(with(llama(), "model_type", "mistral")),
-              HasSubstr("model_type = \"mistral\""));
+  EXPECT_THAT(error_of(with(llama(), "model_type", "mixtral")),
+              AllOf(HasSubstr("model_type = \"mixtral\""), HasSubstr("mixtures of experts"),
+                    HasSubstr("\"gemma3_text\" are")));
+  EXPECT_THAT(error_of(with(with(llama(), "model_type", "gemma2"), "layer_types", {"chunked"})),
+              HasSubstr("layer_types"));
 }
 
 TEST(HfConfig, ListsEveryDefectAtOnce) {
@@ -209,6 +220,146 @@ TEST(HfConfig, WritesGpt2sFeedForwardAsNullOnlyWhenItIsFourTimesTheWidth) {
   model.d_ff = 40;
   EXPECT_EQ(json::parse(hf_config_text(model_shape(model, 16), {})).at("n_inner"), 40);
 }
+
+json of_type(const char* type) { return with(llama(), "model_type", type); }
+
+TEST(HfConfig, ReadsRotaryScalingInBothSpellings) {
+  const json scaling = {{"rope_type", "llama3"},
+                        {"factor", 8.0},
+                        {"low_freq_factor", 1.0},
+                        {"high_freq_factor", 4.0},
+                        {"original_max_position_embeddings", 8192}};
+  json v4 = with(llama(), "rope_theta", 500000.0);
+  v4["rope_scaling"] = scaling;
+  json v5 = with(llama(), "rope_parameters", scaling);
+  v5["rope_parameters"]["rope_theta"] = 500000.0;
+  const ModelConfig model = parse(v4).model;
+  EXPECT_EQ(model.family, parse(v5).model.family);
+  EXPECT_EQ(model.rope_theta, 500000);
+  EXPECT_EQ(model.family.name, "llama");
+  const RopeScaling expected{.type = RopeType::kLlama3, .factor = 8, .original_positions = 8192};
+  EXPECT_EQ(model.family.rope, expected);
+  for (const json& theirs : {v4, v5}) {  // an export speaks to both versions
+    const HfConfig config = parse(theirs);
+    const json ours = json::parse(hf_config_text(model_shape(config.model, 2048), config.settings));
+    EXPECT_EQ(ours["rope_theta"], 500000.0);
+    EXPECT_EQ(ours["rope_scaling"]["rope_type"], "llama3");
+    EXPECT_EQ(ours["rope_parameters"]["factor"], 8.0);
+    EXPECT_EQ(ours["rope_parameters"]["rope_theta"], 500000.0);
+  }
+}
+
+TEST(HfConfig, ReadsYarnWithTheAmplitudeOfItsKeys) {
+  json scaling = {{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 512}};
+  const auto amplitude = [&] {
+    return parse(with(llama(), "rope_scaling", scaling)).model.family.rope.attention_factor;
+  };
+  EXPECT_DOUBLE_EQ(amplitude(), 0.1 * std::log(4.0) + 1);
+  scaling["mscale"] = 0.5;
+  scaling["mscale_all_dim"] = 2.0;
+  EXPECT_DOUBLE_EQ(amplitude(), (0.05 * std::log(4.0) + 1) / (0.2 * std::log(4.0) + 1));
+  scaling["attention_factor"] = 1.25;
+  EXPECT_EQ(amplitude(), 1.25);
+}
+
+TEST(HfConfig, ReadsWhichLayersHaveWindows) {
+  EXPECT_EQ(parse(of_type("mistral")).model.family.window, 4096) << "the library's default";
+  EXPECT_EQ(parse(with(of_type("mistral"), "sliding_window", nullptr)).model.family.window, 0);
+  const auto local_layers = [](const json& document) {
+    std::string layers;
+    for (const LayerRule& rule : parse(document).model.family.layers) {
+      layers += rule.local ? 'w' : '.';
+    }
+    return layers;
+  };
+  EXPECT_EQ(local_layers(with(of_type("mistral"), "sliding_window", 16)), "www");
+  EXPECT_EQ(local_layers(of_type("qwen2")), "");
+  json qwen = with(of_type("qwen2"), "use_sliding_window", true);
+  qwen["sliding_window"] = 16;
+  qwen["max_window_layers"] = 1;
+  EXPECT_EQ(local_layers(qwen), ".ww");
+  qwen["layer_types"] = {"sliding_attention", "full_attention", "full_attention"};
+  EXPECT_EQ(local_layers(qwen), "w..");
+  EXPECT_EQ(local_layers(of_type("gemma2")), "w.w");
+  EXPECT_EQ(local_layers(with(of_type("gemma3_text"), "sliding_window_pattern", 2)), "w.w");
+}
+
+TEST(HfConfig, WindowsActOnlyWithinTheContext) {
+  const ModelConfig model = parse(with(of_type("mistral"), "sliding_window", 16)).model;
+  EXPECT_EQ(model_shape(model, 16).window(0), 0);
+  EXPECT_EQ(model_shape(model, 17).window(0), 16);
+}
+
+TEST(HfConfig, ReadsLayersWithoutPositions) {
+  const auto rotating = [](const json& document) {
+    std::string layers;
+    for (const LayerRule& rule : parse(document).model.family.layers) {
+      layers += rule.rotates ? 'r' : '.';
+    }
+    return layers;
+  };
+  EXPECT_EQ(rotating(with(of_type("smollm3"), "no_rope_layer_interval", 2)), "r.r");
+  EXPECT_EQ(rotating(with(of_type("smollm3"), "no_rope_layers", {0, 1, 1})), ".rr");
+  EXPECT_THAT(error_of(with(of_type("smollm3"), "no_rope_layers", {0, 1})),
+              HasSubstr("no_rope_layers = [0,1] must say 0 or 1 for 3 layers"));
+}
+
+TEST(HfConfig, ReadsGptNeoXInTheSpellingOfTransformers4) {
+  json neox = of_type("gpt_neox");
+  neox["rotary_pct"] = 0.5;
+  neox["rotary_emb_base"] = 20000;
+  const ModelConfig model = parse(neox).model;
+  EXPECT_EQ(model.family.rotary_dim, 8);
+  EXPECT_EQ(model.rope_theta, 20000);
+  EXPECT_TRUE(model.family.parallel_residual);
+  EXPECT_TRUE(model.family.qkv_bias);
+  EXPECT_THAT(error_of(with(of_type("gpt_neox"), "rotary_pct", 0.05)),
+              HasSubstr("must rotate an even number"));
+}
+
+TEST(HfConfig, ReadsBothBasesOfGemma3) {
+  json v4 = of_type("gemma3_text");
+  v4["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 8.0}};
+  const ModelConfig model = parse(v4).model;
+  EXPECT_EQ(model.rope_theta, 1000000);
+  EXPECT_EQ(model.family.local_rope_theta, 10000);
+  EXPECT_EQ(model.family.rope.factor, 8);
+  EXPECT_EQ(model.head_dim, 256) << "the library's default";
+  EXPECT_DOUBLE_EQ(model.family.embedding_scale, 8);
+  EXPECT_EQ(parse(of_type("gemma2")).model.family.attention_cap, 50) << "the library's default";
+  EXPECT_EQ(
+      parse(with(of_type("gemma2"), "attn_logit_softcapping", nullptr)).model.family.attention_cap,
+      0);
+}
+
+class FamilyConfig : public testing::TestWithParam<const char*> {};
+
+TEST_P(FamilyConfig, WritesEveryKeyThatItReads) {
+  const HfConfig config = parse_hf_config(GetParam(), "config.json");
+  const ModelShape shape = model_shape(config.model, config.model.context);
+  const std::string text = hf_config_text(shape, config.settings);
+  const json theirs = json::parse(GetParam());
+  const json ours = json::parse(text);
+  for (const auto& [key, value] : theirs.items()) {
+    if (key == "dtype") continue;
+    EXPECT_EQ(ours.value(key, json()), value) << key;
+  }
+  const HfConfig back = parse_hf_config(text, "c");
+  EXPECT_EQ(back.model.family, config.model.family);
+  EXPECT_EQ(back.settings, config.settings);
+}
+
+INSTANTIATE_TEST_SUITE_P(OfTransformers, FamilyConfig,
+                         testing::Values(golden::kLlama3RopeConfig, golden::kLinearRopeConfig,
+                                         golden::kDynamicRopeConfig, golden::kYarnRopeConfig,
+                                         golden::kYarnMscaleConfig, golden::kLlamaBiasesConfig,
+                                         golden::kMistralConfig, golden::kMistralWindowConfig,
+                                         golden::kQwen2Config, golden::kQwen2WindowConfig,
+                                         golden::kQwen3BiasesConfig, golden::kSmolLm3Config,
+                                         golden::kPhi3Config, golden::kPhi3PartialConfig,
+                                         golden::kOlmo2Config, golden::kGptNeoXConfig,
+                                         golden::kGptNeoXSerialConfig, golden::kGemmaConfig,
+                                         golden::kGemma2Config, golden::kGemma3Config));
 
 }  // namespace
 }  // namespace isthmus::this_file

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // hf_folders write DIR      writes gpt2/, llama/, qwen3/ and tied/ with known values under DIR
 // hf_folders read DIR OUT   reads the model in DIR; OUT gets its values as raw float32, in order
+// hf_folders copy DIR OUT   reads the model in DIR and writes it as a folder of ours
 // Driven by check_with_transformers.py.
 #include <cstdio>
 #include <exception>
@@ -85,6 +86,22 @@ void read_one(const std::filesystem::path& folder, const std::filesystem::path& 
   for (const TensorInfo& tensor : layout.tensors()) std::printf("%s\n", tensor.name.c_str());
 }
 
+/// As `isthmus import` does.
+void copy_one(const std::filesystem::path& folder, const std::filesystem::path& out) {
+  SystemStorage storage;
+  const HfConfig config = read_hf_config(storage, folder);
+  const ModelLayout layout(model_shape(config.model, config.model.context));
+  std::vector<float> values(static_cast<std::size_t>(layout.elements()));
+  load_hf_weights(storage, folder, parameters_over(layout, values));
+  HfExport model;
+  model.shape = layout.shape();
+  model.from = folder;
+  for (const Parameter& parameter : parameters_over(layout, values)) {
+    model.tensors.push_back({parameter.name, parameter.shape, parameter.values});
+  }
+  write_hf_folder(storage, out, model);
+}
+
 }  // namespace
 }  // namespace isthmus
 
@@ -95,8 +112,10 @@ int main(int argc, char** argv) {
       isthmus::write_all(arguments[1]);
     } else if (arguments.size() == 3 && arguments[0] == "read") {
       isthmus::read_one(arguments[1], arguments[2]);
+    } else if (arguments.size() == 3 && arguments[0] == "copy") {
+      isthmus::copy_one(arguments[1], arguments[2]);
     } else {
-      std::fprintf(stderr, "usage: hf_folders write DIR | read DIR OUT\n");
+      std::fprintf(stderr, "usage: hf_folders write DIR | read DIR OUT | copy DIR OUT\n");
       return 2;
     }
   } catch (const std::exception& error) {

@@ -10,6 +10,7 @@
 
 #include "app/common/commands.h"
 #include "app/train/device_choice.h"
+#include "app/train/matmul_choices.h"
 #include "config/schema/device_request.h"
 #include "config/schema/recompute.h"
 #include "core/base/system_runtime.h"
@@ -100,6 +101,7 @@ int command_bench_compute(const BenchComputeArguments& arguments, Session& sessi
   const SystemRuntime runtime;
   if (const auto device = bench_device(arguments)) {
     cuda::use_device(device->ordinal);
+    use_matmul_choices({*device});
     for (const Workload& workload : workloads) {
       session.out.write(to_json(time_model_on_device(workload, options, *device, runtime.clock())) +
                         "\n");

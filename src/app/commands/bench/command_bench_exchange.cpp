@@ -102,7 +102,7 @@ void print(const std::vector<TimedWay>& ways, const TimedWay& used, const Questi
   if (std::ranges::any_of(ways, [](const TimedWay& each) { return each.way.along.has_value(); })) {
     session.err.write(
         "Ring and tree pass sums on, which each hop rounds once more: for comparison, no run goes "
-        "so (docs/sites.md, Rings and trees).\n");
+        "so (docs/internals/exchange.md, Rings and trees).\n");
   }
   std::vector<const TimedWay*> better = {&fastest};
   if (&alike != &fastest) better.push_back(&alike);
@@ -112,12 +112,14 @@ void print(const std::vector<TimedWay>& ways, const TimedWay& used, const Questi
     const std::vector<std::string> settings = settings_of(each->way, used.way, arguments, config);
     std::string how = "no key makes a run of this file do so";
     if (each->way.of_table) {
-      how = "a table of ways has it (--out FILE; docs/sites.md, A table of ways)";
+      how = "a table of ways has it (--out FILE; docs/how-to/unequal-links.md, A table of ways)";
     } else if (!settings.empty()) {
       how = fmt::format("train --set {}{}, at all sites, or these keys in the file",
                         fmt::join(settings, " --set "), links);
     } else if (!each->way.groups.empty() && named_groups(config).empty()) {
-      how = "groups are those that the [[site]]s name, where the method has them (docs/sites.md)";
+      how =
+          "groups are those that the [[site]]s name, where the method has them "
+          "(docs/how-to/unequal-links.md)";
     }
     session.err.write(fmt::format("{}: {}.\n", each->way.name, how));
   }

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Flags of `eval` and `generate`.
+#include "app/flags/cli_parser.h"
+
+namespace isthmus::app {
+namespace {
+
+constexpr std::string_view kEvalHelp =
+    "FILES are texts, of which each is one document, .jsonl with a document a line (both also .gz\n"
+    "and .zst), or token files: .bin, .npy, or tokens:FILE[:WIDTH]. Every token but the first of "
+    "a\n"
+    "document is predicted once, in windows of --context tokens that begin --stride apart.\n\n"
+    "  isthmus eval Qwen3-0.6B wiki.txt 'code/*.jsonl.zst' --context 1024\n"
+    "  isthmus eval runs/NAME held-out.txt --stride 64 --json";
+constexpr std::string_view kGenerateHelp =
+    "The text appears as it is made, without the prompt. It ends at an eos_token_id of\n"
+    "generation_config.json or config.json, after --max-tokens, or where the model's positions "
+    "end.\n"
+    "Temperature, top-k and top-p are those of generation_config.json where it says do_sample;\n"
+    "without that, and without such a flag, each token is the most likely one.\n\n"
+    "  isthmus generate Qwen3-0.6B --prompt 'Once upon a time' --temperature 0.8 --seed 7\n"
+    "  isthmus generate Qwen3-0.6B --chat --prompt 'Why is the sky blue?'";
+
+void add_model_flags(CLI::App& command, ModelArguments& arguments) {
+  command
+      .add_option("MODEL", arguments.model,
+                  "model folder of transformers, a run, or a checkpoint (the newest of a run)")
+      ->required();
+  command
+      .add_option("--tokenizer", arguments.tokenizer,
+                  "a tokenizer.json, or a folder that has one; bytes (default: that of MODEL)")
+      ->type_name("DIR|FILE|bytes");
+  command.add_option("--threads", arguments.threads, "cores to use (default: all)")
+      ->check(CLI::Range(1, 1024));
+  command.add_option("--device", arguments.device, "cpu is the only one (default: cpu)")
+      ->type_name("cpu");
+}
+
+}  // namespace
+
+void add_inference_commands(CLI::App& app, Parsed& parsed) {
+  CLI::App* eval = subcommand(app, "eval", "loss, perplexity and bits a byte of texts");
+  eval->footer(std::string(kEvalHelp));
+  add_model_flags(*eval, parsed.eval);
+  eval->add_option("FILES", parsed.eval.files, "texts, .jsonl and token files")->required();
+  eval->add_option("--context", parsed.eval.context,
+                   "tokens of a window (default: the model's positions, at most 2048)")
+      ->type_name("N");
+  eval->add_option("--stride", parsed.eval.stride,
+                   "tokens from one window to the next (default: the context)")
+      ->type_name("N");
+  eval->add_option("--field", parsed.eval.field,
+                   "field of a JSON line with the text (default: text)")
+      ->type_name("NAME");
+  eval->add_flag("--skip-bad", parsed.eval.skip_bad,
+                 "count malformed JSON lines and go on (default: end at the first)");
+  eval->callback([&parsed] {
+    parsed.action = [&parsed](Session& session) { return command_eval(parsed.eval, session); };
+  });
+
+  CLI::App* generate = subcommand(app, "generate", "what a model makes of a prompt");
+  GenerateArguments& arguments = parsed.generate;
+  generate->footer(std::string(kGenerateHelp));
+  add_model_flags(*generate, arguments);
+  CLI::Option* prompt = generate->add_option("--prompt", arguments.prompt, "the text to go on from")
+                            ->type_name("TEXT");
+  generate->add_option("--prompt-file", arguments.prompt_file, "the same from a file; -: stdin")
+      ->type_name("FILE")
+      ->excludes(prompt);
+  CLI::Option* chat = generate->add_flag("--chat", arguments.chat,
+                                         "the prompt is what a user says, in the folder's chat "
+                                         "template; the reply follows");
+  generate->add_option("--system", arguments.system, "the system's message before it")
+      ->type_name("TEXT")
+      ->needs(chat);
+  generate
+      ->add_option("--chat-template", arguments.chat_template,
+                   "which of the folder's templates (default: default)")
+      ->type_name("NAME")
+      ->needs(chat);
+  repeated(*generate, "--chat-set", arguments.chat_set,
+           "a variable of the template: --chat-set enable_thinking=false")
+      ->type_name("NAME=JSON")
+      ->needs(chat);
+  generate->add_option("--max-tokens", arguments.tokens, "tokens at most (default: 200)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
+      ->type_name("N");
+  generate->add_option("--temperature", arguments.temperature,
+                       "divides the logits; 0: always the most likely token");
+  generate->add_option("--top-k", arguments.top_k, "draw among the K most likely tokens; 0: all")
+      ->type_name("K");
+  generate
+      ->add_option("--top-p", arguments.top_p,
+                   "draw among the most likely tokens that together have probability P")
+      ->type_name("P");
+  generate->add_option("--seed", arguments.seed, "seed of the draws (default: 0)");
+  generate->add_flag("--ignore-eos", arguments.ignore_end, "go on at an end token");
+  generate->add_flag("!--no-cache", arguments.cache, "compute the whole text anew for each token");
+  generate->callback([&parsed] {
+    parsed.action = [&parsed](Session& session) {
+      return command_generate(parsed.generate, session);
+    };
+  });
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Mapped files that become shorter while they are read: the kernel then sends SIGBUS, which ends a
+// process without a word. A program asks once for words instead; a library leaves signals to its
+// caller. Thread-safe.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace isthmus {
+
+/// Notes that the file `path` is mapped at [begin, begin + size); `forget_mapping` ends it. Of more
+/// than a thousand mappings the further ones have no name.
+void note_mapping(const std::byte* begin, std::size_t size, std::string_view path);
+void forget_mapping(const std::byte* begin);
+
+/// From now on a read beyond the end of a mapped file ends the process with exit code 4 and one
+/// line on stderr that names the file. What was written before is as a kill would leave it:
+/// checkpoints are whole, and the run goes on with --resume.
+void end_with_words_at_shortened_files();
+
+}  // namespace isthmus

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/documents.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "core/base/check.h"
+#include "core/base/json_input.h"
+#include "isthmus/errors.h"
+
+namespace isthmus {
+
+bool parse_data_pack(std::string_view text) {
+  if (text == "documents") return true;
+  if (text == "stream") return false;
+  throw ConfigError(fmt::format("data.pack = \"{}\": must be \"stream\" or \"documents\"", text));
+}
+
+std::int64_t mark_documents(std::int32_t end, std::span<const std::int32_t> inputs,
+                            std::span<std::int32_t> targets, std::span<std::int32_t> starts) {
+  ISTHMUS_CHECK(targets.size() == inputs.size() && starts.size() == inputs.size(), inputs.size(),
+                targets.size(), starts.size());
+  std::int32_t start = 0;
+  std::int64_t left = 0;
+  for (std::size_t t = 0; t < inputs.size(); ++t) {
+    starts[t] = start;
+    if (inputs[t] == end) {
+      targets[t] = kNoTarget;
+      start = static_cast<std::int32_t>(t) + 1;
+    } else {
+      ++left;
+    }
+  }
+  return left;
+}
+
+std::int64_t targets_inside_documents(std::int32_t end, std::span<const std::int32_t> inputs) {
+  return std::ssize(inputs) - std::ranges::count(inputs, end);
+}
+
+std::optional<std::int32_t> document_end_beside(const Storage& storage,
+                                                const std::filesystem::path& bin) {
+  const std::filesystem::path record = std::filesystem::path(bin).replace_extension(".json");
+  if (record == bin || storage.kind(record) != FileKind::kFile) return {};
+  const nlohmann::json found = parse_json(read_text(storage, record), record.string());
+  // A .json of another kind may lie beside a token file.
+  if (!found.is_object() || !found.contains("end") || !found.contains("tokenizer_sha256")) {
+    return {};
+  }
+  const nlohmann::json& end = found["end"];
+  if (!end.is_number_integer() || end.get<std::int64_t>() < 0 ||
+      end.get<std::int64_t>() > std::numeric_limits<std::int32_t>::max()) {
+    throw SystemError(fmt::format(
+        "{}: \"end\" = {} is no token id: the record is damaged; make the token files again, "
+        "isthmus data tokenize",
+        record.string(), end.dump()));
+  }
+  return static_cast<std::int32_t>(end.get<std::int64_t>());
+}
+
+}  // namespace isthmus

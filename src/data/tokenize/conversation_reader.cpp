@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "data/tokenize/conversation_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "isthmus/errors.h"
+
+namespace isthmus {
+
+ConversationReader::ConversationReader(std::vector<std::filesystem::path> files,
+                                       const Tokenizer& tokenizer, const ChatTemplate& chat,
+                                       std::string end_token, ConversationOptions options)
+    : files_(std::move(files)),
+      tokenizer_(tokenizer),
+      options_(options),
+      encoder_(tokenizer, chat, std::move(end_token)) {
+  for (const std::filesystem::path& file : files_) {
+    if (names_json_lines(file)) continue;
+    throw ConfigError(
+        fmt::format("{}: conversations are read from .jsonl and .ndjson files, also .gz and .zst",
+                    file.string()));
+  }
+}
+
+/// The next line that is not blank; its number is number_.
+bool ConversationReader::next_line(std::string_view& line) {
+  for (;;) {
+    while (at_ >= block_.text.size()) {
+      if (blocks_ == nullptr) {
+        if (file_ == files_.size()) return false;
+        blocks_ = std::make_unique<DocumentBlocks>(files_[file_], tokenizer_);
+      }
+      at_ = 0;
+      if (blocks_->next(block_)) {
+        number_ = block_.first - 1;
+        continue;
+      }
+      block_ = {};
+      blocks_.reset();
+      ++file_;
+    }
+    const std::string_view rest = std::string_view(block_.text).substr(at_);
+    line = rest.substr(0, rest.find('\n'));
+    at_ += line.size() + 1;
+    ++number_;
+    if (line.find_first_not_of(" \t\r") != std::string_view::npos) return true;
+  }
+}
+
+/// Cuts a conversation that is too long, and counts what it finds.
+bool ConversationReader::takes(EncodedConversation& conversation) {
+  const auto size = std::ssize(conversation.ids);
+  const bool too_long = options_.most_tokens > 0 && size > options_.most_tokens;
+  if (too_long && options_.over_long == OverLong::kDrop) {
+    ++counts_.dropped;
+    return false;
+  }
+  if (too_long) {
+    conversation.ids.resize(static_cast<std::size_t>(options_.most_tokens));
+    conversation.learnt.resize(static_cast<std::size_t>(options_.most_tokens));
+  }
+  const auto learnt = std::ranges::count(conversation.learnt, true);
+  if (learnt == 0) {
+    ++counts_.without_reply;
+    return false;
+  }
+  counts_.cut += too_long ? 1 : 0;
+  counts_.learnt += learnt;
+  counts_.tokens += std::ssize(conversation.ids);
+  ++counts_.conversations;
+  return true;
+}
+
+bool ConversationReader::next(EncodedConversation& conversation) {
+  std::string_view line;
+  while (next_line(line)) {
+    try {
+      conversation = encoder_.encode(conversation_of_line(line));
+    } catch (const SystemError& error) {
+      const std::string place =
+          fmt::format("{}:{}: {}", files_[file_].string(), number_, error.what());
+      if (!options_.skip_bad) {
+        throw SystemError(place + " (--skip-bad counts such lines and goes on)");
+      }
+      if (counts_.skipped++ == 0) counts_.first_skipped = place;
+      continue;
+    }
+    if (takes(conversation)) return true;
+  }
+  return false;
+}
+
+}  // namespace isthmus

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// Conversations of .jsonl files (plain, gzip or zstd), one a line, as ids with a mask of what is
+// learnt. Files are read piece by piece. What does not fit or is malformed is counted, so that a
+// run can say so before it begins. Belongs to one thread.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "data/tokenize/document_blocks.h"
+#include "text/chat/conversation.h"
+
+namespace isthmus {
+
+/// What becomes of a conversation of more tokens than there is room for.
+enum class OverLong {
+  kCut,  // its first tokens stay
+  kDrop
+};
+
+struct ConversationOptions {
+  std::int64_t most_tokens = 0;  // of a conversation; 0: any number
+  OverLong over_long = OverLong::kCut;
+  bool skip_bad = false;  // lines that are malformed or that the template refuses are counted
+};
+
+struct ConversationCounts {
+  std::int64_t conversations = 0;  // given out
+  std::int64_t tokens = 0, learnt = 0;
+  std::int64_t cut = 0;            // given out, without their ends
+  std::int64_t dropped = 0;        // too long, by OverLong::kDrop
+  std::int64_t without_reply = 0;  // cut before the first token that is learnt: left out
+  std::int64_t skipped = 0;        // malformed
+  std::string first_skipped = {};
+};
+
+class ConversationReader {
+ public:
+  /// Borrows tokenizer and chat. end_token: as ConversationEncoder has it.
+  ConversationReader(std::vector<std::filesystem::path> files, const Tokenizer& tokenizer,
+                     const ChatTemplate& chat, std::string end_token, ConversationOptions options);
+
+  /// The next conversation; false once there are no more. Blocking. THROWS: SystemError of a file,
+  /// and "FILE:LINE: ..." for a malformed line without skip_bad.
+  [[nodiscard]] bool next(EncodedConversation& conversation);
+  [[nodiscard]] const ConversationCounts& counts() const { return counts_; }
+
+ private:
+  [[nodiscard]] bool next_line(std::string_view& line);
+  [[nodiscard]] bool takes(EncodedConversation& conversation);
+
+  const std::vector<std::filesystem::path> files_;
+  const Tokenizer& tokenizer_;
+  const ConversationOptions options_;
+  ConversationEncoder encoder_;
+  ConversationCounts counts_;
+  std::size_t file_ = 0;  // that is read
+  std::unique_ptr<DocumentBlocks> blocks_;
+  DocumentBlock block_;
+  std::size_t at_ = 0;       // of block_.text
+  std::int64_t number_ = 0;  // of the line
+};
+
+}  // namespace isthmus

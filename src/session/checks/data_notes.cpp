@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "session/checks/data_notes.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "core/base/units.h"
+#include "session/run/run_samples.h"
+#include "session/run/run_settings.h"
+
+namespace isthmus::app {
+
+std::vector<SourcePasses> passes_by_source(const Config& config, const Dataset& data) {
+  const std::int64_t tokens_per_step = batch_plan(config).samples * config.train.context;
+  const double tokens =
+      static_cast<double>(total_steps(config)) * static_cast<double>(tokens_per_step);
+  std::vector<SourcePasses> all;
+  for (const Dataset::Source& source : data.sources()) {
+    const std::int64_t train = source.tokens - data.validation_tokens_of(source.tokens);
+    all.push_back({.name = source.name,
+                   .share = source.share,
+                   .train_tokens = train,
+                   .passes = tokens * source.share / static_cast<double>(train)});
+  }
+  return all;
+}
+
+double epochs(const Config& config, const Dataset& data) {
+  double most = 0;
+  for (const SourcePasses& source : passes_by_source(config, data)) {
+    most = std::max(most, source.passes);
+  }
+  return most;
+}
+
+std::string passes_text(double passes) {
+  return passes < 10 ? fmt::format("{:.1f}", passes)
+                     : with_commas(static_cast<std::int64_t>(std::llround(passes)));
+}
+
+std::string epochs_note(const Config& config, const Dataset& data) {
+  // Muennighoff et al. (arXiv:2305.16264): up to four passes teach nearly as much as new data.
+  constexpr double kAsGoodAsNew = 4;
+  std::string read;
+  for (const SourcePasses& source : passes_by_source(config, data)) {
+    if (source.passes <= kAsGoodAsNew) continue;
+    read += fmt::format("{}the {} training tokens of {} {} times", read.empty() ? "" : ", ",
+                        with_commas(source.train_tokens),
+                        source.name.empty() ? fmt::format("data.source = \"{}\"", data.source())
+                                            : "data.sources." + source.name,
+                        passes_text(source.passes));
+  }
+  if (read.empty()) return {};
+  return fmt::format(
+      "{} steps read {}; beyond about 4 passes a model learns its data by heart "
+      "(arXiv:2305.16264): use more data or fewer steps",
+      with_commas(total_steps(config)), read);
+}
+
+std::string binary_note(const Dataset& data) {
+  // Texts of every encoding of one or two bytes have next to no control characters; compressed or
+  // executable files have one byte in nine.
+  constexpr std::int64_t kLooked = 65536;
+  constexpr std::int64_t kOneIn = 50;
+  for (const Dataset::Segment& segment : data.segments()) {
+    if (segment.file.format != "text") continue;
+    std::vector<std::int32_t> ids(
+        static_cast<std::size_t>(std::min(kLooked, segment.file.tokens.count)));
+    data.read(segment.begin, ids);
+    const auto controls = std::ranges::count_if(ids, [](std::int32_t id) {
+      return (id < 0x20 && id != '\t' && id != '\n' && id != '\r' && id != '\f') || id == 0x7f;
+    });
+    if (controls * kOneIn <= std::ssize(ids)) continue;
+    return fmt::format(
+        "{} of the first {} bytes of {} are control characters, which a text hardly has: the model "
+        "learns the bytes of a binary file; if they are tokens, say so: data.source = "
+        "\"tokens:FILE\"",
+        with_commas(controls), with_commas(std::ssize(ids)), segment.file.path.string());
+  }
+  return {};
+}
+
+std::vector<std::string> notes_on_data(const Config& config, const Dataset& data) {
+  std::vector<std::string> notes = {epochs_note(config, data), binary_note(data)};
+  std::erase(notes, "");
+  return notes;
+}
+
+}  // namespace isthmus::app

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is to be said of the data of a run before it trains on them. Pure, but for reading the data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/dataset.h"
+#include "isthmus/config.h"
+
+namespace isthmus::app {
+
+/// How often the run reads the training tokens of one of its sources.
+struct SourcePasses {
+  std::string name;  // empty where there is one source
+  double share = 1;  // of the samples
+  std::int64_t train_tokens = 0;
+  double passes = 0;
+};
+[[nodiscard]] std::vector<SourcePasses> passes_by_source(const Config& config, const Dataset& data);
+/// Passes over the source that is read most often.
+[[nodiscard]] double epochs(const Config& config, const Dataset& data);
+/// "3.4", "1,200".
+[[nodiscard]] std::string passes_text(double passes);
+/// One sentence on a run that reads its data more often than teaches it; else empty.
+[[nodiscard]] std::string epochs_note(const Config& config, const Dataset& data);
+
+/// One sentence on a source of texts whose first bytes are those of no text; else empty.
+[[nodiscard]] std::string binary_note(const Dataset& data);
+
+/// Both, where they are not empty.
+[[nodiscard]] std::vector<std::string> notes_on_data(const Config& config, const Dataset& data);
+
+}  // namespace isthmus::app

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// A conversation becomes ids, with a mask of those that the assistant says: what supervised
+// fine-tuning learns from. Which part of the text is the assistant's is said by the template's
+// {% generation %} blocks; a template without them is rendered up to each reply and behind it, and
+// what lies between is the reply, up to its end token. Each thread has an encoder of its own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "text/chat/chat_template.h"
+#include "text/jinja/value.h"
+#include "text/tokenizer.h"
+
+namespace isthmus {
+
+/// A line of a file: {"messages": [{"role", "content", ...}, ...], "tools": [...]}. Its other keys
+/// are variables of the template.
+/// THROWS: SystemError saying what is malformed, without a place: no JSON object, no list of
+/// messages, a message without a role, no reply of an assistant.
+[[nodiscard]] ChatRequest conversation_of_line(std::string_view line);
+
+struct EncodedConversation {
+  std::vector<std::uint32_t> ids;
+  std::vector<bool> learnt;  // (ids.size(),): true where the id is of a reply
+};
+
+class ConversationEncoder {
+ public:
+  /// Borrows both. end_token: the text of the token that ends a reply, or "" where none is known.
+  ConversationEncoder(const Tokenizer& tokenizer, const ChatTemplate& chat, std::string end_token);
+
+  /// A token that reaches over the border of a reply counts as the reply's.
+  /// THROWS: SystemError where the template refuses the messages, or has no {% generation %} and
+  /// renders an earlier reply otherwise than a last one, so that replies cannot be found.
+  [[nodiscard]] EncodedConversation encode(const ChatRequest& conversation);
+
+ private:
+  using Spans = std::vector<std::pair<std::size_t, std::size_t>>;
+  [[nodiscard]] Spans replies_by_rendering(const ChatRequest& conversation,
+                                           const std::string& text) const;
+  [[nodiscard]] std::size_t end_of_reply(std::string_view text, std::size_t begin,
+                                         std::size_t end) const;
+  [[nodiscard]] std::pair<std::size_t, bool> ids_before(std::string_view text, std::size_t end,
+                                                        const std::vector<std::uint32_t>& ids);
+
+  const Tokenizer& tokenizer_;
+  const ChatTemplate& chat_;
+  const std::string end_token_;
+  TextEncoder encoder_;
+};
+
+}  // namespace isthmus

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Filters of templates: "x | trim", "xs | map(attribute='name') | join(', ')". Pure functions, but
+// for generators, which they use up; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "text/jinja/arguments.h"
+
+namespace isthmus::jinja {
+
+[[nodiscard]] bool is_filter(std::string_view name);
+/// REQUIRES: is_filter(name). THROWS: Refusal for a value or arguments that it does not take.
+[[nodiscard]] Value filtered(std::string_view name, const Value& value, const Arguments& arguments);
+/// How much work that is, before it is done: about the bytes and values that are walked through.
+[[nodiscard]] std::int64_t filter_cost(std::string_view name, const Value& value,
+                                       const Arguments& arguments);
+/// Bytes of a text, items of a list or dict, 1 for others.
+[[nodiscard]] std::int64_t shallow_size(const Value& value);
+
+}  // namespace isthmus::jinja

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Methods of texts, dicts and lists that a template may call: those that change nothing. Pure
+// functions; any thread.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "text/jinja/arguments.h"
+
+namespace isthmus::jinja {
+
+/// True where Python's object has the method, be it supported or not.
+[[nodiscard]] bool has_method(const Value& value, std::string_view name);
+/// REQUIRES: has_method(value, name). THROWS: Refusal for a method that is not supported or changes
+/// the object, and for arguments that it does not take.
+[[nodiscard]] Value call_method(const Value& value, std::string_view name,
+                                const Arguments& arguments);
+/// How much work that is, before it is done.
+[[nodiscard]] std::int64_t method_cost(const Value& value, const Arguments& arguments);
+
+}  // namespace isthmus::jinja
