@@ -28,7 +28,7 @@ struct LlamaTensors {
     const ModelFamily& family = s.family;
     const auto next = [&at](std::int64_t count) {
       T* tensor = at;
-      at += count;
+      if (at != nullptr) at += count;  // null: frozen weights have no gradients
       return tensor;
     };
     norm1_weight = next(s.norms_before() ? d : 0);
