@@ -193,7 +193,9 @@ def exported_adapters_go_on_and_merge(isthmus, folder, corpus):
     toml = write(folder, "first", model, corpus)
     run = folder / "first"
     call(isthmus, "train", toml, "--out", run, "--progress", "none")
-    call(isthmus, "export", run, "--to", "peft", folder / "adapter")
+    told = json.loads(call(isthmus, "export", run, "--to", "peft", folder / "adapter", "--json").stdout)
+    require(told["folder"] == str(folder / "adapter") and told["parameters"] == sum(
+        len(data) // 4 for _, data in tensors(run / "ckpt/last/model.safetensors").values()), str(told))
     config = json.loads((folder / "adapter/adapter_config.json").read_text())
     require(config["r"] == 4 and config["lora_alpha"] == 8 and config["peft_type"] == "LORA"
             and config["base_model_name_or_path"] == str(model), str(config))

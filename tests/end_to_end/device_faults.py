@@ -20,6 +20,8 @@ import subprocess
 import sys
 import tempfile
 
+from scenario import Failure, require
+
 STEPS, CHECKPOINT = 8, 3
 CONFIGURATION, ENVIRONMENT = 3, 4  # exit codes
 CONFIG = """
@@ -54,15 +56,6 @@ every = "{checkpoint} steps"
 keep = 9
 """
 MESH = "[parallel]\ndp = 2\n"
-
-
-class Failure(Exception):
-    pass
-
-
-def require(condition, text):
-    if not condition:
-        raise Failure(text)
 
 
 class Bench:

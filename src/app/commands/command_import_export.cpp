@@ -73,32 +73,19 @@ int command_import(const ImportArguments& arguments, Session& session) {
 
 namespace {
 
-/// Adapters of a checkpoint, with the model that they stand beside.
-struct AdaptedModel {
-  AdaptedModel(const Storage& storage, const Checkpoint& checkpoint, const HfConfig& config)
-      : adapter(read_adapter_config(storage, checkpoint.folder())),
-        shape(shape_of(config, adapter.lora)),
-        layout(shape),
-        values(static_cast<std::size_t>(layout.elements())) {
-    for (const TensorInfo& info : layout.tensors()) {
-      checkpoint.read_model(info.name, info.shape, tensor(info));
-    }
-  }
-  static ModelShape shape_of(const HfConfig& config, const LoraConfig& lora) {
-    ModelConfig model = config.model;
-    model.lora = lora;
-    return model_shape(model, model.context);
-  }
-  [[nodiscard]] std::span<float> tensor(const TensorInfo& info) {
-    return std::span(values).subspan(static_cast<std::size_t>(info.elements.begin),
-                                     static_cast<std::size_t>(info.elements.size()));
-  }
+/// The shape of a checkpoint's adapters, beside the model of its config.json.
+ModelShape adapter_shape(const HfConfig& config, const LoraConfig& lora) {
+  ModelConfig model = config.model;
+  model.lora = lora;
+  return model_shape(model, model.context);
+}
 
-  PeftAdapter adapter;
-  ModelShape shape;
-  ModelLayout layout;
-  std::vector<float> values;
-};
+/// Fills `model` from a checkpoint. THROWS: RunError.
+void read_model(const Checkpoint& checkpoint, HfModel& model) {
+  for (const TensorInfo& info : model.layout.tensors()) {
+    checkpoint.read_model(info.name, info.shape, model.tensor(info));
+  }
+}
 
 /// THROWS: SystemError where the folder's weights are not those that the adapters were trained
 /// beside.
@@ -116,29 +103,34 @@ void check_base(const Storage& storage, const Checkpoint& checkpoint,
 
 int export_adapted(const ExportArguments& arguments, Session& session, SystemStorage& storage,
                    const Checkpoint& checkpoint, const HfConfig& config) {
-  AdaptedModel adapted(storage, checkpoint, config);
+  const PeftAdapter adapter = read_adapter_config(storage, checkpoint.folder());
+  HfModel adapters(adapter_shape(config, adapter.lora));
+  read_model(checkpoint, adapters);
+  const ModelShape& shape = adapters.layout.shape();
   const std::filesystem::path base =
-      arguments.base.empty() ? std::filesystem::path(adapted.adapter.base) : arguments.base;
+      arguments.base.empty() ? std::filesystem::path(adapter.base) : arguments.base;
+  const std::string from =
+      fmt::format("{} (step {})", checkpoint.folder().string(), checkpoint.info().step);
+  const auto missing = unapplied_steps_of(checkpoint);
   if (arguments.format == "peft") {
+    const ModelFolderLock lock(arguments.to);
     std::vector<HfTensor> tensors;
-    for (const TensorInfo& info : adapted.layout.tensors()) {
-      tensors.push_back({info.name, info.shape, adapted.tensor(info)});
+    for (const TensorInfo& info : adapters.layout.tensors()) {
+      tensors.push_back({info.name, info.shape, adapters.tensor(info)});
     }
-    write_adapter_folder(storage, arguments.to, adapted.shape.lora, base.string(), tensors);
-    session.out.write(fmt::format("wrote {}: adapters of rank {}, {} parameters, beside {}\n",
-                                  arguments.to.string(), adapted.shape.lora.rank,
-                                  with_commas(adapted.layout.elements()), base.string()));
+    write_adapter_folder(storage, arguments.to, shape.lora, base.string(), tensors);
+    tell(session, arguments.to, adapters, family_of(config.model),
+         fmt::format("adapters of rank {} of {}, beside {}", shape.lora.rank, from, base.string()),
+         {}, missing);
     return 0;
   }
-  check_base(storage, checkpoint, base, adapted.shape);
-  HfModel model(without_lora(adapted.shape));
+  check_base(storage, checkpoint, base, shape);
+  HfModel model(without_lora(shape));
   load_hf_weights(storage, base, model.parameters());
-  merge_adapters(model, adapted.layout, adapted.values);
+  merge_adapters(model, adapters);
   const std::vector<std::string> left_out = model.write(storage, arguments.to, base);
-  tell(session, arguments.to, model, config.model.arch,
-       fmt::format("{} (step {}) merged into {}", checkpoint.folder().string(),
-                   checkpoint.info().step, base.string()),
-       left_out, unapplied_steps_of(checkpoint));
+  tell(session, arguments.to, model, family_of(config.model),
+       fmt::format("{} merged into {}", from, base.string()), left_out, missing);
   return 0;
 }
 
@@ -159,9 +151,7 @@ int command_export(const ExportArguments& arguments, Session& session) {
         folder.string()));
   }
   HfModel model(model_shape(config.model, config.model.context));
-  for (const TensorInfo& info : model.layout.tensors()) {
-    checkpoint.read_model(info.name, info.shape, model.tensor(info));
-  }
+  read_model(checkpoint, model);
   const std::vector<std::string> left_out = model.write(storage, arguments.to, folder);
   tell(session, arguments.to, model, family_of(config.model),
        fmt::format("{} (step {})", folder.string(), checkpoint.info().step), left_out,

@@ -6,14 +6,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <optional>
 #include <string>
 #include <string_view>
 
 #include "core/base/check.h"
 #include "inner/hf/hf_weights.h"
 #include "isthmus/errors.h"
-#include "record/run_lock.h"
 
 namespace isthmus::app {
 
@@ -25,14 +23,7 @@ std::span<float> HfModel::tensor(const TensorInfo& info) {
                                    static_cast<std::size_t>(info.elements.size()));
 }
 
-std::vector<Parameter> HfModel::parameters() {
-  std::vector<Parameter> parameters;
-  for (const TensorInfo& info : layout.tensors()) {
-    parameters.push_back(
-        {info.name, info.layer, info.shape, info.elements, tensor(info), info.decay()});
-  }
-  return parameters;
-}
+std::vector<Parameter> HfModel::parameters() { return layout_parameters(layout, values); }
 
 std::vector<std::string> HfModel::write(Storage& storage, const std::filesystem::path& folder,
                                         const std::filesystem::path& from) {
@@ -42,26 +33,15 @@ std::vector<std::string> HfModel::write(Storage& storage, const std::filesystem:
   for (const TensorInfo& info : layout.tensors()) {
     out.tensors.push_back({info.name, info.shape, tensor(info)});
   }
-  // Beside the folder, which appears whole: ".NAME.lock".
-  const std::filesystem::path target = folder.has_filename() ? folder : folder.parent_path();
-  const std::filesystem::path beside = target.has_parent_path() ? target.parent_path() : ".";
-  const std::string file = fmt::format(".{}.lock", target.filename().string());
-  std::optional<RunLock> lock;
-  try {
-    lock.emplace(beside, RunLock::Options{.file = file.c_str(),
-                                          .remedy = "wait until it ends, or name another folder"});
-  } catch (const SystemError& error) {
-    throw SystemError(fmt::format("'{}': a model is written there by one process at a time: {}",
-                                  target.string(), error.what()));
-  }
+  const ModelFolderLock lock(folder);
   return write_hf_folder(storage, folder, out);
 }
 
-void merge_adapters(HfModel& model, const ModelLayout& layout, std::span<const float> adapters) {
+void merge_adapters(HfModel& model, HfModel& adapters) {
   constexpr std::string_view kPrefix = "base_model.model.";
-  const LoraShape& lora = layout.shape().lora;
+  const LoraShape& lora = adapters.layout.shape().lora;
   const double scale = lora.alpha / static_cast<double>(lora.rank);
-  const std::vector<TensorInfo>& tensors = layout.tensors();
+  const std::vector<TensorInfo>& tensors = adapters.layout.tensors();
   for (std::size_t t = 0; t < tensors.size(); t += 2) {
     const std::string& name = tensors[t].name;
     const std::string product =
@@ -69,8 +49,8 @@ void merge_adapters(HfModel& model, const ModelLayout& layout, std::span<const f
     const auto base = std::ranges::find(model.layout.tensors(), product, &TensorInfo::name);
     ISTHMUS_CHECK(base != model.layout.tensors().end(), t);
     const std::span<float> weight = model.tensor(*base);
-    const float* const a = adapters.data() + tensors[t].elements.begin;
-    const float* const b = adapters.data() + tensors[t + 1].elements.begin;
+    const float* const a = adapters.tensor(tensors[t]).data();
+    const float* const b = adapters.tensor(tensors[t + 1]).data();
     const std::int64_t out = base->shape[0], in = base->shape[1];
     std::vector<double> row(static_cast<std::size_t>(in));
     for (std::int64_t i = 0; i < out; ++i) {
@@ -86,6 +66,20 @@ void merge_adapters(HfModel& model, const ModelLayout& layout, std::span<const f
         value = static_cast<float>(value + row[static_cast<std::size_t>(j)]);
       }
     }
+  }
+}
+
+ModelFolderLock::ModelFolderLock(const std::filesystem::path& folder) {
+  // Beside the folder, which appears whole: ".NAME.lock".
+  const std::filesystem::path target = folder.has_filename() ? folder : folder.parent_path();
+  const std::filesystem::path beside = target.has_parent_path() ? target.parent_path() : ".";
+  const std::string file = fmt::format(".{}.lock", target.filename().string());
+  try {
+    lock_.emplace(beside, RunLock::Options{.file = file.c_str(),
+                                           .remedy = "wait until it ends, or name another folder"});
+  } catch (const SystemError& error) {
+    throw SystemError(fmt::format("'{}': a model is written there by one process at a time: {}",
+                                  target.string(), error.what()));
   }
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "inner/model/model_layout.h"
 #include "inner/model/model_shape.h"
 #include "isthmus/inner_loop.h"
+#include "record/run_lock.h"
 
 namespace isthmus::app {
 
@@ -35,8 +37,18 @@ struct HfModel {
 };
 
 /// weights += alpha / r B A of every product that has an adapter, which the model is then without.
-/// adapters: tensors in the order of ModelLayout of a shape with `lora`.
-void merge_adapters(HfModel& model, const ModelLayout& layout, std::span<const float> adapters);
+/// adapters: of a shape with `lora`.
+void merge_adapters(HfModel& model, HfModel& adapters);
+
+/// The right to write a model, or adapters, to a folder; one process at a time has it.
+class ModelFolderLock {
+ public:
+  /// THROWS: SystemError naming the process that has it.
+  explicit ModelFolderLock(const std::filesystem::path& folder);
+
+ private:
+  std::optional<RunLock> lock_;
+};
 
 /// A model may be written to `folder`: no run writes there or in a folder above, and it is no
 /// checkpoint nor lies among those of a run. THROWS: SystemError.

@@ -60,15 +60,7 @@ LanguageModelOptions language_model_options(const Config& config, const Training
 }
 
 std::vector<Parameter> parameters_without_values(const ModelLayout& layout) {
-  std::vector<Parameter> parameters;
-  for (const TensorInfo& tensor : layout.tensors()) {
-    parameters.push_back({.name = tensor.name,
-                          .layer = tensor.layer,
-                          .shape = tensor.shape,
-                          .elements = tensor.elements,
-                          .decay = tensor.decay()});
-  }
-  return parameters;
+  return layout_parameters(layout);
 }
 
 Digest128 layout_digest(const ModelLayout& layout) {

@@ -55,15 +55,7 @@ CudaLoop::CudaLoop(const LanguageModelOptions& options, BatchProvider batches,
   allocate();
   kernels::ThreadTeam team(options.threads, options.cores);
   initialize(team, layout_, options.seed, {mirror_.data(), elements()});
-  for (const TensorInfo& tensor : layout_.tensors()) {
-    parameters_.push_back({.name = tensor.name,
-                           .layer = tensor.layer,
-                           .shape = tensor.shape,
-                           .elements = tensor.elements,
-                           .values = {mirror_.data() + tensor.elements.begin,
-                                      static_cast<std::size_t>(tensor.elements.size())},
-                           .decay = tensor.decay()});
-  }
+  parameters_ = layout_parameters(layout_, {mirror_.data(), elements()});
   wrote_values({0, layout_.elements()});
 } catch (const cuda::OutOfDeviceMemory& error) {
   throw SystemError(cuda_memory_error(options, settings, error.what()));

@@ -2,16 +2,13 @@
 #include "inner/hf/peft_folder.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string_view>
 
 #include "core/base/json_input.h"
 #include "core/state/safetensors.h"
-#include "inner/hf/hf_values.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
@@ -144,41 +141,7 @@ PeftAdapter read_adapter_config(const Storage& storage, const std::filesystem::p
 
 void load_adapter(const Storage& storage, const std::filesystem::path& folder,
                   std::span<const Parameter> parameters) {
-  const Safetensors file = Safetensors::open(storage, folder / kAdapterWeights);
-  std::vector<std::string> defects;
-  std::set<std::string_view> wanted;
-  std::vector<PlacedTensor> places;
-  for (const Parameter& parameter : parameters) {
-    wanted.insert(parameter.name);
-    const SafetensorsEntry* const entry = file.find(parameter.name);
-    if (entry == nullptr) {
-      defects.push_back("no " + parameter.name);
-      continue;
-    }
-    const bool is_float =
-        entry->dtype == DType::kF32 || entry->dtype == DType::kF16 || entry->dtype == DType::kBF16;
-    if (entry->shape != parameter.shape || !is_float) {
-      defects.push_back(fmt::format("{} is [{}] {} (need [{}] F32, F16 or BF16)", parameter.name,
-                                    fmt::join(entry->shape, ", "), dtype_name(entry->dtype),
-                                    fmt::join(parameter.shape, ", ")));
-    }
-    places.emplace_back(parameter.name, SafetensorsModel::Place{&file, entry});
-  }
-  for (const SafetensorsEntry& entry : file.entries()) {
-    if (!wanted.contains(entry.name)) defects.push_back("unknown " + entry.name);
-  }
-  if (!defects.empty()) {
-    constexpr std::size_t kShown = 8;
-    const std::size_t shown = std::min(defects.size(), kShown);
-    throw SystemError(fmt::format(
-        "{}: its adapters are not those of this model and of [lora]: {}{}", file.label(),
-        fmt::join(defects.begin(), defects.begin() + static_cast<std::ptrdiff_t>(shown), "; "),
-        shown < defects.size() ? "; ..." : ""));
-  }
-  check_finite(places);
-  for (std::size_t i = 0; i < places.size(); ++i) {
-    file.read_floats(*places[i].second.entry, parameters[i].values);
-  }
+  load_hf_weights(storage, folder / kAdapterWeights, parameters);
 }
 
 void write_adapter_folder(Storage& storage, const std::filesystem::path& folder,

@@ -149,16 +149,7 @@ LanguageModelLoop::LanguageModelLoop(const LanguageModelOptions& options, BatchP
       clear_gradients();
     }
   }
-  for (const TensorInfo& tensor : layout_.tensors()) {
-    parameters_.push_back(
-        {.name = tensor.name,
-         .layer = tensor.layer,
-         .shape = tensor.shape,
-         .elements = tensor.elements,
-         .values = values().subspan(static_cast<std::size_t>(tensor.elements.begin),
-                                    static_cast<std::size_t>(tensor.elements.size())),
-         .decay = tensor.decay()});
-  }
+  parameters_ = layout_parameters(layout_, values());
 } catch (const std::bad_alloc&) {
   throw SystemError(memory_error(options));
 }

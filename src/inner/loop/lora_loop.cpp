@@ -38,23 +38,6 @@ const LanguageModelOptions& checked(const LanguageModelOptions& options) {
   return checked_options(options);
 }
 
-std::vector<Parameter> parameters_of(const ModelLayout& layout, std::vector<float>* values) {
-  std::vector<Parameter> parameters;
-  for (const TensorInfo& tensor : layout.tensors()) {
-    parameters.push_back({.name = tensor.name,
-                          .layer = tensor.layer,
-                          .shape = tensor.shape,
-                          .elements = tensor.elements,
-                          .values = {},
-                          .decay = tensor.decay()});
-    if (values == nullptr) continue;
-    parameters.back().values =
-        std::span(*values).subspan(static_cast<std::size_t>(tensor.elements.begin),
-                                   static_cast<std::size_t>(tensor.elements.size()));
-  }
-  return parameters;
-}
-
 std::size_t count_of(const ModelLayout& layout) {
   return static_cast<std::size_t>(layout.elements());
 }
@@ -64,16 +47,14 @@ std::size_t count_of(const ModelLayout& layout) {
 MemoryEstimate lora_memory(const ModelLayout& layout, const LanguageModelOptions& options) {
   const ModelLayout base(without_lora(layout.shape()));
   const std::int64_t rows = rows_of(options);
-  MemoryEstimate memory = options.forward_only ? inference_memory(base, rows, options.bf16)
-                                               : training_memory(base, options.inner, rows,
-                                                                 options.recompute, options.bf16);
   constexpr auto kFloat = static_cast<std::int64_t>(sizeof(float));
+  const std::int64_t trained = options.forward_only ? 0 : layout.elements();
+  MemoryEstimate memory;
+  memory.logits = inference_memory(base, rows, options.bf16).logits;
   memory.parameters =
       layout.elements() * kFloat + FrozenWeights::bytes(base, options.model.lora.base);
-  memory.gradients = options.forward_only ? 0 : layout.elements() * kFloat;
-  memory.moments =
-      options.forward_only ? 0 : InnerOptimizer::moment_values(options.inner, layout) * kFloat;
-  memory.update = 0;
+  memory.gradients = trained * kFloat;
+  memory.moments = trained == 0 ? 0 : InnerOptimizer::moment_values(options.inner, layout) * kFloat;
   memory.activations = Model::arena_bytes(base, rows, lora_purpose(options), options.bf16) +
                        Adapters<float>::scratch_values(layout.shape(), rows) * kFloat;
   return memory;
@@ -92,8 +73,8 @@ LoraLoop::LoraLoop(const LanguageModelOptions& options, BatchProvider batches) t
       model_(base_layout_, rows_of(options), lora_purpose(options), options.bf16),
       adapters_(layout_, rows_of(options), values_.data(),
                 options.forward_only ? nullptr : gradients_.data()),
-      base_parameters_(parameters_of(base_layout_, nullptr)),
-      parameters_(parameters_of(layout_, &values_)) {
+      base_parameters_(layout_parameters(base_layout_)),
+      parameters_(layout_parameters(layout_, values_)) {
   restart();
   model_.train_adapters(&adapters_);
   if (!options.forward_only) optimizer_.emplace(options.inner, layout_);

@@ -10,7 +10,6 @@
 #include "core/base/check.h"
 #include "inner/model/gpt2.h"
 #include "inner/model/llama.h"
-#include "isthmus/inner_loop.h"
 
 namespace isthmus {
 
@@ -138,6 +137,22 @@ void ModelLayout::append(std::string name, int layer, std::vector<std::int64_t> 
   for (const std::int64_t extent : shape) size *= extent;
   const std::int64_t begin = tensors_.empty() ? 0 : tensors_.back().elements.end;
   tensors_.push_back({std::move(name), layer, std::move(shape), {begin, begin + size}, init});
+}
+
+std::vector<Parameter> layout_parameters(const ModelLayout& layout, std::span<float> values) {
+  std::vector<Parameter> parameters;
+  for (const TensorInfo& tensor : layout.tensors()) {
+    parameters.push_back({.name = tensor.name,
+                          .layer = tensor.layer,
+                          .shape = tensor.shape,
+                          .elements = tensor.elements,
+                          .values = {},
+                          .decay = tensor.decay()});
+    if (values.empty()) continue;
+    parameters.back().values = values.subspan(static_cast<std::size_t>(tensor.elements.begin),
+                                              static_cast<std::size_t>(tensor.elements.size()));
+  }
+  return parameters;
 }
 
 }  // namespace isthmus

@@ -8,11 +8,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "inner/model/model_shape.h"
+#include "isthmus/inner_loop.h"
 #include "isthmus/types.h"
 
 namespace isthmus {
@@ -108,5 +110,10 @@ class ModelLayout {
   std::size_t upper_half_ = 0;
   std::size_t first_after_layers_ = 0;
 };
+
+/// The layout's tensors as an inner loop's parameters, in canonical order. values: (elements,) that
+/// each takes its own from, borrowed; empty: the parameters have none.
+[[nodiscard]] std::vector<Parameter> layout_parameters(const ModelLayout& layout,
+                                                       std::span<float> values = {});
 
 }  // namespace isthmus
