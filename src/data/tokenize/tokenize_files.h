@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Converts files of documents into a folder of token files: one shard per file, whole or absent, so
 // that an interrupted conversion continues at the first missing shard. The folder holds
-//   shard-00000.bin    raw ids of 16 or 32 bits, little-endian, the end-of-text id after each
-//   document shard-00000.json   record of the shard: its settings, sizes and digests tokenizer.json
-//   the tokenizer, and files of its folder that belong to it manifest.json      all of that,
-//   written last
+//   shard-00000.bin    little-endian ids, 16 or 32 bits, an end-of-text id after each document
+//   shard-00000.json   record of the shard: its settings, sizes and digests
+//   tokenizer.json     the tokenizer, and files of its folder that belong to it
+//   manifest.json      all of that, written last
 #pragma once
 
 #include <cstdint>
