@@ -7,7 +7,6 @@
 // One thread drives a rank; ranks run concurrently and meet in their communicators. DETERMINISM:
 // sums over ranks are in rank order, micro-batches are added in ascending order, so results depend
 // only on the mesh.
-// results depend on the mesh alone.
 #pragma once
 
 #include <cstdint>
