@@ -229,15 +229,15 @@ class OuterStrategy : public ParameterSource {
 struct MethodInfo {
   std::string name;
   std::string summary;            // one line
-  std::string source;             // where our method differs from the paper, or empty
-  std::string deviations;         // keys of [outer] that the method uses, except `method`
-  std::vector<std::string> keys;  // keys of [outer] it uses, with `method` left out
+  std::string source;             // paper: arXiv id, section or algorithm
+  std::string deviations;         // where our method differs from the paper, or empty
+  std::vector<std::string> keys;  // keys of [outer] that the method uses, except `method`
   double default_lr = 0;          // 0: the method has no outer learning rate key
   double default_momentum = 0;
   double default_alpha = 0;
   std::string default_codec = "fp32";
-  std::int64_t default_H = 1;  // NOLINT(readability-identifier-naming): what a file that says no H
-                               // gets; OuterOptions{} has 1
+  std::int64_t default_H = 1;  // NOLINT(readability-identifier-naming): default of a file without
+                               // H; OuterOptions{} has 1
   int state_values = 0;        // fp32 values per parameter in one worker's outer state (anchors,
                                // momentum), without the residual that `:ef` adds
   bool round_behind = false;   // a round is applied at the end of the next: no key `overlap`
@@ -246,9 +246,9 @@ struct MethodInfo {
   /// True if every round commits by itself, so that a lost member costs no round. Otherwise the
   /// digests of several steps are compared together, and after the loss of a member the steps since
   /// the last comparison are repeated.
-  bool commits_rounds = true;  // True if the method calls only train_loss, never train_step or
-                               // gradients: the inner loop then needs nothing for a backward pass.
-  /// all that a backward pass needs.
+  bool commits_rounds = true;
+  /// True if the method calls only train_loss, never train_step or gradients: the inner loop then
+  /// needs nothing for a backward pass.
   bool forward_only = false;
 
   /// True if the method uses `key` of [outer].
