@@ -34,7 +34,7 @@ struct LoraConfig {
 
 struct ModelConfig {
   std::string arch = "gpt2";   // gpt2 | llama
-  std::string preset;          // nano | tiny | small | small-10m | ...; empty: sizes as below
+  std::string preset;          // nano | tiny | small | small-10m | ...; empty: the sizes below
   std::filesystem::path init;  // HF folder or checkpoint to start from; it sets the sizes
   std::int64_t layers = 4;
   std::int64_t d_model = 128;

@@ -16,7 +16,7 @@
 
 namespace isthmus {
 
-/// Borrows the references; the fields at the end are its own.
+/// Borrows the references and owns the fields at the end.
 struct RankProcesses {
   Communicator& passes;  // calls within a pass, where all ranks compute: parallel.patience
   /// Orders of the first rank, sent between its rounds, evaluations and checkpoints: the others

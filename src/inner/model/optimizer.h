@@ -37,7 +37,8 @@ struct MuonMatrix {
   std::int64_t rows = 0, cols = 0;  // in storage order
   double update_scale = 1;          // factor that adjust_lr gives
 };
-/// Absent for a tensor that another rule updates. THROWS: ConfigError naming an unknown adjust_lr.
+/// RETURNS: absent for a tensor that another rule updates. THROWS: ConfigError naming an unknown
+/// adjust_lr.
 [[nodiscard]] std::optional<MuonMatrix> muon_matrix(const InnerConfig& config,
                                                     const ModelLayout& layout,
                                                     const TensorInfo& tensor);

@@ -58,7 +58,7 @@ class OuterFragment {
                                                      const Accepts& accepts) = 0;
   /// For an outer gradient that was encoded but not counted, and whose work local values no longer
   /// hold: adds it to the residual again, as if it had not been sent. Without error feedback its
-  /// work is lost.
+  /// work is lost. THROWS: RunError when a resumed round's bytes do not decode.
   virtual void take_back(const Codec& codec, const Encoded& sent) = 0;
   /// For an outer gradient whose work stays in the local values while it is in flight.
   /// keep_residual saves the residual before the encoding. When the round's end is known,

@@ -68,7 +68,7 @@ ISTHMUS_HOST_DEVICE static inline bool possible_range(float low, float step) {
 // fp16 relative to a power of two, 2^(byte - bias): the byte is the exponent field of the tile's
 // largest scale, so the largest relative scale is in [2^14, 2^15). Let P be the power of two of the
 // largest scale: scales down to 2^-28 P keep full precision, and scales down to 2^-38 P are not
-// zero.
+// zero, for values of any size.
 inline constexpr int kFp16ScaleBias = 127 + 14;
 ISTHMUS_HOST_DEVICE static inline unsigned fp16_scale_byte(float largest) {
   const unsigned byte = bits_of(largest) >> 23;
