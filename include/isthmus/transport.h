@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The exchange between sites: mean of one fragment over all workers, on a link that may be thin.
 //
-// `reduce`: an all-reduce. Member j owns chunk j; every member sends each owner its encoded chunk
-// (reduce-scatter); the owner decodes, adds in member order in fp32, divides by the weights of the
-// contributors, re-encodes once and sends the bytes to all (all-gather); every member, the owner
+// `reduce`: an all-reduce. Member j owns chunk j. Every member sends each owner its encoded chunk
+// (reduce-scatter). The owner decodes, adds in member order in fp32, divides by the weights of the
+// contributors, re-encodes once and sends the bytes to all (all-gather). Every member, the owner
 // included, uses the decoded bytes. `gather`: every member sends its whole code to all; each
 // decodes and sums in member order. Either way all members hold the same bits. `collect`: as
 // gather, but the bytes are returned as received, neither decoded nor summed. Chunk borders are

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Backward pass of attention_fast.h, same tasks. For a block of query rows and a chunk of keys,
-// with the softmax P recomputed from its log-sum-exp and delta = rowsum(dO * O) (Dao
-// arXiv:2307.08691, algorithm 2):
+// Backward pass of attention_fast.h, same tasks. For a block of query rows and a chunk of keys the
+// softmax P is recomputed from its log-sum-exp. With delta = rowsum(dO * O) (Dao arXiv:2307.08691,
+// algorithm 2):
 //   dP = dO V^T,  dS = scale P (dP - delta),  dQ += dS K,  dV += P^T dO,  dK += dS^T Q.
 // Include after one of simd_*.h.
 #pragma once

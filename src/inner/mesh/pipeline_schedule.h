@@ -88,14 +88,18 @@ struct PipelineSchedule {
 
 /// Bound of the micro-batch activations of one chunk that rank r of p holds at a time, from the
 /// start of a forward to the end of that micro-batch's last gradient, with m micro-batches and v
-/// chunks: gpipe m; 1f1b min(m, p - r); interleaved min(v m, 2 (p - r - 1) + (v - 1) p + 1); zb-h1
-/// min(m, p), as 1f1b on rank 0.
+/// chunks:
+///   gpipe        m
+///   1f1b         min(m, p - r)
+///   interleaved  min(v m, 2 (p - r - 1) + (v - 1) p + 1)
+///   zb-h1        min(m, p), as 1f1b on rank 0
 [[nodiscard]] int pipeline_in_flight(const PipelineSchedule& schedule, int rank);
 
 /// Idle time of every rank in a step, if each chunk takes F = `forward`, B = `backward_input` and W
-/// = `backward_weight`, and messages take no time: (p - 1) (F + B + W); for zb-h1 (p - 1) (F + B) -
-/// (min(m, p) - 1) min(F, B, W), which for m >= p and W <= F, B is the published (p - 1) (F + B -
-/// W).
+/// = `backward_weight`, and messages take no time:
+///   zb-h1   (p - 1) (F + B) - (min(m, p) - 1) min(F, B, W)
+///   others  (p - 1) (F + B + W)
+/// With m >= p and W at most F and B the former is the published (p - 1) (F + B - W).
 [[nodiscard]] double pipeline_bubble(const PipelineSchedule& schedule, double forward,
                                      double backward_input, double backward_weight);
 

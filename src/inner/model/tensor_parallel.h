@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensor parallelism inside a layer (Megatron-LM, arXiv:1909.08053, section 3): each rank holds a
-// column share of the matrices that open a pair (queries, keys and values; up and gate) and the row
-// share of those that close it. g is an all-reduce of the closing products in the forward pass; f
-// is an all-reduce of the gradients of the opening products' input in the backward pass. The
-// residual stream is whole on every rank.
+// Tensor parallelism inside a layer (Megatron-LM, arXiv:1909.08053, section 3). Matrices come in
+// pairs: each rank holds a column share of those that open a pair (queries, keys and values; up and
+// gate) and the row share of those that close it. g is an all-reduce of the closing products in the
+// forward pass; f is an all-reduce of the gradients of the opening products' input in the backward
+// pass. The residual stream is whole on every rank.
 //
 // Sequence parallelism (Korthikanti et al., arXiv:2205.05198, section 4.2.2): a rank holds its rows
 // (tokens) of the residual stream, of norms and of their gradients; matrix products and attention

@@ -8,14 +8,13 @@
 //                                                 theta_m,p <- alpha theta_m,p + (1 - alpha)
 //                                                 anchor_p
 // With late = "slip" a round without a result at t - tau is applied after the first later step that
-// finds its result. The latest such step is the one before its fragment is sent again; that step
-// waits for the result. Anchors depend only on the order of each fragment's rounds, which does not
-// change.
-// If weights and fragments are on a device, sends and applies overlap inner steps: a contribution
-// is encoded and sent while the next step is computed, and a result that arrives before the end of
-// the step at which it is due is copied to the device before that end. No bit depends on the
-// overlap: the decision to send (check of the norm; dropping an unfit contribution) is made before
-// other code reads or changes the local values, and passes that were queued before the decision are
+// finds its result. It is waited for and applied at the latest just before its fragment is sent
+// again. Anchors depend only on the order of each fragment's rounds, which does not change.
+// If weights and fragments are on a device, sends and applies overlap inner steps. A contribution
+// is encoded and sent while the next step is computed. A result that arrives before the end of the
+// step at which it is due is copied to the device before that end. No bit depends on the overlap:
+// the decision to send (check of the norm; dropping an unfit contribution) is made before other
+// code reads or changes the local values, and passes that were queued before the decision are
 // queued again if it changed the values.
 // Deviation from the paper's text: Delta is relative to the last outer result before mixing (shared
 // by all workers), not to the worker's own mixed value; torchft and MaxText do the same.

@@ -12,13 +12,17 @@
 //     t = 0 (mod J):  u = CompressedMean(u_i) ;   m_i <- u / sum of lr since the last sync
 //                     a <- a - u / (sqrt(v) + eps) - sum of lr * wd a ;  x_i <- a ;  u_i <- 0
 // I and J: outer/parts/zero_one_schedule.h. The residuals of gradients are set to zero at A -> B,
-// where the compressed means begin to carry sums of momenta. Deviations from the public code: a is
-// kept and x is reset to it, where the public code subtracts u by arithmetic and workers drift
-// apart by rounding; weight decay acts on a, at the syncs, and does not enter the momentum;
-// elements without variance do not move (masked in phase B, as in 1bit-adam); the smallest
-// variances are raised at the freeze (variance_floor); each worker clips its own gradient when no
-// mean exists; momentum changes with one worker too; a local step with a gradient that is not
-// finite is skipped. One thread.
+// where the compressed means begin to carry sums of momenta.
+// Deviations from the public code:
+// - a is kept and x is reset to it. The public code subtracts u by arithmetic, and workers drift
+//   apart by rounding.
+// - Weight decay acts on a, at the syncs, and does not enter the momentum.
+// - Elements without variance do not move (masked in phase B, as in 1bit-adam).
+// - The smallest variances are raised at the freeze (variance_floor).
+// - Each worker clips its own gradient when no mean exists.
+// - Momentum changes with one worker too.
+// - A local step with a gradient that is not finite is skipped.
+// One thread.
 #pragma once
 
 #include <optional>

@@ -5,11 +5,11 @@
 // which concatenated are the whole fragment's, and the squared norm of each tile. So norms, encoded
 // bytes, anchors and checkpoints have the bits of FragmentState. One exception: if a value plus its
 // residual overflows, only that rank's residuals start from zero, not all (every worker withholds
-// the contribution either way). Memory at the first rank, in addition to its lanes: 4 bytes a value
-// of a fragment's anchor once anchor() was called, until the anchor changes or the next step
-// begins; 4 bytes a value of one tensor at a time while a checkpoint is written or read. This
-// memory is in pages that return to the system (core/state/own_pages.h). It is allocated, and a
-// checkpoint is read and checked, before the ranks are asked: such a failure affects the first rank
+// Memory at the first rank, in addition to its lanes: 4 bytes a value of a fragment's anchor from a
+// call of anchor() until the anchor changes or the next step begins; 4 bytes a value of one tensor
+// at a time while a checkpoint is written or read. This memory is in pages that return to the
+// system (core/state/own_pages.h). It is allocated, and a checkpoint is read and checked, before
+// the ranks are asked: such a failure affects the first rank alone.
 // alone.
 #pragma once
 

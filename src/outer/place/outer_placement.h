@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Place of a worker's outer state: on the host (make_outer_strategy, isthmus/outer.h); if the
-// weights are on a device, in that device's memory (outer.placement = "device"), or in pinned host
-// memory ("host"), from which it is copied to the device that computes on it; or sharded over the
+// Place of a worker's outer state. On the host: make_outer_strategy (isthmus/outer.h). If the
+// weights are on a device: in that device's memory (outer.placement = "device"), or in pinned host
+// memory ("host"), from which it is copied to the device that computes on it. Or sharded over the
 // processes that are the site's ranks ("ranks"). Results, encoded bytes, reports and checkpoints
 // are equal bit for bit, except for the payloads of NaNs: a run may resume with another placement.
 #pragma once
