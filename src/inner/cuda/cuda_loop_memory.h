@@ -11,8 +11,8 @@
 
 namespace isthmus {
 
-/// THROWS: ConfigError for options that devices do not support: in meshes ZeRO, codecs between
-/// ranks, ranks that are processes.
+/// THROWS: ConfigError for options that devices do not support: selective recomputation; in meshes
+/// among others ZeRO, sequence parallelism, codecs between ranks, ranks that are processes.
 void check_cuda_options(const LanguageModelOptions& options);
 
 /// The options of each rank of a mesh that is a CudaLoop (cuda_mesh.h); for one rank `options`.

@@ -39,8 +39,9 @@ struct CudaModelOptions {
   /// use the kernels of this project.
   DeviceAttention attention = DeviceAttention::kOwn;
   std::int64_t logits_bytes = std::int64_t{1} << 30;  // largest size of a chunk of logits
-  /// For a rank that shares the layers with other ranks: their group, borrowed; the layout is then
-  /// that of the rank's share. Null: the rank has all of each layer.
+  /// For a rank that shares the layers with other ranks: their group, borrowed, and in `vocabulary`
+  /// the rank's rows of it; the layout is then that of the rank's share. Null: the rank has all of
+  /// each layer.
   CudaGroup* tensor = nullptr;
   int tensor_ranks = 1;  // size of that group, for callers that count bytes without one
   VocabularyShare vocabulary = {};
