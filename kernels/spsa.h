@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // SPSA with shared random directions on flat spans of the canonical layout (arXiv:2305.17333 Alg. 1
-// for the estimate; directions, integer sum and rounding are ours, docs/internals/spsa.md). All who
-// know the run key draw the same directions z in {-1, +1}^d, so a training step is a few
+// for the estimate; directions, integer sum and rounding are ours, docs/internals/spsa.md). All
+// workers with the run key draw the same directions z in {-1, +1}^d, so a training step is a few
 // (direction, scalar) pairs.
 //
 // DETERMINISM: signs come from integers, and the sum over a step's entries is an exact int64; one

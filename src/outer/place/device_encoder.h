@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Outer gradients on a device: one vector there that a worker's fragments fill in turn, its norm,
 // and its encoding, which is copied to the host; also the copy of a mean to the device. All work is
-// on a stream of its own, which overlaps the inner loop's; by means of events the host waits only
+// on a separate stream, which overlaps the inner loop's; by means of events the host waits only
 // for work that the encoder has queued.
 // DETERMINISM: norms, bytes, residuals and samples are those of encode_tiles
 // (outer/parts/flat_view.h). One thread.
