@@ -235,8 +235,7 @@ std::string LinkGreeting::handshake_words(WorkerId rank, HandshakeFault fault) c
   }
   return fmt::format(
       "handshake failed: the process at that address does not have the key {}, or has none; "
-      "compare "
-      "with the public key in the key file of member {}, and check the address",
+      "compare it with the public key in the key file of member {}, and check the address",
       label(rank), rank.value());
 }
 
