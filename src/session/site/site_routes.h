@@ -21,8 +21,8 @@ namespace isthmus::app {
 /// The relays that sites without an address need: sites with a relay, if the hub has none.
 [[nodiscard]] std::vector<WorkerId> needed_relays(const Config& config);
 
-/// Whether two sites may use a detour when their direct path fails: there is a third site, or a
-/// hub, with a relay that the sites reach.
+/// Whether two sites may use a detour when their direct path fails: net.detour is set, and a third
+/// site or the hub has a relay, which is on loopback if and only if its own address is.
 [[nodiscard]] bool has_detours(const Config& config);
 
 /// THROWS: ConfigError for an invalid address or relay, equal addresses, a relay at a site without

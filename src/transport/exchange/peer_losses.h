@@ -38,7 +38,7 @@ class PeerLosses {
   };
   PeerLosses(const EngineOptions& options, const Parts& parts) : options_(options), at_(parts) {}
 
-  /// The transport's news: `peer` is gone.
+  /// The transport's news: `peer` is lost.
   void lose(WorkerId peer, const std::string& why, TimePoint now, Outbox& out, LossCause cause);
   /// A lost peer is lost once more: a round still waits for it, or the GONE about it may have been
   /// lost.

@@ -47,8 +47,8 @@ class LinkEngine {
   LinkEngine(const LinkEngine&) = delete;
   LinkEngine& operator=(const LinkEngine&) = delete;
 
-  // From the member. `returns`: how often the peer had been reported back, here when this member
-  // sent the frame, or there when the peer did. Frames of or to a previous process are ignored.
+  // From the member. `returns`: how often kPeerBack of the peer had been reported before the frame,
+  // which was sent or received. Frames of or to a previous process are ignored.
   void submit(WorkerId to, FrameBytes frame, std::uint64_t returns = 0) {
     sending_.submit(to, std::move(frame), returns);
   }
