@@ -18,7 +18,7 @@ struct Experiment::Parts {
   ExperimentSettings settings;
   std::vector<ExperimentVariant> variants;
   std::size_t baseline = 0;
-  /// By variant: the base with the variant's own keys laid over it.
+  /// By variant: the base with values of the variant's keys in place of its own.
   std::vector<config::SourceTable> laid;
   /// By variant: the overrides that apply to it, and their text for its run file.
   struct OfVariant {
@@ -33,7 +33,7 @@ struct Experiment::Parts {
 
 namespace config {
 
-/// `base` with `overlay` laid over it: section by section, key by key.
+/// `base` with the values of `overlay` in place of its own: section by section, key by key.
 [[nodiscard]] SourceTable laid_over(const SourceTable& base, const SourceTable& overlay);
 
 /// Values of a grid as settings; reports keys that cannot be tuned.

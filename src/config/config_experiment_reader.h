@@ -17,7 +17,7 @@ class ExperimentReader {
   ExperimentReader(Experiment::Parts& parts, Diagnostics& found)
       : diagnostics(found), parts_(parts) {}
 
-  /// Everything but the variants' own run files, which `check_cells` loads.
+  /// Reads everything except the variants' own run files, which `check_cells` loads.
   void read(const SourceTable& table);
 
   Diagnostics& diagnostics;

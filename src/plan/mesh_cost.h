@@ -34,8 +34,7 @@ struct MeshChoice {
   bool sequence_parallel = false;
   Recompute recompute = Recompute::kNone;
   bool bf16 = false;
-  std::string codec_state = "fp32";  // codec of the values that an update changes, with zero 1 and
-                                     // 2
+  std::string codec_state = "fp32";  // of updated values, with zero 1 and 2
   [[nodiscard]] int ranks() const { return tp * pp * dp; }
 };
 
@@ -114,8 +113,7 @@ struct StageWork {
   double head_flops = 0;       // included too: its gradients are computed with the forward pass
   double again_flops = 0;      // of a full recomputation,
   double again_attention_flops = 0;  // attention's part of these
-  double forward_bytes = 0;          // memory traffic other than products and attention
-                                     // (mesh_passes.h),
+  double forward_bytes = 0;          // memory traffic, see mesh_passes.h,
   double backward_bytes = 0;         // with recomputation
   Volume forward;                    // tensor-parallel operations in the forward pass,
   Volume backward;                   // in the backward pass, with recomputation,

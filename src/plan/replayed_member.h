@@ -77,10 +77,8 @@ class ReplayedMember {
   std::map<int, std::vector<ReplayedFrame>> early_;  // of rounds not begun here yet
   std::vector<int> uncovered_;                       // begun, to be covered by a later round
   std::set<int> uncommitted_;                        // complete and not covered yet
-  std::set<std::pair<int, int>> unsettled_;          // committing rounds without DONE: (fragment,
-                                                     // round), in the order of their ids
-  std::map<int, std::size_t> dones_;                 // on member 0: number of members with the
-                                                     // whole result
+  std::set<std::pair<int, int>> unsettled_;          // commit, no DONE: (fragment, round) by id
+  std::map<int, std::size_t> dones_;                 // on member 0: members with the result
 };
 
 }  // namespace isthmus::plan

@@ -63,8 +63,7 @@ struct RoundPair {
 struct RoundComparison {
   RoundsCompared all;
   std::vector<RoundsCompared> fragments;  // by number
-  std::vector<RoundPair> pairs;           // by step, then fragment; an even sample if there are
-                                          // many
+  std::vector<RoundPair> pairs;           // by step, then fragment; if many, an even sample
 };
 
 /// The rounds in both. Empty (`all.rounds` = 0) if there are none.

@@ -55,8 +55,7 @@ struct Manifest {
   std::string model = "{}";  // the trained model, as a JSON object
   std::int64_t parameters = 0;
   std::vector<ConfigChange> changes;  // by resumes (--change), in order
-  std::string parent;                 // run id of the run that this one continues or starts from,
-                                      // or empty
+  std::string parent;                 // run id of the continued or initial run, or empty
   std::string device = "cpu";         // of the inner loops in this process, as from device_text
 };
 

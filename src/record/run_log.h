@@ -77,8 +77,7 @@ class MetricsLog final : public RunLog {
     std::vector<LaneProgress> finished_lanes;        // demo: the runs before this one
     std::function<void(std::int64_t step)> on_step;  // may be empty
     std::unique_ptr<TensorBoardSink> tensorboard;    // may be null
-    StatusBoard* status = nullptr;                   // receives the content of the lines; may be
-                                                     // null
+    StatusBoard* status = nullptr;                   // receives the lines; may be null
     std::size_t self = 0;                            // the worker whose waits are shown
     std::vector<EvaluationSource> sources = {};      // of evaluations; empty: one
     /// `evals` has all evaluations, for callers that compare runs and keep their curves; otherwise

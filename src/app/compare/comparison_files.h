@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The folder of a comparison, besides its runs' folders <variant>/seed-<k> and <variant>/tune-<i>:
-//   manifest.json   what was compared, where, on what      config.toml   the file as it was
+//   manifest.json   the comparison, machine and data       config.toml   the file as it was
 //   cells.jsonl     one line a finished cell (report/data/cells.h); input of --resume
 //   summary.json    the verdict in numbers and words; the same object as printed by --json
 #pragma once

@@ -22,8 +22,7 @@ namespace isthmus::app {
 struct HttpLimits {
   std::size_t connections = 32;                 // a further one replaces the oldest
   std::size_t request_bytes = 8192;             // line and headers
-  Duration patience = std::chrono::seconds(5);  // timeout from the connection to the end of the
-                                                // reply
+  Duration patience = std::chrono::seconds(5);  // timeout from connection to end of reply
   Duration drain = std::chrono::seconds(1);     // timeout for the client's close, after its reply
   std::size_t drained_bytes = 64 * 1024;        // most bytes that it may still send meanwhile
   int requests_per_second = 200;                // later ones wait

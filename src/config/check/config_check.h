@@ -66,7 +66,7 @@ void validate_model(const ModelConfig& model, CheckContext& check);
 void validate_eval(const EvalConfig& eval, CheckContext& check);
 void validate_outer(const OuterOptions& outer, CheckContext& check);
 void validate_surrogate(CheckContext& check);
-void validate_parallel(const Config& config, CheckContext& check);  // has no struct of its own
+void validate_parallel(const Config& config, CheckContext& check);  // has no struct
 void validate_net(const NetConfig& net, CheckContext& check);
 void validate_hub(const HubConfig& hub, CheckContext& check);
 void validate_sites(std::span<const SiteConfig> sites, CheckContext& check);

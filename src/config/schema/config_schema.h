@@ -51,7 +51,7 @@ enum class Type {
   kTexts,        // ["100Mbit/s,80ms", "1Gbit/s,30ms"]
   kChoices,      // ["jsonl", "tensorboard"]: each one of KeyRow::choices, none twice
   kSpace,        // { "inner.lr" = [1e-3, 2e-3] }: read by the comparison's loader
-  kNamedTexts,   // { web = "tokens:web/*.bin" }, or a section of its own
+  kNamedTexts,   // { web = "tokens:web/*.bin" }, or a separate section
   kNamedReals,   // { web = 0.8, code = 0.2 }
 };
 

@@ -30,8 +30,7 @@ struct ExperimentSettings {
   double confidence = 0.95;  // of all intervals against the baseline together
   double margin = 0.01;      // equivalence: share of the baseline's loss above the known floor
   bool checkpoints = false;  // keep each run's last checkpoint
-  std::vector<std::string> links;    // "1Gbit/s,30ms": other links for which to report the time to
-                                     // the target
+  std::vector<std::string> links;    // "1Gbit/s,30ms": more links to report times for
   std::int64_t tune_trials = 0;      // 0: the number of grid points
   std::int64_t tune_follow_ups = 2;  // trials after the grid, beyond its edge or inside it
   std::int64_t tune_seed = 0;        // of the trials; none of `seeds`

@@ -29,8 +29,7 @@ struct ComparisonRules {
   std::string name;
   std::size_t baseline = 0;  // place among the variants
   double confidence = 0.95;
-  double margin = 0.01;                // share of the baseline's loss above the floor; in nats:
-                                       // Comparison::margin
+  double margin = 0.01;                // share of the baseline's loss above the floor
   double floor = 0;                    // entropy of the data, if known; else 0
   std::optional<double> target;        // a loss; absent: relative
   std::size_t target_relative_to = 0;  // a variant
@@ -60,12 +59,11 @@ struct ComparedVariant {
 /// Paired differences from the baseline, variant minus baseline.
 struct AgainstBaseline {
   Spread difference;
-  Interval interval;         // at level (1 - confidence) / k, for k joint tests
-  double p = 1;              // of no difference, Bonferroni-corrected: times k, at most 1
-  double equivalence_p = 1;  // of a difference as large as the margin, likewise
-  double detectable = 0;     // true difference found with chance kPower, at this spread; infinite:
-                             // too few pairs
-  bool apart = false;        // a difference is shown
+  Interval interval;           // at level (1 - confidence) / k, for k joint tests
+  double p = 1;                // of no difference, Bonferroni-corrected: times k, at most 1
+  double equivalence_p = 1;    // of a difference as large as the margin, likewise
+  double detectable = 0;       // difference found with chance kPower; infinite: too few pairs
+  bool apart = false;          // a difference is shown
   bool within_margin = false;  // equivalence is shown
 };
 
@@ -95,8 +93,7 @@ struct Comparison {
   ComparisonRules rules;
   std::vector<ComparedVariant> variants;
   std::vector<VariantResult> results;  // by variant
-  double margin = 0;                   // in nats (ComparisonRules::margin is a share); 0 if the
-                                       // baseline has no loss
+  double margin = 0;                   // in nats; 0 if the baseline has no loss
   std::optional<double> target;        // nothing if the variant that it is relative to has no loss
   std::int64_t eval_every = 0;         // steps between evaluations: the resolution of the target
   OtherLinks other_links;              // filled later by a caller that can re-time runs

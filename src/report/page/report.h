@@ -22,8 +22,7 @@ struct ReportOptions {
   std::string title;  // heading of the page; empty: the runs' names
   std::string
       generated;        // when the page was made, as text (the caller owns the clock); may be empty
-  std::string command;  // the command that makes this page again, e.g. "isthmus report runs/a
-                        // runs/b"; may be empty
+  std::string command;  // makes this page again: "isthmus report runs/a runs/b"; may be empty
   report::OtherLinks other_links;  // of the runs, in their order; without links: left out
 };
 

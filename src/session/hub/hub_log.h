@@ -33,7 +33,7 @@ struct HubLogContents {
     std::string id;
     std::string run_id;
     int sites = 0;
-    std::vector<std::pair<std::string, std::string>> common;  // (what, value) alike at all sites
+    std::vector<std::pair<std::string, std::string>> common;  // (what, value) equal at all sites
   };
   std::optional<Session> session;  // nothing: no run, or one that has ended
   std::vector<HubRecord> history;

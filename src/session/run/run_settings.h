@@ -24,9 +24,9 @@ namespace isthmus::app {
 
 /// Whether the run's method uses only forward passes (MethodInfo::forward_only).
 [[nodiscard]] bool forward_only(const Config& config);
-/// Whether it exchanges the gradients of every step, which a mesh then gathers.
+/// Whether the method exchanges the gradients of every step, which a mesh then gathers.
 [[nodiscard]] bool takes_gradients(const Config& config);
-/// Whether it reads and writes the inner optimizer's moments.
+/// Whether the method reads and writes the inner optimizer's moments.
 [[nodiscard]] bool takes_adam_moments(const Config& config);
 /// Bytes on the modelled link per byte of a model with that many values ([surrogate]).
 [[nodiscard]] double surrogate_byte_scale(const Config& config, std::int64_t values);

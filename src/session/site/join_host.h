@@ -176,7 +176,7 @@ class JoinHost {
   std::optional<std::pair<StepIndex, double>> last_step_;  // last step seen, and its clock_s
   std::optional<double> step_s_;                           // recent duration of a step
   bool forwards_ = false;
-  std::uint32_t streams_ = 0;  // sent to this newcomer
+  std::uint32_t streams_ = 0;  // sent to this joiner
 };
 
 }  // namespace isthmus::app

@@ -30,8 +30,7 @@ struct HelloNote {
   bool resumes = false;  // continues at the common checkpoint instead of starting anew
   std::vector<HeldCheckpoint> held;
   std::vector<std::pair<std::string, std::string>> common;  // must be equal at all sites
-  bool unreadable = false;                                  // it has further, unreadable
-                                                            // checkpoints
+  bool unreadable = false;                                  // it has unreadable ones too
 };
 /// Steps that the sender has taken, in order.
 struct PostsNote {
@@ -188,11 +187,9 @@ struct CaughtUpNote {};
 /// From the hub, or from site 0 without a hub, once all sites have said Hello: the run begins.
 struct StartNote {
   std::string run_id;
-  std::string session;           // names this start of the run; from site 0: the run_id of its
-                                 // Hello
+  std::string session;           // names this start; from site 0: its Hello's run_id
   std::vector<int> absent = {};  // sites not let in yet: the run does not wait for them
-  std::optional<std::int64_t> resume_after = std::nullopt;  // from site 0: the step to continue
-                                                            // after
+  std::optional<std::int64_t> resume_after = std::nullopt;  // from site 0: continue after it
   std::optional<std::int64_t> given_up = std::nullopt;      // from site 0: as in SiteStart
 };
 

@@ -154,7 +154,7 @@ class SiteSession final : public WorkerSite {
   std::optional<Listener> listener_;
   std::vector<std::pair<WorkerId, Note>> early_;
   std::vector<Epoch> early_epochs_;
-  StateSource source_;  // has a lock of its own
+  StateSource source_;  // has its own lock
   std::unique_ptr<JoinHost> host_;
   SessionLinks links_;
   SiteMeeting meeting_;

@@ -102,8 +102,7 @@ class StateSource {
   std::optional<StepIndex> after_;       // the state is to be saved; not before this step
   NoteStreamAssembler tables_;
   std::optional<PieceTable> table_;                   // the donor's
-  std::optional<std::vector<std::byte>> state_;       // this site's; after `compare` the equal
-                                                      // pieces
+  std::optional<std::vector<std::byte>> state_;       // this site's; after `compare` equal pieces
   PieceTable own_;                                    // of state_; until `compare`
   std::vector<std::optional<std::uint64_t>> places_;  // by piece: its offset in state_
   bool serves_ = false;

@@ -138,7 +138,7 @@ class ThreadGroup {
   std::vector<Seat> seats_;
   Gate gate_;                                             // for collectives
   alignas(64) std::atomic<std::uint32_t> arrivals_{0};    // generation | ended | ranks inside
-  alignas(64) std::atomic<std::uint32_t> departures_{0};  // generation | ranks that are through
+  alignas(64) std::atomic<std::uint32_t> departures_{0};  // generation | ranks that have left
   std::mutex mutex_;
   std::string cause_;                                        // under mutex_
   std::vector<std::weak_ptr<ThreadGroup>> children_;         // under mutex_

@@ -135,7 +135,7 @@ class CommitProtocol {
   // At the coordinator: received digests, and verdicts, kept for members that missed them.
   std::map<SyncId, std::map<WorkerId, Digest128>> dones_;
   std::map<SyncId, Verdict> verdicts_;
-  std::map<SyncId, Digest128> committed_;  // at a hub: of its verdicts
+  std::map<SyncId, Digest128> committed_;  // at a hub: digests of its commits
 };
 
 }  // namespace isthmus

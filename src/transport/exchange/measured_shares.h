@@ -107,7 +107,7 @@ class MeasuredShares {
   std::optional<ShareMove> move_;
 };
 
-/// Behind the digest of a DONE, and in a COMMIT: one number a member.
+/// The bytes after the digest in a DONE (rates) and in a COMMIT (shares): one number a member.
 [[nodiscard]] std::vector<std::byte> write_rates(std::span<const std::uint64_t> bytes_per_s);
 [[nodiscard]] std::vector<std::byte> write_shares(std::span<const std::uint32_t> shares);
 /// RETURNS: nothing when `bytes` do not hold one number a member; for shares also when no member

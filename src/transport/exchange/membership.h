@@ -70,7 +70,7 @@ class Membership {
   };
   void change_after(std::int64_t after);
   std::uint32_t number_;
-  std::uint32_t whole_;                 // the last epoch that held for all open rounds
+  std::uint32_t whole_;                 // the last number with which open rounds began again
   std::vector<Change> changes_;         // since then, in order
   std::vector<bool> live_;              // by member
   std::vector<std::int64_t> since_;     // by member: takes part in rounds sent after this step

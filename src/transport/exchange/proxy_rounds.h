@@ -34,7 +34,7 @@ class ProxyRounds {
     TimePoint since;            // when enough other members had begun it
   };
 
-  /// Borrows all but `deadline`, which is the member's own.
+  /// Copies the deadline of the options; borrows everything else.
   ProxyRounds(const EngineOptions& options, const MemberView& members, const RoundTable& rounds,
               ControlSender& sender)
       : options_(options),
@@ -89,8 +89,7 @@ class ProxyRounds {
   std::map<FragmentId, Contribution> forms_;  // contributions' forms, without weight or bytes
   std::map<FragmentId, int> missed_;          // proxy rounds since it began one itself
   std::optional<SyncId> begun_last_;          // by the member or by proxy
-  TimePoint look_again_;                      // earliest next check of a due round that may not
-                                              // begin
+  TimePoint look_again_;                      // next check of a due round that may not begin
   TimePoint ask_again_;                       // the same, for PeerExchangeOptions::may_proxy
   std::vector<ProxyRound> begun_so_;          // by proxy, and not taken
 };

@@ -6,7 +6,7 @@
 //   all weights equal:  (((0 + x_a) + x_b) + ...) / count
 //   otherwise:          (((0 + w_a x_a) + w_b x_b) + ...) / W,  W = sum of the weights (fp64, then
 //   fp32)
-// each product, sum and quotient rounded once; x_m are decoded values, the own ones too.
+// each product, sum and quotient rounded once; x_m are decoded values, also the member's own.
 // No contributor: zeros.
 //
 // In two levels (net.reduction = "groups") the participating members fall into groups, ordered by
@@ -57,7 +57,7 @@ struct Part {
 
 struct ReductionPlan {
   ReductionKind kind = ReductionKind::kGather;  // never kAuto
-  /// True where every member sends every part to all (gather, collect).
+  /// True if every member sends every part to all (gather, collect).
   [[nodiscard]] bool all_to_all() const { return kind != ReductionKind::kReduce; }
   std::vector<Part> parts;   // in order; together the whole vector
   std::uint32_t layout = 0;  // hash of everything the members must agree on

@@ -53,7 +53,7 @@ class RoundRoutes {
   [[nodiscard]] bool takes_part(std::size_t member) const { return live_.empty() || live_[member]; }
   /// This member owns the part: it computes the result and answers with it.
   [[nodiscard]] bool owns(std::size_t k) const { return plan_.parts[k].owner == self_; }
-  /// The member whose sum this member's contribution to a part enters. Of a reduce.
+  /// The member whose sum this member's contribution to a part enters. Only in a reduce.
   [[nodiscard]] WorkerId gatherer(std::size_t k) const;
   /// This member sums contributions to the part.
   [[nodiscard]] bool gathers(std::size_t k) const;
@@ -61,9 +61,9 @@ class RoundRoutes {
   [[nodiscard]] bool feeds(std::size_t member) const;
   /// Whether member `to` gets this member's contribution to the part.
   [[nodiscard]] bool contribution_goes(std::size_t k, WorkerId to) const;
-  /// The member that sends the result of a part to this one. Of a reduce.
+  /// The member that sends the result of a part to this one. Only in a reduce.
   [[nodiscard]] WorkerId source(std::size_t k) const;
-  /// The members to which this one sends the result of a part. Of a reduce.
+  /// The members to which this one sends the result of a part. Only in a reduce.
   [[nodiscard]] std::vector<WorkerId> receivers(std::size_t k) const;
 
   // Of two levels.
@@ -79,8 +79,7 @@ class RoundRoutes {
   int members_;
   std::vector<bool> live_;  // by member; empty: all
   ReductionPlan plan_;
-  std::vector<std::size_t> group_of_;  // by member; number of groups: takes no part; empty: one
-                                       // level
+  std::vector<std::size_t> group_of_;  // by member; groups.size(): none; empty: one level
 };
 
 }  // namespace isthmus

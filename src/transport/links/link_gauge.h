@@ -14,7 +14,7 @@ namespace isthmus {
 /// Counters of the system's TCP, over the connections to one peer.
 struct LinkCounters {
   std::uint64_t segments = 0;     // with data, retransmits included, since the connections opened
-  std::uint64_t retransmits = 0;  // of those, sent again
+  std::uint64_t retransmits = 0;  // of those, retransmitted
   Duration busy{0};               // time with data to send or in flight, summed over them
   Duration rtt{0};                // smoothed round trip, mean over the connections in use
   std::string congestion{};       // "cubic", "bbr"; empty: not known
@@ -29,7 +29,7 @@ struct LinkReading {
   int connections = 0;            // that are open and report
   std::optional<Duration> rtt{};  // smoothed round trip, mean over them
   std::uint64_t segments = 0;     // with data, over all connections so far
-  std::uint64_t retransmits = 0;  // of those, sent again
+  std::uint64_t retransmits = 0;  // of those, retransmitted
   /// While values were in flight, between two looks with enough traffic.
   std::optional<double> goodput_bits_per_s{};
   bool around = false;  // the connections use a relay now: the other fields are older

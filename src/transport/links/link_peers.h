@@ -26,7 +26,7 @@ struct LinkStream {
   TimePoint greeted{};
   std::uint64_t troubles = 0;
   std::string trouble;         // the last one
-  bool failed_before = false;  // in the handshake; a retry that follows is no news
+  bool failed_before = false;  // in the handshake; a following retry is not reported
 
   [[nodiscard]] bool ready() const { return state == State::kReady; }
 };
@@ -57,8 +57,7 @@ struct LinkPeer {
   /// The peer's last signs of life, and the begin of stalls.
   struct Life {
     TimePoint heard{};
-    TimePoint answered{};                    // last heard on a dialled connection, or dialling
-                                             // began
+    TimePoint answered{};                    // last heard on a dialled connection, or dialled
     TimePoint spoke{};                       // last heard on an accepted connection
     std::optional<TimePoint> down_since;     // when the last open dialled connection broke
     std::optional<TimePoint> stalled_since;  // frames are in flight and none gets through

@@ -17,8 +17,7 @@ namespace isthmus {
 /// Observations of the connections dialled to a peer.
 struct LinkSigns {
   bool joined = false;
-  TimePoint answered{};                              // last heard on one of them, or when they were
-                                                     // dialled
+  TimePoint answered{};                              // last heard on one of them, or dialled
   std::optional<TimePoint> stalled_since = {};       // the peer is heard, but no values get through
   std::optional<TimePoint> down_since = {};          // joined, and no connection is open
   std::optional<TimePoint> other_stands_since = {};  // the extra connection on the other path

@@ -32,8 +32,7 @@ namespace isthmus {
 struct LinkEvent {
   enum class Kind {
     kConnected,        // a connection is open
-    kWelcomed,         // ... and the peer has accepted this member; stream -1: an absent peer is
-                       // present
+    kWelcomed,         // ... and the peer has accepted this member; stream -1: it was absent
     kDisconnected,     // an open connection broke
     kHandshakeFailed,  // the other end does not speak the protocol, or has another key
     kRetried,          // no answer yet

@@ -59,8 +59,7 @@ class NoteStreamAssembler {
   std::uint64_t limit_;
   std::uint32_t stream_ = 0;
   std::uint32_t piece_ = 0;
-  std::uint64_t total_ = 0;  // of the current stream; repeated by all its pieces, like the fields
-                             // below
+  std::uint64_t total_ = 0;  // of the current stream; all its pieces repeat it and these:
   std::uint32_t kind_ = 0;
   Digest128 digest_;
   std::vector<std::byte> bytes_;

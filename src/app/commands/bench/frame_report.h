@@ -35,8 +35,7 @@ using Moment = std::optional<double>;
 /// A round's values from and to one peer.
 struct RoundOfPeer {
   Moment first_in, last_in;  // values: contributions, partials and results
-  Moment last_out;           // the last own value left, or was queued if connections were not
-                             // recorded
+  Moment last_out;           // the last own value left (unrecorded: was queued)
   std::uint64_t bytes_in = 0, bytes_out = 0;
 };
 struct RecordedRound {

@@ -7,8 +7,8 @@
 //   ring    as many sections as members, each with a member as its root. The sum of a section goes
 //           once round the ring, from the root's successor to the root, and its mean once more. So
 //           each member sends 2 (M - 1) / M vectors, to its successor alone, in 2 (M - 1) hops.
-//   binary  one root; a member adds what its two children send to what it has. So a member sends
-//           one vector up and one to each child, in 2 floor(log2 M) hops.
+//   binary  one root; a member adds its two children's sums to its contribution. So it sends one
+//           vector up and one to each child, in 2 floor(log2 M) hops.
 //
 // A member adds, per value in fp32, the decoded sums of its children, in member order from 0, then
 // its own contribution after the codec. A member without children sends its contribution; one with

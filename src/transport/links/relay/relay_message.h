@@ -25,8 +25,7 @@ enum class RelayWordKind : std::uint16_t {
   kGreeting = 1,      // from the relay, first on every connection; its token is a challenge
   kGreetingKeys = 2,  // the same, if a proof is required
   kDone = 3,          // from the relay, to a request: the other end's bytes follow
-  kCall = 4,          // from the relay, to a listening member: a caller waits; answer with the
-                      // token
+  kCall = 4,          // from the relay, to a listening member: answer a call with the token
   kBeat = 5,          // from both, while a member listens
   // Refusals of a request, before the end of the connection:
   kVersion = 16,

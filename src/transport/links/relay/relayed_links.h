@@ -39,8 +39,7 @@ class RelayedLinks {
     std::vector<RelayPlace> relays;      // tried in this order; at least one
     std::vector<WorkerId> hidden;        // members that cannot be dialled, possibly with this one
     std::vector<WorkerId> detours = {};  // dialable members that are reached this way too; likewise
-    int own_port = 0;                    // of this member's transport, if it is in one of these
-                                         // lists,
+    int own_port = 0;                    // of this member's transport, if it is listed,
     std::string own_host = "127.0.0.1";  // ... and a numeric address of this machine for it
     NameLookup::LookUp look_up = resolve_tcp;  // of relays
   };
