@@ -25,7 +25,7 @@
 // With a hub, which answers HELLO, coordinates the agreement and sends EPOCH, the donor only sends
 // wishes.
 //
-//   newcomer                         site 0                              other sites
+//   joiner                           donor                               other sites
 //     | -- HELLO --------------------> |
 //     | <------------------- RUNNING --|
 //     |  links to all live sites, all of which have answered its HELLO

@@ -169,7 +169,7 @@ struct PieceNote {
 };
 /// From a joiner, to all sites that served parts of the state: it is whole.
 struct EnoughNote {};
-/// To a newcomer: a piece of a round's result (transport/wire/note_stream.h).
+/// To a joiner: a piece of a round's result (transport/wire/note_stream.h).
 struct ResultNote {
   std::vector<std::byte> piece;
 };

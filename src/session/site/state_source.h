@@ -94,7 +94,7 @@ class StateSource {
   mutable std::mutex mutex_;
   // Under mutex_:
   DonorThrottle pace_;
-  std::uint64_t number_ = 0;  // counts newcomers
+  std::uint64_t number_ = 0;  // counts joiners
   std::optional<WorkerId> newcomer_;
   std::optional<WorkerId> donor_;        // of a state that is not this site's
   std::optional<StepIndex> prepared_;    // the step that the donor has named
