@@ -53,7 +53,7 @@ class ComparisonPlan {
   [[nodiscard]] std::size_t baseline() const { return baseline_; }  // place in `variants()`
   [[nodiscard]] const std::vector<std::int64_t>& seeds() const { return seeds_; }
   [[nodiscard]] bool tuned() const { return trials_ > 0; }
-  /// For each variant: grid points, and the most follow-ups.
+  /// Of each variant: points of the grid, and follow-ups at most.
   [[nodiscard]] std::size_t trials() const { return trials_; }
   [[nodiscard]] std::size_t follow_ups() const { return follow_ups_; }
 
@@ -83,7 +83,7 @@ class ComparisonPlan {
   struct State {
     std::vector<Point> grid;
     std::vector<std::optional<Trial>> trials;  // by number, grid first
-    std::size_t begun = 0;                     // trials returned by next()
+    std::size_t begun = 0;                     // trials handed out
     std::size_t ended = 0;
     std::size_t follow_ups_left = 0;
     bool rates_known = false;

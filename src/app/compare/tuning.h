@@ -25,7 +25,7 @@ struct Trial {
 /// The grid, the last key's values changing fastest; one empty point without a space.
 [[nodiscard]] std::vector<Point> grid_of(const std::vector<TuneAxis>& space);
 
-/// The best trial, the first of equals; null if all failed.
+/// The best of trials that did not all fail, the first of equals.
 [[nodiscard]] const Trial* best_of(const std::vector<Trial>& trials);
 
 /// The next follow-up: along the first axis on whose edge the best trial lies, else into the widest

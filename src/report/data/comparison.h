@@ -49,11 +49,11 @@ struct TuningEdge {
 struct ComparedVariant {
   std::string name;
   std::string method;
-  std::vector<std::pair<std::string, std::string>> tuned;  // the chosen values; empty: not tuned
+  std::vector<std::pair<std::string, std::string>> tuned;  // chosen; empty: not tuned
   int trials = 0;
   double tuning_loss = 0;
   std::vector<TuningEdge> edges;
-  std::vector<CellResult> runs;  // in the order of the seeds, equal for all variants
+  std::vector<CellResult> runs;  // by seed, in the order of the seeds, which all variants share
 };
 
 /// Paired differences from the baseline, variant minus baseline.
