@@ -17,7 +17,7 @@ namespace isthmus::app {
 inline constexpr const char* kRunLockFile = "run.lock";
 inline constexpr const char* kHubLockFile = "hub.lock";
 
-/// For processes that start, or run beside, other processes that hold the folder. THROWS:
+/// For processes that start, or run along with, other processes that hold the folder. THROWS:
 /// SystemError (exit code 4) naming the living process that writes a run into `folder`, and
 /// `remedy`, by default that of RunLock.
 void check_nobody_writes(const std::filesystem::path& folder, std::string_view remedy = {});

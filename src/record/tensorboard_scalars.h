@@ -6,7 +6,7 @@
 // ckpt/bytes. Rounds that are applied at one step become one point each of round/bytes_payload,
 // round/bytes_wire, round/wait_s (sums), round/delta_norm (of all their fragments together),
 // round/err and round/cos (means over the fragments that have them), round/fragments (how many) and
-// round/members (fewest), beside fragment-P/delta_norm, err and cos: some readers keep one point
+// round/members (fewest), besides fragment-P/delta_norm, err and cos: some readers keep one point
 // per tag and step only.
 // Wall times: for a simulated run the simulated seconds, as seconds since 1970, so that
 // TensorBoard's relative axis is the simulated clock; otherwise the line's real time.

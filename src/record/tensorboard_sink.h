@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sink "tensorboard" of `[log] sinks`: event files in the run's tb/, written line by line
-// beside metrics.jsonl. One thread at a time, as for the metrics.
+// along with metrics.jsonl. One thread at a time, as for the metrics.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 //
 // The holder of the baton owns all unmarked state here: the running task, or a compute region's
 // thread that finds the world waiting for it. The baton passes through `Baton::give`/`take` or
-// `mutex_`, which order the accesses. Only state that regions share while they run beside the
+// `mutex_`, which order the accesses. Only state that regions share while they run along with the
 // holder is under `mutex_`.
 #pragma once
 

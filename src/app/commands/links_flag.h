@@ -19,7 +19,7 @@ namespace isthmus::app {
 [[nodiscard]] std::shared_ptr<std::filesystem::path> add_links_flag(CLI::App& command);
 
 /// `links`: replaces the configuration's [[link]]s, at all sites; empty: no effect. `invitation`:
-/// from a hub; empty: keys/NAME.invite beside the file, if there is one. `record`: file for
+/// from a hub; empty: keys/NAME.invite next to the file, if there is one. `record`: file for
 /// recorded frames; empty: none.
 int command_train(const TrainArguments& arguments, const std::string& invitation,
                   const std::filesystem::path& links, const std::filesystem::path& record,

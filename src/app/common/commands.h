@@ -85,7 +85,7 @@ struct CompareArguments {
   std::vector<std::string> overrides;  // --set
   std::optional<Override> seeds;       // --seeds N as compare.seeds=N
   std::filesystem::path out;           // --out; empty: run.out
-  std::vector<std::string> only;       // variants beside the baseline; empty: all
+  std::vector<std::string> only;       // variants besides the baseline; empty: all
   int jobs = 0;                        // cells at a time; 0: as many as cores and memory take
   bool quick = false;                  // three seeds, a quarter of the length: not a result
   bool resume = false;                 // keep the folder's finished cells

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inputs of a cell's result beside its configuration: the bytes of its data and initial
+// The inputs of a cell's result besides its configuration: the bytes of its data and initial
 // weights, and the kernels (their rounding differs). Each source is opened and hashed once. One
 // thread at a time.
 #pragma once

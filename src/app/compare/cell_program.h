@@ -48,7 +48,7 @@ struct ProgramCell {
 /// leaves no run, a run of another configuration, or one without evaluations.
 [[nodiscard]] bool run_program_cell(const ProgramCell& cell, report::CellResult& result);
 
-/// Files beside a cell's folder: its configuration, and its program's output.
+/// Files next to a cell's folder: its configuration, and its program's output.
 [[nodiscard]] std::filesystem::path config_beside(const std::filesystem::path& folder);
 [[nodiscard]] std::filesystem::path log_beside(const std::filesystem::path& folder);
 

@@ -33,7 +33,7 @@ struct Reference {
 void check_evaluations(const std::vector<report::CellResult>& runs, const std::string& name,
                        const std::string& variant, const Config& config);
 
-/// The new runs beside the reference's.
+/// The new runs compared with the reference's.
 struct ReferenceResult {
   std::string name;     // "ref:nano"
   std::string program;  // that made the reference
@@ -41,7 +41,7 @@ struct ReferenceResult {
   std::vector<report::CurveCheck> checks;
   [[nodiscard]] bool normal() const;
 };
-/// `fresh` runs beside the reference's `runs`.
+/// `fresh` runs compared with the reference's `runs`.
 [[nodiscard]] ReferenceResult against_reference(const std::string& name,
                                                 const std::vector<report::CellResult>& runs,
                                                 const std::vector<report::CellResult>& fresh);

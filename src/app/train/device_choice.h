@@ -36,7 +36,7 @@ struct DeviceChoice {
 
 /// The choice of train.device for the workers of `plan` in this process. With "auto" the CPU if no
 /// device fits; a `simulated` run always computes on the CPU. THROWS: ConfigError when a requested
-/// device is missing or cannot compute this run, and when the table beside the program
+/// device is missing or cannot compute this run, and when the table next to the program
 /// (app/train/matmul_choices.h) is invalid; OutOfDeviceMemory when the run needs more memory than
 /// the device has free; SystemError when the device fails device_self_check
 /// (inner/cuda/device_check.h), and for a driver or library that is missing or has an unsupported

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of algorithms for matrix products on devices: a file beside the program, made by
+// The table of algorithms for matrix products on devices: a file next to the program, made by
 // bench_cuda_matmul_table on such a device. Without it the library's default choices are used. It
 // belongs to a machine, like the library, so it is no key of a run's file; a run's first line and
 // its manifest name it with its digest.
@@ -22,7 +22,7 @@ inline constexpr const char* kMatmulTable = "matmul-table.txt";
 [[nodiscard]] std::string use_matmul_choices(const std::filesystem::path& path,
                                              const std::vector<cuda::DeviceInfo>& devices);
 
-/// The same with the table beside this process's program; logs a returned reason. THROWS: likewise.
+/// The same with the table of this process's program; logs a returned reason. THROWS: likewise.
 void use_matmul_choices(const std::vector<cuda::DeviceInfo>& devices);
 
 }  // namespace isthmus::app

@@ -32,7 +32,7 @@ struct OpenData {
   std::vector<DataFile> fingerprint;
 };
 
-/// A run that a command makes beside others at the same time. Signals, progress and the kernels'
+/// A run that a command makes at the same time as others. Signals, progress and the kernels'
 /// instruction set then belong to the command; a signal still stops the run.
 struct SideBySide {
   const OpenData* data = nullptr;  // of its configuration, shared; null: the run opens its own

@@ -17,7 +17,7 @@
 
 namespace isthmus::config {
 
-/// The context of a check beside its own section: the rest of the configuration, the given keys,
+/// The context of a check besides its own section: the rest of the configuration, the given keys,
 /// and a way to report errors at file:line:col. Borrows the draft, which must outlive it.
 class CheckContext {
  public:

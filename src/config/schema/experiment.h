@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A comparison: one file with a run (the base), variants that change it, seeds, a tuning grid and a
-// target. Its sections [compare], [target], [budget] and [variant.NAME] are beside those of a run
+// target. Its sections [compare], [target], [budget] and [variant.NAME] are added to those of a run
 // file; the run file's schema checks every variant, with places in this file.
 //
 //   A variant's keys replace the base's, key by key; [[site]] and [[link]] as a whole. A variant

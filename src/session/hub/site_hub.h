@@ -18,7 +18,7 @@
 
 namespace isthmus::app {
 
-/// The folder of that hub's log: beside the site's run folder.
+/// The folder of that hub's log: next to the site's run folder.
 [[nodiscard]] std::filesystem::path site_hub_folder(const Config& config,
                                                     const std::filesystem::path& out);
 

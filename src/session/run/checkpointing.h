@@ -100,7 +100,7 @@ class Checkpointing {
   struct Pending {
     std::vector<StateSnapshot> states;  // by worker
     std::vector<Digest128> anchors;     // digest of shared outer values, by worker; empty if each
-                                     // worker has its own, or is its own process
+                                        // worker has its own, or is its own process
     std::vector<std::vector<std::int64_t>> shapes;
     std::vector<std::byte> method_log;  // worker 0's
     std::vector<ModelValues> model;     // the outer parameters

@@ -32,7 +32,7 @@ namespace isthmus::app {
 [[nodiscard]] double surrogate_byte_scale(const Config& config, std::int64_t values);
 /// Whether neither the file nor --set gives this key.
 [[nodiscard]] bool by_default(const Config& config, const std::string& key);
-/// The random key of a part of the run, used beside the part's own counters.
+/// The random key of a part of the run, used along with the part's own counters.
 [[nodiscard]] std::uint64_t run_key(std::uint64_t seed, Stream stream);
 
 /// `net.patience`; by default no timeout in a simulation, since a simulated link is slow but loses

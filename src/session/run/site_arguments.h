@@ -11,7 +11,7 @@ namespace isthmus::app {
 struct SiteArguments {
   std::string name;                    // one of [[site]], or "auto": from the environment
   std::string listen;                  // HOST:PORT; empty: all interfaces, site.address's port
-  std::filesystem::path key_file;      // secret key; empty: keys/NAME.key beside the configuration
+  std::filesystem::path key_file;      // secret key; empty: keys/NAME.key next to the configuration
   std::vector<std::string> addresses;  // "NAME=HOST:PORT": replaces addresses of the file
   bool mpi = false;                    // the sites are the processes of an MPI job
 };

@@ -10,7 +10,7 @@
 
 namespace isthmus::app {
 
-/// Uses the site's invitation if there is one: `invitation`, or keys/NAME.invite beside the file.
+/// Uses the site's invitation if there is one: `invitation`, or keys/NAME.invite next to the file.
 /// Blocks until the hub has answered, for at most net.gather. Repeating it with the same key has no
 /// effect. THROWS: ConfigError when there is no hub or the site needs no invitation; PeerError for
 /// an invitation of another site or run, one that the hub refuses, or when the hub is not reached;

@@ -33,7 +33,7 @@ void set_addresses(Config& config, std::span<const std::string> addresses,
 /// For runs that continue without a lost member: it may rejoin, so a wrong loss costs little.
 void let_come_back(MemberOptions& options);
 
-/// Whether there is a hub beside the sites: the sites' links then need its endpoint and key.
+/// Whether there is a hub besides the sites: the sites' links then need its endpoint and key.
 [[nodiscard]] bool has_hub(const Config& config, const SiteArguments& arguments);
 /// The coordinator of a run of sites: the hub, or site 0.
 [[nodiscard]] WorkerId coordinator_of(const Config& config, const SiteArguments& arguments);
@@ -43,7 +43,7 @@ void add_hub(const Config& config, MemberOptions& options);
 /// The hub's own options; `arguments`: listen and key_file. THROWS: as link_options.
 [[nodiscard]] MemberOptions hub_link_options(const Config& config, const SiteArguments& arguments);
 
-/// keys/NAME.key beside the file, or the file of --key.
+/// keys/NAME.key next to the file, or the file of --key.
 [[nodiscard]] std::filesystem::path own_key_file(const Config& config,
                                                  const SiteArguments& arguments,
                                                  const std::string& name);

@@ -22,7 +22,7 @@ class WaitingTime {
 };
 
 /// Calls of `inner`, and of communicators split from it, add their duration to `waited`. Started
-/// operations run beside the rank's computing and do not count, but waiting for their end does. All
+/// operations run while the rank computes and do not count, but waiting for their end does. All
 /// three are borrowed.
 [[nodiscard]] std::unique_ptr<Communicator> make_waiting_communicator(Communicator& inner,
                                                                       const Clock& clock,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // TCP statistics of a transport's connections, and the number of connections in use, for measuring
-// links. A transport over TCP implements it beside Transport; ask by dynamic_cast.
+// links. A transport over TCP implements it besides Transport; ask by dynamic_cast.
 #pragma once
 
 #include <cstdint>

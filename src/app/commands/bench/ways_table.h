@@ -22,7 +22,7 @@ namespace isthmus::app {
 /// when a run of this configuration cannot use a table.
 [[nodiscard]] WaysFile tuned_ways(const Config& config, std::span<const std::int64_t> sizes);
 
-/// Writes the table to `out`, and for people or --json its choices beside the times of even shares.
+/// Writes the table to `out`, and for people or --json its choices and the times of even shares.
 void write_ways_table(const Config& config, std::span<const std::int64_t> exchanged,
                       const std::filesystem::path& out, Session& session);
 
