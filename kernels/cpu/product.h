@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arithmetic of one step of k in a matrix product. A step has kFold values of k, in one 32-bit lane
-// of a packed operand; everything else (panels, tiles, plan) counts in steps.
+// Loads, rounding and multiply-add of a matrix product C = A B, one step of the summed dimension k
+// at a time. A step is kFold consecutive values of k, packed into one 32-bit lane; the panels,
+// tiles and plan of the product count k in steps.
 //   Fp32Product      kFold 1, operands as they are
 //   RoundedProduct   kFold 1, operands rounded to bfloat16 while they are packed
 //   PairProduct      kFold 2, pairs of bfloat16 for vdpbf16ps (product_avx512_bf16.h)
@@ -16,13 +17,14 @@ namespace {
 
 struct Fp32Product {
   static constexpr std::int64_t kFold = 1;
-  /// True: steps along a row of T are used as A in place.
+  /// True: a matrix A of T whose rows are contiguous in k is read in place, not packed.
   template <typename T>
   static constexpr bool kInPlace = std::is_same_v<T, float>;
-  /// True: an A whose columns are contiguous in k is used in place.
+  /// True: a matrix A whose columns are contiguous in k is read in place, not packed.
   static constexpr bool kColumnsInPlace = true;
   static Simd::V multiply_add(Simd::V a, Simd::V b, Simd::V sum) { return Simd::fma(a, b, sum); }
-  /// One step of adjacent columns: rows of k are `ld` apart, `rows` of kFold exist.
+  /// One step of adjacent columns. The step's values of k are rows, `ld` elements apart; only the
+  /// first `rows` of the kFold rows are inside the matrix, and the others count as zero.
   template <typename T>
   static Simd::V across(const T* row, std::int64_t /*ld*/, std::int64_t /*rows*/,
                         Simd::Mask columns) {
@@ -37,7 +39,7 @@ struct Fp32Product {
   static Simd::V along(const T* from) {
     return Simd::load(from);
   }
-  /// One step of such a row, of which `values` of kFold exist.
+  /// One step of such a row; only the first `values` of its kFold values are inside the matrix.
   template <typename T>
   static float lane(const T* from, std::int64_t /*values*/) {
     return *from;

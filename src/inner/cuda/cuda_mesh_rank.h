@@ -5,8 +5,8 @@
 // through pinned host memory. The host waits for the device at each sum and message.
 //
 // One thread drives a rank, with its device; ranks run concurrently and meet in their groups.
-// DETERMINISM: through the host sums are in rank order, and micro-batches are added in ascending
-// order, so results depend only on the mesh; NCCL chooses its order.
+// DETERMINISM: micro-batches are added in ascending order, and sums through host memory run in rank
+// order, so results depend only on the mesh. NCCL chooses the order of its sums.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 namespace isthmus {
 
 struct CudaMeshRankOptions {
-  MeshOptions mesh;  // of ranks that are threads, with fp32 codecs and zero = 0
+  MeshOptions mesh;  // REQUIRES: ranks are threads, codecs are fp32, zero = 0
   DeviceAttention attention = DeviceAttention::kOwn;
   std::int64_t logits_bytes = CudaModelOptions().logits_bytes;
 };
@@ -52,13 +52,13 @@ class CudaMeshRank {
   void reset_optimizer(std::int64_t updates);
 
   /// Forward and backward of this rank's samples of the site's `batch`, then the sums of the
-  /// gradients. gradient_scale: 1 / (targets in the site's mean). RETURNS: the losses of its
-  /// samples on ranks that have the head, else zero. Collective.
+  /// gradients. gradient_scale: 1 / (number of target tokens that the site's mean counts). RETURNS:
+  /// the losses of its samples on ranks that have the head, else zero. Collective.
   LossSum train(const TokenBatch& batch, double gradient_scale);
   /// Forward only, for this rank's share of any number of sequences. RETURNS: as `train`.
   LossSum loss(const TokenBatch& batch);
-  /// One update of all weights; then the first stage gets the last stage's part of a tied table.
-  /// Collective.
+  /// One optimizer update of all weights with gradient_scale times the summed gradients. Then the
+  /// first stage gets the last stage's part of a tied embedding table. Collective.
   void update(double lr, double gradient_scale);
 
   [[nodiscard]] std::size_t pinned_bytes() const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The shares of the gradients' sums that each data-parallel rank keeps, and their transfer to the
-// canonical gradients. Pure functions.
+// Which part of the summed gradients each data-parallel rank keeps (ZeRO), and the copy of that
+// part into the site's canonical gradients. Pure functions.
 #pragma once
 
 #include <vector>
@@ -12,13 +12,14 @@
 
 namespace isthmus {
 
-/// The ranks' buckets of whole gradients. THROWS: ConfigError naming an unknown codec.
+/// Size and codec of the buckets in which ranks sum their gradients. THROWS: ConfigError naming an
+/// unknown codec.
 [[nodiscard]] GradientBucketOptions bucket_options(const MeshOptions& options);
 /// Ranges of a chunk's values whose sums data-parallel rank `dp` keeps, ascending.
 [[nodiscard]] std::vector<CanonicalRange> gradient_shares(const RankLayout& layout,
                                                           const MeshOptions& options, int dp);
-/// canonical gradients := the values of `local` in `share`, which it must have, without a
-/// tied_embedding().
+/// Copies the values of `local` in the range `share` to `canonical`, except those of a tied
+/// embedding. REQUIRES: `local` has all other values of `share`.
 void give_share(const RankLayout& layout, const LocalValues& local, CanonicalRange share,
                 float* canonical);
 
