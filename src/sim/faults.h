@@ -36,7 +36,7 @@ struct FaultPlan {
   };
   std::vector<Partition> partitions;
 
-  /// The rank stops at `time`: its queued frames are not sent, its tasks end, the others are told
+  /// The member stops at `time`: its queued frames are not sent, its tasks end, the others are told
   /// after the link's delay.
   struct Crash {
     WorkerId rank;

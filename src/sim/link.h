@@ -41,8 +41,8 @@ void check_link(const DirectedLink& link, const std::string& label);
 struct LinkOptions {
   LinkModel model = LinkModel::kPlain;
   /// kPlain: windows start at 10 packets a stream and double every round trip up to the link's
-  /// rate, again after idle time. kTcp always has this; BBR keeps its rate over idle time and
-  /// reaches it again within two round trips.
+  /// rate, again after idle time. kTcp always has this; BBR remembers its rate over idle time
+  /// and regains it within two round trips.
   bool slow_start = false;
   /// Idle time after which windows halve, and again for every further such time; 0: the usual
   /// retransmission timeout, round trip + 200 ms.

@@ -16,8 +16,8 @@ std::string named(const OuterWord& word) { return fmt::format("{} ({})", word.si
 
 }  // namespace
 
-Expected<DivergenceRule, std::string> judge_outer(StepIndex t,
-                                                  const std::vector<OuterWord>& words) {
+Expected<DivergenceVerdict, std::string> judge_outer(StepIndex t,
+                                                     const std::vector<OuterWord>& words) {
   const auto undecided = [&](const std::string& why) {
     const OuterWord& first = words.front();
     const auto other = std::ranges::find_if(
@@ -45,7 +45,7 @@ Expected<DivergenceRule, std::string> judge_outer(StepIndex t,
     return undecided(fmt::format("and no site can replay what was committed ({}: {})", told->site,
                                  told->replay->why));
   }
-  DivergenceRule verdict{.right = replayed->replay->digest, .wrong = {}};
+  DivergenceVerdict verdict{.right = replayed->replay->digest, .wrong = {}};
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words[i].digest == verdict.right || !words[i].replay) continue;
     // Another's replay may be wrong as well, where nobody else's is there to be held against it.

@@ -2,7 +2,7 @@
 // The decision which outer state is wrong when the states of sites differ after a step. It is no
 // vote: the records decide, namely the last state that all sites had alike, and the results
 // committed since. Each site replays these records by itself; a site whose state differs from its
-// replay is healed by it. If replays differ, nothing can be decided. Pure; any thread.
+// replay takes the replayed state. If replays differ, nothing can be decided. Pure; any thread.
 #pragma once
 
 #include <cstddef>
@@ -33,18 +33,18 @@ struct OuterWord {
   std::string about;                  // its program and processor
   std::string digest;                 // of the state it held
   std::optional<OuterReplay> replay;  // nothing: lost before it reported a replay
-  bool gone = false;
+  bool gone = false;                  // the site was lost after its report
 };
 
-struct DivergenceRule {
+struct DivergenceVerdict {
   std::string right;               // the digest of all sites from now on
-  std::vector<std::size_t> wrong;  // places of the sites that are healed
+  std::vector<std::size_t> wrong;  // indices in `words` of the sites that take the replayed state
 };
 
 /// A report of a lost site counts like any other, so that all sites with the same reports decide
 /// alike, whenever they hear of the loss. REQUIRES: at least two digests differ. RETURNS: why
 /// nothing can be decided, naming sites, programs and processors.
-[[nodiscard]] Expected<DivergenceRule, std::string> judge_outer(
+[[nodiscard]] Expected<DivergenceVerdict, std::string> judge_outer(
     StepIndex t, const std::vector<OuterWord>& words);
 
 }  // namespace isthmus::app
