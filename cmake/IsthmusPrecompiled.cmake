@@ -39,6 +39,13 @@ function(isthmus_precompiled_headers name)
   target_include_directories(${name} PRIVATE "${PROJECT_SOURCE_DIR}/include")
   target_link_libraries(${name} PRIVATE ${ARG_FLAGS} ${ARG_LINKS})
   target_precompile_headers(${name} PRIVATE ${ARG_HEADERS})
+  # ccache compares preprocessed text, in which a comment counts for nothing, but GCC takes a header for the one that
+  # it has precompiled only while the two have the same bytes. So ccache compares the bytes of our headers as well.
+  if(ISTHMUS_CCACHE AND CMAKE_CXX_COMPILER_LAUNCHER)
+    set(own "${PROJECT_SOURCE_DIR}/include/isthmus/expected.h:${PROJECT_SOURCE_DIR}/include/isthmus/types.h")
+    set_target_properties(${name} PROPERTIES CXX_COMPILER_LAUNCHER
+      "env;CCACHE_EXTRAFILES=${own};${CMAKE_CXX_COMPILER_LAUNCHER}")
+  endif()
 endfunction()
 
 function(isthmus_precompiled target)
