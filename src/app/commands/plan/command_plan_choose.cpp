@@ -11,9 +11,9 @@
 #include "app/commands/plan/flag_quantity.h"
 #include "app/commands/plan/link_plans.h"
 #include "app/commands/plan/link_question.h"
-#include "app/commands/plan/mesh_question.h"
+#include "app/commands/plan/plan_mesh_request.h"
 #include "app/common/text_table.h"
-#include "app/train/run_parts.h"
+#include "app/train/config_to_options.h"
 #include "core/base/json_input.h"
 #include "core/base/storage.h"
 #include "core/base/suggest.h"
@@ -61,7 +61,7 @@ void take_mesh(const PlanChooseArguments& a, Asked& asked) {
   PlanMeshArguments mesh = a.mesh;
   if (mesh.model.empty())
     mesh.model = usual_model(asked.question.parameters, asked.question.layers);
-  const MeshQuestion question = mesh_question(mesh);
+  const PlanMeshRequest question = plan_mesh_request(mesh);
   const plan::MeshRanking ranking =
       plan::rank_meshes(question.workload, question.machine, question.search);
   if (!ranking.fits()) {
