@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "core/base/check.h"
+#include "plan/utilisation_latency.h"
 
 namespace isthmus {
 namespace {
@@ -22,11 +23,13 @@ struct Flight {
 /// Walks the graph step by step; steps in which nothing is sent or awaited are one jump.
 class EventGraph {
  public:
-  EventGraph(const UtilisationModel& model, const UtilisationSchedule& schedule, double bits_per_s)
+  EventGraph(const UtilisationModel& model, const UtilisationSchedule& schedule, double bits_per_s,
+             double latency_s)
       : model_(model),
         schedule_(schedule),
         node_s_(model.step_s / (3.0 * model.layers)),
         whole_model_s_(model.parameters * schedule.bits / bits_per_s),
+        latency_s_(latency_s),
         flights_(2 * schedule.sends.size() + 1) {}
 
   /// Takes all steps before `step`.
@@ -93,7 +96,7 @@ class EventGraph {
       for (const LayerShare& part : send().shares) {
         link_free_ = std::max(link_free_, now_ + parameters_done(part.layer) * node_s_) +
                      part.share * whole_model_s_;
-        flight.done.push_back(link_free_);
+        flight.done.push_back(link_free_ + latency_s_);
       }
       ++next_send_;
       if (next_send_ == schedule_.sends.size()) {
@@ -113,6 +116,7 @@ class EventGraph {
   const UtilisationSchedule& schedule_;
   double node_s_;
   double whole_model_s_;  // on the link
+  double latency_s_;      // of a reduction, after that
   double now_ = 0;
   double link_free_ = 0;
   std::int64_t step_ = 0;
@@ -126,13 +130,14 @@ class EventGraph {
 }  // namespace
 
 double compute_utilisation(const UtilisationModel& model, const UtilisationSchedule& schedule,
-                           double bits_per_s) {
+                           double bits_per_s, double latency_s) {
   ISTHMUS_CHECK(model.layers >= 1, model.layers);
   ISTHMUS_CHECK(schedule.period >= 1, schedule.period);
   ISTHMUS_CHECK(schedule.overlap >= 0, schedule.overlap);
   ISTHMUS_CHECK(schedule.overlap <= schedule.period, schedule.overlap, schedule.period);
   ISTHMUS_CHECK(bits_per_s > 0, bits_per_s);
-  EventGraph graph(model, schedule, bits_per_s);
+  ISTHMUS_CHECK(latency_s >= 0, latency_s);
+  EventGraph graph(model, schedule, bits_per_s, latency_s);
   // Two periods until what was sent in the first one has been awaited.
   const std::int64_t warm_up = 2;
   const std::int64_t measured = (kMeasuredSteps + schedule.period - 1) / schedule.period;
@@ -144,6 +149,11 @@ double compute_utilisation(const UtilisationModel& model, const UtilisationSched
   // hides that for longer than is walked here; in the end nobody is faster than the link.
   const double sending = static_cast<double>(measured) * graph.period_on_link_s();
   return computing / std::max(graph.now() - from, sending);
+}
+
+double compute_utilisation(const UtilisationModel& model, const UtilisationSchedule& schedule,
+                           double bits_per_s) {
+  return compute_utilisation(model, schedule, bits_per_s, 0);
 }
 
 std::span<const double> bandwidth_grid() {
@@ -161,10 +171,10 @@ std::span<const double> bandwidth_grid() {
 }
 
 std::array<std::optional<double>, kUtilisationTargets.size()> bandwidth_needed(
-    const UtilisationModel& model, const UtilisationSchedule& schedule) {
+    const UtilisationModel& model, const UtilisationSchedule& schedule, double latency_s) {
   std::array<std::optional<double>, kUtilisationTargets.size()> needed;
   for (const double rate : bandwidth_grid()) {
-    const double utilisation = compute_utilisation(model, schedule, rate);
+    const double utilisation = compute_utilisation(model, schedule, rate, latency_s);
     for (std::size_t i = 0; i < needed.size(); ++i) {
       if (utilisation < kUtilisationTargets[i]) {
         needed[i] = rate;
@@ -172,6 +182,11 @@ std::array<std::optional<double>, kUtilisationTargets.size()> bandwidth_needed(
     }
   }
   return needed;
+}
+
+std::array<std::optional<double>, kUtilisationTargets.size()> bandwidth_needed(
+    const UtilisationModel& model, const UtilisationSchedule& schedule) {
+  return bandwidth_needed(model, schedule, 0);
 }
 
 }  // namespace isthmus

@@ -15,6 +15,7 @@
 
 #include "core/base/rng.h"
 #include "isthmus/errors.h"
+#include "plan/utilisation_latency.h"
 #include "plan/utilisation_schedule.h"
 
 namespace isthmus::this_file {
@@ -136,6 +137,30 @@ TEST(Utilisation, RoundBehindIsLimitedByTheLinkAlone) {
     EXPECT_NEAR(at(k1B, method, 16 / round * 0.99), 0.99, kRounding) << method;
     EXPECT_NEAR(at(k1B, method, 16 / round * 0.5), 0.5, kRounding) << method;
   }
+}
+
+// One layer of two nodes, C / 3 each: nothing is hidden without overlap, and a reduction's latency
+// counts like time on the link; but it keeps no other reduction off the link.
+TEST(Utilisation, LatencyEndsAReductionLater) {
+  const UtilisationModel one{.parameters = 1e9, .layers = 1, .step_s = 0.3};
+  const UtilisationSchedule diloco = schedule("diloco", 1);
+  for (const double latency : {0.0, 0.01, 0.3}) {
+    const double computing = 100 * 0.2, sending = 1e9 * 16 / 1e10;
+    EXPECT_NEAR(compute_utilisation(one, diloco, 1e10, latency),
+                computing / (computing + sending + latency), kRounding);
+  }
+  const UtilisationSchedule eager = schedule("eager", 24);
+  EXPECT_DOUBLE_EQ(compute_utilisation(k1B, eager, 3 * kGiga, 4),
+                   compute_utilisation(k1B, eager, 3 * kGiga))
+      << "5.3 s on the link and 4 s of latency are less than the 9.9 s of a round";
+  const UtilisationSchedule ddp = schedule("ddp", 24);
+  const double late = compute_utilisation(k1B, ddp, 300 * kGiga, 0.05);
+  EXPECT_LT(late, compute_utilisation(k1B, ddp, 300 * kGiga));
+  // Twenty-four reductions of a step wait for one latency, not for as many.
+  EXPECT_GT(late, 0.1 / (0.1 + 24 * 0.05));
+  const auto needed = bandwidth_needed(k1B, ddp, 0.01);
+  const auto without = bandwidth_needed(k1B, ddp);
+  for (std::size_t i = 0; i < needed.size(); ++i) EXPECT_GE(*needed[i], *without[i]) << i;
 }
 
 TEST(Utilisation, GridAndReportingRule) {

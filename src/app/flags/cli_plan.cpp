@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Flags of `plan`.
+#include <memory>
+
+#include "app/commands/plan/link_plans.h"
 #include "app/flags/cli_parser.h"
+#include "app/flags/cli_plan_links.h"
 
 namespace isthmus::app {
 namespace {
@@ -9,7 +13,7 @@ constexpr std::string_view kUtilisationHelp =
     "How fast the link between two sites has to be for 50, 80, 90, 95 and 99 % of the time to be\n"
     "spent computing, by method and model; nothing runs. The event graph and the reporting rule "
     "are\n"
-    "those of Streaming DiLoCo's Table 4 (arXiv:2501.18512). Latency is left out.\n\n"
+    "those of Streaming DiLoCo's Table 4 (arXiv:2501.18512). Latency is none unless given.\n\n"
     "  isthmus plan utilisation --params 1B --layers 24 --step-time 100ms\n"
     "  isthmus plan utilisation --params 10B --layers 48 --step-time 800ms --method diloco --H 50\n"
     "  isthmus plan utilisation --params 1B --layers 24 --step-time 100ms --bandwidth 1Gbit/s \\\n"
@@ -62,13 +66,20 @@ void add_utilisation_command(CLI::App& plan, Parsed& parsed) {
       ->add_option("--bandwidth", arguments.bandwidth,
                    "say the utilisation on this link too: 1Gbit/s")
       ->type_name("RATE");
+  const auto latency = std::make_shared<std::string>();  // of this flag and of the action below
+  command
+      ->add_option("--latency", *latency,
+                   "of each reduction, after its last bit: 10ms (default: none, as the published "
+                   "tables)")
+      ->type_name("TIME");
   command
       ->add_option("--links", parsed.plan_links_file,
                    "... on the slowest link of a links file, as `bench link` writes it")
       ->type_name("FILE");
-  command->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) {
-      return command_plan_utilisation(parsed.plan_utilisation, parsed.plan_links_file, session);
+  command->callback([&parsed, latency] {
+    parsed.action = [&parsed, latency](Session& session) {
+      return command_plan_utilisation(parsed.plan_utilisation, parsed.plan_links_file, *latency,
+                                      session);
     };
   });
 }
@@ -78,8 +89,10 @@ void add_utilisation_command(CLI::App& plan, Parsed& parsed) {
 void add_plan_command(CLI::App& app, Parsed& parsed) {
   CLI::App* plan = subcommand(app, "plan", "what a run would need, before it runs");
   plan->require_subcommand(1);
+  add_plan_choose_command(*plan, parsed);
   add_plan_mesh_command(*plan, parsed);
   add_plan_pipeline_command(*plan, parsed);
+  add_plan_sync_command(*plan, parsed);
   add_utilisation_command(*plan, parsed);
 }
 

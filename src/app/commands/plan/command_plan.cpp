@@ -6,13 +6,14 @@
 
 #include "app/commands/bench/link_commands.h"
 #include "app/commands/plan/flag_quantity.h"
+#include "app/commands/plan/link_plans.h"
 #include "app/common/text_table.h"
 #include "app/train/config_to_options.h"
 #include "config/links_file.h"
 #include "core/base/suggest.h"
 #include "core/base/units.h"
 #include "inner/model/model_layout.h"
-#include "plan/utilisation.h"
+#include "plan/utilisation_latency.h"
 #include "plan/utilisation_schedule.h"
 #include "record/json_line.h"
 
@@ -31,6 +32,7 @@ struct Question {
   std::vector<std::string> labels;  // of the rows, as they were spelt
   std::vector<UtilisationRow> rows;
   std::optional<double> bits_per_s;
+  double latency_s = 0;
   std::string link;  // whose rate that is, where it comes from a links file
 };
 
@@ -199,9 +201,10 @@ Question question_of(const PlanUtilisationArguments& arguments, Session& session
 }
 
 Answer answer_of(const Question& question, const UtilisationRow& row) {
-  Answer answer{.needed = bandwidth_needed(question.model, row.schedule)};
+  Answer answer{.needed = bandwidth_needed(question.model, row.schedule, question.latency_s)};
   if (question.bits_per_s) {
-    answer.utilisation = compute_utilisation(question.model, row.schedule, *question.bits_per_s);
+    answer.utilisation =
+        compute_utilisation(question.model, row.schedule, *question.bits_per_s, question.latency_s);
   }
   return answer;
 }
@@ -210,6 +213,7 @@ void add_model(JsonLine& line, const Question& question) {
   line.add("params", question.model.parameters)
       .add("layers", question.model.layers)
       .add("step_s", question.model.step_s);
+  if (question.latency_s > 0) line.add("latency_s", question.latency_s);
   if (question.bits_per_s) {
     line.add("bandwidth_gbit_s", *question.bits_per_s / kGiga);
   }
@@ -303,10 +307,12 @@ void print_table(const Question& question, Session& session) {
     cells.push_back(settings_of(question.rows[i]));
     table.add(cells);
   }
-  session.out.write(
-      fmt::format("{} parameters, {} layers, {} of computing a step, two sites\n\n{}\n",
-                  parameters_text(question.model.parameters), question.model.layers,
-                  human_time(question.model.step_s), table.text(session.out)));
+  session.out.write(fmt::format(
+      "{} parameters, {} layers, {} of computing a step, two sites{}\n\n{}\n",
+      parameters_text(question.model.parameters), question.model.layers,
+      human_time(question.model.step_s),
+      question.latency_s > 0 ? fmt::format(", {} of latency", human_time(question.latency_s)) : "",
+      table.text(session.out)));
   if (!question.link.empty()) {
     session.out.write(fmt::format("{}: {}\n\n", human_rate(*question.bits_per_s), question.link));
   }
@@ -325,8 +331,17 @@ int command_plan_utilisation(const PlanUtilisationArguments& arguments, Session&
 
 int command_plan_utilisation(const PlanUtilisationArguments& arguments,
                              const std::filesystem::path& links, Session& session) {
+  return command_plan_utilisation(arguments, links, {}, session);
+}
+
+int command_plan_utilisation(const PlanUtilisationArguments& arguments,
+                             const std::filesystem::path& links, const std::string& latency,
+                             Session& session) {
   Question question = question_of(arguments, session);
   if (!links.empty()) take_links(arguments, links, question);
+  if (!latency.empty()) {
+    question.latency_s = flag_quantity("--latency", latency, Dimension::kTime, kMostPlanSeconds);
+  }
   if (session.json) {
     session.out.write(json_of(question) + "\n");
   } else {

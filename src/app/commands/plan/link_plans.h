@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// `plan sync`, `plan choose`, and `plan utilisation` over a link with latency: their arguments.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/commands/plan/command_plan.h"
+#include "app/common/commands.h"
+
+namespace isthmus::app {
+
+struct PlanSyncArguments {
+  std::string params;  // of the vector
+  std::string codec = "fp32";
+  std::string way = "ring";
+  std::optional<int> sites;
+  std::string rate, rtt;        // of every link; or
+  std::filesystem::path links;  // a links file
+  std::string link_model = "ideal";
+  double link_share = 1;  // of each rate: what the vector's frames get
+  std::string step_time;  // of a run that stops for each sync; empty: none is asked about
+  std::int64_t H = 1;
+  std::optional<std::int64_t> steps;  // of that; default: H
+  std::int64_t skip = 0;              // of those, that do not count
+};
+
+struct PlanChooseArguments {
+  std::filesystem::path links;
+  std::vector<std::string> sites;  // of the file's; empty: all that it names
+  std::string params, step_time;
+  std::optional<int> layers;
+  double computing = 0.9;  // the least share of its time that a site is to compute
+  std::optional<std::int64_t> steps;
+  std::string link_model = "goodput";
+  PlanMeshArguments mesh;       // of a site; ranks = 0: it is not asked about
+  std::filesystem::path after;  // a run's folder
+};
+
+int command_plan_sync(const PlanSyncArguments& arguments, Session& session);
+int command_plan_choose(const PlanChooseArguments& arguments, Session& session);
+/// `links`: a links file, or empty; `latency`: "10ms", or empty.
+int command_plan_utilisation(const PlanUtilisationArguments& arguments,
+                             const std::filesystem::path& links, const std::string& latency,
+                             Session& session);
+
+}  // namespace isthmus::app
