@@ -159,7 +159,8 @@ class RunSession {
            : options_.force ? ExistingRun::kForce
                             : ExistingRun::kRefuse;
   }
-  /// Takes the folder, unless it is held. THROWS: SystemError naming who else holds it.
+  /// Takes the folder, unless it is held. THROWS: SystemError naming who else holds it, or that
+  /// nothing can be written there; not yet of a run that may be complete.
   void hold(const std::filesystem::path& folder);
   [[nodiscard]] std::optional<Checkpoint> checkpoint_to_resume();
   [[nodiscard]] ResumedRun resumed_run() const;
@@ -171,6 +172,8 @@ class RunSession {
   [[nodiscard]] std::vector<ConfigChange> changes() const;
   /// As the manifest of the run that continues in `out` has them, those made before `step`.
   [[nodiscard]] std::vector<ConfigChange> changes_before(std::int64_t step) const;
+  /// Whether the run in `folder` has ended in order and was summed up.
+  [[nodiscard]] bool has_ended(const std::filesystem::path& folder) const;
   /// Whether the run that continues in `out` has taken its last step and was summed up.
   [[nodiscard]] bool is_complete() const;
   /// What a complete run came to; nothing is written.
@@ -198,6 +201,7 @@ class RunSession {
   std::atomic<bool> failed_{false};
   const DiskPatience patience_;
   std::optional<RunLock> own_lock_;
+  std::exception_ptr unwritable_;  // why the folder is not held, of a run that may be complete
   std::optional<RunLock>& lock_;
   std::optional<Checkpoint> resume_;
   const bool continues_;  // the run in `out` goes on; otherwise a new one begins
