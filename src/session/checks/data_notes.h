@@ -29,7 +29,10 @@ struct SourcePasses {
 /// One sentence on a source of texts whose first bytes are those of no text; else empty.
 [[nodiscard]] std::string binary_note(const Dataset& data);
 
-/// Both, where they are not empty.
+/// One sentence on JSON lines that are trained on as texts; else empty.
+[[nodiscard]] std::string json_lines_note(const Dataset& data);
+
+/// All of these, where they are not empty.
 [[nodiscard]] std::vector<std::string> notes_on_data(const Config& config, const Dataset& data);
 
 }  // namespace isthmus::app
