@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -53,6 +54,12 @@ class ModelFolderLock {
 /// A model may be written to `folder`: no run writes there or in a folder above, and it is no
 /// checkpoint nor lies among those of a run. THROWS: SystemError.
 void check_model_target(const std::filesystem::path& folder);
+
+/// Runs `read`, which reads the checkpoints `folders` of runs that may go on meanwhile and remove
+/// them; again with the newest ones where one has gone. `read`: leaves nothing behind when it
+/// throws. THROWS: as `read`; SystemError where they go faster than they are read.
+void read_newest(const std::function<std::vector<std::filesystem::path>()>& folders,
+                 const std::function<void()>& read);
 
 /// One line on what of a folder does not come along; nothing where all does.
 void tell_left_out(Session& session, const std::vector<std::string>& left_out);

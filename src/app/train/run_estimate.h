@@ -43,6 +43,7 @@ struct RunEstimate {
   std::uint64_t wire_bytes = 0;
   ClosingCost closing;                // of that, the closing round; its time where one is predicted
   std::string closing_window;         // "the last 4 of 9 steps"; empty: there is no closing round
+  std::vector<std::string> left_out;  // of model.init: tensors, settings and files that stay there
   std::vector<std::string> warnings;  // of steps that no round carries, and the like
   std::optional<CheckpointRoom> checkpoints;  // where the run's folder is known
   std::optional<Prediction> prediction;       // simulated runs whose step time is declared

@@ -24,11 +24,14 @@ namespace isthmus {
 /// THROWS: SystemError when a file is unusable, a value is not finite, a tensor that is not read
 /// says something else, or one error that lists every missing, unknown and misshaped tensor; the
 /// values are then unchanged.
-void load_hf_weights(const Storage& storage, const std::filesystem::path& folder,
-                     std::span<const Parameter> parameters);
+/// RETURNS: the tensors that are not read, those of all layers as one: "12 tensors h.*.attn.bias".
+std::vector<std::string> load_hf_weights(const Storage& storage,
+                                         const std::filesystem::path& folder,
+                                         std::span<const Parameter> parameters);
 /// The same checks, which read every value once; the parameters' values are not touched.
-void check_hf_weights(const Storage& storage, const std::filesystem::path& folder,
-                      std::span<const Parameter> parameters);
+std::vector<std::string> check_hf_weights(const Storage& storage,
+                                          const std::filesystem::path& folder,
+                                          std::span<const Parameter> parameters);
 
 /// Called with a parameter's number and its values, which are good until it returns.
 using TakeValues = std::function<void(std::size_t parameter, std::span<const float> values)>;
