@@ -3,6 +3,7 @@
 // 36 bits are borne out by the fields that follow.
 #include "data/file_format.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <bitset>
@@ -164,6 +165,65 @@ bool is_jpeg(Bytes bytes) {
          (text.substr(0, 10).ends_with("JFIF") || text.substr(0, 10).ends_with("Exif"));
 }
 
+/// A media file of ISO: a box of a few brands, which names its kind.
+bool is_mp4(Bytes bytes) {
+  return text_of(bytes).substr(0, 8).ends_with("ftyp") && bytes.size() > 16 &&
+         number_at(bytes, 0, 2) == 0 && byte_at(bytes, 2) <= 1;
+}
+
+/// Tags before the sound: version, no flags but the upper four, a size in bytes of seven bits.
+bool is_id3(Bytes bytes) {
+  const unsigned version = byte_at(bytes, 3);
+  return text_of(bytes).starts_with("ID3") && version >= 2 && version <= 4 &&
+         byte_at(bytes, 4) == 0 && (byte_at(bytes, 5) & 0x0FU) == 0 &&
+         (number_at(bytes, 6, 4) & 0x80808080U) == 0;
+}
+
+/// Its first directory lies in the file, and has a few entries.
+bool is_tiff(Bytes bytes) {
+  if (number_at(bytes, 0, 4) != 0x002A4949) return false;
+  const std::uint64_t directory = number_at(bytes, 4, 4);
+  if (directory < 8 || directory % 2 != 0 || directory >= bytes.size()) return false;
+  const std::uint64_t entries = number_at(bytes, static_cast<std::size_t>(directory), 2);
+  return entries > 0 && entries < 256;
+}
+
+bool is_bmp(Bytes bytes) {
+  return text_of(bytes).starts_with("BM") && number_at(bytes, 2, 4) == bytes.size() &&
+         number_at(bytes, 6, 4) == 0;
+}
+
+bool is_windows_program(Bytes bytes) {
+  const std::uint64_t at = number_at(bytes, 0x3C, 4);
+  return text_of(bytes).starts_with("MZ") && at < bytes.size() &&
+         number_at(bytes, static_cast<std::size_t>(at), 4) == 0x00004550;
+}
+
+/// LMDB: the magic number and version of its first page, behind that page's header.
+bool is_lmdb(Bytes bytes) { return number_at(bytes, 16, 8) == 0x00000001BEEFC0DE; }
+
+/// Samples behind their offsets, as streaming datasets keep them (.mds, chunk-0-0.bin): how many,
+/// and where each begins, up to the file's end.
+bool is_sample_shard(Bytes bytes) {
+  const std::uint64_t count = number_at(bytes, 0, 4);
+  if (count == 0 || count >= bytes.size() / 4 - 1) return false;
+  const auto offset = [&](std::uint64_t i) {
+    return number_at(bytes, 4 * (static_cast<std::size_t>(i) + 1), 4);
+  };
+  if (offset(0) < 4 * (count + 2) || offset(count) != bytes.size()) return false;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (offset(i) > offset(i + 1)) return false;
+  }
+  return true;
+}
+
+bool is_matroska(Bytes bytes) {
+  const std::string_view begin = text_of(bytes).substr(0, 64);
+  return begin.starts_with("\x1a\x45\xdf\xa3") &&
+         (begin.find("matroska") != std::string_view::npos ||
+          begin.find("webm") != std::string_view::npos);
+}
+
 bool is_elf(Bytes bytes) {
   const auto one_or_two = [&](std::size_t at) {
     return byte_at(bytes, at) == 1 || byte_at(bytes, at) == 2;
@@ -274,6 +334,8 @@ constexpr const char* kUnpack = "unpack it and name what it holds";
 constexpr const char* kSaveColumn =
     "read its column of token ids and save that with numpy.save, or its text as a file of its own";
 
+constexpr const char* kName = "name a text or token ids";
+
 constexpr Signature kSignatures[] = {
     {"/annex/objects/", "a git-annex pointer, which stands for a file that is not here",
      "fetch the file: git annex get"},
@@ -288,9 +350,19 @@ constexpr Signature kSignatures[] = {
     {std::string_view("ARROW1\0\0", 8), "an Arrow table", kSaveColumn},
     {std::string_view("SQLite format 3\0", 16), "an SQLite database", kSaveColumn},
     {"%PDF-", "a PDF document", "extract its text with pdftotext"},
-    {"\x89PNG\r\n\x1a\n", "a PNG image", "name a text or token ids"},
-    {"GIF87a", "a GIF image", "name a text or token ids"},
-    {"GIF89a", "a GIF image", "name a text or token ids"},
+    {"\x89PNG\r\n\x1a\n", "a PNG image", kName},
+    {"GIF87a", "a GIF image", kName},
+    {"GIF89a", "a GIF image", kName},
+    {"{\\rtf1", "a document in RTF", "save its text as a file of its own"},
+    {std::string_view("OggS\0", 5), "an Ogg sound", kName},
+    {std::string_view("fLaC\0\0\0\x22", 8), "a FLAC sound", kName},
+    {std::string_view("\xca\xfe\xba\xbe\0\0\0", 7), "a Java class or a Mach-O program", kName},
+    {std::string_view("\xcf\xfa\xed\xfe\x07\0\0\1", 8), "a program (Mach-O)", kName},
+    {std::string_view("\xcf\xfa\xed\xfe\x0c\0\0\1", 8), "a program (Mach-O)", kName},
+    {std::string_view("\0asm\1\0\0\0", 8), "a WebAssembly module", kName},
+    {"MATLAB 5.0 MAT-file", "a MATLAB file", kSaveColumn},
+    {"RDX2\nX\n", "data of R", kSaveColumn},
+    {"RDX3\nX\n", "data of R", kSaveColumn},
     {"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a document of Microsoft Office",
      "save its text as a file of its own"},
 };
@@ -330,18 +402,37 @@ std::optional<ForeignFormat> signed_format(Bytes bytes) {
   if (is_avro(bytes)) return ForeignFormat{"an Avro file", kSaveColumn};
   if (is_tfrecord(bytes)) return ForeignFormat{"TensorFlow's records (TFRecord)", kSaveColumn};
   if (is_lzma(bytes)) return ForeignFormat{"LZMA data", "unpack it with unlzma"};
-  if (is_jpeg(bytes)) return ForeignFormat{"a JPEG image", "name a text or token ids"};
-  if (is_elf(bytes)) return ForeignFormat{"a program (ELF)", "name a text or token ids"};
+  if (is_jpeg(bytes)) return ForeignFormat{"a JPEG image", kName};
+  if (is_tiff(bytes)) return ForeignFormat{"a TIFF image", kName};
+  if (is_bmp(bytes)) return ForeignFormat{"a BMP image", kName};
+  if (text.starts_with("RIFF")) {
+    const std::string_view kind = text.substr(0, 12).substr(std::min<std::size_t>(8, text.size()));
+    if (kind == "WEBP") return ForeignFormat{"a WebP image", kName};
+    if (kind == "WAVE") return ForeignFormat{"a WAVE sound", kName};
+    if (kind == "AVI ") return ForeignFormat{"a film (AVI)", kName};
+  }
+  if (is_mp4(bytes)) return ForeignFormat{"a film or sound (MP4)", kName};
+  if (is_matroska(bytes)) return ForeignFormat{"a film (Matroska, WebM)", kName};
+  if (is_id3(bytes)) return ForeignFormat{"an MP3 sound", kName};
+  if (is_elf(bytes)) return ForeignFormat{"a program (ELF)", kName};
+  if (is_windows_program(bytes)) return ForeignFormat{"a program (Windows)", kName};
+  if (is_lmdb(bytes)) return ForeignFormat{"an LMDB database", kSaveColumn};
+  if (text.substr(0, 12).ends_with("DUCK") && number_at(bytes, 12, 8) < 1024) {
+    return ForeignFormat{"a DuckDB database", kSaveColumn};
+  }
+  if (is_sample_shard(bytes)) {
+    return ForeignFormat{"a shard of samples (MosaicML's .mds, LitData's chunks)",
+                         "read its samples and save their token ids with numpy.save"};
+  }
   if (is_hdf5(bytes)) return ForeignFormat{"an HDF5 file", kSaveColumn};
   if (is_pickle(bytes)) {
     return ForeignFormat{"a Python pickle", "load it and save the token ids with numpy.save"};
   }
   if (is_safetensors(bytes)) {
-    return ForeignFormat{"a safetensors file, which holds a model's weights",
-                         "name a text or token ids"};
+    return ForeignFormat{"a safetensors file, which holds a model's weights", kName};
   }
   if (text.starts_with("GGUF") && number_at(bytes, 4, 4) <= 16) {
-    return ForeignFormat{"a GGUF file, which holds a model's weights", "name a text or token ids"};
+    return ForeignFormat{"a GGUF file, which holds a model's weights", kName};
   }
   return {};
 }

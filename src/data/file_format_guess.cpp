@@ -197,6 +197,59 @@ bool are_whole_numbers(const std::vector<Bytes>& sample, bool big_endian) {
   return unlike.size() >= kFewest;
 }
 
+/// Value of 16 bits as IEEE half or as bfloat16, for whole-number tests; subnormals are none.
+double value_of_16_bits(unsigned word, bool bfloat) {
+  const int bits = bfloat ? 7 : 10;
+  const int bias = bfloat ? 127 : 15;
+  const unsigned mantissa = word & ((1U << bits) - 1U);
+  const unsigned exponent = (word & 0x7FFFU) >> bits;
+  if (exponent == 0) return mantissa == 0 ? 0 : 0.5;
+  return std::ldexp(1.0 + std::ldexp(static_cast<double>(mantissa), -bits),
+                    static_cast<int>(exponent) - bias);
+}
+
+/// The same of 16 bits. Ids that share a high byte are of any low bytes: the chance that all of
+/// them are whole numbers is that of drawing so many of the few low bytes that make one.
+bool are_whole_numbers_of_16_bits(const Words& words, bool bfloat, bool big_endian) {
+  constexpr double kChance = 1e-20;
+  constexpr unsigned kMost = 0x4980;  // of a bfloat16, 2^20; all larger ones are whole
+  std::array<std::bitset<256>, 256> seen;
+  for (const std::uint16_t word : words) {
+    const unsigned value = big_endian ? swapped(word) : word;
+    if ((value & 0x8000U) != 0 && value != 0x8000U) return false;
+    if (bfloat ? value > kMost : value >= 0x7C00U) return false;
+    const double number = value_of_16_bits(value, bfloat);
+    if (number != std::trunc(number)) return false;
+    seen[value >> 8U].set(value & 0xFFU);
+  }
+  double log_chance = 0;
+  for (unsigned high = 0; high < 128; ++high) {
+    const auto there = static_cast<std::int64_t>(seen[high].count());
+    if (there == 0) continue;
+    std::int64_t whole = 0;
+    for (unsigned low = 0; low < 256; ++low) {
+      const double number = value_of_16_bits(256 * high + low, bfloat);
+      whole += number == std::trunc(number) ? 1 : 0;
+    }
+    log_chance += log_choose(whole, there) - log_choose(256, there);
+  }
+  return log_chance < std::log(kChance);
+}
+
+std::optional<ForeignFormat> short_floating_ids(const Words& words) {
+  for (const bool big_endian : {false, true}) {
+    for (const bool bfloat : {false, true}) {
+      if (!are_whole_numbers_of_16_bits(words, bfloat, big_endian)) continue;
+      return ForeignFormat{
+          fmt::format("{}{} numbers", big_endian ? "big-endian " : "",
+                      bfloat ? "bfloat16" : "16-bit floating-point"),
+          fmt::format("save the ids as integers, from before they were rounded to {}",
+                      bfloat ? "8 bits" : "11 bits")};
+    }
+  }
+  return {};
+}
+
 std::optional<ForeignFormat> floating_ids(const std::vector<Bytes>& sample) {
   for (const bool big_endian : {false, true}) {
     const int bits = are_whole_numbers<double>(sample, big_endian)  ? 64
@@ -520,6 +573,7 @@ std::optional<ForeignFormat> not_u16_tokens(Bytes bytes) {
   Words words = words_of(sample);
   const LowBytes low = low_bytes(words);
   if (auto floating = floating_ids(sample)) return floating;
+  if (auto floating = short_floating_ids(words)) return floating;
   if (auto text = text_as_tokens(sample, words, low.high_bytes)) return text;
   if (marked_utf16(words, false) || marked_utf16(words, true)) {
     return ForeignFormat{"UTF-16 text", "convert it with iconv -t UTF-8, and name it with text:"};

@@ -7,6 +7,8 @@
 #include <memory>
 
 #include "core/base/hash.h"
+#include "core/base/log.h"
+#include "data/control_count.h"
 #include "isthmus/errors.h"
 #include "text/end_of_text.h"
 #include "text/tokenizer.h"
@@ -64,6 +66,12 @@ TokenFile TextTokenizing::open(const std::filesystem::path& path,
   TokenFile file = open_text_file(storage_, path, ReadingRules::kOfToday, most_inflated);
   const std::string_view text(reinterpret_cast<const char*>(file.tokens.data),
                               static_cast<std::size_t>(file.tokens.count));
+  ControlCount controls;
+  controls.add_text(text, path.string(), 0);
+  if (const std::string note = controls_note(controls, "they become tokens as they are");
+      !note.empty()) {
+    log_warning("{}", note);
+  }
   std::vector<std::uint32_t> ids;
   try {
     TextEncoder(state_->tokenizer).encode(text, {}, ids);

@@ -10,6 +10,7 @@
 
 #include "core/base/json_input.h"
 #include "core/base/log.h"
+#include "core/base/read_only_error.h"
 #include "core/state/checkpoint_names.h"
 #include "record/event_log.h"
 #include "record/tensorboard_sink.h"
@@ -79,14 +80,20 @@ std::optional<std::vector<DataFile>> RunSession::begun_with() const {
 }
 
 void RunSession::hold(const std::filesystem::path& folder) {
-  if (lock_) return;
+  if (lock_ || unwritable_) return;
   RunLock::Options how;
   how.remedy += options_.lock_remedy;
   how.stop = [&wishes = options_.wishes] { check_stop(wishes); };
   // A site that comes back may find its former process about to end: over ssh it outlives the
   // connection by a checkpoint. The others wait for the site as long.
   if (options_.site && options_.resume == "auto") how.wait = config_.net.gather;
-  lock_.emplace(folder, how);
+  try {
+    lock_.emplace(folder, how);
+  } catch (const ReadOnlyError&) {
+    check_nobody_writes(folder);
+    if (!options_.ends_complete_run || options_.resume == "never" || !has_ended(folder)) throw;
+    unwritable_ = std::current_exception();  // for `run`, unless the run is complete
+  }
 }
 
 // What is resumed from must not change until the run goes on.
@@ -144,17 +151,19 @@ void RunSession::check_to_resume() {
   findings_ = check_resume(storage_, *resume_, resumed_run());
 }
 
-bool RunSession::is_complete() const {
-  const std::filesystem::path& out = options_.out;
-  if (!options_.ends_complete_run || !resume_ || !continues_ || start_.joins ||
-      resume_->info().step < options_.plan.total_steps ||
-      storage_.kind(out / "summary.json") != FileKind::kFile ||
-      storage_.kind(out / "manifest.json") != FileKind::kFile) {
+bool RunSession::has_ended(const std::filesystem::path& folder) const {
+  if (storage_.kind(folder / "summary.json") != FileKind::kFile ||
+      storage_.kind(folder / "manifest.json") != FileKind::kFile) {
     return false;
   }
-  const nlohmann::json manifest = read_json(read_text(storage_, out / "manifest.json"));
+  const nlohmann::json manifest = read_json(read_text(storage_, folder / "manifest.json"));
   const auto status = manifest.is_object() ? manifest.find("status") : manifest.end();
   return manifest.is_object() && status != manifest.end() && *status == "ok";
+}
+
+bool RunSession::is_complete() const {
+  return options_.ends_complete_run && resume_ && continues_ && !start_.joins &&
+         resume_->info().step >= options_.plan.total_steps && has_ended(options_.out);
 }
 
 RunOutcome RunSession::completed_before() {
@@ -206,6 +215,7 @@ RunOutcome RunSession::run(const MakeTrainer& make, RunObserver& observer) {
     join_sites(observer);
   }
   if (is_complete()) return completed_before();
+  if (unwritable_) std::rethrow_exception(unwritable_);
   Manifest manifest = this->manifest();
   RunDirectory directory = begin_folder(manifest);
   RunTotals totals = empty_totals(options_.plan.workers);

@@ -160,7 +160,8 @@ class RunSession {
            : options_.force ? ExistingRun::kForce
                             : ExistingRun::kRefuse;
   }
-  /// Takes the folder. THROWS: SystemError naming the process that holds it.
+  /// Takes the folder. THROWS: SystemError naming the process that holds it, or saying that nothing
+  /// can be written there; a run that may be complete throws the latter later.
   void hold(const std::filesystem::path& folder);
   [[nodiscard]] std::optional<Checkpoint> checkpoint_to_resume();
   [[nodiscard]] ResumedRun resumed_run() const;
@@ -172,6 +173,8 @@ class RunSession {
   [[nodiscard]] std::vector<ConfigChange> changes() const;
   /// Changes before `step`, from the manifest of the run that continues in `out`.
   [[nodiscard]] std::vector<ConfigChange> changes_before(std::int64_t step) const;
+  /// Whether the run in `folder` has ended in order and has a summary.
+  [[nodiscard]] bool has_ended(const std::filesystem::path& folder) const;
   /// Whether the run that continues in `out` has taken its last step and has a summary.
   [[nodiscard]] bool is_complete() const;
   /// The outcome of a complete run; writes nothing.
@@ -199,6 +202,7 @@ class RunSession {
   std::atomic<bool> failed_{false};
   const DiskPatience patience_;
   std::optional<RunLock> own_lock_;
+  std::exception_ptr unwritable_;  // why the folder is not held, of a run that may be complete
   std::optional<RunLock>& lock_;
   std::optional<Checkpoint> resume_;
   const bool continues_;  // the run in `out` continues; otherwise a new one begins

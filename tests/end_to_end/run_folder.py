@@ -13,6 +13,7 @@ make a saved run a failed one.
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import time
@@ -221,6 +222,23 @@ def a_full_stdout_is_no_failed_run(isthmus, folder, corpus):
             require("stdout: No space left" in last and f"is saved in '{folder}/out-{name}'" in last, last)
             manifest = json.loads((folder / f"out-{name}/manifest.json").read_text())
             require(manifest["status"] == "ok", manifest["status"])
+        # Nor is what another command has written whole.
+        run, hf = folder / "out-text", folder / "stdout-hf"
+        for words, made in ((["export", run, "--to", "hf", hf], hf), (["import", hf, folder / "again"], folder / "again"),
+                            (["merge", hf, hf, "--out", folder / "mean"], folder / "mean"),
+                            (["report", run], run / "report.html"),
+                            (["data", "train-tokenizer", corpus, "--vocab", "300", "--out", folder / "words"],
+                             folder / "words"),
+                            (["data", "tokenize", corpus, "--tokenizer", folder / "words", "--out", folder / "ids"],
+                             folder / "ids")):
+            for flags, code in (([], 0), (["--json"], 4)):
+                if made.is_dir():
+                    shutil.rmtree(made)
+                done = subprocess.run([isthmus, *map(str, words), *flags], stdout=full, stderr=subprocess.PIPE,
+                                      text=True, timeout=120)
+                last = done.stderr.strip().splitlines()[-1]
+                require(done.returncode == code and "stdout: No space left" in last and f"'{made}'" in last and
+                        "written whole" in last and made.exists(), f"{words} {flags}: {done.returncode}: {last}")
 
 
 def checkpoints_are_as_large_as_said(isthmus, folder, corpus):
@@ -316,6 +334,38 @@ def a_full_disk_is_waited_for(isthmus, folder, corpus):
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
+def a_complete_run_on_a_read_only_disk(isthmus, folder, corpus):
+    """Nothing has to be written: the run is complete. Whatever would write is refused with the cause."""
+    disk = folder / "read-only"
+    disk.mkdir()
+    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "isthmus-test", str(disk)],
+                                           capture_output=True).returncode != 0:
+        print("skipped: a read-only disk (no root, or no mounts here)")
+        return
+    one, pair = write(folder, "archived", corpus, steps=10, sites=""), write(folder, "archived-pair", corpus, steps=10)
+    quiet = ("--progress", "none")
+    try:
+        for command in (["train", one], ["simulate", pair, "--link", "1Gbit/s,1ms"], ["launch", pair]):
+            out = disk / command[0]
+            call(isthmus, *command, "--out", out, *quiet)
+            before = bytes_of(out)
+            subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+            done = call(isthmus, *command, "--out", out, "--resume", "auto", *quiet)
+            require("is complete: all of its 10 steps" in done.stdout + done.stderr, f"{command}: {done}")
+            require(bytes_of(out) == before, f"{command}: something was written")
+            if command[0] != "launch":
+                for more in (["--resume", "auto", "--change", "train.steps=20"], ["--force"], []):
+                    refused = call(isthmus, *command, "--out", out, *more, code=4).stderr
+                    require("Read-only file system; mount that disk for writing" in refused, refused)
+            subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
+        # A run that another process writes into is not complete, whatever this process may do there.
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        refused = call(isthmus, "train", one, "--out", disk / "new", code=4).stderr
+        require("Read-only file system" in refused, refused)
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
 def a_file_that_shrinks_is_named(isthmus, folder, corpus):
     text = folder / "shrinks.txt"
     text.write_bytes(corpus.read_bytes() * 4)
@@ -402,6 +452,6 @@ def a_name_without_an_address_is_told_of_at_once(isthmus, folder, corpus):
 
 play(__doc__, (one_process_a_folder, sites_hold_their_folders, a_launch_into_a_running_launch_is_refused,
                comparisons_hold_their_cells, a_full_stdout_is_no_failed_run, checkpoints_are_as_large_as_said,
-               a_full_disk_is_waited_for, a_rehearsal_says_that_the_links_were_not_there,
+               a_full_disk_is_waited_for, a_complete_run_on_a_read_only_disk, a_rehearsal_says_that_the_links_were_not_there,
                a_name_without_an_address_is_told_of_at_once, a_file_that_shrinks_is_named,
                models_replace_no_checkpoint, one_process_a_model))

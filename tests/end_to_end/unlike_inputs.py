@@ -314,6 +314,10 @@ def settings_are_carried(isthmus, folder, corpus):
     run_file = config(here, "run.toml", 'init = "theirs"', "tokens:words.bin")
     told = passes(isthmus, here, "train", run_file, "--out", "trained").stderr
     require("README.md, training_args.bin" in told, told)
+    told = passes(isthmus, here, "train", run_file, "--dry-run").stdout
+    require('of model.init = "theirs": README.md, training_args.bin' in told, told)
+    said = json.loads(passes(isthmus, here, "train", run_file, "--dry-run", "--json").stdout)
+    require(said["left_out"] == ["README.md", "training_args.bin"], str(said))
     same("trained/ckpt/last")
     passes(isthmus, here, "export", "trained", "--to", "hf", "exported")
     same("exported")
@@ -378,7 +382,12 @@ def values_are_checked(isthmus, folder, corpus):
     passes(isthmus, here, "import", "wrapped", "unwrapped")
     require((here / "imported/model.safetensors").read_bytes() == (here / "unwrapped/model.safetensors").read_bytes(),
             "names of a compiled model give other weights")
-    passes(isthmus, here, "import", "same-head", "tied")
+    told = passes(isthmus, here, "import", "same-head", "tied").stdout
+    require("left out: tensor lm_head.weight" in told, told)
+    run_file = config(here, "run.toml", 'init = "same-head"', "text:words.txt")
+    for words in (["--dry-run"], ["--out", "tied-run"]):
+        done = passes(isthmus, here, "train", run_file, *words)
+        require("tensor lm_head.weight" in done.stdout + done.stderr, f"{words}: {done}")
 
 
 # The peak of a process counts that of the process that started it: here a small one, not this one.
@@ -473,6 +482,50 @@ def binary_texts(isthmus, folder, corpus):
         require(("control characters" in said) == warns, f"{name}: {said}")
     trains = passes(isthmus, here, "train", here / "noise.toml", "--out", "out")
     require("control characters" in trains.stderr, f"train: {trains.stderr}")
+    # JSON lines are a text, whose brackets and keys nobody wants to train on.
+    (here / "lines.jsonl").write_text('{"text": "some words"}\n' * 900)
+    (here / "lines.toml").write_text(BINARY.format(name="lines").replace(".txt", ".jsonl"))
+    for words in (["--dry-run"], ["--out", "lines"]):
+        done = passes(isthmus, here, "train", "lines.toml", *words)
+        require("lines.jsonl: holds JSON lines" in done.stdout + done.stderr, f"{words}: {done}")
+
+
+def nuls_in_texts(isthmus, folder, corpus):
+    """A text with NULs is used, with one warning in the same words, whatever reads it."""
+    here = place(folder, "nuls")
+    text = corpus.read_text(errors="ignore")[:30000]
+    sound = {"sound.txt": text.encode(), "sound.jsonl": b"".join(json.dumps({"text": line}).encode() + b"\n"
+                                                                 for line in text.splitlines() if line)}
+    lines = sound["sound.jsonl"].splitlines(keepends=True)
+    lines[4] = json.dumps({"text": "cut\0off\0here"}).encode() + b"\n"
+    torn = sound["sound.txt"] + bytes(300)  # as a crash leaves a file
+    cases = {"torn.txt": (torn, "torn.txt: byte 30000: a NUL character, the first of 300"),
+             "torn.txt.gz": (gzip.compress(torn), "torn.txt.gz: byte 30000: a NUL character, the first of 300"),
+             "field.jsonl": (b"".join(lines), "field.jsonl:5: a NUL character, the first of 2")}
+    for name, content in sound.items():
+        (here / name).write_bytes(content)
+    for name, (content, _) in cases.items():
+        (here / name).write_bytes(content)
+    passes(isthmus, here, "data", "train-tokenizer", "sound.txt", "--vocab", "300", "--out", "tokenizer")
+    trained = config(here, "model.toml", 'preset = "nano"\nvocab = 300', "text:sound.txt:tokenizer=tokenizer")
+    passes(isthmus, here, "train", trained, "--out", "model", "-q")
+    passes(isthmus, here, "export", "model", "--to", "hf", "hf")
+    shutil.copy(here / "tokenizer/tokenizer.json", here / "hf/tokenizer.json")
+    for name, words in [*((name, "") for name in sound), *((name, said) for name, (_, said) in cases.items())]:
+        commands = [["data", "tokenize", name, "--tokenizer", "tokenizer", "--out", f"ids-{name}"],
+                    ["data", "train-tokenizer", name, "--vocab", "300", "--out", f"tokenizer-{name}"],
+                    ["eval", "hf", name, "--context", "32"]]
+        if "jsonl" not in name:
+            for source in (f"text:{name}", f"text:{name}:tokenizer=tokenizer"):
+                run_file = config(here, "run.toml", 'preset = "nano"\nvocab = 300', source)
+                commands += [["train", run_file, "--dry-run"], ["train", run_file, "--out", "out", "--force", "-q"]]
+        for command in commands:
+            done = passes(isthmus, here, *command)
+            said = done.stdout + done.stderr
+            require((words in said and "tr -d" in said) if words else "NUL" not in said, f"{command}: {said}")
+    said = json.loads(passes(isthmus, here, "data", "tokenize", "field.jsonl", "--tokenizer", "tokenizer", "--out", "n",
+                             "--json").stdout)
+    require(said["nuls"] == 2, str(said))
 
 
 def memory_of_rounds(isthmus, folder, corpus):
@@ -497,4 +550,4 @@ def memory_of_rounds(isthmus, folder, corpus):
 
 if __name__ == "__main__":
     scenario.play(__doc__, [token_files, readings_are_kept, compressed_texts, bytes_for_a_tokenizer, settings_are_carried,
-                            values_are_checked, binary_texts, memory_of_positions, memory_of_rounds])
+                            values_are_checked, binary_texts, nuls_in_texts, memory_of_positions, memory_of_rounds])

@@ -93,6 +93,10 @@ TEST(Parameters, ThatBreakTheLayoutAreRefusedByPlaceNameValueAndRule) {
     p[0].shape = {2, 0};
   }),
               HasSubstr("shape = [2, 0]"));
+  EXPECT_THAT(tensors.refusal_after([](List& p) {
+    p[0].shape = {std::int64_t{1} << 32, std::int64_t{1} << 32};
+  }),
+              HasSubstr("a model has fewer than 2^63 values"));
 }
 
 TEST(Parameters, ThatShareMemoryAreRefused) {

@@ -288,6 +288,14 @@ TEST_F(CallersTrainer, ThatIsNotWhatItSaysIsRefused) {
   facts_ = testing_support::follower_facts();
   facts_.parameters[0].layer = 2147483647;
   EXPECT_THAT(refusal(), HasSubstr("layer = 2147483647: must be 0 or more and below 1000000"));
+  facts_.parameters[0].layer = 0;
+  for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{-2, -1},
+                                                 {2, 0},
+                                                 {std::int64_t{1} << 32, std::int64_t{1} << 32}}) {
+    facts_.parameters[0].shape = shape;
+    EXPECT_THAT(refusal(),
+                HasSubstr("every extent must be at least 1, and a model has fewer than"));
+  }
   facts_.kind = "own";
   EXPECT_THAT(refusal(), HasSubstr("the built-in one"));
   facts_.parameters.clear();

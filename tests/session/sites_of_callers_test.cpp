@@ -9,11 +9,13 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "app/common/free_ports.h"
@@ -30,6 +32,62 @@ using testing_support::follower_facts;
 using testing_support::FollowerTrainer;
 
 constexpr std::array<const char*, 2> kSites = {"east", "west"};
+
+/// A follower of another kind: what its optimizer holds has another name, and state without that
+/// name is a donor's of another kind.
+class AveragingTrainer final : public Trainer {
+ public:
+  AveragingTrainer(const WorkerContext& worker, std::atomic<int>& begun_anew)
+      : loop_(worker.rank.value(), begun_anew) {}
+  [[nodiscard]] InnerLoop& loop() override { return loop_; }
+
+ private:
+  class Loop final : public InnerLoop {
+   public:
+    Loop(int worker, std::atomic<int>& begun_anew) : loop_(worker), begun_anew_(begun_anew) {}
+    [[nodiscard]] std::span<const Parameter> parameters() const override {
+      return loop_.parameters();
+    }
+    InnerStep train_step(StepIndex t) override {
+      ++steps_;
+      return loop_.train_step(t);
+    }
+    [[nodiscard]] double learning_rate(StepIndex t) const override {
+      return loop_.learning_rate(t);
+    }
+    void save(StateWriter& writer) const override { writer.integer("averaged steps", steps_); }
+    void load(StateReader& reader) override {
+      if (reader.contains("averaged steps")) {
+        steps_ = reader.integer("averaged steps");
+      } else {
+        steps_ = 0;
+        ++begun_anew_;
+      }
+    }
+
+   private:
+    testing_support::Follower loop_;
+    std::atomic<int>& begun_anew_;
+    std::int64_t steps_ = 0;
+  };
+  Loop loop_;
+};
+
+/// Asks for something once, so many steps after the first that it hears of.
+class AfterSteps final : public RunListener {
+ public:
+  AfterSteps(std::int64_t steps, std::function<void()> ask) : steps_(steps), ask_(std::move(ask)) {}
+  void step(StepIndex t) override {
+    if (!first_) first_ = t.value();
+    if (t.value() >= *first_ + steps_ && !std::exchange(asked_, true)) ask_();
+  }
+
+ private:
+  const std::int64_t steps_;
+  const std::function<void()> ask_;
+  std::optional<std::int64_t> first_;
+  bool asked_ = false;
+};
 
 class SitesOfCallers : public testing::Test {
  protected:
@@ -129,6 +187,44 @@ TEST_F(SitesOfCallers, OfUnlikeKindsTrainOneModel) {
   other.common = {{"momentum", "0.5"}};
   EXPECT_THAT(run({follower_facts(), other}), testing::Each(""));
   EXPECT_EQ(model_of("east"), model_of("west"));
+}
+
+// West leaves in order and comes back with an empty folder, so that its state is its donor's.
+TEST_F(SitesOfCallers, JoinARunWhoseDonorHasAnotherTrainer) {
+  config_.train.steps = 10'000'000;  // until a wish to stop
+  config_.net.min_sites = 1;
+  TrainerFacts averaging = follower_facts();
+  averaging.kind = "averaging follower";
+  std::array<Wishes, 2> wishes;
+  std::atomic<int> begun_anew{0};
+  RunEnd east_end;
+  std::thread east([&] {
+    east_end = run_session(
+        config_, {.site = "east", .out = directory_ / "east"}, follower_facts(),
+        [](const WorkerContext& worker) { return std::make_unique<FollowerTrainer>(worker); },
+        wishes[0]);
+  });
+  const auto west = [&](const char* out, RunListener& listener) {
+    return run_session(
+        config_, {.site = "west", .out = directory_ / out}, averaging,
+        [&](const WorkerContext& worker) {
+          return std::make_unique<AveragingTrainer>(worker, begun_anew);
+        },
+        wishes[1], &listener);
+  };
+  AfterSteps leaves(12, [&] { wishes[1].leave(); });
+  EXPECT_EQ(west("west", leaves).exit_code, ExitCode::kCheckpointedRequeue);
+  EXPECT_EQ(begun_anew, 0) << "a run that begins has no donor";
+  wishes[1].forget();
+  AfterSteps ends(12, [&] { wishes[1].interrupt(); });
+  const RunEnd west_end = west("again", ends);
+  east.join();
+  EXPECT_EQ(west_end.exit_code, ExitCode::kInterrupted);
+  EXPECT_EQ(east_end.exit_code, ExitCode::kInterrupted);
+  EXPECT_EQ(west_end.steps, east_end.steps);
+  EXPECT_EQ(begun_anew, 1) << "what its optimizer holds is not in its donor's state";
+  EXPECT_FALSE(model_of("east").empty());
+  EXPECT_EQ(model_of("east"), model_of("again"));
 }
 
 TEST_F(SitesOfCallers, OfOneKindHaveTheirValuesAlike) {

@@ -39,6 +39,7 @@ void tell(Session& session, const std::filesystem::path& folder, const HfModel& 
           std::string_view arch, const std::string& from, const std::vector<std::string>& left_out,
           const std::optional<outer::UnappliedSteps>& missing = std::nullopt) {
   const std::int64_t parameters = model.layout.elements();
+  session.saved = fmt::format("'{}' is written whole", folder.string());
   if (session.json) {
     JsonLine line;
     line.add("folder", folder.string())
@@ -65,8 +66,9 @@ int command_import(const ImportArguments& arguments, Session& session) {
   check_target(arguments.from, arguments.to);
   const HfConfig config = read_hf_config(storage, arguments.from);
   HfModel model(model_shape(config.model, config.model.context));
-  load_hf_weights(storage, arguments.from, model.parameters());
-  const std::vector<std::string> left_out = model.write(storage, arguments.to, arguments.from);
+  std::vector<std::string> left_out = load_hf_weights(storage, arguments.from, model.parameters());
+  const std::vector<std::string> more = model.write(storage, arguments.to, arguments.from);
+  left_out.insert(left_out.end(), more.begin(), more.end());
   tell(session, arguments.to, model, family_of(config.model), arguments.from.string(), left_out);
   return 0;
 }
@@ -101,8 +103,8 @@ void check_base(const Storage& storage, const Checkpoint& checkpoint,
   }
 }
 
-int export_adapted(const ExportArguments& arguments, Session& session, SystemStorage& storage,
-                   const Checkpoint& checkpoint, const HfConfig& config) {
+void export_adapted(const ExportArguments& arguments, Session& session, SystemStorage& storage,
+                    const Checkpoint& checkpoint, const HfConfig& config) {
   const PeftAdapter adapter = read_adapter_config(storage, checkpoint.folder());
   HfModel adapters(adapter_shape(config, adapter.lora));
   read_model(checkpoint, adapters);
@@ -122,28 +124,26 @@ int export_adapted(const ExportArguments& arguments, Session& session, SystemSto
     tell(session, arguments.to, adapters, family_of(config.model),
          fmt::format("adapters of rank {} of {}, beside {}", shape.lora.rank, from, base.string()),
          {}, missing);
-    return 0;
+    return;
   }
   check_base(storage, checkpoint, base, shape);
   HfModel model(without_lora(shape));
-  load_hf_weights(storage, base, model.parameters());
+  std::vector<std::string> left_out = load_hf_weights(storage, base, model.parameters());
   merge_adapters(model, adapters);
-  const std::vector<std::string> left_out = model.write(storage, arguments.to, base);
+  const std::vector<std::string> more = model.write(storage, arguments.to, base);
+  left_out.insert(left_out.end(), more.begin(), more.end());
   tell(session, arguments.to, model, family_of(config.model),
        fmt::format("{} merged into {}", from, base.string()), left_out, missing);
-  return 0;
 }
 
-}  // namespace
-
-int command_export(const ExportArguments& arguments, Session& session) {
-  SystemStorage storage;
-  const std::filesystem::path folder = find_checkpoint(storage, arguments.from);
+void export_checkpoint(const ExportArguments& arguments, Session& session, SystemStorage& storage,
+                       const std::filesystem::path& folder) {
   check_target(folder, arguments.to);
   const Checkpoint checkpoint = Checkpoint::open(storage, folder);
   const HfConfig config = read_hf_config(storage, folder);
   if (storage.kind(folder / kAdapterConfig) != FileKind::kAbsent) {
-    return export_adapted(arguments, session, storage, checkpoint, config);
+    export_adapted(arguments, session, storage, checkpoint, config);
+    return;
   }
   if (arguments.format == "peft") {
     throw UsageError(fmt::format(
@@ -156,6 +156,19 @@ int command_export(const ExportArguments& arguments, Session& session) {
   tell(session, arguments.to, model, family_of(config.model),
        fmt::format("{} (step {})", folder.string(), checkpoint.info().step), left_out,
        unapplied_steps_of(checkpoint));
+}
+
+}  // namespace
+
+int command_export(const ExportArguments& arguments, Session& session) {
+  SystemStorage storage;
+  std::filesystem::path folder;
+  read_newest(
+      [&] {
+        folder = find_checkpoint(storage, arguments.from);
+        return std::vector{folder};
+      },
+      [&] { export_checkpoint(arguments, session, storage, folder); });
   return 0;
 }
 

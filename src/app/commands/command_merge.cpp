@@ -70,23 +70,13 @@ void add_unlike_companions(std::vector<std::string>& left_out, const Storage& st
   }
 }
 
-}  // namespace
-
-int command_merge(const MergeArguments& arguments, Session& session) {
-  if (arguments.from.size() < 2) {
-    throw UsageError("merge: two models at least; `isthmus export` copies one");
-  }
-  const std::vector<double> weights = shares(arguments);
-  SystemStorage storage;
-  check_model_target(arguments.out);
-  if (storage.kind(arguments.out) != FileKind::kAbsent) {
-    throw ConfigError(
-        fmt::format("--out {}: is there already; name a new folder", arguments.out.string()));
-  }
+void merge_models(const MergeArguments& arguments, const std::vector<double>& weights,
+                  SystemStorage& storage, Session& session) {
   const fs::path first = weights_folder(storage, arguments.from.front());
   const HfConfig config = read_hf_config(storage, first);
   HfModel model(model_shape(config.model, config.model.context));
   std::vector<double> mean(model.values.size(), 0.0);
+  std::vector<std::string> not_read;  // tensors of the first
   for (std::size_t m = 0; m < arguments.from.size(); ++m) {
     const fs::path folder = weights_folder(storage, arguments.from[m]);
     const HfConfig its = read_hf_config(storage, folder);
@@ -110,7 +100,8 @@ int command_merge(const MergeArguments& arguments, Session& session) {
         log_warning("{}: {}", folder.string(), outer::unapplied_text(*missing));
       }
     }
-    load_hf_weights(storage, folder, model.parameters());
+    std::vector<std::string> its_left = load_hf_weights(storage, folder, model.parameters());
+    if (m == 0) not_read = std::move(its_left);
     for (std::size_t i = 0; i < mean.size(); ++i) {
       mean[i] += weights[m] * static_cast<double>(model.values[i]);
     }
@@ -118,7 +109,9 @@ int command_merge(const MergeArguments& arguments, Session& session) {
   std::ranges::transform(mean, model.values.begin(),
                          [](double v) { return static_cast<float>(v); });
   std::vector<std::string> left_out = model.write(storage, arguments.out, first);
+  left_out.insert(left_out.begin(), not_read.begin(), not_read.end());
   add_unlike_companions(left_out, storage, model.layout.shape(), arguments.from);
+  session.saved = fmt::format("'{}' is written whole", arguments.out.string());
   if (session.json) {
     session.out.write(JsonLine()
                           .add("folder", arguments.out.string())
@@ -134,6 +127,27 @@ int command_merge(const MergeArguments& arguments, Session& session) {
                                   with_commas(model.layout.elements())));
     tell_left_out(session, left_out);
   }
+}
+
+}  // namespace
+
+int command_merge(const MergeArguments& arguments, Session& session) {
+  if (arguments.from.size() < 2) {
+    throw UsageError("merge: two models at least; `isthmus export` copies one");
+  }
+  const std::vector<double> weights = shares(arguments);
+  SystemStorage storage;
+  check_model_target(arguments.out);
+  if (storage.kind(arguments.out) != FileKind::kAbsent) {
+    throw ConfigError(
+        fmt::format("--out {}: is there already; name a new folder", arguments.out.string()));
+  }
+  const auto folders = [&] {
+    std::vector<fs::path> each;
+    for (const fs::path& from : arguments.from) each.push_back(weights_folder(storage, from));
+    return each;
+  };
+  read_newest(folders, [&] { merge_models(arguments, weights, storage, session); });
   return 0;
 }
 

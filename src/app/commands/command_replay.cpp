@@ -105,6 +105,9 @@ int command_replay(const ReplayArguments& arguments, Session& session) {
       log.cut(from, {}).bytes().size();  // as a member after `from` gets it
   const std::string weights = outer::weights_digest(parameters).hex();
   const std::size_t model_bytes = base.model.values.size() * sizeof(float);
+  if (!arguments.out.empty()) {
+    session.saved = fmt::format("'{}' is written whole", arguments.out.string());
+  }
   if (session.json) {
     session.out.write(JsonLine()
                           .add("kind", "replay")

@@ -46,6 +46,11 @@ void warn_of_skipped(std::int64_t skipped, const std::string& first) {
   }
 }
 
+void warn_of_controls(const ControlCount& controls) {
+  const std::string note = controls_note(controls, "they become tokens as they are");
+  if (!note.empty()) log_warning("{}", note);
+}
+
 /// --vocab. THROWS: UsageError.
 std::int64_t vocabulary_size(const std::string& text) {
   const auto quantity = parse_quantity(text, Dimension::kTokens);
@@ -64,6 +69,7 @@ std::string tokenize_json(const TokenizeSummary& summary, double seconds) {
              .add("skipped", summary.skipped)
              .add("shards", summary.shards)
              .add("kept", summary.kept)
+             .add("nuls", summary.controls.nuls)
              .add("vocab", summary.vocabulary)
              .add("end", summary.end)
              .add("end_token", summary.end_token)
@@ -120,6 +126,8 @@ int command_tokenize(const TokenizeArguments& arguments, Session& session) {
       });
   progress.finish();
   warn_of_skipped(summary.skipped, summary.first_skipped);
+  warn_of_controls(summary.controls);
+  session.saved = fmt::format("the shards in '{}' are written whole", arguments.out.string());
   session.out.write(session.json ? tokenize_json(summary, monotonic_now() - begin)
                                  : tokenize_text(summary, arguments.out));
   return 0;
@@ -146,6 +154,8 @@ int command_train_tokenizer(const TrainTokenizerArguments& arguments, Session& s
       });
   progress.finish();
   warn_of_skipped(summary.skipped, summary.first_skipped);
+  warn_of_controls(summary.controls);
+  session.saved = fmt::format("the tokenizer in '{}' is written whole", arguments.out.string());
   if (session.json) {
     session.out.write(JsonLine()
                           .add("tokenizer", (arguments.out / "tokenizer.json").string())

@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+#include <vector>
+
 #include "core/base/units.h"
 #include "core/state/checkpoint.h"
 #include "inner/hf/byte_tokenizer.h"
@@ -59,9 +62,10 @@ std::string ModelFolder::description() const {
                      with_commas(model.layout.elements()));
 }
 
-ModelFolder open_model_folder(const Storage& storage, const fs::path& from,
-                              const std::string& tokenizer) {
-  const fs::path folder = weights_folder(storage, from);
+namespace {
+
+ModelFolder opened_folder(const Storage& storage, const fs::path& folder,
+                          const std::string& tokenizer) {
   const HfConfig config = read_hf_config(storage, folder);
   const fs::path file =
       tokenizer == "bytes" ? fs::path(tokenizer) : tokenizer_of(storage, folder, tokenizer);
@@ -76,6 +80,21 @@ ModelFolder open_model_folder(const Storage& storage, const fs::path& from,
   }
   load_hf_weights(storage, folder, opened.model.parameters());
   return opened;
+}
+
+}  // namespace
+
+ModelFolder open_model_folder(const Storage& storage, const fs::path& from,
+                              const std::string& tokenizer) {
+  std::optional<ModelFolder> opened;
+  fs::path folder;
+  read_newest(
+      [&] {
+        folder = weights_folder(storage, from);
+        return std::vector{folder};
+      },
+      [&] { opened.emplace(opened_folder(storage, folder, tokenizer)); });
+  return *std::move(opened);
 }
 
 int inference_threads(int wanted) {

@@ -9,6 +9,8 @@
 
 #include "app/inference/growing_text.h"
 #include "core/base/check.h"
+#include "core/base/log.h"
+#include "data/control_count.h"
 #include "data/dataset.h"
 #include "data/tokenize/document_blocks.h"
 #include "data/tokenize/document_encoder.h"
@@ -100,7 +102,7 @@ class Evaluation {
     return shape;
   }
   void read_text(const fs::path& file, SourceLoss& loss);
-  void read_line(std::string_view line, SourceLoss& loss);
+  void read_line(const std::string& text, SourceLoss& loss);
   void read_lines(const DocumentBlock& block, const std::string& label, SourceLoss& loss);
   void read_tokens(const Storage& storage, const Source& source, SourceLoss& loss);
   void begin_document(SourceLoss& loss);
@@ -119,6 +121,7 @@ class Evaluation {
   WindowedLoss losses_;
   std::vector<std::uint32_t> ids_;
   std::vector<std::int32_t> signed_ids_;
+  ControlCount controls_;         // of the texts
   std::int64_t of_document_ = 0;  // ids so far
   std::int64_t of_file_ = 0;      // bytes so far
   std::int64_t bytes_done_ = 0, bytes_ = 0, tokens_done_ = 0;
@@ -156,8 +159,7 @@ void Evaluation::end_document(SourceLoss& loss) {
   ++loss.documents;
 }
 
-void Evaluation::read_line(std::string_view line, SourceLoss& loss) {
-  const std::string text = text_of_line(line, options_.field);
+void Evaluation::read_line(const std::string& text, SourceLoss& loss) {
   ids_.clear();
   encoder_.encode(text, {}, ids_);
   begin_document(loss);
@@ -174,7 +176,9 @@ void Evaluation::read_lines(const DocumentBlock& block, const std::string& label
     text.remove_prefix(std::min(text.size(), line.size() + 1));
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     try {
-      read_line(line, loss);
+      const std::string found = text_of_line(line, options_.field);
+      read_line(found, loss);
+      controls_.add_line(found, label, number);
     } catch (const SystemError& error) {
       const std::string place = fmt::format("{}:{}: {}", label, number, error.what());
       if (!options_.skip_bad) {
@@ -204,6 +208,7 @@ void Evaluation::read_text(const fs::path& file, SourceLoss& loss) {
       encoder_.encode(block.text, {.continues = block.continues}, ids_);
       loss.bytes += std::ssize(block.text);
       add(ids_, loss);
+      controls_.add_text(block.text, file.string(), block.first);
     }
   }
   if (!blocks.lines()) end_document(loss);
@@ -267,6 +272,8 @@ std::vector<SourceLoss> Evaluation::run(const Storage& storage) {
     bytes_done_ += sizes[i];
     tokens_done_ += loss.tokens;
   }
+  const std::string note = controls_note(controls_, "the loss counts them");
+  if (!note.empty()) log_warning("{}", note);
   return losses;
 }
 

@@ -151,12 +151,14 @@ void check_adapter_config(const Storage& storage, const Config& config) {
 
 }  // namespace
 
-void check_initial_weights(const Storage& storage, const Config& config) {
-  if (config.model.init.empty()) return;
-  check_hf_weights(storage, config.locate(config.model.init), base_parameters(config));
+std::vector<std::string> check_initial_weights(const Storage& storage, const Config& config) {
+  if (config.model.init.empty()) return {};
+  std::vector<std::string> not_read =
+      check_hf_weights(storage, config.locate(config.model.init), base_parameters(config));
   if (config.model.lora.rank > 0 && !config.model.lora.init.empty()) {
     check_adapter_config(storage, config);
   }
+  return not_read;
 }
 
 std::string base_digest(const Storage& storage, const std::filesystem::path& folder,

@@ -39,7 +39,8 @@ void check_tokenizer(const Storage& storage, const Config& config, const Dataset
 
 /// Checks that `model.init`, and the adapter of lora.init, fit the run; reads every value and keeps
 /// none. THROWS: Error naming the file, tensor or setting that does not fit.
-void check_initial_weights(const Storage& storage, const Config& config);
+/// RETURNS: tensors of `model.init` that are not read, as check_hf_weights.
+std::vector<std::string> check_initial_weights(const Storage& storage, const Config& config);
 /// Digest of the frozen weights below adapters: sites that train one adapter need the same ones.
 /// THROWS: as check_initial_weights.
 [[nodiscard]] std::string base_digest(const Storage& storage, const std::filesystem::path& folder,

@@ -95,6 +95,26 @@ void check_model_target(const std::filesystem::path& folder) {
   }
 }
 
+void read_newest(const std::function<std::vector<std::filesystem::path>()>& folders,
+                 const std::function<void()>& read) {
+  constexpr int kTries = 5;
+  for (int tried = 1;; ++tried) {
+    const std::vector<std::filesystem::path> there = folders();
+    try {
+      read();
+      return;
+    } catch (const SystemError& error) {
+      const std::vector<std::filesystem::path> now = folders();
+      if (now == there) throw;
+      if (tried < kTries) continue;
+      throw SystemError(fmt::format(
+          "{}: its run goes on and removed it while it was read, as {} others before; raise "
+          "ckpt.keep, or wait until the run ends ({})",
+          there.front().string(), kTries - 1, error.what()));
+    }
+  }
+}
+
 void tell_left_out(Session& session, const std::vector<std::string>& left_out) {
   if (left_out.empty()) return;
   session.out.write(fmt::format("left out: {}\n", fmt::join(left_out, ", ")));

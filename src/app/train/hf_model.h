@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -53,6 +54,12 @@ class ModelFolderLock {
 /// Checks that a model may be written to `folder`: no run writes there or in a folder above, and it
 /// is neither a checkpoint nor among a run's checkpoints. THROWS: SystemError.
 void check_model_target(const std::filesystem::path& folder);
+
+/// Calls `read`, which reads the checkpoints `folders` of runs that may continue meanwhile and
+/// remove them; if one has gone, calls it again with the newest ones. `read` must leave nothing
+/// behind when it throws. THROWS: as `read`; SystemError if checkpoints go faster than `read` ends.
+void read_newest(const std::function<std::vector<std::filesystem::path>()>& folders,
+                 const std::function<void()>& read);
 
 /// Prints one line about parts that were left out; nothing if there are none.
 void tell_left_out(Session& session, const std::vector<std::string>& left_out);

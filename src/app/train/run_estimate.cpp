@@ -2,6 +2,7 @@
 #include "app/train/run_estimate.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 
@@ -108,7 +109,7 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
   data.check_vocabulary(config.model.vocab);
   const BatchSource source(data, batch_plan(config), 0);
   if (!begun_with) check_tokenizer(storage, config, data);
-  check_initial_weights(storage, config);
+  std::vector<std::string> left_out = check_initial_weights(storage, config);
   (void)LearningRateSchedule(config.inner, plan.total_steps);
   (void)owner_shares(config);  // checks
   check_measuring_links(config, false, only && is_elastic(config, {}));
@@ -179,7 +180,11 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
   }
   estimate.program_bytes = peak_bytes() + kRunItself;
   if (!config.model.init.empty()) {  // checks
-    (void)hf_companions(storage, layout.shape(), config.locate(config.model.init), data.is_bytes());
+    const std::vector<std::string> more =
+        hf_companions(storage, layout.shape(), config.locate(config.model.init), data.is_bytes())
+            .left_out;
+    left_out.insert(left_out.end(), more.begin(), more.end());
+    estimate.left_out = std::move(left_out);
   }
   if (of.resume != "never") {
     const std::vector<DataFile> files = data.fingerprint();
@@ -196,8 +201,9 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
   }
   if (!estimate.goes_on || !estimate.goes_on->is_complete(estimate.steps)) {
     estimate.warnings = warnings_about_end(config, end);
-    for (const std::string& text : {binary_note(data), unapplied_text_of_init(storage, config),
-                                    simulated ? "" : device_refusal(config, layout, only)}) {
+    for (const std::string& text :
+         {binary_note(data), json_lines_note(data), unapplied_text_of_init(storage, config),
+          simulated ? "" : device_refusal(config, layout, only)}) {
       if (!text.empty()) estimate.warnings.push_back(text);
     }
   }
@@ -236,6 +242,10 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
   row("model",
       fmt::format("{} parameters, {}", human_count(static_cast<double>(estimate.parameters)),
                   config.model.arch));
+  if (!estimate.left_out.empty()) {
+    row("left out", fmt::format("of model.init = \"{}\": {}", config.model.init.string(),
+                                fmt::join(estimate.left_out, ", ")));
+  }
   row("method", fmt::format("{}, {} worker(s)", config.method, config.workers()));
   row("steps", fmt::format("{}, {} tokens", estimate.steps,
                            human_count(static_cast<double>(estimate.tokens))));
@@ -374,6 +384,9 @@ std::string estimate_json(const RunEstimate& estimate) {
   }
   line.add("bytes_payload", estimate.payload_bytes).add("bytes_wire", estimate.wire_bytes);
   line.add_raw("closing_round", closing_json(estimate));
+  if (!estimate.left_out.empty()) {
+    line.add("left_out", std::span<const std::string>(estimate.left_out));
+  }
   line.add("warnings", std::span<const std::string>(estimate.warnings));
   if (estimate.prediction) {
     line.add("predicted_s", estimate.prediction->predicted_s)

@@ -41,9 +41,10 @@ struct RunEstimate {
   std::string data_note;                       // on too many passes, or empty
   std::uint64_t payload_bytes = 0;             // sent by one worker over the run
   std::uint64_t wire_bytes = 0;
-  ClosingCost closing;                        // included: the closing round; its time if predicted
-  std::string closing_window;                 // "the last 4 of 9 steps"; empty: no closing round
-  std::vector<std::string> warnings;          // about steps that no round covers, and the like
+  ClosingCost closing;                // included: the closing round; its time if predicted
+  std::string closing_window;         // "the last 4 of 9 steps"; empty: no closing round
+  std::vector<std::string> left_out;  // tensors, settings and files of model.init that are not used
+  std::vector<std::string> warnings;  // about steps that no round covers, and the like
   std::optional<CheckpointRoom> checkpoints;  // if the run's folder is known
   std::optional<Prediction> prediction;       // simulated runs with a declared step time
   std::optional<ResumePreview> goes_on;       // with --resume

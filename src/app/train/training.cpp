@@ -85,7 +85,7 @@ class Training final : public RunObserver {
 
  private:
   void choose_device();
-  void check() const;
+  void check();
   /// The options of the run's session, which reads the plan once the checks are done.
   [[nodiscard]] SessionOptions session_options() const;
   [[nodiscard]] TrainerFacts facts() const;
@@ -127,6 +127,7 @@ class Training final : public RunObserver {
   std::optional<OpenData> own_data_;  // nothing where it is shared with other runs
   const Dataset& data_;
   std::int64_t eval_tokens_;
+  std::vector<std::string> not_read_;  // tensors of model.init, by check
   TokensOfBeginning tokens_of_beginning_ = beginnings_of(data_);
 };
 
@@ -228,7 +229,7 @@ void Training::choose_device() {
   }
 }
 
-void Training::check() const {
+void Training::check() {
   data_.check_vocabulary(config_.model.vocab);
   if (!run_.begun_with()) check_tokenizer(storage_, config_, data_);
   for (int m = 0; m < plan_.workers; ++m) {
@@ -263,7 +264,7 @@ void Training::check() const {
                                 .goes_on = request_.resume == "auto"};
     check_checkpoint_room(checkpoint_room(storage_, config_, plan_, layout_, place), config_, out);
   }
-  check_initial_weights(storage_, config_);
+  not_read_ = check_initial_weights(storage_, config_);
   if (!config_.log.http.empty()) {
     (void)parse_http_address("log.http", config_.log.http);
   }
@@ -298,7 +299,9 @@ void Training::tell_device() const {
 void Training::tell_data() const {
   if (request_.side_by_side) return;
   for (const std::string& note : notes_on_data(config_, data_)) log_warning("{}", note);
-  const std::vector<std::string> left_out = companions().left_out;
+  std::vector<std::string> left_out = not_read_;
+  const std::vector<std::string> more = companions().left_out;
+  left_out.insert(left_out.end(), more.begin(), more.end());
   if (!left_out.empty()) {
     log_info("checkpoints leave out of model.init = \"{}\": {}", config_.model.init.string(),
              fmt::join(left_out, ", "));

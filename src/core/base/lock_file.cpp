@@ -14,6 +14,7 @@
 #include <sstream>
 #include <system_error>
 
+#include "core/base/read_only_error.h"
 #include "core/base/retried.h"
 #include "core/base/storage.h"
 #include "isthmus/errors.h"
@@ -45,7 +46,12 @@ constexpr std::array<std::uint32_t, 12> kLocal = {
   if (error == ENOSPC || error == EDQUOT) {
     throw DiskFullError(text + "free space on that disk (df -h) or use another one");
   }
-  throw SystemError(text + "check the folder's owner and permissions (ls -ld)");
+  const std::string remedy = "check the folder's owner and permissions (ls -ld)";
+  if (error == EROFS) {
+    throw ReadOnlyError(text + "mount that disk for writing, or give another folder");
+  }
+  if (error == EACCES || error == EPERM) throw ReadOnlyError(text + remedy);
+  throw SystemError(text + remedy);
 }
 
 class ScopedDescriptor {

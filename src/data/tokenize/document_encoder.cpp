@@ -32,16 +32,18 @@ std::string text_of_line(std::string_view line, const std::string& field) {
 DocumentEncoder::DocumentEncoder(const Tokenizer& tokenizer, DocumentOptions options)
     : options_(std::move(options)), encoder_(tokenizer) {}
 
-void DocumentEncoder::encode_line(std::string_view line, EncodedBlock& encoded) {
+std::string DocumentEncoder::encode_line(std::string_view line, EncodedBlock& encoded) {
   const std::size_t before = encoded.ids.size();
+  std::string text = text_of_line(line, options_.field);
   try {
-    encoder_.encode(text_of_line(line, options_.field), {}, encoded.ids);
+    encoder_.encode(text, {}, encoded.ids);
   } catch (const SystemError&) {
     encoded.ids.resize(before);
     throw;
   }
   encoded.ids.push_back(options_.end);
   ++encoded.documents;
+  return text;
 }
 
 EncodedBlock DocumentEncoder::encode(const DocumentBlock& block, bool lines,
@@ -55,6 +57,7 @@ EncodedBlock DocumentEncoder::encode(const DocumentBlock& block, bool lines,
                       block.first + static_cast<std::int64_t>(wrong)));
     }
     encoder_.encode(text, {.continues = block.continues}, encoded.ids);
+    encoded.controls.add_text(text, label, block.first);
     if (block.last) {
       encoded.ids.push_back(options_.end);
       encoded.documents = 1;
@@ -66,7 +69,7 @@ EncodedBlock DocumentEncoder::encode(const DocumentBlock& block, bool lines,
     text.remove_prefix(std::min(text.size(), line.size() + 1));
     if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
     try {
-      encode_line(line, encoded);
+      encoded.controls.add_line(encode_line(line, encoded), label, number);
     } catch (const SystemError& error) {
       const std::string place = fmt::format("{}:{}: {}", label, number, error.what());
       if (!options_.skip_bad) {

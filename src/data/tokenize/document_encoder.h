@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "data/control_count.h"
 #include "data/tokenize/document_blocks.h"
 #include "text/tokenizer.h"
 
@@ -24,6 +25,7 @@ struct EncodedBlock {
   std::int64_t documents = 0;
   std::int64_t skipped = 0;        // malformed lines
   std::string first_skipped = {};  // the error of the first of them
+  ControlCount controls = {};      // of the texts
 };
 
 class DocumentEncoder {
@@ -37,7 +39,8 @@ class DocumentEncoder {
                                     const std::string& label);
 
  private:
-  void encode_line(std::string_view line, EncodedBlock& encoded);
+  /// RETURNS: the text of the line's field.
+  std::string encode_line(std::string_view line, EncodedBlock& encoded);
 
   DocumentOptions options_;
   TextEncoder encoder_;

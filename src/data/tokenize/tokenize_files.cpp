@@ -191,6 +191,7 @@ ordered_json FilesTokenizer::make_shard(BlockPipeline& pipeline, std::size_t ind
       tokens += std::ssize(ids);
       documents += block.encoded.documents;
       skipped += block.encoded.skipped;
+      summary_.controls += block.encoded.controls;
       if (summary_.first_skipped.empty()) summary_.first_skipped = block.encoded.first_skipped;
       report(block.bytes_read, tokens);
     } while (!block.last);

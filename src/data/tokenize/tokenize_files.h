@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/storage.h"
+#include "data/control_count.h"
 #include "isthmus/runtime.h"
 #include "text/tokenizer.h"
 
@@ -40,6 +41,7 @@ struct TokenizeSummary {
   std::size_t shards = 0, kept = 0;  // kept: shards that existed before
   std::int64_t tokens = 0, documents = 0, skipped = 0;
   std::string first_skipped = {};  // of this call
+  ControlCount controls = {};      // of the texts that this call has tokenized
   std::string source = {};         // for data.source: "tokens:OUT/*.bin:u16"
   std::string end_token = {};
   std::uint32_t end = 0, vocabulary = 0;

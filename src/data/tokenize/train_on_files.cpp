@@ -50,6 +50,7 @@ class FileWords {
   void add(const DocumentBlock& block, bool lines, const std::string& label) {
     if (!lines) {
       add_text(block.text, fmt::format("{}: byte", label), block.first);
+      summary_.controls.add_text(block.text, label, block.first);
       summary_.documents += block.last ? 1 : 0;
       return;
     }
@@ -58,18 +59,20 @@ class FileWords {
       const std::string_view line = text.substr(0, text.find('\n'));
       text.remove_prefix(std::min(text.size(), line.size() + 1));
       if (line.find_first_not_of(" \t\r") == std::string_view::npos) continue;
-      add_line(line, fmt::format("{}:{}", label, number));
+      add_line(line, label, number);
     }
   }
   [[nodiscard]] const WordCounts& words() const { return words_; }
 
  private:
-  void add_line(std::string_view line, const std::string& place) {
+  void add_line(std::string_view line, const std::string& label, std::int64_t number) {
     try {
-      words_.add(text_of_line(line, options_.field));
+      const std::string found = text_of_line(line, options_.field);
+      words_.add(found);
+      summary_.controls.add_line(found, label, number);
       ++summary_.documents;
     } catch (const SystemError& error) {
-      const std::string text = fmt::format("{}: {}", place, error.what());
+      const std::string text = fmt::format("{}:{}: {}", label, number, error.what());
       if (!options_.skip_bad) {
         throw SystemError(text + " (--skip-bad counts such lines and goes on)");
       }

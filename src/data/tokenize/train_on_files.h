@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/storage.h"
+#include "data/control_count.h"
 
 namespace isthmus {
 
@@ -32,6 +33,7 @@ using TrainTokenizerWatch = std::function<void(const TrainTokenizerProgress&)>;
 struct TrainTokenizerSummary {
   std::int64_t vocabulary = 0, merges = 0, words = 0, documents = 0, skipped = 0;
   std::string first_skipped = {};
+  ControlCount controls = {};  // of the texts
 };
 
 /// THROWS: SystemError of a file or line; ConfigError for an impossible vocabulary or token.

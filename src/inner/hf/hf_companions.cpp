@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "inner/hf/hf_companions.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
@@ -11,6 +13,7 @@
 #include "core/base/json_input.h"
 #include "inner/hf/byte_tokenizer.h"
 #include "inner/hf/hf_config.h"
+#include "isthmus/errors.h"
 
 namespace isthmus {
 namespace {
@@ -72,6 +75,28 @@ std::set<std::string> files_read(const Storage& storage, const std::filesystem::
   return names;
 }
 
+/// A download that was cut off, or a page that says why there was none. All of these files are
+/// objects; their content is transformers' own.
+void check_json_companion(std::string_view text, const std::string& label) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const std::size_t begin = text.find_first_not_of(kSpace);
+  const std::size_t end = text.find_last_not_of(kSpace);
+  if (begin == std::string_view::npos) {
+    throw SystemError(fmt::format("{}: is empty: download it again, or remove it", label));
+  }
+  if (text[begin] != '{' && text[begin] != '[' && text.substr(begin, 3) != "\xEF\xBB\xBF") {
+    std::string first(text.substr(begin, 16));
+    std::ranges::replace_if(
+        first, [](char c) { return c < ' ' || c > '~'; }, '?');
+    throw SystemError(fmt::format(
+        "{}: is no JSON: it begins with \"{}\": download it again, or remove it", label, first));
+  }
+  if (text[end] != '}' && text[end] != ']') {
+    throw SystemError(
+        fmt::format("{}: ends in the middle: download it again, or remove it", label));
+  }
+}
+
 bool has_entry(const HfCompanions& companions, std::string_view name) {
   return std::ranges::any_of(companions.files,
                              [name](const auto& file) { return file.first == name; });
@@ -105,6 +130,7 @@ HfCompanions companions_in(const Storage& storage, const std::filesystem::path& 
     if (!is_folder && (is_any_of(kTokenizerFiles, name) || ends_with_any(name) || is_legal(name))) {
       const MappedFile file = storage.map(path);
       refuse_git_pointer(as_text(file.bytes()), path.string());
+      if (name.ends_with(".json")) check_json_companion(as_text(file.bytes()), path.string());
       if (file.bytes().size() <= kMostCompanionBytes) {
         companions.files.emplace_back(name, as_text(file.bytes()));
         continue;

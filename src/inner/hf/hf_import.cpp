@@ -55,6 +55,30 @@ void describe(std::string& text, const char* what, const std::vector<std::string
 
 using HfTensors = std::map<std::string, SafetensorsModel::Place>;
 
+/// Names of tensors, those that differ in a number alone as one.
+std::vector<std::string> counted_names(const HfTensors& tensors) {
+  std::map<std::string, std::pair<int, std::string>> kinds;  // how many, one of their names
+  for (const auto& [name, place] : tensors) {
+    std::string kind;
+    for (std::size_t at = 0; at < name.size();) {
+      const std::size_t dot = std::min(name.find('.', at), name.size());
+      const std::string part = name.substr(at, dot - at);
+      const bool number =
+          !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
+      kind += (kind.empty() ? "" : ".") + (number ? std::string("*") : part);
+      at = dot + 1;
+    }
+    auto& [count, first] = kinds[kind];
+    if (count++ == 0) first = place.entry->name;
+  }
+  std::vector<std::string> names;
+  for (const auto& [kind, of_kind] : kinds) {
+    names.push_back(of_kind.first == 1 ? "tensor " + of_kind.second
+                                       : fmt::format("{} tensors {}", of_kind.first, kind));
+  }
+  return names;
+}
+
 /// By the names that the model gives them. THROWS: SystemError for two of one name.
 HfTensors tensors_of(const SafetensorsModel& model, const std::filesystem::path& folder) {
   HfTensors tensors;
@@ -81,6 +105,9 @@ struct Misfits {
     describe(text, "missing", missing);
     describe(text, "of another shape or type", misshaped);
     describe(text, "unknown", unknown);
+    text += "; take config.json and the weights of one download";
+    if (!misshaped.empty()) text += ", of a type that is read (save_pretrained in torch.float32)";
+    if (!unknown.empty()) text += ", and remove tensors that are no part of the model";
     throw SystemError(text);
   }
 };
@@ -113,11 +140,15 @@ std::vector<PlacedTensor> take_parameters(HfTensors& left, std::span<const Param
   return places;
 }
 
+struct Match {
+  std::vector<PlacedTensor> places;   // of each parameter
+  std::vector<std::string> not_read;  // tensors, by counted_names
+};
+
 /// Where each parameter's values are, checked with all tensors that are not read; throws one error
 /// that lists all that does not fit.
-std::vector<PlacedTensor> match(const Storage& storage, const SafetensorsModel& model,
-                                const std::filesystem::path& folder,
-                                std::span<const Parameter> parameters) {
+Match match(const Storage& storage, const SafetensorsModel& model,
+            const std::filesystem::path& folder, std::span<const Parameter> parameters) {
   HfTensors left = tensors_of(model, folder);
   Misfits misfits;
   std::vector<PlacedTensor> places = take_parameters(left, parameters, misfits);
@@ -143,25 +174,27 @@ std::vector<PlacedTensor> match(const Storage& storage, const SafetensorsModel& 
       if (embedding != places.end()) check_tied_head(tensor, *embedding);
     }
   }
-  return places;
+  return {std::move(places), counted_names(left)};
 }
 
 }  // namespace
 
-void load_hf_weights(const Storage& storage, const std::filesystem::path& folder,
-                     std::span<const Parameter> parameters) {
+std::vector<std::string> load_hf_weights(const Storage& storage,
+                                         const std::filesystem::path& folder,
+                                         std::span<const Parameter> parameters) {
   const SafetensorsModel model = SafetensorsModel::open(storage, folder);
-  const std::vector<PlacedTensor> places = match(storage, model, folder, parameters);
+  const auto [places, not_read] = match(storage, model, folder, parameters);
   for (std::size_t i = 0; i < places.size(); ++i) {
     const SafetensorsModel::Place& place = places[i].second;
     place.file->read_floats(*place.entry, parameters[i].values);
   }
+  return not_read;
 }
 
 void read_hf_weights(const Storage& storage, const std::filesystem::path& folder,
                      std::span<const Parameter> parameters, const TakeValues& take) {
   const SafetensorsModel model = SafetensorsModel::open(storage, folder);
-  const std::vector<PlacedTensor> places = match(storage, model, folder, parameters);
+  const std::vector<PlacedTensor> places = match(storage, model, folder, parameters).places;
   std::vector<float> values;
   for (std::size_t i = 0; i < places.size(); ++i) {
     const SafetensorsModel::Place& place = places[i].second;
@@ -171,9 +204,10 @@ void read_hf_weights(const Storage& storage, const std::filesystem::path& folder
   }
 }
 
-void check_hf_weights(const Storage& storage, const std::filesystem::path& folder,
-                      std::span<const Parameter> parameters) {
-  (void)match(storage, SafetensorsModel::open(storage, folder), folder, parameters);
+std::vector<std::string> check_hf_weights(const Storage& storage,
+                                          const std::filesystem::path& folder,
+                                          std::span<const Parameter> parameters) {
+  return match(storage, SafetensorsModel::open(storage, folder), folder, parameters).not_read;
 }
 
 }  // namespace isthmus

@@ -23,11 +23,14 @@ namespace isthmus {
 /// that our models compute. THROWS: SystemError when a file is unusable, a value is not finite, or
 /// an unread tensor differs; or one error that lists every missing, unknown and misshaped tensor.
 /// The values are then unchanged.
-void load_hf_weights(const Storage& storage, const std::filesystem::path& folder,
-                     std::span<const Parameter> parameters);
+/// RETURNS: the tensors that are not read, those of all layers as one: "12 tensors h.*.attn.bias".
+std::vector<std::string> load_hf_weights(const Storage& storage,
+                                         const std::filesystem::path& folder,
+                                         std::span<const Parameter> parameters);
 /// The same checks, which read every value once; the parameters' values do not change.
-void check_hf_weights(const Storage& storage, const std::filesystem::path& folder,
-                      std::span<const Parameter> parameters);
+std::vector<std::string> check_hf_weights(const Storage& storage,
+                                          const std::filesystem::path& folder,
+                                          std::span<const Parameter> parameters);
 
 /// Called with a parameter's index and its values, which are valid until it returns.
 using TakeValues = std::function<void(std::size_t parameter, std::span<const float> values)>;

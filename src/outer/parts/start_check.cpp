@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <string>
@@ -24,10 +25,14 @@ namespace {
       fmt::format("InnerLoop::parameters()[{}] (\"{}\"): {}", place, parameter.name, what));
 }
 
-/// The number of values that a shape holds; 0 for a shape with an extent below 1.
+/// The number of values that a shape holds; 0 for a shape with an extent below 1, and one that
+/// holds more than 64 bits count.
 std::int64_t size_of(std::span<const std::int64_t> shape) {
   std::int64_t size = 1;
-  for (const std::int64_t extent : shape) size = extent < 1 ? 0 : size * extent;
+  for (const std::int64_t extent : shape) {
+    if (extent < 1 || size > std::numeric_limits<std::int64_t>::max() / extent) return 0;
+    size *= extent;
+  }
   return size;
 }
 
@@ -64,6 +69,24 @@ void check_layer(std::size_t place, const Parameter& parameter) {
   refuse(place, parameter, layer_rule(parameter.layer));
 }
 
+std::string layout_fault(const Parameter& parameter, std::int64_t begin) {
+  const std::int64_t size = size_of(parameter.shape);
+  const std::string shape = fmt::format("[{}]", fmt::join(parameter.shape, ", "));
+  if (size == 0 || size > std::numeric_limits<std::int64_t>::max() - begin) {
+    return fmt::format(
+        "shape = {}: every extent must be at least 1, and a model has fewer than 2^63 values",
+        shape);
+  }
+  const CanonicalRange elements = parameter.elements;
+  if (elements != CanonicalRange{begin, begin + size}) {
+    return fmt::format(
+        "elements = [{}, {}): must be [{}, {}): the tensors before it have {} values, and its "
+        "shape {} holds {}",
+        elements.begin, elements.end, begin, begin + size, begin, shape, size);
+  }
+  return {};
+}
+
 void check_parameters(std::span<const Parameter> parameters) {
   if (parameters.empty()) {
     throw ConfigError("InnerLoop::parameters(): there is no tensor, so there is nothing to train");
@@ -80,21 +103,10 @@ void check_parameters(std::span<const Parameter> parameters) {
                          at->second));
     }
     check_layer(i, parameter);
-    const std::int64_t size = size_of(parameter.shape);
-    if (size == 0) {
-      refuse(i, parameter,
-             fmt::format("shape = [{}]: every extent must be at least 1",
-                         fmt::join(parameter.shape, ", ")));
+    if (const std::string fault = layout_fault(parameter, begin); !fault.empty()) {
+      refuse(i, parameter, fault);
     }
-    const CanonicalRange elements = parameter.elements;
-    if (elements.begin != begin || elements.end != begin + size) {
-      refuse(i, parameter,
-             fmt::format("elements = [{}, {}): must be [{}, {}): the tensors before it have {} "
-                         "values, and its shape "
-                         "[{}] holds {}",
-                         elements.begin, elements.end, begin, begin + size, begin,
-                         fmt::join(parameter.shape, ", "), size));
-    }
+    const std::int64_t size = parameter.elements.size();
     if (std::ssize(parameter.values) != size) {
       refuse(i, parameter,
              fmt::format("values holds {} numbers: must be the {} of its shape [{}]",

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 
@@ -16,6 +17,10 @@ namespace isthmus::outer {
 
 /// The error text for an invalid layer: its number and the rule.
 [[nodiscard]] std::string layer_rule(int layer);
+
+/// What is wrong with a tensor's shape, or with its elements where `begin` values are before it;
+/// else empty.
+[[nodiscard]] std::string layout_fault(const Parameter& parameter, std::int64_t begin);
 
 /// THROWS: ConfigError unless the parameter's layer is kNoLayer, or from 0 to kLayerLimit - 1.
 /// `place`: the parameter's index in InnerLoop::parameters().

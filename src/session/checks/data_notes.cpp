@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 #include <vector>
 
 #include "core/base/units.h"
+#include "data/control_count.h"
+#include "data/tokenize/document_blocks.h"
 #include "session/run/run_samples.h"
 #include "session/run/run_settings.h"
 
@@ -61,30 +64,38 @@ std::string epochs_note(const Config& config, const Dataset& data) {
 }
 
 std::string binary_note(const Dataset& data) {
-  // Texts of every encoding of one or two bytes have next to no control characters; compressed or
-  // executable files have one byte in nine.
-  constexpr std::int64_t kLooked = 65536;
-  constexpr std::int64_t kOneIn = 50;
+  constexpr std::size_t kLooked = 65536;
+  constexpr const char* kBytes =
+      "the model learns the bytes; if they are tokens, say so: data.source = \"tokens:FILE\"";
   for (const Dataset::Segment& segment : data.segments()) {
     if (segment.file.format != "text") continue;
-    std::vector<std::int32_t> ids(
-        static_cast<std::size_t>(std::min(kLooked, segment.file.tokens.count)));
-    data.read(segment.begin, ids);
-    const auto controls = std::ranges::count_if(ids, [](std::int32_t id) {
-      return (id < 0x20 && id != '\t' && id != '\n' && id != '\r' && id != '\f') || id == 0x7f;
-    });
-    if (controls * kOneIn <= std::ssize(ids)) continue;
+    const std::string file = segment.file.path.string();
+    const std::string_view text(reinterpret_cast<const char*>(segment.file.tokens.data),
+                                static_cast<std::size_t>(segment.file.tokens.count));
+    const std::size_t looked = std::min(kLooked, text.size());
+    ControlCount count;
+    count.add_text(text.substr(0, looked), file, 0);
+    // A file that was cut off has NULs at its end.
+    count.add_nuls(text.substr(looked), file, static_cast<std::int64_t>(looked));
+    if (std::string note = controls_note(count, kBytes); !note.empty()) return note;
+  }
+  return {};
+}
+
+std::string json_lines_note(const Dataset& data) {
+  for (const Dataset::Segment& segment : data.segments()) {
+    if (segment.file.format != "text" || !names_json_lines(segment.file.path)) continue;
     return fmt::format(
-        "{} of the first {} bytes of {} are control characters, which a text hardly has: the model "
-        "learns the bytes of a binary file; if they are tokens, say so: data.source = "
-        "\"tokens:FILE\"",
-        with_commas(controls), with_commas(std::ssize(ids)), segment.file.path.string());
+        "{}: holds JSON lines: the model learns their brackets, keys and escapes too; isthmus data "
+        "tokenize makes tokens of one field",
+        segment.file.path.string());
   }
   return {};
 }
 
 std::vector<std::string> notes_on_data(const Config& config, const Dataset& data) {
-  std::vector<std::string> notes = {epochs_note(config, data), binary_note(data)};
+  std::vector<std::string> notes = {epochs_note(config, data), binary_note(data),
+                                    json_lines_note(data)};
   std::erase(notes, "");
   return notes;
 }

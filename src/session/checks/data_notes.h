@@ -29,7 +29,10 @@ struct SourcePasses {
 /// One sentence for a text source whose first bytes are not text; else empty.
 [[nodiscard]] std::string binary_note(const Dataset& data);
 
-/// The nonempty ones of both.
+/// One sentence for JSON lines that are trained on as texts; else empty.
+[[nodiscard]] std::string json_lines_note(const Dataset& data);
+
+/// The nonempty ones of all of these.
 [[nodiscard]] std::vector<std::string> notes_on_data(const Config& config, const Dataset& data);
 
 }  // namespace isthmus::app

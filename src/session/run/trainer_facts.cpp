@@ -56,18 +56,12 @@ void check_facts(const TrainerFacts& facts) {
     const auto refuse = [&](const std::string& why) {
       throw ConfigError(fmt::format("parameter '{}' of the trainer: {}", each.name, why));
     };
-    std::int64_t values = 1;
-    for (const std::int64_t size : each.shape) values *= size;
     if (each.name.empty() || !names.insert(each.name).second) {
       refuse("each needs a name of its own");
     }
     if (each.layer < kNoLayer || each.layer >= kLayerLimit) refuse(outer::layer_rule(each.layer));
-    if (each.elements != CanonicalRange{begin, begin + values}) {
-      refuse(fmt::format("elements [{}, {}) for {} values of shape {} after {} others",
-                         each.elements.begin, each.elements.end, values, fmt::join(each.shape, "x"),
-                         begin));
-    }
-    begin += values;
+    if (const std::string fault = outer::layout_fault(each, begin); !fault.empty()) refuse(fault);
+    begin += each.elements.size();
   }
 }
 

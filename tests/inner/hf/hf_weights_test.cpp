@@ -112,8 +112,11 @@ TEST_F(HfWeights, AcceptBareNamesAndSkipBuffersAndATiedHead) {
       {"h.0.attn.masked_bias", DType::kF32, {}, std::as_bytes(std::span(&masked, 1))});
   tensors.push_back(head);
   EXPECT_EQ(load_error(tensors), "");
+  EXPECT_THAT(check_hf_weights(storage_, directory_.path(), model_.parameters),
+              ElementsAre("2 tensors h.*.attn.bias", "tensor h.0.attn.masked_bias",
+                          "tensor lm_head.weight"));
   Model whole(read_hf_config(storage_, kGolden / "gpt2"));
-  load_hf_weights(storage_, kGolden / "gpt2", whole.parameters);
+  EXPECT_THAT(load_hf_weights(storage_, kGolden / "gpt2", whole.parameters), testing::IsEmpty());
   EXPECT_EQ(model_.values, whole.values);
 }
 
@@ -278,7 +281,7 @@ TEST_F(HfWeights, KeepSettingsAndCompanionsOfTheirFolder) {
   put("config.json", R"({"model_type": "gpt2", "vocab_size": 11, "n_positions": 4, "n_embd": 4,
       "n_layer": 1, "n_head": 2, "eos_token_id": [2, 8], "auto_map": {"A": "b.C"}})");
   put("generation_config.json", "{\"temperature\": 0.6}");
-  put("tokenizer.json", "theirs");
+  put("tokenizer.json", "{\"theirs\": 1}\n");
   put("tokenizer.model", std::string("\0\xff", 2));
   put("chat_template.json", "{\"chat_template\": \"x\"}");
   put("LICENSE.txt", "free");
@@ -359,6 +362,24 @@ TEST_F(HfWeights, CompanionsKeepTokensAndTokenizerOfTheFolderAModelBeganFrom) {
   const HfCompanions kept = hf_companions(storage_, shape, directory_.path(), true);
   EXPECT_THAT(names_of(kept), ElementsAre("config.json", "generation_config.json", "merges.txt"));
   EXPECT_THAT(kept.files[0].second, HasSubstr("\"eos_token_id\": 2")) << "as in the golden one";
+}
+
+TEST_F(HfWeights, CompanionsThatAreBrokenDownloadsAreRefused) {
+  const auto said = [&](const char* name, const std::string& text) {
+    write_atomically(storage_, directory_ / name, text);
+    const std::string error =
+        message_of<SystemError>([&] { (void)companions_in(storage_, directory_.path()); });
+    std::filesystem::remove(directory_ / name);
+    return error;
+  };
+  EXPECT_THAT(said("tokenizer.json", "{\"model\": {\"vocab\": {\"a\""),
+              AllOf(HasSubstr("tokenizer.json: ends in the middle"), HasSubstr("or remove it")));
+  EXPECT_THAT(said("generation_config.json", "<!DOCTYPE html>\n<html>"),
+              HasSubstr("generation_config.json: is no JSON: it begins with \"<!DOCTYPE html>?\""));
+  EXPECT_THAT(said("special_tokens_map.json", "Entry not found"), HasSubstr("is no JSON"));
+  EXPECT_THAT(said("vocab.json", " \n"), HasSubstr("vocab.json: is empty"));
+  EXPECT_EQ(said("added_tokens.json", "\xEF\xBB\xBF{\"a\": NaN}\r\n"), "");
+  EXPECT_EQ(said("merges.txt", "#version"), "");
 }
 
 TEST_F(HfWeights, CheckpointsOfOursHaveNothingThatIsLeftOut) {
