@@ -61,6 +61,16 @@ struct OffsetsSpread {};  // offset of fragment p is floor(p * H / F)
 struct OffsetsZero {};    // all fragments together
 using Offsets = std::variant<OffsetsSpread, OffsetsZero, std::vector<std::int64_t>>;
 
+/// How a rate of the outer optimizer goes over a run, by the step at which a round is sent: up in a
+/// line over the first `warmup` steps, down in a line to `floor` of itself over the last `decay`.
+struct OuterRamp {
+  std::int64_t warmup = 0;  // steps; 0: the whole rate at once
+  std::int64_t decay = 0;   // steps; 0: to the end as it is
+  double floor = 0;         // share of the rate at the run's last step; of a decay
+  [[nodiscard]] bool moves() const { return warmup > 0 || decay > 0; }
+  bool operator==(const OuterRamp&) const = default;
+};
+
 /// Keys that only method spsa has. Equal on all workers, `threads` apart.
 struct SpsaOptions {
   double eps = 1e-3;            // size of the perturbation
@@ -101,9 +111,12 @@ struct OuterOptions {
   /// Of a run that goes on under another H: states that were saved under one of these are loaded,
   /// too. REQUIRES: of methods without overlap, where a window of the former H has ended.
   std::vector<std::int64_t> former_H = {};
-  std::optional<double> lr;        // outer learning rate
-  std::optional<double> momentum;  // outer momentum
-  std::optional<bool> nesterov;    // PyTorch form: b = mu b + d; x -= lr (d + mu b)
+  std::optional<double> lr;            // outer learning rate
+  std::optional<double> momentum;      // outer momentum
+  std::optional<bool> nesterov;        // PyTorch form: b = mu b + d; x -= lr (d + mu b)
+  OuterRamp lr_ramp = {.floor = 0.1};  // of lr; its floor is above 0
+  OuterRamp momentum_ramp;             // of momentum
+  std::int64_t run_steps = 0;          // the run's length, which a decay ends with
   /// Delayed Nesterov (arXiv:2401.09135): the momentum takes in the mean of so many rounds at a
   /// time, each of which moves by its share; 1: every round. Costs 4 more bytes a parameter.
   int momentum_every = 1;
@@ -237,6 +250,18 @@ struct MethodInfo {
   std::string default_codec = "fp32";
   std::int64_t default_H = 1;  // NOLINT(readability-identifier-naming): what a file that says no H
                                // gets; OuterOptions{} has 1
+  /// What the method is with inside: an optimizer of [inner] and its published settings, which a
+  /// file that says nothing gets. Empty: any.
+  struct Inside {
+    std::string optimizer;
+    double lr = 0;
+    double weight_decay = 0;
+    double momentum = 0;
+    bool nesterov = false;
+    std::string adjust_lr;
+  };
+  Inside inside = {};
+  std::string rates;     // what is known of its outer rates, with sources; or empty
   int state_values = 0;  // fp32 values a parameter of one worker's outer state: anchors, momentum;
                          // a residual, which `:ef` costs, not counted
   bool round_behind = false;   // a round is applied at the end of the next one: no overlap key
