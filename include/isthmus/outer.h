@@ -61,6 +61,17 @@ struct OffsetsSpread {};  // offset of fragment p is floor(p * H / F)
 struct OffsetsZero {};    // all fragments together
 using Offsets = std::variant<OffsetsSpread, OffsetsZero, std::vector<std::int64_t>>;
 
+/// A rate of the outer optimizer over a run, as a function of the step at which a round is sent: it
+/// rises linearly over the first `warmup` steps and falls linearly to `floor` times itself over the
+/// last `decay` steps.
+struct OuterRamp {
+  std::int64_t warmup = 0;  // steps; 0: the whole rate at once
+  std::int64_t decay = 0;   // steps; 0: no decay
+  double floor = 0;         // of a decay: share of the rate at the run's last step
+  [[nodiscard]] bool moves() const { return warmup > 0 || decay > 0; }
+  bool operator==(const OuterRamp&) const = default;
+};
+
 /// Keys of method spsa alone. Equal on all workers, except `threads`.
 struct SpsaOptions {
   double eps = 1e-3;            // size of the perturbation
@@ -101,9 +112,12 @@ struct OuterOptions {
   /// Values of H under which a loaded state may have been saved, when a resumed run changes H.
   /// REQUIRES: a method without overlap, resumed at the end of a window of the former H.
   std::vector<std::int64_t> former_H = {};
-  std::optional<double> lr;        // outer learning rate
-  std::optional<double> momentum;  // outer momentum
-  std::optional<bool> nesterov;    // PyTorch form: b = mu b + d; x -= lr (d + mu b)
+  std::optional<double> lr;            // outer learning rate
+  std::optional<double> momentum;      // outer momentum
+  std::optional<bool> nesterov;        // PyTorch form: b = mu b + d; x -= lr (d + mu b)
+  OuterRamp lr_ramp = {.floor = 0.1};  // of lr; its floor is above 0
+  OuterRamp momentum_ramp;             // of momentum
+  std::int64_t run_steps = 0;          // length of the run; a decay ends with its last step
   /// N of delayed Nesterov (arXiv:2401.09135 Alg. 3): each round moves the anchor by 1 / N of its
   /// own gradient, and every N-th round the momentum takes in the mean of the last N. 1: the
   /// momentum changes in every round. N > 1 costs 4 more bytes a parameter.
@@ -238,6 +252,18 @@ struct MethodInfo {
   std::string default_codec = "fp32";
   std::int64_t default_H = 1;  // NOLINT(readability-identifier-naming): default of a file without
                                // H; OuterOptions{} has 1
+  /// The optimizer of [inner] that the method prescribes, with its published settings, which are
+  /// the defaults of a file. Empty: any optimizer.
+  struct Inside {
+    std::string optimizer;
+    double lr = 0;
+    double weight_decay = 0;
+    double momentum = 0;
+    bool nesterov = false;
+    std::string adjust_lr;
+  };
+  Inside inside = {};
+  std::string rates;           // what is known of its outer rates, with sources; or empty
   int state_values = 0;        // fp32 values per parameter in one worker's outer state (anchors,
                                // momentum), without the residual that `:ef` adds
   bool round_behind = false;   // a round is applied at the end of the next: no key `overlap`

@@ -19,7 +19,13 @@ namespace {
 
 /// Keys that came after the first results on record: those have the digests of configurations
 /// without them, so a key that keeps its default is left out.
-constexpr std::array<std::string_view, 23> kCameLater = {"outer.late",
+constexpr std::array<std::string_view, 29> kCameLater = {"outer.late",
+                                                         "outer.lr_warmup",
+                                                         "outer.lr_decay",
+                                                         "outer.lr_floor",
+                                                         "outer.momentum_warmup",
+                                                         "outer.momentum_decay",
+                                                         "outer.momentum_floor",
                                                          "lora.r",
                                                          "lora.alpha",
                                                          "lora.targets",

@@ -1,11 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "config/schema/experiment.h"
 
+#include <algorithm>
+
 #include "config/config_experiment_reader.h"
 #include "config/load/config_load_origins.h"
 #include "config/load/config_load_text.h"
 
 namespace isthmus {
+
+std::vector<std::int64_t> ExperimentSettings::seeds_of_trials() const {
+  std::vector<std::int64_t> found = {tune_seed};
+  for (std::int64_t seed = tune_seed + 1; std::ssize(found) < tune_seeds; ++seed) {
+    if (std::ranges::find(seeds, seed) == seeds.end()) found.push_back(seed);
+  }
+  return found;
+}
 
 Experiment::Experiment(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Experiment::~Experiment() = default;

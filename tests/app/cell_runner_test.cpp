@@ -27,7 +27,7 @@ context = 16
 tokens = 64
 [compare]
 seeds = 1
-tune = { space = { "inner.lr" = [1e-3, 2e-3] } }
+tune = { seeds = 1, space = { "inner.lr" = [1e-3, 2e-3] } }
 [variant.ddp]
 [variant.clipped]
 inner.clip = 0.5

@@ -78,6 +78,13 @@ TEST(ChangeCheck, TheStepsTakenHadTheRatesOfTheNewSchedule) {
   EXPECT_EQ(refusal(kDiloco, 20, {"inner.schedule=wsd", "inner.decay=10"}), "");
   EXPECT_EQ(refusal(kDiloco, 20, {"inner.lr=2e-3", "train.steps=60"}, wsd), "");
   EXPECT_THAT(refusal(kDiloco, 20, {"inner.warmup=10"}), HasSubstr("rate of step"));
+  const std::vector<std::string> decay = {"outer.lr_decay=8"};
+  EXPECT_EQ(refusal(kDiloco, 30, {"train.steps=60"}, decay), "");
+  EXPECT_THAT(refusal(kDiloco, 35, {"train.steps=60"}, decay),
+              AllOf(HasSubstr("outer.lr_decay = 8 of 40 steps has begun"), HasSubstr("step 32")));
+  EXPECT_THAT(refusal(kDiloco, 20, {"train.steps=25"}, {"outer.momentum_decay=8"}),
+              HasSubstr("outer.momentum_decay = 8 of 25 steps"));
+  EXPECT_THAT(refusal(kDiloco, 20, {"outer.lr_decay=10"}, decay), HasSubstr("outer.lr_decay"));
   EXPECT_THAT(refusal(kDiloco, 20, {"train.steps=10"}), HasSubstr("no step left"));
   EXPECT_THAT(refusal(kDiloco, 20, {"train.steps=20"}), HasSubstr("no step left"));
 }

@@ -157,7 +157,7 @@ class Compare(CommandLine):
         self.write("two.toml", RUN + """
 [compare]
 seeds = 2
-tune = { space = { "inner.lr" = [1e-3, 2e-3] } }
+tune = { seeds = 1, space = { "inner.lr" = [1e-3, 2e-3] } }
 [variant.ddp]
 [variant.diloco]
 outer = { method = "diloco", H = 1 }
@@ -258,7 +258,7 @@ inner = { lr = 1e6, weight_decay = 10.0, clip = 0 }
         self.prints("init", self.folder / "new", "--template", "compare")
         plan = self.object_of("compare", "new/run.toml", "--dry-run", "--quick")
         self.assertEqual([each["name"] for each in plan["variants"]],
-                         ["ddp", "diloco", "diloco-4bit"])
+                         ["ddp", "diloco", "diloco-4bit", "muloco-2bit"])
 
 
 class Configuration(CommandLine):

@@ -38,7 +38,7 @@ every = 10
 step_time = "1s"
 [compare]
 seeds = 8
-tune = { space = { "inner.lr" = [1e-3, 2e-3, 4e-3] } }
+tune = { seeds = 1, space = { "inner.lr" = [1e-3, 2e-3, 4e-3] } }
 [variant.ddp]
 [variant.low]
 inner.clip = 0.5
@@ -115,6 +115,54 @@ TEST(ComparisonPlan, EveryVariantGetsAsManyTrialsWhereverTheyGo) {
   EXPECT_THAT(ran.results[1].tuned, ElementsAre(testing::Pair("inner.lr", "0.002")));
   EXPECT_TRUE(ran.results[0].edges.empty());  // 16e-3 was tried, and worse
   EXPECT_TRUE(ran.results[1].edges.empty());
+}
+
+// What seed 0 alone would choose, 4e-3, is bad on the second seed.
+TEST(ComparisonPlan, ARateIsChosenByTheMeanOfTheTuningSeeds) {
+  const auto chosen = [](const std::string& seeds) {
+    const Experiment file =
+        experiment("", {"compare.tune.seeds=" + seeds, "compare.tune.follow_ups=0"});
+    ComparisonPlan plan(file, {});
+    std::set<std::int64_t> tried;
+    while (auto cell = plan.next()) {
+      report::CellResult result = made_up(*cell);
+      const bool trial = cell->stage == CellStage::kTune;
+      if (trial) tried.insert(cell->seed);
+      result.evals.back().loss = 2 - 100 * cell->config.inner.lr;
+      if (trial && cell->seed != 0 && cell->config.inner.lr == 4e-3) result.evals.back().loss += 3;
+      plan.finish(*cell, result);
+    }
+    EXPECT_TRUE(plan.done());
+    EXPECT_EQ(plan.results()[0].trials, 3);
+    EXPECT_EQ(plan.results()[0].trial_seeds, std::stoi(seeds));
+    EXPECT_EQ(plan.results()[0].runs.size(), 8U);
+    EXPECT_EQ(std::ssize(tried), std::stoi(seeds));
+    for (std::int64_t seed = 1; seed <= 8; ++seed) EXPECT_FALSE(tried.contains(seed)) << seed;
+    return plan.results()[0].tuned[0].second;
+  };
+  EXPECT_EQ(chosen("1"), "0.004");
+  EXPECT_EQ(chosen("2"), "0.002");
+  EXPECT_EQ(chosen("3"), "0.002");
+}
+
+TEST(ComparisonPlan, EverySeedOfATrialIsACellOfItsOwn) {
+  const Experiment file = experiment("", {"compare.tune.seeds=2"});
+  ComparisonPlan plan(file, {});
+  EXPECT_EQ(plan.total(), 3U * (2 * (3 + 2) + 8));
+  EXPECT_THAT(plan.trial_seeds(), ElementsAre(0, 9));
+  const Ran ran = run(plan, 3, true);
+  EXPECT_EQ(ran.cells.size(), plan.total());
+  std::set<std::string> keys, folders;
+  for (const Cell& cell : ran.cells) {
+    keys.insert(cell.key);
+    folders.insert(cell.directory);
+  }
+  EXPECT_EQ(keys.size(), ran.cells.size());
+  EXPECT_EQ(folders.size(), ran.cells.size());
+  EXPECT_TRUE(folders.contains("ddp/tune-01"));
+  EXPECT_TRUE(folders.contains("ddp/tune-01-seed-9"));
+  EXPECT_EQ(ran.results[2].tuned[0].second, "0.008");
+  EXPECT_EQ(ran.results[2].trials, 5);
 }
 
 TEST(ComparisonPlan, AnEdgeThatTheFollowUpsDidNotLeaveIsTold) {
@@ -242,6 +290,24 @@ TEST(Weaknesses, ANamesakeOnAnotherClockIsTold) {
   EXPECT_THAT(notes({"sim.step_time=2s", "variant.low.inner.eps=1e-6"}), testing::IsEmpty());
   EXPECT_THAT(notes({"variant.low.sim.step_time=100ms"}),
               ElementsAre(HasSubstr("low: its clock is not that of ddp (sim.step_time")));
+}
+
+// Only where rates are tuned at all: elsewhere nothing was promised.
+TEST(Weaknesses, AnOuterMomentumThatIsNotTunedIsTold) {
+  const std::string text = R"([variant.far]
+run = { workers = 2 }
+outer = { method = "diloco", H = 4 }
+link = [{ between = ["*", "*"], rate = "1Gbit/s" }]
+)";
+  const auto notes = [&](const std::string& space) {
+    const Experiment file = experiment(text + space, {});
+    return weaknesses_of(file, ComparisonPlan(file, {}), [](const Config&) {
+      return DataFacts{1'000'000, 1};
+    });
+  };
+  EXPECT_THAT(notes(""), testing::Contains(HasSubstr("outer momentum was not tuned (0.9 in far)")));
+  EXPECT_THAT(notes("tune = { space = { \"outer.momentum\" = [0.3, 0.6, 0.9] } }\n"),
+              testing::Not(testing::Contains(HasSubstr("outer momentum"))));
 }
 
 TEST(ComparisonPlan, CostShrinksToNothing) {

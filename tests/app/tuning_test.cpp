@@ -38,6 +38,35 @@ std::vector<Trial> line(const std::vector<std::pair<std::string, double>>& losse
   return trials;
 }
 
+// Three seeds by hand: mean 2, deviation 1.
+TEST(Trials, APointsLossIsTheMeanOverItsSeeds) {
+  const std::vector<double> losses = {1, 2, 3};
+  const Trial trial = trial_of(at({"0.001"}), losses);
+  EXPECT_DOUBLE_EQ(trial.loss, 2);
+  EXPECT_DOUBLE_EQ(trial.spread, 1);
+  const std::vector<double> one = {2.5};
+  EXPECT_DOUBLE_EQ(trial_of({}, one).loss, 2.5);
+  EXPECT_EQ(trial_of({}, one).spread, 0);
+  const std::vector<double> failed = {2, INFINITY};
+  EXPECT_TRUE(std::isinf(trial_of({}, failed).loss));
+  EXPECT_EQ(trial_of({}, failed).spread, 0);
+}
+
+// The largest rate has the lowest mean and loses half of its seeds' gain: the one below is taken.
+TEST(Trials, ARateAtTheEdgeOfStabilityIsPassedOver) {
+  std::vector<Trial> trials = line({{"0.004", 2.3}, {"0.008", 2.2}, {"0.016", 2.1}, {"0.032", 2}});
+  const double spreads[] = {0.02, 0.03, 0.02, 0.3};
+  for (std::size_t i = 0; i < trials.size(); ++i) trials[i].spread = spreads[i];
+  EXPECT_EQ(best_of(trials)->point.front().value, "0.016");
+  EXPECT_TRUE(unsteady(trials, trials[3]));
+  EXPECT_FALSE(unsteady(trials, trials[1]));
+  trials[3].spread = 0.08;  // less than four times the middle one's
+  EXPECT_EQ(best_of(trials)->point.front().value, "0.032");
+  // Of two points nobody can say which spread is normal.
+  const std::vector<Trial> two = {{at({"0.004"}), 2.3, 0.01}, {at({"0.008"}), 2.2, 0.5}};
+  EXPECT_EQ(best_of(two)->point.front().value, "0.008");
+}
+
 TEST(Grid, ChangesTheLastKeyFastest) {
   const std::vector<TuneAxis> space = {{"inner.lr", at({"1", "2"})}, {"outer.lr", at({"3", "4"})}};
   std::vector<std::vector<std::string>> all;

@@ -338,7 +338,8 @@ TEST(ConfigErrors, RenderWithExcerptCaretAndHint) {
             "run.toml:8:1: error: unknown key 'outer.momentun' [E-KEY-UNKNOWN]\n"
             "    8 | momentun = 0.9\n"
             "      | ^^^^^^^^ did you mean 'momentum'?   (keys of method 'diloco': method, H, lr, "
-            "momentum, nesterov, codec, exchange, final_sync)   isthmus explain outer");
+            "momentum, nesterov, codec, exchange, final_sync, lr_warmup, lr_decay, lr_floor, "
+            "momentum_warmup, momentum_decay, momentum_floor)   isthmus explain outer");
   EXPECT_EQ(summary.substr(0, 44), "run.toml:8:1: unknown key 'outer.momentun'; ");
   EXPECT_EQ(summary.find('\n'), std::string::npos);
 }

@@ -33,6 +33,22 @@ inline SchemaContext test_context() {
   context.methods.back().commits_rounds = false;
   add("localsgd", {"H", "codec", "exchange", "final_sync"}, 0);
   add("diloco", {"H", "lr", "momentum", "nesterov", "codec", "exchange", "final_sync"}, 0.7);
+  const auto add_ramps = [&context] {
+    std::vector<std::string>& keys = context.methods.back().keys;
+    keys.insert(keys.end(), {"lr_warmup", "lr_decay", "lr_floor", "momentum_warmup",
+                             "momentum_decay", "momentum_floor"});
+  };
+  add_ramps();
+  add("muloco", {"H", "lr", "momentum", "nesterov", "codec", "exchange", "final_sync", "carry"},
+      0.7);
+  add_ramps();
+  context.methods.back().default_H = 30;
+  context.methods.back().inside = {.optimizer = "muon",
+                                   .lr = 0.02,
+                                   .weight_decay = 0.01,
+                                   .momentum = 0.95,
+                                   .nesterov = false,
+                                   .adjust_lr = "spectral_norm"};
   add("streaming-diloco",
       {"H", "lr", "momentum", "nesterov", "fragments", "pattern", "embeddings", "offsets",
        "overlap", "alpha", "codec", "exchange", "final_sync", "carry", "late"},

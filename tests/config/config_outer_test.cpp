@@ -27,6 +27,77 @@ TEST(ConfigOuter, TheResolvedTextSaysWhetherResultsMaySlip) {
   EXPECT_EQ(load(text).outer.late, LateRound::kSlip) << text;
 }
 
+// As the authors' code has it; what a file says comes first.
+TEST(ConfigOuter, MuLoCoBringsItsInnerOptimizerAndPublishedRates) {
+  const Config muloco = load_minimal({"outer.method=muloco"});
+  EXPECT_EQ(muloco.inner.optimizer, "muon");
+  EXPECT_EQ(muloco.inner.lr, 0.02);
+  EXPECT_EQ(muloco.inner.weight_decay, 0.01);
+  EXPECT_EQ(muloco.inner.momentum, 0.95);
+  EXPECT_FALSE(muloco.inner.nesterov);
+  EXPECT_EQ(muloco.inner.adjust_lr, "spectral_norm");
+  EXPECT_EQ(muloco.outer.H, 30);
+  const Config told = load_minimal({"outer.method=muloco", "inner.optimizer=muon", "inner.lr=0.05",
+                                    "inner.nesterov=true", "outer.H=7"});
+  EXPECT_EQ(told.inner.lr, 0.05);
+  EXPECT_TRUE(told.inner.nesterov);
+  EXPECT_EQ(told.outer.H, 7);
+  EXPECT_EQ(load_minimal({"outer.method=diloco"}).inner.optimizer, "adamw");
+}
+
+TEST(ConfigOuter, MuLoCoWithAnotherInnerOptimizerIsRefused) {
+  const auto found = diagnostics_of(kMinimal, {"outer.method=muloco", "inner.optimizer=adamw"});
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].code, "E-CONFLICT");
+  EXPECT_NE(found[0].message.find("muloco"), std::string::npos) << found[0].message;
+  EXPECT_NE(found[0].hint.find("diloco"), std::string::npos) << found[0].hint;
+}
+
+// A trainer of the user's has an optimizer of its own, whatever it is.
+TEST(ConfigOuter, MuLoCoLeavesATrainerOfTheUsersAlone) {
+  const std::string external =
+      "schema = 1\n[train]\ntrainer = \"external\"\nsteps = 90\n"
+      "[outer]\nmethod = \"muloco\"\n";
+  EXPECT_EQ(load(external).outer.H, 30);
+  EXPECT_EQ(load(external).inner.optimizer, "adamw") << "nothing that anybody reads";
+}
+
+TEST(ConfigOuter, RatesThatChangeSteerAndAreCommonAndKeepOldDigests) {
+  const auto with = [](std::vector<std::string> more) {
+    more.emplace_back("outer.method=diloco");
+    return load_minimal(more);
+  };
+  const Config still = with({});
+  EXPECT_EQ(still.outer.run_steps, 0);
+  for (const char* const key : {"outer.lr_warmup=10%", "outer.lr_decay=20",
+                                "outer.momentum_warmup=5", "outer.momentum_decay=20%"}) {
+    const Config moving = with({key});
+    EXPECT_NE(config_digest(moving), config_digest(still)) << key;
+    EXPECT_NE(outcome_digest(moving), outcome_digest(still)) << key;
+    EXPECT_NE(common_values(moving), common_values(still)) << key;
+  }
+  EXPECT_EQ(outcome_digest(with({"outer.lr_warmup=0"})), outcome_digest(still));
+  const Config decaying = with({"outer.lr_decay=20%"});
+  EXPECT_EQ(decaying.outer.lr_ramp.decay, 20);
+  EXPECT_EQ(decaying.outer.run_steps, 100);
+}
+
+TEST(ConfigOuter, RatesThatDoNotFitAreRefused) {
+  const auto refused = [](std::vector<std::string> more) {
+    more.emplace_back("outer.method=diloco");
+    const auto found = diagnostics_of(kMinimal, more);
+    return found.size() == 1 ? found[0].code + " " + found[0].message + " " + found[0].hint
+                             : std::to_string(found.size());
+  };
+  EXPECT_NE(refused({"outer.lr_warmup=60", "outer.lr_decay=50"}).find("E-RANGE"),
+            std::string::npos);
+  EXPECT_NE(refused({"outer.lr_decay=20", "outer.lr_floor=0"}).find("E-RANGE"), std::string::npos);
+  EXPECT_NE(refused({"outer.lr_floor=0.5"}).find("outer.lr_decay"), std::string::npos)
+      << refused({"outer.lr_floor=0.5"});
+  const std::string flat = refused({"outer.momentum=0", "outer.momentum_decay=20"});
+  EXPECT_NE(flat.find("E-CONFLICT"), std::string::npos) << flat;
+}
+
 // How often digests are compared is nobody's result, but everybody's business.
 TEST(ConfigOuter, CommitPeriodsAreCommonAndSteerNothing) {
   const Config usual = load_minimal();

@@ -31,7 +31,7 @@ TEST(Config, NobodyIsAskedToTrainAloneForNothing) {
   EXPECT_EQ(with("ddp", "").net.max_solo_rounds, 0);
   EXPECT_EQ(with("ddp", "[net]\nmax_solo_rounds = 0\n").net.max_solo_rounds, 0);
   EXPECT_EQ(with("streaming-diloco", "carry = \"stay\"\n").net.max_solo_rounds, 0);
-  for (const char* carries : {"localsgd", "diloco", "streaming-diloco"}) {
+  for (const char* carries : {"localsgd", "diloco", "streaming-diloco", "muloco"}) {
     EXPECT_EQ(with(carries, "[net]\nmax_solo_rounds = 2\n").net.max_solo_rounds, 2);
   }
 }

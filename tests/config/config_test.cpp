@@ -271,6 +271,9 @@ TEST(Config, TheResolvedTextLoadsBackToTheSame) {
            {"inner.optimizer=sgd", "inner.schedule=wsd", "inner.decay=7", "ckpt.every=90s"},
            {"inner.optimizer=muon", "inner.eps=1e-9", "inner.adjust_lr=match_rms_adamw"},
            {"inner.optimizer=muon", "inner.momentum=0"},
+           {"outer.method=muloco", "inner.lr=0.01"},
+           {"outer.method=diloco", "outer.lr_warmup=10%", "outer.lr_decay=30", "outer.lr_floor=0.5",
+            "outer.momentum_decay=20%"},
            {"surrogate.params=1.5B", "surrogate.step_time=0.9s", "eval.tokens=all"}}) {
     const Config config = load_minimal(overrides);
     const std::string text = resolved_toml(config);

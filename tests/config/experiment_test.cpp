@@ -146,11 +146,16 @@ TEST(Experiment, ReadsSeedsTargetAndBudget) {
   EXPECT_EQ(settings.tune_trials, 2);
   EXPECT_EQ(settings.tune_follow_ups, 0);
   EXPECT_EQ(settings.tune_seed, 5);
+  EXPECT_EQ(settings.tune_seeds, 2);
+  EXPECT_THAT(settings.seeds_of_trials(), ElementsAre(5, 6));
   EXPECT_EQ(settings.target_relative_to, "ddp");
   EXPECT_EQ(settings.target_factor, 1.02);
   EXPECT_EQ(settings.budget_steps, 90);
   EXPECT_EQ(settings.budget_time, std::chrono::hours(48));
   EXPECT_EQ(experiment.variants()[1].space.front().key, "inner.lr");
+  EXPECT_THAT(
+      load_experiment(whole("[compare]\ntune = { seeds = 3 }\n")).settings().seeds_of_trials(),
+      ElementsAre(0, 9, 10));
   EXPECT_THAT(load_experiment(whole("[compare]\nseeds = 3\n")).settings().seeds,
               ElementsAre(1, 2, 3));
   EXPECT_EQ(load_experiment(whole("[target]\nvalue = 2.5\n")).settings().target_value, 2.5);

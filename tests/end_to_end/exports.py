@@ -68,6 +68,7 @@ seeds = 2
 space = { "inner.lr" = [1e-3] }
 trials = 1
 follow_ups = 0
+seeds = 1
 [variant.ddp]
 outer = { method = "ddp" }
 [variant.local]

@@ -51,6 +51,7 @@ seeds = 1
 space = {{ "inner.lr" = [4e-3] }}
 trials = 1
 follow_ups = 0
+seeds = 1
 [variant.ddp]
 outer = {{ method = "ddp" }}
 [variant.local]

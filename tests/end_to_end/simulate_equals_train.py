@@ -21,6 +21,7 @@ METHODS = {
     "localsgd": "H = 4\n",
     "diloco": 'H = 4\ncodec = "int8"\n',
     "streaming-diloco": "H = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\n",
+    "muloco": 'H = 5\ncodec = "lm2:ef"\nlr_warmup = 12\nmomentum_decay = 9\n',
     "delayed": "H = 5\n",
     # The last worker takes every other step.
     "delayed at half pace": 'H = 5\ncodec = "int8:ef"\n',

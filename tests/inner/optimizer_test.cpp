@@ -160,7 +160,7 @@ TEST(InnerOptimizer, MuonTreatsALinearLayerAlikeHoweverItIsStored) {
   // Orthogonalised in bfloat16: entries at most 1 err by a few 2^-9; see tests/kernels/muon_test.
   constexpr double kBf16Error = 0.07;
   constexpr double kRate = 0.01;
-  for (const char* adjust_lr : {"original", "match_rms_adamw"}) {
+  for (const char* adjust_lr : {"original", "match_rms_adamw", "spectral_norm"}) {
     InnerConfig config = muon_config();
     config.adjust_lr = adjust_lr;
     for (const char* arch : {"gpt2", "llama"}) {
@@ -177,8 +177,9 @@ TEST(InnerOptimizer, MuonTreatsALinearLayerAlikeHoweverItIsStored) {
           return in_out ? transposed(part, in) : part;
         };
         const double ratio = static_cast<double>(out) / static_cast<double>(in);
-        const double scale = config.adjust_lr == "original"
-                                 ? std::sqrt(std::max(1.0, ratio))
+        const double scale = config.adjust_lr == "original" ? std::sqrt(std::max(1.0, ratio))
+                             : config.adjust_lr == "spectral_norm"
+                                 ? std::sqrt(ratio)
                                  : 0.2 * std::sqrt(static_cast<double>(std::max(out, in)));
         std::vector<float> p = as_linear(normal_values(layout, 0));
         std::vector<float> buffer(p.size());

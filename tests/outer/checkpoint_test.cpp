@@ -32,6 +32,13 @@ TEST(Checkpoint, ResumedWithSyncsInFlightIsBitIdentical) {
   const std::vector<std::pair<std::string, OuterOptions>> methods = {
       {"streaming-diloco", {.H = 7, .fragments = 3, .overlap = 4, .alpha = 0.5}},
       {"streaming-diloco", {.H = 6, .momentum_every = 3, .fragments = 2, .overlap = 5}},
+      {"muloco",
+       {.H = 7,
+        .lr_ramp = {.warmup = 9, .decay = 12, .floor = 0.25},
+        .momentum_ramp = {.warmup = 20, .decay = 0, .floor = 0},
+        .run_steps = kSteps,
+        .fragments = 2,
+        .overlap = 3}},
       {"delayed", {.H = 5}},
       {"eager", {.H = 5}},
       {"co2",

@@ -217,6 +217,13 @@ struct Case {
 std::vector<Case> cases() {
   return {
       {.method = "localsgd", .outer = {.H = 5}},
+      {.method = "muloco",
+       .outer = {.H = 5,
+                 .lr_ramp = {.warmup = 12, .decay = 0, .floor = 0.1},
+                 .momentum_ramp = {.warmup = 0, .decay = 9, .floor = 0},
+                 .run_steps = 30,
+                 .codec = "lm2:ef"},
+       .lost = {10}},
       {.method = "diloco", .outer = {.H = 5, .codec = "1bit:ef"}, .gives_up = true},
       {.method = "diloco",
        .outer = {.H = 5, .final_sync = FinalSync::kFull, .carry = LostContribution::kCarry},
@@ -320,8 +327,8 @@ TEST(Lanes, MethodsHaveTheSameBitsAndCheckpoints) {
 TEST(Lanes, MethodsWithStateOfAnotherFormAreRefusedByName) {
   QuadraticLoop inner(small_model(0));
   for (const MethodInfo& info : methods()) {
-    const bool shares =
-        info.name == "localsgd" || info.name == "diloco" || info.name == "streaming-diloco";
+    const bool shares = info.name == "localsgd" || info.name == "diloco" ||
+                        info.name == "streaming-diloco" || info.name == "muloco";
     std::string refusal;
     try {
       static_cast<void>(outer::serve_outer_state(info.name, {.H = 4}, inner.parameters()));

@@ -72,6 +72,10 @@ inline std::vector<MethodCase> shared_method_cases() {
   rollback.carry = LostContribution::kRollback;
   OuterOptions slip = streaming(1, "int4:ef");
   slip.late = LateRound::kSlip;
+  OuterOptions ramped = every(5, "lm2:ef");
+  ramped.lr_ramp = {.warmup = 8, .decay = 4, .floor = 0.1};
+  ramped.momentum_ramp.warmup = 11;
+  ramped.run_steps = 20;
   OuterOptions spsa;
   spsa.spsa = {.eps = 1e-2, .samples = 2, .weight_decay = 1e-3, .run_key = 5};
   OuterOptions one_bit;
@@ -99,6 +103,7 @@ inline std::vector<MethodCase> shared_method_cases() {
       {.name = "StreamingFeedbackStay", .method = "streaming-diloco", .outer = stay, .lag = 4},
       {.name = "StreamingRollback", .method = "streaming-diloco", .outer = rollback, .lag = 2},
       {.name = "StreamingSlip", .method = "streaming-diloco", .outer = slip, .lag = 6},
+      {.name = "MuLoCoTwoBits", .method = "muloco", .outer = ramped},
       {.name = "Delayed", .method = "delayed", .outer = every(5), .lag = 5},
       {.name = "DelayedFeedback", .method = "delayed", .outer = every(5, "int8:ef"), .lag = 5},
       {.name = "DelayedAtASync",

@@ -104,6 +104,52 @@ TEST(Oracles, DelayedNesterovTakesInTheMeanOfItsRounds) {
   expect_near(anchors_by_round("diloco", {.H = 5, .momentum_every = 3}, 2, 8), expected);
 }
 
+// arXiv:2505.23725 Alg. 1 in its own form, where the momentum takes in the rate:
+//   d = mean of x - theta_m after H inner steps;  u <- mu u + eta d;  x <- x - mu u - eta d
+// with the published 0.7 and 0.6 as defaults. Two parabolas are one of centre -1; one alone has its
+// own centre, 1, and the outer step moves it as well.
+TEST(Oracles, MuLoCoIsItsAlgorithmWrittenOutForSeveralWorkersAndForOne) {
+  const double eta = 0.7, mu = 0.6, q = std::pow(0.9, 5);
+  for (const int workers : {1, 2}) {
+    const double center = workers == 1 ? 1 : -1;
+    double x = 2, u = 0;
+    std::vector<float> expected;
+    for (int round = 0; round < 8; ++round) {
+      const double d = (1 - q) * (x - center);
+      u = mu * u + eta * d;
+      x = x - mu * u - eta * d;
+      expected.push_back(static_cast<float>(x));
+    }
+    expect_near(anchors_by_round("muloco", {.H = 5}, workers, 8), expected);
+    expect_near(anchors_by_round("diloco", {.H = 5, .lr = eta, .momentum = mu}, workers, 8),
+                expected);
+  }
+}
+
+// Rates by hand: a rise over 10 steps, a fall to a tenth over the last 10 of 40; momentum rises
+// over 20 steps and falls to half of itself over the last 20.
+TEST(Oracles, OuterRatesRiseAndFallByTheStepOfTheRound) {
+  const std::array<double, 8> eta = {.35, .7, .7, .7, .7, .7, .7 * .55, .7 * .1};
+  const std::array<double, 8> mu = {.2, .4, .6, .8, .8 * .875, .8 * .75, .8 * .625, .8 * .5};
+  const double q = std::pow(0.9, 5);
+  double x = 2, b = 0;
+  std::vector<float> expected;
+  for (std::size_t round = 0; round < eta.size(); ++round) {
+    const double d = (1 - q) * (x + 1);
+    b = mu[round] * b + d;
+    x -= eta[round] * (d + mu[round] * b);
+    expected.push_back(static_cast<float>(x));
+  }
+  OuterOptions outer{.H = 5, .lr = 0.7, .momentum = 0.8};
+  outer.lr_ramp = {.warmup = 10, .decay = 10, .floor = 0.1};
+  outer.momentum_ramp = {.warmup = 20, .decay = 20, .floor = 0.5};
+  outer.run_steps = 40;
+  for (const char* const method : {"diloco", "muloco", "streaming-diloco"}) {
+    outer.alpha = std::string_view(method) == "diloco" ? std::nullopt : std::optional<double>(0);
+    expect_near(anchors_by_round(method, outer, 2, 8), expected);
+  }
+}
+
 TEST(Oracles, OneInnerStepAndOuterSgdIsDataParallelSgdOnAModel) {
   const auto run = [](const std::string& method) {
     return run_family({.workers = 3, .steps = 20, .method = method, .loop = small_model});

@@ -37,6 +37,7 @@ const std::vector<Method> kMethods = {
      {.H = 5, .fragments = 3, .overlap = 2, .exchange = ReductionKind::kReduce}},
     {"streaming-diloco",
      {.H = 5, .fragments = 3, .overlap = 3, .exchange = ReductionKind::kGather}},
+    {"muloco", {.H = 4, .codec = "lm2:ef"}},
     {"delayed", {.H = 4}},
     // Gather: nobody waits for its last round, in which an owner may not have answered yet.
     {"eager", {.H = 4, .codec = "int8:256", .exchange = ReductionKind::kGather}},

@@ -10,6 +10,8 @@
 
 #include "outer/methods/ddp.h"
 #include "outer/parts/buckets.h"
+#include "outer/parts/outer_rates.h"
+#include "outer/parts/settings.h"
 #include "outer/toy_loops.h"
 
 namespace isthmus::this_file {
@@ -60,6 +62,75 @@ TEST(Options, RangesAreRefusedByKeyValueAndRule) {
               ::testing::StartsWith("outer.offsets = [0, 1]: must have 3 values"));
   EXPECT_THAT(refusal("diloco", {.H = 2, .codec = "int3"}), ::testing::HasSubstr("int3"));
   EXPECT_THAT(refusal("dilco", {}), ::testing::HasSubstr("there are ddp, localsgd, diloco"));
+}
+
+TEST(Options, RampsThatDoNotFitTheRunAreRefused) {
+  OuterOptions outer{.H = 2};
+  outer.lr_ramp.decay = 10;
+  EXPECT_THAT(refusal("diloco", outer),
+              ::testing::StartsWith("outer.lr_decay = 10: must be absent"));
+  outer.run_steps = 15;
+  EXPECT_EQ(refusal("diloco", outer), "");
+  outer.lr_ramp.warmup = 6;
+  EXPECT_THAT(refusal("diloco", outer),
+              ::testing::StartsWith("outer.lr_decay = 10: must be at most the 9 steps"));
+  outer.lr_ramp = {.warmup = -1, .decay = 0, .floor = 0.1};
+  EXPECT_THAT(refusal("diloco", outer),
+              ::testing::StartsWith("outer.lr_warmup = -1: must be >= 0"));
+  outer.lr_ramp = {.warmup = 0, .decay = 4, .floor = 0};
+  EXPECT_THAT(refusal("muloco", outer),
+              ::testing::StartsWith("outer.lr_floor = 0: must be in 0 < lr_floor <= 1"));
+  outer.lr_ramp = {.warmup = 0, .decay = 4, .floor = 0.5};
+  EXPECT_THAT(refusal("localsgd", outer), ::testing::StartsWith("outer.lr_decay = 4 of 15 steps"));
+  EXPECT_THAT(refusal("delayed", outer), ::testing::HasSubstr("method delayed does not use it"));
+  OuterOptions still{.H = 2, .momentum = 0.0};
+  still.momentum_ramp.warmup = 4;
+  EXPECT_THAT(refusal("diloco", still), ::testing::StartsWith("outer.momentum = 0: must be > 0"));
+}
+
+// Workers compare the terms before step 1, and sites in their greeting.
+TEST(Options, RampsAreTermsThatAllWorkersShare) {
+  OuterOptions outer{.H = 2};
+  outer.run_steps = 40;
+  const std::vector<MethodInfo> known = methods();
+  const auto muloco = std::ranges::find(known, "muloco", &MethodInfo::name);
+  const StartTerms plain = outer::start_terms(*muloco, outer);
+  for (std::int64_t OuterRamp::*const length : {&OuterRamp::warmup, &OuterRamp::decay}) {
+    for (OuterRamp OuterOptions::*const ramp :
+         {&OuterOptions::lr_ramp, &OuterOptions::momentum_ramp}) {
+      OuterOptions other = outer;
+      other.*ramp.*length = 8;
+      const StartTerms terms = outer::start_terms(*muloco, other);
+      EXPECT_NE(terms, plain);
+      other.run_steps = 50;  // a decay then begins elsewhere
+      EXPECT_EQ(outer::start_terms(*muloco, other) != terms, length == &OuterRamp::decay);
+    }
+  }
+}
+
+// A round's rates are a function of the step of its sending, whatever came before.
+TEST(OuterRates, AreAFunctionOfTheStep) {
+  const OuterRamp ramp{.warmup = 10, .decay = 20, .floor = 0.25};
+  const auto share = [&](std::int64_t sent) {
+    return outer::ramp_share(ramp, StepIndex(sent), 100);
+  };
+  EXPECT_DOUBLE_EQ(share(1), 0.1);
+  EXPECT_DOUBLE_EQ(share(10), 1);
+  EXPECT_DOUBLE_EQ(share(80), 1);
+  EXPECT_DOUBLE_EQ(share(90), 0.625);
+  EXPECT_DOUBLE_EQ(share(100), 0.25);
+  EXPECT_DOUBLE_EQ(share(130), 0.25) << "a run that goes on beyond its end";
+  EXPECT_DOUBLE_EQ(share(1), 0.1) << "again";
+  EXPECT_DOUBLE_EQ(outer::ramp_share({}, StepIndex(3), 0), 1);
+  const outer::OuterRates rates{
+      .top = {.rule = kernels::OuterStepRule::kNesterov, .eta = 0.5f, .mu = 0.5f},
+      .lr = {.warmup = 4, .decay = 0, .floor = 0.1},
+      .momentum = {.warmup = 0, .decay = 10, .floor = 0},
+      .run_steps = 10};
+  EXPECT_TRUE(rates.vary());
+  EXPECT_EQ(rates.at(StepIndex(2)).eta, 0.25f);
+  EXPECT_EQ(rates.at(StepIndex(10)).mu, 0.0f);
+  EXPECT_EQ(rates.at(StepIndex(10)).rule, kernels::OuterStepRule::kNesterov);
 }
 
 TEST(Options, KeysTheMethodDoesNotUseAreRefused) {

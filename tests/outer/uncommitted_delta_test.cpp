@@ -178,8 +178,8 @@ TEST(UncommittedDelta, IsInACheckpoint) {
 
 TEST(UncommittedDelta, OnlyMethodsWhoseWindowsStayInTheLocalValuesHaveIt) {
   for (const MethodInfo& method : methods()) {
-    const bool streams =
-        method.name == "diloco" || method.name == "streaming-diloco" || method.name == "localsgd";
+    const bool streams = method.name == "diloco" || method.name == "streaming-diloco" ||
+                         method.name == "localsgd" || method.name == "muloco";
     OuterOptions outer;
     outer.H = method.takes("H") ? 4 : 1;
     Drift inner(1, 10);

@@ -68,6 +68,7 @@ std::vector<Case> cases() {
       {.method = "streaming-diloco",
        .outer = {.H = 7, .fragments = 2, .overlap = 3, .alpha = 0.25},
        .lost = {7, 14, 17}},
+      {.method = "muloco", .outer = {.H = 5, .codec = "lm2:ef"}, .lost = {10}},
       {.method = "delayed", .outer = {.H = 5}, .lost = {10}},
       {.method = "eager", .outer = {.H = 5}},
       {.method = "eager", .outer = {.H = 5}, .diverges = true},

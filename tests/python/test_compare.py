@@ -136,7 +136,7 @@ def test_finished_cells_stay_until_the_program_changes(toml, tmp_path):
 
 def test_a_function_trains_and_its_rates_are_tuned(toml, tmp_path):
     """As by the program, cell by cell; the grid's values reach the body."""
-    file = toml(seeds=1, compare='tune = { space = { "inner.lr" = [0.02, 0.05] }, follow_ups = 0 }', codec="int8")
+    file = toml(seeds=1, compare='tune = { seeds = 1, space = { "inner.lr" = [0.02, 0.05] }, follow_ups = 0 }', codec="int8")
     found = isthmus.compare(file, train=compared.body, evaluation_parts=compared.PARTS, out=tmp_path / "cmp", jobs=2)
     compare(file, tmp_path / "same")
     own, others = ({(line["stage"], line["variant"], json.dumps(line["tuned"])): line["evals"]

@@ -245,3 +245,26 @@ def test_wrong_options_are_refused(params, options, words):
     given = [{**each, "params": tensors(each["params"])} for each in params] if groups else tensors(params)
     with pytest.raises(isthmus.ConfigError, match=words):
         isthmus.torch.MuLoCo1(given, **options)
+
+
+def test_method_muloco_at_one_site_is_the_class(toml, tmp_path):
+    """The run's outer step over one worker whose inner steps are Muon's, against the class that takes both. float32:
+    one keeps the rate in the momentum, the other outside, so a round may differ by a few roundings of the values."""
+    file = toml(method="muloco", steps=16, workers=1, more="H = 4\nlr = 0.6\nmomentum = 0.5")
+    whole, opt = made(torch.float32, outer_lr=0.6, outer_momentum=0.5)
+    losses = [train(whole, opt, t) for t in range(1, 17)]
+    found = []
+
+    def body(site):
+        model, inner = made(torch.float32, sync_interval=10**6)
+        isthmus.torch.attach(site, model, inner)
+        for t, _ in site.steps():
+            found.append(train(model, inner, t))
+            site.step(found[-1])
+        found.append(values(model))
+
+    isthmus.run(file, body, out=tmp_path / "run")
+    assert found[:-1] == pytest.approx(losses, rel=2e-5)
+    assert losses[-1] < losses[0]
+    for here, there in zip(found[-1], values(whole)):
+        assert torch.allclose(here, there, rtol=1e-4, atol=1e-5)

@@ -73,6 +73,38 @@ double share(const std::vector<Planted>& variants, int seeds, int draws, const F
 constexpr int kDraws = 2000;
 double four_deviations(double p) { return 4 * std::sqrt(p * (1 - p) / kDraws); }
 
+/// Eight runs of each variant, whose losses stand apart by `steps[v]` from seed to seed.
+Comparison spread_by(const std::vector<double>& steps, ComparedVariant more = {}) {
+  std::vector<ComparedVariant> compared;
+  for (std::size_t v = 0; v < steps.size(); ++v) {
+    ComparedVariant variant{.name = fmt::format("v{}", v), .tuned = {{"inner.lr", "0.004"}}};
+    variant.passed_over = more.passed_over;
+    for (int seed = 1; seed <= 8; ++seed) {
+      variant.runs.push_back(cell(variant.name, seed, kBaseLoss + steps[v] * seed));
+    }
+    compared.push_back(std::move(variant));
+  }
+  return compare_variants({.name = "spread"}, std::move(compared));
+}
+
+TEST(Notes, ABaselineAtTheEdgeOfStabilityIsTold) {
+  // Eight numbers 1 .. 8 deviate by sqrt(6) = 2.449.
+  EXPECT_THAT(spread_by({0.05, 0.01, 0.01, 0.02}).notes,
+              testing::ElementsAre(testing::AllOf(HasSubstr("spread 5.0 times as much"),
+                                                  HasSubstr("v0: 0.1225"), HasSubstr("0.0245"),
+                                                  HasSubstr("compare.tune.seeds"))));
+  EXPECT_THAT(spread_by({0.025, 0.01, 0.01, 0.02}).notes, IsEmpty());
+  EXPECT_THAT(spread_by({0.01, 0.05, 0.05}).notes, IsEmpty()) << "the others' spread is their own";
+}
+
+TEST(Notes, RatesPassedOverForTheirSpreadAreTold) {
+  ComparedVariant more;
+  more.passed_over = {{{"inner.lr", "0.032"}, {"outer.momentum", "0.9"}}};
+  EXPECT_THAT(
+      spread_by({0.01, 0.01}, more).notes,
+      testing::Contains(HasSubstr("v1: inner.lr = 0.032, outer.momentum = 0.9 was passed")));
+}
+
 TEST(PlantedNulls, ARareExperimentCallsOneOfThreeDifferent) {
   const double any = share({{"ddp"}, {"a"}, {"b"}, {"c"}}, 8, kDraws, [](const Comparison& each) {
     return std::any_of(each.results.begin(), each.results.end(), [](const VariantResult& result) {

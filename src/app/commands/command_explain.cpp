@@ -149,6 +149,17 @@ std::string defaults_of(const MethodInfo& method) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+/// Keys of [inner] that a file which says nothing gets.
+std::string inside_of(const MethodInfo& method) {
+  const MethodInfo::Inside& inside = method.inside;
+  if (inside.optimizer.empty()) return "";
+  return fmt::format(
+      "inner.optimizer = {}, lr = {}, weight_decay = {}, momentum = {}, nesterov = {}, adjust_lr = "
+      "{}",
+      inside.optimizer, inside.lr, inside.weight_decay, inside.momentum, inside.nesterov,
+      inside.adjust_lr);
+}
+
 /// What the method keeps between two steps, with its own codec.
 std::string memory_of(const MethodInfo& method) {
   const bool residual = make_codec(method.default_codec)->error_feedback();
@@ -178,7 +189,11 @@ bool explain_method(const std::string& topic, Session& session) {
     line(session, "deviates", method.deviations);
     line(session, "keys", join(method.keys));
     line(session, "defaults", defaults_of(method));
+    line(session, "inside", inside_of(method));
     line(session, "memory", memory_of(method));
+    if (!method.rates.empty()) {
+      session.out.write("\n" + wrapped(method.rates, 2, session.out.width()));
+    }
     return true;
   }
   return false;

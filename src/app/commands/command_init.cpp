@@ -41,7 +41,7 @@ constexpr StarterLine kLaptop[] = {
     {"outer.method", "\"diloco\""},
     {"outer.H", "20"},
     {"outer.lr", "0.7"},
-    {"outer.momentum", "0.9"},
+    {"outer.momentum", "0.6"},  // about 25 rounds: isthmus explain diloco
     {"outer.codec", "\"int8\"", true},
     {"eval.every", "\"100 steps\""},
     {"eval.tokens", "\"32k\""},
@@ -69,7 +69,7 @@ constexpr StarterLine kWan2[] = {
     {"outer.method", "\"diloco\""},
     {"outer.H", "20"},
     {"outer.lr", "0.7"},
-    {"outer.momentum", "0.9"},
+    {"outer.momentum", "0.6"},  // about 25 rounds: isthmus explain diloco
     {"outer.codec", "\"int8\""},
     {"outer.final_sync", "\"drain\"", true},
     {"surrogate.params", "\"1B\""},
@@ -87,6 +87,10 @@ constexpr StarterLine kWan2[] = {
     {"link.rtt", "\"80ms\""},
     {"link.loss", "\"0.1%\"", true},
 };
+
+/// As many points as the base's space: where rounds are few, momentum matters as much as the rate.
+constexpr std::string_view kMomentumToo =
+    "{ space = { \"inner.lr\" = [4e-3, 8e-3], \"outer.momentum\" = [0.3, 0.6] } }";
 
 constexpr StarterLine kCompare[] = {
     {"run.name", "\"compare\""},
@@ -114,8 +118,9 @@ constexpr StarterLine kCompare[] = {
     {"compare.baseline", "\"ddp\""},
     {"compare.seeds", "8"},
     {"compare.margin", "\"1%\""},
-    {"compare.tune.space", "{ \"inner.lr\" = [2e-3, 4e-3, 8e-3] }"},
+    {"compare.tune.space", "{ \"inner.lr\" = [2e-3, 4e-3, 8e-3, 16e-3] }"},
     {"compare.tune.follow_ups", "2"},
+    {"compare.tune.seeds", "2"},
     {"target.relative_to", "\"ddp\""},
     {"target.factor", "1.02"},
     {"budget.sim_time", "\"48h\"", true},
@@ -123,8 +128,14 @@ constexpr StarterLine kCompare[] = {
     {"variant.outer", "{ method = \"ddp\" }"},
     {"[variant.diloco]", ""},
     {"variant.outer", "{ method = \"diloco\", H = 20 }"},
+    {"variant.tune", kMomentumToo},
     {"[variant.diloco-4bit]", ""},
     {"variant.outer", "{ method = \"diloco\", H = 20, codec = \"fp4-e3m0\" }"},
+    {"variant.tune", kMomentumToo},
+    {"[variant.muloco-2bit]", ""},
+    {"variant.outer", "{ method = \"muloco\", H = 20, codec = \"lm2:ef\" }"},
+    {"variant.tune",
+     "{ space = { \"inner.lr\" = [1e-2, 2e-2], \"outer.momentum\" = [0.3, 0.6] } }"},
 };
 
 struct Template {
@@ -138,7 +149,7 @@ constexpr Template kTemplates[] = {
      "isthmus train {}"},
     {"wan2", "Two sites over 100 Mbit/s and 80 ms, with the clock of a 1B model.", kWan2,
      "isthmus simulate {}"},
-    {"compare", "Three variants tuned alike and told apart over eight seeds.", kCompare,
+    {"compare", "Four variants tuned alike and told apart over eight seeds.", kCompare,
      "isthmus compare {}"},
 };
 

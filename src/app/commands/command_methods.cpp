@@ -22,6 +22,8 @@ std::string method_json(const MethodInfo& method) {
       .add("default_lr", method.default_lr)
       .add("default_momentum", method.default_momentum)
       .add("default_alpha", method.default_alpha)
+      .add("inside", method.inside.optimizer)
+      .add("rates", method.rates)
       .add("state_values", std::int64_t{method.state_values})
       .str();
 }

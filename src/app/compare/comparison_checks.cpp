@@ -99,6 +99,25 @@ class Weaknesses {
     }
     note(fmt::format("variants of unlike trained windows: the last loss has {}", text));
   }
+  /// Outer momentum decides much where rounds are few, and the best one falls with their number.
+  void look_at_momentum(const std::string& name, const Config& config,
+                        const std::vector<TuneAxis>& space) {
+    const bool tuned = std::ranges::any_of(
+        space, [](const TuneAxis& axis) { return axis.key == "outer.momentum"; });
+    if (tuned || space.empty() || !takes(config, "momentum")) return;
+    if (config.outer.momentum.value_or(0) > 0) untuned_[*config.outer.momentum].push_back(name);
+  }
+  void look_at_untuned_momenta() {
+    if (untuned_.empty()) return;
+    std::string text;
+    for (const auto& [momentum, names] : untuned_) {
+      text += fmt::format("{}{} in {}", text.empty() ? "" : "; ", momentum, fmt::join(names, ", "));
+    }
+    note(fmt::format(
+        "outer momentum was not tuned ({}): the best one depends on the optimizer inside and on "
+        "the number of rounds, so these methods may do better (isthmus explain diloco)",
+        text));
+  }
   [[nodiscard]] std::vector<std::string> take() { return std::move(notes_); }
 
  private:
@@ -112,6 +131,7 @@ class Weaknesses {
   }
 
   std::vector<std::string> notes_;
+  std::map<double, std::vector<std::string>> untuned_;        // by momentum: variants
   std::map<std::int64_t, std::vector<std::string>> carried_;  // by steps: variants
   bool some_lost_ = false;                                    // steps of one of them
 };
@@ -129,9 +149,11 @@ std::vector<std::string> weaknesses_of(const Experiment& experiment, const Compa
       const std::string& name = experiment.variants()[cell.variant].name;
       weaknesses.look_at(name, cell.config, data(cell.config));
       weaknesses.look_at_clock(name, cell.config, baseline, config_of_baseline);
+      weaknesses.look_at_momentum(name, cell.config, experiment.variants()[cell.variant].space);
     }
   }
   weaknesses.look_at_windows();
+  weaknesses.look_at_untuned_momenta();
   return weaknesses.take();
 }
 

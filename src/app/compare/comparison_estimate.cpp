@@ -38,7 +38,8 @@ ComparisonEstimate estimate_comparison(const Experiment& experiment, const Compa
     estimate.done.push_back(certain && known.contains(cell.key));
     estimate.cost += estimate.done.back() ? 0 : cell.cost;
     if (cell.stage == report::CellStage::kTune && cell.number == 0) {
-      estimate.cost += static_cast<double>(plan.follow_ups()) * cell.cost;
+      estimate.cost +=
+          static_cast<double>(plan.follow_ups() * plan.trial_seeds().size()) * cell.cost;
     }
     const bool own = cell.config.train.trainer != "external";
     if (own && cell.stage == report::CellStage::kSeed && cell.number == 0) {
@@ -85,7 +86,10 @@ std::string render_estimate(const Experiment& experiment, const ComparisonPlan& 
   }
   text += cells.text(terminal) + "\n";
   if (plan.tuned()) {
-    text += fmt::format("{} more trials of each variant follow its grid\n", plan.follow_ups());
+    text += fmt::format("{} more trials of each variant follow its grid{}\n", plan.follow_ups(),
+                        plan.trial_seeds().size() == 1
+                            ? ""
+                            : fmt::format(", each on {} seeds", plan.trial_seeds().size()));
   }
   text += fmt::format(
       "{} cells, {} at a time ({}): {}\n", estimate.total, estimate.jobs.jobs, estimate.jobs.reason,

@@ -113,7 +113,10 @@ std::string variant_json(const report::Comparison& comparison, std::size_t v) {
   line.add("name", variant.name).add("method", variant.method);
   line.add("baseline", v == comparison.rules.baseline);
   line.add_raw("tuned", variant.tuned.empty() ? "null" : tuned_json(variant));
-  line.add("trials", variant.trials);
+  line.add("trials", variant.trials).add("trial_seeds", variant.trial_seeds);
+  std::vector<std::string> passed;
+  for (const auto& point : variant.passed_over) passed.push_back(tuned_json({.tuned = point}));
+  line.add_raw("passed_over", json_array(passed));
   line.add_raw("edges", edges_json(variant));
   std::vector<std::string> runs;
   for (const report::CellResult& run : variant.runs) {

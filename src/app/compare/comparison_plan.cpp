@@ -167,12 +167,16 @@ ComparisonPlan::ComparisonPlan(const Experiment& experiment, PlanOptions options
   const bool tuned = !experiment.variants().front().space.empty();
   trials_ = tuned ? grid_of(experiment.variants().front().space).size() : 0;
   follow_ups_ = tuned ? static_cast<std::size_t>(settings.tune_follow_ups) : 0;
+  trial_seeds_ = settings.seeds_of_trials();
   for (std::size_t m = 0; m < members_.size(); ++m) {
     State& state = states_.emplace_back();
     state.grid = grid_of(experiment.variants()[members_[m]].space);
     state.runs.resize(seeds_.size());
     if (tuned) {
-      state.trials.resize(trials_);
+      for (const Point& point : state.grid) {
+        state.trials.push_back({.point = point, .losses = {}});
+        state.trials.back().losses.resize(trial_seeds_.size());
+      }
       state.follow_ups_left = follow_ups_;
       state.cost_of_trial = make_trial(m, state.grid.front(), 0).cost;
     } else {
@@ -199,14 +203,14 @@ void ComparisonPlan::refuse_only(const std::vector<std::string>& unknown) const 
 }
 
 std::size_t ComparisonPlan::total() const {
-  return members_.size() * (trials_ + follow_ups_ + seeds_.size());
+  return members_.size() * ((trials_ + follow_ups_) * trial_seeds_.size() + seeds_.size());
 }
 
 std::vector<Cell> ComparisonPlan::outline() const {
   std::vector<Cell> cells;
   for (std::size_t m = 0; m < members_.size(); ++m) {
-    for (std::size_t i = 0; i < trials_; ++i) {
-      cells.push_back(make_trial(m, states_[m].grid[i], i));
+    for (std::size_t i = 0; i < trials_ * trial_seeds_.size(); ++i) {
+      cells.push_back(make_trial(m, states_[m].grid[i / trial_seeds_.size()], i));
     }
     for (std::size_t i = 0; i < seeds_.size(); ++i) {
       cells.push_back(make_run(m, states_[m].grid.front(), i));
@@ -216,12 +220,14 @@ std::vector<Cell> ComparisonPlan::outline() const {
 }
 
 Cell ComparisonPlan::make_trial(std::size_t member, const Point& point, std::size_t number) const {
+  const std::size_t seeds = trial_seeds_.size();
   Cell cell{.variant = members_[member],
             .stage = report::CellStage::kTune,
-            .seed = experiment_.settings().tune_seed,
+            .seed = trial_seeds_[number % seeds],
             .number = number};
   cell.directory =
-      fmt::format("{}/tune-{:02}", experiment_.variants()[cell.variant].name, number + 1);
+      fmt::format("{}/tune-{:02}{}", experiment_.variants()[cell.variant].name, number / seeds + 1,
+                  number % seeds == 0 ? "" : fmt::format("-seed-{}", cell.seed));
   return make_cell(std::move(cell), point);
 }
 
@@ -283,9 +289,10 @@ std::optional<Cell> ComparisonPlan::next_trial(std::size_t member) {
   if (state.rates_known) {
     return std::nullopt;
   }
-  if (state.begun < state.grid.size()) {
+  const std::size_t seeds = trial_seeds_.size();
+  if (state.begun < state.trials.size() * seeds) {
     const std::size_t number = state.begun++;
-    return make_trial(member, state.grid[number], number);
+    return make_trial(member, state.trials[number / seeds].point, number);
   }
   if (state.ended < state.begun || state.follow_ups_left == 0) {
     return std::nullopt;
@@ -297,7 +304,8 @@ std::optional<Cell> ComparisonPlan::next_trial(std::size_t member) {
     return std::nullopt;
   }
   --state.follow_ups_left;
-  state.trials.emplace_back();
+  state.trials.push_back({.point = *point, .losses = {}});
+  state.trials.back().losses.resize(seeds);
   return make_trial(member, *point, state.begun++);
 }
 
@@ -310,12 +318,14 @@ bool ComparisonPlan::allowed(std::size_t member, const Point& point) const {
   }
 }
 
-std::vector<Trial> ComparisonPlan::trials_of(const State& state) const {
+std::vector<Trial> ComparisonPlan::trials_of(const State& state) {
   std::vector<Trial> trials;
-  for (const std::optional<Trial>& trial : state.trials) {
-    if (trial) {
-      trials.push_back(*trial);
+  for (const Tried& tried : state.trials) {
+    std::vector<double> losses;
+    for (const std::optional<double>& loss : tried.losses) {
+      if (loss) losses.push_back(*loss);
     }
+    if (!losses.empty()) trials.push_back(trial_of(tried.point, losses));
   }
   return trials;
 }
@@ -329,7 +339,7 @@ void ComparisonPlan::settle_tuning(std::size_t member) {
   state.chosen = best == nullptr ? state.grid.front() : best->point;
   state.tuning_loss = best == nullptr ? std::numeric_limits<double>::infinity() : best->loss;
   state.edges = edges_of(trials, [&](const Point& at) { return allowed(member, at); });
-  remaining_ -= state.follow_ups_left;
+  remaining_ -= state.follow_ups_left * trial_seeds_.size();
   state.follow_ups_left = 0;
 }
 
@@ -343,11 +353,13 @@ void ComparisonPlan::finish(const Cell& cell, report::CellResult result) {
     state.runs[cell.number] = std::move(result);
     return;
   }
-  ISTHMUS_CHECK(!state.trials[cell.number], cell.number);
-  state.trials[cell.number] = Trial{cell.point, result.final_loss()};
+  const std::size_t seeds = trial_seeds_.size();
+  std::optional<double>& loss = state.trials[cell.number / seeds].losses[cell.number % seeds];
+  ISTHMUS_CHECK(!loss, cell.number);
+  loss = result.final_loss();
   ++state.ended;
-  const bool grid_done = state.begun >= state.grid.size() && state.ended == state.begun;
-  if (grid_done && state.follow_ups_left == 0) {
+  const bool all_done = state.ended == state.trials.size() * seeds;
+  if (all_done && state.follow_ups_left == 0) {
     settle_tuning(member);
   }
 }
@@ -357,8 +369,9 @@ bool ComparisonPlan::done() const { return remaining_ == 0; }
 double ComparisonPlan::total_cost() const {
   double cost = 0;
   for (const State& state : states_) {
-    cost += static_cast<double>(trials_ + follow_ups_) * state.cost_of_trial +
-            static_cast<double>(seeds_.size()) * state.cost_of_run;
+    cost +=
+        static_cast<double>((trials_ + follow_ups_) * trial_seeds_.size()) * state.cost_of_trial +
+        static_cast<double>(seeds_.size()) * state.cost_of_run;
   }
   return cost;
 }
@@ -366,7 +379,8 @@ double ComparisonPlan::total_cost() const {
 double ComparisonPlan::remaining_cost() const {
   double cost = 0;
   for (const State& state : states_) {
-    const std::size_t trials = state.rates_known ? 0 : trials_ + follow_ups_ - state.ended;
+    const std::size_t trials =
+        state.rates_known ? 0 : (trials_ + follow_ups_) * trial_seeds_.size() - state.ended;
     const auto runs = std::count(state.runs.begin(), state.runs.end(), std::nullopt);
     cost += static_cast<double>(trials) * state.cost_of_trial +
             static_cast<double>(runs) * state.cost_of_run;
@@ -386,7 +400,13 @@ std::vector<report::ComparedVariant> ComparisonPlan::results() const {
     const State& state = states_[m];
     report::ComparedVariant& result = results.emplace_back();
     result.name = experiment_.variants()[members_[m]].name;
-    result.trials = static_cast<int>(state.ended);
+    result.trials = static_cast<int>(state.trials.size());
+    result.trial_seeds = static_cast<int>(trial_seeds_.size());
+    for (const Trial& trial : trials_of(state)) {
+      if (!unsteady(trials_of(state), trial)) continue;
+      auto& passed = result.passed_over.emplace_back();
+      for (const Setting& value : trial.point) passed.emplace_back(value.key, value.value);
+    }
     result.tuning_loss = state.tuning_loss;
     for (const Setting& value : state.chosen) {
       result.tuned.emplace_back(value.key, value.value);

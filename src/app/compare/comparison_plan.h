@@ -53,9 +53,11 @@ class ComparisonPlan {
   [[nodiscard]] std::size_t baseline() const { return baseline_; }  // place in `variants()`
   [[nodiscard]] const std::vector<std::int64_t>& seeds() const { return seeds_; }
   [[nodiscard]] bool tuned() const { return trials_ > 0; }
-  /// Of each variant: points of the grid, and follow-ups at most.
+  /// Of each variant: points of the grid, and follow-ups at most; each is tried on every one of
+  /// `trial_seeds`.
   [[nodiscard]] std::size_t trials() const { return trials_; }
   [[nodiscard]] std::size_t follow_ups() const { return follow_ups_; }
+  [[nodiscard]] const std::vector<std::int64_t>& trial_seeds() const { return trial_seeds_; }
 
   /// Every cell that is known before the first run: grids, and runs at each grid's first point. For
   /// estimates; the runs' rates will differ.
@@ -80,10 +82,15 @@ class ComparisonPlan {
   [[nodiscard]] Config config_of_run(std::size_t member) const;
 
  private:
+  /// A point that is tried, and what was found there, by seed of the trials.
+  struct Tried {
+    Point point;
+    std::vector<std::optional<double>> losses;
+  };
   struct State {
     std::vector<Point> grid;
-    std::vector<std::optional<Trial>> trials;  // by number, grid first
-    std::size_t begun = 0;                     // trials handed out
+    std::vector<Tried> trials;  // by number, grid first
+    std::size_t begun = 0;      // cells of trials handed out, a point's seeds one after another
     std::size_t ended = 0;
     std::size_t follow_ups_left = 0;
     bool rates_known = false;
@@ -94,6 +101,7 @@ class ComparisonPlan {
     std::size_t runs_begun = 0;
     double cost_of_trial = 0, cost_of_run = 0;
   };
+  /// number: of the cell; every point has as many as there are seeds of trials.
   [[nodiscard]] Cell make_trial(std::size_t member, const Point& point, std::size_t number) const;
   [[nodiscard]] Cell make_run(std::size_t member, const Point& point, std::size_t number) const;
   [[nodiscard]] Cell make_cell(Cell cell, const Point& point) const;
@@ -101,7 +109,7 @@ class ComparisonPlan {
   [[nodiscard]] std::optional<Cell> next_trial(std::size_t member);
   void settle_tuning(std::size_t member);
   [[nodiscard]] bool allowed(std::size_t member, const Point& point) const;
-  [[nodiscard]] std::vector<Trial> trials_of(const State& state) const;
+  [[nodiscard]] static std::vector<Trial> trials_of(const State& state);
 
   const Experiment& experiment_;
   PlanOptions options_;
@@ -110,6 +118,7 @@ class ComparisonPlan {
   std::vector<std::int64_t> seeds_;
   std::size_t trials_ = 0;
   std::size_t follow_ups_ = 0;
+  std::vector<std::int64_t> trial_seeds_;
   std::vector<State> states_;  // by member
   std::size_t remaining_ = 0;
 };

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "core/base/units.h"
+#include "report/data/statistics.h"
 
 namespace isthmus::app {
 namespace {
@@ -211,10 +212,31 @@ std::vector<Point> grid_of(const std::vector<TuneAxis>& space) {
   return points;
 }
 
+Trial trial_of(Point point, std::span<const double> losses) {
+  const report::Spread spread = report::spread_of(losses);
+  const bool finite = std::ranges::all_of(losses, [](double loss) { return std::isfinite(loss); });
+  return {.point = std::move(point),
+          .loss = finite ? spread.mean : std::numeric_limits<double>::infinity(),
+          .spread = finite ? spread.deviation : 0};
+}
+
+// With two seeds a deviation is |a - b| / sqrt(2): of equal points one in about 150 has four times
+// the middle one's.
+bool unsteady(const std::vector<Trial>& trials, const Trial& trial) {
+  constexpr double kTimes = 4;
+  constexpr std::size_t kFewest = 3;
+  std::vector<double> spreads;
+  for (const Trial& each : trials) {
+    if (each.spread > 0) spreads.push_back(each.spread);
+  }
+  return spreads.size() >= kFewest && trial.spread > kTimes * report::median_of(spreads);
+}
+
 const Trial* best_of(const std::vector<Trial>& trials) {
   const Trial* best = nullptr;
   for (const Trial& trial : trials) {
-    if (std::isfinite(trial.loss) && (best == nullptr || trial.loss < best->loss)) {
+    if (std::isfinite(trial.loss) && (best == nullptr || trial.loss < best->loss) &&
+        !unsteady(trials, trial)) {
       best = &trial;
     }
   }

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -17,15 +18,25 @@ namespace isthmus::app {
 /// One value for each axis of a space.
 using Point = std::vector<Setting>;
 
+/// What was found at one point, over the seeds of the trials.
 struct Trial {
   Point point;
-  double loss = 0;  // infinite: it failed
+  double loss = 0;    // the mean; infinite: a seed failed
+  double spread = 0;  // sample deviation; 0 of one seed
 };
+
+/// The mean of a point's losses, and their spread.
+[[nodiscard]] Trial trial_of(Point point, std::span<const double> losses);
+
+/// Whether a point's losses spread over more than four times as much as the middle point's: a rate
+/// at the edge of stability, whose next seed may be far off. Never where fewer than three points
+/// have a spread.
+[[nodiscard]] bool unsteady(const std::vector<Trial>& trials, const Trial& trial);
 
 /// The grid, the last key's values changing fastest; one empty point without a space.
 [[nodiscard]] std::vector<Point> grid_of(const std::vector<TuneAxis>& space);
 
-/// The best of trials that did not all fail, the first of equals.
+/// The best of the steady trials that did not all fail, the first of equals.
 [[nodiscard]] const Trial* best_of(const std::vector<Trial>& trials);
 
 /// The next follow-up: along the first axis on whose edge the best trial lies, else into the widest

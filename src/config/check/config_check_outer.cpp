@@ -14,8 +14,24 @@ namespace isthmus::config {
 namespace {
 
 /// Methods of the family that later versions bring.
-constexpr std::array<std::string_view, 5> kLaterMethods = {"demo", "muloco", "sparta", "noloco",
-                                                           "decoupled"};
+constexpr std::array<std::string_view, 4> kLaterMethods = {"demo", "sparta", "noloco", "decoupled"};
+
+/// `name`: "lr" or "momentum".
+void check_ramp(const std::string& name, const OuterRamp& ramp, CheckContext& check) {
+  const std::string key = fmt::format("outer.{}_decay", name);
+  const std::int64_t total = total_steps(check.config);
+  if (ramp.decay > 0 && total == 0) {
+    check.refuse("E-CONFLICT", key,
+                 fmt::format("{}: the length of the run is unknown", check.quoted(key)),
+                 "give train.steps, with which the decay ends");
+  } else if (ramp.decay > 0 && ramp.warmup + ramp.decay > total) {
+    check.refuse("E-RANGE", key,
+                 fmt::format("{}: more than the {} steps that a warm-up of {} leaves of {}",
+                             check.quoted(key), std::max<std::int64_t>(0, total - ramp.warmup),
+                             ramp.warmup, total),
+                 fmt::format("shorten outer.{0}_decay or outer.{0}_warmup", name));
+  }
+}
 
 }  // namespace
 
@@ -75,6 +91,14 @@ void validate_outer(const OuterOptions& outer, CheckContext& check) {
                     "they were lost",
                     check.quoted("outer.carry"), info->name),
         "use \"carry\" or \"rollback\"");
+  }
+  check_ramp("lr", outer.lr_ramp, check);
+  check_ramp("momentum", outer.momentum_ramp, check);
+  if (outer.momentum_ramp.moves() && outer.momentum == 0.0) {
+    const char* const key =
+        outer.momentum_ramp.warmup > 0 ? "outer.momentum_warmup" : "outer.momentum_decay";
+    check.refuse("E-CONFLICT", key, fmt::format("{} with 'outer.momentum = 0'", check.quoted(key)),
+                 "give outer.momentum, of which it is a share, or remove the key");
   }
   if (outer.fragments > check.config.model.layers) {
     check.refuse("E-RANGE", "outer.fragments",

@@ -157,6 +157,33 @@ void apply_method_defaults(Draft& draft) {
   fill("codec", config.outer.codec, info->default_codec);
 }
 
+/// What the method is with inside. A trainer of the user's has an optimizer of its own.
+void apply_inside(Draft& draft) {
+  Config& config = draft.config;
+  const MethodInfo* info = draft.method();
+  if (info == nullptr || info->inside.optimizer.empty() || config.train.trainer == "external")
+    return;
+  const MethodInfo::Inside& inside = info->inside;
+  if (draft.given("inner.optimizer") && config.inner.optimizer != inside.optimizer) {
+    draft.refuse("E-CONFLICT", "inner.optimizer",
+                 fmt::format("{}: method '{}' has {} inside", draft.quoted("inner.optimizer"),
+                             info->name, inside.optimizer),
+                 "remove the key, or choose outer.method = \"diloco\", which takes any");
+    return;
+  }
+  const auto fill = [&](std::string_view name, auto& option, const auto& value) {
+    if (draft.given(name)) return;
+    option = value;
+    draft.default_origins[std::string(name)] = fmt::format("default of {}", info->name);
+  };
+  fill("inner.optimizer", config.inner.optimizer, inside.optimizer);
+  fill("inner.lr", config.inner.lr, inside.lr);
+  fill("inner.weight_decay", config.inner.weight_decay, inside.weight_decay);
+  fill("inner.adjust_lr", config.inner.adjust_lr, inside.adjust_lr);
+  fill("inner.momentum", config.inner.momentum, inside.momentum);
+  fill("inner.nesterov", config.inner.nesterov, inside.nesterov);
+}
+
 // Where a mesh has the dimension: a codec of another one would be refused.
 void apply_codec_policy(Draft& draft) {
   Config& config = draft.config;
@@ -181,6 +208,8 @@ void apply_optimizer_defaults(Draft& draft) {
   if (config.inner.optimizer != "muon") {
     return;
   }
+  const MethodInfo* info = draft.method();
+  if (info != nullptr && info->inside.optimizer == "muon") return;  // which has its own
   if (!draft.given("inner.momentum")) {
     config.inner.momentum = 0.95;
     draft.default_origins["inner.momentum"] = "default of muon";
@@ -265,6 +294,10 @@ void resolve_shares_of_run(Draft& draft) {
     }
     each.row->field.set(config, value);
   }
+  const OuterOptions& outer = config.outer;
+  if (outer.lr_ramp.decay > 0 || outer.momentum_ramp.decay > 0) {
+    config.outer.run_steps = total_steps(config);
+  }
   // The period of evaluation stays a share of the run, so that the resolved file says what was
   // asked for, except where the share of a short run is no whole step.
   StepCount& every = config.eval.every;
@@ -280,6 +313,7 @@ void complete(Draft& draft) {
   apply_preset(draft);
   apply_init(draft);
   apply_method_defaults(draft);
+  apply_inside(draft);
   apply_optimizer_defaults(draft);
   apply_schedule_defaults(draft);
   apply_solo_default(draft);
@@ -292,7 +326,8 @@ void complete(Draft& draft) {
 }
 
 std::pair<std::string, std::string> solo_obstacle(const Config& config, const MethodInfo* info) {
-  constexpr std::array<std::string_view, 3> kCarry = {"localsgd", "diloco", "streaming-diloco"};
+  constexpr std::array<std::string_view, 4> kCarry = {"localsgd", "diloco", "streaming-diloco",
+                                                      "muloco"};
   if (info == nullptr) return {};
   if (std::ranges::find(kCarry, info->name) == kCarry.end()) {
     return {fmt::format("method '{}' takes none", info->name),

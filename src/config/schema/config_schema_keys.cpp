@@ -56,6 +56,8 @@ bool has_decay(const Config& config) {
   return config.inner.schedule == "wsd" || config.inner.schedule == "infinite";
 }
 
+bool decays_lr(const Config& config) { return config.outer.lr_ramp.decay > 0; }
+bool decays_momentum(const Config& config) { return config.outer.momentum_ramp.decay > 0; }
 bool has_constant_penalty(const Config& config) {
   return config.outer.staleness_penalty == StalenessPenalty::kConstant;
 }
@@ -126,6 +128,11 @@ template <auto Member>
 constexpr Field<Config> lora_field() {
   return {[](Config& config, const Value& value) { from_value(config.model.lora.*Member, value); },
           [](const Config& config) { return to_value(config.model.lora.*Member); }};
+}
+template <auto Ramp, auto Member>
+constexpr Field<Config> ramp_field() {
+  return {[](Config& config, const Value& value) { from_value(config.outer.*Ramp.*Member, value); },
+          [](const Config& config) { return to_value(config.outer.*Ramp.*Member); }};
 }
 template <auto Member>
 constexpr Field<Config> spsa_field() {
@@ -421,9 +428,9 @@ constexpr KeyRow<Config> kRows[] = {
     {"inner.nesterov", Type::kBool, {}, "", field<kInner, &I::nesterov>(),
      "Nesterov's form of the momentum (muon: default true); needs momentum > 0.", "true",
      "inner.optimizer = sgd or muon", has_momentum},
-    {"inner.adjust_lr", Type::kChoice, {}, "original|match_rms_adamw", field<kInner, &I::adjust_lr>(),
-     "Factor on lr for a matrix: sqrt(max(1, out / in)), or 0.2 sqrt(max(out, in)), whose steps are as large "
-     "as AdamW's.",
+    {"inner.adjust_lr", Type::kChoice, {}, "original|match_rms_adamw|spectral_norm", field<kInner, &I::adjust_lr>(),
+     "Factor on lr for a matrix: sqrt(max(1, out / in)); 0.2 sqrt(max(out, in)), whose steps are as large "
+     "as AdamW's; or sqrt(out / in), as MuLoCo has it.",
      "\"match_rms_adamw\"", "inner.optimizer = muon", is_muon},
     {"inner.clip", Type::kReal, between(0, 1e12), "", field<kInner, &I::clip>(),
      "Gradient norm above which gradients are scaled down; 0: off.", "1.0",
@@ -448,6 +455,21 @@ constexpr KeyRow<Config> kRows[] = {
      "Outer learning rate.", "0.7"},
     {"outer.momentum", Type::kReal, half_open(0, 1), "", field<kOuter, &O::momentum>(),
      "Outer momentum.", "0.9"},
+    {"outer.lr_warmup", Type::kStepsNow, at_least(0, 1e12), "", ramp_field<&O::lr_ramp, &OuterRamp::warmup>(),
+     "Inner steps over which the outer learning rate rises in a line: a round sent at step t has outer.lr times min(1, t / lr_warmup).",
+     "\"10%\""},
+    {"outer.lr_decay", Type::kStepsNow, at_least(0, 1e12), "", ramp_field<&O::lr_ramp, &OuterRamp::decay>(),
+     "Inner steps before the run's end over which the outer learning rate falls in a line, to outer.lr_floor of itself.",
+     "\"20%\""},
+    {"outer.lr_floor", Type::kFraction, Range{0, 1, true}, "", ramp_field<&O::lr_ramp, &OuterRamp::floor>(),
+     "Outer learning rate at the run's last step as a share of outer.lr.", "0.1", "outer.lr_decay", decays_lr},
+    {"outer.momentum_warmup", Type::kStepsNow, at_least(0, 1e12), "", ramp_field<&O::momentum_ramp, &OuterRamp::warmup>(),
+     "Inner steps over which the outer momentum rises in a line, as outer.lr_warmup.", "\"10%\""},
+    {"outer.momentum_decay", Type::kStepsNow, at_least(0, 1e12), "", ramp_field<&O::momentum_ramp, &OuterRamp::decay>(),
+     "Inner steps before the run's end over which the outer momentum falls in a line, to outer.momentum_floor of itself.",
+     "\"20%\""},
+    {"outer.momentum_floor", Type::kFraction, between(0, 1), "", ramp_field<&O::momentum_ramp, &OuterRamp::floor>(),
+     "Outer momentum at the run's last step as a share of outer.momentum.", "0.5", "outer.momentum_decay", decays_momentum},
     {"outer.nesterov", Type::kBool, {}, "", field<kOuter, &O::nesterov>(),
      "Nesterov's form, as PyTorch writes it: b = mu b + d; x -= lr (d + mu b).", "true"},
     {"outer.fragments", Type::kInteger, at_least(1, 10000), "", field<kOuter, &O::fragments>(),

@@ -142,14 +142,16 @@ std::optional<DeviceObstacle> too_many_ranks(const Config& config) {
 }  // namespace
 
 std::optional<DeviceObstacle> placement_obstacle(const Config& config) {
-  constexpr std::array<std::string_view, 3> kMethods = {"localsgd", "diloco", "streaming-diloco"};
+  constexpr std::array<std::string_view, 4> kMethods = {"localsgd", "diloco", "streaming-diloco",
+                                                        "muloco"};
   const bool ranks = outer_is_on_ranks(config);
   if (std::ranges::find(kMethods, config.method) == kMethods.end()) {
-    return DeviceObstacle{fmt::format("outer.method = \"{}\"", config.method),
-                          ranks ? "its outer state is whole at one process of a site"
-                                : "its outer state is on the host",
-                          "method = \"diloco\", \"streaming-diloco\" or \"localsgd\", or "
-                          "placement = \"host\""};
+    return DeviceObstacle{
+        fmt::format("outer.method = \"{}\"", config.method),
+        ranks ? "its outer state is whole at one process of a site"
+              : "its outer state is on the host",
+        "method = \"diloco\", \"muloco\", \"streaming-diloco\" or \"localsgd\", or "
+        "placement = \"host\""};
   }
   if (ranks && !config.train.offload.empty()) {
     return DeviceObstacle{fmt::format("train.offload = \"{}\"", config.train.offload),

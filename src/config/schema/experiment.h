@@ -33,13 +33,17 @@ struct ExperimentSettings {
   std::vector<std::string> links;    // "1Gbit/s,30ms": more links to report times for
   std::int64_t tune_trials = 0;      // 0: the number of grid points
   std::int64_t tune_follow_ups = 2;  // trials after the grid, beyond its edge or inside it
-  std::int64_t tune_seed = 0;        // of the trials; none of `seeds`
+  std::int64_t tune_seed = 0;        // the first of the trials; none of `seeds`
+  std::int64_t tune_seeds = 2;       // trials of a point: its loss is their mean
   std::string target_metric = "val_loss";
   std::optional<double> target_value;  // absent: relative
   std::string target_relative_to;      // a variant; empty: the baseline
   double target_factor = 1.01;         // times that variant's mean loss above the known floor
   std::int64_t budget_steps = 0;       // a target reached later counts as missed; 0: no bound
   Duration budget_time{0};             // the same on the simulated clock
+
+  /// tune_seed, and the numbers after it that are none of `seeds`.
+  [[nodiscard]] std::vector<std::int64_t> seeds_of_trials() const;
 };
 
 /// A value for one key of a run file, and its origin.

@@ -179,15 +179,13 @@ GenerateEnd continue_prompt(const ModelShape& shape, const ParameterSource& para
   return GenerateEnd::kTokens;
 }
 
-std::vector<std::int32_t> generate_text(const Config& config, const Checkpoint& checkpoint,
-                                        std::string_view prompt, std::int64_t tokens,
-                                        std::uint64_t seed) {
+std::vector<std::int32_t> generate_from(const Config& config, const Checkpoint& checkpoint,
+                                        std::span<const std::int32_t> prompt,
+                                        const GenerateOptions& options) {
   const ModelShape shape = model_shape(config.model, config.train.context);
   const ModelLayout layout(shape);
   const CheckpointParameters parameters(layout, checkpoint);
-  std::vector<std::int32_t> ids;
-  for (const char c : prompt) ids.push_back(static_cast<unsigned char>(c));
-  return generate(shape, parameters, ids, {.tokens = tokens, .seed = seed});
+  return generate(shape, parameters, prompt, options);
 }
 
 }  // namespace isthmus

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <functional>
 #include <span>
-#include <string_view>
 #include <vector>
 
 #include "inner/model/model_shape.h"
@@ -63,10 +62,11 @@ GenerateEnd continue_prompt(const ModelShape& shape, const ParameterSource& para
                                                  std::span<const std::int32_t> prompt,
                                                  const GenerateOptions& options);
 
-/// Bytes that follow `prompt`, from the outer parameters of a byte-level run's checkpoint.
-[[nodiscard]] std::vector<std::int32_t> generate_text(const Config& config,
+/// `options.tokens` tokens that follow `prompt`, from the outer parameters of a run's checkpoint.
+/// THROWS: as generate.
+[[nodiscard]] std::vector<std::int32_t> generate_from(const Config& config,
                                                       const Checkpoint& checkpoint,
-                                                      std::string_view prompt, std::int64_t tokens,
-                                                      std::uint64_t seed);
+                                                      std::span<const std::int32_t> prompt,
+                                                      const GenerateOptions& options);
 
 }  // namespace isthmus

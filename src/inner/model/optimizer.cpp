@@ -51,8 +51,10 @@ std::int64_t second_moments(const InnerConfig& config, const ModelLayout& layout
 double update_scale(const InnerConfig& config, double out, double in) {
   if (config.adjust_lr == "original") return std::sqrt(std::max(1.0, out / in));
   if (config.adjust_lr == "match_rms_adamw") return 0.2 * std::sqrt(std::max(out, in));
-  throw ConfigError(fmt::format("inner.adjust_lr = \"{}\": must be original or match_rms_adamw",
-                                config.adjust_lr));
+  if (config.adjust_lr == "spectral_norm") return std::sqrt(out / in);
+  throw ConfigError(
+      fmt::format("inner.adjust_lr = \"{}\": must be original, match_rms_adamw or spectral_norm",
+                  config.adjust_lr));
 }
 }  // namespace
 

@@ -126,6 +126,34 @@ std::unique_ptr<OuterStrategy> make_zero_one_adam(const MethodInfo& method,
   return std::make_unique<outer::ZeroOneAdam>(method, options, inner, exchange);
 }
 
+/// `keys`, and the warm-up and decay of the outer rates.
+std::vector<std::string> with_ramps(std::vector<std::string> keys) {
+  keys.insert(keys.end(), {"lr_warmup", "lr_decay", "lr_floor", "momentum_warmup", "momentum_decay",
+                           "momentum_floor"});
+  return keys;
+}
+
+// What `explain` says of outer rates, with sources. M sites, R rounds.
+constexpr const char* kRatesOfDiLoCo =
+    "Outer rates: 0.7 and 0.9 are published for 128 rounds from a trained model, M = 8, H = 500 "
+    "(arXiv:2311.08105 Table 5). At momentum 0.9 the best lr grows with M and with H, and does not "
+    "depend on the size of large models (arXiv:2503.09799, lr 0.2 to 1). MuLoCo's authors use 0.7 "
+    "and 0.8 with AdamW at M = 1, and 1.0 and 0.9 at M = 16 (their code and summary). A momentum "
+    "of 0.9 remembers ten rounds, so it suits hundreds of them: with 20 and 80 rounds of two small "
+    "sites and inner.lr at 8e-3 and 16e-3, 0.3 and 0.6 end below 0.9, which may want a lower "
+    "inner.lr (experiments/outer-rates). With fewer than about 100 rounds try 0.3 and 0.6, and "
+    "tune momentum beside inner.lr.";
+constexpr const char* kRatesOfStreaming =
+    "Outer rates: 0.4 and 0.9 are published for all sizes, M = 2, H = 30 and 100 "
+    "(arXiv:2501.18512), over hundreds of rounds. With fewer than about 100 rounds what `isthmus "
+    "explain diloco` says holds: try a momentum of 0.3 and 0.6.";
+constexpr const char* kRatesOfMuLoCo =
+    "Outer rates: 0.7 and 0.6 with H = 30 are published for M = 1, from 150M to 15B parameters "
+    "(MuLoCo-1's code and summary of arXiv:2505.23725); for M = 16 the authors' launcher has 1.0 "
+    "and 0.9. Inner rates that they found lie from 0.016 to 0.063 and fall with size. "
+    "With 20 and 80 rounds of two small sites 0.3 ended lowest, 0.6 close to it and 0.9 far above "
+    "(experiments/outer-rates).";
+
 }  // namespace
 
 const std::vector<outer::MethodRow>& outer::method_table() {
@@ -155,10 +183,11 @@ const std::vector<outer::MethodRow>& outer::method_table() {
            .summary = "DiLoCo: H inner steps, then one Nesterov step on the mean outer gradient.",
            .source = "Douillard et al. 2023, arXiv:2311.08105 Alg. 1",
            .deviations = "",
-           .keys = {"H", "lr", "momentum", "nesterov", "momentum_every", "codec", "exchange",
-                    "final_sync", "carry", "outlier"},
+           .keys = with_ramps({"H", "lr", "momentum", "nesterov", "momentum_every", "codec",
+                               "exchange", "final_sync", "carry", "outlier"}),
            .default_lr = 0.7,
            .default_momentum = 0.9,
+           .rates = kRatesOfDiLoCo,
            .state_values = 2},
           make_fragmented,
           make_fragmented_on_device,
@@ -171,12 +200,40 @@ const std::vector<outer::MethodRow>& outer::method_table() {
            .source = "Douillard et al. 2025, arXiv:2501.18512 Alg. 2",
            .deviations = "outer gradients are against the shared outer result before mixing; "
                          "default codec is fp32, not the paper's 4-bit E3M0",
-           .keys = {"H", "lr", "momentum", "nesterov", "momentum_every", "fragments", "pattern",
-                    "embeddings", "offsets", "overlap", "alpha", "codec", "exchange", "final_sync",
-                    "carry", "outlier", "late"},
+           .keys = with_ramps({"H", "lr", "momentum", "nesterov", "momentum_every", "fragments",
+                               "pattern", "embeddings", "offsets", "overlap", "alpha", "codec",
+                               "exchange", "final_sync", "carry", "outlier", "late"}),
            .default_lr = 0.4,
            .default_momentum = 0.9,
            .default_alpha = 0.5,
+           .rates = kRatesOfStreaming,
+           .state_values = 2},
+          make_fragmented,
+          make_fragmented_on_device,
+          make_fragmented_on_device,
+          make_fragmented_on_ranks},
+      outer::MethodRow{
+          {.name = "muloco",
+           .summary = "DiLoCo with Muon inside; one site alone gains by the outer step too.",
+           .source = "Therien et al. 2025, arXiv:2505.23725 Alg. 1; the authors' code (MuLoCo-1)",
+           .deviations =
+               "read in the authors' code and summary, not in the paper; Muon's polynomial is "
+               "Jordan's, five times, where theirs has five triples of coefficients; the momentum "
+               "takes in the outer gradient before the rate, as PyTorch, which is the same while "
+               "the rate is constant; default codec is fp32 (2 bits: lm2:ef)",
+           .keys = with_ramps({"H", "lr", "momentum", "nesterov", "momentum_every", "fragments",
+                               "pattern", "embeddings", "offsets", "overlap", "alpha", "codec",
+                               "exchange", "final_sync", "carry", "outlier", "late"}),
+           .default_lr = 0.7,
+           .default_momentum = 0.6,
+           .default_H = 30,
+           .inside = {.optimizer = "muon",
+                      .lr = 0.02,
+                      .weight_decay = 0.01,
+                      .momentum = 0.95,
+                      .nesterov = false,
+                      .adjust_lr = "spectral_norm"},
+           .rates = kRatesOfMuLoCo,
            .state_values = 2},
           make_fragmented,
           make_fragmented_on_device,

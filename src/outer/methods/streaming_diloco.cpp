@@ -11,8 +11,6 @@
 #include "outer/parts/start_check.h"
 
 namespace isthmus::outer {
-namespace {}  // namespace
-
 StreamingDiLoCo::StreamingDiLoCo(FragmentedSettings settings, InnerLoop& inner, Exchange& exchange,
                                  const FragmentMaker& make, cuda::ResidentValues* values)
     : settings_(std::move(settings)),
@@ -178,6 +176,9 @@ void StreamingDiLoCo::apply_due(StepIndex due, LateRound late, StepIndex now,
 RoundReport StreamingDiLoCo::apply(const Settled& round, StepIndex now) {
   static_cast<void>(decide_send());
   settle_residual(round);
+  if (settings_.rates.vary()) {
+    state(round.report.fragment).use_rates(settings_.rates.at(round.report.sent));
+  }
   if (round.lost) {
     apply_without_own(round);
   } else if (!round.mean.empty()) {

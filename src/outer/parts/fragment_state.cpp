@@ -193,6 +193,11 @@ void FragmentState::change_local(
   for (const CanonicalRange& elements : elements_) inner_.wrote_values(elements);
 }
 
+void FragmentState::use_rates(const kernels::OuterStep& now) {
+  ISTHMUS_CHECK(now.rule == optimizer_.rule && now.every == optimizer_.every, now.every);
+  optimizer_ = now;
+}
+
 void FragmentState::step(std::span<const float> mean) {
   if (sums()) summed_rounds_ = (summed_rounds_ + 1) % optimizer_.every;
   StateWalk walk(

@@ -54,6 +54,7 @@ class FragmentState final : public OuterFragment {
   /// Calls `piece(begin, anchor, local)` for every stretch in which both are contiguous, in order.
   void for_each(const std::function<void(std::size_t begin, std::span<const float> anchor,
                                          std::span<const float> local)>& piece) const;
+  void use_rates(const kernels::OuterStep& now) override;
   void step(std::span<const float> mean) override;
   void merge(float alpha) override;
   void step_and_rebase(std::span<const float> mean) override;

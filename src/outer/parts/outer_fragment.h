@@ -13,6 +13,7 @@
 
 #include "isthmus/codec.h"
 #include "isthmus/outer.h"
+#include "kernels/outer_step.h"
 #include "outer/parts/contribution_sample.h"
 
 namespace isthmus::outer {
@@ -75,6 +76,9 @@ class OuterFragment {
   [[nodiscard]] virtual std::vector<float> beyond() const = 0;
   /// local := local + values. values: (n,).
   virtual void add_to_local(std::span<const float> values) = 0;
+  /// The rates of the outer steps to come. `now` has the rule, and the `every`, that the fragment
+  /// was made with.
+  virtual void use_rates(const kernels::OuterStep& now) = 0;
   /// anchor := OuterOpt(anchor, mean). mean: (n,).
   virtual void step(std::span<const float> mean) = 0;
   /// local := alpha local + (1 - alpha) anchor; alpha 0 copies, alpha 1 leaves local alone, else

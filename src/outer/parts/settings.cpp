@@ -15,6 +15,8 @@ namespace {
 
 constexpr const char* kFinalSyncKey = "final_sync";
 
+const OuterRamp kLrRamp = OuterOptions().lr_ramp;
+const OuterRamp kMomentumRamp = OuterOptions().momentum_ramp;
 constexpr SpsaOptions kSpsa;  // the defaults: a key at its default counts as absent
 const OneBitAdamOptions kOneBitAdam;
 constexpr ZeroOneAdamOptions kZeroOne;
@@ -35,11 +37,23 @@ std::vector<GivenKey> given_keys(const OuterOptions& o) {
   const auto text = [](const auto& option) {
     return option ? fmt::format("{}", *option) : std::string();
   };
+  const auto number = [](auto value) { return fmt::format("{}", value); };
+  // A decay counts from the end, so it is another one in a run of another length.
+  const auto decay = [&](const OuterRamp& ramp) {
+    return fmt::format("{} of {} steps", ramp.decay, o.run_steps);
+  };
   return {
       {"H", o.H != 1, fmt::format("{}", o.H)},
       {"lr", o.lr.has_value(), text(o.lr)},
       {"momentum", o.momentum.has_value(), text(o.momentum)},
       {"nesterov", o.nesterov.has_value(), text(o.nesterov)},
+      {"lr_warmup", o.lr_ramp.warmup != 0, number(o.lr_ramp.warmup)},
+      {"lr_decay", o.lr_ramp.decay != 0, decay(o.lr_ramp)},
+      {"lr_floor", o.lr_ramp.floor != kLrRamp.floor, number(o.lr_ramp.floor)},
+      {"momentum_warmup", o.momentum_ramp.warmup != 0, number(o.momentum_ramp.warmup)},
+      {"momentum_decay", o.momentum_ramp.decay != 0, decay(o.momentum_ramp)},
+      {"momentum_floor", o.momentum_ramp.floor != kMomentumRamp.floor,
+       number(o.momentum_ramp.floor)},
       {"fragments", o.fragments != 1, fmt::format("{}", o.fragments)},
       {"pattern", o.pattern != FragmentPattern::kStrided,
        o.pattern == FragmentPattern::kBalanced ? "balanced" : "sequential"},
@@ -114,6 +128,32 @@ kernels::OuterStep optimizer_of(const MethodInfo& method, const OuterOptions& op
           .every = options.momentum_every};
 }
 
+/// `name`: "lr" or "momentum". `least`: a floor must be above it or, at 0, may be it.
+void validate_ramp(const std::string& name, const OuterRamp& ramp, std::int64_t run_steps,
+                   bool floor_may_be_zero) {
+  const auto refuse_unless = [&](bool holds, const char* end, const std::string& value,
+                                 const std::string& rule) {
+    require(holds, (name + end).c_str(), value, rule);
+  };
+  refuse_unless(ramp.warmup >= 0, "_warmup", fmt::format("{}", ramp.warmup),
+                ">= 0 (steps from the run's start)");
+  refuse_unless(ramp.decay >= 0, "_decay", fmt::format("{}", ramp.decay),
+                ">= 0 (steps up to the run's end)");
+  refuse_unless(ramp.decay == 0 || run_steps > 0, "_decay", fmt::format("{}", ramp.decay),
+                "absent where the run's length is not known (OuterOptions::run_steps)");
+  refuse_unless(
+      ramp.decay == 0 || ramp.warmup + ramp.decay <= run_steps, "_decay",
+      fmt::format("{}", ramp.decay),
+      fmt::format("at most the {} steps that the warm-up of {} leaves of {}",
+                  std::max<std::int64_t>(0, run_steps - ramp.warmup), ramp.warmup, run_steps));
+  refuse_unless(ramp.floor <= 1 && (floor_may_be_zero ? ramp.floor >= 0 : ramp.floor > 0), "_floor",
+                fmt::format("{}", ramp.floor),
+                floor_may_be_zero
+                    ? "in 0 .. 1 (share of the momentum at the run's end)"
+                    : "in 0 < lr_floor <= 1 (share of the rate at the run's end; at 0 "
+                      "the last round would be lost)");
+}
+
 }  // namespace
 
 void validate(const MethodInfo& method, const OuterOptions& options) {
@@ -127,6 +167,10 @@ void validate(const MethodInfo& method, const OuterOptions& options) {
   }
   require(options.H >= 1, "H", fmt::format("{}", options.H),
           ">= 1 (inner steps between outer syncs)");
+  validate_ramp("lr", options.lr_ramp, options.run_steps, false);
+  validate_ramp("momentum", options.momentum_ramp, options.run_steps, true);
+  require(!options.momentum_ramp.moves() || optimizer_of(method, options).mu > 0, "momentum", "0",
+          "> 0 with momentum_warmup or momentum_decay, which are shares of it");
   require_real(options.lr, "lr", "> 0 and finite (outer learning rate)",
                [](double x) { return std::isfinite(x) && x > 0; });
   require_real(options.momentum, "momentum", "in 0 <= momentum < 1 (outer momentum)",
@@ -237,6 +281,10 @@ FragmentedSettings resolve(const MethodInfo& method, const OuterOptions& options
           .schedule = Schedule(options.H, std::move(offsets), options.overlap),
           .former_H = options.former_H,
           .optimizer = optimizer_of(method, options),
+          .rates = {.top = optimizer_of(method, options),
+                    .lr = options.lr_ramp,
+                    .momentum = options.momentum_ramp,
+                    .run_steps = options.run_steps},
           .alpha = static_cast<float>(options.alpha.value_or(method.default_alpha)),
           .codec = make_codec(codec_of(method, options)),
           .exchange = options.exchange,

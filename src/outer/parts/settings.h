@@ -12,6 +12,7 @@
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"
 #include "kernels/outer_step.h"
+#include "outer/parts/outer_rates.h"
 #include "outer/parts/schedule.h"
 
 namespace isthmus::outer {
@@ -33,6 +34,7 @@ struct FragmentedSettings {
   Schedule schedule;
   std::vector<std::int64_t> former_H;  // as OuterOptions::former_H
   kernels::OuterStep optimizer;
+  OuterRates rates;  // of `optimizer`, round by round
   float alpha = 0;
   std::shared_ptr<const Codec> codec;  // co-owned by the rounds in flight
   ReductionKind exchange = ReductionKind::kAuto;

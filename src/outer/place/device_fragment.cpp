@@ -52,6 +52,7 @@ class DeviceFragment final : public OuterFragment, public AsyncFragment {
   void forget_own_work() override;
   [[nodiscard]] std::vector<float> beyond() const override;
   void add_to_local(std::span<const float> values) override;
+  void use_rates(const kernels::OuterStep& now) override;
   void step(std::span<const float> mean) override;
   void merge(float alpha) override;
   void step_and_rebase(std::span<const float> mean) override;
@@ -254,6 +255,11 @@ void DeviceFragment::change_local(const std::function<void(const Piece& piece)>&
   for (const Piece& piece : pieces_) work(piece);
   encoder_->go_before(values_.stream());
   for (const Piece& piece : pieces_) values_.wrote_device_values(piece.elements);
+}
+
+void DeviceFragment::use_rates(const kernels::OuterStep& now) {
+  ISTHMUS_CHECK(now.rule == optimizer_.rule && now.every == optimizer_.every, now.every);
+  optimizer_ = now;
 }
 
 void DeviceFragment::step(std::span<const float> mean) {

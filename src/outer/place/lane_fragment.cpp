@@ -31,6 +31,7 @@ class LaneFragment final : public OuterFragment {
   void forget_own_work() override;
   [[nodiscard]] std::vector<float> beyond() const override;
   void add_to_local(std::span<const float> values) override;
+  void use_rates(const kernels::OuterStep& now) override { rates_ = now; }
   void step(std::span<const float> mean) override;
   void merge(float alpha) override;
   void step_and_rebase(std::span<const float> mean) override;
@@ -51,6 +52,10 @@ class LaneFragment final : public OuterFragment {
   void ask(LaneAsk what, std::int64_t number, LaneData data = {}) const {
     ask({.ask = what, .fragment = fragment_.id, .number = number}, std::move(data));
   }
+  /// A request that steps the anchor, at the rates in use.
+  [[nodiscard]] LaneRequest stepping(LaneAsk what) const {
+    return {.ask = what, .fragment = fragment_.id, .eta = rates_.eta, .mu = rates_.mu};
+  }
   [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(fragment_.elements); }
   /// The fragment's values in the inner loop, as many as they are contiguous there.
   [[nodiscard]] std::vector<std::span<float>> local() const;
@@ -61,11 +66,15 @@ class LaneFragment final : public OuterFragment {
   Fragment fragment_;
   InnerLoop& inner_;
   std::shared_ptr<FirstRank> ranks_;
-  mutable OwnPages anchor_;  // empty: not asked for since it changed or was dropped
+  kernels::OuterStep rates_;  // of the steps to come
+  mutable OwnPages anchor_;   // empty: not asked for since it changed or was dropped
 };
 
 LaneFragment::LaneFragment(Fragment fragment, InnerLoop& inner, std::shared_ptr<FirstRank> ranks)
-    : fragment_(std::move(fragment)), inner_(inner), ranks_(std::move(ranks)) {
+    : fragment_(std::move(fragment)),
+      inner_(inner),
+      ranks_(std::move(ranks)),
+      rates_(ranks_->lanes.settings().optimizer) {
   fetch_local();
   ask(LaneAsk::kMake, {.local = local()});
 }
@@ -161,7 +170,7 @@ void LaneFragment::add_to_local(std::span<const float> values) {
 
 void LaneFragment::step(std::span<const float> mean) {
   forget_anchor();
-  ask(LaneAsk::kStep, {.mean = mean});
+  ask(stepping(LaneAsk::kStep), {.mean = mean});
 }
 
 void LaneFragment::merge(float alpha) {
@@ -174,7 +183,7 @@ void LaneFragment::merge(float alpha) {
 void LaneFragment::step_and_rebase(std::span<const float> mean) {
   forget_anchor();
   fetch_local();
-  ask(LaneAsk::kStepAndRebase, {.local = local(), .mean = mean});
+  ask(stepping(LaneAsk::kStepAndRebase), {.local = local(), .mean = mean});
   wrote_local();
 }
 

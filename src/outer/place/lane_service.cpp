@@ -15,7 +15,7 @@
 namespace isthmus::outer {
 namespace {
 
-constexpr std::size_t kWords = 8;
+constexpr std::size_t kWords = 10;
 using Words = std::array<std::int64_t, kWords>;
 
 Words words_of(const LaneRequest& request, const LaneData& first) {
@@ -26,6 +26,8 @@ Words words_of(const LaneRequest& request, const LaneData& first) {
           request.key.worker,
           std::bit_cast<std::int64_t>(request.key.tile),
           request.number,
+          std::bit_cast<std::int32_t>(request.eta),
+          std::bit_cast<std::int32_t>(request.mu),
           static_cast<std::int64_t>(first.local.size())};
 }
 
@@ -36,7 +38,9 @@ LaneRequest request_of(const Words& words) {
           .key = {.seed = std::bit_cast<std::uint64_t>(words[3]),
                   .worker = static_cast<std::uint32_t>(words[4]),
                   .tile = std::bit_cast<std::uint64_t>(words[5])},
-          .number = words[6]};
+          .number = words[6],
+          .eta = std::bit_cast<float>(static_cast<std::int32_t>(words[7])),
+          .mu = std::bit_cast<float>(static_cast<std::int32_t>(words[8]))};
 }
 
 std::int64_t sum_of(const std::vector<std::int64_t>& counts) {
@@ -103,6 +107,13 @@ void Lanes::serve(Communicator& ranks) {
   take_part({}, ranks, nothing);
 }
 
+void Lanes::use_rates(const LaneRequest& request, Lane& lane) const {
+  kernels::OuterStep now = settings_.optimizer;
+  now.eta = request.eta;
+  now.mu = request.mu;
+  lane.state().use_rates(now);
+}
+
 void Lanes::run(const LaneRequest& request, LaneExchange& exchange, LaneData& first) {
   const OwnPages scratch(stretches_.empty() ? 0 : exchange.lane().size());
   const std::span<float> local = scratch.span();
@@ -138,6 +149,7 @@ void Lanes::run(const LaneRequest& request, LaneExchange& exchange, LaneData& fi
       give(exchange, local);
       break;
     case LaneAsk::kStep:
+      use_rates(request, lane);
       lane.state().step(mean_of(exchange, first.mean).span());
       break;
     case LaneAsk::kMerge:
@@ -147,6 +159,7 @@ void Lanes::run(const LaneRequest& request, LaneExchange& exchange, LaneData& fi
       break;
     case LaneAsk::kStepAndRebase:
       fetch(exchange, local);
+      use_rates(request, lane);
       lane.state().step_and_rebase(mean_of(exchange, first.mean).span());
       give(exchange, local);
       break;

@@ -51,6 +51,7 @@ struct LaneRequest {
   float alpha = 0;  // of a merge
   EncodeKey key = {};
   std::int64_t number = 0;
+  float eta = 0, mu = 0;  // of an outer step
 };
 
 /// The data of a request on the first rank, and its results; empty on the others. Large memory is
@@ -89,6 +90,8 @@ class Lanes {
   void fetch(LaneExchange& exchange, std::span<float> local);
   void give(LaneExchange& exchange, std::span<const float> local);
   void run(const LaneRequest& request, LaneExchange& exchange, LaneData& first);
+  /// Of the request's outer step.
+  void use_rates(const LaneRequest& request, Lane& lane) const;
   void make(const Fragment& fragment, LaneExchange& exchange, std::span<float> local);
   void encode(Lane& lane, const EncodeKey& key, LaneExchange& exchange, const LaneData& first);
   void take_back(Lane& lane, LaneExchange& exchange, std::span<const std::byte> sent);

@@ -50,9 +50,12 @@ struct ComparedVariant {
   std::string name;
   std::string method;
   std::vector<std::pair<std::string, std::string>> tuned;  // chosen; empty: not tuned
-  int trials = 0;
+  int trials = 0;                                          // points tried, each on so many seeds:
+  int trial_seeds = 1;
   double tuning_loss = 0;
   std::vector<TuningEdge> edges;
+  /// Points that were not chosen for the spread of their losses over those seeds.
+  std::vector<std::vector<std::pair<std::string, std::string>>> passed_over;
   std::vector<CellResult> runs;  // by seed, in the order of the seeds, which all variants share
 };
 

@@ -231,11 +231,39 @@ void note_tuning(const Comparison& comparison, std::vector<std::string>& notes) 
                                 fewest->trials, most->name, most->trials));
   }
   for (const ComparedVariant& variant : comparison.variants) {
+    for (const auto& point : variant.passed_over) {
+      notes.push_back(fmt::format(
+          "{}: {} was passed over in tuning, since its losses spread over more than four times as "
+          "much between seeds as the middle point's",
+          variant.name, tuned_text({.tuned = point})));
+    }
     for (const TuningEdge& edge : variant.edges) {
       notes.push_back(
           fmt::format("{}: edge of the grid, {}; widen the space", variant.name, edge_text(edge)));
     }
   }
+}
+
+/// A baseline at the edge of stability: every difference from it has its spread.
+void note_spread(const Comparison& comparison, std::vector<std::string>& notes) {
+  constexpr double kSeveral = 3;
+  const std::size_t baseline = comparison.rules.baseline;
+  const Spread& base = comparison.results[baseline].final_loss;
+  std::vector<double> others;
+  for (std::size_t v = 0; v < comparison.results.size(); ++v) {
+    const Spread& own = comparison.results[v].final_loss;
+    if (v != baseline && own.n >= kFewestPairs) others.push_back(own.deviation);
+  }
+  if (base.n < kFewestPairs || others.empty()) return;
+  const double usual = median_of(others);
+  if (usual <= 0 || base.deviation <= kSeveral * usual) return;
+  notes.push_back(fmt::format(
+      "the baseline's losses spread {:.1f} times as much over the seeds ({}: {}) as those of the "
+      "others ({}): its rates may be at the edge of stability, and its spread hides differences; "
+      "tune "
+      "it on more seeds (compare.tune.seeds) or on a finer grid",
+      base.deviation / usual, comparison.variants[baseline].name, nats(base.deviation),
+      nats(usual)));
 }
 
 /// What should be the same for all and is not.
@@ -277,6 +305,7 @@ void judge(Comparison& comparison) {
   }
   note_seeds(comparison, comparison.notes);
   note_tuning(comparison, comparison.notes);
+  note_spread(comparison, comparison.notes);
   note_differences(comparison, comparison.notes);
 }
 

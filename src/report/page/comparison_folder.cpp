@@ -76,7 +76,13 @@ ComparedVariant variant_of(const Json& json, const std::vector<CellResult>& cell
                            const std::vector<std::int64_t>& seeds, const fs::path& folder) {
   ComparedVariant variant{.name = text_at(json, "name"),
                           .method = text_at(json, "method"),
-                          .trials = static_cast<int>(integer_at(json, "trials", 0))};
+                          .trials = static_cast<int>(integer_at(json, "trials", 0)),
+                          .trial_seeds = static_cast<int>(integer_at(json, "trial_seeds", 1))};
+  for (const Json& point : list_at(json, "passed_over")) {
+    if (!point.is_object()) continue;
+    auto& passed = variant.passed_over.emplace_back();
+    for (const auto& [key, value] : point.items()) passed.emplace_back(key, scalar_text(value));
+  }
   if (const auto tuned = json.find("tuned"); tuned != json.end() && tuned->is_object()) {
     for (const auto& [key, value] : tuned->items()) {
       variant.tuned.emplace_back(key, scalar_text(value));

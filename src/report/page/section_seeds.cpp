@@ -81,6 +81,12 @@ std::string losses_table(const Comparison& comparison) {
 
 double value_of(const std::string& text) { return std::strtod(text.c_str(), nullptr); }
 
+/// A point of the grid, over the seeds of its trials.
+struct TriedPoint {
+  std::vector<std::pair<std::string, std::string>> tuned;
+  double loss = 0;  // the mean; infinite: one failed
+};
+
 std::vector<const CellResult*> trials_of(const ComparisonFolder& folder,
                                          const ComparedVariant& variant) {
   std::vector<const CellResult*> trials;
@@ -97,26 +103,45 @@ std::vector<const CellResult*> trials_of(const ComparisonFolder& folder,
   return trials;
 }
 
+std::vector<TriedPoint> points_of(const std::vector<const CellResult*>& trials) {
+  std::vector<TriedPoint> points;
+  std::vector<int> seeds;
+  for (const CellResult* trial : trials) {
+    if (points.empty() || points.back().tuned != trial->tuned) {
+      points.push_back({trial->tuned, 0});
+      seeds.push_back(0);
+    }
+    const double before = points.back().loss * seeds.back();
+    points.back().loss = (before + trial->final_loss()) / ++seeds.back();
+  }
+  return points;
+}
+
+std::string trial_seeds_text(const ComparedVariant& variant) {
+  return variant.trial_seeds == 1 ? "one seed"
+                                  : fmt::format("the mean of {} seeds", variant.trial_seeds);
+}
+
 /// A variant's trials as cells, in the order of their values; the better, the darker.
 std::string tuning_row(const ComparisonFolder& folder, std::size_t v, std::size_t limit) {
   const ComparedVariant& variant = folder.comparison.variants[v];
-  std::vector<const CellResult*> trials = trials_of(folder, variant);
+  std::vector<TriedPoint> trials = points_of(trials_of(folder, variant));
   trials.resize(std::min(trials.size(), limit));
   double best = INFINITY;
   double worst = -INFINITY;
-  for (const CellResult* trial : trials) {
-    best = std::min(best, trial->final_loss());
-    worst = std::isfinite(trial->final_loss()) ? std::max(worst, trial->final_loss()) : worst;
+  for (const TriedPoint& trial : trials) {
+    best = std::min(best, trial.loss);
+    worst = std::isfinite(trial.loss) ? std::max(worst, trial.loss) : worst;
   }
   std::string cells;
-  for (const CellResult* trial : trials) {
-    const double loss = trial->final_loss();
+  for (const TriedPoint& trial : trials) {
+    const double loss = trial.loss;
     const double share = worst > best && std::isfinite(loss) ? (worst - loss) / (worst - best) : 0;
     std::string values;
-    for (const auto& [key, value] : trial->tuned) {
+    for (const auto& [key, value] : trial.tuned) {
       values += fmt::format("{}{} {}", values.empty() ? "" : ", ", key, value);
     }
-    const bool chosen = trial->tuned == variant.tuned;
+    const bool chosen = trial.tuned == variant.tuned;
     cells += fmt::format(
         "<li class=\"{}\" style=\"--heat-share:{:.2f}\">{}<small>{}{}</small></li>",
         chosen ? "chosen" : "", share, std::isfinite(loss) ? format_loss(loss) : "failed",
@@ -151,10 +176,9 @@ void section_seeds(Page& page, const ComparisonFolder& folder) {
     return;
   }
   page.html += fmt::format(
-      "<p class=\"lead\">Final losses of the trials, {} a variant, on one seed and on text that "
-      "the "
+      "<p class=\"lead\">Final losses of the trials, {} a variant, on {} and on text that the "
       "verdicts do not read. The darker, the lower.</p>\n",
-      comparison.variants.front().trials);
+      comparison.variants.front().trials, trial_seeds_text(comparison.variants.front()));
   for (std::size_t v = 0; v < comparison.variants.size(); ++v) {
     page.html += tuning_row(folder, v, page.limits.rows_per_table);
   }

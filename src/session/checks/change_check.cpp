@@ -104,6 +104,19 @@ void check_end(const Judged& judged) {
       judged.resume_path() + " of a checkpoint before its end, or " + judged.new_run());
 }
 
+/// A decay of the outer rates counts from the end, so no step taken may lie in it, before or after.
+void check_outer_decay(const Judged& judged, std::int64_t before, std::int64_t after) {
+  for (const auto& [key, ramp] : {std::pair{"outer.lr_decay", judged.from.outer.lr_ramp},
+                                  {"outer.momentum_decay", judged.from.outer.momentum_ramp}}) {
+    const std::int64_t begins = std::min(before, after) - ramp.decay;
+    if (ramp.decay == 0 || after == before || judged.steps <= begins) continue;
+    judged.refuse(fmt::format("{} = {} of {} steps has begun, or would have, by step {}", key,
+                              ramp.decay, std::min(before, after), begins + 1),
+                  fmt::format("{} of a checkpoint up to step {}, or {}", judged.resume_path(),
+                              std::max<std::int64_t>(0, begins), judged.new_run()));
+  }
+}
+
 /// There are steps left, and the steps taken have had the rates that they would have under `to`.
 void check_schedule(const Judged& judged) {
   const std::int64_t before = total_steps(judged.from);
@@ -114,6 +127,7 @@ void check_schedule(const Judged& judged) {
                               judged.resume_path()));
   }
   if (after != before && judged.steps == before) check_end(judged);
+  check_outer_decay(judged, before, after);
   if (!judged.rules.rates) return;
   if (const auto unfit = judged.rules.rates(judged.from, judged.to, judged.steps)) {
     judged.refuse(unfit->why, unfit->remedy);
