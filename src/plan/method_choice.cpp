@@ -76,7 +76,7 @@ std::int64_t modelled_values(const ChoiceQuestion& question) {
 }
 
 /// Tensors of equal layers that end at `values`.
-std::vector<Parameter> equal_layers(std::int64_t values, int layers) {
+std::vector<Parameter> layer_parameters(std::int64_t values, int layers) {
   std::vector<Parameter> parameters;
   for (int layer = 0; layer < layers; ++layer) {
     Parameter each;
@@ -96,8 +96,8 @@ Prediction predicted(const ChoiceQuestion& question, std::string_view method,
   ISTHMUS_CHECK(question.layers >= 1, question.layers);
   ISTHMUS_CHECK(question.step_s > 0, question.step_s);
   const std::int64_t values = modelled_values(question);
-  PredictionInput input = prediction_input(method, options, equal_layers(values, question.layers),
-                                           question.members, steps);
+  PredictionInput input = prediction_input(
+      method, options, layer_parameters(values, question.layers), question.members, steps);
   const Duration step(std::llround(question.step_s * 1e9));
   input.step_time = [step](WorkerId, StepIndex) { return step; };
   input.links = question.links;

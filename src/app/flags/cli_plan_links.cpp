@@ -30,7 +30,7 @@ constexpr std::string_view kChooseHelp =
     "    --batch \"4Mi tok\"\n"
     "  isthmus plan choose --links links.toml --params 1B --step-time 1s --after runs/wan";
 
-void add_site_flags(CLI::App& command, PlanMeshArguments& mesh) {
+void add_site_mesh_flags(CLI::App& command, PlanMeshArguments& mesh) {
   command
       .add_option(
           "--ranks", mesh.ranks,
@@ -121,7 +121,7 @@ void add_plan_choose_command(CLI::App& plan, Parsed& parsed) {
       ->add_option("--link-model", arguments.link_model,
                    "goodput (default): what TCP leaves of a rate; ideal: bytes by rate")
       ->type_name("NAME");
-  add_site_flags(*command, arguments.mesh);
+  add_site_mesh_flags(*command, arguments.mesh);
   command
       ->add_option("--after", arguments.after,
                    "a run that has ended: how far off the prediction was for it")

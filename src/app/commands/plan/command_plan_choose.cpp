@@ -25,11 +25,11 @@
 namespace isthmus::app {
 namespace {
 
-constexpr double kMostParameters = 1e15;
-constexpr double kMostSeconds = 1e6;
-constexpr int kMostLayers = 10'000;
-constexpr int kMostSites = 64;
-constexpr std::int64_t kMostSteps = 10'000'000;
+constexpr double kMostChoiceParameters = 1e15;
+constexpr double kMostChoiceSeconds = 1e6;
+constexpr int kMostChoiceLayers = 10'000;
+constexpr int kMostChoiceSites = 64;
+constexpr std::int64_t kMostChoiceSteps = 10'000'000;
 
 /// The published ladder's ratio of width to layers: 10B parameters have 48 layers, 100B 108.
 constexpr double kWidthOfLayers = 85;
@@ -37,7 +37,7 @@ constexpr double kLayerValues = 12;  // times the width squared: attention 4, fe
 
 int usual_layers(double parameters) {
   const double layers = std::cbrt(parameters / (kLayerValues * kWidthOfLayers * kWidthOfLayers));
-  return std::clamp(static_cast<int>(std::lround(layers)), 1, kMostLayers);
+  return std::clamp(static_cast<int>(std::lround(layers)), 1, kMostChoiceLayers);
 }
 
 /// A llama of about so many parameters, as `plan mesh --model` spells it.
@@ -89,20 +89,21 @@ Asked asked_of(const PlanChooseArguments& a) {
         "that a site is to compute",
         a.computing));
   }
-  if (a.steps && (*a.steps < 1 || *a.steps > kMostSteps)) {
+  if (a.steps && (*a.steps < 1 || *a.steps > kMostChoiceSteps)) {
     throw UsageError(
-        fmt::format("plan choose: --steps {}: must be in 1 .. {}", *a.steps, kMostSteps));
+        fmt::format("plan choose: --steps {}: must be in 1 .. {}", *a.steps, kMostChoiceSteps));
   }
   ChoiceQuestion& question = asked.question;
   question.parameters =
-      flag_quantity("--params", a.params, Dimension::kParameters, kMostParameters);
+      flag_quantity("--params", a.params, Dimension::kParameters, kMostChoiceParameters);
   question.layers = a.layers.value_or(usual_layers(question.parameters));
-  if (question.layers < 1 || question.layers > kMostLayers) {
-    throw UsageError(
-        fmt::format("plan choose: --layers {}: must be in 1 .. {}", question.layers, kMostLayers));
+  if (question.layers < 1 || question.layers > kMostChoiceLayers) {
+    throw UsageError(fmt::format("plan choose: --layers {}: must be in 1 .. {}", question.layers,
+                                 kMostChoiceLayers));
   }
   if (!a.step_time.empty()) {
-    question.step_s = flag_quantity("--step-time", a.step_time, Dimension::kTime, kMostSeconds);
+    question.step_s =
+        flag_quantity("--step-time", a.step_time, Dimension::kTime, kMostChoiceSeconds);
   } else if (a.mesh.ranks == 0) {
     throw UsageError(
         "plan choose: how long does a site compute a step? --step-time 1s says so, or --ranks 8 "
@@ -111,11 +112,11 @@ Asked asked_of(const PlanChooseArguments& a) {
   question.link.model = link_model_of(a.link_model);
   asked.links = links_of_file("plan choose", a.links, a.sites);
   question.members = static_cast<int>(asked.links.sites.size());
-  if (question.members > kMostSites) {
+  if (question.members > kMostChoiceSites) {
     throw UsageError(
         fmt::format("plan choose: {} sites; at most {} are compared: name some with "
                     "--sites",
-                    question.members, kMostSites));
+                    question.members, kMostChoiceSites));
   }
   question.links = asked.links.links;
   if (a.mesh.ranks != 0) take_mesh(a, asked);
@@ -123,7 +124,7 @@ Asked asked_of(const PlanChooseArguments& a) {
 }
 
 /// Keys of a run that does as the candidate says.
-std::vector<std::string> settings_of(const MethodCandidate& candidate, int layers) {
+std::vector<std::string> candidate_settings(const MethodCandidate& candidate, int layers) {
   const OuterOptions options = options_of(candidate, layers);
   std::vector<std::string> settings = {fmt::format("outer.method={}", candidate.method)};
   if (candidate.H > 1) settings.push_back(fmt::format("outer.H={}", candidate.H));
@@ -149,7 +150,7 @@ struct AfterRun {
   [[nodiscard]] double error() const { return predicted_step_s / measured_step_s - 1; }
 };
 
-nlohmann::json summary_of(const std::filesystem::path& run) {
+nlohmann::json run_summary_of(const std::filesystem::path& run) {
   const SystemStorage storage;
   const std::filesystem::path file = run / "summary.json";
   if (storage.kind(file) != FileKind::kFile) {
@@ -162,7 +163,7 @@ nlohmann::json summary_of(const std::filesystem::path& run) {
 }
 
 AfterRun after_run(const PlanChooseArguments& a, const Asked& asked, const MethodChoice& choice) {
-  const nlohmann::json summary = summary_of(a.after);
+  const nlohmann::json summary = run_summary_of(a.after);
   const Config config = load_config(a.after / "config.resolved.toml", {}, schema_context());
   AfterRun after{.method = config.method, .H = config.outer.H, .codec = config.outer.codec};
   if (config.workers() != asked.question.members) {
@@ -219,7 +220,7 @@ std::string after_json(const AfterRun& after) {
       .str();
 }
 
-std::string candidate_json(const TimedCandidate& each, int layers) {
+std::string method_json(const TimedCandidate& each, int layers) {
   const OuterOptions options = options_of(*each.candidate, layers);
   std::vector<std::string> evidence;
   for (const ChoiceEvidence& piece : each.candidate->evidence) {
@@ -242,13 +243,13 @@ std::string candidate_json(const TimedCandidate& each, int layers) {
       .str();
 }
 
-std::string json_of(const PlanChooseArguments& a, const Asked& asked, const MethodChoice& choice,
-                    const std::optional<AfterRun>& after) {
+std::string choice_json(const PlanChooseArguments& a, const Asked& asked,
+                        const MethodChoice& choice, const std::optional<AfterRun>& after) {
   const ChoiceQuestion& question = asked.question;
   const TimedCandidate& chosen = choice.candidates[choice.chosen];
   std::vector<std::string> candidates;
   for (const TimedCandidate& each : choice.candidates) {
-    candidates.push_back(candidate_json(each, question.layers));
+    candidates.push_back(method_json(each, question.layers));
   }
   JsonLine line;
   line.add("sites", question.members)
@@ -262,7 +263,7 @@ std::string json_of(const PlanChooseArguments& a, const Asked& asked, const Meth
   if (asked.mesh) {
     line.add("mesh", plan::mesh_text(asked.mesh->choice)).add("model", asked.model);
   }
-  line.add_raw("chosen", candidate_json(chosen, question.layers))
+  line.add_raw("chosen", method_json(chosen, question.layers))
       .add_raw("candidates", json_array(candidates));
   if (a.steps) line.add("run_s", chosen.time.step_s * static_cast<double>(*a.steps));
   if (after) line.add_raw("after", after_json(*after));
@@ -309,8 +310,9 @@ void print_choice(const PlanChooseArguments& a, const Asked& asked, const Method
     session.out.write(
         wrapped(fmt::format("- {}: {}.", piece.source, piece.claim), 0, session.out.width()));
   }
-  session.out.write(fmt::format("\nisthmus train run.toml --links {} --set {}\n", a.links.string(),
-                                join(settings_of(*chosen.candidate, question.layers), " --set ")));
+  session.out.write(
+      fmt::format("\nisthmus train run.toml --links {} --set {}\n", a.links.string(),
+                  join(candidate_settings(*chosen.candidate, question.layers), " --set ")));
 }
 
 std::string off_by(double predicted, double measured) {
@@ -350,7 +352,7 @@ int command_plan_choose(const PlanChooseArguments& a, Session& session) {
     for (const std::string& note : after->notes) session.err.write("note: " + note + "\n");
   }
   if (session.json) {
-    session.out.write(json_of(a, asked, choice, after));
+    session.out.write(choice_json(a, asked, choice, after));
     return 0;
   }
   print_choice(a, asked, choice, session);

@@ -18,14 +18,14 @@
 namespace isthmus::app {
 namespace {
 
-constexpr double kMostValues = 2e10;  // a ring of them is walked part by part
-constexpr double kNanoseconds = 1e9;
-constexpr double kMostRate = 1e15;
-constexpr double kMostSeconds = 1e6;
-constexpr int kMostSites = 64;
-constexpr std::int64_t kMostSteps = 1'000'000'000;
+constexpr double kMostSyncValues = 2e10;  // a ring of them is walked part by part
+constexpr double kSyncNanoseconds = 1e9;
+constexpr double kMostSyncRate = 1e15;
+constexpr double kMostSyncSeconds = 1e6;
+constexpr int kMostSyncSites = 64;
+constexpr std::int64_t kMostSyncSteps = 1'000'000'000;
 
-void take_links(const PlanSyncArguments& a, SyncQuestion& question) {
+void take_sync_links(const PlanSyncArguments& a, SyncQuestion& question) {
   if (!a.links.empty()) {
     if (!a.rate.empty() || !a.rtt.empty() || a.sites) {
       throw UsageError(
@@ -42,21 +42,21 @@ void take_links(const PlanSyncArguments& a, SyncQuestion& question) {
         "plan sync: give the links by --sites 4 --rate 200Mbit/s, or by --links links.toml");
   }
   question.members = a.sites.value_or(2);
-  if (question.members < 2 || question.members > kMostSites) {
+  if (question.members < 2 || question.members > kMostSyncSites) {
     throw UsageError(
-        fmt::format("plan sync: --sites {}: must be in 2 .. {}", question.members, kMostSites));
+        fmt::format("plan sync: --sites {}: must be in 2 .. {}", question.members, kMostSyncSites));
   }
   DirectedLink link;
-  link.bits_per_s = std::llround(flag_quantity("--rate", a.rate, Dimension::kRate, kMostRate));
+  link.bits_per_s = std::llround(flag_quantity("--rate", a.rate, Dimension::kRate, kMostSyncRate));
   link.congestion = Congestion::kCubic;  // TCP's default; a links file may say otherwise
   if (!a.rtt.empty()) {
     link.one_way = Duration(std::llround(
-        kNanoseconds / 2 * flag_quantity("--rtt", a.rtt, Dimension::kTime, kMostSeconds)));
+        kSyncNanoseconds / 2 * flag_quantity("--rtt", a.rtt, Dimension::kTime, kMostSyncSeconds)));
   }
   question.links = uniform_links(question.members, link);
 }
 
-SyncWay way_of(const std::string& word) {
+SyncWay sync_way_of(const std::string& word) {
   const auto names = sync_way_names();
   const auto found = std::ranges::find(names, word);
   if (found == names.end()) {
@@ -66,20 +66,21 @@ SyncWay way_of(const std::string& word) {
   return static_cast<SyncWay>(found - names.begin());
 }
 
-SyncQuestion question_of(const PlanSyncArguments& a) {
+SyncQuestion sync_question(const PlanSyncArguments& a) {
   SyncQuestion question;
   if (a.params.empty()) {
     throw UsageError(
         "plan sync: give the vector by --params 30.8M; see `isthmus plan sync --help`");
   }
   question.values = std::max<std::int64_t>(
-      1, std::llround(flag_quantity("--params", a.params, Dimension::kParameters, kMostValues)));
+      1,
+      std::llround(flag_quantity("--params", a.params, Dimension::kParameters, kMostSyncValues)));
   try {
     question.codec = make_codec(a.codec);
   } catch (const ConfigError& error) {
     throw UsageError(fmt::format("plan sync: --codec {}: {}", a.codec, error.what()));
   }
-  question.way = way_of(a.way);
+  question.way = sync_way_of(a.way);
   if (question.codec->sparse()) {
     throw UsageError(fmt::format(
         "plan sync: --codec {}: keeps some of the values only, which all members send to all; {} "
@@ -93,7 +94,7 @@ SyncQuestion question_of(const PlanSyncArguments& a) {
                     "that frames get",
                     a.link_share));
   }
-  take_links(a, question);
+  take_sync_links(a, question);
   question.link.model = link_model_of(a.link_model);
   for (DirectedLink& link : question.links) {
     link.bits_per_s = std::llround(static_cast<double>(link.bits_per_s) * a.link_share);
@@ -101,26 +102,27 @@ SyncQuestion question_of(const PlanSyncArguments& a) {
   return question;
 }
 
-BlockingRun run_of(const PlanSyncArguments& a) {
+BlockingRun blocking_run(const PlanSyncArguments& a) {
   BlockingRun run{
       .H = a.H, .steps = a.steps.value_or(std::max<std::int64_t>(a.H, 1)), .skip = a.skip};
   const auto require = [](bool good, const char* flag, std::int64_t value,
                           const std::string& rule) {
     if (!good) throw UsageError(fmt::format("plan sync: {} {}: must be {}", flag, value, rule));
   };
-  require(run.H >= 1 && run.H <= kMostSteps, "--H", run.H, fmt::format("in 1 .. {}", kMostSteps));
-  require(run.steps >= 1 && run.steps <= kMostSteps, "--steps", run.steps,
-          fmt::format("in 1 .. {}", kMostSteps));
+  require(run.H >= 1 && run.H <= kMostSyncSteps, "--H", run.H,
+          fmt::format("in 1 .. {}", kMostSyncSteps));
+  require(run.steps >= 1 && run.steps <= kMostSyncSteps, "--steps", run.steps,
+          fmt::format("in 1 .. {}", kMostSyncSteps));
   require(run.skip >= 0 && run.skip < run.steps, "--skip", run.skip,
           fmt::format("at least 0 and below --steps {}", run.steps));
-  run.step_s = flag_quantity("--step-time", a.step_time, Dimension::kTime, kMostSeconds);
+  run.step_s = flag_quantity("--step-time", a.step_time, Dimension::kTime, kMostSyncSeconds);
   return run;
 }
 
 }  // namespace
 
 int command_plan_sync(const PlanSyncArguments& a, Session& session) {
-  const SyncQuestion question = question_of(a);
+  const SyncQuestion question = sync_question(a);
   const double seconds = sync_seconds(question);
   JsonLine line;
   line.add("values", question.values)
@@ -134,7 +136,7 @@ int command_plan_sync(const PlanSyncArguments& a, Session& session) {
       fmt::format("{} of {} values in {} among {} sites: {}\n", a.way, question.values,
                   question.codec->name(), question.members, human_time(seconds));
   if (!a.step_time.empty()) {
-    const BlockingRun run = run_of(a);
+    const BlockingRun run = blocking_run(a);
     const ComputingShare share = computing_share(run, seconds);
     line.add("steps", share.steps)
         .add("syncs", share.syncs)

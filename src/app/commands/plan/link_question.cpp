@@ -14,7 +14,7 @@
 namespace isthmus::app {
 namespace {
 
-std::vector<std::string> names_in(const LinksFile& file) {
+std::vector<std::string> site_names_in(const LinksFile& file) {
   std::vector<std::string> names;
   for (const LinkConfig& link : file.links) {
     for (const std::string& name : {link.a, link.b}) {
@@ -24,8 +24,9 @@ std::vector<std::string> names_in(const LinksFile& file) {
   return names;
 }
 
-void check_sites(std::string_view command, const std::filesystem::path& file,
-                 const std::vector<std::string>& asked, const std::vector<std::string>& known) {
+void check_asked_sites(std::string_view command, const std::filesystem::path& file,
+                       const std::vector<std::string>& asked,
+                       const std::vector<std::string>& known) {
   for (const std::string& site : asked) {
     // A file whose entries say "*" alone holds for sites of any name.
     if (known.empty() || std::ranges::find(known, site) != known.end()) continue;
@@ -41,7 +42,7 @@ void check_sites(std::string_view command, const std::filesystem::path& file,
   }
 }
 
-void check_rates(std::string_view command, const LinkQuestion& question) {
+void check_link_rates(std::string_view command, const LinkQuestion& question) {
   const std::size_t sites = question.sites.size();
   for (std::size_t from = 0; from < sites; ++from) {
     for (std::size_t to = 0; to < sites; ++to) {
@@ -54,7 +55,7 @@ void check_rates(std::string_view command, const LinkQuestion& question) {
   }
 }
 
-std::string slowest_of(const LinkQuestion& question) {
+std::string slowest_link_of(const LinkQuestion& question) {
   const std::size_t sites = question.sites.size();
   std::string words;
   std::int64_t slowest = 0;
@@ -78,8 +79,8 @@ LinkQuestion links_of_file(std::string_view command, const std::filesystem::path
   LinkQuestion question;
   // Pairs are asked about below: of the sites that are meant alone.
   const LinksFile read = read_links_file(file, {});
-  const std::vector<std::string> known = names_in(read);
-  check_sites(command, file, asked, known);
+  const std::vector<std::string> known = site_names_in(read);
+  check_asked_sites(command, file, asked, known);
   question.sites = asked.empty() ? known : asked;
   if (question.sites.size() < 2) {
     throw UsageError(fmt::format(
@@ -103,8 +104,8 @@ LinkQuestion links_of_file(std::string_view command, const std::filesystem::path
   }
   question.links = link_matrix(links, question.sites);
   question.origin = read.origin;
-  check_rates(command, question);
-  question.slowest = slowest_of(question);
+  check_link_rates(command, question);
+  question.slowest = slowest_link_of(question);
   return question;
 }
 
