@@ -67,6 +67,8 @@ struct DataConfig {
   double val_fraction = 0.1;
   std::string pack = "stream";      // stream | documents: attention and loss stay inside documents
   std::optional<std::int64_t> eos;  // the id that ends a document; absent: as the source says
+  std::string over_long = "cut";    // cut | drop: of conversations longer than train.context
+  bool skip_bad = false;            // malformed lines of conversations are counted and left out
 };
 
 /// Which activations a layer does not keep for its backward pass, which makes them again. The bits
@@ -81,6 +83,7 @@ struct TrainConfig {
   std::optional<std::int64_t> steps;  // exactly one of steps, tokens
   std::optional<std::int64_t> tokens;
   std::int64_t global_batch_tokens = 0;  // tokens of all workers in one inner step; required
+  std::string objective = "text";  // text | sft: the assistant's tokens of conversations alone
   std::string trainer = "own";     // own | external: a program that brings its trainer (session.h)
   std::int64_t context = 128;      // T
   std::string precision = "fp32";  // fp32 | bf16 (matrix products; weights stay fp32)

@@ -19,7 +19,7 @@ namespace {
 
 /// Keys that came after the first results on record: those have the digests of configurations
 /// without them, so a key that keeps its default is left out.
-constexpr std::array<std::string_view, 23> kCameLater = {"outer.late",
+constexpr std::array<std::string_view, 26> kCameLater = {"outer.late",
                                                          "lora.r",
                                                          "lora.alpha",
                                                          "lora.targets",
@@ -41,6 +41,9 @@ constexpr std::array<std::string_view, 23> kCameLater = {"outer.late",
                                                          "train.device",
                                                          "train.attention",
                                                          "train.trainer",
+                                                         "train.objective",
+                                                         "data.over_long",
+                                                         "data.skip_bad",
                                                          "data.pack"};
 
 bool left_out(const config::KeyRow<Config>& row, const Config& config, const Config& defaults) {

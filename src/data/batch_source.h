@@ -62,6 +62,7 @@ class BatchSource {
   std::vector<std::int32_t> targets_;
   std::vector<std::int32_t> starts_;  // with documents
   std::vector<std::int32_t> other_;   // a window of another worker's
+  std::vector<std::uint8_t> marks_;   // of a window of conversations
 };
 
 /// Which of the validation part's windows: all W = floor((v - 1) / T) of v tokens, or floor(W / 2)
@@ -112,6 +113,7 @@ class ValidationSource {
   std::vector<std::int32_t> inputs_;
   std::vector<std::int32_t> targets_;
   std::vector<std::int32_t> starts_;  // with documents
+  std::vector<std::uint8_t> marks_;   // of a window of conversations
 };
 
 }  // namespace isthmus

@@ -37,6 +37,8 @@ struct TokenFile {
   std::vector<std::byte> inflated;  // of a compressed text
   /// By rules of the first versions, where those of today would read or refuse it otherwise.
   bool as_it_lies = false;
+  /// Of packed conversations (data/packed_rows.h): beside each token what it is.
+  std::vector<std::uint8_t> marks = {};
   /// The id behind each document, where the file or its maker says it.
   std::optional<std::int32_t> document_end = {};
 };

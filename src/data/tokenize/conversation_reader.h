@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "data/packed_rows.h"
 #include "data/tokenize/document_blocks.h"
 #include "text/chat/conversation.h"
 
@@ -25,16 +26,7 @@ struct ConversationOptions {
   std::int64_t most_tokens = 0;  // of a conversation; 0: any number
   OverLong over_long = OverLong::kCut;
   bool skip_bad = false;  // lines that are malformed or that the template refuses are counted
-};
-
-struct ConversationCounts {
-  std::int64_t conversations = 0;  // given out
-  std::int64_t tokens = 0, learnt = 0;
-  std::int64_t cut = 0;            // given out, without their ends
-  std::int64_t dropped = 0;        // too long, by OverLong::kDrop
-  std::int64_t without_reply = 0;  // cut before the first token that is learnt: left out
-  std::int64_t skipped = 0;        // malformed
-  std::string first_skipped = {};
+  std::string to_skip = "--skip-bad";  // what errors name as the way to that
 };
 
 class ConversationReader {
