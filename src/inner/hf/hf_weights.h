@@ -32,10 +32,13 @@ void check_hf_weights(const Storage& storage, const std::filesystem::path& folde
 
 /// Called with a parameter's number and its values, which are good until it returns.
 using TakeValues = std::function<void(std::size_t parameter, std::span<const float> values)>;
+/// Whether every value is still to be read once before the first one is handed out.
+enum class HfCheck { kValues, kNamesAlone };
 /// The same checks; then each parameter's values are handed to `take`, one tensor at a time, and
-/// the parameters' own are not touched.
+/// the parameters' own are not touched. The file's pages are left once they have been handed out.
 void read_hf_weights(const Storage& storage, const std::filesystem::path& folder,
-                     std::span<const Parameter> parameters, const TakeValues& take);
+                     std::span<const Parameter> parameters, const TakeValues& take,
+                     HfCheck check = HfCheck::kValues);
 
 struct HfTensor {
   std::string name;
