@@ -93,7 +93,7 @@ void check_same_tokenizer(const Storage& storage, const Config& config, const st
 }  // namespace
 
 void check_tokenizer(const Storage& storage, const Config& config, const Dataset& data) {
-  if (config.model.init.empty()) return;
+  if (config.model.init.empty() || config.train.objective == "sft") return;
   const std::filesystem::path folder = config.locate(config.model.init);
   const auto bytes = std::ranges::find_if(data.sources(), [](const Dataset::Source& source) {
     return source.text.starts_with("text:") && !tokenized_source(source.text);
@@ -151,12 +151,16 @@ void check_adapter_config(const Storage& storage, const Config& config) {
 
 }  // namespace
 
-void check_initial_weights(const Storage& storage, const Config& config) {
-  if (config.model.init.empty()) return;
-  check_hf_weights(storage, config.locate(config.model.init), base_parameters(config));
-  if (config.model.lora.rank > 0 && !config.model.lora.init.empty()) {
-    check_adapter_config(storage, config);
+std::string check_initial_weights(const Storage& storage, const Config& config) {
+  if (config.model.init.empty()) return "";
+  const std::filesystem::path folder = config.locate(config.model.init);
+  if (config.model.lora.rank == 0) {
+    check_hf_weights(storage, folder, base_parameters(config));
+    return "";
   }
+  if (!config.model.lora.init.empty()) check_adapter_config(storage, config);
+  return base_digest(storage, folder,
+                     without_lora(model_shape(config.model, config.train.context)));
 }
 
 std::string base_digest(const Storage& storage, const std::filesystem::path& folder,
@@ -173,10 +177,12 @@ void load_initial_weights(const Storage& storage, const Config& config, InnerLoo
   if (config.model.init.empty()) return;
   const std::filesystem::path folder = config.locate(config.model.init);
   if (auto* const adapted = dynamic_cast<LoraLoop*>(&inner)) {
-    read_hf_weights(storage, folder, adapted->base(),
-                    [&](std::size_t tensor, std::span<const float> values) {
-                      adapted->store_base(tensor, values);
-                    });
+    read_hf_weights(
+        storage, folder, adapted->base(),
+        [&](std::size_t tensor, std::span<const float> values) {
+          adapted->store_base(tensor, values);
+        },
+        HfCheck::kNamesAlone);
     if (config.model.lora.init.empty()) {
       adapted->restart();
     } else {

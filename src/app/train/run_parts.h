@@ -38,8 +38,9 @@ namespace isthmus::app {
 void check_tokenizer(const Storage& storage, const Config& config, const Dataset& data);
 
 /// Whether `model.init`, and the adapter of lora.init, are what the run takes; reads every value
-/// and keeps none. THROWS: Error naming the file, tensor or setting that does not fit.
-void check_initial_weights(const Storage& storage, const Config& config);
+/// and keeps none. RETURNS: base_digest of a run with adapters, else "".
+/// THROWS: Error naming the file, tensor or setting that does not fit.
+std::string check_initial_weights(const Storage& storage, const Config& config);
 /// Of the frozen weights that adapters stand beside: sites that train one adapter have one base.
 /// THROWS: as check_initial_weights.
 [[nodiscard]] std::string base_digest(const Storage& storage, const std::filesystem::path& folder,
@@ -48,8 +49,8 @@ void check_initial_weights(const Storage& storage, const Config& config);
 inline constexpr const char* kFrozenWeights = "frozen weights of model.init";
 
 /// Fills the loop's parameters from `model.init`, or the frozen weights from it and the adapters
-/// from lora.init or by the seed; nothing where `model.init` is not given. THROWS: Error naming the
-/// file or tensor that does not fit.
+/// from lora.init or by the seed; nothing where `model.init` is not given. REQUIRES: checked by
+/// check_initial_weights. THROWS: Error naming the file or tensor that does not fit.
 void load_initial_weights(const Storage& storage, const Config& config, InnerLoop& inner);
 
 }  // namespace isthmus::app

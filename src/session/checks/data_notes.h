@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "data/dataset.h"
@@ -29,7 +30,15 @@ struct SourcePasses {
 /// One sentence on a source of texts whose first bytes are those of no text; else empty.
 [[nodiscard]] std::string binary_note(const Dataset& data);
 
-/// Both, where they are not empty.
+/// By the names of their sources, "" where there is one; empty where data are no conversations.
+using NamedConversations = std::vector<std::pair<std::string, ConversationFacts>>;
+[[nodiscard]] NamedConversations packed_sources(const Dataset& data);
+/// A line on the conversations of each source.
+[[nodiscard]] std::vector<std::string> conversations_texts(const Dataset& data);
+/// On conversations that were cut or left out; else empty.
+[[nodiscard]] std::string conversations_warning(const Dataset& data);
+
+/// All that warn, where they are not empty.
 [[nodiscard]] std::vector<std::string> notes_on_data(const Config& config, const Dataset& data);
 
 }  // namespace isthmus::app
