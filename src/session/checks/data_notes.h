@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is to be said of the data of a run before it trains on them. Pure, but for reading the data.
+// Notes on the data of a run before it trains. Pure, except for reading the data.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace isthmus::app {
 
 /// How often the run reads the training tokens of one of its sources.
 struct SourcePasses {
-  std::string name;  // empty where there is one source
+  std::string name;  // empty if there is one source
   double share = 1;  // of the samples
   std::int64_t train_tokens = 0;
   double passes = 0;
@@ -24,21 +24,21 @@ struct SourcePasses {
 [[nodiscard]] double epochs(const Config& config, const Dataset& data);
 /// "3.4", "1,200".
 [[nodiscard]] std::string passes_text(double passes);
-/// One sentence on a run that reads its data more often than teaches it; else empty.
+/// One sentence for a run that reads its data so often that it learns little more; else empty.
 [[nodiscard]] std::string epochs_note(const Config& config, const Dataset& data);
 
-/// One sentence on a source of texts whose first bytes are those of no text; else empty.
+/// One sentence for a text source whose first bytes are not text; else empty.
 [[nodiscard]] std::string binary_note(const Dataset& data);
 
-/// By the names of their sources, "" where there is one; empty where data are no conversations.
+/// By the names of their sources, "" if there is one; empty if the data are no conversations.
 using NamedConversations = std::vector<std::pair<std::string, ConversationFacts>>;
 [[nodiscard]] NamedConversations packed_sources(const Dataset& data);
 /// A line on the conversations of each source.
 [[nodiscard]] std::vector<std::string> conversations_texts(const Dataset& data);
-/// On conversations that were cut or left out; else empty.
+/// One sentence for conversations that were cut or left out; else empty.
 [[nodiscard]] std::string conversations_warning(const Dataset& data);
 
-/// All that warn, where they are not empty.
+/// The nonempty ones of all warnings.
 [[nodiscard]] std::vector<std::string> notes_on_data(const Config& config, const Dataset& data);
 
 }  // namespace isthmus::app

@@ -11,15 +11,15 @@
 
 namespace isthmus::app {
 
-/// A row a direction, and what its columns mean.
+/// A row for each direction, and an explanation of the columns.
 [[nodiscard]] std::string link_table(const Survey& survey, const Terminal& terminal);
 
-/// One object for the direction of `pair` from a to b, or from b to a. What was not measured is
-/// null.
+/// One object for the direction of `pair` from a to b (`up`), or from b to a. Values that were not
+/// measured are null.
 [[nodiscard]] std::string link_json(const Survey& survey, const PairMeasurement& pair, bool up);
 
-/// The entry of a links file: the line that, in a simulation, gives the rates that were measured.
-/// What TCP had to repeat is in those already and becomes no `loss`.
+/// The entry of a links file whose simulation gives the measured rates. The rates include the
+/// effect of TCP's retransmissions, which therefore do not become a `loss`.
 [[nodiscard]] NotedLink noted_link(const Survey& survey, const PairMeasurement& pair);
 
 }  // namespace isthmus::app
