@@ -66,6 +66,8 @@ struct DataConfig {
   double val_fraction = 0.1;
   std::string pack = "stream";      // stream | documents: attention and loss stay inside documents
   std::optional<std::int64_t> eos;  // id of the end-of-document token; absent: as the source says
+  std::string over_long = "cut";    // cut | drop: of conversations longer than train.context
+  bool skip_bad = false;            // malformed lines of conversations are counted and left out
 };
 
 /// Activations that a layer recomputes in its backward pass in place of keeping them. The results
@@ -80,6 +82,7 @@ struct TrainConfig {
   std::optional<std::int64_t> steps;  // exactly one of steps, tokens
   std::optional<std::int64_t> tokens;
   std::int64_t global_batch_tokens = 0;  // tokens of all workers in one inner step; required
+  std::string objective = "text";  // text | sft: loss on the assistant's tokens of conversations
   std::string trainer = "own";     // own | external: the caller brings the trainer (session.h)
   std::int64_t context = 128;      // T, tokens of a sequence
   std::string precision = "fp32";  // fp32 | bf16 (of matrix products; weights stay fp32)

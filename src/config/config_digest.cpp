@@ -19,7 +19,7 @@ namespace {
 
 /// Keys that came after the first results on record: those have the digests of configurations
 /// without them, so a key that keeps its default is left out.
-constexpr std::array<std::string_view, 29> kCameLater = {"outer.late",
+constexpr std::array<std::string_view, 32> kCameLater = {"outer.late",
                                                          "outer.lr_warmup",
                                                          "outer.lr_decay",
                                                          "outer.lr_floor",
@@ -47,6 +47,9 @@ constexpr std::array<std::string_view, 29> kCameLater = {"outer.late",
                                                          "train.device",
                                                          "train.attention",
                                                          "train.trainer",
+                                                         "train.objective",
+                                                         "data.over_long",
+                                                         "data.skip_bad",
                                                          "data.pack"};
 
 bool left_out(const config::KeyRow<Config>& row, const Config& config, const Config& defaults) {

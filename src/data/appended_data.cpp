@@ -70,6 +70,19 @@ Expected<std::int64_t, std::string> tokens_of_same(const Dataset& data, const Se
   return segment.file.tokens.count;
 }
 
+/// Windows of conversations are packed anew where one is added, so such data do not grow.
+Expected<std::int64_t, std::string> tokens_of_conversations(const Dataset& data,
+                                                            std::span<const DataFile> before) {
+  const std::vector<DataFile> now = data.fingerprint();
+  const auto same = [](const DataFile& a, const DataFile& b) {
+    return a.sha256 == b.sha256 && is_same_reading(a.reading, b.reading);
+  };
+  if (std::ranges::equal(now, before, same)) return data.tokens();
+  return Unexpected<std::string>(
+      std::string("conversations, tokenizer, chat template and the keys that decide their windows "
+                  "stay what they were in a run: the windows of a changed set are others"));
+}
+
 }  // namespace
 
 Expected<std::int64_t, std::string> tokens_of_beginning(const Dataset& data,
@@ -78,6 +91,7 @@ Expected<std::int64_t, std::string> tokens_of_beginning(const Dataset& data,
     return Unexpected<std::string>(std::string("the checkpoint does not say what its data were"));
   }
   const std::span<const Segment> now = data.segments();
+  if (is_conversations(data.format())) return tokens_of_conversations(data, before);
   std::int64_t tokens = 0;
   for (std::size_t i = 0; i < before.size(); ++i) {
     if (i == now.size()) {

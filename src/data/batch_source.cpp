@@ -70,6 +70,7 @@ BatchSource::BatchSource(const Dataset& data, BatchPlan plan, int worker, DataHi
   if (plan.documents) {
     starts_.resize(size);
     other_.resize(static_cast<std::size_t>(plan.context));
+    marks_.resize(static_cast<std::size_t>(plan.context));
   }
   // The windows of all workers are asked for where their targets are counted.
   const bool all = plan.documents && plan.one_mean && plan.partition == DataPartition::kShards;
@@ -81,7 +82,7 @@ BatchSource::BatchSource(const Dataset& data, BatchPlan plan, int worker, DataHi
 void BatchSource::check_sizes(const DataSplit& split) const {
   const std::int64_t n = split.eras().front().train_tokens;
   const std::string source = in_words(split.source());
-  if (n < plan_.context + 2) {
+  if (n < plan_.context + (split.source().packed ? 1 : 2)) {
     throw ConfigError(fmt::format(
         "train.context = {}: needs at least {} training tokens; {} has {} ({} less {} for "
         "validation); use more data or a shorter context",
@@ -143,6 +144,11 @@ std::int64_t BatchSource::targets_of_others(std::int64_t step) {
   for (std::int64_t sample = 0; sample < plan_.samples; ++sample) {
     if (sample % plan_.workers == worker_) continue;
     const Window at = window(step, sample);
+    if (splits_[at.source].source().packed) {
+      splits_[at.source].read_training_marks(at.begin, marks_);
+      targets += learnt_targets(marks_);
+      continue;
+    }
     read(at, 0, other_);
     targets += targets_inside_documents(*splits_[at.source].source().document_end, other_);
   }
@@ -158,7 +164,11 @@ TokenBatch BatchSource::at(std::int64_t step) {
     const std::span<std::int32_t> inputs = row(inputs_, i, plan_.context);
     read_window([&](std::int64_t more, std::span<std::int32_t> out) { read(at, more, out); }, 0,
                 inputs, row(targets_, i, plan_.context));
-    if (plan_.documents) {
+    if (splits_[at.source].source().packed) {
+      splits_[at.source].read_training_marks(at.begin, marks_);
+      targets += mark_conversations(marks_, row(targets_, i, plan_.context),
+                                    row(starts_, i, plan_.context));
+    } else if (plan_.documents) {
       targets += mark_documents(*splits_[at.source].source().document_end, inputs,
                                 row(targets_, i, plan_.context), row(starts_, i, plan_.context));
     }
@@ -250,7 +260,10 @@ TokenBatch ValidationSource::at(std::int64_t first, std::int64_t count) {
   const auto size = static_cast<std::size_t>(count * context);
   inputs_.resize(size);
   targets_.resize(size);
-  if (plan_.documents) starts_.resize(size);
+  if (plan_.documents) {
+    starts_.resize(size);
+    marks_.resize(static_cast<std::size_t>(context));
+  }
   auto source = sources_.begin();
   for (std::int64_t i = 0; i < count; ++i) {
     while (first + i >= source->end) ++source;
@@ -260,7 +273,10 @@ TokenBatch ValidationSource::at(std::int64_t first, std::int64_t count) {
           source->split.read_validation(begin, out, plan_.vocab);
         },
         window * context, row(inputs_, i, context), row(targets_, i, context));
-    if (plan_.documents) {
+    if (source->split.source().packed) {
+      source->split.read_validation_marks(window * context, marks_);
+      mark_conversations(marks_, row(targets_, i, context), row(starts_, i, context));
+    } else if (plan_.documents) {
       mark_documents(*source->split.source().document_end, row(inputs_, i, context),
                      row(targets_, i, context), row(starts_, i, context));
     }

@@ -63,6 +63,7 @@ class BatchSource {
   std::vector<std::int32_t> targets_;
   std::vector<std::int32_t> starts_;  // with documents
   std::vector<std::int32_t> other_;   // a window of another worker
+  std::vector<std::uint8_t> marks_;   // of a window of conversations
 };
 
 /// Windows of the validation part for an evaluation: of all W = floor((v - 1) / T) windows of v
@@ -113,6 +114,7 @@ class ValidationSource {
   std::vector<std::int32_t> inputs_;
   std::vector<std::int32_t> targets_;
   std::vector<std::int32_t> starts_;  // with documents
+  std::vector<std::uint8_t> marks_;   // of a window of conversations
 };
 
 }  // namespace isthmus

@@ -58,7 +58,9 @@ DataSplit::DataSplit(const Dataset& data, DataHistory history, std::size_t sourc
   const std::int64_t tokens = this->source().tokens;
   const std::int64_t first = history_.empty() ? tokens : history_.front().tokens;
   ISTHMUS_CHECK(first <= tokens, first, tokens);
-  validation_tokens_ = data.validation_tokens_of(first);
+  ISTHMUS_CHECK(history_.empty() || !this->source().packed, history_.size());
+  validation_tokens_ = history_.empty() ? data.validation_tokens_of(this->source())
+                                        : data.validation_tokens_of(first);
   validation_begin_ = first - validation_tokens_;
 }
 
@@ -82,6 +84,14 @@ void DataSplit::read_training(std::int64_t begin, std::span<std::int32_t> out,
   if (before == out.size()) return;
   data_.read_checked(begin + static_cast<std::int64_t>(before) + validation_tokens_,
                      out.subspan(before), vocab);
+}
+
+void DataSplit::read_training_marks(std::int64_t begin, std::span<std::uint8_t> out) const {
+  data_.read_marks(source().begin + begin, out);
+}
+
+void DataSplit::read_validation_marks(std::int64_t begin, std::span<std::uint8_t> out) const {
+  data_.read_marks(source().begin + validation_begin_ + begin, out);
 }
 
 void DataSplit::read_validation(std::int64_t begin, std::span<std::int32_t> out,

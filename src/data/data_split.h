@@ -45,6 +45,9 @@ class DataSplit {
   /// in range. THROWS: as Dataset::read_checked.
   void read_training(std::int64_t begin, std::span<std::int32_t> out, std::int64_t vocab) const;
   void read_validation(std::int64_t begin, std::span<std::int32_t> out, std::int64_t vocab) const;
+  /// The marks beside them, of conversations (data/packed_rows.h). REQUIRES: in range.
+  void read_training_marks(std::int64_t begin, std::span<std::uint8_t> out) const;
+  void read_validation_marks(std::int64_t begin, std::span<std::uint8_t> out) const;
 
  private:
   const Dataset& data_;

@@ -93,9 +93,10 @@ TokenSource token_source(const Storage& storage, const std::string& source, cons
 }  // namespace
 
 Dataset Dataset::open(const Storage& storage, const DataConfig& config, const Path& folder,
-                      ReadingRules rules, std::int64_t most_inflated) {
+                      ReadingRules rules, std::int64_t most_inflated,
+                      const OpenConversations& conversations) {
   if (config.sources.empty()) {
-    return open_one(storage, config.source, config, folder, rules, most_inflated);
+    return open_one(storage, config.source, config, folder, rules, most_inflated, conversations);
   }
   double all = 0;
   for (const auto& [name, share] : config.mix) all += share;
@@ -105,8 +106,9 @@ Dataset Dataset::open(const Storage& storage, const DataConfig& config, const Pa
     const auto& source = named.second;
     const auto share = std::ranges::find(config.mix, name, &NamedReals::value_type::first);
     ISTHMUS_CHECK(share != config.mix.end(), name);  // config/check
-    Dataset one = open_named(
-        name, [&] { return open_one(storage, source, config, folder, rules, most_inflated); });
+    Dataset one = open_named(name, [&] {
+      return open_one(storage, source, config, folder, rules, most_inflated, conversations);
+    });
     for (const Segment& segment : one.segments_) {
       most_inflated -= static_cast<std::int64_t>(segment.file.inflated.size());
     }
@@ -141,13 +143,16 @@ void Dataset::append(Dataset&& other, std::string name, double share) {
 
 Dataset Dataset::open_one(const Storage& storage, const std::string& source,
                           const DataConfig& config, const Path& folder, ReadingRules rules,
-                          std::int64_t most_inflated) {
+                          std::int64_t most_inflated, const OpenConversations& conversations) {
   Dataset data;
   data.most_inflated_ = most_inflated;
   data.rules_ = rules;
   data.source_ = source;
   data.eos_ = config.eos;
-  if (starts_with(source, kSynth)) {
+  std::optional<ConversationFacts> packed;
+  if (conversations) {
+    packed = data.open_packed(storage, folder, conversations);
+  } else if (starts_with(source, kSynth)) {
     data.open_synth();
   } else {
     data.open_files(storage, folder);
@@ -161,10 +166,11 @@ Dataset Dataset::open_one(const Storage& storage, const std::string& source,
         fmt::format("data.val_fraction = {}: must be at least 0 and below 1", config.val_fraction));
   }
   data.val_fraction_ = config.val_fraction;
-  data.train_tokens_ = data.tokens_ - data.validation_tokens_of(data.tokens_);
   Source& own = data.sources_.emplace_back();
   own.text = source;
   own.tokens = data.tokens_;
+  own.packed = std::move(packed);
+  data.train_tokens_ = data.tokens_ - data.validation_tokens_of(own);
   own.document_end = data.segments_.front().file.document_end;
   for (const Segment& segment : data.segments_) {
     if (segment.file.document_end != own.document_end) own.document_end.reset();
@@ -175,6 +181,7 @@ Dataset Dataset::open_one(const Storage& storage, const std::string& source,
 
 void Dataset::check_documents() const {
   for (const Source& source : sources_) {
+    if (source.packed) continue;
     const std::string key = source.name.empty() ? "data.source" : "data.sources." + source.name;
     if (!source.document_end) {
       throw ConfigError(fmt::format(
@@ -205,6 +212,10 @@ std::int64_t Dataset::validation_tokens_of(std::int64_t tokens) const {
   return static_cast<std::int64_t>(std::floor(static_cast<double>(tokens) * val_fraction_));
 }
 
+std::int64_t Dataset::validation_tokens_of(const Source& source) const {
+  return source.packed ? source.packed->validation_tokens : validation_tokens_of(source.tokens);
+}
+
 std::span<const std::byte> Dataset::bytes_of(const Segment& segment) const {
   if (segment.file.format != kGenerated) return segment.file.file.bytes();
   const TokenSpan& tokens = segment.file.tokens;
@@ -221,6 +232,26 @@ void Dataset::open_synth() {
   const TokenSpan span{std::as_bytes(std::span(generated_.back())).data(), TokenType::kU16,
                        tokens_};
   segments_.push_back({0, TokenFile{source_, format_, {}, span, {}}});
+}
+
+ConversationFacts Dataset::open_packed(const Storage& storage, const Path& folder,
+                                       const OpenConversations& conversations) {
+  if (!starts_with(source_, kText) ||
+      tokenized_source(std::string_view(source_).substr(kText.size()))) {
+    bad_source(source_,
+               "train.objective = \"sft\" reads conversations, whose tokenizer and template are "
+               "those of model.init: name their files, text:FILE.jsonl");
+  }
+  const auto name = std::string_view(source_).substr(kText.size());
+  PackedConversations packed = conversations(files_of(storage, source_, folder, name), source_);
+  vocab_bound_ = packed.facts.vocabulary;
+  for (TokenFile& file : packed.files) {
+    const std::int64_t begin = tokens_;
+    tokens_ += file.tokens.count;
+    format_ = file.format;
+    segments_.push_back({begin, std::move(file)});
+  }
+  return packed.facts;
 }
 
 void Dataset::open_files(const Storage& storage, const Path& folder) {
@@ -293,6 +324,15 @@ void Dataset::read(std::int64_t begin, std::span<std::int32_t> out) const {
   }
 }
 
+void Dataset::read_marks(std::int64_t begin, std::span<std::uint8_t> out) const {
+  const Segment& segment = segment_of(begin);  // a source's conversations are in one
+  const auto from = static_cast<std::size_t>(begin - segment.begin);
+  ISTHMUS_CHECK(from + out.size() <= segment.file.marks.size(), begin, out.size(),
+                segment.file.marks.size());
+  std::copy_n(segment.file.marks.begin() + static_cast<std::ptrdiff_t>(from), out.size(),
+              out.begin());
+}
+
 void Dataset::read_checked(std::int64_t begin, std::span<std::int32_t> out,
                            std::int64_t vocab) const {
   read(begin, out);
@@ -307,7 +347,7 @@ void Dataset::read_checked(std::int64_t begin, std::span<std::int32_t> out,
 }
 
 void Dataset::check_vocabulary(std::int64_t vocab) const {
-  if (is_tokenized(format_) && vocab < vocab_bound_) {
+  if ((is_tokenized(format_) || is_conversations(format_)) && vocab < vocab_bound_) {
     throw ConfigError(fmt::format(
         "model.vocab = {}: the tokenizer of data.source = \"{}\" has ids up to {}; set model.vocab "
         "to at least {}",

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -15,20 +16,27 @@
 
 #include "core/base/data_file.h"
 #include "core/base/storage.h"
+#include "data/packed_rows.h"
 #include "data/token_file.h"
 #include "isthmus/config.h"
 
 namespace isthmus {
+
+/// Opens files of conversations, of a source that messages name so.
+using OpenConversations = std::function<PackedConversations(
+    const std::vector<std::filesystem::path>& files, const std::string& source)>;
 
 class Dataset {
  public:
   /// Opens `config.source`, or each of `config.sources`; relative paths start at `folder` (that of
   /// the TOML file). Several files are joined in sorted order. THROWS: ConfigError naming
   /// data.source or data.val_fraction and the defect; SystemError naming a file.
+  /// conversations: texts are files of conversations, which it opens; absent: they are texts.
   [[nodiscard]] static Dataset open(const Storage& storage, const DataConfig& config,
                                     const std::filesystem::path& folder,
                                     ReadingRules rules = ReadingRules::kOfToday,
-                                    std::int64_t most_inflated = kMostInflatedBytes);
+                                    std::int64_t most_inflated = kMostInflatedBytes,
+                                    const OpenConversations& conversations = {});
 
   /// One `[data] source`, or one of several.
   struct Source {
@@ -39,6 +47,7 @@ class Dataset {
     std::int64_t begin = 0;                         // index of its first token in the data set
     std::int64_t tokens = 0;                        // tokens for training and validation
     std::optional<std::int32_t> document_end = {};  // the id after each document
+    std::optional<ConversationFacts> packed = {};   // of conversations
   };
   /// At least one source.
   [[nodiscard]] std::span<const Source> sources() const { return sources_; }
@@ -61,6 +70,8 @@ class Dataset {
   [[nodiscard]] std::int64_t validation_tokens() const { return tokens_ - train_tokens_; }
   /// Number of validation tokens of a source with `tokens` tokens.
   [[nodiscard]] std::int64_t validation_tokens_of(std::int64_t tokens) const;
+  /// Number of validation tokens of `source`.
+  [[nodiscard]] std::int64_t validation_tokens_of(const Source& source) const;
   /// Smallest vocabulary certain to hold every id, by format alone: 256 for text, V for synth, and
   /// for token files the range of their integers.
   [[nodiscard]] std::int64_t vocab_bound() const { return vocab_bound_; }
@@ -70,8 +81,10 @@ class Dataset {
   /// Tokens [begin, begin + out.size()) of the whole source. REQUIRES: in range.
   /// THROWS: SystemError naming file and position of an id that is negative or above 2^31 - 1.
   void read(std::int64_t begin, std::span<std::int32_t> out) const;
-  /// The same, and every id must be below `vocab`. THROWS: ConfigError naming id, position and
-  /// file.
+  /// The marks beside tokens [begin, begin + out.size()). REQUIRES: in range, of conversations.
+  void read_marks(std::int64_t begin, std::span<std::uint8_t> out) const;
+  /// The same as `read`, and every id must be below `vocab`. THROWS: ConfigError naming id,
+  /// position and file.
   void read_checked(std::int64_t begin, std::span<std::int32_t> out, std::int64_t vocab) const;
   /// Reads everything once when `vocab` is below `vocab_bound()` and the source has at most
   /// `kScanTokens` tokens; larger ones are checked batch by batch. THROWS: as read_checked.
@@ -95,13 +108,17 @@ class Dataset {
   [[nodiscard]] static Dataset open_one(const Storage& storage, const std::string& source,
                                         const DataConfig& config,
                                         const std::filesystem::path& folder, ReadingRules rules,
-                                        std::int64_t most_inflated);
+                                        std::int64_t most_inflated,
+                                        const OpenConversations& conversations);
   /// Appends the tokens of `other` to this data set.
   void append(Dataset&& other, std::string name, double share);
   [[nodiscard]] const Source& source_of(std::int64_t token) const;
   [[nodiscard]] const Segment& segment_of(std::int64_t token) const;
   [[nodiscard]] std::string place(std::int64_t token) const;
   void open_files(const Storage& storage, const std::filesystem::path& folder);
+  [[nodiscard]] ConversationFacts open_packed(const Storage& storage,
+                                              const std::filesystem::path& folder,
+                                              const OpenConversations& conversations);
   void open_synth();
 
   ReadingRules rules_ = ReadingRules::kOfToday;

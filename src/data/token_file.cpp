@@ -16,6 +16,7 @@
 #include "data/documents.h"
 #include "data/file_format.h"
 #include "data/npy_file.h"
+#include "data/packed_rows.h"
 #include "data/tokenized_text.h"
 #include "isthmus/errors.h"
 
@@ -313,9 +314,9 @@ std::string reading_of(const TokenFile& file) {
   const TokenSpan& tokens = file.tokens;
   return fmt::format("{} ids of {}{}{}{}", with_commas(tokens.count), token_type_name(tokens.type),
                      tokens.big_endian ? ", big-endian" : "",
-                     is_tokenized(file.format) ? ", " + file.format
-                     : file.inflated.empty()   ? ""
-                                               : ", inflated",
+                     is_tokenized(file.format) || is_conversations(file.format) ? ", " + file.format
+                     : file.inflated.empty()                                    ? ""
+                                                                                : ", inflated",
                      file.as_it_lies ? kAsItLies : "");
 }
 

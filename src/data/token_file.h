@@ -37,6 +37,8 @@ struct TokenFile {
   std::vector<std::byte> inflated;  // the text of a compressed file
   /// True if read by the rules of the first versions, where today's rules differ.
   bool as_it_lies = false;
+  /// For packed conversations (data/packed_rows.h): what each token is, beside the tokens.
+  std::vector<std::uint8_t> marks = {};
   /// The id after each document, if the file or its record gives it.
   std::optional<std::int32_t> document_end = {};
 };

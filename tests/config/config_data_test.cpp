@@ -136,5 +136,22 @@ TEST(ConfigPack, IsRefusedOnDevicesByName) {
   EXPECT_EQ(wrong_with(kMinimal, {"data.pack=documents", "data.eos=10", "train.device=auto"}), "");
 }
 
+TEST(ConfigObjective, PacksConversationsWhole) {
+  const Config plain = load_minimal();
+  EXPECT_EQ(plain.train.objective, "text");
+  const Config text = load_minimal({"train.objective=text"});
+  EXPECT_EQ(config_digest(text), config_digest(plain));
+  expect_words(wrong_with(kMinimal, {"train.objective=sft"}), {"E-CONFLICT", "'model.init'"});
+  expect_words(wrong_with(kMinimal, {"train.objective=sft", "data.pack=stream"}),
+               {"E-CONFLICT", "data.pack", "leave data.pack out"});
+  expect_words(wrong_with(kMinimal, {"train.objective=dpo"}), {"text, sft"});
+  expect_words(wrong_with(kMinimal, {"data.over_long=drop"}),
+               {"E-KEY-UNUSED", "train.objective = sft"});
+  expect_words(wrong_with(kMinimal, {"data.skip_bad=true"}), {"E-KEY-UNUSED"});
+  expect_words(wrong_with(kMinimal, {"train.objective=sft", "data.eos=3"}), {"data.eos"});
+  expect_words(wrong_with(kMinimal, {"train.objective=sft", "train.device=cuda"}),
+               {"train.objective = \"sft\"", "train.device = \"cpu\""});
+}
+
 }  // namespace
 }  // namespace isthmus::this_file

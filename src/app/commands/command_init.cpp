@@ -138,6 +138,48 @@ constexpr StarterLine kCompare[] = {
      "{ space = { \"inner.lr\" = [1e-2, 2e-2], \"outer.momentum\" = [0.3, 0.6] } }"},
 };
 
+constexpr StarterLine kFinetune[] = {
+    {"run.name", "\"finetune\""},
+    {"run.seed", "0", true},
+    {"model.init", "\"base\""},
+    {"lora.r", "16"},
+    {"lora.alpha", "32"},
+    {"lora.targets", "[\"q_proj\", \"v_proj\"]", true},
+    {"lora.base", "\"nf4\"", true},
+    {"lora.init", "\"adapter\"", true},
+    {"data.source", "\"text:conversations.jsonl\""},
+    {"data.val_fraction", "0.05"},
+    {"data.over_long", "\"drop\"", true},
+    {"data.skip_bad", "true", true},
+    {"train.objective", "\"sft\""},
+    {"train.steps", "300"},
+    {"train.global_batch", "\"4096 tok\""},
+    {"train.context", "512"},
+    {"train.precision", "\"bf16\"", true},
+    {"inner.lr", "2e-4"},
+    {"inner.betas", "[0.9, 0.999]"},
+    {"inner.weight_decay", "0"},
+    {"inner.schedule", "\"cosine\""},
+    {"inner.warmup", "\"3%\""},
+    {"inner.floor", "0.1"},
+    {"outer.method", "\"diloco\""},
+    {"outer.H", "10"},
+    {"outer.lr", "0.7"},
+    {"outer.momentum", "0.9"},
+    {"outer.codec", "\"int8\"", true},
+    {"outer.final_sync", "\"full\""},
+    {"eval.every", "\"50 steps\""},
+    {"ckpt.every", "\"5min\""},
+    {"[[site]]", ""},
+    {"site.name", "\"east\""},
+    {"[[site]]", ""},
+    {"site.name", "\"west\""},
+    {"[[link]]", ""},
+    {"link.between", "[\"east\", \"west\"]"},
+    {"link.rate", "\"20Mbit/s\""},
+    {"link.rtt", "\"40ms\""},
+};
+
 struct Template {
   std::string_view name;
   std::string_view text;
@@ -151,6 +193,9 @@ constexpr Template kTemplates[] = {
      "isthmus simulate {}"},
     {"compare", "Four variants tuned alike and told apart over eight seeds.", kCompare,
      "isthmus compare {}"},
+    {"finetune",
+     "Adapters beside the model in base/, which learn the replies of conversations.jsonl.",
+     kFinetune, "isthmus train {} --dry-run"},
 };
 
 const Template& find_template(const std::string& name) {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/base/hash.h"
+#include "data/tokenize/conversation_data.h"
 #include "kernels/isa.h"
 
 namespace isthmus::app {
@@ -35,6 +36,10 @@ std::string sources_text(const Config& config) {
   }
   for (const auto& [name, share] : data.mix) text += fmt::format(" {} = {}", name, share);
   if (data.eos) text += fmt::format(" eos {}", *data.eos);
+  if (config.train.objective == "sft") {
+    text += fmt::format(" conversations {} {} {} {}", config.locate(config.model.init).string(),
+                        config.train.context, data.over_long, data.skip_bad);
+  }
   return text;
 }
 
@@ -68,7 +73,7 @@ const OpenData& CellInputs::data(const Config& config) {
   if (known != sources_.end()) {
     return known->second;
   }
-  OpenData data{Dataset::open(storage_, config.data, config.file.parent_path()), {}};
+  OpenData data{open_data(storage_, config), {}};
   data.fingerprint = data.data.fingerprint();
   return sources_.emplace(name, std::move(data)).first->second;
 }

@@ -86,6 +86,8 @@ void check_evaluations(const Experiment& experiment, const std::vector<std::size
         {"data.sources", named_text(config.located_sources())},
         {"data.mix", named_text(config.data.mix)},
         {"data.pack", config.data.pack},
+        {"train.objective", config.train.objective},
+        {"data.over_long", config.data.over_long},
         {"data.val_fraction", fmt::format("{}", config.data.val_fraction)},
         {"train.context", fmt::format("{}", config.train.context)},
         {"eval.tokens", config.eval.all ? "all" : fmt::format("{}", config.eval.tokens)}};

@@ -93,7 +93,7 @@ void check_same_tokenizer(const Storage& storage, const Config& config, const st
 }  // namespace
 
 void check_tokenizer(const Storage& storage, const Config& config, const Dataset& data) {
-  if (config.model.init.empty()) return;
+  if (config.model.init.empty() || config.train.objective == "sft") return;
   const std::filesystem::path folder = config.locate(config.model.init);
   const auto bytes = std::ranges::find_if(data.sources(), [](const Dataset::Source& source) {
     return source.text.starts_with("text:") && !tokenized_source(source.text);
@@ -149,36 +149,46 @@ void check_adapter_config(const Storage& storage, const Config& config) {
   }
 }
 
+/// Reads every value of the frozen weights below adapters once.
+InitialWeights read_base(const Storage& storage, const std::filesystem::path& folder,
+                         const ModelShape& base) {
+  const std::vector<Parameter> parameters = parameters_without_values(ModelLayout(base));
+  Xxh3Stream digest;
+  InitialWeights found;
+  found.not_read = read_hf_weights(
+      storage, folder, parameters,
+      [&](std::size_t, std::span<const float> values) { digest.update(std::as_bytes(values)); });
+  found.base_digest = digest.digest().hex();
+  return found;
+}
+
 }  // namespace
 
-std::vector<std::string> check_initial_weights(const Storage& storage, const Config& config) {
+InitialWeights check_initial_weights(const Storage& storage, const Config& config) {
   if (config.model.init.empty()) return {};
-  std::vector<std::string> not_read =
-      check_hf_weights(storage, config.locate(config.model.init), base_parameters(config));
-  if (config.model.lora.rank > 0 && !config.model.lora.init.empty()) {
-    check_adapter_config(storage, config);
+  const std::filesystem::path folder = config.locate(config.model.init);
+  if (config.model.lora.rank == 0) {
+    return {.not_read = check_hf_weights(storage, folder, base_parameters(config))};
   }
-  return not_read;
+  if (!config.model.lora.init.empty()) check_adapter_config(storage, config);
+  return read_base(storage, folder, without_lora(model_shape(config.model, config.train.context)));
 }
 
 std::string base_digest(const Storage& storage, const std::filesystem::path& folder,
                         const ModelShape& base) {
-  const std::vector<Parameter> parameters = parameters_without_values(ModelLayout(base));
-  Xxh3Stream digest;
-  read_hf_weights(storage, folder, parameters, [&](std::size_t, std::span<const float> values) {
-    digest.update(std::as_bytes(values));
-  });
-  return digest.digest().hex();
+  return read_base(storage, folder, base).base_digest;
 }
 
 void load_initial_weights(const Storage& storage, const Config& config, InnerLoop& inner) {
   if (config.model.init.empty()) return;
   const std::filesystem::path folder = config.locate(config.model.init);
   if (auto* const adapted = dynamic_cast<LoraLoop*>(&inner)) {
-    read_hf_weights(storage, folder, adapted->base(),
-                    [&](std::size_t tensor, std::span<const float> values) {
-                      adapted->store_base(tensor, values);
-                    });
+    read_hf_weights(
+        storage, folder, adapted->base(),
+        [&](std::size_t tensor, std::span<const float> values) {
+          adapted->store_base(tensor, values);
+        },
+        HfCheck::kNamesAlone);
     if (config.model.lora.init.empty()) {
       adapted->restart();
     } else {

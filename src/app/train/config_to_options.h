@@ -37,10 +37,14 @@ namespace isthmus::app {
 /// when the data are tokenized with another tokenizer.
 void check_tokenizer(const Storage& storage, const Config& config, const Dataset& data);
 
+/// What a check of `model.init` has found.
+struct InitialWeights {
+  std::vector<std::string> not_read = {};  // tensors that are not read, as check_hf_weights
+  std::string base_digest = {};            // of a run with adapters; otherwise empty
+};
 /// Checks that `model.init`, and the adapter of lora.init, fit the run; reads every value and keeps
 /// none. THROWS: Error naming the file, tensor or setting that does not fit.
-/// RETURNS: tensors of `model.init` that are not read, as check_hf_weights.
-std::vector<std::string> check_initial_weights(const Storage& storage, const Config& config);
+InitialWeights check_initial_weights(const Storage& storage, const Config& config);
 /// Digest of the frozen weights below adapters: sites that train one adapter need the same ones.
 /// THROWS: as check_initial_weights.
 [[nodiscard]] std::string base_digest(const Storage& storage, const std::filesystem::path& folder,
@@ -49,8 +53,8 @@ std::vector<std::string> check_initial_weights(const Storage& storage, const Con
 inline constexpr const char* kFrozenWeights = "frozen weights of model.init";
 
 /// Fills the loop's parameters from `model.init`, or the frozen weights from it and the adapters
-/// from lora.init or by the seed; does nothing without `model.init`. THROWS: Error naming the file
-/// or tensor that does not fit.
+/// from lora.init or by the seed; does nothing without `model.init`. REQUIRES: checked by
+/// check_initial_weights. THROWS: Error naming the file or tensor that does not fit.
 void load_initial_weights(const Storage& storage, const Config& config, InnerLoop& inner);
 
 }  // namespace isthmus::app

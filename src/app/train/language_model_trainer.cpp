@@ -11,6 +11,7 @@
 #include "core/base/check.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
+#include "data/tokenize/conversation_data.h"
 #include "inner/mesh/training_step.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/resident_values.h"
@@ -149,7 +150,7 @@ void LanguageModelTrainer::finish() {
 void LanguageModelTrainer::train_alone() {
   if (plan_.device.on_cuda()) cuda::use_device(plan_.device.of(rank_).ordinal);
   const SystemStorage storage;
-  own_data_.emplace(Dataset::open(storage, config_.data, config_.file.parent_path(), rules_));
+  own_data_.emplace(open_data(storage, config_, rules_));
   DataHistory history = source_->history();
   data_ = &*own_data_;
   read_by(std::move(history));

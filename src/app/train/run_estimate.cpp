@@ -18,6 +18,7 @@
 #include "config/schema/device_request.h"
 #include "core/base/units.h"
 #include "data/appended_data.h"
+#include "data/tokenize/conversation_data.h"
 #include "inner/hf/hf_companions.h"
 #include "inner/hf/hf_weights.h"
 #include "inner/loop/model_cost.h"
@@ -104,12 +105,12 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
   const SystemStorage storage;
   const ReadingRules rules = begun_with ? rules_of(*begun_with) : ReadingRules::kOfToday;
   const TrainingPlan plan = make_training_plan(config, kernels::usable_cores());
-  const Dataset data = Dataset::open(storage, config.data, config.file.parent_path(), rules);
+  const Dataset data = open_data(storage, config, rules);
   const ModelLayout layout(model_shape(config.model, config.train.context));
   data.check_vocabulary(config.model.vocab);
   const BatchSource source(data, batch_plan(config), 0);
   if (!begun_with) check_tokenizer(storage, config, data);
-  std::vector<std::string> left_out = check_initial_weights(storage, config);
+  std::vector<std::string> left_out = check_initial_weights(storage, config).not_read;
   (void)LearningRateSchedule(config.inner, plan.total_steps);
   (void)owner_shares(config);  // checks
   check_measuring_links(config, false, only && is_elastic(config, {}));
@@ -145,7 +146,9 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
       .epochs = epochs(config, data),
       .sources =
           data.sources().size() > 1 ? passes_by_source(config, data) : std::vector<SourcePasses>(),
-      .data_note = epochs_note(config, data)};
+      .data_note = epochs_note(config, data),
+      .conversations = conversations_texts(data),
+      .packed = packed_sources(data)};
   check_offload(config, plan, layout, only);
   check_rank_communicators(config, plan);
   if (of.out) {
@@ -202,7 +205,8 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
   if (!estimate.goes_on || !estimate.goes_on->is_complete(estimate.steps)) {
     estimate.warnings = warnings_about_end(config, end);
     for (const std::string& text :
-         {binary_note(data), json_lines_note(data), unapplied_text_of_init(storage, config),
+         {binary_note(data), json_lines_note(data), conversations_warning(data),
+          unapplied_text_of_init(storage, config),
           simulated ? "" : device_refusal(config, layout, only)}) {
       if (!text.empty()) estimate.warnings.push_back(text);
     }
@@ -224,7 +228,7 @@ std::string goes_on_text(const ResumePreview& preview, std::int64_t steps) {
 double measured_speed(Config config) {
   config.train.threads = 1;
   const SystemStorage storage;
-  const Dataset data = Dataset::open(storage, config.data, config.file.parent_path());
+  const Dataset data = open_data(storage, config);
   const TrainingPlan plan = make_training_plan(config, kernels::usable_cores());
   const ModelLayout layout(model_shape(config.model, config.train.context));
   return step_flops(config, plan, layout) / in_seconds(time_step(config, plan, data));
@@ -255,7 +259,10 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
                     source.name, 100 * source.share, passes_text(source.passes),
                     with_commas(source.train_tokens)));
   }
-  if (config.data.pack == "documents") {
+  for (const std::string& conversations : estimate.conversations) {
+    row("learns", conversations);
+  }
+  if (config.data.pack == "documents" && estimate.conversations.empty()) {
     row("documents", "attention, positions and loss stay inside each document of a window");
   }
   if (!estimate.data_note.empty()) row("data", estimate.data_note);
@@ -343,6 +350,21 @@ std::string closing_json(const RunEstimate& estimate) {
   return line.str();
 }
 
+std::string conversations_json(const ConversationFacts& facts) {
+  const ConversationCounts& counts = facts.counts;
+  return JsonLine()
+      .add("conversations", counts.conversations)
+      .add("tokens", counts.tokens)
+      .add("learnt", counts.learnt)
+      .add("cut", counts.cut)
+      .add("too_long", counts.dropped)
+      .add("nothing_to_learn", counts.without_reply)
+      .add("malformed", counts.skipped)
+      .add("train_windows", facts.training_rows)
+      .add("validation_windows", facts.validation_rows)
+      .str();
+}
+
 }  // namespace
 
 std::string estimate_json(const RunEstimate& estimate) {
@@ -361,6 +383,13 @@ std::string estimate_json(const RunEstimate& estimate) {
       sources.add_raw(source.name, one.str());
     }
     line.add_raw("sources", sources.str());
+  }
+  if (!estimate.packed.empty()) {
+    JsonLine sources;
+    for (const auto& [name, packed] : estimate.packed) {
+      sources.add_raw(name.empty() ? "data" : name, conversations_json(packed));
+    }
+    line.add_raw("conversations", sources.str());
   }
   line.add("step_flops", estimate.step_flops)
       .add("memory_bytes", estimate.memory_bytes)

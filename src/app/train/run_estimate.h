@@ -39,6 +39,8 @@ struct RunEstimate {
   double epochs = 0;                           // passes over the training tokens
   std::vector<SourcePasses> sources;           // if there are several, else empty
   std::string data_note;                       // on too many passes, or empty
+  std::vector<std::string> conversations;      // a line for each source of conversations
+  NamedConversations packed;                   // the same as numbers
   std::uint64_t payload_bytes = 0;             // sent by one worker over the run
   std::uint64_t wire_bytes = 0;
   ClosingCost closing;                // included: the closing round; its time if predicted

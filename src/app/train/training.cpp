@@ -34,6 +34,7 @@
 #include "core/base/system_runtime.h"
 #include "data/appended_data.h"
 #include "data/batch_source.h"
+#include "data/tokenize/conversation_data.h"
 #include "inner/hf/hf_companions.h"
 #include "inner/hf/hf_weights.h"
 #include "inner/hf/peft_folder.h"
@@ -58,7 +59,7 @@ std::optional<OpenData> open_own(const Storage& storage, const Config& config,
   }
   const std::optional<std::vector<DataFile>> begun = run.begun_with();
   const ReadingRules rules = begun ? rules_of(*begun) : ReadingRules::kOfToday;
-  return OpenData{Dataset::open(storage, config.data, config.file.parent_path(), rules), {}};
+  return OpenData{open_data(storage, config, rules), {}};
 }
 
 /// Reads what it is asked of once: checkpoints of a run mostly have the same data.
@@ -127,7 +128,7 @@ class Training final : public RunObserver {
   std::optional<OpenData> own_data_;  // nothing where it is shared with other runs
   const Dataset& data_;
   std::int64_t eval_tokens_;
-  std::vector<std::string> not_read_;  // tensors of model.init, by check
+  InitialWeights initial_weights_;  // what their check has found
   TokensOfBeginning tokens_of_beginning_ = beginnings_of(data_);
 };
 
@@ -188,8 +189,7 @@ SessionOptions Training::session_options() const {
 TrainerFacts Training::facts() const {
   std::vector<std::pair<std::string, std::string>> common;
   if (config_.model.lora.rank > 0) {
-    common.emplace_back(kFrozenWeights, base_digest(storage_, config_.locate(config_.model.init),
-                                                    without_lora(layout_.shape())));
+    common.emplace_back(kFrozenWeights, initial_weights_.base_digest);
   }
   return {.parameters = parameters_without_values(layout_),
           .common = std::move(common),
@@ -264,7 +264,7 @@ void Training::check() {
                                 .goes_on = request_.resume == "auto"};
     check_checkpoint_room(checkpoint_room(storage_, config_, plan_, layout_, place), config_, out);
   }
-  not_read_ = check_initial_weights(storage_, config_);
+  initial_weights_ = check_initial_weights(storage_, config_);
   if (!config_.log.http.empty()) {
     (void)parse_http_address("log.http", config_.log.http);
   }
@@ -298,8 +298,9 @@ void Training::tell_device() const {
 
 void Training::tell_data() const {
   if (request_.side_by_side) return;
+  for (const std::string& text : conversations_texts(data_)) log_info("{}", text);
   for (const std::string& note : notes_on_data(config_, data_)) log_warning("{}", note);
-  std::vector<std::string> left_out = not_read_;
+  std::vector<std::string> left_out = initial_weights_.not_read;
   const std::vector<std::string> more = companions().left_out;
   left_out.insert(left_out.end(), more.begin(), more.end());
   if (!left_out.empty()) {

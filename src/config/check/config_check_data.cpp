@@ -86,10 +86,27 @@ void check_eos(const DataConfig& data, CheckContext& check) {
                "the id that ends a document, below model.vocab");
 }
 
+void check_objective(const DataConfig& data, CheckContext& check) {
+  if (check.config.train.objective != "sft") return;
+  if (check.config.model.init.empty()) {
+    check.refuse("E-CONFLICT", "train.objective",
+                 fmt::format("{} without 'model.init'", check.quoted("train.objective")),
+                 "tokenizer and chat template are those of a model: name its folder");
+  }
+  if (data.pack == "stream") {
+    check.refuse(
+        "E-CONFLICT", "data.pack",
+        fmt::format("{} together with {}", check.quoted("data.pack"),
+                    check.quoted("train.objective")),
+        "conversations are packed whole, and each attends to itself alone: leave data.pack out");
+  }
+}
+
 }  // namespace
 
 void validate_data(const DataConfig& data, CheckContext& check) {
   check_eos(data, check);
+  check_objective(data, check);
   if (!data.sources.empty()) {
     check_mix(data, check);
   } else if (check.given("data.sources")) {

@@ -230,6 +230,13 @@ void apply_schedule_defaults(Draft& draft) {
   }
 }
 
+// Conversations are packed whole, each by itself.
+void apply_objective_defaults(Draft& draft) {
+  if (draft.config.train.objective != "sft" || draft.given("data.pack")) return;
+  draft.config.data.pack = "documents";
+  draft.default_origins["data.pack"] = "default of train.objective = \"sft\"";
+}
+
 // Seeds give equal initial values within one program alone.
 void apply_start_default(Draft& draft) {
   if (draft.config.train.trainer != "external" || draft.given("net.start")) return;
@@ -317,6 +324,7 @@ void complete(Draft& draft) {
   apply_optimizer_defaults(draft);
   apply_schedule_defaults(draft);
   apply_solo_default(draft);
+  apply_objective_defaults(draft);
   apply_start_default(draft);
   make_sites(draft);
   apply_codec_policy(draft);

@@ -12,7 +12,10 @@ namespace isthmus::config {
 namespace {
 
 bool is_llama(const Config& config) { return config.model.arch == "llama"; }
-bool packs_documents(const Config& config) { return config.data.pack == "documents"; }
+bool learns_replies(const Config& config) { return config.train.objective == "sft"; }
+bool packs_documents(const Config& config) {
+  return config.data.pack == "documents" && !learns_replies(config);
+}
 bool is_muon(const Config& config) { return config.inner.optimizer == "muon"; }
 bool shares_layers(const Config& config) {
   return std::ranges::any_of(config.sites, [](const SiteConfig& site) { return site.tp > 1; });
@@ -369,6 +372,12 @@ constexpr KeyRow<Config> kRows[] = {
     {"data.eos", Type::kInteger, at_least(0, 2147483647), "", field<kData, &D::eos>(),
      "The token id that ends a document, for a source that does not name it (token files of other programs; GPT-2's id is 50256).",
      "50256", "data.pack = documents", packs_documents},
+    {"data.over_long", Type::kChoice, {}, "cut|drop", field<kData, &D::over_long>(),
+     "What becomes of a conversation of more than train.context tokens: its end is cut, or it is left out. The run says before it begins how many.",
+     "\"drop\"", "train.objective = sft", learns_replies},
+    {"data.skip_bad", Type::kBool, {}, "", field<kData, &D::skip_bad>(),
+     "Whether lines that are no conversation, or that the chat template refuses, are counted and left out; otherwise the first one ends the run before it begins.",
+     "true", "train.objective = sft", learns_replies},
     {"data.order", Type::kChoice, {}, "shuffle|sequential", field<kData, &D::order>(),
      "Order of the samples: seeded shuffle, or one window after another.", "\"sequential\""},
     {"data.partition", Type::kChoice, {}, "iid|shards", field<kData, &D::partition>(),
@@ -382,6 +391,9 @@ constexpr KeyRow<Config> kRows[] = {
      "Tokens of the run, of all workers; rounded down to whole steps.", "\"4M\""},
     {"train.global_batch", Type::kTokensUnit, at_least(1), "", field<kTrain, &T::global_batch_tokens>(),
      "Tokens of all workers in one inner step; a multiple of context x workers x dp.", "\"16k tok\""},
+    {"train.objective", Type::kChoice, {}, "text|sft", field<kTrain, &T::objective>(),
+     "text: every token of the data is learnt. sft: data.source names conversations (text:FILE.jsonl with \"messages\" in each line, also .gz and .zst), which become tokens by tokenizer and chat template of model.init; replies of the assistant alone are learnt (docs/fine-tuning.md).",
+     "\"sft\""},
     {"train.trainer", Type::kChoice, {}, "own|external", field<kTrain, &T::trainer>(),
      "own: the built-in trainer of language models. external: a program brings its trainer (isthmus/session.h, Python) and needs neither [data] nor train.global_batch.",
      "\"external\"", {}, nullptr, false},

@@ -100,6 +100,11 @@ std::optional<DeviceObstacle> device_obstacle(const Config& config,
                           "a device's state is in its memory, not in files",
                           "leave train.offload out, or train.device = \"cpu\""};
   }
+  if (config.train.objective == "sft") {
+    return DeviceObstacle{"train.objective = \"sft\"",
+                          "a device's attention runs over whole windows, not inside conversations",
+                          "train.device = \"cpu\""};
+  }
   if (config.data.pack == "documents") {
     return DeviceObstacle{"data.pack = \"documents\"",
                           "a device's attention runs over whole windows",

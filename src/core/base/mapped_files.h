@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string_view>
 
 namespace isthmus {
@@ -18,5 +19,10 @@ void forget_mapping(const std::byte* begin);
 /// line on stderr that names the file. Files are then as after a kill: checkpoints are whole, and
 /// the run can continue with --resume.
 void end_with_words_at_shortened_files();
+
+/// The whole pages of these bytes of a mapped file count no longer as this process's memory until
+/// they are read again: for files that are read once, beside what is made of them. REQUIRES: a
+/// mapping of a file that nobody writes through.
+void leave_mapped_pages(std::span<const std::byte> bytes);
 
 }  // namespace isthmus

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <limits>
 #include <system_error>
 #include <utility>
@@ -134,6 +135,16 @@ class SystemFile final : public WritableFile {
 };
 
 }  // namespace
+
+void leave_mapped_pages(std::span<const std::byte> bytes) {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto from = reinterpret_cast<std::uintptr_t>(bytes.data());
+  const std::uintptr_t begin = (from + page - 1) / page * page;
+  const std::uintptr_t end = (from + bytes.size()) / page * page;
+  if (begin >= end) return;
+  // A hint: where it is refused the pages stay.
+  static_cast<void>(::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED));
+}
 
 MappedFile::~MappedFile() {
   if (data_ == nullptr) return;

@@ -14,7 +14,7 @@ ConversationReader::ConversationReader(std::vector<std::filesystem::path> files,
                                        std::string end_token, ConversationOptions options)
     : files_(std::move(files)),
       tokenizer_(tokenizer),
-      options_(options),
+      options_(std::move(options)),
       encoder_(tokenizer, chat, std::move(end_token)) {
   for (const std::filesystem::path& file : files_) {
     if (names_json_lines(file)) continue;
@@ -61,7 +61,10 @@ bool ConversationReader::takes(EncodedConversation& conversation) {
     conversation.ids.resize(static_cast<std::size_t>(options_.most_tokens));
     conversation.learnt.resize(static_cast<std::size_t>(options_.most_tokens));
   }
-  const auto learnt = std::ranges::count(conversation.learnt, true);
+  // Nothing is before the first token that it could be predicted from.
+  const auto learnt = conversation.learnt.empty() ? 0
+                                                  : std::count(conversation.learnt.begin() + 1,
+                                                               conversation.learnt.end(), true);
   if (learnt == 0) {
     ++counts_.without_reply;
     return false;
@@ -82,7 +85,8 @@ bool ConversationReader::next(EncodedConversation& conversation) {
       const std::string place =
           fmt::format("{}:{}: {}", files_[file_].string(), number_, error.what());
       if (!options_.skip_bad) {
-        throw SystemError(place + " (--skip-bad counts such lines and goes on)");
+        throw SystemError(
+            fmt::format("{} ({} counts such lines and goes on)", place, options_.to_skip));
       }
       if (counts_.skipped++ == 0) counts_.first_skipped = place;
       continue;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "data/packed_rows.h"
 #include "data/tokenize/document_blocks.h"
 #include "text/chat/conversation.h"
 
@@ -26,16 +27,7 @@ struct ConversationOptions {
   OverLong over_long = OverLong::kCut;
   bool skip_bad = false;  // count lines that are malformed or rejected by the template, and
                           // continue
-};
-
-struct ConversationCounts {
-  std::int64_t conversations = 0;  // number returned
-  std::int64_t tokens = 0, learnt = 0;
-  std::int64_t cut = 0;            // returned without their ends
-  std::int64_t dropped = 0;        // too long, by OverLong::kDrop
-  std::int64_t without_reply = 0;  // cut before the first id to learn: left out
-  std::int64_t skipped = 0;        // malformed
-  std::string first_skipped = {};
+  std::string to_skip = "--skip-bad";  // the remedy that errors name
 };
 
 class ConversationReader {

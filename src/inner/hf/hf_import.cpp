@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 
+#include "core/base/mapped_files.h"
 #include "core/state/safetensors.h"
 #include "inner/hf/hf_values.h"
 #include "inner/hf/hf_weights.h"
@@ -148,7 +149,8 @@ struct Match {
 /// Where each parameter's values are, checked with all tensors that are not read; throws one error
 /// that lists all that does not fit.
 Match match(const Storage& storage, const SafetensorsModel& model,
-            const std::filesystem::path& folder, std::span<const Parameter> parameters) {
+            const std::filesystem::path& folder, std::span<const Parameter> parameters,
+            HfCheck check = HfCheck::kValues) {
   HfTensors left = tensors_of(model, folder);
   Misfits misfits;
   std::vector<PlacedTensor> places = take_parameters(left, parameters, misfits);
@@ -160,7 +162,7 @@ Match match(const Storage& storage, const SafetensorsModel& model,
     }
   }
   misfits.check(folder);
-  check_finite(places);
+  if (check == HfCheck::kValues) check_finite(places);
   for (const auto& [name, place] : left) {
     const PlacedTensor tensor{name, place};
     if (is_hf_buffer(name)) {
@@ -191,17 +193,21 @@ std::vector<std::string> load_hf_weights(const Storage& storage,
   return not_read;
 }
 
-void read_hf_weights(const Storage& storage, const std::filesystem::path& folder,
-                     std::span<const Parameter> parameters, const TakeValues& take) {
+std::vector<std::string> read_hf_weights(const Storage& storage,
+                                         const std::filesystem::path& folder,
+                                         std::span<const Parameter> parameters,
+                                         const TakeValues& take, HfCheck check) {
   const SafetensorsModel model = SafetensorsModel::open(storage, folder);
-  const std::vector<PlacedTensor> places = match(storage, model, folder, parameters).places;
+  auto [places, not_read] = match(storage, model, folder, parameters, check);
   std::vector<float> values;
   for (std::size_t i = 0; i < places.size(); ++i) {
     const SafetensorsModel::Place& place = places[i].second;
     values.resize(static_cast<std::size_t>(parameters[i].elements.size()));
     place.file->read_floats(*place.entry, values);
     take(i, values);
+    leave_mapped_pages(place.file->bytes(*place.entry));
   }
+  return std::move(not_read);
 }
 
 std::vector<std::string> check_hf_weights(const Storage& storage,

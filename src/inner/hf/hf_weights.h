@@ -34,10 +34,15 @@ std::vector<std::string> check_hf_weights(const Storage& storage,
 
 /// Called with a parameter's index and its values, which are valid until it returns.
 using TakeValues = std::function<void(std::size_t parameter, std::span<const float> values)>;
+/// Whether every value is read once before the first one is handed out.
+enum class HfCheck { kValues, kNamesAlone };
 /// The same checks; then calls `take` with each parameter's values, one tensor at a time. The
-/// parameters' own values do not change.
-void read_hf_weights(const Storage& storage, const std::filesystem::path& folder,
-                     std::span<const Parameter> parameters, const TakeValues& take);
+/// parameters' own values do not change. Pages of the file are released after their values have
+/// been handed out. RETURNS: the tensors that are not read.
+std::vector<std::string> read_hf_weights(const Storage& storage,
+                                         const std::filesystem::path& folder,
+                                         std::span<const Parameter> parameters,
+                                         const TakeValues& take, HfCheck check = HfCheck::kValues);
 
 struct HfTensor {
   std::string name;

@@ -111,18 +111,18 @@ InnerStep LoraLoop::gradients(StepIndex t, const GradientReady& on_ready) {
   const TokenBatch batch = batches_(t);
   ISTHMUS_CHECK(batch.sequences == options_.sequences, batch.sequences, options_.sequences);
   const std::int64_t targets = counted_targets(batch);
-  ISTHMUS_CHECK(targets > 0, t.value());
+  const double factor = mean_factor(batch);
   std::ranges::fill(gradients_, 0.0f);
   adapters_.read_from(values_.data());
   const std::int64_t share = options_.sequences / options_.micro_batches;
   LossSum sum;
   for (std::int64_t part = 0; part < options_.micro_batches; ++part) {
     BackwardOptions<float> backward;
-    backward.gradient_scale = 1 / static_cast<double>(targets);
+    backward.gradient_scale = factor;
     sum +=
         model_.loss_and_gradients(team_, base_, samples_of(batch, part * share, share), backward);
   }
-  const double loss = sum.loss / static_cast<double>(targets);
+  const double loss = targets == 0 ? 0 : sum.loss / static_cast<double>(targets);
   check_finite(t, "loss", loss);
   for (std::size_t i = parameters_.size(); on_ready && i-- > 0;) on_ready(i);
   return {.loss = loss, .grad_norm = 0, .tokens = targets};
@@ -167,7 +167,9 @@ double LoraLoop::loss(const TokenBatch& batch, const ParameterSource& source) {
 }
 
 InnerStep LoraLoop::train_loss(StepIndex t, SampleShare share, const ParameterSource& source) {
-  const LossSum sum = sum_losses(share_of(batches_(t), share), source);
+  const TokenBatch own = share_of(batches_(t), share);
+  if (counted_targets(own) == 0) return {};
+  const LossSum sum = sum_losses(own, source);
   return {.loss = (sum.loss + sum.z_loss) / static_cast<double>(sum.targets),
           .grad_norm = 0,
           .tokens = sum.targets};

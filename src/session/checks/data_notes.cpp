@@ -22,7 +22,7 @@ std::vector<SourcePasses> passes_by_source(const Config& config, const Dataset& 
       static_cast<double>(total_steps(config)) * static_cast<double>(tokens_per_step);
   std::vector<SourcePasses> all;
   for (const Dataset::Source& source : data.sources()) {
-    const std::int64_t train = source.tokens - data.validation_tokens_of(source.tokens);
+    const std::int64_t train = source.tokens - data.validation_tokens_of(source);
     all.push_back({.name = source.name,
                    .share = source.share,
                    .train_tokens = train,
@@ -93,9 +93,35 @@ std::string json_lines_note(const Dataset& data) {
   return {};
 }
 
+NamedConversations packed_sources(const Dataset& data) {
+  NamedConversations packed;
+  for (const Dataset::Source& source : data.sources()) {
+    if (source.packed) packed.emplace_back(source.name, *source.packed);
+  }
+  return packed;
+}
+
+std::vector<std::string> conversations_texts(const Dataset& data) {
+  std::vector<std::string> texts;
+  for (const auto& [name, packed] : packed_sources(data)) {
+    texts.push_back((name.empty() ? "" : name + ": ") + conversations_text(packed));
+  }
+  return texts;
+}
+
+std::string conversations_warning(const Dataset& data) {
+  std::string warning;
+  for (const auto& [name, packed] : packed_sources(data)) {
+    const std::string note = conversations_note(packed);
+    if (note.empty()) continue;
+    warning += (warning.empty() ? "" : "; ") + (name.empty() ? note : name + ": " + note);
+  }
+  return warning;
+}
+
 std::vector<std::string> notes_on_data(const Config& config, const Dataset& data) {
   std::vector<std::string> notes = {epochs_note(config, data), binary_note(data),
-                                    json_lines_note(data)};
+                                    json_lines_note(data), conversations_warning(data)};
   std::erase(notes, "");
   return notes;
 }

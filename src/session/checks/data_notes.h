@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "data/dataset.h"
@@ -32,7 +33,15 @@ struct SourcePasses {
 /// One sentence for JSON lines that are trained on as texts; else empty.
 [[nodiscard]] std::string json_lines_note(const Dataset& data);
 
-/// The nonempty ones of all of these.
+/// By the names of their sources, "" if there is one; empty if the data are no conversations.
+using NamedConversations = std::vector<std::pair<std::string, ConversationFacts>>;
+[[nodiscard]] NamedConversations packed_sources(const Dataset& data);
+/// A line on the conversations of each source.
+[[nodiscard]] std::vector<std::string> conversations_texts(const Dataset& data);
+/// One sentence for conversations that were cut or left out; else empty.
+[[nodiscard]] std::string conversations_warning(const Dataset& data);
+
+/// The nonempty ones of all warnings.
 [[nodiscard]] std::vector<std::string> notes_on_data(const Config& config, const Dataset& data);
 
 }  // namespace isthmus::app

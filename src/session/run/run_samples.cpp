@@ -9,6 +9,7 @@
 
 #include "core/base/check.h"
 #include "data/documents.h"
+#include "data/tokenize/conversation_data.h"
 #include "isthmus/errors.h"
 #include "session/run/run_settings.h"
 
@@ -16,7 +17,7 @@ namespace isthmus::app {
 namespace {
 
 /// The file of a caller's trainer may lack what the built-in trainer needs.
-Dataset open_data(const Storage& storage, const Config& config) {
+Dataset open_for_caller(const Storage& storage, const Config& config) {
   const auto missing = [&](std::string_view key, std::string_view example) {
     throw ConfigError(
         fmt::format("{} has no {}: a trainer that asks the run for samples needs it ({})",
@@ -26,7 +27,7 @@ Dataset open_data(const Storage& storage, const Config& config) {
     missing("data.source", "source = \"text:FILE\" in [data]");
   if (config.train.global_batch_tokens < 1)
     missing("train.global_batch", "global_batch = \"4096 tok\" in [train]");
-  return Dataset::open(storage, config.data, config.file.parent_path());
+  return open_data(storage, config);
 }
 
 /// Windows of an evaluation that takes of each source its share and no more than there is: at most
@@ -127,7 +128,7 @@ std::int64_t evaluation_parts(const Config& config, const Dataset& data) {
 
 RunSamples::RunSamples(const Storage& storage, const Config& config, WorkerId worker)
     : context_(config.train.context),
-      data_(open_data(storage, config)),
+      data_(open_for_caller(storage, config)),
       batches_(data_, batch_plan(config), worker.value()) {
   data_.check_vocabulary(config.model.vocab);
   if (const std::int64_t tokens = eval_tokens(config, data_); tokens >= 0) {

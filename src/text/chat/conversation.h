@@ -17,9 +17,10 @@
 
 namespace isthmus {
 
-/// Parses a line of a file: {"messages": [{"role", "content", ...}, ...], "tools": [...]}. Other
-/// keys become variables of the template. THROWS: SystemError naming the defect, without a place:
-/// no JSON object, no list of messages, a message without a role, no reply of an assistant.
+/// A line of a file: {"messages": [{"role", "content", ...}, ...], "tools": [...]}. Its other keys
+/// are variables of the template, for which it is always 26 July 2024.
+/// THROWS: SystemError saying what is malformed, without a place: no JSON object, no list of
+/// messages, a message without a role, no reply of an assistant.
 [[nodiscard]] ChatRequest conversation_of_line(std::string_view line);
 
 struct EncodedConversation {
