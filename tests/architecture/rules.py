@@ -132,9 +132,8 @@ OWNERS = {
     "gtest/*": ["tests/*"],
     "gmock/*": ["tests/*"],
     "benchmark/*": ["bench/*"],
-    "immintrin.h": ["*_avx2*", "*_avx512*", "kernels/thread_team.cpp"],
+    "immintrin.h": ["*_avx2*", "*_avx512*", "kernels/thread_team.cpp", "src/core/base/hash_crc32c_sse42.cpp"],
     "math.h": ["kernels/cpu/*_fast.h"],  # compiled per instruction set: no inline std:: functions
-    "nmmintrin.h": ["src/core/base/hash_crc32c_sse42.cpp"],
     "cuda_runtime.h": ["kernels/cuda/simt_device.h", "kernels/cuda/runtime.cpp", "kernels/cuda/runtime_check.h",
                        "tests/cuda/fake_cuda_runtime.cpp"],
     "cublasLt.h": ["kernels/cuda/cublas_calls.h"],
