@@ -27,7 +27,7 @@ inline constexpr Duration kFarRoundTrip = std::chrono::milliseconds(1);
 [[nodiscard]] std::optional<Duration> round_trip(int fd);
 
 /// Has the kernel space packets and take at most kUnsentBytes (and a segment) that it cannot send
-/// yet, if the peer is far; a near one is left alone. RETURNS: whether it does so now.
+/// yet, if the peer is far, and send to a near one without BBR's timers. RETURNS: whether far.
 bool pace_connection(int fd, Duration far = kFarRoundTrip);
 
 /// Of a socket that listens: the kernel takes in little of what its connections bring before it is
