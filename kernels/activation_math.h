@@ -26,7 +26,7 @@ Real gelu_derivative(Real x) {
   return half * (Real{1} + t) + half * x * (Real{1} - t * t) * inner_derivative;
 }
 
-/// x Phi(x), Phi the normal distribution.
+/// x * Phi(x), Phi the distribution function of the normal distribution.
 template <typename Real>
 Real gelu_erf(Real x) {
   return static_cast<Real>(0.5) * x *

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory for kernels and activation arenas: aligned to a cache line, and large blocks to a huge
-// page with the kernel asked (madvise) to back them by huge pages, which saves most TLB misses.
-// Move-only owner; contents are not initialised. Safe to use from one thread at a time.
+// Memory for kernels and activation arenas: aligned to a cache line. Large blocks are aligned to a
+// huge page, and madvise requests huge pages for them, which saves most TLB misses. Move-only
+// owner; contents are not initialised. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class AlignedBuffer {
 
   [[nodiscard]] void* data() const { return data_; }
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
-  /// At least `bytes` afterwards; growing forgets the contents.
+  /// Grows to at least `bytes`; growing drops the contents.
   void grow(std::size_t bytes);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// bfloat16 as a form of storage: the upper half of a float. Arithmetic is in float; kernels widen
-// what they load and round what they store.
+// bfloat16 as a storage type: the upper half of a float. Arithmetic is in float; kernels convert on
+// loads and round on stores.
 #pragma once
 
 #include <bit>
@@ -14,7 +14,7 @@ struct Bf16 {
   std::uint16_t bits;
 
   Bf16() = default;
-  /// The nearest, ties to even; NaN stays NaN.
+  /// Rounds to nearest, ties to even; NaN stays NaN.
   explicit constexpr Bf16(float x) : bits(rounded(std::bit_cast<std::uint32_t>(x))) {}
   constexpr operator float() const {  // NOLINT: exact
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
@@ -29,12 +29,12 @@ struct Bf16 {
 static_assert(sizeof(Bf16) == 2);
 static_assert(std::is_trivial_v<Bf16>);
 
-/// What is computed with where values are stored as T: T itself, and float for Bf16.
+/// Type of the arithmetic on values stored as T: T itself, and float for Bf16.
 template <typename T>
 using RealOf = std::conditional_t<std::is_same_v<T, Bf16>, float, T>;
 
-/// Pointer to an array of Real (const or not) or, in the same place, of Bf16: which of the two is
-/// known at run time. Owns nothing.
+/// A pointer to an array of Real (const or not) or of Bf16; the type is known at run time. Borrows
+/// the array.
 template <typename Real>
 class Stored {
   using Value = std::remove_const_t<Real>;
@@ -64,7 +64,7 @@ class Stored {
     }
   }
 
-  /// The array as what it is. REQUIRES: T = Bf16 if and only if is_bf16().
+  /// The array as T. REQUIRES: T = Bf16 if and only if is_bf16().
   template <typename T>
   [[nodiscard]] auto* as() const {
     if constexpr (std::is_same_v<T, Bf16>) {
@@ -73,7 +73,7 @@ class Stored {
       return wide_;
     }
   }
-  /// use(pointer) with the array as what it is.
+  /// Calls use(pointer) with the array's type.
   template <typename Use>
   decltype(auto) visit(Use&& use) const {
     return narrow_ == nullptr ? use(wide_) : use(narrow_);

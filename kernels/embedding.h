@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Token and position embedding.  rows = B T, ids and y row-major; the position of row r is r mod
-// seq, less the row of its sequence where its document begins.
+// Token and position embedding. rows = B T, ids and y row-major. The position of row r is r mod seq
+// minus the index of its document's first token in the sequence.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@ template <typename Real>
 struct Embedding {
   std::int64_t rows = 0, seq = 0, channels = 0, vocab = 0;
   const std::int32_t* ids = nullptr;     // (rows,)
-  const std::int32_t* starts = nullptr;  // (rows,): where documents begin; null: at row 0
+  const std::int32_t* starts = nullptr;  // (rows,): index in the sequence of each document's first
+                                         // token; null: 0
 
   [[nodiscard]] std::int64_t position(std::int64_t row) const {
     return row % seq - (starts == nullptr ? 0 : starts[row]);

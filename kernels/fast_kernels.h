@@ -26,8 +26,8 @@ struct NormKernels {
 /// Kernels on activations stored as T.
 template <typename T>
 struct StoredKernels {
-  // Both REQUIRE head_dim % kAttentionDimUnit == 0. Where products of bfloat16 are no faster, those
-  // of attention stay in float.
+  // Both REQUIRE head_dim % kAttentionDimUnit == 0. If bfloat16 products are no faster, those of
+  // attention are computed in float.
   void (*attention_forward)(ThreadTeam& team, const AttentionShape& shape, HeadsView<const T> q,
                             HeadsView<const T> k, HeadsView<const T> v, HeadsView<T> out,
                             float* lse);
@@ -43,8 +43,8 @@ struct StoredKernels {
 };
 
 struct FastKernels {
-  /// The epilogues of g, and the store of C, on rows [i, i + rows) of a finished product that lies
-  /// at `tile`, `ld` apart, which may be C itself.
+  /// Applies the epilogues of g, and stores C, for rows [i, i + rows) of a finished product at
+  /// `tile`, rows `ld` apart, which may be C itself.
   void (*finish_rows)(const Gemm<float>& g, const float* tile, std::int64_t ld, std::int64_t i,
                       std::int64_t rows);
   void (*gemm)(ThreadTeam& team, const Gemm<float>& g);
@@ -74,12 +74,12 @@ struct FastKernels {
                           std::int64_t first, std::int64_t n, float* w);
 };
 
-/// The best instruction set's own table.
+/// The table of the best instruction set.
 [[nodiscard]] const FastKernels& own_kernels();
 /// The table of the active instruction set.
 [[nodiscard]] const FastKernels& fast_kernels();
 
-/// Tables by instruction set; null where this build does not hold it.
+/// Tables by instruction set; null if this build does not have it.
 [[nodiscard]] const FastKernels* portable_kernels();
 [[nodiscard]] const FastKernels* onednn_kernels();
 [[nodiscard]] const FastKernels* avx2_kernels();

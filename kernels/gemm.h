@@ -18,12 +18,12 @@
 
 namespace isthmus::kernels {
 
-/// C (m, n) = op(A) (m, k) times op(B) (k, n), then, in this order and each only if asked for:
+/// C (m, n) = op(A) (m, k) times op(B) (k, n), then, in this order and each only if requested:
 ///   + C (accumulate), + bias[j], + residual[i, j], times factor[i, j];
 ///   then gelu_out[i, j] = gelu(C[i, j]) and C[i, j] = gelu'(C[i, j]), the factor that the backward
-///   pass asks for: both come from one exponential, and the pre-activation is not needed again.
-/// A, B and C with what has its shape may lie in memory as bfloat16, each by itself; sums and
-/// epilogues are Real all the same, and C is rounded once, at the end.
+///   pass needs: one exponential gives both, and the pre-activation is not needed again.
+/// A, B, C and the arrays of C's shape may each be stored as bfloat16; sums and epilogues are Real
+/// in every case, and C is rounded once, at the end.
 template <typename Real>
 struct Gemm {
   std::int64_t m = 0, n = 0, k = 0;
@@ -47,14 +47,13 @@ struct Gemm {
 };
 
 /// REQUIRES: m, n, k >= 0; leading dimensions at least the row length; column_sum only with b not
-/// transposed; a Bf16 operand or C only with bf16, and such a C is not accumulated into;
-/// C, gelu_out and the sums overlap no input. k = 0 is a product
-/// of zeros. DETERMINISM: the sum over k has an order fixed by the shape, whatever the team's size;
-/// for float it differs between instruction sets.
+/// transposed; a Bf16 operand or C only with bf16, and no accumulation into such a C; C, gelu_out
+/// and the sums overlap no input. With k = 0 the product is zero. DETERMINISM: the sum over k has
+/// an order fixed by the shape, for every team size; for float it differs between instruction sets.
 template <typename Real>
 void gemm(ThreadTeam& team, const Gemm<Real>& g);
 
-/// The plainest loops for the same contract: the oracle of tests, and what double uses.
+/// Plain loops for the same contract: the oracle of tests, and the implementation for double.
 template <typename Real>
 void gemm_reference(ThreadTeam& team, const Gemm<Real>& g);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scalar arithmetic shared by host and device code. Each operation is rounded once on both sides:
-// nvcc would otherwise fuse a product and a sum, and replicas on unlike machines would part.
+// nvcc would otherwise fuse a product and a sum, and replicas on different machines would differ.
 #pragma once
 
 #include <cmath>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Muon (K. Jordan, kellerjordan.github.io/posts/muon) as torch.optim.Muon has it: the momentum of a
-// matrix, brought near the closest matrix with orthonormal rows or columns by five Newton-Schulz
-// steps, is its update. Products are of bfloat16 with float sums; unlike torch, what lies between
-// products stays float. The caller owns all memory.
+// Muon (K. Jordan, kellerjordan.github.io/posts/muon) as in torch.optim.Muon. The update of a
+// matrix is its momentum after five Newton-Schulz steps, which bring it near the closest matrix
+// with orthonormal rows or columns. Matrix products have bfloat16 operands and float sums; unlike
+// in torch, values between products stay float. The caller owns all memory.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +27,10 @@ struct MuonOptions {
 void muon_step(ThreadTeam& team, const MuonOptions& options, std::int64_t rows, std::int64_t cols,
                float* p, const float* g, float* buffer);
 
-/// Operations of its matrix products: five times 2 (2 long short^2 + short^3).
+/// Floating-point operations of its matrix products: five times 2 (2 long short^2 + short^3).
 [[nodiscard]] double muon_flops(std::int64_t rows, std::int64_t cols);
 
-/// Bytes of scratch that a team keeps after muon_step on a matrix of this shape.
+/// Bytes of scratch that a team holds after muon_step on a matrix of this shape.
 [[nodiscard]] std::int64_t muon_scratch_bytes(std::int64_t rows, std::int64_t cols);
 
 }  // namespace isthmus::kernels

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flat-span arithmetic of optimizers: AdamW (Loshchilov & Hutter arXiv:1711.05101) and SGD as
-// torch.optim has them, gradient norm and scaling. Separate multiply and add throughout, so results
-// have the same bits on every machine, instruction set and team size.
+// Flat-span arithmetic of optimizers: AdamW (Loshchilov & Hutter arXiv:1711.05101) and SGD as in
+// torch.optim, gradient norm and scaling. Multiplications and additions are separate, so results
+// have the same bits for every machine, instruction set and team size.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace isthmus::kernels {
 struct AdamWOptions {
   double lr = 0, beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double weight_decay = 0;    // decoupled: p *= 1 - lr * weight_decay first
-  std::int64_t step = 1;      // this update's number, from 1: bias correction 1 - beta^step
+  std::int64_t step = 1;      // number of this update, from 1: bias correction 1 - beta^step
   double gradient_scale = 1;  // multiplies the gradient (clipping)
 };
 

@@ -20,7 +20,7 @@ struct OuterStep {
   OuterStepRule rule = OuterStepRule::kSgd;
   float eta = 1;
   float mu = 0;
-  int every = 1;  // N; above 1 of kNesterov only, and by delayed_nesterov_step
+  int every = 1;  // N; above 1 only for kNesterov, through delayed_nesterov_step
 };
 
 /// x, d: (n,) float32, not overlapping. b: (n,) with momentum, else empty.
@@ -28,8 +28,8 @@ struct OuterStep {
 void outer_step(const OuterStep& step, std::span<float> x, std::span<const float> d,
                 std::span<float> b);
 
-/// The N-th round of delayed Nesterov where `closes`, else one before it. All (n,) float32.
-/// Memory: 20 bytes an element, 28 where it closes.
+/// The N-th round of delayed Nesterov if `closes`, else an earlier one. All (n,) float32. Memory:
+/// 20 bytes an element, 28 if it closes.
 void delayed_nesterov_step(const OuterStep& step, bool closes, std::span<float> x,
                            std::span<const float> d, std::span<float> b, std::span<float> s);
 

@@ -15,13 +15,15 @@ namespace isthmus::kernels {
 /// cosine, sine: (seq, head_dim / 2), angles computed in double. REQUIRES: head_dim even.
 template <typename Real>
 void rotary_table(std::int64_t seq, std::int64_t head_dim, double theta, Real* cosine, Real* sine);
-/// The same of given frequencies, (seq, frequencies.size()); cosines and sines times `amplitude`.
+/// The same for given frequencies, (seq, frequencies.size()); cosines and sines are multiplied by
+/// `amplitude`.
 template <typename Real>
 void rotary_table(std::int64_t seq, std::span<const double> frequencies, double amplitude,
                   Real* cosine, Real* sine);
 
 /// Rotates x (batch, seq, heads, head_dim) in place by the tables. T: double, float or Bf16.
-/// starts: (batch, seq), the row that has position 0 for each row; null: the sequence's first.
+/// starts: (batch, seq), for each row the index of the row at position 0; null: the sequence's
+/// first.
 template <typename T>
 void rotary_forward(ThreadTeam& team, std::int64_t batch, std::int64_t seq, std::int64_t heads,
                     std::int64_t head_dim, HeadsView<T> x, const RealOf<T>* cosine,

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared-randomness SPSA on flat spans of the canonical layout (arXiv:2305.17333 Alg. 1 for the
-// estimate; directions, integer sum and rounding are ours, docs/internals/spsa.md). Everybody who
-// knows the run key draws the same directions z in {-1, +1}^d, so a step of training is a few
+// SPSA with shared random directions on flat spans of the canonical layout (arXiv:2305.17333 Alg. 1
+// for the estimate; directions, integer sum and rounding are ours, docs/internals/spsa.md). All
+// workers with the run key draw the same directions z in {-1, +1}^d, so a training step is a few
 // (direction, scalar) pairs.
 //
-// DETERMINISM: signs come from integers, the sum over a step's entries is an exact int64, then one
-// conversion, one product and one difference are rounded, each to nearest. So the bits do not
-// depend on instruction set, threads, order of entries, how spans are cut or how many steps go at
-// once.
+// DETERMINISM: signs come from integers, and the sum over a step's entries is an exact int64; one
+// conversion, one product and one difference are then rounded to nearest. So the bits do not depend
+// on instruction set, threads, order of entries, borders of spans or the number of steps per call.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +17,8 @@
 
 namespace isthmus::kernels {
 
-/// Elements first .. of the canonical layout, as many as the span next to it has.
-/// out = w + eps z, one rounded sum each. w, out: same size, not overlapping; w stays as it is.
-/// Memory: 8 bytes an element.
+/// out = w + eps z for elements first .. of the canonical layout, one rounded sum each. w, out:
+/// same size, not overlapping; w does not change. Memory: 8 bytes an element.
 void spsa_perturb(ThreadTeam& team, std::uint64_t run_key, const SpsaDirection& z, float eps,
                   std::int64_t first, std::span<const float> w, std::span<float> out);
 
@@ -31,17 +29,17 @@ struct SpsaEntry {
   std::int64_t d = 0;  // |d| < 2^39
 };
 
-/// One step of training as the log has it.
+/// One training step of the log.
 struct SpsaStep {
   std::uint32_t step = 0;
   std::span<const SpsaEntry> entries;  // fewer than 2^24, any order
   float c = 0;                         // w -= fp32(sum of z d) c
-  float decay = 1;                     // before that w *= decay; 1: not multiplied at all
+  float decay = 1;                     // first w *= decay; 1: no multiplication
 };
 
-/// Applies steps one after another to elements first .. of the canonical layout. One pass over w
-/// whatever the number of steps: 8 bytes an element from memory, and per entry about 0.6
-/// instructions of a 512-bit vector a 16 elements.
+/// Applies steps in order to elements first .. of the canonical layout. One pass over w for any
+/// number of steps: 8 bytes an element of memory traffic, and per entry about 0.6 instructions of a
+/// 512-bit vector unit for 16 elements.
 void spsa_apply(ThreadTeam& team, std::uint64_t run_key, std::span<const SpsaStep> steps,
                 std::int64_t first, std::span<float> w);
 

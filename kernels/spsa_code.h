@@ -12,12 +12,12 @@ namespace isthmus::kernels {
 /// j of S = 2^j lies in -kMostSpsaScale .. kMostSpsaScale.
 inline constexpr int kMostSpsaScale = 64;
 
-/// 0 for zero and for what is not finite; magnitudes out of range take the nearest code.
+/// 0 for zero and for values that are not finite; magnitudes out of range get the nearest code.
 [[nodiscard]] std::uint8_t spsa_encode(float g, int scale_log2);
-/// sgn(g) S; 0 for zero and for what is not finite.
+/// sgn(g) S; 0 for zero and for values that are not finite.
 [[nodiscard]] std::uint8_t spsa_encode_sign(float g);
 
-/// The exact value in units of S 2^-31, as SpsaEntry::d has it.
+/// The exact value in units of S 2^-31, as SpsaEntry::d.
 [[nodiscard]] std::int64_t spsa_decode_q31(std::uint8_t code);
 /// The same as a float, times S.
 [[nodiscard]] float spsa_decode(std::uint8_t code, int scale_log2);

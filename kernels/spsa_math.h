@@ -38,7 +38,7 @@ struct SpsaDirection {
 inline constexpr std::int64_t kSpsaWordElements = 32;      // one word of Philox
 inline constexpr std::int64_t kSpsaCounterElements = 128;  // one counter
 
-/// Counter of the 128 elements that `element` is among. Different (step, machine, sample, element /
+/// Counter of the 128 elements that contain `element`. Different (step, machine, sample, element /
 /// 128) give different counters as long as element < 2^47.
 [[nodiscard]] constexpr std::array<std::uint32_t, 4> spsa_counter(const SpsaDirection& z,
                                                                   std::int64_t element) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codecs: the bytes form of a float vector on the wire.
+// Codecs: encodings of a float vector as bytes for the wire.
 //
 // A vector is encoded tile by tile. A tile is kTileValues consecutive values (the last one may be
 // shorter) and its bytes decode alone: no scale spans a tile border. Chunk and owner borders of an
@@ -22,19 +22,18 @@ namespace isthmus {
 
 inline constexpr std::size_t kTileValues = 4096;
 
-/// Bytes that are no encoding of the values asked for.
+/// Why bytes are not an encoding of the expected number of values.
 struct DecodeError {
   std::string what;
 };
 
-/// What the random bits of an encoding are drawn from: data, never call order, so that a run
-/// repeats bit for bit. Codecs that round to nearest ignore it; stochastic rounding and random
-/// indices do not.
+/// Key of an encoding's random bits. It is data, not call order, so that a run repeats bit for bit.
+/// Stochastic rounding and random indices use it; codecs that round to nearest ignore it.
 struct EncodeKey {
-  std::uint64_t seed = 0;  // the round (fragment, step): equal on all workers
-  std::uint32_t worker =
-      0;                   // < 2^22; whose values these are. Indices that all must share ignore it
-  std::uint64_t tile = 0;  // number of the tile in its vector
+  std::uint64_t seed = 0;    // the round (fragment, step): equal on all workers
+  std::uint32_t worker = 0;  // < 2^22; the worker that encodes. Indices shared by all workers
+                             // ignore it
+  std::uint64_t tile = 0;    // index of the tile in its vector
 };
 
 class Codec {
@@ -54,16 +53,16 @@ class Codec {
   /// `out` is then unspecified.
   [[nodiscard]] virtual Expected<void, DecodeError> decode(std::span<const std::byte> bytes,
                                                            std::span<float> out) const = 0;
-  /// sum[i] += decoded[i], one rounded addition each. A sum that is no number is a NaN everywhere,
-  /// but which one its machine chooses: x86 keeps a payload, a GPU does not.
+  /// sum[i] += decoded[i], one rounded addition each. A NaN sum is NaN on every machine, but its
+  /// bits depend on the machine: x86 keeps a payload, a GPU does not.
   [[nodiscard]] virtual Expected<void, DecodeError> decode_add(std::span<const std::byte> bytes,
                                                                std::span<float> sum) const = 0;
-  /// True where each value survives bit for bit (fp32).
+  /// True if each value survives bit for bit (fp32).
   [[nodiscard]] virtual bool lossless() const { return false; }
-  /// True for codes that sum badly once re-encoded (top-k): their exchange is `gather`.
+  /// True for codecs whose mean re-encodes badly (top-k): their exchange is `gather`.
   [[nodiscard]] virtual bool sparse() const { return false; }
-  /// True where the spelling asks for error feedback (`:ef`): the sender then adds what earlier
-  /// encodings of the same stream lost. The codec itself keeps no state.
+  /// True if the spelling asks for error feedback (`:ef`): the sender then adds the residual of
+  /// earlier encodings of the same stream. The codec itself keeps no state.
   [[nodiscard]] virtual bool error_feedback() const { return false; }
 };
 
@@ -80,7 +79,7 @@ struct CodecInfo {
 /// All codecs of this build, in table order.
 [[nodiscard]] std::vector<CodecInfo> codecs();
 
-/// A whole vector, encoded: the tiles' bytes one after another.
+/// An encoded vector: the bytes of its tiles in order.
 struct Encoded {
   std::size_t values = 0;
   std::vector<std::byte> bytes;

@@ -7,20 +7,20 @@
 
 namespace isthmus {
 
-/// One file, or one synthetic source, as manifests, checkpoints and sites compare it.
+/// One file, or one synthetic source, as recorded and compared by manifests, checkpoints and sites.
 struct DataFile {
   std::string path;  // or the synthetic source's spelling
   std::uint64_t bytes = 0;
   std::string sha256;
-  /// How its bytes are read: "4,000 ids of u32". Empty: not known, by versions that kept none.
+  /// How the bytes are read: "4,000 ids of u32". Empty: unknown, from a version that recorded none.
   std::string reading = {};
   bool operator==(const DataFile&) const = default;
 };
 
-/// A run's data were appended to while it was at rest.
+/// An extension of a run's data between two sessions of the run.
 struct DataGrowth {
-  std::int64_t after_step = 0;  // of the run, at rest then
-  std::int64_t tokens = 0;      // that the data had until then
+  std::int64_t after_step = 0;  // steps that the run had taken
+  std::int64_t tokens = 0;      // tokens that the data had before
   bool operator==(const DataGrowth&) const = default;
 };
 

@@ -22,7 +22,7 @@ enum class ExitCode : int {
   kInterrupted = 130,
 };
 
-/// Base of the library's exceptions; `exit_code` is what a command ends with when it is not caught.
+/// Base of the library's exceptions; an uncaught one ends a command with `exit_code`.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& text) : std::runtime_error(text), code_(code) {}
@@ -38,19 +38,19 @@ class ConfigError : public Error {
   explicit ConfigError(const std::string& text) : Error(ExitCode::kConfig, text) {}
 };
 
-/// A file, device or system call that refused: names the path or call, the cause, the remedy.
+/// A failed file, device or system call: names the path or call, the cause, the remedy.
 class SystemError : public Error {
  public:
   explicit SystemError(const std::string& text) : Error(ExitCode::kEnvironment, text) {}
 };
 
-/// A run that cannot go on (diverged, inconsistent state).
+/// A run that cannot continue (diverged, inconsistent state).
 class RunError : public Error {
  public:
   explicit RunError(const std::string& text) : Error(ExitCode::kRunFailed, text) {}
 };
 
-/// Peers that disagree or are gone.
+/// Peers that are lost or have different settings.
 class PeerError : public Error {
  public:
   explicit PeerError(const std::string& text) : Error(ExitCode::kPeer, text) {}

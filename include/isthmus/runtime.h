@@ -22,8 +22,8 @@ class Clock {
   [[nodiscard]] virtual TimePoint now() const = 0;
 };
 
-/// A monitor: a lock and the tasks waiting for a change of the state it protects. The state itself
-/// belongs to whoever made the queue.
+/// A monitor: a lock and the tasks that wait for a change of the state it protects. The creator of
+/// the queue owns that state.
 class WaitQueue {
  public:
   virtual ~WaitQueue() = default;
@@ -38,7 +38,7 @@ class WaitQueue {
 class Task {
  public:
   virtual ~Task() = default;
-  /// Blocks until the task's function has returned. THROWS: what the function threw, once.
+  /// Blocks until the task's function has returned. THROWS: the function's exception, once.
   virtual void join() = 0;
 };
 
@@ -50,11 +50,11 @@ class Runtime {
   [[nodiscard]] virtual std::unique_ptr<Task> spawn(std::string name,
                                                     std::function<void()> body) = 0;
   [[nodiscard]] virtual std::unique_ptr<WaitQueue> make_wait_queue() = 0;
-  /// A pure compute region: `work` touches only the caller's state and calls nothing of this seam.
-  /// In virtual time it lasts exactly `duration` (known when it starts) while the real work runs
-  /// concurrently with other ranks' regions; in real time `duration` is ignored.
+  /// Runs `work`, which touches only the caller's state and calls nothing of this interface. In
+  /// virtual time it lasts exactly `duration` (known at its start) while the real work runs
+  /// concurrently with other workers' regions; in real time `duration` is ignored.
   virtual void compute(Duration duration, const std::function<void()>& work) = 0;
-  /// True where time is virtual.
+  /// True if time is virtual.
   [[nodiscard]] virtual bool simulated() const = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a component writes its state into a checkpoint and reads it back.
+// The interface by which a component writes its state to a checkpoint and reads it back.
 // Names are relative to the component; the checkpoint adds its prefix. Everything is exact: tensors
 // and reals keep their bits. Not thread-safe; one writer or reader belongs to one worker.
 #pragma once
@@ -25,7 +25,7 @@ class StateWriter {
   virtual void text(std::string_view name, std::string_view value) = 0;
 };
 
-/// Every call THROWS: RunError naming the checkpoint, the entry and the cause when the entry is
+/// THROWS in every call: RunError naming the checkpoint, the entry and the cause when the entry is
 /// absent or has another size or type.
 class StateReader {
  public:

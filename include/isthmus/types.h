@@ -36,7 +36,7 @@ using WorkerId = Index<struct WorkerIdTag, int>;
 /// Fragment of the model, counted from 0 in the fragment table's order.
 using FragmentId = Index<struct FragmentTag, int>;
 
-/// `of` as a place in a container.
+/// `of` as an index into a container.
 template <typename Tag, typename Rep>
 [[nodiscard]] constexpr std::size_t index(const Index<Tag, Rep>& of) {
   return static_cast<std::size_t>(of.value());
@@ -57,7 +57,7 @@ inline constexpr TimePoint kNever = TimePoint::max();
   return std::chrono::duration<double>(duration).count();
 }
 
-/// Half-open range of canonical element ids: places in the flat, mesh-independent order of all
+/// Half-open range of canonical element ids: positions in the flat, mesh-independent order of all
 /// parameters.
 struct CanonicalRange {
   std::int64_t begin = 0;

@@ -9,7 +9,7 @@
 namespace isthmus::kernels {
 namespace {
 
-/// slope: null, or what may be x itself.
+/// slope: null, or an output that may be x itself.
 inline void gelu_span(std::int64_t n, const float* x, float* value, float* slope) {
   for (std::int64_t i = 0; i < n; i += Simd::kWidth) {
     const Simd::Mask mask = Simd::first(n - i);

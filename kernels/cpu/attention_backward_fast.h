@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Backward pass of attention_fast.h, same tasks. For a block of query rows and a chunk of keys,
-// with the softmax P made again from its log-sum-exp and delta = rowsum(dO * O)
-// (Dao arXiv:2307.08691, algorithm 2):
+// Backward pass of attention_fast.h, same tasks. For a block of query rows and a chunk of keys the
+// softmax P is recomputed from its log-sum-exp. With delta = rowsum(dO * O) (Dao arXiv:2307.08691,
+// algorithm 2):
 //   dP = dO V^T,  dS = scale P (dP - delta),  dQ += dS K,  dV += P^T dO,  dK += dS^T Q.
 // Include after one of simd_*.h.
 #pragma once
@@ -11,14 +11,14 @@
 namespace isthmus::kernels {
 namespace {
 
-/// Vectors that hold at least a tile's rows: as far beyond the keys of a tile of rows as a tile of
-/// keys that reaches into them may read.
+/// Number of vectors that hold at least a tile's rows: a tile of keys that overlaps a tile of rows
+/// may read that far beyond the keys of the rows.
 inline constexpr std::int64_t kOverhang =
     (Simd::kTileRows + Simd::kWidth - 1) / Simd::kWidth * Simd::kWidth;
 
-/// p = exp(scale p - lse) and ds = scale p (ds - delta) for the live ones of `columns` keys, zeros
-/// around them and in the vectors that a tile of keys may still read there: `before` columns in
-/// front, kTileRows behind.
+/// p = exp(scale p - lse) and ds = scale p (ds - delta) for the live keys of `columns`, zeros for
+/// the others and in the vectors that a tile of keys may still read there: `before` columns before,
+/// kTileRows after.
 inline void softmax_gradient_row(float* p, float* ds, const LiveKeys& keys, std::int64_t columns,
                                  std::int64_t before, float scale, float lse, float delta) {
   const Simd::V factor = Simd::set(scale);
@@ -47,8 +47,8 @@ inline void softmax_gradient_row(float* p, float* ds, const LiveKeys& keys, std:
   }
 }
 
-/// After softmax_gradient_row of capped logits: ds *= 1 - tanh^2 for the live keys. `logits`:
-/// before the cap.
+/// Applied after softmax_gradient_row if logits are capped: ds *= 1 - tanh^2 for the live keys.
+/// `logits`: before the cap.
 inline void cap_gradient_row(const float* logits, float* ds, const LiveKeys& keys,
                              std::int64_t columns, float scale, float cap) {
   const Simd::V inner = Simd::set(scale / cap);
@@ -74,7 +74,7 @@ struct QueryBlock {
   std::int64_t begin = 0, rows = 0;
 };
 
-/// Rows [0, rows) of x, `columns` wide and kRowStride apart, become steps over the rows in their
+/// Converts rows [0, rows) of x, `columns` wide and kRowStride apart, to steps over the rows, in
 /// place.
 template <typename Product>
 void fold_rows(std::int64_t rows, std::int64_t columns, float* x) {
@@ -90,7 +90,7 @@ void fold_rows(std::int64_t rows, std::int64_t columns, float* x) {
   }
 }
 
-/// Backward pass of one task; T is what heads are stored as.
+/// Backward pass of one task; T: storage type of the heads.
 template <typename Product, typename T>
 class AttentionGradient {
  public:
@@ -181,7 +181,7 @@ class AttentionGradient {
                   std::int64_t chunk) {
     const std::int64_t dim = s_.head_dim;
     const std::int64_t first = s_.first_key(sequence_, block.begin + i);
-    const bool fresh = first >= chunk;  // nothing is there of the rows yet
+    const bool fresh = first >= chunk;  // no chunk has contributed to the rows yet
     const std::int64_t from = fresh ? first_panel(first) : chunk;
     const std::int64_t keys = at_most(block.begin + i + height, chunk + kKeyChunk) - from;
     const std::int64_t columns = blocks_of(keys, Simd::kWidth * kFold) * Simd::kWidth * kFold;
@@ -224,11 +224,12 @@ class AttentionGradient {
     fold_rows<Product>(block.rows, columns, p_);
     fold_rows<Product>(block.rows, columns, ds_);
     const std::int64_t steps = blocks_of(block.rows, kFold);
-    std::int64_t seeing = 0;  // rows of the block whose first key is not behind the tile's last
+    std::int64_t seeing = 0;  // number of rows of the block whose first key is not after the tile's
+                              // last
     for (std::int64_t j = 0; j < keys; j += Simd::kTileRows) {
       const std::int64_t height = at_most(keys - j, Simd::kTileRows);
-      // Rows before the first key of the tile do not see it, nor those behind `seeing`; a row of
-      // either kind that shares a step with one that does holds zeros there.
+      // Rows before the tile's first key do not see it, nor do rows after `seeing`; such a row has
+      // zeros there if it shares a step with a row that sees the tile.
       const std::int64_t first = chunk + j > block.begin ? (chunk + j - block.begin) / kFold : 0;
       while (seeing < block.rows &&
              s_.first_key(sequence_, block.begin + seeing) < chunk + j + height) {
@@ -261,7 +262,7 @@ class AttentionGradient {
   float logits_[kRowStride];  // of a row, before their cap
 };
 
-/// Sums of the shares of split key heads, in order.
+/// Adds the shares of split key heads, in order.
 template <typename T>
 void add_shares(ThreadTeam& team, const AttentionShape& s, const AttentionPlan& plan,
                 const float* shares, const AttentionBackward<T>& a) {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocked causal attention on the tiles of gemm. A task is one key head of one sequence (or a share
-// of its query blocks when there are few heads). Its keys and values are packed once; then tiles of
-// six query rows pass over chunks of keys: logits of a tile against a whole chunk, softmax while
-// they are in L1, product with the values. The causal border is kept to a vector, and keys before
-// the first one that a tile sees to a panel, so little is computed that the mask would throw away.
-// Include after one of simd_*.h.
+// of its query blocks when there are few heads). Its keys and values are packed once. Tiles of six
+// query rows then pass over chunks of keys: logits of a tile for a whole chunk, softmax while they
+// are in L1, product with the values. The causal border is exact to a vector, and the border of the
+// first visible key to a panel, so few masked logits are computed. Include after one of simd_*.h.
 #pragma once
 
 #include <math.h>
@@ -18,11 +17,11 @@ namespace {
 
 inline constexpr std::int64_t kQueryBlock = 96;  // 16 tiles, whose state stays in L1 and L2
 inline constexpr std::int64_t kKeyChunk = 256;   // keys of a chunk: both packed forms fit in L2
-// Rows of probabilities are a line longer than a chunk, so that walking down a column (the
-// transposed products of the backward pass) does not fall on few sets of the cache.
+// Rows of probabilities are a cache line longer than a chunk, so that column accesses (the
+// transposed products of the backward pass) do not fall on few sets of the cache.
 inline constexpr std::int64_t kRowStride = kKeyChunk + 16;
-// Fewer heads than this are split by query blocks; a bound set by shape alone keeps bits the same
-// for every team.
+// With fewer heads than this, tasks are split by query blocks; the bound depends only on the shape,
+// so bits are the same for every team.
 inline constexpr std::int64_t kTasksWanted = 16;
 inline constexpr float kMinusInfinity = -3.0e38f;
 
@@ -51,8 +50,8 @@ void pack_tokens(const T* from, std::int64_t token_stride, std::int64_t rows, st
   }
 }
 
-/// A operand of a tile of rows with `values` values of k each: where they lie, or packed into
-/// `buffer`.  REQUIRES: values a multiple of kFold.
+/// The A operand of a tile of rows with `values` values of k each: used in place, or packed into
+/// `buffer`. REQUIRES: values a multiple of kFold.
 template <typename Product, typename T>
 TileA rows_as_a(const T* from, std::int64_t stride, std::int64_t rows, std::int64_t values,
                 float* buffer) {
@@ -67,13 +66,13 @@ TileA rows_as_a(const T* from, std::int64_t stride, std::int64_t rows, std::int6
   return {buffer, apart, 1};
 }
 
-/// Floats of its buffer, for rows of a head and of probabilities.
+/// Number of floats of its buffer, for rows of a head and of probabilities.
 inline std::int64_t packed_rows_size(std::int64_t head_dim) {
   const std::int64_t widest = head_dim > kKeyChunk ? head_dim : kKeyChunk;
   return Simd::kTileRows * (blocks_of(widest, 16) + 1) * 16;
 }
 
-/// Sizes that follow from a shape.
+/// Sizes derived from a shape.
 struct AttentionPlan {
   explicit AttentionPlan(const AttentionShape& s)
       : group(s.q_heads / s.kv_heads),
@@ -93,13 +92,13 @@ struct AttentionPlan {
   std::int64_t tasks;
 };
 
-/// Keys that one row sees of a stretch of `columns`: [first, end), none where end <= first.
+/// Range of keys among `columns` that one row sees: [first, end), empty if end <= first.
 struct LiveKeys {
   std::int64_t first = 0, end = 0;
   [[nodiscard]] bool any() const { return first < end; }
 };
 
-/// x -> (cap / scale) tanh(scale x / cap), in place: scale times it is the capped logit.
+/// x -> (cap / scale) tanh(scale x / cap), in place: scale times the result is the capped logit.
 inline void cap_row(float* x, std::int64_t columns, float scale, float cap) {
   const Simd::V inner = Simd::set(scale / cap);
   const Simd::V outer = Simd::set(cap / scale);
@@ -108,8 +107,8 @@ inline void cap_row(float* x, std::int64_t columns, float scale, float cap) {
   }
 }
 
-/// exp(scale * x - top) in place for the live ones of `columns` logits, zeros around them.
-/// RETURNS: their sum.
+/// exp(scale * x - top) in place for the live logits of `columns`, zeros for the others. RETURNS:
+/// their sum.
 inline float exp_row(float* x, const LiveKeys& keys, std::int64_t columns, float scale, float top) {
   const std::int64_t live = keys.end;
   const Simd::V factor = Simd::set(scale);
@@ -140,7 +139,7 @@ inline float exp_row(float* x, const LiveKeys& keys, std::int64_t columns, float
   return Simd::sum(sum);
 }
 
-/// REQUIRES: one at least.
+/// REQUIRES: at least one.
 inline float largest_of_row(const float* x, const LiveKeys& keys) {
   const std::int64_t live = keys.end;
   Simd::V top = Simd::set(kMinusInfinity);
@@ -165,17 +164,17 @@ inline void scale_row(float* x, std::int64_t n, float factor) {
   }
 }
 
-/// Of `keys` keys from `from` on, those that row t sees.
+/// The keys that row t sees among `keys` keys from `from` on.
 inline LiveKeys live_keys(const AttentionShape& s, std::int64_t b, std::int64_t t,
                           std::int64_t from, std::int64_t keys) {
   const std::int64_t first = s.first_key(b, t) - from;
   return {first > 0 ? at_most(first, keys) : 0, at_most(t + 1 - from, keys)};
 }
 
-/// Where the keys of a tile of rows begin that sees none before `first`: at a panel.
+/// First key for a tile of rows that sees no key before `first`: the start of a panel.
 inline std::int64_t first_panel(std::int64_t first) { return first / kTileColumns * kTileColumns; }
 
-/// Forward pass of one task; T is what heads are stored as.
+/// Forward pass of one task; T: storage type of the heads.
 template <typename Product, typename T>
 class AttentionForward {
  public:
@@ -237,7 +236,7 @@ class AttentionForward {
     const float scale = static_cast<float>(s_.scale);
     const std::int64_t last = begin + i + height;  // one past the last key any of the rows sees
     const std::int64_t first = s_.first_key(sequence_, begin + i);
-    const bool fresh = first >= chunk;  // nothing is there of the rows yet
+    const bool fresh = first >= chunk;  // no chunk has contributed to the rows yet
     const std::int64_t from = fresh ? first_panel(first) : chunk;
     const std::int64_t keys = at_most(last, chunk + kKeyChunk) - from;
     multiply_row_tile<Product>(rows_as_a<Product>(q, q_stride, height, s_.head_dim, packed_),
@@ -248,8 +247,8 @@ class AttentionForward {
       float* p = p_ + r * kRowStride;
       const LiveKeys live = live_keys(s_, sequence_, begin + i + r, from, keys);
       if (s_.cap != 0) cap_row(p, columns, scale, static_cast<float>(s_.cap));
-      // A row may end before this chunk while a later row of its tile enters it, or begin behind it
-      // while an earlier one is still there.
+      // A row may end before this chunk while a later row of its tile enters it, or begin after it
+      // while an earlier row still overlaps it.
       const float before = top_[i + r];
       const float here = live.any() ? scale * largest_of_row(p, live) : before;
       const float top = here > before ? here : before;

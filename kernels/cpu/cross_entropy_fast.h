@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax down the columns of transposed logits (rows: vocabulary, columns: tokens), so that a
-// vector holds as many tokens and nothing is summed across lanes. Include after one of simd_*.h.
+// Softmax down the columns of transposed logits (rows: vocabulary, columns: tokens): each vector
+// lane is a token, so no sum crosses lanes. Include after one of simd_*.h.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 namespace isthmus::kernels {
 namespace {
 
-/// For each of `tokens` columns of `rows` rows (`ld` apart): the largest logit, and the sum of
-/// exp(logit - it). Rows are read in the order of memory; the few columns of state stay in L1.
+/// For each of `tokens` columns of `rows` rows (`ld` apart): the largest logit m, and the sum of
+/// exp(logit - m). Rows are read in memory order; the state of the few columns stays in L1.
 inline void column_softmax_sums(const float* logits, std::int64_t ld, std::int64_t rows,
                                 std::int64_t tokens, float* top, float* sum) {
   for (std::int64_t j = 0; j < rows; ++j) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What happens to a tile of a matrix product once its sum is complete: the epilogues of gemm.h, and
-// the store, which rounds when C is Bf16. Include after one of simd_*.h.
+// Operations on a tile of a matrix product after its sum: the epilogues of gemm.h, and the store,
+// which rounds when C is Bf16. Include after one of simd_*.h.
 #pragma once
 
 #include <utility>
@@ -11,7 +11,7 @@
 namespace isthmus::kernels {
 namespace {
 
-/// Which epilogues a product has.
+/// The epilogues of a product.
 enum Epilogue : unsigned { kBias = 1, kResidual = 2, kFactor = 4, kGelu = 8, kEpilogues = 16 };
 
 inline unsigned epilogue_of(const Gemm<float>& g) {
@@ -39,7 +39,7 @@ template <typename T, unsigned kWhich>
   Simd::store(g.c.as<T>() + at, x, mask);
 }
 
-/// A finished tile, while it is in L1: its rows lie at `tile`, `ld` apart, which may be C itself.
+/// Finishes a tile while it is in L1: its rows are at `tile`, `ld` apart, which may be C itself.
 template <typename T, unsigned kWhich>
 void finish_rows(const Gemm<float>& g, const float* tile, std::int64_t ld, std::int64_t i,
                  std::int64_t rows, std::int64_t j, std::int64_t columns) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocked matrix product in float or bfloat16 (product.h). B is packed into panels one tile wide
-// unless it is narrow, A is read where it lies if it can be. Packing is one parallel
-// loop, tasks of C blocks are a second one. A task owns its block of C for all of k, so sums over k
-// run in one order whatever the number of threads (Goto & van de Geijn 2008 has the blocking, with
-// A rather than B kept near). Include after one of simd_*.h.
+// unless it is narrow; A is used in place if possible. One parallel loop packs, a second one runs
+// tasks of C blocks. A task owns its block of C for all of k, so sums over k have one order for any
+// number of threads (the blocking is that of Goto & van de Geijn 2008, with A in place of B kept
+// near). Include after one of simd_*.h.
 #pragma once
 
 #include "kernels/cpu/gemm_epilogue.h"
@@ -16,13 +16,13 @@ namespace {
 // Steps of a block of k: a panel of B (kDepth x one tile) stays in L2 while A passes by it, and C
 // is read and written once per kDepth steps.
 inline constexpr std::int64_t kDepth = 384;
-inline constexpr std::int64_t kPanelRows = 48;  // unit of rows of tasks: 8 tiles
-inline constexpr std::int64_t kPackSteps = 64;  // steps of k a packing task takes
-inline constexpr std::int64_t kTaskPanels = 4;  // such units in a task, at most
-inline constexpr std::int64_t kMinTasks = 16;   // tasks are made smaller until there are as many
+inline constexpr std::int64_t kPanelRows = 48;  // rows in a unit of tasks: 8 tiles
+inline constexpr std::int64_t kPackSteps = 64;  // steps of k per packing task
+inline constexpr std::int64_t kTaskPanels = 4;  // largest number of such units in a task
+inline constexpr std::int64_t kMinTasks = 16;   // tasks are made smaller until there are this many
 inline constexpr std::int64_t kPackLimit = std::int64_t{16} << 20;  // floats packed at a time
 
-/// How a product is cut; a function of the shape alone.
+/// The blocking of a product; a function of the shape alone.
 struct GemmPlan {
   std::int64_t depth = 0;           // steps of k in a block
   std::int64_t blocks = 0;          // blocks of k
@@ -43,7 +43,9 @@ inline GemmPlan plan_gemm(const Gemm<float>& g, std::int64_t steps, bool packs_a
       plan.column_panels * kTileColumns + (packs_a ? plan.row_panels * kPanelRows : 0);
   const std::int64_t fit = kPackLimit / (packed_width * (plan.depth > 0 ? plan.depth : 1));
   plan.blocks_at_once = at_most(fit > 1 ? fit : 1, plan.blocks);
-  if (g.c.is_bf16()) plan.blocks_at_once = plan.blocks;  // its tiles are rounded but once
+  if (g.c.is_bf16())
+    plan.blocks_at_once = plan.blocks;  // the tiles of a Bf16 C are rounded only
+                                        // once
   plan.task_rows = at_most(kTaskPanels, plan.row_panels);
   plan.task_columns = plan.column_panels;
   const auto tasks = [&] {
@@ -60,7 +62,7 @@ inline GemmPlan plan_gemm(const Gemm<float>& g, std::int64_t steps, bool packs_a
 /// Operands of one block of k.
 struct GemmBlock {
   std::int64_t depth = 0;  // steps of k
-  TileA a;                 // of row 0; its tiles are `a_tile` values apart
+  TileA a;                 // of row 0; tiles are `a_tile` values apart
   std::int64_t a_tile = 0;
   TileB b;  // of panel 0; panels are `b_panel` values apart
   std::int64_t b_panel = 0;
@@ -77,7 +79,7 @@ void multiply_block(const GemmBlock& block, std::int64_t panel, std::int64_t i, 
   tile_function<Product>(rows, blocks_of(columns, Simd::kWidth))(a, b, block.depth, c);
 }
 
-/// Whether A is packed. A row of pairs can stay where it is if it is whole lanes.
+/// True if A is packed. A row of pairs can be used in place if it consists of whole lanes.
 template <typename Product>
 bool packs_a(const Gemm<float>& g) {
   if (g.a_transposed) return !Product::kColumnsInPlace;
@@ -86,15 +88,15 @@ bool packs_a(const Gemm<float>& g) {
   return !in_place || g.lda % Product::kFold != 0 || g.k % Product::kFold != 0;
 }
 
-/// Whole tiles of a narrow B are read where they lie, which saves a tenth of a weight gradient of
-/// 128 to 512 columns; rows further apart miss the cache, and packing them gains up to a tenth.
+/// Whole tiles of a narrow B are used in place, which saves a tenth of a weight gradient with 128
+/// to 512 columns. Rows further apart miss the cache; packing them gains up to a tenth.
 template <typename Product>
 bool packs_b(const Gemm<float>& g) {
   constexpr std::int64_t kNarrow = 512;
   return !Product::kColumnsInPlace || g.b_transposed || g.n % kTileColumns != 0 || g.ldb > kNarrow;
 }
 
-/// One product being computed: the plan, and the panels of the k blocks [first, end) at hand.
+/// One product in progress: the plan, and the panels of the packed k blocks [first, end).
 template <typename Product>
 class GemmRun {
  public:
@@ -131,7 +133,7 @@ class GemmRun {
   std::int64_t depth_of(std::int64_t q) const {
     return at_most(total_steps() - q * plan_.depth, plan_.depth);
   }
-  /// Values of k in block q.
+  /// Number of values of k in block q.
   std::int64_t values_of(std::int64_t q) const {
     return at_most(g_.k - q * plan_.depth * kFold, depth_of(q) * kFold);
   }
@@ -142,8 +144,8 @@ class GemmRun {
     return packed_b_ + (q - first_) * plan_.depth * padded_n();
   }
 
-  /// Packing tasks of the three kinds, one kind after another: steps of operands that lie with k
-  /// outermost, panels of a transposed B, row panels of an A that is not transposed.
+  /// Packing tasks of the three kinds, in order: steps of operands with k as the outer dimension,
+  /// panels of a transposed B, row panels of an A that is not transposed.
   std::int64_t step_tasks() const {
     const bool b = !g_.b_transposed && (packs_b_ || column_sums_ != nullptr);
     const bool a = g_.a_transposed && packs_a_;
@@ -187,7 +189,7 @@ class GemmRun {
     }
   }
 
-  /// Steps of the operands that lie with k outermost, read in the order of memory.
+  /// Packs steps of the operands with k as the outer dimension, in memory order.
   void pack_steps(std::int64_t task) {
     const std::int64_t begin = step_begin() + task * kPackSteps;
     const std::int64_t end = at_most(step_end(), begin + kPackSteps);
@@ -221,7 +223,7 @@ class GemmRun {
     }
   }
 
-  /// Where tiles find their operands in block q: in place, or packed.
+  /// Operands of block q for tiles: in place, or packed.
   GemmBlock operands(std::int64_t q) const {
     GemmBlock block{.depth = depth_of(q)};
     if (packs_a_) {
@@ -263,7 +265,7 @@ class GemmRun {
     });
   }
 
-  /// A block of k of rows [row, end) of a panel of C, and its epilogues after the last one.
+  /// Adds a block of k to rows [row, end) of a panel of C; epilogues after the last block.
   void add_block_to_panel(std::int64_t q, std::int64_t row, std::int64_t end,
                           std::int64_t panel) const {
     const GemmBlock here = operands(q);
@@ -282,7 +284,7 @@ class GemmRun {
     }
   }
 
-  /// The same for a C in bfloat16 and all of k: a tile is summed in floats and rounded once.
+  /// The same for a C in bfloat16 and all of k: a tile is summed in float and rounded once.
   void sum_panel_to_bf16(std::int64_t row, std::int64_t end, std::int64_t panel) const {
     const std::int64_t column = panel * kTileColumns;
     const std::int64_t columns = at_most(g_.n - column, kTileColumns);
@@ -298,7 +300,7 @@ class GemmRun {
     }
   }
 
-  /// Columns [begin, end) of the packing tasks' sums, in order of the tasks.
+  /// Adds columns [begin, end) of the packing tasks' sums, in order of the tasks.
   void add_column_sums(std::int64_t begin, std::int64_t end) const {
     for (std::int64_t task = 0; task < step_tasks(); ++task) {
       add_row(column_sums_ + task * g_.n + begin, end - begin, g_.column_sum + begin);
@@ -311,7 +313,7 @@ class GemmRun {
   const GemmPlan plan_;
   float* packed_a_ = nullptr;
   float* packed_b_ = nullptr;
-  float* column_sums_ = nullptr;  // n of them a packing task; null when not wanted
+  float* column_sums_ = nullptr;  // n floats per packing task; null: not requested
   std::int64_t first_ = 0;
   std::int64_t end_ = 0;
 };

@@ -45,7 +45,8 @@ void norm_forward_row(const NormForward<T, Stream>& f, std::int64_t r) {
   }
 }
 
-/// The formula is in norm.cpp. d_weight and d_bias (null: not wanted) collect this row's share.
+/// The formula is in norm.cpp. This row's share is added to d_weight and d_bias (null: not
+/// requested).
 template <bool kCentred, typename T, typename Stream>
 void norm_backward_row(const NormBackward<T, Stream>& n, std::int64_t r, float* d_weight,
                        float* d_bias) {

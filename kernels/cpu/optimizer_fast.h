@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdamW and the norm on spans; multiply and add stay separate, so bits equal the reference's on
-// every instruction set. Include after one of simd_*.h.
+// AdamW and the norm on spans; multiply and add stay separate, so bits equal those of the reference
+// for every instruction set. Include after one of simd_*.h.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +35,7 @@ inline void adamw_span(const AdamWConstants<float>& k, std::int64_t n, float* p,
   }
 }
 
-/// Eight sums, element i in sum i mod 8, folded pairwise: a fixed order that a vector unit can
-/// keep.
+/// Eight sums, element i in sum i mod 8, folded pairwise: a fixed order that suits vector units.
 inline double squares_span(std::int64_t n, const float* x) {
   double sum[8] = {};
   std::int64_t i = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Packing: the B operand of a tile is a panel, kTileColumns wide, its rows of k one after another.
+// Packing: the B operand of a tile is a panel, kTileColumns wide, with consecutive rows of k.
 // Include after one of simd_*.h.
 #pragma once
 
@@ -8,8 +8,8 @@
 namespace isthmus::kernels {
 namespace {
 
-/// Packs one step of `columns` columns, rows of k `ld` apart of which `rows` exist, into the same
-/// row of panels `panel_stride` apart, zeros beyond the last column.
+/// Packs one step of `columns` columns (rows of k `ld` apart, of which `rows` exist) into the same
+/// row of panels `panel_stride` apart; zeros after the last column.
 template <typename Product, typename T>
 void scatter_to_panels(const T* from, std::int64_t ld, std::int64_t rows, std::int64_t columns,
                        float* to, std::int64_t panel_stride) {
@@ -27,7 +27,7 @@ void scatter_to_panels(const T* from, std::int64_t ld, std::int64_t rows, std::i
   }
 }
 
-/// The same for tiles of kTileRows values: the A operand of a tile, read across.
+/// The same for tiles of kTileRows values: the A operand of a tile, whose columns are contiguous.
 template <typename Product, typename T>
 void scatter_to_tiles(const T* from, std::int64_t ld, std::int64_t rows, std::int64_t columns,
                       float* to, std::int64_t tile_stride) {
@@ -41,7 +41,7 @@ void scatter_to_tiles(const T* from, std::int64_t ld, std::int64_t rows, std::in
   }
 }
 
-/// One row in which k runs, `values` of them, as steps one after another.
+/// Packs a row along k of `values` values as consecutive steps.
 template <typename Product, typename T>
 void pack_row(const T* from, std::int64_t values, float* to) {
   constexpr std::int64_t kFold = Product::kFold;
@@ -64,8 +64,8 @@ void add_row(const T* x, std::int64_t n, float* sum) {
   for (; i < n; ++i) sum[i] += x[i];
 }
 
-/// One panel of a transposed operand, rows of `values` values of k `ld` apart: lane j of step p
-/// goes to to[p * kTileColumns + j]; zeros from column `left` on.
+/// One panel of a transposed operand, whose rows have `values` values of k and are `ld` apart: lane
+/// j of step p is stored at to[p * kTileColumns + j]; zeros from column `left` on.
 template <typename Product, typename T>
 void pack_transposed(const T* source, std::int64_t ld, std::int64_t left, std::int64_t values,
                      float* to) {

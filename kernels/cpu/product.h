@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// How values of k meet in a matrix product. A step of k takes kFold values, which lie together in
-// one 32-bit lane of a packed operand; everything else (panels, tiles, plan) counts in steps.
+// Arithmetic of one step of k in a matrix product. A step has kFold values of k, in one 32-bit lane
+// of a packed operand; everything else (panels, tiles, plan) counts in steps.
 //   Fp32Product      kFold 1, operands as they are
 //   RoundedProduct   kFold 1, operands rounded to bfloat16 while they are packed
 //   PairProduct      kFold 2, pairs of bfloat16 for vdpbf16ps (product_avx512_bf16.h)
-// In memory operands are T: float or Bf16. Include after one of simd_*.h.
+// Operands in memory are T: float or Bf16. Include after one of simd_*.h.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ namespace {
 
 struct Fp32Product {
   static constexpr std::int64_t kFold = 1;
-  /// Steps along a row of T are read as A where they lie.
+  /// True: steps along a row of T are used as A in place.
   template <typename T>
   static constexpr bool kInPlace = std::is_same_v<T, float>;
-  /// An A in which k runs down the columns is read where it lies.
+  /// True: an A whose columns are contiguous in k is used in place.
   static constexpr bool kColumnsInPlace = true;
   static Simd::V multiply_add(Simd::V a, Simd::V b, Simd::V sum) { return Simd::fma(a, b, sum); }
-  /// One step of neighbouring columns: rows of k are `ld` apart, `rows` of kFold exist.
+  /// One step of adjacent columns: rows of k are `ld` apart, `rows` of kFold exist.
   template <typename T>
   static Simd::V across(const T* row, std::int64_t /*ld*/, std::int64_t /*rows*/,
                         Simd::Mask columns) {
@@ -32,7 +32,7 @@ struct Fp32Product {
   static Simd::V across(const T* row, std::int64_t /*ld*/, std::int64_t /*rows*/) {
     return Simd::load(row);
   }
-  /// kWidth steps along a row in which k runs.
+  /// kWidth steps along a row that is contiguous in k.
   template <typename T>
   static Simd::V along(const T* from) {
     return Simd::load(from);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pairs of bfloat16 in the lanes of AVX-512-BF16: vdpbf16ps adds the products of both to a float
-// sum. It takes denormals for zero. Include after simd_avx512.h.
+// sum. It treats denormals as zero. Include after simd_avx512.h.
 #pragma once
 
 #include <bit>
@@ -15,7 +15,7 @@ inline __m256i Simd::narrow(V x) { return reinterpret_cast<__m256i>(_mm512_cvtne
 struct PairProduct {
   static constexpr std::int64_t kFold = 2;
   template <typename T>
-  static constexpr bool kInPlace = std::is_same_v<T, Bf16>;  // neighbours along a row are a pair
+  static constexpr bool kInPlace = std::is_same_v<T, Bf16>;  // adjacent values of a row form a pair
   static constexpr bool kColumnsInPlace = false;
   static Simd::V multiply_add(Simd::V a, Simd::V b, Simd::V sum) {
     return _mm512_dpbf16_ps(sum, as_pairs(a), as_pairs(b));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sixteen floats in a register: the vector type the fast kernels are templates of. simd_avx2.h and
-// simd_portable.h offer the same names. Include only from files compiled for this instruction set;
+// Sixteen floats in a register: the vector type of the fast kernels' templates. simd_avx2.h and
+// simd_portable.h define the same names. Include only from files compiled for this instruction set;
 // the unnamed namespace keeps every template instance private to that file, so that the linker
-// can never hand such code to a machine without it.
+// cannot use such code on a machine without the instructions.
 #pragma once
 
 #include <immintrin.h>
@@ -77,7 +77,7 @@ struct Simd {
   static V widen(__m256i x) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
   }
-  /// To bfloat16; fast_avx512.cpp and product_avx512_bf16.h define it, each with what it has.
+  /// To bfloat16; fast_avx512.cpp and product_avx512_bf16.h define it with their instructions.
   static __m256i narrow(V x);
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Four floats, in the vector types GCC and clang offer on every machine; the names are explained in
-// simd_avx512.h. fma rounds twice here: a fused one would be a library call.
+// Four floats, in the vector types of GCC and clang for every machine; simd_avx512.h explains the
+// names. fma rounds twice here: a fused operation would be a library call.
 #pragma once
 
 #include <cmath>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SPSA by blocks of 2048 elements (16 Philox counters side by side, 8 KiB of weights), which stay
-// in the first-level cache while all steps of a call pass over them. Include after one of simd_*.h.
+// SPSA by blocks of 2048 elements (16 Philox counters in parallel, 8 KiB of weights), which stay in
+// the L1 cache while all steps of a call are applied to them. Include after one of simd_*.h.
 #pragma once
 
 #include <algorithm>
@@ -16,11 +16,11 @@ constexpr int kSpsaWords = 4 * kSpsaCounters;
 constexpr std::int64_t kSpsaBlock = kSpsaCounters * kSpsaCounterElements;
 constexpr int kSpsaEntriesAtOnce = 8;
 
-/// The block's signs as bits (1: -1), word k for elements 32 k .. 32 k + 31 of it. A lane of 64
-/// bits carries one counter's word in its low half; what is left above it is never looked at.
+/// The block's signs as bits (1: -1), word k for its elements 32 k .. 32 k + 31. A 64-bit lane has
+/// one counter's word in its low half; the high half is ignored.
 inline void spsa_words(std::uint64_t run_key, const SpsaDirection& z, std::int64_t block,
                        std::uint32_t* words) {
-  constexpr int kAtOnce = 2;  // chains of ten products that run beside each other
+  constexpr int kAtOnce = 2;  // independent chains of ten products
   // 2^39 is a multiple of the block, so only the first counter word differs among its counters.
   const std::array<std::uint32_t, 4> counter = spsa_counter(z, block * kSpsaBlock);
   const Longs::V m0 = Longs::set(kPhiloxM0);
@@ -57,8 +57,8 @@ inline void spsa_words(std::uint64_t run_key, const SpsaDirection& z, std::int64
   }
 }
 
-/// whole(word, at) for the words of the block that lie in [first, first + n), at = offset of their
-/// first element in the span; single(word, bit, at) for the elements of the others.
+/// Calls whole(word, at) for the words of the block inside [first, first + n), at = offset of their
+/// first element in the span; single(word, bit, at) for all other elements.
 template <typename Whole, typename Single>
 inline void for_words(std::int64_t block, std::int64_t first, std::int64_t n, const Whole& whole,
                       const Single& single) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inner loop of every matrix product here: a tile of C held in registers, one row of A values
-// broadcast against vectors of B at each step of k. Include after one of simd_*.h.
+// The inner loop of every matrix product: a tile of C in registers; each step of k multiplies
+// broadcast values of A with vectors of B. Include after one of simd_*.h.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct TileB {
   std::int64_t step = kTileColumns;
 };
 
-/// A row in which k runs as steps, where it lies.
+/// A row that is contiguous in k, used in place as steps.
 inline constexpr auto lanes_of = [](const auto* row) {
   return reinterpret_cast<const float*>(row);
 };
@@ -63,7 +63,7 @@ template <typename Product, int R, int V>
   }
 }
 
-/// Where a tile of C lies, and how its last vector is masked.
+/// Address of a tile of C, and the mask of its last vector.
 struct TileC {
   float* data = nullptr;
   std::int64_t row = 0;

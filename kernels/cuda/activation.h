@@ -12,11 +12,11 @@ namespace isthmus::cuda {
 
 using kernels::Bf16;
 
-/// out (rows, columns) = silu(gate) up, of rows [gate | up] (rows, 2 columns).
+/// out (rows, columns) = silu(gate) * up, for rows [gate | up] (rows, 2 columns).
 template <typename T>
 void swiglu_forward(Stream& stream, std::int64_t rows, std::int64_t columns, const T* gate_up,
                     T* out);
-/// gate_up becomes its own gradient; d_out (rows, columns).
+/// gate_up := its gradient; d_out (rows, columns).
 template <typename T>
 void swiglu_backward(Stream& stream, std::int64_t rows, std::int64_t columns, const T* d_out,
                      T* gate_up);
@@ -24,7 +24,7 @@ void swiglu_backward(Stream& stream, std::int64_t rows, std::int64_t columns, co
 /// out = gelu(x), (n,).
 template <typename T>
 void gelu_forward(Stream& stream, std::int64_t n, const T* x, T* out);
-/// d_out := d_out gelu'(x), (n,).
+/// d_out := d_out * gelu'(x), (n,).
 template <typename T>
 void gelu_backward(Stream& stream, std::int64_t n, const T* x, T* d_out);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels that cuda/attention.h chooses from. All take shapes without a refusal and at least
-// one query.
+// The kernels behind cuda/attention.h. REQUIRES (each): a shape without a refusal and at least one
+// query.
 #pragma once
 
 #include "kernels/cuda/attention.h"
@@ -10,17 +10,17 @@ namespace isthmus::cuda {
 inline constexpr float kLog2E = 1.4426950408889634f;
 inline constexpr float kLn2 = 0.6931471805599453f;
 
-/// What backward passes need of every row of queries, (batch, q_heads, padded_seq) each: rows up to
-/// `padded` of a head are there, and those behind the sequence give probabilities of zero.
+/// Values of every query row for the backward passes, (batch, q_heads, padded_seq) each: a head has
+/// rows up to `padded`; rows after the sequence give probabilities of zero.
 struct RowSums {
-  const float* lse = nullptr;    // of powers of two: log2(e) times the forward pass's
+  const float* lse = nullptr;    // of powers of two: log2(e) times that of the forward pass
   const float* delta = nullptr;  // sum over the row of out d_out
   std::int64_t padded = 0;
 };
 inline constexpr std::int64_t kRowPadding = 128;  // a multiple of every tile of queries
 
 /// Products in float arithmetic; every head dimension up to kSimtHeadDim. Shared memory of a block:
-/// what the backward pass takes most.
+/// the largest need, that of the backward pass.
 inline constexpr std::int64_t kSimtHeadDim = 256;
 [[nodiscard]] std::size_t simt_shared_bytes(std::int64_t head_dim);
 template <typename T>
@@ -34,7 +34,8 @@ void simt_attention_backward(Stream& stream, const AttentionShape& shape,
 /// Products in tensor cores. REQUIRES: head_dim a multiple of 8 up to kTensorHeadDim; every row of
 /// a head begins at a multiple of 16 bytes, as do the arrays of RowSums.
 inline constexpr std::int64_t kTensorHeadDim = 128;
-inline constexpr int kTensorSharedBytes = 99 << 10;  // of a block; more is used where there is more
+inline constexpr int kTensorSharedBytes = 99 << 10;  // of a block; kernels use more if the device
+                                                     // has more
 void tensor_attention_forward(Stream& stream, const AttentionShape& shape,
                               HeadsView<const kernels::Bf16> q, HeadsView<const kernels::Bf16> k,
                               HeadsView<const kernels::Bf16> v, HeadsView<kernels::Bf16> out,

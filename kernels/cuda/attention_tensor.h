@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What attention's kernels for tensor cores share (FlashAttention-2, Dao arXiv:2307.08691): tiles
-// in shared memory, the two kinds of products, and how results leave. A warp owns kM times 16 rows
-// and meets columns in tiles of 8; its part of a product lies over the lanes as mma_16x8x16 has it:
-// of element e a lane holds row lane / 4 + e / 2 * 8 and column lane % 4 * 2 + e % 2.
+// Common part of the attention kernels for tensor cores (FlashAttention-2, Dao arXiv:2307.08691):
+// tiles in shared memory, the two kinds of matrix products, and the output. A warp owns 16 kM rows
+// and processes columns in tiles of 8. The lanes hold its part of a product as mma_16x8x16 does:
+// element e of a lane is row lane / 4 + e / 2 * 8, column lane % 4 * 2 + e % 2.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace isthmus::cuda {
 
 using kernels::Bf16;
 
-/// One head's rows of one sequence; head_dim values each, the rest up to a kernel's kDim are zeros.
+/// One head's rows of one sequence; head_dim values each, zeros up to the kernel's kDim.
 template <typename T>
 struct HeadRows {
   T* data;
@@ -25,14 +25,14 @@ __device__ inline HeadRows<T> rows_of(const HeadsView<T>& x, std::int64_t b, std
   return {x.at(b, 0, h), x.token_stride};
 }
 
-/// Eight values of a tile whose rows are kDim values: chunks change places within a row so that
-/// eight rows' chunks of one column lie in different banks.
+/// Eight values of a tile whose rows have kDim values: chunks are permuted within a row so that the
+/// chunks of one column in eight rows are in different banks.
 template <int kDim, typename T>
 __device__ inline T* chunk_at(T* tile, int row, int chunk) {
   return tile + row * kDim + (chunk ^ (row & 7)) * 8;
 }
 
-/// Begins to copy rows first .. first + kRows into `tile`; zeros behind the sequence.
+/// Begins to copy rows first .. first + kRows into `tile`; zeros after the sequence's end.
 template <int kRows, int kDim, int kThreads>
 __device__ inline void load_tile(Bf16* tile, const HeadRows<const Bf16>& x, std::int64_t first,
                                  const AttentionShape& shape) {
@@ -48,9 +48,9 @@ __device__ inline void load_tile(Bf16* tile, const HeadRows<const Bf16>& x, std:
   }
 }
 
-/// products := a's rows from a_row times b's rows from b_row, transposed: sums over the head.
-/// REQUIRES (here and below): tiles, and first rows that are multiples of 8, so that an address is
-/// one exclusive or and an addition away from the first one.
+/// products := a's rows from a_row times b's rows from b_row, transposed: sums over the head
+/// dimension. REQUIRES (here and below): tiles, and first rows that are multiples of 8, so that
+/// every address follows from the first one by one exclusive or and one addition.
 template <int kDim, int kM, int kN>
 __device__ inline void multiply(const Bf16* a, int a_row, const Bf16* b, int b_row, int lane,
                                 float (&products)[kM][kN][4]) {
@@ -85,8 +85,8 @@ __device__ inline void multiply(const Bf16* a, int a_row, const Bf16* b, int b_r
   }
 }
 
-/// sums += weights, rounded to bfloat16, times b's rows from b_row: what `multiply` left in
-/// registers is this product's operand as it lies.
+/// sums += weights, rounded to bfloat16, times b's rows from b_row: the register layout of the
+/// results of `multiply` is already that of this product's operand.
 template <int kDim, int kM, int kN>
 __device__ inline void accumulate(const float (&weights)[kM][kN][4], const Bf16* b, int b_row,
                                   int lane, float (&sums)[kM][kDim / 8][4]) {
@@ -116,8 +116,8 @@ __device__ inline void accumulate(const float (&weights)[kM][kN][4], const Bf16*
   }
 }
 
-/// Rows first + row .. of x := factors times sums, through the warp's own rows of `tile`, which
-/// nobody reads any more, so that 16 bytes are written at once.
+/// Rows first + row .. of x := factors times sums, through the warp's own rows of `tile`, which no
+/// other warp reads any more, so that 16 bytes are written at once.
 template <int kDim, int kM>
 __device__ inline void store_rows(const float (&sums)[kM][kDim / 8][4],
                                   const float (&factors)[kM][2], Bf16* tile, int row, int lane,
@@ -150,7 +150,7 @@ __device__ inline void store_rows(const float (&sums)[kM][kDim / 8][4],
   }
 }
 
-/// The part of the work that a block has: tile `tile` of head `h` of sequence `b`.
+/// The work of a block: tile `tile` of head `h` of sequence `b`.
 struct HeadTile {
   std::int64_t b, h, tile;
 };
@@ -159,7 +159,7 @@ __device__ inline HeadTile tile_of_block(std::int64_t tiles, std::int64_t heads)
   return {index / (tiles * heads), index / tiles % heads, index % tiles};
 }
 
-/// A block for every tile of `rows` rows of every head.
+/// Number of blocks: one for every tile of `rows` rows of every head.
 inline LaunchShape head_tiles_shape(const AttentionShape& shape, std::int64_t heads, int rows,
                                     int threads, int shared_bytes) {
   return {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of sums over rows that many blocks have begun: no atomics, one order.
+// The last stage of sums over rows that many blocks have begun: no atomics, a fixed order.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace isthmus::cuda {
 
-/// sum (columns,) += the column sums of partial (parts, columns), whose rows lie `ld` floats apart.
-/// DETERMINISM: in an order that depends on `parts` alone.
+/// sum (columns,) += the column sums of partial (parts, columns), whose rows are `ld` floats apart.
+/// DETERMINISM: the order depends only on `parts`.
 void add_partial_sums(Stream& stream, std::int64_t parts, std::int64_t columns, std::int64_t ld,
                       const float* partial, float* sum);
 

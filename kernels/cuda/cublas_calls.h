@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of cuBLASLt that products call, as a table: tests put another library in their
-// place. The library is loaded when it is first asked for, so a program that was built with CUDA
-// starts where it is absent.
+// The functions of cuBLASLt in use, as a table: tests substitute another library. The library is
+// loaded at first use, so a program built with CUDA also starts without it.
 #pragma once
 
 #include <cublasLt.h>
@@ -27,13 +26,13 @@ struct CublasCalls {
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
 };
 
-/// Those of the library of this name or path, which stays open for the life of the process.
-/// THROWS: SystemError naming it, the version that this build was made with, and the package it
-/// comes with, where it cannot be loaded, is of another major version or lacks a function.
+/// The functions of the library with this name or path, which stays open for the life of the
+/// process. THROWS: SystemError naming the library, the version that this build was made with, and
+/// its package, when it cannot be loaded, has another major version or lacks a function.
 [[nodiscard]] CublasCalls load_cublas_calls(const std::string& library);
 
-/// Those of this machine, loaded once for the life of the process.
-/// THROWS: as load_cublas_calls.
+/// The functions of this machine's library, loaded once for the life of the process. THROWS: as
+/// load_cublas_calls.
 [[nodiscard]] const CublasCalls& system_cublas_calls();
 
 }  // namespace isthmus::cuda

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory and work of a CUDA device, as host code without CUDA's headers sees them: streams, events,
-// arrays with an owner, copies, graphs. Two implementations have these names: runtime.cpp over the
-// CUDA runtime, and emulated/runtime.cpp, which the tests link to run the kernels on the CPU.
+// Memory and work of a CUDA device, for host code without CUDA's headers: streams, events, owning
+// arrays, copies, graphs. There are two implementations: runtime.cpp over the CUDA runtime, and
+// emulated/runtime.cpp, which tests link to run the kernels on the CPU.
 //
-// Unless a function says that it blocks, it queues work on a stream and returns; what it was given
-// must live until the stream has got that far. THROWS (everything here): SystemError naming the
-// CUDA call and its answer; OutOfDeviceMemory where an array does not fit.
+// Unless a function says that it blocks, it queues work on a stream and returns; its arguments must
+// live until the stream has executed that work. THROWS (everything here): SystemError naming the
+// CUDA call and its result; OutOfDeviceMemory when an array does not fit.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@
 
 namespace isthmus::cuda {
 
-/// Says how many bytes were asked for and how many there were.
+/// Lack of device memory; the text gives the bytes requested and available.
 class OutOfDeviceMemory : public SystemError {
  public:
   using SystemError::SystemError;
@@ -31,20 +31,20 @@ struct DeviceInfo {
   int compute_major = 0, compute_minor = 0;
   std::size_t memory_bytes = 0;
 };
-/// Devices that this process may use; empty when there is none, and `unavailable` says why.
+/// Devices that this process may use; empty if there is none, see `unavailable`.
 [[nodiscard]] std::vector<DeviceInfo> devices();
 
-/// Why no device can be used, for example "this build has no CUDA kernels"; empty when one can.
+/// Why no device can be used, for example "this build has no CUDA kernels"; empty if one can.
 [[nodiscard]] std::string unavailable();
 
-/// "driver for CUDA 13.0, runtime 12.9"; empty where there is neither.
+/// "driver for CUDA 13.0, runtime 12.9"; empty if there is neither.
 [[nodiscard]] std::string versions();
 
-/// Makes device `ordinal` the one that this thread's calls mean. A thread starts with device 0.
+/// Makes device `ordinal` the current device of this thread. A thread starts with device 0.
 void use_device(int ordinal);
 
-/// Bytes of shared memory that a block may have on the calling thread's device; where there is
-/// none, what the largest devices have.
+/// Largest shared memory of a block on the calling thread's device, in bytes; without a device
+/// kMostSharedBytes, that of the largest devices.
 [[nodiscard]] std::size_t shared_bytes_of_block();
 inline constexpr std::size_t kMostSharedBytes = 227 << 10;
 
@@ -56,21 +56,21 @@ struct DeviceMemory {
 
 class Event;
 
-/// Work in order, on the device that was the thread's when it was made: kernels and events come to
-/// it from threads whose device that is. One thread drives a stream at a time.
+/// A queue of work in order, on the device that was current when it was made; kernels and events
+/// must come from threads with the same current device. One thread drives a stream at a time.
 class Stream {
  public:
-  /// Which of several streams' thread blocks the device starts first. The inner loop is in the
-  /// middle, what fills its gaps is low, and NCCL, whose sums others wait for, is high.
+  /// Order in which the device starts thread blocks of several streams: the inner loop is in the
+  /// middle, work that fills its gaps is low, and NCCL, for whose sums other ranks wait, is high.
   enum class Priority { kHigh, kMiddle, kLow };
   explicit Stream(Priority priority = Priority::kMiddle);
-  ~Stream();  // waits for its work
+  ~Stream();  // blocks until its work is done
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  /// Blocks until all that is queued has been done.
+  /// Blocks until all queued work is done.
   void synchronize();
-  /// What is queued here afterwards begins after `event`.
+  /// Work queued here after this call begins after `event`.
   void wait(const Event& event);
   /// cudaStream_t, for kernels and libraries.
   [[nodiscard]] void* handle() const { return handle_; }
@@ -83,7 +83,7 @@ class Stream {
 /// counts as reached.
 class Event {
  public:
-  /// Timing makes records and waits dearer: benches alone ask for times.
+  /// Timing makes records and waits slower; only benchmarks use it.
   enum class Timing { kOff, kOn };
   explicit Event(Timing timing = Timing::kOff);
   ~Event();
@@ -94,8 +94,8 @@ class Event {
   /// Blocks until the point is reached.
   void synchronize() const;
   [[nodiscard]] bool reached() const;
-  /// Milliseconds from `begin` to here. REQUIRES: both were made with timing, are recorded and
-  /// reached. The emulation says 0.
+  /// Milliseconds from `begin` to this event. REQUIRES: both made with timing, recorded and
+  /// reached. The emulation returns 0.
   [[nodiscard]] double milliseconds_since(const Event& begin) const;
   [[nodiscard]] void* handle() const { return handle_; }
 
@@ -112,8 +112,8 @@ void copy(Stream& stream, void* to, const void* from, std::size_t bytes);
 void fill_zero(Stream& stream, void* data, std::size_t bytes);
 }  // namespace detail
 
-/// n values of T (trivially copyable), unfilled, with an owner. Making and freeing one may block
-/// until the device is idle: make them once, not in a step.
+/// An owning array of n values of T (trivially copyable), uninitialised. Allocation and release may
+/// block until the device is idle: allocate once, not in a step.
 template <typename T, void* (*kAllocate)(std::size_t), void (*kFree)(void*) noexcept>
 class OwnedArray {
  public:
@@ -147,13 +147,13 @@ class OwnedArray {
 /// In the device's memory, aligned to 256 bytes.
 template <typename T>
 using DeviceArray = OwnedArray<T, detail::allocate_device, detail::free_device>;
-/// In host memory that copies can reach while the CPU does other work.
+/// Pinned host memory, which copies can access while the CPU does other work.
 template <typename T>
 using PinnedArray = OwnedArray<T, detail::allocate_pinned, detail::free_pinned>;
 
-/// to[0, n) := from[0, n), either on the device or in host memory. Host memory that is not pinned
-/// may be read or written at once, while the call blocks, or later: leave it alone until the stream
-/// has got that far, and record no such copy in a graph.
+/// to[0, n) := from[0, n), each on the device or in host memory. Unpinned host memory may be
+/// accessed during the call, which then blocks, or later: it must not change until the stream has
+/// executed the copy, and such a copy must not be captured in a graph.
 template <typename T>
 void copy(Stream& stream, T* to, const T* from, std::size_t n) {
   detail::copy(stream, to, from, n * sizeof(T));
@@ -165,15 +165,17 @@ void fill_zero(Stream& stream, T* data, std::size_t n) {
   detail::fill_zero(stream, data, n * sizeof(T));
 }
 
-/// Work recorded once and launched at once as often as wanted, with the same addresses and sizes.
+/// A CUDA graph: work captured once and launched any number of times, with the same addresses and
+/// sizes.
 class Graph {
  public:
-  /// Called while work is queued: an event is recorded here, for who waits outside of the work.
+  /// Called while work is queued: records an event at this point, for code outside the graph that
+  /// waits for it.
   using Mark = std::function<void(Event&)>;
-  /// Records what `queue` queues on `stream` (and on streams that wait for its events and that it
-  /// waits for again) instead of doing it. At a mark the graph is cut: each launch launches its
-  /// parts, and records the event between them as on any stream.
-  /// REQUIRES: `queue` makes no array and blocks nowhere; events of marks outlive the graph.
+  /// Captures the work that `queue` queues on `stream` (and on streams that wait for its events and
+  /// that it waits for again) in place of executing it. At a mark the graph is split: each launch
+  /// launches its parts, and records the event between them as on any stream. REQUIRES: `queue`
+  /// allocates no array and does not block; events of marks outlive the graph.
   Graph(Stream& stream, const std::function<void(const Mark&)>& queue);
   ~Graph();
   Graph(const Graph&) = delete;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a machine's devices, driver and libraries may answer that ends a run or keeps it from
-// beginning, in the words that users read. runtime.cpp finds it on a device; the emulated device,
-// which tests make fail, says it in the same words.
+// Errors of a machine's devices, driver and libraries that end a run or prevent its start, with the
+// texts that users read. runtime.cpp detects them on a device; the emulated device, whose failures
+// tests cause, uses the same texts.
 #pragma once
 
 #include <optional>
@@ -13,18 +13,18 @@
 namespace isthmus::cuda {
 
 /// A device whose context has failed (an illegal access, a memory error, a device that has fallen
-/// off the bus): every later call of this process on the device fails alike. Nothing that was under
-/// way there counts.
+/// off the bus): every later call of this process on the device fails too. Results of work in
+/// flight there are invalid.
 class DeviceLost : public SystemError {
  public:
   using SystemError::SystemError;
 };
 
-/// Why a driver that is installed serves no device: it is too old for this build's runtime, or its
-/// start fails. Empty where it serves one, where it finds none, and where there is no driver.
+/// Why an installed driver serves no device: it is too old for this build's runtime, or fails to
+/// start. Empty if it serves a device, if it finds none, and if there is no driver.
 [[nodiscard]] std::string driver_fault();
 
-/// THROWS: DeviceLost where the calling thread's device has failed. Waits for no work.
+/// THROWS: DeviceLost when the calling thread's device has failed. Does not wait for work.
 void check_alive();
 
 /// "12.4" of 12040, as CUDA counts versions.
@@ -32,7 +32,7 @@ void check_alive();
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-/// Device `ordinal` (empty: not known) has answered `call` so.
+/// The error of `call` on device `ordinal` (empty: unknown).
 [[nodiscard]] inline std::string lost_device_text(std::optional<int> ordinal,
                                                   const std::string& call,
                                                   const std::string& answer) {
@@ -43,9 +43,10 @@ void check_alive();
          "CUDA_VISIBLE_DEVICES or train with --device cpu";
 }
 
-/// driver: the newest CUDA that it serves.
+/// driver: the newest CUDA version that it supports.
 [[nodiscard]] inline std::string old_driver_text(int driver, int runtime) {
-  const int major = runtime / 1000;  // the oldest drivers: release notes of the CUDA Toolkit
+  const int major = runtime / 1000;  // oldest drivers per version: release notes of the CUDA
+                                     // Toolkit
   const char* const oldest = major == 12   ? "525.60"
                              : major == 13 ? "580.65"
                                            : "of this CUDA's time";
@@ -54,7 +55,7 @@ void check_alive();
          oldest + " or later, or train with --device cpu";
 }
 
-/// `call` found no memory; `free` is empty where the device does not say what is.
+/// `call` found no memory; `free` is empty if the device does not report it.
 [[nodiscard]] inline std::string no_memory_text(const std::string& call,
                                                 const std::optional<DeviceMemory>& free) {
   const std::string left = free ? ": " + std::to_string(free->free_bytes) + " of " +

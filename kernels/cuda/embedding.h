@@ -11,8 +11,8 @@ namespace isthmus::cuda {
 struct Embedding {
   std::int64_t rows = 0, seq = 0, channels = 0;
   std::int64_t vocab = 0;             // rows of the table
-  const std::int32_t* ids = nullptr;  // (rows,); those of no row of the table have a row of zeros
-  std::int64_t first = 0;             // the id of its first row
+  const std::int32_t* ids = nullptr;  // (rows,); ids outside the table give a row of zeros
+  std::int64_t first = 0;             // id of the table's first row
 };
 
 /// y (rows, channels) = table[ids[r] - first] + positions[r mod seq]; positions may be null.
@@ -20,8 +20,8 @@ void embedding_forward(Stream& stream, const Embedding& e, const float* table,
                        const float* positions, float* y);
 
 /// d_table[ids[r] - first] += dy[r], d_positions[r mod seq] += dy[r]; d_positions may be null.
-/// order: the rows sorted by id, stably (embedding_order), so that each table row is added by one
-/// block, in the order of rows. DETERMINISM: the same bits in every run.
+/// order: the rows sorted by id, stably (embedding_order), so that one block adds each table row,
+/// in row order. DETERMINISM: the same bits in every run.
 void embedding_backward(Stream& stream, const Embedding& e, const std::int32_t* order,
                         const float* dy, float* d_table, float* d_positions);
 

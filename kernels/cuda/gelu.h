@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The formulas of kernels/activation_math.h in few instructions: one exponential and one quotient.
+// The formulas of kernels/activation_math.h with few instructions: one exponential and one
+// division.
 #pragma once
 
 #include "kernels/activation_math.h"
@@ -18,8 +19,8 @@ __device__ inline float gelu_argument(float x) {
 
 __device__ inline float fast_gelu(float x) { return x * fast_sigmoid(gelu_argument(x)); }
 
-// gelu'(x) = s + x s (1 - s) (2 u)', s = sigmoid(2 u). Where x^2 is limited s (1 - s) is zero, and
-// the square of a large x, which is infinite, would make that a NaN.
+// gelu'(x) = s + x s (1 - s) (2 u)', s = sigmoid(2 u). x^2 is limited: s (1 - s) is zero there, and
+// an infinite square would give a NaN.
 __device__ inline float fast_gelu_derivative(float x) {
   constexpr auto kTwoSlopes = static_cast<float>(2 * kernels::kGeluSlope);
   constexpr auto kCubic = static_cast<float>(kernels::kGeluCubic);

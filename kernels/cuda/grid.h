@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Grids for kernels whose threads walk through n elements.
+// Grids of kernels whose threads loop over n elements.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,8 @@ namespace isthmus::cuda {
 
 inline constexpr std::size_t kThreads = 256;
 
-/// Blocks of kThreads for n elements, one a thread; above 4096 blocks threads take several. n >= 1.
+/// Number of blocks of kThreads for n elements, one element per thread; with more than 4096 blocks
+/// threads take several. n >= 1.
 inline LaunchShape elements_shape(std::size_t n) {
   constexpr std::size_t kMostBlocks = 4096;
   return {
@@ -19,7 +20,7 @@ inline LaunchShape elements_shape(std::size_t n) {
       .threads = dim3(kThreads)};
 }
 
-/// In such a kernel: the thread's first element, and how far it is to the next one.
+/// In such a kernel: the thread's first element, and the stride to its next one.
 __device__ inline std::size_t first_element() {
   return std::size_t{blockIdx.x} * blockDim.x + threadIdx.x;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Epilogues as a pass of their own, where the library has none for the shape.
+// Epilogues as a separate pass, for shapes for which the library has none.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace isthmus::cuda {
 
 using kernels::Bf16;
 
-/// A product (rows, columns), rows ld apart, that has been stored without its epilogue.
+/// A product (rows, columns), rows ld apart, stored without its epilogue.
 template <typename T>
 struct StoredProduct {
   std::int64_t rows = 0, columns = 0, ld = 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Muon on the device with no word from the host in between, so that a step can be a graph. It
-// rounds where kernels/muon.h does, whatever the precision of the run: operands of products are
-// bfloat16, their sums and all that lies between products float. Elements have the CPU's
-// arithmetic; the sums of products and of the norm are added in another order, which changes last
-// bits, and with them a few of the roundings to bfloat16.
+// Muon on the device without host synchronisation, so that a step can be captured in a CUDA graph.
+// It rounds where kernels/muon.h does, for every precision of the run: operands of matrix products
+// are bfloat16, their sums and everything between products float. Elementwise arithmetic is that of
+// the CPU; the sums in products and in the norm have another order, which changes last bits, and
+// with them some of the roundings to bfloat16.
 #pragma once
 
 #include <cstddef>
@@ -14,15 +14,15 @@
 
 namespace isthmus::cuda {
 
-class Blas;  // matmul.h is not for nvcc
+class Blas;  // matmul.h cannot be compiled by nvcc
 
-/// What kernels::MuonOptions has besides, which is the same in all steps.
+/// The options of kernels::MuonOptions that are the same in all steps and for all matrices.
 struct MuonRule {
   double momentum = 0.95;
   bool nesterov = true;
 };
 
-/// (rows, cols) row-major from `begin` on in the flat arrays.
+/// A matrix (rows, cols), row-major, at `begin` in the flat arrays.
 struct MuonMatrix {
   std::int64_t begin = 0;
   std::int64_t rows = 0, cols = 0;
@@ -30,15 +30,16 @@ struct MuonMatrix {
   double update_scale = 1;
 };
 
-/// Bytes of scratch of one matrix: 6 a value and 10 for each of its shorter side's square.
+/// Bytes of scratch for one matrix: 6 rows cols + 10 min(rows, cols)^2.
 [[nodiscard]] std::int64_t muon_scratch_bytes(std::int64_t rows, std::int64_t cols);
 
 /// One update, kernels::muon_step, with gradients times kernels::clip_coefficient(clip,
-/// sqrt(*squares)) and the rate numbers->lr; values, momentum (arrays.first) and working copies
-/// stay as they are where *squares is not finite. scratch: muon_scratch_bytes in any state, aligned
-/// as a DeviceArray is. 15 products; beside them 82 bytes moved an element, 84 with `working`, and
-/// five times 16 for each of the shorter side's square.
-/// DETERMINISM: the same bits in every run; on another kind of device cuBLASLt may add otherwise.
+/// sqrt(*squares)) and the rate numbers->lr. Values, momentum (arrays.first) and working copies do
+/// not change if *squares is not finite. squares: on the device, the sum of squares of the
+/// gradients. scratch: muon_scratch_bytes, uninitialised, aligned as a DeviceArray. Cost: 15 matrix
+/// products, and memory traffic of 82 bytes per element (84 with `working`) and 80 min(rows,
+/// cols)^2 bytes. DETERMINISM: the same bits in every run; another device model may add in another
+/// order.
 void muon_step(Stream& stream, Blas& blas, const MuonRule& rule, const MuonMatrix& matrix,
                const OptimizerArrays& arrays, const StepNumbers* numbers, const double* squares,
                std::byte* scratch);

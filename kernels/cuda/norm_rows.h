@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the rows of a norm lie on the warps of a block, and sums over a row.
+// Assignment of a norm's rows to the warps of a block, and sums over a row.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,13 @@ namespace isthmus::cuda {
 inline constexpr int kBlockWarps = 8;
 inline constexpr int kMostRowWarps = 16;
 
-/// How rows lie on a block's warps: `warps` a row (a power of two), `groups` rows at a time.
+/// `warps` warps per row (a power of two), `groups` rows at a time.
 struct RowShape {
   int warps = 1;
   int groups = kBlockWarps;
 };
 
-/// In a kernel: what this thread is to its row.
+/// In a kernel: this thread's position in its row.
 struct Place {
   int group;   // the row among those of the block
   int thread;  // among the row's threads
@@ -29,8 +29,8 @@ __device__ inline Place place_in(RowShape shape) {
   return {t / threads, t % threads, threads};
 }
 
-/// Both sums over a row's threads, on each of them. Reached by the whole block. `scratch`: a value
-/// a warp, which the call after the next may use again.
+/// Both sums over a row's threads, on each of them. All threads of the block must call it.
+/// `scratch`: one value per warp; the call after the next may reuse it.
 __device__ inline float2 row_sums(RowShape shape, float a, float b, float2* scratch) {
   a = warp_sum(a);
   b = warp_sum(b);
@@ -56,7 +56,7 @@ __device__ inline std::int64_t begin_of(NormedHeads rows, std::int64_t r) {
   return r / rows.heads * rows.row + r % rows.heads * rows.channels;
 }
 
-/// Warps for rows of `units` accesses, of which a thread holds up to `held`.
+/// Number of warps for rows of `units` accesses, of which a thread holds up to `held`.
 inline RowShape row_shape(std::int64_t units, int held) {
   RowShape shape;
   while (std::int64_t{shape.warps} * kWarp * held < units) shape.warps *= 2;

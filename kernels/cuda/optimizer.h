@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdamW, SGD, gradient norm and clipping on the device with no word from the host in between, so
-// that a step can be a graph: what changes from step to step lies in device memory. The arithmetic
-// of an element is that of kernels/optimizer.h, each product and sum rounded apart: with the same
-// gradients and clip coefficient, the same bits.
+// AdamW, SGD, gradient norm and clipping on the device without host synchronisation, so that a step
+// can be captured in a CUDA graph: numbers that change from step to step are in device memory. The
+// arithmetic of an element is that of kernels/optimizer.h, each product and sum rounded separately:
+// equal gradients and clip coefficients give equal bits.
 #pragma once
 
 #include <cstdint>
@@ -17,57 +17,58 @@ namespace isthmus::cuda {
 
 using kernels::Bf16;
 
-/// What a step's kernels read; copied to the device before each step. Filled by step_numbers.
+/// The numbers that a step's kernels read, made by adamw_numbers or sgd_numbers; copied to the
+/// device before each step.
 struct StepNumbers {
-  float keep1, beta2, keep2, rate, root, eps, momentum;  // AdamWConstants; rate: of SGD lr
-  double clip;                                           // largest norm; 0: off, and
+  float keep1, beta2, keep2, rate, root, eps, momentum;  // AdamWConstants; `rate`: lr for SGD
+  double clip;                                           // largest norm; 0: off
   float factor;                                          // multiplies the gradients
   double lr;
-  std::int64_t updates;  // this one's number, from 1
+  std::int64_t updates;  // number of this update, from 1
 };
-/// clip: as above, and a factor of 1.
+/// clip: as StepNumbers::clip; `factor` is 1.
 [[nodiscard]] StepNumbers adamw_numbers(const kernels::AdamWOptions& options, double clip);
 [[nodiscard]] StepNumbers sgd_numbers(const kernels::SgdOptions& options, std::int64_t update,
                                       double clip);
 
-/// Neighbouring values with one weight decay.
+/// Contiguous values with equal weight decay.
 struct ParameterRun {
-  std::int64_t begin = 0, n = 0;  // of the flat arrays
+  std::int64_t begin = 0, n = 0;  // indices in the flat arrays
   double weight_decay = 0;
-  std::int64_t left_out = 0;  // of the values before it, those that have no place in `second`
+  std::int64_t left_out = 0;  // number of values before `begin` without an entry in `second`
 };
-/// `runs` cut into parts of 16384 values at most, of which a kernel's blocks take one each: all
-/// runs of a model are one launch.
+/// `runs` cut into parts of at most 16384 values, one per thread block, so that all runs of a model
+/// are one launch.
 [[nodiscard]] std::vector<ParameterRun> parts_of(std::span<const ParameterRun> runs);
-/// The same in the device's memory.
+/// The same in device memory.
 struct ParameterParts {
   const ParameterRun* data = nullptr;
   std::int64_t count = 0;
 };
 
-/// Flat arrays in canonical order, on the device; (n,) each but for what is left out.
+/// Flat arrays in canonical order, on the device; (n,) each, except `second`.
 struct OptimizerArrays {
   float* values = nullptr;
   const float* gradients = nullptr;
   float* first = nullptr;   // m, or SGD's buffer
-  float* second = nullptr;  // v, of what is not left out alone
-  Bf16* working = nullptr;  // the values rounded, for products; null: not wanted
+  float* second = nullptr;  // v, without the values that are left out
+  Bf16* working = nullptr;  // the values as Bf16, for matrix products; null: not written
 };
 
 /// squares := the sum of squares of x (n,), in double. scratch: squared_norm_scratch(n) doubles.
-/// DETERMINISM: sums are a tree that n alone gives, so devices have the same bits in every run.
-/// They are not those of kernels::squared_norm, whose order is one thread's work: rounding of
-/// double.
+/// DETERMINISM: the sum is a tree that depends only on n, so every run on a device gives the same
+/// bits. They differ from kernels::squared_norm, which sums in the order of one thread, by the
+/// rounding of doubles.
 [[nodiscard]] std::size_t squared_norm_scratch(std::int64_t n);
 void squared_norm(Stream& stream, std::int64_t n, const float* x, double* squares, double* scratch);
 
-/// partial[i] := the sum of squares of x in part i, in double. The bits depend on x and the parts
-/// alone.
+/// partial[i] := the sum of squares of x in part i, in double. The bits depend only on x and the
+/// parts.
 void part_squares(Stream& stream, const ParameterParts& parts, const float* x, double* partial);
 
 /// One update with gradients times kernels::clip_coefficient(clip, sqrt(*squares)); values and
-/// moments stay as they are where *squares is not finite. 28 bytes moved an element, 30 with
-/// `working`.
+/// moments do not change if *squares is not finite. Memory traffic of AdamW: 28 bytes per element,
+/// 30 with `working`.
 void adamw_step(Stream& stream, const ParameterParts& parts, const OptimizerArrays& arrays,
                 const StepNumbers* numbers, const double* squares);
 void sgd_step(Stream& stream, const ParameterParts& parts, const OptimizerArrays& arrays,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of all optimizers make of a step's norm.
+// The clipping factor from a step's norm, in the kernels of all optimizers.
 #pragma once
 
 #include "kernels/cuda/optimizer.h"
@@ -9,7 +9,7 @@ namespace isthmus::cuda {
 
 __device__ inline bool is_finite(double x) { return x - x == 0; }
 
-/// What multiplies the gradients, as kernels::clip_coefficient; the sum of squares is finite.
+/// Factor of the gradients, as kernels::clip_coefficient; the sum of squares must be finite.
 __device__ inline float clip_factor(const StepNumbers& numbers, double squares) {
   constexpr double kClipEpsilon = 1e-6;
   if (numbers.clip == 0) return numbers.factor;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Neighbouring values as one access of the device, widened to float and rounded back.
+// Adjacent values as one device access, converted to float and rounded back.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace isthmus::cuda {
 
 using kernels::Bf16;
 
-/// v[0, kWidth) := p[0, kWidth). kWidth: 1, 4 or 8; p aligned to that many values (16 bytes at
-/// most).
+/// v[0, kWidth) := p[0, kWidth). kWidth: 1, 4 or 8; p aligned to that many values (at most 16
+/// bytes).
 template <int kWidth>
 __device__ inline void load_pack(const float* p, float (&v)[kWidth]) {
   if constexpr (kWidth == 1) {
@@ -48,7 +48,7 @@ __device__ inline void load_pack(const Bf16* p, float (&v)[kWidth]) {
   }
 }
 
-/// p[0, kWidth) := v, rounded where p is Bf16.
+/// p[0, kWidth) := v, rounded if p is Bf16.
 template <int kWidth>
 __device__ inline void store_pack(float* p, const float (&v)[kWidth]) {
   if constexpr (kWidth == 1) {
@@ -73,7 +73,8 @@ __device__ inline void store_pack(Bf16* p, const float (&v)[kWidth]) {
   }
 }
 
-/// Whether accesses of `width` values fit an array whose rows begin `row` values apart. Null fits.
+/// True if accesses of `width` values fit an array whose rows begin `row` values apart. True for
+/// null.
 template <typename T>
 [[nodiscard]] bool fits_packs(int width, const T* data, std::int64_t row) {
   const std::size_t bytes = width * sizeof(T) < 16 ? width * sizeof(T) : 16;

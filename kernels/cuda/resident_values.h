@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The master values of an inner loop that has them on a device, for who computes on them there
-// instead of asking for copies on the host: a loop on a device is this beside being an InnerLoop.
-// One thread, the loop's, on the loop's device; between inner steps only.
+// Access to the master values of an inner loop on a device, for code that computes on them there
+// without copies on the host; a loop on a device implements this in addition to InnerLoop. One
+// thread, the loop's, on the loop's device; only between inner steps.
 #pragma once
 
 #include "isthmus/types.h"
@@ -9,46 +9,47 @@
 
 namespace isthmus::cuda {
 
-/// Somebody's own work that is to go on while the loop's step is computed: on streams of its own,
-/// and on the host while the device has the step's work before it. All calls come from the loop's
-/// thread, and none of them throws: what fails is kept and told elsewhere.
+/// Hooks for work of other code that overlaps the loop's step: on separate streams, and on the host
+/// while the device executes the step. All calls come from the loop's thread. None of them throws:
+/// implementations keep errors and report them elsewhere.
 class BesideStep {
  public:
   virtual ~BesideStep() = default;
-  /// The step's passes are queued, which read the weights; its update, which writes them, is not
-  /// yet. RETURNS: whether weights have been written (ResidentValues::wrote_device_values): the
-  /// loop then queues the passes again, and the step is as if they had been so before it.
+  /// Called when the step's passes, which read the weights, are queued, and its update, which
+  /// writes them, is not yet. RETURNS: true if weights were written
+  /// (ResidentValues::wrote_device_values). The loop then queues the passes again, and the step is
+  /// as if the write had come before it.
   [[nodiscard]] virtual bool passes_are_queued() noexcept = 0;
-  /// All of the step is queued. The loop waits for it afterwards.
+  /// Called when all of the step is queued. The loop waits for the step afterwards.
   virtual void step_is_queued(StepIndex t) noexcept = 0;
-  /// Between two steps somebody asks for the loop's values or state, or changes them: what is on
-  /// its way and would change either has to be done now.
+  /// Called between two steps before the loop's values or state are read or changed: pending work
+  /// that would change either must be completed now.
   virtual void values_are_asked_for() noexcept = 0;
 };
 
-/// What a ParameterSource is besides, whose values are made up on the device. Such a loop asks for
-/// them here and not for those on the host, which it need not have.
+/// Additional interface of a ParameterSource that computes its values on the device. A loop on a
+/// device reads it instead of host values, which the source then need not have.
 class DeviceSource {
  public:
   virtual ~DeviceSource() = default;
-  /// Queues: out[0, elements.size()) := its values of these canonical elements. out: on the device,
-  /// not the loop's own values.
+  /// Queues: out[0, elements.size()) := the source's values of these canonical elements. out: on
+  /// the device, not the loop's own values.
   virtual void fill(Stream& stream, CanonicalRange elements, float* out) const = 0;
 };
 
 class ResidentValues {
  public:
   virtual ~ResidentValues() = default;
-  /// float32 of all canonical elements in their order, in device memory; the address stays for the
-  /// loop's lifetime. They are read and written by work on `stream()`.
+  /// float32 values of all canonical elements in order, in device memory; the address is fixed for
+  /// the loop's lifetime. Work on `stream()` reads and writes them.
   [[nodiscard]] virtual float* device_values() = 0;
-  /// On which the loop's own work is queued.
+  /// The stream of the loop's own work.
   [[nodiscard]] virtual Stream& stream() = 0;
-  /// Called once work that writes these elements has been queued: the loop goes on from them, and
-  /// what the host saw of them (InnerLoop::read_values) is to be asked for again.
+  /// Called once work that writes these elements has been queued: the loop continues from the
+  /// written values, and host copies of them (InnerLoop::read_values) become invalid.
   virtual void wrote_device_values(CanonicalRange elements) = 0;
-  /// `beside` is told of every train_step from now on, until another one is named, or null.
-  /// RETURNS: whether it will be: false for a loop whose steps are not queued as a whole.
+  /// Sets the hooks that every train_step calls from now on; null: none. RETURNS: false for a loop
+  /// whose steps are not queued as a whole, which calls no hooks.
   [[nodiscard]] virtual bool go_beside(BesideStep* beside) = 0;
 };
 

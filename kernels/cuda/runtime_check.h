@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Answers of the CUDA runtime.
+// Errors of the CUDA runtime.
 #pragma once
 
 #include <cuda_runtime.h>
 
 namespace isthmus::cuda {
 
-/// Whether a call went well. If not, the runtime forgets it: else it stays what cudaGetLastError
-/// says, and whoever asks that after a launch of his own takes it for the launch's.
+/// True if a call succeeded. If not, clears the runtime's error: else cudaGetLastError would return
+/// it after a later kernel launch, and it would be taken for that launch's error.
 bool succeeded(cudaError_t status) noexcept;
 
-/// THROWS: SystemError naming the call and CUDA's text where it did not.
+/// THROWS: SystemError naming the call and CUDA's text when it failed.
 void check(cudaError_t status, const char* call);
 
-/// From now on blocks of `kernel` may have all the shared memory that the calling thread's device
-/// gives a block; without, 48 KiB. CUDA is asked once a kernel and device, and always told the same
-/// value: it is the kernel's, and other threads launch the same kernel with other sizes. Any
+/// Allows blocks of `kernel` to use all the shared memory that the calling thread's device has for
+/// a block; the default is 48 KiB. CUDA is called once per kernel and device, always with the same
+/// value, since the setting belongs to the kernel and other threads launch it with other sizes. Any
 /// thread. THROWS: as check.
 void allow_shared_memory(const void* kernel);
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels are written in. nvcc compiles them for the device; any C++ compiler compiles them
+// The dialect of the kernels. nvcc compiles them for the device; any C++ compiler compiles them
 // with emulated/simt.h, which runs a grid's threads as fibers of one CPU thread, so that tests run
-// the kernels themselves where there is no device.
+// the kernels themselves without a device.
 //
-// The dialect: __global__, __device__, __syncthreads and what is listed here; a kernel is started
-// by `launch`, shared memory is named by ISTHMUS_SHARED and, where its size is the launch's, by
-// ISTHMUS_DYNAMIC_SHARED; neither holds anything when a block begins. Warps are full wherever lanes
-// exchange something.
+// The dialect: __global__, __device__, __syncthreads and the names listed here. `launch` starts a
+// kernel. ISTHMUS_SHARED declares shared memory of fixed size, ISTHMUS_DYNAMIC_SHARED memory whose
+// size the launch gives; both are uninitialised when a block begins. Warps are full wherever lanes
+// exchange values.
 #pragma once
 
 #ifdef __CUDACC__
@@ -20,7 +20,7 @@ namespace isthmus::cuda {
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 inline constexpr int kWarp = 32;
 
-/// Sum, and largest, over the lanes of a warp, on every lane; added in a fixed order.
+/// Sum, and maximum, over the lanes of a warp, on every lane; in a fixed order.
 template <typename T>
 __device__ inline T warp_sum(T value) {
   for (int lane = kWarp / 2; lane > 0; lane /= 2) value += __shfl_xor_sync(kAllLanes, value, lane);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// simt.h for nvcc: the launch, and names for instructions that CUDA C++ has no word for.
+// simt.h for nvcc: the launch, and names for instructions that CUDA C++ does not name.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -26,11 +26,12 @@ struct LaunchShape {
   std::size_t shared_bytes = 0;  // dynamic
 };
 
-/// Dynamic shared memory that a kernel may have without being allowed more. Static and dynamic
-/// together may be 48 KiB then, so the rest is for static (tests/cuda/kernel_resources.py checks).
+/// Dynamic shared memory of a kernel without an explicit permission for more. Static and dynamic
+/// memory together may then be 48 KiB; the rest is for static (tests/cuda/kernel_resources.py
+/// checks this).
 inline constexpr std::size_t kPlainSharedBytes = 32 << 10;
 
-/// Queues kernel<<<shape>>>(arguments...), by a call that answers for this launch alone.
+/// Queues kernel<<<shape>>>(arguments...), and throws the error of this launch only.
 template <typename... Parameters, typename... Arguments>
 void launch(Stream& stream, const LaunchShape& shape, void (*kernel)(Parameters...),
             Arguments... arguments) {
@@ -98,8 +99,8 @@ __device__ inline void load_matrices_transposed(std::uint32_t (&r)[4], const voi
                : "memory");
 }
 
-/// Begins a copy of 16 bytes, aligned to 16, from the device's memory to shared memory; with
-/// `inside` false the 16 bytes become zero and `from` is not read. Done after `wait_async_copies`.
+/// Begins a copy of 16 bytes, aligned to 16, from device memory to shared memory; with `inside`
+/// false it writes zeros and does not read `from`. Complete after `wait_async_copies`.
 __device__ inline void async_copy_16(void* shared, const void* from, bool inside = true) {
   const auto address = static_cast<std::uint32_t>(__cvta_generic_to_shared(shared));
   const int bytes = inside ? 16 : 0;
@@ -112,7 +113,7 @@ __device__ inline void async_copy_16(void* shared, const void* from, bool inside
 __device__ inline void commit_async_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/// Waits until all but the newest kPending groups of this thread's copies are there.
+/// Waits until all but the newest kPending groups of this thread's copies are complete.
 template <int kPending>
 __device__ inline void wait_async_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");

@@ -16,15 +16,15 @@ namespace isthmus::cuda {
 void spsa_perturb(Stream& stream, std::uint64_t run_key, const kernels::SpsaDirection& z, float eps,
                   std::int64_t first, std::size_t n, const float* w, float* out);
 
-/// Steps of a log in device memory, to be applied to any number of spans.
+/// Steps of a log in device memory, which can be applied to any number of spans.
 class SpsaSteps {
  public:
-  /// None.
+  /// Starts without steps.
   SpsaSteps() = default;
   SpsaSteps(Stream& stream, std::span<const kernels::SpsaStep> steps) { put(stream, steps); }
-  /// These in the place of those before; memory grows, if it must. Blocks until they are there.
-  /// They stay until what was queued with them on `stream` has been done.
-  /// REQUIRES: entries as kernels::spsa_apply has them.
+  /// Replaces the steps; memory grows if needed. Blocks until they are copied. They must not be
+  /// replaced again before work queued with them on `stream` has been executed. REQUIRES: entries
+  /// as for kernels::spsa_apply.
   void put(Stream& stream, std::span<const kernels::SpsaStep> steps);
 
   struct Step {
@@ -45,8 +45,8 @@ class SpsaSteps {
   std::size_t count_ = 0;
 };
 
-/// Applies the steps one after another to elements first .. first + n. w: (n,) float32 on the
-/// device. One pass over w whatever their number: 8 bytes an element from memory.
+/// Applies the steps in order to elements first .. first + n. w: (n,) float32 on the device. One
+/// pass over w for any number of steps: 8 bytes an element of memory traffic.
 void spsa_apply(Stream& stream, std::uint64_t run_key, const SpsaSteps& steps, std::int64_t first,
                 std::size_t n, float* w);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values that go to a device from host memory which may change as soon as the call returns, such as
-// rows that a source makes up on demand: by way of two pinned buffers, of which the CPU fills one
-// while the device reads the other. They are made when they are first needed. One thread.
+// Copies values to a device from host memory that may change as soon as the call returns, such as
+// rows that a source computes on request: through two pinned buffers, of which the CPU fills one
+// while the device reads the other. Allocated at first use. One thread.
 #pragma once
 
 #include <algorithm>
@@ -15,13 +15,13 @@ namespace isthmus::cuda {
 
 class Staging {
  public:
-  /// Makes the buffers, for who must not wait for them later.
+  /// Allocates the buffers now, so that no later call has to.
   void make() {
     for (Buffer& buffer : buffers_) {
       if (buffer.values.empty()) buffer.values = PinnedArray<float>(kValues);
     }
   }
-  /// to[0, from.size()) := from. Blocks while both buffers wait to be read.
+  /// to[0, from.size()) := from. Blocks while the device still has to read both buffers.
   void put(Stream& stream, float* to, std::span<const float> from) {
     while (!from.empty()) {
       make();
@@ -38,7 +38,7 @@ class Staging {
   }
 
  private:
-  // 2 MiB: what a source gives at once.
+  // 2 MiB: the amount that a source gives at once.
   static constexpr auto kValues = static_cast<std::size_t>(kernels::kWeightRowsValues);
   struct Buffer {
     PinnedArray<float> values;

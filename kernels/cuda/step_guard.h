@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What keeps a step whose loss is not finite from changing anything.
+// Keeps a step with a loss that is not finite from changing any state.
 #pragma once
 
 #include "kernels/cuda/cross_entropy.h"
@@ -7,8 +7,8 @@
 
 namespace isthmus::cuda {
 
-/// *squares := NaN, with which the optimizers change nothing, where the loss or z-loss of `totals`
-/// is not finite. Both on the device; one thread.
+/// *squares := NaN if the loss or z-loss of `totals` is not finite; the optimizers then change
+/// nothing. Both on the device; one thread.
 void guard_step(Stream& stream, const LossTotals* totals, double* squares);
 
 }  // namespace isthmus::cuda

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What crosses the C interface where C++ throws: an error object; and texts that C callers free.
+// Errors and texts at the C interface: an error object in place of a C++ exception; texts that C
+// callers free.
 #pragma once
 
 #include <cstdlib>
@@ -18,10 +19,10 @@ struct isthmus_error {
 
 namespace isthmus::c {
 
-/// The exception that is being handled as an error. Owned by the caller.
+/// The exception that is being handled, as an error object. Owned by the caller.
 [[nodiscard]] isthmus_error* current_error() noexcept;
 
-/// Runs `body`; what it throws is returned.
+/// Runs `body`; returns its exception.
 template <typename Body>
 [[nodiscard]] isthmus_error* guarded(Body&& body) noexcept {
   try {
@@ -35,15 +36,15 @@ template <typename Body>
 /// A copy that isthmus_text_free frees. THROWS: std::bad_alloc.
 [[nodiscard]] char* owned_text(const std::string& text);
 
-/// THROWS: ConfigError naming the argument where it is null.
+/// THROWS: ConfigError naming the argument if it is null.
 void require(const void* argument, const char* function, const char* name);
 
-/// A struct `name` of the caller's header, which said `size`: may be an earlier version's, which is
-/// shorter, or a later one's, whose members beyond `known` bytes must then be zero.
-/// THROWS: ConfigError naming the struct and its size.
+/// Checks a struct `name` of the caller with its `size`. It may be an earlier version's, which is
+/// shorter, or a later one's, whose members beyond `known` bytes must then be zero. THROWS:
+/// ConfigError naming the struct and its size.
 void check_struct(const void* given, std::size_t size, std::size_t known, const char* name);
 
-/// The caller's struct; members that its header does not have are zero. THROWS: as check_struct.
+/// The caller's struct; members missing in its header are zero. THROWS: as check_struct.
 template <typename Struct>
 [[nodiscard]] Struct taken(const Struct* given, const char* name) {
   Struct own{};
@@ -55,13 +56,13 @@ template <typename Struct>
   return own;
 }
 
-/// Writes the members that the caller's header has. REQUIRES: `own.size` is what the caller said.
+/// Writes the members that the caller's header has. REQUIRES: `own.size` is the caller's size.
 template <typename Struct>
 void give(const Struct& own, Struct* to) {
   std::memcpy(to, &own, own.size < sizeof own ? own.size : sizeof own);
 }
 
-/// `count` texts of an array. THROWS: ConfigError where one is null.
+/// `count` texts of an array. THROWS: ConfigError if one is null.
 [[nodiscard]] std::vector<std::string> texts_of(const char* const* texts, std::size_t count,
                                                 const char* function);
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A trainer whose work somebody else's thread does. The run's worker posts what it wants (Asked)
-// and waits; the caller's thread takes it, does it and answers. So all code of the caller runs on
-// the caller's own threads, and none of it inside the run's.
+// A trainer whose work is done on a caller's thread. The run's worker posts a request (Asked) and
+// waits; the caller's thread takes it, does it and answers. So all code of the caller runs on the
+// caller's own threads, and none of it on the run's.
 //
-// Waking a thread of a core that sleeps costs up to 50 us, and a step that hands over twice
-// notices. So where the run has no use for the parameters during the next steps, it says so with
-// the first of them, and the caller's thread goes on to the next step without waiting for the run's
-// thread, which takes the results in, in order, about 20 ms later.
+// Waking a thread on a sleeping core costs up to 50 us, which is noticeable with two hand-overs a
+// step. So if the run does not need the parameters during the next steps, it says so with the first
+// of them, and the caller's thread continues to the next step without waiting for the run's thread,
+// which takes the results, in order, about 20 ms later.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@
 
 namespace isthmus::c {
 
-/// What a worker wants of the caller's thread.
+/// A worker's request to the caller's thread.
 struct Asked {
   enum class Kind {
     kTrain,
@@ -49,8 +49,8 @@ struct Asked {
   StateReader* reader = nullptr;         // kLoad
   bool wrote = false;                    // the run has written parameters since the last kTrain
   CanonicalRange elements = {};          // kRead, kWrote
-  const OuterStrategy* outer = nullptr;  // kTrain, where the step is one of the strategy's
-  StepIndex until{0};  // kTrain: the steps after this one, up to here, follow without a word
+  const OuterStrategy* outer = nullptr;  // kTrain, if the step is one of the strategy's
+  StepIndex until{0};  // kTrain: later steps up to this one follow without a request
 };
 
 struct Answer {
@@ -59,67 +59,67 @@ struct Answer {
   std::vector<EvalPart> losses;
 };
 
-/// Where one worker of a run and one thread of the caller meet. Thread-safe.
+/// The meeting point of one worker of a run and one thread of the caller. Thread-safe.
 class Channel {
  public:
   explicit Channel(SystemRuntime& runtime) : runtime_(runtime), queue_(runtime.make_wait_queue()) {}
 
-  /// The run's side. Blocks until the answer, which for a step may have been given already.
-  /// THROWS: RunError once the caller has failed or gone.
+  /// The run's side. Blocks until the answer, which for a step may exist already. THROWS: RunError
+  /// once the caller has failed or left.
   [[nodiscard]] Answer ask(const Asked& asked);
-  /// Blocks until the caller has taken the steps that it takes by itself, which others may be
-  /// taking with it, and forgets the answers to those that nobody has asked for.
+  /// Blocks until the caller has taken its steps ahead, which other workers may be taking with it,
+  /// and drops the answers to steps that were not requested.
   void stop_ahead();
-  /// The run is over; `failure` is null where it ended in order.
+  /// The run is over; `failure` is null if it ended in order.
   void finish(const std::exception_ptr& failure);
 
-  /// What `next` found.
+  /// The result of `next`.
   enum class Next { kNothing, kAsked, kEnd };
-  /// The caller's side. Blocks until something is asked or the run is over, until `deadline`.
-  /// THROWS: what the run failed with; ConfigError when the last question was not answered.
+  /// The caller's side. Blocks until a request or the end of the run, until `deadline`. THROWS: the
+  /// run's failure; ConfigError when the last request was not answered.
   [[nodiscard]] Next next(TimePoint deadline, Asked& asked);
-  /// THROWS: ConfigError unless a question of one of these kinds is open.
+  /// THROWS: ConfigError unless a request of one of these kinds is open.
   void answer(Answer answer, std::span<const Asked::Kind> of);
-  /// Runs `work` with the question that was taken and not answered, whose writer or reader stays
-  /// until it returns. Of a step that is taken ahead: once the run has come to it.
-  /// THROWS: ConfigError when no question is open.
+  /// Runs `work` with the taken, unanswered request, whose writer or reader stays valid until it
+  /// returns. For a step taken ahead: once the run has reached it. THROWS: ConfigError when no
+  /// request is open.
   void with_open(const std::function<void(const Asked&)>& work);
-  /// What is asked from now on, and is asked already, fails with this text.
+  /// Present and later requests fail with this text.
   void fail(const std::string& text);
 
  private:
   SystemRuntime& runtime_;
   std::unique_ptr<WaitQueue> queue_;
   // Under the lock:
-  /// Whether it is a step that the caller has been given already, or takes by itself.
+  /// Whether it is a step that the caller already has, or takes ahead.
   [[nodiscard]] bool is_ahead(const Asked& asked);
-  /// The answer to the run's question, once there is one.
+  /// The answer to the run's request, once there is one.
   [[nodiscard]] std::optional<Answer> take_answer(const Asked& asked);
-  /// Sets open_ to what the caller does next, if there is anything.
+  /// Sets open_ to the caller's next work, if there is any.
   [[nodiscard]] Next take();
 
   // Under the lock of queue_:
-  bool busy_ = false;           // a question is being put
+  bool busy_ = false;           // a request is being posted
   std::optional<Asked> asked_;  // and not answered
   bool taken_ = false;          // by the caller
-  std::optional<Asked> open_;   // what the caller has in hand; its thread alone changes it
+  std::optional<Asked> open_;   // the caller's current work; only its thread changes it
   std::optional<Answer> answer_;
-  std::deque<std::pair<StepIndex, Answer>> trained_;  // steps that the run has not taken in
+  std::deque<std::pair<StepIndex, Answer>> trained_;  // results that the run has not taken yet
   StepIndex given_{0};                                // the last step that the caller was given
-  StepIndex until_{0};     // so far it goes on by itself; less than given_: not at all
+  StepIndex until_{0};     // last step to take ahead; less than given_: none
   TimePoint woken_{};      // when the run's thread was last woken for an answer
-  bool stopping_ = false;  // the run comes to no step that the caller takes by itself
+  bool stopping_ = false;  // the run requests no step that the caller takes ahead
   bool over_ = false;
   std::exception_ptr failure_;
   std::optional<std::string> caller_failed_;
-  int using_ = 0;  // calls of the caller that use what the question points to
+  int using_ = 0;  // calls of the caller that use the request's pointers
 };
 
-/// The InnerLoop of a worker: parameters are the caller's memory, all else is asked for.
+/// The InnerLoop of a worker: parameters are the caller's memory; all other calls become requests.
 class HandedLoop final : public InnerLoop {
  public:
-  /// `copies`: the spans of `parameters` are copies, and the caller is asked about each use.
-  /// `gradients`: the caller's memory for them, empty where the run does not ask for gradients.
+  /// `copies`: the spans of `parameters` are copies, and the caller is asked at each use.
+  /// `gradients`: the caller's memory for them, empty if the run does not request gradients.
   HandedLoop(Channel& channel, std::vector<Parameter> parameters, bool copies,
              std::vector<std::span<float>> gradients)
       : channel_(channel),
@@ -137,7 +137,7 @@ class HandedLoop final : public InnerLoop {
   void reset_optimizer() override;
   void save(StateWriter& writer) const override;
   void load(StateReader& reader) override;
-  /// Whose steps the next ones are, null: nobody's. Borrowed.
+  /// The strategy to which the next steps belong; null: none. Borrowed.
   void stepping(const OuterStrategy* strategy) { strategy_ = strategy; }
   /// As Trainer::may_train_until.
   void may_train_until(StepIndex last) { until_ = last; }
@@ -149,14 +149,14 @@ class HandedLoop final : public InnerLoop {
   const std::vector<std::span<float>> gradients_;
   const OuterStrategy* strategy_ = nullptr;
   StepIndex until_{0};  // of the next step
-  StepIndex given_{0};  // of which the caller has given gradients
+  StepIndex given_{0};  // step whose gradients the caller has given
   bool wrote_ = true;
   double learning_rate_ = 0;
 };
 
 class HandedTrainer final : public Trainer {
  public:
-  /// `evaluation_parts`: 0 for a run that evaluates nothing.
+  /// `evaluation_parts`: 0 for a run without evaluations.
   HandedTrainer(Channel& channel, std::vector<Parameter> parameters, bool copies,
                 std::vector<std::span<float>> gradients, std::int64_t evaluation_parts)
       : channel_(channel),
@@ -169,7 +169,7 @@ class HandedTrainer final : public Trainer {
   void may_train_until(StepIndex last) override { loop_.may_train_until(last); }
   void stop_training_ahead() override { channel_.stop_ahead(); }
   [[nodiscard]] std::optional<std::int64_t> evaluation_parts() const override;
-  /// With the source's values in the place of the loop's own, which are put back.
+  /// Puts the source's values in place of the loop's own, which are restored afterwards.
   [[nodiscard]] std::vector<EvalPart> evaluate(InnerLoop& through, const ParameterSource& source,
                                                std::span<const std::int64_t> parts) override;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a loaded comparison is made of; internal to config_experiment*.cpp.
+// The parts of a loaded comparison; internal to config_experiment*.cpp.
 #pragma once
 
 #include <string>
@@ -18,9 +18,9 @@ struct Experiment::Parts {
   ExperimentSettings settings;
   std::vector<ExperimentVariant> variants;
   std::size_t baseline = 0;
-  /// By variant: the base with the variant's own keys laid over it.
+  /// By variant: the base with values of the variant's keys in place of its own.
   std::vector<config::SourceTable> laid;
-  /// By variant: which overrides apply to it, and what they say to its run file.
+  /// By variant: the overrides that apply to it, and their text for its run file.
   struct OfVariant {
     std::size_t index;  // in `overrides`
     std::string text;   // "outer.H=50"
@@ -33,10 +33,10 @@ struct Experiment::Parts {
 
 namespace config {
 
-/// `base` with `overlay` laid over it: section by section, key by key.
+/// `base` with the values of `overlay` in place of its own: section by section, key by key.
 [[nodiscard]] SourceTable laid_over(const SourceTable& base, const SourceTable& overlay);
 
-/// Values of a grid as settings; what cannot be tuned is noted.
+/// Values of a grid as settings; reports keys that cannot be tuned.
 [[nodiscard]] std::vector<TuneAxis> read_space(const SourceValue& space, Diagnostics& diagnostics);
 
 }  // namespace config

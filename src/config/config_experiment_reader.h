@@ -17,7 +17,7 @@ class ExperimentReader {
   ExperimentReader(Experiment::Parts& parts, Diagnostics& found)
       : diagnostics(found), parts_(parts) {}
 
-  /// Everything but the variants' own run files, which `check_cells` loads.
+  /// Reads everything except the variants' own run files, which `check_cells` loads.
   void read(const SourceTable& table);
 
   Diagnostics& diagnostics;
@@ -55,8 +55,8 @@ class ExperimentReader {
   std::map<std::string, Place, std::less<>> places_;  // of settings that are given
 };
 
-/// Every variant at every point of its grid, and that the grids are of one size. RETURNS: what is
-/// wrong, each error once.
+/// Checks every variant at every point of its grid, and that the grids have equal sizes. RETURNS:
+/// the errors, each once.
 [[nodiscard]] std::vector<Diagnostic> check_cells(const Experiment::Parts& parts);
 
 }  // namespace isthmus::config

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A links file: [[link]] entries as a configuration has them, alone in a file, with a note on where
-// they come from. `bench link` writes one; `simulate --links` and `plan --links` put its links in
-// the place of a configuration's.
+// A links file: [[link]] entries as in a configuration, with a note on their origin. `bench link`
+// writes one; `simulate --links` and `plan --links` use its links in place of a configuration's.
 //
 //   [measured]
 //   at = "2026-11-22T12:30:00Z"
@@ -22,7 +21,7 @@
 
 namespace isthmus {
 
-/// Where links come from, each a line for people; empty: not told.
+/// The origin of links, a line for people in each field; empty: unknown.
 struct LinksProvenance {
   std::string at;
   std::string by;
@@ -36,19 +35,19 @@ struct LinksFile {
   std::string origin;
 };
 
-/// Reads and checks the entries. `sites`: all that there are; empty: any names will do.
-/// THROWS: ConfigErrors naming line and column, also for a site that is none of `sites` and for two
-/// of them that no entry joins; SystemError when the file cannot be read.
+/// Reads and checks the entries. `sites`: all sites; empty: any names. THROWS: ConfigErrors naming
+/// line and column, also for an unknown site and for two sites without an entry; SystemError when
+/// the file cannot be read.
 [[nodiscard]] LinksFile read_links_file(const std::filesystem::path& file,
                                         const std::vector<std::string>& sites);
 /// The same for a text; `name` stands for the file in messages.
 [[nodiscard]] LinksFile read_links_text(std::string_view text, const std::filesystem::path& name,
                                         const std::vector<std::string>& sites);
 
-/// Puts the links of `file` in the place of those of `config`, and says so in its origins.
+/// Replaces the links of `config` by those of `file`, and records that in its origins.
 void use_links_file(Config& config, const std::filesystem::path& file);
 
-/// An entry, and lines about it that become comments above it.
+/// An entry, and lines that become comments above it.
 struct NotedLink {
   LinkConfig link;
   std::vector<std::string> notes;

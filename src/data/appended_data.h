@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether data begin with other data, of which sizes and digests alone are left.
+// Checks that data begin with earlier data, of which only sizes and digests are known.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@
 
 namespace isthmus {
 
-/// How many tokens `before` were, where `data` begin with these very tokens: files stand unchanged
-/// and in the former order, and of the last one, if it has no header and is not compressed, the
-/// first bytes have the former digest. Reads all of that. RETURNS: or one clause on why not.
+/// RETURNS: the number of tokens of `before`, if `data` begin with exactly these tokens: files are
+/// unchanged and in the same order. Of the last file, if it has no header and is not compressed,
+/// only the first bytes need the former digest. Reads all of that. Else one clause on why not.
 [[nodiscard]] Expected<std::int64_t, std::string> tokens_of_beginning(
     const Dataset& data, std::span<const DataFile> before);
 

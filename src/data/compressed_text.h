@@ -12,11 +12,11 @@
 
 namespace isthmus {
 
-/// Most bytes of all texts of one source that are inflated into memory.
+/// Largest number of bytes of all texts of one source that are inflated into memory.
 inline constexpr std::int64_t kMostInflatedBytes = std::int64_t{8} << 30;
 
-/// All members or frames, one after another. `compression` is not kNone.
-/// THROWS: SystemError naming the file, and that it is damaged, truncated, or larger than `most`.
+/// Inflates all members or frames, concatenated. `compression` is not kNone. THROWS: SystemError
+/// naming the file and the defect: damaged, truncated, or larger than `most`.
 [[nodiscard]] std::vector<std::byte> inflated(std::span<const std::byte> bytes,
                                               Compression compression, const std::string& label,
                                               std::int64_t most = kMostInflatedBytes);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a token source holds, and whether it is what it should be.
+// The contents of a token source, and checks against a manifest.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace isthmus {
 
-/// Called now and then while a source is read through.
+/// Called at intervals while a source is read.
 using DataProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
 struct TokenCensus {
@@ -23,11 +23,11 @@ struct TokenCensus {
   double unigram_entropy = 0;  // of single tokens by frequency, in nats
 };
 
-/// Reads every token once. `progress` may be empty. THROWS: SystemError at the first that is no id.
+/// Reads every token once. `progress` may be empty. THROWS: SystemError at the first invalid id.
 [[nodiscard]] TokenCensus take_census(const Dataset& data, const DataProgress& progress = {});
 
-/// One line for every input that is missing, new or changed against `expected` (a manifest's list);
-/// files are told apart by name.
+/// One line for every input that is missing, new or changed relative to `expected` (a manifest's
+/// list); files are matched by name.
 [[nodiscard]] std::vector<std::string> data_changes(std::span<const DataFile> expected,
                                                     std::span<const DataFile> found);
 

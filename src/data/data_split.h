@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tokens of a source are for training, and which for validation. Of data that never grew the
-// last floor(N f) of N tokens are for validation (f: data.val_fraction). Data that were appended to
-// while a run was at rest keep their validation part, the one that the run began with, token by
-// token: losses before and after are of the same text. What was appended is for training alone; its
-// tokens follow the training tokens of before.
+// Splits a source's tokens into training and validation. If the data never grew, the last floor(N
+// f) of N tokens are for validation (f: data.val_fraction). Data that were appended to between two
+// sessions of a run keep the validation part that the run began with, token by token, so that
+// losses before and after are on the same text. Appended tokens are only for training, after the
+// earlier training tokens.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,21 @@
 
 namespace isthmus {
 
-/// How a run's data came to be what they are. Neither steps nor tokens fall; empty: they never
-/// grew.
+/// The extensions of a run's data, in order. Steps and tokens do not decrease; empty: the data
+/// never grew.
 using DataHistory = std::vector<DataGrowth>;
 
-/// In a worker's state, where there is a history.
+/// Name of the history in a worker's state, if there is one.
 inline constexpr std::string_view kGrowthsEntry = "data/growths";
-/// Beside a worker's state, where there is something to save. THROWS: RunError as StateReader has
-/// it.
+/// Saves a history with a worker's state, unless it is empty. THROWS: RunError as StateReader.
 void save_history(const DataHistory& history, StateWriter& writer);
-/// `tokens`: of the data; a history that does not end with them is refused by a RunError.
+/// `tokens`: current size of the data. THROWS: RunError when the history does not end with it.
 [[nodiscard]] DataHistory load_history(StateReader& reader, std::int64_t tokens);
 
 class DataSplit {
  public:
-  /// Of one of the data's sources. Borrows `data`. REQUIRES: no history where there are several.
+  /// Splits one of the data's sources. Borrows `data`. REQUIRES: no history if there are several
+  /// sources.
   explicit DataSplit(const Dataset& data, DataHistory history = {}, std::size_t source = 0);
 
   [[nodiscard]] const DataHistory& history() const { return history_; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tokens of `[data]`: of its source mapped files one after another, or a generated text; of
-// several `sources` one after another in the order of their names. Of the N tokens of a source the
-// last floor(N * val_fraction) are for validation, the first n = N - that for training.
-// Immutable; any thread may read. Nothing is copied until a window is read.
+// The tokens of `[data]`. A source is one or more mapped files, joined, or a generated text;
+// several `sources` are concatenated in the order of their names. Of the N tokens of a source the
+// last floor(N * val_fraction) are for validation, the first n = N - floor(N * val_fraction) for
+// training. Immutable; any thread may read. Nothing is copied until a window is read.
 #pragma once
 
 #include <cstddef>
@@ -22,9 +22,9 @@ namespace isthmus {
 
 class Dataset {
  public:
-  /// Opens `config.source`, or each of `config.sources`; relative paths start at `folder` (where
-  /// the TOML file is). Several files are joined in sorted order. THROWS: ConfigError naming
-  /// data.source or data.val_fraction and what is wrong; SystemError naming a file.
+  /// Opens `config.source`, or each of `config.sources`; relative paths start at `folder` (that of
+  /// the TOML file). Several files are joined in sorted order. THROWS: ConfigError naming
+  /// data.source or data.val_fraction and the defect; SystemError naming a file.
   [[nodiscard]] static Dataset open(const Storage& storage, const DataConfig& config,
                                     const std::filesystem::path& folder,
                                     ReadingRules rules = ReadingRules::kOfToday,
@@ -32,37 +32,37 @@ class Dataset {
 
   /// One `[data] source`, or one of several.
   struct Source {
-    std::string name;                               // in data.mix; empty where there is one
+    std::string name;                               // in data.mix; empty if there is only one
+                                                    // source
     std::string text;                               // "tokens:web/*.bin"
-    double share = 1;                               // of the samples; all together 1
-    std::int64_t begin = 0;                         // its first token
-    std::int64_t tokens = 0;                        // for training and validation
-    std::optional<std::int32_t> document_end = {};  // the id behind each document
+    double share = 1;                               // of the samples; the shares' sum is 1
+    std::int64_t begin = 0;                         // index of its first token in the data set
+    std::int64_t tokens = 0;                        // tokens for training and validation
+    std::optional<std::int32_t> document_end = {};  // the id after each document
   };
-  /// One at least.
+  /// At least one source.
   [[nodiscard]] std::span<const Source> sources() const { return sources_; }
-  /// That documents end with in every source, for data.pack = "documents".
-  /// THROWS: ConfigError naming a source that does not say it, or that says another id than
-  /// data.eos.
+  /// Checks that every source has a document_end, for data.pack = "documents". THROWS: ConfigError
+  /// naming a source that has none, or one that differs from data.eos.
   void check_documents() const;
 
-  /// That it was opened by.
+  /// The rules by which the files were read.
   [[nodiscard]] ReadingRules rules() const { return rules_; }
   [[nodiscard]] const std::string& source() const { return source_; }
-  /// "text", "llm.c", "nanoGPT", "Megatron", "NumPy", "synth", a width that the source says, or
+  /// "text", "llm.c", "nanoGPT", "Megatron", "NumPy", "synth", a width given by the source, or
   /// several joined by "+".
   [[nodiscard]] const std::string& format() const { return format_; }
-  /// Whether its ids are bytes: those of texts, or of files that the source says to be u8.
+  /// True if the ids are bytes: of texts, or of files that the source declares as u8.
   [[nodiscard]] bool is_bytes() const {
     return format_ == "text" || format_ == token_type_name(TokenType::kU8);
   }
   [[nodiscard]] std::int64_t tokens() const { return tokens_; }
   [[nodiscard]] std::int64_t train_tokens() const { return train_tokens_; }
   [[nodiscard]] std::int64_t validation_tokens() const { return tokens_ - train_tokens_; }
-  /// Of the first `tokens` tokens of a source, as if there were no more.
+  /// Number of validation tokens of a source with `tokens` tokens.
   [[nodiscard]] std::int64_t validation_tokens_of(std::int64_t tokens) const;
-  /// Smallest vocabulary sure to hold every id, from the form alone: 256 for text, V for synth, and
-  /// for token files what their integers can hold.
+  /// Smallest vocabulary certain to hold every id, by format alone: 256 for text, V for synth, and
+  /// for token files the range of their integers.
   [[nodiscard]] std::int64_t vocab_bound() const { return vocab_bound_; }
   /// Entropy rate of a synthetic source, in nats per token.
   [[nodiscard]] std::optional<double> entropy_rate() const { return entropy_rate_; }
@@ -81,22 +81,22 @@ class Dataset {
   /// Reads and hashes every input.
   [[nodiscard]] std::vector<DataFile> fingerprint() const;
 
-  /// One input; of a synthetic source the only one.
+  /// One input file, or the only input of a synthetic source.
   struct Segment {
-    std::int64_t begin = 0;  // its first token's place in the source
+    std::int64_t begin = 0;  // index of its first token in the data set
     TokenFile file;
   };
   [[nodiscard]] std::span<const Segment> segments() const { return segments_; }
-  /// As digests have them: those of the file, or of the generated tokens.
+  /// The bytes that digests cover: those of the file, or of the generated tokens.
   [[nodiscard]] std::span<const std::byte> bytes_of(const Segment& segment) const;
 
  private:
-  /// One source, by itself.
+  /// Opens a single source.
   [[nodiscard]] static Dataset open_one(const Storage& storage, const std::string& source,
                                         const DataConfig& config,
                                         const std::filesystem::path& folder, ReadingRules rules,
                                         std::int64_t most_inflated);
-  /// Takes over what another one has, behind the own tokens.
+  /// Appends the tokens of `other` to this data set.
   void append(Dataset&& other, std::string name, double share);
   [[nodiscard]] const Source& source_of(std::int64_t token) const;
   [[nodiscard]] const Segment& segment_of(std::int64_t token) const;
@@ -105,7 +105,7 @@ class Dataset {
   void open_synth();
 
   ReadingRules rules_ = ReadingRules::kOfToday;
-  std::int64_t most_inflated_ = kMostInflatedBytes;  // of all files together
+  std::int64_t most_inflated_ = kMostInflatedBytes;  // limit for all files together
   std::string source_;
   std::string format_;
   std::vector<Segment> segments_;

@@ -12,16 +12,16 @@
 
 namespace isthmus {
 
-/// All members or frames of a compressed text, one after another, given in pieces of any size.
+/// Inflates all members or frames of a compressed text, concatenated; input in pieces of any size.
 class Inflater {
  public:
   virtual ~Inflater() = default;
-  /// Inflates from the front of `in`, which is shortened by what was taken, into `out`.
-  /// RETURNS: how many bytes are in `out` now; 0 once `in` is empty and nothing is held back.
-  /// THROWS: SystemError naming the text, and what is damaged or cannot be undone.
+  /// Inflates from the front of `in`, which is shortened by the used bytes, into `out`. RETURNS:
+  /// the number of bytes written to `out`; 0 once `in` is empty and all output was returned.
+  /// THROWS: SystemError naming the text and the defect.
   [[nodiscard]] virtual std::size_t inflate(std::span<const std::byte>& in,
                                             std::span<std::byte> out) = 0;
-  /// After the last piece. THROWS: SystemError where the text ends in the middle.
+  /// Called after the last piece. THROWS: SystemError when the text is truncated.
   virtual void finish() const = 0;
 };
 /// `compression` is not kNone. `label` names the text.

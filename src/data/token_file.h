@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Token files of other programs, recognised by their bytes:
+// Token files of other programs, detected by their bytes:
 //   llm.c      256 little-endian int32 (20240520, version 1, count), then u16; or (20240801,
 //              version 7, count), then u32
 //   Megatron   NAME.bin beside NAME.idx, which begins "MMIDIDX\0\0"
 //   NumPy      .npy of integers (data/npy_file.h)
-//   raw        integers of the width that the source says, no header
-//   nanoGPT    raw u16: what is none of the others, and looks like nothing else
-// Every field is checked against the file's size; nothing is trusted. A header wins over the width
-// that a source says where they are of one size, and is refused where not; a width that is said
-// overrules every guess.
+//   raw        integers of the width given by the source, no header
+//   nanoGPT    raw u16: a file of no other known format
+// Every field is checked against the file's size; nothing is trusted. A header takes precedence
+// over the source's width if both have the same size, and is an error if not; a given width
+// overrides every guess.
 #pragma once
 
 #include <filesystem>
@@ -25,40 +25,41 @@
 
 namespace isthmus {
 
-/// Files without a header are read by the rules of today. A run that the first versions began goes
-/// on as it did: those inflated no text, knew no width and no .npy, and refused nothing.
+/// Rules for files without a header. A run that the first versions began continues by their rules:
+/// no inflation of texts, no given widths, no .npy, and no refusals.
 enum class ReadingRules { kOfToday, kOfFirst };
 
 struct TokenFile {
   std::filesystem::path path;
   std::string format;  // "text", "llm.c", "nanoGPT", "Megatron", "NumPy", "u8", "u32", ...
   MappedFile file;
-  TokenSpan tokens;                 // into `file`, or `inflated`
-  std::vector<std::byte> inflated;  // of a compressed text
-  /// By rules of the first versions, where those of today would read or refuse it otherwise.
+  TokenSpan tokens;                 // points into `file`, or `inflated`
+  std::vector<std::byte> inflated;  // the text of a compressed file
+  /// True if read by the rules of the first versions, where today's rules differ.
   bool as_it_lies = false;
-  /// The id behind each document, where the file or its maker says it.
+  /// The id after each document, if the file or its record gives it.
   std::optional<std::int32_t> document_end = {};
 };
 
-/// One clause on how its bytes are read: equal for equal ids of equal bytes.
+/// One clause on how the bytes are read: equal for equal ids of equal bytes.
 [[nodiscard]] std::string reading_of(const TokenFile& file);
 /// The rules of a run that began with these files.
 [[nodiscard]] ReadingRules rules_of(std::span<const DataFile> begun_with);
 
-/// A text: its bytes are its tokens, those of gzip or zstd data inflated. THROWS: SystemError when
-/// unreadable, damaged, of another format, or larger than `most_inflated` bytes once inflated.
+/// A text: its tokens are its bytes, after inflation of gzip or zstd data. THROWS: SystemError when
+/// the file is unreadable, damaged, of another format, or larger than `most_inflated` bytes once
+/// inflated.
 [[nodiscard]] TokenFile open_text_file(const Storage& storage, const std::filesystem::path& path,
                                        ReadingRules rules = ReadingRules::kOfToday,
                                        std::int64_t most_inflated = kMostInflatedBytes);
-/// width: what the source says, if anything. THROWS: SystemError naming the file and what is
-/// inconsistent in it, or what it looks like.
+/// width: from the source, if given. THROWS: SystemError naming the file and the inconsistency, or
+/// the format it appears to have.
 [[nodiscard]] TokenFile open_token_file(const Storage& storage, const std::filesystem::path& path,
                                         std::optional<TokenType> width = std::nullopt,
                                         ReadingRules rules = ReadingRules::kOfToday);
 
-/// Finds the tokens in the bytes of a file that has no index beside it. Fuzzed.
-/// RETURNS: the format's name. THROWS: SystemError.
+/// Finds the tokens in the bytes of a file without an index file. Fuzzed. RETURNS: the format's
+/// name. THROWS: SystemError.
 std::string locate_tokens(std::span<const std::byte> bytes, const std::string& label,
                           TokenSpan& tokens, std::optional<TokenType> width = std::nullopt);
 /// The same for Megatron's pair. Fuzzed. THROWS: SystemError.
@@ -67,7 +68,7 @@ std::string locate_tokens(std::span<const std::byte> bytes, const std::string& l
                                                const std::string& bin_label,
                                                const std::string& index_label);
 
-/// Most tokens of an llm.c file: its header counts them with an int32.
+/// Largest number of tokens of an llm.c file: its header counts them with an int32.
 inline constexpr std::int64_t kMostLlmcTokens = std::numeric_limits<std::int32_t>::max();
 
 /// Writes an llm.c token file (u16), atomically. THROWS: ConfigError above kMostLlmcTokens.

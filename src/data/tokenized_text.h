@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A text that is tokenized when it is opened, for small sets: "text:FILE:tokenizer=DIR". Larger
-// ones are made into token files once, by `isthmus data tokenize`.
+// sets should be converted to token files once, by `isthmus data tokenize`.
 #pragma once
 
 #include <filesystem>
@@ -17,22 +17,22 @@ struct TokenizedSource {
   std::string_view name;       // file or pattern
   std::string_view tokenizer;  // a tokenizer.json or its folder
 };
-/// The parts of "FILE:tokenizer=DIR"; nothing where the name says no tokenizer.
+/// The parts of "FILE:tokenizer=DIR"; absent if the name has no tokenizer.
 [[nodiscard]] std::optional<TokenizedSource> tokenized_source(std::string_view name);
 
-/// Whether `format` of a file is that of a text that was tokenized.
+/// True if `format` is that of a text tokenized here.
 [[nodiscard]] bool is_tokenized(std::string_view format);
 
-/// Tokenizes texts, each of which is one document with the end-of-text id behind it.
+/// Tokenizes texts; each text is one document, followed by the end-of-text id.
 class TextTokenizing {
  public:
-  /// THROWS: SystemError of the tokenizer; ConfigError where no token ends a text.
+  /// THROWS: SystemError of the tokenizer; ConfigError when no token ends a text.
   TextTokenizing(const Storage& storage, const std::filesystem::path& tokenizer);
   ~TextTokenizing();
   TextTokenizing(const TextTokenizing&) = delete;
   TextTokenizing& operator=(const TextTokenizing&) = delete;
 
-  /// One more than the largest id.
+  /// The largest id plus one.
   [[nodiscard]] std::int64_t vocabulary() const;
   /// A text, plain or of gzip or zstd. Its format names the tokenizer by digest.
   /// THROWS: SystemError as open_text_file does, and for a text that is not UTF-8 or is JSON lines.

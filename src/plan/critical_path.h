@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A moment of a run, with what the longest chain of causes before it is made of. Adding a cause
-// moves the moment; of two moments that must both have come, the later one keeps its chain. So the
-// parts of the last moment add up to the length of the run. Plain values.
+// A moment of a run, with the composition of the longest chain of causes before it. Adding a cause
+// moves the moment; of two required moments the later one keeps its chain. So the parts of the last
+// moment add up to the length of the run. Plain values.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ struct PathTime {
   double at = 0;  // seconds since the start
 
   double compute_s = 0;
-  double payload_s = 0;      // encoded values leaving on a link
-  double header_s = 0;       // frame headers leaving on a link
-  double below_line_s = 0;   // the same data leaving slower than at the line's rate
-  double propagation_s = 0;  // data frames under way
-  double commit_s = 0;       // DONE and COMMIT, leaving and under way
+  double payload_s = 0;      // time to send encoded values on a link
+  double header_s = 0;       // time to send frame headers on a link
+  double below_line_s = 0;   // extra sending time of the same data below the line's rate
+  double propagation_s = 0;  // propagation of data frames
+  double commit_s = 0;       // sending and propagation of DONE and COMMIT
 
   double payload_bytes = 0;
   double header_bytes = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ways in which members can make one mean over given links: which members are near one another,
-// along which ring or tree they are joined. Who owns how much of a reduce: sim/link_shares.h. Pure.
+// Algorithms for one mean over given links: groups of nearby members, and the ring or tree along
+// which members are connected. For the owners' shares of a reduce see sim/link_shares.h. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,31 +14,31 @@
 
 namespace isthmus {
 
-/// Members whose links among each other are at least this many times as fast as those between them
-/// and others are a group.
+/// Members form a group if the links among them are at least this many times as fast as links to
+/// other members.
 inline constexpr double kGroupGap = 3;
 
-/// Members by number of their group, cut at the largest fall between rates of links (the worse of
-/// both ways) where that is above kGroupGap. Nothing where there is none, or it leaves all together
-/// or all apart.
+/// The group number by member, from a cut at the largest gap between link rates (the slower
+/// direction of each), if that gap is above kGroupGap. Empty without such a gap, or if the cut
+/// gives one group or only single members.
 [[nodiscard]] std::vector<std::uint32_t> groups_by_links(std::span<const DirectedLink> links,
                                                          int members);
 
-/// Members along the ring whose slowest link, from each to the next, is fastest; of those the one
-/// that is shortest in time; member 0 first. The best there is of up to 9 members; of more, the
-/// best that going on to the fastest link gives from some member.
+/// The members along the ring whose slowest link, from each member to the next, is fastest; among
+/// such rings the one with the shortest time; member 0 first. Optimal for up to 9 members; for
+/// more, the best greedy ring (always to the fastest next link) over all first members.
 [[nodiscard]] std::vector<int> ring_by_links(std::span<const DirectedLink> links, int members);
 
-/// Members by their best link (the worse of both ways), the fastest first: near the root of a tree
-/// there is most to send.
+/// Members by their best link (the slower direction), fastest first: members near the root of a
+/// tree send most.
 [[nodiscard]] std::vector<int> tree_by_links(std::span<const DirectedLink> links, int members);
 
-/// Seconds of one round of `plan` that all begin at once, until all know it committed; of `input`
-/// links and their behaviour alone count.
+/// Seconds of one round of `plan` that all members begin at once, until all know the commit; from
+/// `input` only the links and their options are used.
 [[nodiscard]] double predict_round_along(const PredictionInput& input, const TreePlan& plan);
 
-/// The least seconds for bytes[from][to] where all links of a member share one line of its own, as
-/// fast each way as its fastest link. A bound: no delays, and no line waits for another.
+/// A lower bound of the seconds for bytes[from][to] if all links of a member share one line, as
+/// fast in each direction as its fastest link: no delays, and no line waits for another.
 [[nodiscard]] double least_on_shared_lines(std::span<const DirectedLink> links,
                                            const std::vector<std::vector<std::uint64_t>>& bytes);
 

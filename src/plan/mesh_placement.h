@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank of a mesh goes where: of the orders in which its dimensions can lie beside one
-// another, the one whose groups use the links best (Holmes' idea, arXiv:2312.03549: the dimension
-// that talks least, or whose messages hide best, gets the slow link). A mesh numbers its ranks
-// tensor, data, pipeline from the innermost; in that order rank r is in slot r, slots being the
-// places of ranks, node after node. Pure functions; any thread.
+// The placement of a mesh's ranks: the order of its dimensions whose groups use the links best
+// (Holmes' idea, arXiv:2312.03549: the dimension that communicates least, or whose messages overlap
+// best, gets the slow link). A mesh numbers its ranks tensor, data, pipeline from the innermost; in
+// that order rank r is in slot r. Slots are the places of ranks, node after node. Pure functions;
+// any thread.
 #pragma once
 
 #include <cstdint>
@@ -16,21 +16,21 @@ namespace isthmus::plan {
 
 struct MeshPlacement {
   MeshOrder order = kMeshOrder;
-  MeshTime time;            // of a step in it
-  double rank_order_s = 0;  // of a step with rank r in slot r
+  MeshTime time;            // of a step in that order
+  double rank_order_s = 0;  // step time with rank r in slot r
   [[nodiscard]] bool in_rank_order() const { return order == kMeshOrder; }
 };
 
-/// One order of each use of the links, rank order the first: where each dimension has the same link
-/// a step takes as long. A function of tp, pp, dp and whether there are virtual stages, so one list
-/// serves all choices that have these in common.
+/// One order for each different use of the links, rank order first: orders in which each dimension
+/// has the same link have equal step times. A function of tp, pp, dp and whether there are virtual
+/// stages, so one list serves all choices that share these.
 [[nodiscard]] std::vector<MeshOrder> unlike_orders(const MeshChoice& choice,
                                                    const std::vector<LinkClass>& links);
 
-/// Of these orders, whose first is rank order, the one with the shortest step; rank order unless
-/// another is shorter by more than rounding. Deviation: Holmes places machines with unlike network
-/// cards; here all nodes are alike, and what is chosen is the order of the dimensions.
-/// costs: as for mesh_time; orders: unlike_orders. REQUIRES: mesh_problems is empty.
+/// The order with the shortest step; rank order, which is the first, unless another is shorter by
+/// more than rounding. Deviation: Holmes places machines with different network cards; here all
+/// nodes are equal, and only the order of the dimensions is chosen. costs: as for mesh_time;
+/// orders: unlike_orders. REQUIRES: mesh_problems is empty.
 [[nodiscard]] MeshPlacement place_mesh(const MeshChoice& choice, const std::vector<RankCost>& costs,
                                        const MeshMachine& machine,
                                        const std::vector<MeshOrder>& orders);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which values a rank of a mesh works with: the tensors of its stages, and how much of each
-// tensor parallelism leaves it. Pure functions.
+// The values of a rank of a mesh: the tensors of its stages, and its share of each under tensor
+// parallelism. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ inline constexpr std::int64_t kFloatBytes = 4;
 
 struct TensorShare {
   const TensorInfo* tensor = nullptr;
-  std::int64_t elements = 0;  // of the first tensor-parallel rank, which has most
+  std::int64_t elements = 0;  // of the first tensor-parallel rank, which has the most
   bool whole = false;         // every tensor-parallel rank has all of it
-  bool partial = false;       // and of its gradient a summand alone
-  int copies = 1;             // tensor-parallel ranks that have the same share
+  bool partial = false;       // and only a summand of its gradient
+  int copies = 1;             // tensor-parallel ranks with the same share
   bool multiplies = false;    // outside the layers: counts as operations (head, final norm)
 };
 
@@ -31,7 +31,7 @@ struct StageShare {
 
 struct MeshShare {
   std::vector<StageShare> stages;  // of each chunk
-  std::int64_t tied_copy = 0;      // values of a tied table that is on another rank too
+  std::int64_t tied_copy = 0;      // values of a tied table that another rank has too
 };
 
 /// `layout` is borrowed by the result.
@@ -44,16 +44,16 @@ struct MeshShare {
 /// Tokens of a micro-batch.
 [[nodiscard]] std::int64_t micro_batch_rows(const MeshWorkload& workload, const MeshChoice& choice);
 
-/// Rows of its gradient that the first stage of a tied model keeps apart.
+/// Gradient rows that the first stage of a tied model stores separately.
 [[nodiscard]] EmbeddingRowsSize embedding_rows_of(const MeshWorkload& workload,
                                                   const MeshChoice& choice);
 
-/// Of a value that layers keep, but for the residual stream and norms' statistics.
+/// Bytes of a value that layers keep, except for the residual stream and norms' statistics.
 [[nodiscard]] std::int64_t wide_bytes(const MeshChoice& choice);
 
-/// What LanguageModel<float> cuts out of its memory on a tensor-parallel rank: the activations of a
-/// stage's micro-batch of `rows` with its rotary tables, and the scratch of a pass, which all of a
-/// rank's micro-batches share.
+/// The memory of LanguageModel<float> on a tensor-parallel rank: the activations of a stage's
+/// micro-batch of `rows` with its rotary tables (arena), and the scratch of a pass, which all of a
+/// rank's micro-batches share (working).
 [[nodiscard]] std::int64_t arena_bytes(const ModelShape& shape, const MeshChoice& choice,
                                        std::int64_t layers, std::int64_t rows);
 [[nodiscard]] std::int64_t working_bytes(const ModelShape& shape, const MeshChoice& choice,

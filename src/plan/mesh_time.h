@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a step of a mesh takes on given links, and which ranks go where. Nothing runs.
+// The step time of a mesh on given links, and the placement of its ranks. Runs nothing.
 //
-// Assumed: all ranks compute at one rate; a collective takes its hops times the latency plus what a
-// rank sends over its rate, on the slowest link among its ranks; tensor-parallel operations stand
-// in the way of computing, as do messages between stages where the schedule waits for them;
-// gradients are reduced while the last micro-batch's backward pass runs (ZeRO 2 and 3: each one's),
-// but for those that are final only as it ends, of the embedding or the stage's first layer; ZeRO 3
-// gathers parameters beside each pass: what is longer than the pass is exposed. Without it they are
-// gathered after the update, in the way of all else. With ZeRO a bucket's sums go to the rank whose
-// slice it is in, so its end of a link takes N - 1 buckets' bytes at a time. Where the rate of a
-// rank's memory is given, what passes and the update go through beside products takes its bytes
-// over that rate (mesh_passes.h). Left out: products that become too small to be fast, several
-// groups on one link, sums that take cores which compute. Pure functions; any thread.
+// Assumptions. All ranks compute at one rate. A collective takes its hops times the latency plus a
+// rank's sent bytes over the rate, on the slowest link among its ranks. Tensor-parallel operations
+// delay computing, as do messages between stages for which the schedule waits. Gradients are
+// reduced during the last micro-batch's backward pass (ZeRO 2 and 3: each one's), except those of
+// the embedding or the stage's first layer, which are final only at its end. ZeRO 3 gathers
+// parameters during each pass: only the time beyond the pass is exposed. Otherwise parameters are
+// gathered after the update, exposed. With ZeRO a bucket's sums go to the rank that owns the slice,
+// so its link end receives N - 1 buckets' bytes at a time. If the rate of a rank's memory is given,
+// passes and update take their traffic other than products (mesh_passes.h) over that rate. Omitted:
+// inefficiency of small products, several groups on one link, cores used by sums. Pure functions;
+// any thread.
 #pragma once
 
 #include <array>
@@ -23,34 +23,34 @@
 
 namespace isthmus::plan {
 
-/// A link that every `ranks` neighbouring ranks have among them, and how fast one rank's end is.
+/// A link shared by every `ranks` neighbouring ranks, and the rate of one rank's end.
 struct LinkClass {
   std::string name;        // "node"
-  std::int64_t ranks = 0;  // that it joins, a multiple of the class before; 0: all
+  std::int64_t ranks = 0;  // number of connected ranks, a multiple of the class before; 0: all
   double bytes_per_s = 0;
   double latency_s = 0;
 };
 
 struct MeshMachine {
-  double flops_per_s = 0;            // of a rank, as it really computes
-  double attention_flops_per_s = 0;  // the same of attention; 0: flops_per_s
-  double memory_bytes_per_s = 0;     // that a rank reads and writes; 0: takes no time
-  std::int64_t memory_bytes = 0;     // of a rank; 0: not asked
-  std::vector<LinkClass> links;      // innermost, fastest first; the last one joins all
+  double flops_per_s = 0;            // of a rank, as achieved
+  double attention_flops_per_s = 0;  // the same for attention; 0: flops_per_s
+  double memory_bytes_per_s = 0;     // read and written by a rank; 0: memory takes no time
+  std::int64_t memory_bytes = 0;     // of a rank; 0: not checked
+  std::vector<LinkClass> links;      // innermost, fastest first; the last one connects all
 };
 
 enum class MeshDimension { kTensor, kPipeline, kData };
 inline constexpr std::array<std::string_view, 3> kMeshDimensionNames = {"tensor", "pipeline",
                                                                         "data"};
 
-/// Dimensions from the innermost, whose ranks are neighbours, outwards. The mesh of a run is
+/// Dimensions from the innermost, whose ranks are neighbours, outwards. A run's mesh has the order
 /// tensor, data, pipeline.
 using MeshOrder = std::array<MeshDimension, 3>;
 inline constexpr MeshOrder kMeshOrder = {MeshDimension::kTensor, MeshDimension::kData,
                                          MeshDimension::kPipeline};
 
-/// Index of the slowest link that a group of this dimension needs (for the pipeline: between
-/// neighbouring stages, the last and the first included where there are virtual ones).
+/// Index of the slowest link that a group of this dimension uses (for the pipeline: between
+/// neighbouring stages, and between the last and the first if there are virtual stages).
 [[nodiscard]] std::size_t slowest_link(const MeshChoice& choice, const MeshOrder& order,
                                        MeshDimension dimension,
                                        const std::vector<LinkClass>& links);
@@ -58,13 +58,13 @@ inline constexpr MeshOrder kMeshOrder = {MeshDimension::kTensor, MeshDimension::
 /// Seconds of a step. The parts add up to `step`.
 struct MeshTime {
   double step = 0;
-  double compute = 0;                  // of the pipeline rank that is busiest
+  double compute = 0;                  // of the busiest pipeline rank
   double tensor = 0;                   // its tensor-parallel operations
-  double bubble = 0;                   // it waits for other stages and their messages
+  double bubble = 0;                   // its waits for other stages and their messages
   double data = 0;                     // exposed reduction of gradients and gathering of parameters
-  double update = 0;                   // the optimizer goes through its state
+  double update = 0;                   // the optimizer's traversal of its state
   double bubble_share = 0;             // of the pipeline's part of the step
-  int busiest = 0;                     // that pipeline rank
+  int busiest = 0;                     // the busiest pipeline rank
   std::array<std::size_t, 3> links{};  // by MeshDimension: index into the machine's
 };
 
@@ -72,7 +72,7 @@ struct MeshTime {
 [[nodiscard]] MeshTime mesh_time(const MeshChoice& choice, const std::vector<RankCost>& costs,
                                  const MeshMachine& machine, const MeshOrder& order = kMeshOrder);
 
-/// Seconds of operations one after another on a link.
+/// Seconds of sequential operations on a link.
 [[nodiscard]] double seconds_of(const Volume& volume, const LinkClass& link);
 
 }  // namespace isthmus::plan

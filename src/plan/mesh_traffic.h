@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank of a mesh says to the others, dimension by dimension. Pure functions; used by
+// The traffic of a mesh's rank with the others, dimension by dimension. Pure functions; used by
 // rank_cost (mesh_cost.h).
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace isthmus::plan {
 
-/// The same `count` times, one after another.
+/// The same volume `count` times, sequentially.
 [[nodiscard]] Volume scaled(Volume one, std::int64_t count);
 /// Collectives over n ranks of arrays of `bytes`, by ring algorithms; nothing for n = 1.
 [[nodiscard]] Volume all_reduce(std::int64_t n, std::int64_t bytes, std::int64_t count = 1);
@@ -20,7 +20,7 @@ namespace isthmus::plan {
                                     const StageShare& stage);
 [[nodiscard]] Volume tensor_backward(const MeshWorkload& workload, const MeshChoice& choice,
                                      const StageShare& stage);
-/// Of the second part of a split backward pass: with a split sequence, what it gathers again.
+/// Of the second part of a split backward pass: with a split sequence, the repeated gather.
 [[nodiscard]] Volume tensor_weight(const MeshWorkload& workload, const MeshChoice& choice,
                                    const StageShare& stage);
 
@@ -32,12 +32,12 @@ namespace isthmus::plan {
 [[nodiscard]] DataVolumes data_volumes(const MeshWorkload& workload, const MeshChoice& choice,
                                        const MeshShare& share, int pipeline_rank);
 
-/// What a step has besides the passes: pipeline, data, embeddings, gradients that tensor-parallel
-/// ranks share.
+/// Adds a step's volumes other than the passes': pipeline, data, embeddings, gradients that
+/// tensor-parallel ranks share.
 void add_step_volumes(const ModelLayout& layout, const MeshWorkload& workload,
                       const MeshChoice& choice, const MeshShare& share, RankVolumes& volumes);
 
-/// RankVolumes::site. `share` is that of the same rank.
+/// RankVolumes::site. `share` belongs to the same rank.
 [[nodiscard]] Volume site_volume(const ModelLayout& layout, const MeshChoice& choice,
                                  const MeshShare& share, int pipeline_rank);
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Closed-form prediction of a simulated run: compute plus exposed communication, term by term.
 //
-// It is arithmetic on the configuration alone (schedule, bytes, links, step times), made apart from
-// the simulator so that the two can disagree: `simulate` prints it beside what it measured. Links
-// join pairs of members, are full duplex and first in, first out: a frame of b bytes takes b*8/rate
-// to leave and half a round trip to arrive. What TCP takes off that rate has no closed form; it is
-// a term of its own, from the link's throughput curve (sim/link_queue.h). Jitter, outages and
-// faults are not predicted.
-// Pure functions; any thread.
+// It is arithmetic on the configuration alone (schedule, bytes, links, step times), independent of
+// the simulator, so that the two can disagree: `simulate` prints it beside the measured time. Links
+// connect pairs of members, are full duplex and first in, first out: a frame of b bytes takes
+// b*8/rate to send and half a round trip to arrive. TCP's reduction of that rate has no closed
+// form; it is a separate term, from the link's throughput curve (sim/link_queue.h). Jitter, outages
+// and faults are not predicted. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +27,7 @@
 
 namespace isthmus {
 
-/// A fragment (ddp: a bucket of gradients) as the schedule sees it.
+/// A fragment (ddp: a bucket of gradients) in the schedule.
 struct PlannedFragment {
   std::int64_t elements = 0;
   std::int64_t offset = 0;  // sent after step t when t = offset (mod H)
@@ -42,44 +41,43 @@ struct PredictionInput {
   std::int64_t steps = 0;
   std::int64_t H = 1;
   std::int64_t overlap = 0;  // tau
-  /// Each round is awaited at the end of the next one, before that is sent (delayed, eager, co2);
-  /// overlap says nothing then.
+  /// Each round is awaited at the end of the next one, before that one is sent (delayed, eager,
+  /// co2); overlap is then ignored.
   bool round_behind = false;
-  /// Rounds in flight at the end are awaited there under final_sync = "drain". Under "full" they
-  /// always are.
+  /// Rounds in flight at the end are awaited under final_sync = "drain". Under "full" they always
+  /// are.
   bool drains = true;
   std::vector<PlannedFragment> fragments;
   ReductionKind exchange = ReductionKind::kAuto;
-  std::vector<std::uint32_t> shares;  // of the owners in a reduce; empty: even
-  std::vector<SharesOfSize> table;    // in their place, by size of the vector; empty: none
-  std::vector<std::uint32_t> groups;  // of a reduce in two levels: by worker; empty: one level
-  std::size_t chunk_bytes = kMaxPartBytes;  // of a frame's values, at most
-  std::shared_ptr<const Codec> codec;       // co-owned by whoever made the input; sizes only
-  /// 0: every round commits. k: results are used when whole; the last fragment of every k-th step
-  /// commits, and an empty round at the end when steps are left over (ddp).
+  std::vector<std::uint32_t> shares;        // of the owners in a reduce; empty: even
+  std::vector<SharesOfSize> table;          // replaces `shares`, by vector size; empty: none
+  std::vector<std::uint32_t> groups;        // two levels: the group by worker; empty: one level
+  std::size_t chunk_bytes = kMaxPartBytes;  // most value bytes of a frame
+  std::shared_ptr<const Codec> codec;       // co-owned by the input's creator; only sizes are used
+  /// 0: every round commits. k: results are used when complete; the last fragment of every k-th
+  /// step commits, and an empty round at the end if steps are left over (ddp).
   std::int64_t commit_every = 0;
-  std::int64_t steps_before = 0;  // of an earlier stretch of the same run
-  bool ends_the_run = true;       // false: a stretch that another one follows
+  std::int64_t steps_before = 0;  // of earlier stretches of the same run
+  bool ends_the_run = true;       // false: another stretch follows
   FinalSync final_sync = FinalSync::kFull;
-  /// Steps that the last regular sync left over are sent at the end, whatever `final_sync` says
-  /// (01-adam).
+  /// Steps after the last regular sync are sent at the end, whatever `final_sync` is (01-adam).
   bool closes_always = false;
   /// Duration of inner step t (from 1) of one worker.
   std::function<Duration(WorkerId worker, StepIndex t)> step_time;
   std::vector<DirectedLink> links;  // workers x workers, row-major [from][to]; diagonal unused
-  LinkOptions link;                 // how they behave; byte_scale: declared / trained parameters
+  LinkOptions link;                 // their options; byte_scale: declared / trained parameters
 };
 
-/// What method, options and model say; the caller adds step_time, link and links (which start
-/// free). THROWS: ConfigError as make_outer_strategy does.
+/// The input from method, options and model; the caller adds step_time, link and links (which are
+/// free at first). THROWS: ConfigError as make_outer_strategy.
 [[nodiscard]] PredictionInput prediction_input(std::string_view method, const OuterOptions& options,
                                                std::span<const Parameter> parameters, int workers,
                                                std::int64_t steps);
 
-/// The same for methods that change what they exchange: consecutive stretches of the run, whose
-/// predictions follow one another. 1bit-adam: its warm-up and the rest; without outer.freeze the
-/// end of the warm-up is not known beforehand and the whole run is predicted as warm-up. 01-adam:
-/// its full-precision steps, its compressed ones, then its local steps by their spacing J.
+/// The same for methods whose exchange changes: consecutive stretches of the run, whose predictions
+/// are added. 1bit-adam: its warm-up and the rest; without outer.freeze the end of the warm-up is
+/// unknown beforehand, and the whole run is predicted as warm-up. 01-adam: its full-precision
+/// steps, its compressed ones, then its local steps by their spacing J.
 [[nodiscard]] std::vector<PredictionInput> prediction_phases(std::string_view method,
                                                              const OuterOptions& options,
                                                              std::span<const Parameter> parameters,
@@ -91,9 +89,9 @@ struct PredictionTerm {
   double seconds = 0;   // over the whole run; the terms add up to `predicted_s`
 };
 
-/// What the closing round costs (FinalSync::kFull): it is blocking, so nothing hides it.
+/// The cost of the closing round (FinalSync::kFull), which blocks, so nothing overlaps it.
 struct ClosingCost {
-  std::int64_t rounds = 0;          // fragments whose window is open after the last step
+  std::int64_t rounds = 0;          // fragments with an open window after the last step
   std::uint64_t payload_bytes = 0;  // sent by one worker (mean); scaled
   std::uint64_t wire_bytes = 0;
   double seconds = 0;
@@ -105,27 +103,27 @@ struct Prediction {
   double compute_s = 0;             // of the worker that ends last
   double utilisation = 0;           // compute / predicted, mean over the workers
   std::int64_t rounds = 0;          // of all fragments
-  double round_s = 0;               // one round of the largest fragment, nothing hidden
+  double round_s = 0;               // one round of the largest fragment, without overlap
   std::uint64_t payload_bytes = 0;  // sent by one worker over the run (mean); scaled
   std::uint64_t wire_bytes = 0;     // the same with headers and protocol messages
-  ClosingCost closing;              // of the above
+  ClosingCost closing;              // included above
 };
 
 /// REQUIRES: links of workers^2 entries, codec and step_time set, H >= 1, 0 <= overlap < H.
 [[nodiscard]] Prediction predict(const PredictionInput& input);
 
-/// Of each round of the run as it is predicted, at one worker. REQUIRES: as predict; one of the
+/// The predicted rounds of the run, at one worker. REQUIRES: as predict; `observer` is one of the
 /// workers.
 [[nodiscard]] RoundTimes predict_rounds(const PredictionInput& input, WorkerId observer);
 
-/// Two stretches of a run, one after the other: times and bytes add up.
+/// Two consecutive stretches of a run: times and bytes add up.
 [[nodiscard]] Prediction one_after_another(const Prediction& first, const Prediction& second);
 
-/// "the closing round: 0.1 s and ..."; empty where there is none.
+/// "the closing round: 0.1 s and ..."; empty if there is none.
 [[nodiscard]] std::string closing_text(const ClosingCost& closing);
 
-/// The terms as an aligned plain-text table, with `measured_s` and the error below when it is > 0.
-/// `links_absent`: why the run was not over the predicted links, in the place of the error.
+/// The terms as an aligned plain-text table, with `measured_s` and the error below if it is > 0.
+/// `links_absent`: why the run did not use the predicted links, shown in place of the error.
 [[nodiscard]] std::string render_prediction(const Prediction& prediction, double measured_s,
                                             std::string_view links_absent = {});
 

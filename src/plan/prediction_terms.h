@@ -10,7 +10,7 @@
 
 namespace isthmus::plan {
 
-/// `end`: the last moment of the run; `computed`: seconds its worker computed in all.
+/// `end`: the last moment of the run; `computed`: total computing seconds of its worker.
 [[nodiscard]] std::vector<PredictionTerm> terms_of(const PredictionInput& input,
                                                    const PathTime& end, double computed,
                                                    std::int64_t rounds);

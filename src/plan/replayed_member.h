@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One member of the exchange, as far as its clock goes: which frames a frame that comes in lets out
-// (transport/exchange/exchange_round.cpp and commit_protocol.cpp without values and without loss).
-// Rounds are counted in the order in which they begin, which is the same on all members.
+// The timing of one member of the exchange: the frames that it sends after each received frame
+// (transport/exchange/exchange_round.cpp and commit_protocol.cpp without values and loss). Rounds
+// are counted in the order of their begin, which is the same on all members.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ struct ReplayedFrame {
   int shape = 0;  // of the round: a member may not have begun it yet
   int part = 0;
   std::uint64_t payload = 0;  // encoded values in it
-  std::uint64_t bytes = 0;    // in all
+  std::uint64_t bytes = 0;    // in total
 };
 
 class ReplayedMember {
@@ -39,21 +39,21 @@ class ReplayedMember {
   void leave(Outbox& out);
 
   [[nodiscard]] int begun() const { return begun_; }
-  /// The worker that waits for `round` may go on.
+  /// Whether a worker that waits for `round` may continue.
   [[nodiscard]] bool closed(int round) const { return rounds_.at(round).closed; }
-  /// It has: nothing comes for the round any more.
+  /// The worker has continued: nothing arrives for the round any more.
   void taken(int round) { rounds_.erase(round); }
 
  private:
   struct Part {
-    std::size_t inputs = 0;  // contributions here, the own one included
+    std::size_t inputs = 0;  // contributions received, including this member's
     bool done = false;
   };
   struct Round {
     int shape = 0;
     std::size_t open_parts = 0;
     std::vector<Part> parts;
-    std::vector<int> covers;  // rounds that its DONE vouches for
+    std::vector<int> covers;  // rounds covered by its DONE
     bool closed = false;
   };
 
@@ -75,11 +75,10 @@ class ReplayedMember {
   int begun_ = 0;
   std::map<int, Round> rounds_;                      // begun and not taken
   std::map<int, std::vector<ReplayedFrame>> early_;  // of rounds not begun here yet
-  std::vector<int> uncovered_;                       // begun, for a later round to vouch for
-  std::set<int> uncommitted_;                        // whole, and not vouched for yet
-  std::set<std::pair<int, int>> unsettled_;          // that commit and have not said DONE:
-                                                     // (fragment, round), the order of their ids
-  std::map<int, std::size_t> dones_;                 // on member 0: how many have all of it
+  std::vector<int> uncovered_;                       // begun, to be covered by a later round
+  std::set<int> uncommitted_;                        // complete and not covered yet
+  std::set<std::pair<int, int>> unsettled_;          // commit, no DONE: (fragment, round) by id
+  std::map<int, std::size_t> dones_;                 // on member 0: members with the result
 };
 
 }  // namespace isthmus::plan

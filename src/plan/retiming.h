@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A finished run's wall-clock over other links, without training again.
 //
-// The losses of a run at its steps do not depend on its links, as long as what it sends and when is
-// fixed by its configuration (plan/run_program.h says where it is not). So its clock can be played
-// again by itself: the workers' programs, the frames of the exchange
-// (src/transport/wire/WIRE_FORMAT.md) and the links' own queues (sim/link_queue.h), in integers of
-// nanoseconds and in the order in which SimWorld would have them. The times are those that
-// simulating the run anew would give, to the nanosecond; tests/plan/retiming_test.cpp holds them
-// against it. report/assets/retime.js is the same in the page. Pure functions; any thread.
+// The losses of a run at its steps do not depend on its links if its configuration fixes the bytes
+// that it sends, and when (plan/run_program.h names the exceptions). So its clock can be recomputed
+// alone: the workers' programs, the frames of the exchange (src/transport/wire/WIRE_FORMAT.md) and
+// the links' queues (sim/link_queue.h), in integer nanoseconds and in SimWorld's order of events.
+// The times equal those of a new simulation to the nanosecond; tests/plan/retiming_test.cpp
+// compares them. report/assets/retime.js does the same in the page. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -25,38 +24,38 @@ namespace isthmus {
 struct RetimingInput {
   const RunProgram& program;
   std::vector<DirectedLink> links;  // workers x workers, row-major [from][to]; empty: free links
-  LinkOptions link;                 // how they behave
+  LinkOptions link;                 // their options
   std::uint64_t seed = 0;           // of jittered links
-  /// Duration of inner step t (from 1) of one worker; nothing where it is idle.
+  /// Duration of inner step t (from 1) of one worker; nothing for an idle step.
   std::function<std::optional<Duration>(WorkerId worker, StepIndex t)> step_time;
 };
 
-/// How far a run has come after one of its steps, final sync included after the last.
+/// The progress of a run after one of its steps; after the last step with the final sync.
 struct RetimedStep {
-  TimePoint end;                    // of the worker that ends it last
-  std::uint64_t payload_bytes = 0;  // sent by the worker that has sent most; unscaled
+  TimePoint end;                    // of the last worker that ends the step
+  std::uint64_t payload_bytes = 0;  // by the worker with the most bytes; unscaled
   std::uint64_t wire_bytes = 0;
 };
 
 struct RetimedRun {
   std::vector<RetimedStep> steps;  // t at t - 1
   std::vector<Duration> computed;  // by worker
-  Duration longest_wait{0};        // for one round; beyond the patience a run would have failed
-  bool too_long = false;           // the clock, whole nanoseconds, ends before the run does:
-                                   // nothing else here means anything
+  Duration longest_wait{0};        // for one round; above the timeout a run would have failed
+  bool too_long = false;           // the clock, in whole nanoseconds, ends before the run: no other
+                                   // field is valid then
 
   [[nodiscard]] TimePoint end() const { return steps.empty() ? TimePoint{} : steps.back().end; }
-  /// Share of its time that a worker computes, mean over the workers.
+  /// Share of the time that a worker computes, mean over the workers.
   [[nodiscard]] double utilisation() const;
 };
 
 [[nodiscard]] RetimedRun retime(const RetimingInput& input);
 
-/// What the page's script (report/assets/retime.js) needs to play the run over one link between all
-/// members, without jitter and loss: JSON. Of `input` the links and the seed do not matter.
+/// JSON for the page's script (report/assets/retime.js) to recompute the run over one link between
+/// all members, without jitter and loss. The links and seed of `input` are ignored.
 [[nodiscard]] std::string retiming_json(const RetimingInput& input);
 
-/// What a finished run says of itself, to be held against its re-timing at its own links.
+/// Recorded results of a finished run, to compare with its re-timing at its own links.
 struct RecordedEvaluation {
   std::int64_t step = 0;
   double clock_s = 0;  // on the simulated clock
@@ -64,13 +63,13 @@ struct RecordedEvaluation {
   double wire_bytes = 0;
 };
 
-/// What a run by another version of the program may differ by: how frames are cut, and how links
-/// behave, may have become better since.
+/// Tolerance for runs of another version of the program: cutting of frames and models of links may
+/// have changed.
 inline constexpr double kOtherVersionsTolerance = 0.05;
 
-/// Whether `again`, the run re-timed at its own links, is the run: every evaluation at the same
-/// nanosecond and after the same bytes; with a `tolerance` above 0 its clock and the bytes on the
-/// wire within that share. RETURNS: what differs first, in words; nothing when it is.
+/// Compares `again`, the run re-timed at its own links, with the run: every evaluation at the same
+/// nanosecond and after the same bytes; with a `tolerance` above 0 clock and wire bytes within that
+/// share. RETURNS: the first difference, in words; nothing if there is none.
 [[nodiscard]] std::optional<std::string> differs_from_run(
     const RetimedRun& again, double byte_scale, const std::vector<RecordedEvaluation>& evaluations,
     double tolerance = 0);

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run's workers do on the clock, apart from how long it takes: when in a step a round is
-// begun, which bytes it moves, where it is waited for. It is what re-timing plays back over other
-// links (plan/retiming.h).
+// The acts of a run's workers without their durations: when in a step a round begins, the bytes
+// that it moves, where it is awaited. Re-timing replays them over other links (plan/retiming.h).
 //
-// It is recorded from the method itself: one worker's strategy runs over an inner loop that learns
-// nothing and an exchange that answers at once. All workers begin and await the same rounds in the
-// same order (isthmus/transport.h), so one worker's program is everyone's.
-// Plain values; any thread.
+// It is recorded from the method itself: one worker's strategy runs over an inner loop that does
+// not train and an exchange that answers at once. All workers begin and await the same rounds in
+// the same order (isthmus/transport.h), so one worker's program holds for all. Plain values; any
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +21,10 @@
 
 namespace isthmus {
 
-/// A round as the links see it.
+/// A round as seen by the links.
 struct RoundShape {
   struct Part {
-    int owner = -1;  // who reduces it; -1: every member takes in all
+    int owner = -1;  // reduces it; -1: every member takes all
     std::uint64_t bytes = 0;
     bool operator==(const Part&) const = default;
   };
@@ -36,12 +35,12 @@ struct RoundShape {
   bool operator==(const RoundShape&) const = default;
 };
 
-/// One thing a worker does. Shares are of the step's time, since the step began.
+/// One act of a worker. Shares are of the step's time, from its begin.
 struct ProgramAct {
   enum class Kind : std::uint8_t {
-    kStep,     // a whole inner step; nothing where the worker is idle
+    kStep,     // a whole inner step; no time if the worker is idle
     kCompute,  // computes up to `share`
-    kSleep,    // stands by until `share`; goes on at once when that is past
+    kSleep,    // waits until `share`; continues at once if that is past
     kBegin,    // begins a round of shape `which`
     kWait,     // awaits the round begun `which` rounds before the latest
   };
@@ -68,13 +67,13 @@ struct ProgramInput {
   std::vector<SharesOfSize> table = {};     // PeerExchangeOptions::table
 };
 
-/// Why a finished run of this kind cannot be re-timed, in words; nothing when it can: what it sends
-/// and when is then fixed by its configuration.
+/// Why a finished run of this kind cannot be re-timed, in words; nothing if it can: its
+/// configuration then fixes what it sends and when.
 [[nodiscard]] std::optional<std::string> retiming_obstacle(std::string_view method,
                                                            const OuterOptions& options);
 
-/// Takes about as long as the outer steps and encodings of one worker.
-/// THROWS: ConfigError as make_outer_strategy does. REQUIRES: no retiming_obstacle.
+/// Takes about as long as the outer steps and encodings of one worker. THROWS: ConfigError as
+/// make_outer_strategy. REQUIRES: no retiming_obstacle.
 [[nodiscard]] RunProgram record_program(const ProgramInput& input);
 
 }  // namespace isthmus

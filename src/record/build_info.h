@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this binary is and which machine it runs on. Facts for manifests, `doctor` and --version.
+// Facts about this binary and its machine, for manifests, `doctor` and --version.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ struct BuildInfo {
   std::string build_type;
 };
 [[nodiscard]] BuildInfo build_info();
-/// "0.1.0 a1b2c3d": which program a result is of.
+/// "0.1.0 a1b2c3d": the program version of a result.
 [[nodiscard]] std::string program_version();
 
 struct MachineInfo {
   std::string cpu;  // model name
-  int cores = 1;    // that this process may use
+  int cores = 1;    // available to this process
   std::string os;   // "Linux 6.1.0 x86_64, Debian GNU/Linux 12"
   std::uint64_t memory_bytes = 0;
   std::uint64_t available_bytes = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// events.jsonl: what happened when, one line a span, for the report's timeline.
+// events.jsonl: a line for each span of time, for the report's timeline.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ namespace isthmus::app {
 
 class EventLog final : public EventSink {
  public:
-  /// `offset`: clock of the run spent before a resume.
+  /// `offset`: the run's clock before a resume.
   EventLog(JsonLinesFile file, Duration offset);
-  /// Any thread. After kMaxEvents lines a last one says that the rest is left out.
+  /// Any thread. After kMaxEvents lines a last one tells that the rest is left out.
   void record(const Event& event) override;
 
   static constexpr std::int64_t kMaxEvents = 200'000;
-  /// Of these, reads and writes of files (train.offload), which may be many a step; those beyond
-  /// are left out without a word, and the computing that they go beside goes on being told.
+  /// The most reads and writes of files (train.offload) among them, which may be many a step;
+  /// further ones are left out silently, while the concurrent computing is still recorded.
   static constexpr std::int64_t kMaxFileEvents = 50'000;
 
  private:

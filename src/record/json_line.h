@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One JSON object on one line, written in order and fast: the form of metrics.jsonl, events.jsonl
-// and of every --json answer. Floats keep their bits (float: 9 significant digits, double: 17 where
-// fewer do not); non-finite numbers become the strings "nan", "inf", "-inf", for JSON has none.
+// and every --json answer. Floats keep their bits (float: 9 significant digits, double: 17 if fewer
+// do not); non-finite numbers become the strings "nan", "inf", "-inf", since JSON has none.
 #pragma once
 
 #include <concepts>
@@ -51,7 +51,7 @@ class JsonLine {
   std::string text_ = "{";
 };
 
-/// "[a,b,c]" of parts that are JSON already.
+/// "[a,b,c]" from parts that are JSON already.
 [[nodiscard]] std::string json_array(std::span<const std::string> parts);
 
 }  // namespace isthmus::app

@@ -13,12 +13,13 @@ namespace isthmus::report {
 
 using Json = nlohmann::json;
 
-/// The number under `key`; "NaN", "Infinity", "-inf" as strings too. kNothing when there is none.
+/// The number under `key`, also from strings such as "NaN", "Infinity", "-inf". kNothing if there
+/// is none.
 [[nodiscard]] double number_of(const Json& value);
 [[nodiscard]] double number_at(const Json& object, const char* key, double absent = kNothing);
 [[nodiscard]] std::int64_t integer_at(const Json& object, const char* key, std::int64_t absent);
 [[nodiscard]] std::string text_at(const Json& object, const char* key);
-/// A scalar as text ("null" for null), for tables of everything a file says.
+/// A scalar as text ("null" for null), for tables of a file's whole content.
 [[nodiscard]] std::string scalar_text(const Json& value);
 
 }  // namespace isthmus::report

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The length of every round at one worker, as its exchange tells of them (PeerExchangeOptions::
-// on_round), to be laid beside the predicted ones. Any task.
+// The durations of all rounds at one worker, as its exchange reports them
+// (PeerExchangeOptions::on_round), to compare with the predicted ones. Any task.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,7 @@ class MeasuredRounds {
   }
 
  private:
-  mutable std::mutex mutex_;  // two tasks may tell at once, and a third one asks
+  mutable std::mutex mutex_;  // two tasks may report at once, and a third one may read
   RoundTimes times_;
 };
 

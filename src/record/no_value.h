@@ -5,7 +5,7 @@
 
 namespace isthmus::report {
 
-/// In the place of a number that is absent, null or not finite.
+/// Stands for a number that is absent, null or not finite.
 inline constexpr double kNothing = std::numeric_limits<double>::quiet_NaN();
 
 }  // namespace isthmus::report

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far a run has come, as its record tells it, and who shows that to people.
+// The progress of a run, from its record, and the interface that shows it to people.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct WorkerProgress {
   std::string note;  // "waiting for west", or empty
 };
 
-/// One lane of a race (`demo`): runs one after another on a shared simulated clock.
+/// One lane of a race (`demo`): runs in sequence on a shared simulated clock.
 struct LaneProgress {
   std::string name;  // "ddp"
   double fraction = 0;
@@ -28,7 +28,7 @@ struct ProgressUpdate {
   std::string activity = "step";  // "step", "tokenizing", "evaluating", ...
   std::int64_t done = 0;
   std::int64_t total = 0;          // 0: unknown, no bar and no ETA
-  std::optional<double> fraction;  // of the work, where done / total is too coarse for bar and ETA
+  std::optional<double> fraction;  // of the work, if done / total is too coarse for bar and ETA
   double loss = 0;                 // 0: none yet
   std::optional<double> eval_loss;
   std::int64_t eval_step = 0;
@@ -41,11 +41,11 @@ struct ProgressUpdate {
   std::vector<LaneProgress> lanes;
 };
 
-/// Shows updates where and when it sees fit. Any thread.
+/// Shows updates where and when it chooses. Any thread.
 class ProgressView {
  public:
   virtual ~ProgressView() = default;
-  /// True when `update` would show something: ask first where making an update costs.
+  /// True if `update` would show something: ask first if making an update is costly.
   [[nodiscard]] virtual bool due() const = 0;
   /// Shows `update` when due, else returns at once.
   virtual void update(const ProgressUpdate& update) = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long single rounds take, from a worker's begin until their result is final at it, predicted
-// or measured; and the two laid over each other. Rounds are known by fragment and step of sending.
-// Of long runs a sample is kept. Plain values; one thread.
+// Durations of single rounds, from a worker's begin until their result is final there, predicted or
+// measured; and the comparison of both. Rounds are identified by fragment and send step. For long
+// runs a sample is kept. Plain values; one thread.
 #pragma once
 
 #include <cstddef>
@@ -17,18 +17,18 @@ namespace isthmus {
 
 class RoundTimes {
  public:
-  /// Of one fragment. With more, every other one goes: which stay depends on their steps alone, so
-  /// two of these that were told of the same rounds keep the same. They are drawn by a hash, since
-  /// rounds may differ by a period of their own (ddp commits every 16th).
+  /// Most rounds kept of one fragment. Above it, every other one is dropped; the choice depends
+  /// only on the send steps, so two objects with the same rounds keep the same ones. It uses a
+  /// hash, since rounds may differ periodically (ddp commits every 16th).
   static constexpr std::size_t kMost = 1024;
 
-  /// One that is told of again counts as told last.
+  /// A repeated round replaces the earlier duration.
   void add(FragmentId fragment, StepIndex sent, double seconds);
   void add(const RoundTimes& others);
 
   struct Kept {
-    std::uint64_t mask = 0;             // bits of the hash that are zero in what is kept
-    std::map<std::int64_t, double> at;  // by step of sending
+    std::uint64_t mask = 0;             // bits of the hash that are zero in kept rounds
+    std::map<std::int64_t, double> at;  // by send step
   };
   [[nodiscard]] const std::map<int, Kept>& by_fragment() const { return by_fragment_; }
 
@@ -44,11 +44,12 @@ struct RoundQuantiles {
 /// A fragment's rounds, or all.
 struct RoundsCompared {
   int fragment = -1;       // -1: of all fragments
-  std::size_t rounds = 0;  // that are compared
+  std::size_t rounds = 0;  // number compared
   RoundQuantiles predicted;
   RoundQuantiles measured;
 
-  /// Of the medians: predicted / measured - 1. NaN where nothing but the prediction took time.
+  /// Of the medians: predicted / measured - 1. NaN if the measured median is 0 and the prediction
+  /// is not.
   [[nodiscard]] double error() const;
 };
 
@@ -62,15 +63,15 @@ struct RoundPair {
 struct RoundComparison {
   RoundsCompared all;
   std::vector<RoundsCompared> fragments;  // by number
-  std::vector<RoundPair> pairs;           // by step, then fragment; some, evenly chosen, where many
+  std::vector<RoundPair> pairs;           // by step, then fragment; if many, an even sample
 };
 
-/// Of the rounds that both know. Empty (`all.rounds` = 0) where there are none.
+/// The rounds in both. Empty (`all.rounds` = 0) if there are none.
 [[nodiscard]] RoundComparison compare_rounds(const RoundTimes& predicted,
                                              const RoundTimes& measured);
 
-/// A table for the terminal: a line a fragment, the longest ones where there are many, then one of
-/// all. Empty where nothing was compared. `whose`: the worker's name.
+/// A table for the terminal: a line a fragment (the longest ones if there are many), then one for
+/// all. Empty if nothing was compared. `whose`: the worker's name.
 [[nodiscard]] std::string render_rounds(const RoundComparison& comparison,
                                         const std::string& whose);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the workers of a run tell of their steps and evaluations, and who receives what all of them
-// have completed. Plain data.
+// Reports of a run's workers about their steps and evaluations, and the receiver of completed ones.
+// Plain data.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@
 
 namespace isthmus::app {
 
-/// One worker's word about one step.
+/// One worker's report about one step.
 struct StepPost {
-  WorkerId rank;  // whose word; the board sets it
+  WorkerId rank;  // of the reporting worker; set by the board
   StepReport report;
   double learning_rate = 0;
   TimePoint now;         // on the run's clock, after the step
@@ -23,10 +23,10 @@ struct StepPost {
   Duration computed{0};  // on the run's clock, since its start
 };
 
-/// One worker's word about an evaluation.
+/// One worker's report about an evaluation.
 struct EvalShare {
   std::vector<EvalPart> parts;
-  std::int64_t batches = 0;  // that the whole evaluation has; 0: as others say
+  std::int64_t batches = 0;  // of the whole evaluation; 0: as others report
   TimePoint now;
 };
 
@@ -35,31 +35,32 @@ struct EvalResult {
   double loss = 0;
   std::int64_t tokens = 0;
   TimePoint now;
-  std::vector<EvalPart> parts = {};  // that `loss` is the mean of, in order
+  std::vector<EvalPart> parts = {};  // the parts in the mean `loss`, in order
 };
 
-/// What became of the work of a worker that was cut off and has joined again.
+/// The outcome of the work of a worker that was cut off and has rejoined.
 struct BroughtBack {
-  std::int64_t kept_tokens = 0;   // that its next contribution holds, of what nobody had
-  std::int64_t lost_tokens = 0;   // that are gone
-  std::int64_t alone_steps = 0;   // that it took while it was cut off
-  std::int64_t alone_tokens = 0;  // on so many, which are among the others
+  std::int64_t kept_tokens = 0;   // in its next contribution, and in no earlier one
+  std::int64_t lost_tokens = 0;   // lost
+  std::int64_t alone_steps = 0;   // taken while it was cut off
+  std::int64_t alone_tokens = 0;  // of these steps; part of kept and lost tokens
 };
 
-/// What happened to a run beside its steps.
+/// An event of a run other than its steps.
 struct RunEvent {
   enum class Kind { kLeft, kJoined, kEvalIncomplete, kCameBack, kHealed };
   Kind kind = Kind::kLeft;
-  StepIndex step;            // it holds after this one
-  WorkerId who;              // has left, joined or been healed
-  int present = 0;           // workers there are now
+  StepIndex step;            // after which it holds
+  WorkerId who;              // that left, joined or was healed
+  int present = 0;           // workers present afterwards
   std::int64_t of = 0;       // of an evaluation: its batches
-  std::int64_t missing = 0;  // and how many of them nobody has evaluated
+  std::int64_t missing = 0;  // and batches that no worker has evaluated
   BroughtBack work = {};     // kCameBack
   std::string why;
 };
 
-/// Receives what all workers have completed; called in step order, one call at a time.
+/// Receives steps and evaluations that all workers have completed; in step order, one call at a
+/// time.
 class RunLog {
  public:
   virtual ~RunLog() = default;

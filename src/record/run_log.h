@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all workers completed, as lines of metrics.jsonl, totals for summary.json and the status
+// Completed steps and evaluations as lines of metrics.jsonl, totals for summary.json and the status
 // block. Called by the RunBoard, one call at a time.
 #pragma once
 
@@ -25,8 +25,8 @@ namespace isthmus::app {
 
 class StatusBoard;
 
-/// What the closing round has cost (final_sync = "full"): a round for each fragment whose window
-/// was open after the last step. Bytes are those of one worker.
+/// The cost of the closing round (final_sync = "full"): a round for each fragment with an open
+/// window after the last step. Bytes are those of one worker.
 struct ClosingTotals {
   std::int64_t rounds = 0;
   std::uint64_t payload_bytes = 0;
@@ -34,12 +34,12 @@ struct ClosingTotals {
   double wait_s = 0;
 };
 
-/// Sums over the whole run, earlier sessions of a resumed run included.
+/// Sums over the whole run, including earlier sessions of a resumed run.
 struct RunTotals {
   std::int64_t steps = 0;
   std::int64_t tokens = 0;
   std::int64_t rounds = 0;
-  ClosingTotals closing;                     // of `rounds` and of the bytes
+  ClosingTotals closing;                     // included in `rounds` and in the bytes
   std::vector<std::uint64_t> payload_bytes;  // sent, by worker; the surrogate's when declared
   std::vector<std::uint64_t> wire_bytes;
   std::vector<double> compute_s;  // by worker, on the run's clock
@@ -50,14 +50,14 @@ struct RunTotals {
   std::int64_t eval_step = 0;
   Duration measured_step{0};  // calibrated length of an inner step, replayed after a resume
 
-  /// Computing of a step, by worker, as they did it side by side.
+  /// Mean computing time of a step, by worker, measured while all workers compute.
   [[nodiscard]] std::vector<Duration> mean_steps() const;
 
   void save(StateWriter& writer) const;
   void load(StateReader& reader);
 };
 
-/// An evaluation, and what the run had cost by then.
+/// An evaluation, and the run's cost up to it.
 struct EvalRecord {
   std::int64_t step = 0;
   double loss = 0;
@@ -77,11 +77,11 @@ class MetricsLog final : public RunLog {
     std::vector<LaneProgress> finished_lanes;        // demo: the runs before this one
     std::function<void(std::int64_t step)> on_step;  // may be empty
     std::unique_ptr<TensorBoardSink> tensorboard;    // may be null
-    StatusBoard* status = nullptr;                   // told what the lines say; may be null
-    std::size_t self = 0;                            // the worker whose waits are told
+    StatusBoard* status = nullptr;                   // receives the lines; may be null
+    std::size_t self = 0;                            // the worker whose waits are shown
     std::vector<EvaluationSource> sources = {};      // of evaluations; empty: one
-    /// `evals` has all of them, for who lays runs side by side and keeps their curves; else the
-    /// last one alone, so that a run may go on for ever.
+    /// `evals` has all evaluations, for callers that compare runs and keep their curves; otherwise
+    /// only the last one, so that a run may continue forever.
     bool keeps_evals = false;
   };
   /// Borrows everything for its life. `progress` may be null.
@@ -93,15 +93,15 @@ class MetricsLog final : public RunLog {
   void eval(const EvalResult& result) override;
   void event(const RunEvent& event) override;
   void checkpoint(StepIndex t, std::uint64_t bytes, double seconds);
-  /// A rank of this process's mesh has become slow, or is no longer, found in step t.
+  /// A rank of this process's mesh has become slow, or normal again, as found in step t.
   void rank(StepIndex t, const RankFinding& finding);
   /// Blocks until every line so far is on the disk.
   void sync();
-  /// Last line: status as in manifest.json. `late`: of this site, where rounds have a deadline.
+  /// Last line: status as in manifest.json. `late`: of this site, if rounds have a deadline.
   void end(const std::string& status, const std::string& cause,
            const std::optional<LateStatus>& late);
 
-  /// Evaluations of this session so far, as `keeps_evals` says; all are in metrics.jsonl.
+  /// This session's evaluations so far, as `keeps_evals` says; metrics.jsonl has all.
   [[nodiscard]] const std::vector<EvalRecord>& evals() const { return evals_; }
 
  private:
@@ -111,7 +111,7 @@ class MetricsLog final : public RunLog {
   [[nodiscard]] std::uint64_t scaled(std::uint64_t bytes) const;
   void rounds(StepIndex t, const std::vector<StepPost>& posts);
   void rounds_that_slip(StepIndex t, const std::vector<StepPost>& posts);
-  /// The line of a round that all have applied by step t. `reports`: by rank.
+  /// The line of a round that all workers have applied by step t. `reports`: by rank.
   void round(StepIndex t, const std::map<int, RoundReport>& reports);
   void show(StepIndex t, const std::vector<StepPost>& posts, double tokens_per_s);
 
@@ -120,7 +120,7 @@ class MetricsLog final : public RunLog {
   JsonLinesFile& metrics_;
   ProgressView* progress_;
   RunTotals& totals_;
-  RunTotals before_;  // what earlier sessions of the run, and of each worker, had summed up
+  RunTotals before_;  // sums of earlier sessions of the run and of each worker
   /// Applied by some workers and not yet by all, by (send step, fragment): reports by rank.
   std::map<std::pair<StepIndex, FragmentId>, std::map<int, RoundReport>> slipping_;
   std::vector<EvalRecord> evals_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of a run at one moment: what /status.json, /metrics, the live page and `isthmus
-// status` show. Filled by a StatusBoard while the run goes on, or from its folder. Plain data.
+// The status of a run at one moment: the content of /status.json, /metrics, the live page and
+// `isthmus status`. Filled by a StatusBoard during the run, or from its folder. Plain data.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class ThinCurve {
   using Point = std::pair<std::int64_t, double>;   // (step, mean value up to it)
 
   void add(std::int64_t step, double value);
-  /// The last one holds what a whole point is not yet made of.
+  /// The last point holds the values of an incomplete one.
   [[nodiscard]] std::vector<Point> points() const;
 
  private:
@@ -32,8 +32,8 @@ class ThinCurve {
   std::int64_t last_step_ = 0;
 };
 
-/// Rounds of one fragment. Bytes are those of the first worker, waits those of this process's
-/// first.
+/// Rounds of one fragment. Bytes are those of the first worker, waits those of this process's first
+/// worker.
 struct FragmentStatus {
   std::int64_t rounds = 0;
   std::int64_t last_step = 0;  // at which the last one was applied
@@ -51,23 +51,23 @@ struct WorkerStatus {
   std::uint64_t wire_bytes = 0;
 };
 
-/// Ways in which a link fails: what LinkEvent tells, apart from good news.
+/// Kinds of link failures: the failures among LinkEvent's kinds.
 enum class LinkTrouble { kDisconnected, kLost, kLeft, kHandshakeFailed, kRefused, kStranger };
 inline constexpr std::size_t kLinkTroubles = 6;
 /// "disconnected", "lost", ...
 [[nodiscard]] std::string_view trouble_name(LinkTrouble trouble);
 
-/// What TCP tells of the connections that this site has dialled to another one.
+/// TCP's statistics of the connections that this site has dialled to another one.
 struct LinkHealth {
-  int connections = 0;                       // that stand
+  int connections = 0;                       // open ones
   std::optional<double> rtt_s;               // smoothed round trip, mean over them
   std::uint64_t segments = 0;                // with data, sent so far
-  std::uint64_t resent_segments = 0;         // of those, sent again
-  std::optional<double> goodput_bits_per_s;  // last, while something was under way
-  bool around = false;                       // by way of a relay; then the rest is of before
+  std::uint64_t resent_segments = 0;         // of those, retransmitted
+  std::optional<double> goodput_bits_per_s;  // the last one while values were in flight
+  bool around = false;                       // over a relay; the other fields are then older
 };
 
-/// Another site, as this one sees it.
+/// Another site, as seen by this one.
 struct PeerStatus {
   std::string name;
   bool connected = false;
@@ -76,7 +76,7 @@ struct PeerStatus {
   std::uint64_t sent_bytes = 0;
   std::uint64_t received_bytes = 0;
   double heard_s = -1;                           // since its last frame; < 0: none yet
-  std::optional<LinkHealth> tcp;                 // nothing where the system does not tell
+  std::optional<LinkHealth> tcp;                 // nothing if the system does not report it
   std::map<std::string, std::int64_t> troubles;  // by trouble_name
 };
 
@@ -88,10 +88,10 @@ struct SlowRank {
   std::int64_t since = 0;  // step
 };
 
-/// How late this process's site has been, where rounds have a deadline (net.deadline).
+/// The lateness of this process's site, if rounds have a deadline (net.deadline).
 struct LateStatus {
-  std::int64_t rounds = 0;         // that were begun in its name, without its work
-  std::int64_t steps_skipped = 0;  // to be where the others are
+  std::int64_t rounds = 0;         // rounds begun by proxy
+  std::int64_t steps_skipped = 0;  // to catch up with the others
   bool operator==(const LateStatus&) const = default;
 };
 
@@ -107,14 +107,14 @@ struct RunStatus {
   std::string directory;
   std::string state = "starting";  // then waiting | running, and as in manifest.json
   bool healthy = true;
-  std::string word;  // one line: how it goes, or what is wrong
+  std::string word;  // one line: the progress, or the fault
   bool simulated = false;
-  bool live = false;  // from a process that answers; false: from files
+  bool live = false;  // from a responding process; false: from files
   int workers = 1;
-  int members = 1;  // of the workers, those that take part now
+  int members = 1;  // workers that take part now
   std::int64_t parameters = 0;
 
-  std::int64_t step = 0, steps = 0;  // steps 0: not known
+  std::int64_t step = 0, steps = 0;  // steps 0: unknown
   std::int64_t resumed_after = 0;
   std::int64_t tokens = 0;
   std::optional<double> loss, learning_rate, gradient_norm, tokens_per_s;
@@ -122,22 +122,22 @@ struct RunStatus {
   std::int64_t eval_step = 0;
   double elapsed_s = 0;
   std::optional<double> eta_s, simulated_s;
-  double advanced_s = 0;  // since a step, evaluation or checkpoint was completed
+  double advanced_s = 0;  // since the last completed step, evaluation or checkpoint
   double stalled_after_s = 0;
   std::int64_t checkpoints = 0, checkpoint_step = 0;
   std::uint64_t checkpoint_bytes = 0;
-  double checkpoint_s = 0;      // it took
-  double checkpoint_ago_s = 0;  // it was
+  double checkpoint_s = 0;      // duration of the last one
+  double checkpoint_ago_s = 0;  // age of the last one
 
   std::map<std::int64_t, FragmentStatus> fragments;
   std::vector<WorkerStatus> sites;
-  std::vector<PeerStatus> peers;  // of a run whose sites are processes of their own
+  std::vector<PeerStatus> peers;  // if sites are separate processes
   std::vector<LinkDrop> drops;    // the newest last
   std::vector<SlowRank> slow_ranks;
   std::optional<LateStatus> late;  // of this session
   std::int64_t strangers = 0;
   std::vector<ThinCurve::Point> loss_curve, eval_curve, speed_curve, wait_curve;
-  std::string device;  // of the inner loops in this process; empty: not known
+  std::string device;  // of the inner loops in this process; empty: unknown
 
   [[nodiscard]] std::int64_t rounds() const;
   [[nodiscard]] std::uint64_t sent_bytes() const;  // by all workers
@@ -146,7 +146,7 @@ struct RunStatus {
 
 /// One JSON object, documented in docs/how-to/observing.md.
 [[nodiscard]] std::string status_json(const RunStatus& status);
-/// THROWS: ConfigError when it is not what status_json writes.
+/// THROWS: ConfigError when `json` is no output of status_json.
 [[nodiscard]] RunStatus parse_status(const std::string& json);
 
 }  // namespace isthmus::app

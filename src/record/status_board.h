@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run tells of itself while it goes on. MetricsLog writes here what it writes into
-// metrics.jsonl, the links what happens to them; anybody takes a snapshot. One lock, held for a few
-// microseconds; nothing waits for whoever looks.
+// The status of a run while it is running. MetricsLog writes the content of metrics.jsonl here, the
+// links their events; any thread takes a snapshot. One lock, held for a few microseconds; a reader
+// delays nothing.
 #pragma once
 
 #include <cstddef>
@@ -36,16 +36,16 @@ class StatusBoard {
     bool simulated = false;
     Duration stalled_after = std::chrono::minutes(5);
     std::vector<std::string> sites;  // names of the workers, in order
-    std::optional<WorkerId> self;    // this process is one of them; the others are peers
-    bool hub = false;                // one stands behind the workers, and is a peer too
-    bool links_tell = true;          // else a peer is connected once something has come from it
+    std::optional<WorkerId> self;    // this process's worker; the others are peers
+    bool hub = false;                // numbered after the workers; also a peer
+    bool links_tell = true;          // false: a peer is connected once a frame from it has arrived
     std::function<double()> now = monotonic_now;
   };
   explicit StatusBoard(Options options);
 
-  /// The other sites are not here yet.
+  /// The other sites are not present yet.
   void waiting(const std::string& for_what);
-  /// Too few sites are there, and who is wait; empty: they go on.
+  /// Too few sites are present, and the present ones pause; empty: they continue.
   void stands_still(const std::string& why);
   void begin(const Manifest& manifest, const RunTotals& totals, const std::string& directory);
 
@@ -56,23 +56,23 @@ class StatusBoard {
     double tokens_per_s = 0;  // of this step alone
   };
   void step(const Step& step, const RunTotals& totals);
-  /// Seen together with the step that applied it, which comes next. `payload_bytes`, `wire_bytes`:
-  /// as metrics.jsonl has them.
+  /// Shown together with the step that applied it, which is reported next. `payload_bytes`,
+  /// `wire_bytes`: as in metrics.jsonl.
   void round(const RoundReport& round, std::uint64_t payload_bytes, std::uint64_t wire_bytes);
   void eval(const EvalRecord& eval);
-  /// A worker has gone, and the others go on, or has come back.
+  /// A worker has left, and the others continue, or it has rejoined.
   void membership(WorkerId worker, bool joined);
   void checkpoint(std::int64_t step, std::uint64_t bytes, double seconds);
   void rank(const RankFinding& finding);
-  /// How late this process's site has been so far. Any task.
+  /// The lateness of this process's site so far. Any task.
   void late(const LateStatus& late);
 
-  /// What became of a link of `self`. Any task.
+  /// An event of a link of `self`. Any task.
   void link(WorkerId self, const LinkEvent& event);
   void reading(WorkerId peer, const LinkReading& reading);
   void sent(WorkerId to, std::size_t bytes);
   void received(WorkerId from, std::size_t bytes);
-  /// Nothing more comes from it: for links that do not tell of themselves.
+  /// The peer sends nothing more: for links without events.
   void gone(WorkerId peer, const std::string& why);
 
   /// Any thread.
@@ -83,29 +83,29 @@ class StatusBoard {
  private:
   struct Peer {
     PeerStatus status;
-    std::vector<bool> streams;  // that stand
+    std::vector<bool> streams;  // open ones
     double heard = -1;
   };
   struct Drop {
     double at = 0;
     LinkDrop drop;
   };
-  /// Steps that came in one burst.
+  /// Steps that arrived in one burst.
   struct Mark {
-    double first = 0, last = 0;  // when they came
-    std::int64_t tokens = 0;     // after them
+    double first = 0, last = 0;  // arrival times
+    std::int64_t tokens = 0;     // after these steps
   };
-  /// All that is known, as it was told.
+  /// The reported facts.
   struct State {
-    RunStatus status;  // what does not depend on the moment
+    RunStatus status;  // fields that do not depend on the moment
     std::string waiting_for;
     ThinCurve loss, eval, speed, wait;
     std::map<int, Peer> peers;  // by rank
-    std::set<int> gone;         // ranks that the others go on without
+    std::set<int> gone;         // ranks without which the others continue
     std::deque<Drop> drops;
     std::deque<Mark> marks;  // of the last seconds
     double step_speed = 0;
-    double begun = 0;  // when status.elapsed_s was
+    double begun = 0;  // time of status.elapsed_s
     double advanced = 0;
     double checkpoint_at = 0;
     std::optional<std::pair<double, std::int64_t>> first_step;  // (when, step) of this session
@@ -119,9 +119,9 @@ class StatusBoard {
 
   const Options options_;
   mutable std::mutex mutex_;
-  // Guarded by mutex_; whoever looks copies it and thinks about the copy:
+  // Guarded by mutex_; a reader copies it and computes with the copy:
   State state_;
-  std::map<std::int64_t, FragmentStatus> fragments_;  // with the rounds of the step to come
+  std::map<std::int64_t, FragmentStatus> fragments_;  // with the rounds of the next step
 };
 
 }  // namespace isthmus::app

@@ -26,8 +26,8 @@ struct Scalar {
 
 /// First record of every file: "brain.Event:2".
 [[nodiscard]] std::string file_version_record(double wall_s);
-/// A session that starts at `step`: readers drop what earlier files say of this step and later
-/// ones, which is what a resume is about to write again.
+/// A session that starts at `step`: readers drop earlier files' records of this step and later
+/// ones, which a resume is about to write again.
 [[nodiscard]] std::string session_start_record(double wall_s, std::int64_t step);
 /// All scalars of one step. REQUIRES: at least one.
 [[nodiscard]] std::string scalars_record(double wall_s, std::int64_t step,
@@ -37,7 +37,7 @@ struct Scalar {
                                       std::string_view markdown);
 
 /// "events.out.tfevents.1700000000.isthmus.0": readers take the files of a folder in name order, so
-/// a later session needs a larger `unix_s`. They look for "tfevents" in the name.
+/// a later session needs a larger `unix_s`. They search for "tfevents" in the name.
 [[nodiscard]] std::string event_file_name(std::int64_t unix_s);
 /// The seconds in such a name, or -1.
 [[nodiscard]] std::int64_t event_file_time(std::string_view name);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sink "tensorboard" of `[log] sinks`: event files in the run's tb/, written line by line
-// beside metrics.jsonl. One thread at a time, as for the metrics.
+// along with metrics.jsonl. One thread at a time, as for the metrics.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +23,16 @@ class TensorBoardSink {
     bool simulated = false;
     std::int64_t resumed_after = 0;
     std::string config;                      // TOML for the text panel
-    const DiskPatience* patience = nullptr;  // for a disk that is full; borrowed, may be null
+    const DiskPatience* patience = nullptr;  // retries when the disk is full; borrowed, may be null
   };
-  /// Begins a file of its own, named to come after those that are there. When there are some, it
-  /// begins by withdrawing what they say of steps after `resumed_after`: those come again.
-  /// THROWS: SystemError, as every call, when the disk refuses.
+  /// Begins a new file, named to follow existing ones. If there are some, its start withdraws their
+  /// records of steps after `resumed_after`, which are written again. THROWS: SystemError, as every
+  /// call, when the disk refuses.
   TensorBoardSink(Storage& storage, const Options& options);
 
   /// A line of metrics.jsonl.
   void take(std::string_view line);
-  /// Blocks until everything is on the disk, rounds of the last step too.
+  /// Blocks until all records are on the disk, including rounds of the last step.
   void finish();
 
  private:

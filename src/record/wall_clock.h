@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Real time and real chance, for what concerns people and files: progress, stamps, run ids. Nothing
-// that a run computes depends on them. Any thread.
+// Real time and true randomness, for people and files: progress, stamps, run ids. No result of a
+// run depends on them. Any thread.
 #pragma once
 
 #include <string>
@@ -17,9 +17,10 @@ namespace isthmus::app {
 [[nodiscard]] std::string utc_words();
 /// UTC for file names, "20261120-153000".
 [[nodiscard]] std::string utc_stamp();
-/// Of this machine's own time of day: 0 to 1439.
+/// Minute of this machine's local day: 0 to 1439.
 [[nodiscard]] int local_minute_of_day();
-/// 12 hexadecimal digits that no other run has. THROWS: SystemError when the kernel gives none.
+/// 12 random hexadecimal digits, unique for each run. THROWS: SystemError when the kernel gives
+/// none.
 [[nodiscard]] std::string random_id();
 
 }  // namespace isthmus::app

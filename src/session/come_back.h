@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A site that the others have lost, or that has lost the first, comes back to the run: its session
-// ends and another one begins, as often as it takes.
+// Rejoining after a loss: a site that the others have lost, or that has lost site 0, ends its
+// session and begins another one, repeatedly if needed.
 #pragma once
 
 #include <filesystem>
@@ -14,17 +14,17 @@
 
 namespace isthmus::app {
 
-/// What one session of a site is given by the sessions before it, and gives the next.
+/// State that the sessions of one site hand on to each other.
 struct SessionTry {
   InHand& in_hand;
-  std::optional<RunLock>& lock;  // to the end: no other process comes between two sessions
-  /// The folder that the session before had: this one resumes the run there. Empty: the first.
+  std::optional<RunLock>& lock;  // held to the end: no other process enters between two sessions
+  /// The folder of the previous session, in which this one resumes the run. Empty: first session.
   std::filesystem::path directory;
 };
 
-/// Calls `train`, and calls it again after each CutOffError and TryAgainError, but for a bounded
-/// number of times. `gather`: net.gather. `say`: a line for people. Blocks for growing pauses
-/// between two sessions. THROWS: what `train` throws otherwise, or after a wish to stop or leave.
+/// Calls `train`, and calls it again after each CutOffError and TryAgainError, a bounded number of
+/// times. `gather`: net.gather. `say`: a line for people. Blocks between two sessions, for growing
+/// pauses. THROWS: other errors of `train`, and its last error after a wish to stop or leave.
 void train_and_come_back(Duration gather, const Wishes& wishes,
                          const std::function<void(const std::string&)>& say,
                          const std::function<void(SessionTry&)>& train);

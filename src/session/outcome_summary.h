@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What summary.json says of any trainer's run.
+// The fields of summary.json that do not depend on the trainer.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace isthmus::app {
 [[nodiscard]] JsonLine outcome_summary(const RunOutcome& outcome, std::int64_t parameters,
                                        std::optional<double> simulated_s);
 
-/// What this session's world adds, the bytes between each two workers among it.
+/// Adds the results of this session's world, including the bytes between each two workers.
 void add_world(JsonLine& line, const RunOutcome& outcome, const WorldResult& result);
 
 /// The links that the configuration declares, for links.json.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What any trainer's run refuses of its configuration before anything is written.
+// Checks of the configuration for any trainer's run, before anything is written.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ struct RunPlace {
   std::optional<SiteArguments> site;  // this process is one site
 };
 
-/// THROWS: ConfigError naming the key that does not fit the place where the run happens.
+/// THROWS: ConfigError naming the key that does not fit the place of the run.
 void check_run(const Config& config, const RunPlace& place);
 
 }  // namespace isthmus::app

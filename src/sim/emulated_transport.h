@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A declared link put before a real transport: each frame is held back, in real time, for as long
-// as the link would take (sim/link_queue.h, the arithmetic that simulations use), and then handed
-// to the transport below. So one file can be simulated, and then run over real sockets and threads
-// with the same links; no privileges are needed. What the transport below takes comes on top.
+// A declared link in front of a real transport: each frame is held back, in real time, for the
+// link's duration (sim/link_queue.h, the arithmetic of simulations), and then passed to the
+// transport below. So one file can be simulated, and then run over real sockets and threads with
+// the same links, without privileges. The time of the transport below is added.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@
 namespace isthmus {
 
 struct EmulationOptions {
-  std::vector<DirectedLink> links;  // of this member, by receiver; the own entry is not looked at
+  std::vector<DirectedLink> links;  // of this member, by receiver; its own entry is ignored
   LinkOptions link = {};
-  std::uint64_t seed = 0;       // of jitter: as the simulation of the run has it
-  EventSink* events = nullptr;  // sends, as the declared link sees them; borrowed, may be null
+  std::uint64_t seed = 0;       // of jitter: the same as in the run's simulation
+  EventSink* events = nullptr;  // sends, on the declared link; borrowed, may be null
 };
 
-/// Borrows `runtime`. A close lets held frames out first, for at most five seconds. Frames are
-/// copied nowhere; as many as the link is behind lie here. THROWS: ConfigError for a link that
-/// cannot be.
+/// Borrows `runtime`. A close first sends held frames, for at most five seconds. Frames are not
+/// copied; those that the link has not sent yet are kept here. THROWS: ConfigError for an invalid
+/// link.
 [[nodiscard]] std::unique_ptr<Transport> emulate_links(Runtime& runtime,
                                                        std::unique_ptr<Transport> below,
                                                        const EmulationOptions& options);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What goes wrong on purpose. Every decision is a function of (seed, link, frame number), so a
-// failing seed replays. Plain data and pure functions.
+// Injected faults. Every decision is a function of (seed, link, frame number), so a failing seed
+// can be replayed. Plain data and pure functions.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,20 @@ namespace isthmus {
 struct FaultPlan {
   // Probabilities for each frame, [0, 1], independent of one another.
   double drop = 0;       // does not arrive
-  double delay = 0;      // late, and so is everything behind it
+  double delay = 0;      // late, with everything behind it
   double duplicate = 0;  // arrives twice, the second time late
-  double reorder = 0;    // late, while later frames pass it
+  double reorder = 0;    // late, later frames pass it
   double corrupt = 0;    // one bit is flipped
-  /// How late: uniform up to this.
+  /// The delay: uniform up to this.
   Duration longest_delay = std::chrono::milliseconds(50);
   /// The probabilities hold for frames sent before this time.
   TimePoint until = kNever;
-  /// Two members between which a partition has stood for so long count each other as lost, until
-  /// one of them is restarted; one way too, since nothing is acknowledged then.
+  /// Timeout after which two partitioned members count each other as lost, until one of them is
+  /// restarted; also for a one-way partition, since nothing is acknowledged then.
   Duration dead_after = Duration::max();
 
-  /// Frames between `a` and `b` sent within [begin, end) do not arrive: either way, or `one_way`
-  /// from `a` to `b` alone.
+  /// Frames between `a` and `b` sent within [begin, end) do not arrive: in both directions, or with
+  /// `one_way` only from `a` to `b`.
   struct Partition {
     WorkerId a, b;
     TimePoint begin, end;
@@ -36,8 +36,8 @@ struct FaultPlan {
   };
   std::vector<Partition> partitions;
 
-  /// The rank stops at `time`: what it has queued is not sent, its tasks end, the others learn of
-  /// it after the link's delay.
+  /// The rank stops at `time`: its queued frames are not sent, its tasks end, the others are told
+  /// after the link's delay.
   struct Crash {
     WorkerId rank;
     TimePoint time;
@@ -55,18 +55,18 @@ struct FaultPlan {
 /// THROWS: ConfigError naming the field, its value and the rule.
 void check_faults(const FaultPlan& plan, int members);
 
-/// What a crashed rank's tasks unwind with. Not a std::exception: nothing that handles errors may
-/// take it for one.
+/// The exception that unwinds a crashed rank's tasks. Not a std::exception: error handlers must not
+/// catch it.
 struct RankCrashed {
   WorkerId rank;
 };
 
-/// What becomes of one frame.
+/// The decision about one frame.
 struct FrameFate {
   bool drop = false;
   bool corrupt = false;
-  Duration hold_up{0};           // of this frame and all behind it
-  Duration fall_behind{0};       // of this frame alone
+  Duration hold_up{0};           // delay of this frame and all behind it
+  Duration fall_behind{0};       // delay of this frame alone
   Duration repeat_after{0};      // > 0: arrives a second time, that much later
   std::uint64_t chosen_bit = 0;  // random word that picks the bit to flip
 };
@@ -75,7 +75,7 @@ struct FrameFate {
 [[nodiscard]] FrameFate decide_fate(const FaultPlan& plan, const Rng& rng, std::uint32_t link,
                                     std::uint64_t frame, WorkerId from, WorkerId to, TimePoint now);
 
-/// Frames each fault has met.
+/// Number of affected frames by fault.
 struct FaultCounts {
   std::uint64_t dropped = 0;  // partitions included
   std::uint64_t delayed = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state of one directed link: when the next frame leaves and arrives. Pure arithmetic on
-// integers; one caller at a time.
+// The state of one directed link: when the next frame is sent and arrives. Pure integer arithmetic;
+// one caller at a time.
 #pragma once
 
 #include <algorithm>
@@ -18,34 +18,34 @@
 
 namespace isthmus {
 
-/// When a frame passes a link.
+/// The times of a frame on a link.
 struct Passage {
-  TimePoint begin;      // its first bit leaves
-  TimePoint departure;  // its last bit has left
-  TimePoint arrival;    // its last bit is there
+  TimePoint begin;      // its first bit is sent
+  TimePoint departure;  // its last bit has been sent
+  TimePoint arrival;    // its last bit has arrived
 };
 
 class LinkQueue {
  public:
-  /// `number` tells links of one seed apart. REQUIRES: a link that `check_link` accepts.
+  /// `number` distinguishes links with the same seed. REQUIRES: a link that `check_link` accepts.
   LinkQueue(const DirectedLink& link, const LinkOptions& options, std::uint64_t seed,
             std::uint32_t number);
 
-  /// The line's rate over time in place of the constant one.
+  /// Sets the line's rate over time, in place of the constant one.
   void set_profile(RateProfile profile) { profile_ = std::move(profile); }
 
-  /// Queues a frame at `now` behind those queued before. REQUIRES: `now` never goes back.
+  /// Queues a frame at `now` behind earlier ones. REQUIRES: `now` never decreases.
   [[nodiscard]] Passage send(TimePoint now, std::uint64_t frame_bytes);
-  /// Holds everything that arrives from now on back to at least `time`, so that order is kept.
+  /// Delays all later arrivals to at least `time`, so that order is kept.
   void delay_arrivals_to(TimePoint time) { last_arrival_ = std::max(last_arrival_, time); }
-  /// Bytes on the modelled link of a frame of `frame_bytes`.
+  /// The bytes that a frame of `frame_bytes` takes on the modelled link.
   [[nodiscard]] std::uint64_t modelled_bytes(std::uint64_t frame_bytes) const;
   [[nodiscard]] const DirectedLink& link() const { return link_; }
 
  private:
   TimePoint leave_steadily(TimePoint begin, std::int64_t bits);
   TimePoint leave_in_slices(TimePoint time, std::int64_t bits);
-  /// A frame begins: whether the windows have been idle, and what that does to them.
+  /// A frame begins: applies idle time to the windows.
   void wake_windows(TimePoint begin);
   void end_round(TimePoint next_begin);
   [[nodiscard]] std::int64_t rate_at(TimePoint time) const;
@@ -56,8 +56,8 @@ class LinkQueue {
   const LinkOptions options_;
   const Rng rng_;
   const std::uint32_t number_;
-  std::int64_t open_rate_ = 0;     // bits/s when no window limits them; 0: unlimited
-  bool streams_modelled_ = false;  // windows bring loss in
+  std::int64_t open_rate_ = 0;     // bits/s if no window limits it; 0: unlimited
+  bool streams_modelled_ = false;  // windows model the loss
   const Duration restart_;
   bool paces_ = false;  // Linux does not restart such flows after idle time
   std::optional<RateProfile> profile_;
@@ -66,9 +66,10 @@ class LinkQueue {
   TimePoint free_at_{};
   TimePoint last_arrival_{};
   std::uint64_t frames_ = 0;
-  // A busy period at one rate, without windows: its bits leave exactly, without rounding per frame.
+  // A busy period at one rate, without windows: its bits are sent exactly, without rounding a
+  // frame.
   TimePoint steady_until_{};
-  Int128 ahead_ = 0;  // billionths of a bit that the last nanosecond had left for the next frame
+  Int128 ahead_ = 0;  // billionths of a bit of the last nanosecond, left for the next frame
   std::int64_t busy_rate_ = 0;
   // The current round trip of the windows.
   TimePoint round_begin_{};

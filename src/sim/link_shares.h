@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rates of links as rates of members, and the shares of a reduce that follow from them. Pure.
+// Rates of members' lines from rates of links, and the resulting shares of a reduce. Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,19 +11,19 @@
 
 namespace isthmus {
 
-/// [a][b] = [b][a]: the worse of both ways in bit/s, infinite for a free link.
-/// links: members x members, row-major [from][to].
+/// [a][b] = [b][a]: the slower direction in bit/s, infinite for a free link. links: members x
+/// members, row-major [from][to].
 [[nodiscard]] std::vector<double> pair_rates(std::span<const DirectedLink> links,
                                              std::size_t members);
 
-/// By member: its best link. rates: as pair_rates gives them.
+/// By member: the rate of its best link. rates: as from pair_rates.
 [[nodiscard]] std::vector<double> lines_by_rates(const std::vector<double>& rates,
                                                  std::size_t members);
 
 /// Shares of the owners in a reduce by their lines (shares_by_lines,
-/// transport/exchange/measured_shares.h): a member's line is its best link, the worse of both ways.
-/// links: members x members, row-major [from][to]; a rate of 0 is a free link. owners: by member, 0
-/// for who may own nothing; none: all may.
+/// transport/exchange/measured_shares.h): a member's line is its best link, in the slower
+/// direction. links: members x members, row-major [from][to]; a rate of 0 is a free link. owners:
+/// by member, 0 for a member that may own nothing; empty: all may.
 [[nodiscard]] std::vector<std::uint32_t> shares_by_links(
     std::span<const DirectedLink> links, int members, std::span<const std::uint32_t> owners = {});
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members of one simulated world, joined by links that take time and, on request, by faults. Each
-// ordered pair has its own directed link, first in, first out.
+// Members of one simulated world, connected by links with durations and, on request, faults. Each
+// ordered pair has one directed link, first in, first out.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace isthmus {
 
-/// What a frame is about, for the timeline.
+/// The round of a frame, for the timeline.
 struct FrameLabel {
   int fragment = -1;
   std::int64_t step = 0;
@@ -37,27 +37,27 @@ struct NetworkOptions {
 class SimNetwork {
  public:
   /// `links`: members x members, row-major [from][to]; the diagonal is unused. `world` is borrowed
-  /// and outlives the network and its endpoints. Worker r's tasks are the world's group r until it
-  /// is restarted: a crash stops that group with RankCrashed. THROWS: ConfigError for links and
-  /// faults out of range.
+  /// and outlives the network and its endpoints. Worker r's tasks are the world's group r until a
+  /// restart: a crash stops that group with RankCrashed. THROWS: ConfigError for links and faults
+  /// out of range.
   SimNetwork(SimWorld& world, int members, const std::vector<DirectedLink>& links,
              NetworkOptions options = {});
   ~SimNetwork();
   SimNetwork(const SimNetwork&) = delete;
   SimNetwork& operator=(const SimNetwork&) = delete;
 
-  /// One endpoint a member; each destroys, and so closes, on its own.
+  /// One endpoint a member; each one can be destroyed, and so closed, separately.
   [[nodiscard]] std::vector<std::unique_ptr<Transport>> endpoints();
 
-  /// The process of `rank` ends now, as by a crash of the plan. Nothing where it has ended.
+  /// Ends the process of `rank` now, like a planned crash. No effect if it has ended.
   void crash(WorkerId rank);
-  /// A new process takes the place of that of `rank`, which has ended; its tasks are the world's
-  /// group `group`. RETURNS: its endpoint. It and each other that stands are told of one another
-  /// (kPeerBack) a round trip later, or when the partitions between them are over: until then
-  /// nothing goes between them.
+  /// A new process replaces the ended process of `rank`; its tasks are the world's group `group`.
+  /// RETURNS: its endpoint. It and each other live member are told of one another (kPeerBack) a
+  /// round trip later, or when the partitions between them are over; before that no frame passes
+  /// between them.
   [[nodiscard]] std::unique_ptr<Transport> restart(WorkerId rank, int group);
 
-  /// Bytes sent so far, [from][to], as the modelled link counts them.
+  /// Bytes sent so far, [from][to], counted as on the modelled link.
   [[nodiscard]] const std::vector<std::vector<std::uint64_t>>& traffic() const;
   [[nodiscard]] const FaultCounts& fault_counts() const;
 
@@ -67,7 +67,7 @@ class SimNetwork {
   std::shared_ptr<State> state_;  // co-owned by endpoints and frames in flight
 };
 
-/// `members` equal links between all.
+/// `members` with equal links between all.
 [[nodiscard]] std::vector<DirectedLink> uniform_links(int members, const DirectedLink& link);
 
 }  // namespace isthmus

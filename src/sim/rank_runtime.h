@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A world as one rank sees it: the same, but its compute regions last `slowdown` times as long.
+// A world as seen by one rank: its compute regions last `slowdown` times as long.
 #pragma once
 
 #include <cmath>

@@ -16,23 +16,24 @@ class RateProfile {
  public:
   struct Step {
     TimePoint from;
-    std::int64_t bits_per_s = 0;  // until the next step; 0: nothing leaves
+    std::int64_t bits_per_s = 0;  // until the next step; 0: nothing is sent
     bool operator==(const Step&) const = default;
   };
 
-  /// THROWS: ConfigError unless the times rise, no rate is negative and the last rate is positive
-  /// (a link that never comes back is a fault, not a rate).
+  /// THROWS: ConfigError unless the times ascend, no rate is negative and the last rate is positive
+  /// (a link that never returns is a fault, not a rate).
   explicit RateProfile(std::vector<Step> steps);
-  /// One direction of a trace. `begun`: what the trace's clock shows where the profile's shows 0.
+  /// One direction of a trace. `begun`: the trace's clock at the profile's time 0.
   [[nodiscard]] static RateProfile of_trace(const LinkTrace& trace, bool up, Duration begun);
-  /// `bits_per_s` but for [begin, end), when nothing leaves.
+  /// `bits_per_s`, except in [begin, end), when nothing is sent.
   [[nodiscard]] static RateProfile outage(std::int64_t bits_per_s, TimePoint begin, TimePoint end);
 
   struct Override {
     TimePoint from;
     std::optional<std::int64_t> bits_per_s;  // until the next one; nothing: the profile's own
   };
-  /// The same but where an override gives a rate. REQUIRES: times that rise; the last gives none.
+  /// The profile with overrides where they give a rate. REQUIRES: ascending times; the last one
+  /// gives none.
   [[nodiscard]] RateProfile overridden(std::vector<Override> overrides) const;
 
   /// Before the first step: the first step's rate.
@@ -43,11 +44,11 @@ class RateProfile {
   [[nodiscard]] const std::vector<Step>& steps() const { return *steps_; }
 
  private:
-  /// The steps' clock: that of the profile later by `begun_`, within one period.
+  /// Conversion to the steps' clock: the profile's plus `begun_`, within one period.
   [[nodiscard]] TimePoint step_time(TimePoint time) const;
 
-  std::shared_ptr<const std::vector<Step>> steps_;  // one for all copies: traces are long
-  Duration period_{0};  // after which the steps begin again; 0: the last one stays
+  std::shared_ptr<const std::vector<Step>> steps_;  // shared by all copies: traces are long
+  Duration period_{0};  // after which the steps repeat; 0: the last one stays
   Duration begun_{0};
   std::vector<Override> overrides_;
 };

@@ -25,22 +25,22 @@ struct SimulationOptions {
   SimWorldOptions world;
   NetworkOptions network;  // link model, rate profiles, faults, event sink
   PeerExchangeOptions exchange;
-  /// What joins a worker to the others, where it is not the exchange of runs (then `exchange` says
-  /// nothing). Called once a worker, in its task; what it is given outlives what it returns.
+  /// Makes the exchange between workers, if it is not that of runs (then `exchange` is ignored).
+  /// Called once a worker, in its task; its arguments outlive the result.
   std::function<std::unique_ptr<Exchange>(Transport&, Runtime&)> make_exchange = {};
 };
 
 struct SimulationResult {
   Duration duration{0};                             // virtual time at which the last body returned
-  std::uint64_t trace_hash = 0;                     // equal for equal runs
+  std::uint64_t trace_hash = 0;                     // equal for equal simulations
   std::uint64_t switches = 0;                       // of the baton between threads
   std::vector<std::vector<std::uint64_t>> traffic;  // bytes [from][to] on the modelled links
   FaultCounts faults;
-  std::vector<WorkerId> crashed;  // ranks that a crash of the plan has ended, in order
+  std::vector<WorkerId> crashed;  // ranks ended by planned crashes, in order
 };
 
-/// Runs `body` once for each worker, each a task of one SimWorld. Blocks until all have returned.
-/// Compute regions take the time the body states; everything else takes none but on the links.
+/// Runs `body` once for each worker, each as a task of one SimWorld. Blocks until all have
+/// returned. Compute regions take the time that the body states; otherwise only links take time.
 /// THROWS: ConfigError; the exception of the worker that failed first in virtual time;
 /// DeadlockError.
 SimulationResult run_simulated(const SimulationOptions& options,

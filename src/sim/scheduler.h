@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The baton and the event queue of SimWorld.
 //
-// Who holds the baton owns all state here that is not marked otherwise: the running task, or a
-// compute region's thread that finds the world waiting for it. The baton passes through
-// `Baton::give`/`take` or `mutex_`, which order the accesses. Only what regions share while they
-// run beside the baton's holder is under `mutex_`.
+// The holder of the baton owns all unmarked state here: the running task, or a compute region's
+// thread that finds the world waiting for it. The baton passes through `Baton::give`/`take` or
+// `mutex_`, which order the accesses. Only state that regions share while they run along with the
+// holder is under `mutex_`.
 #pragma once
 
 #include <condition_variable>
@@ -29,7 +29,7 @@ namespace isthmus {
 
 class SimWaitQueue;
 
-/// The right to run, handed from thread to thread.
+/// The right to run, passed from thread to thread.
 class Baton {
  public:
   void give();
@@ -65,9 +65,9 @@ struct SimTask {
   bool satisfied = false;
   std::exception_ptr wait_error;   // thrown by `ready`
   const SimTask* joins = nullptr;  // kJoining
-  std::exception_ptr stop;         // to throw from blocking calls but join
+  std::exception_ptr stop;         // to throw from blocking calls except join
   std::vector<SimTask*> joiners;
-  std::exception_ptr error;  // what its body threw; taken by join
+  std::exception_ptr error;  // thrown by its body; taken by join
   bool work_done = false;    // kComputing; under Scheduler::mutex_
 };
 
@@ -78,9 +78,9 @@ class Scheduler final : public Clock {
 
   void run(const std::function<void()>& body);
   std::shared_ptr<SimTask> spawn(int group, std::string name, std::function<void()> body);
-  /// Group of the task that calls, -1 outside tasks.
+  /// Group of the calling task, -1 outside tasks.
   [[nodiscard]] int current_group() const;
-  /// Blocks until `task` is done. Not cut short by a stop, which reaches the joined task as well.
+  /// Blocks until `task` is done. A stop does not end the wait; it reaches the joined task as well.
   void join(SimTask& task);
   void sleep_until(TimePoint time);
   void compute(Duration duration, const std::function<void()>& work);
@@ -89,7 +89,7 @@ class Scheduler final : public Clock {
 
   /// Blocks the calling task in `queue`. RETURNS: whether `ready` became true.
   bool wait(SimWaitQueue& queue, const std::function<bool()>& ready, TimePoint deadline);
-  /// A waiter's condition holds (or has thrown): it may run.
+  /// A waiter's condition holds (or has thrown): the waiter may run.
   void satisfy(SimTask& task);
   /// THROWS: std::logic_error when called from inside a compute region.
   void require_outside_region(const char* call) const;
@@ -101,7 +101,7 @@ class Scheduler final : public Clock {
   [[nodiscard]] std::uint64_t seed() const { return seed_; }
   [[nodiscard]] std::uint64_t trace_hash() const { return hash_.value(); }
   [[nodiscard]] std::uint64_t switches() const { return turns_.switches; }
-  /// "main", "worker-3": the task that calls, for names.
+  /// "main", "worker-3": the calling task's name.
   [[nodiscard]] std::string current_name() const;
   int next_queue_number() { return queues_++; }
 
@@ -110,22 +110,22 @@ class Scheduler final : public Clock {
   struct Event {
     EventKind kind = EventKind::kWake;
     SimTask* task = nullptr;   // kWake, kRegionEnd
-    std::uint64_t detail = 0;  // kAction: what `at` was given
+    std::uint64_t detail = 0;  // kAction: the argument of `at`
     std::function<void()> action;
   };
 
-  /// What ends tasks or the whole run before its time.
+  /// Causes that end tasks or the whole run early.
   struct Failures {
     std::vector<std::pair<int, std::exception_ptr>> stopped_groups;
-    std::vector<SimTask*> tasks;  // their bodies threw; in the order of virtual time
+    std::vector<SimTask*> tasks;  // tasks whose bodies threw; in virtual-time order
     std::exception_ptr ended_by;  // why all tasks were told to stop
     std::exception_ptr earlier;   // the failure of a task before that
   };
-  /// How often tasks have run.
+  /// Counts of task runs.
   struct Turns {
     std::uint64_t switches = 0;
     std::uint64_t resumes = 0;
-    std::uint64_t resumes_before_instant = 0;  // `resumes` when virtual time last went on
+    std::uint64_t resumes_before_instant = 0;  // `resumes` when virtual time last advanced
     const SimTask* last_run = nullptr;
   };
 
@@ -136,10 +136,10 @@ class Scheduler final : public Clock {
   void cancel_timer(SimTask& task);
   void make_ready(SimTask& task);
   void leave_queue(SimTask& task);
-  /// Gives up the baton in the state the task has set; returns when it has it back.
+  /// Gives up the baton in the state that the task has set; returns when the task has it again.
   void block(SimTask& task);
-  /// The next task to run. Null when the world must first wait for a compute region, whose thread
-  /// then goes on scheduling.
+  /// The next task to run. Null if the world must first wait for a compute region, whose thread
+  /// then continues scheduling.
   SimTask* next();
   SimTask* take_ready();
   void fire(std::map<EventKey, Event>::iterator first);
@@ -147,7 +147,7 @@ class Scheduler final : public Clock {
   std::exception_ptr run_work(SimTask& task, const EventKey& end,
                               const std::function<void()>& work);
   void run_task(SimTask& task, const std::function<void()>& body);
-  /// RETURNS: true when the blocking call must return at once, as the stack unwinds.
+  /// RETURNS: true when the blocking call must return at once because the stack is unwinding.
   /// THROWS: the task's stop.
   bool stopped(const SimTask& task) const;
   void stop(SimTask& task, const std::exception_ptr& reason);

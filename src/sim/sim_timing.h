@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What simulation costs on this machine; what `isthmus bench sim` prints. Blocks for
-// some ten seconds; use an idle machine.
+// The cost of simulation on this machine, as printed by `isthmus bench sim`. Blocks for some ten
+// seconds; use an idle machine.
 #pragma once
 
 #include <functional>
@@ -10,13 +10,13 @@
 
 namespace isthmus {
 
-/// Hands one JSON object after another to `emit`:
+/// Passes one JSON object after another to `emit`:
 ///   {"bench":"sim_switches",...}    hand-overs of the baton per second, a token round a ring of
 ///   ranks
 ///   {"bench":"sim_overhead",...}    one simulated worker's compute regions against the bare loop
 ///   {"bench":"sim_concurrency",...} 8 workers' regions on all cores against one after another,
 ///   with the speed-up of plain threads as the bound
-/// Figures are medians of five. `clock` is the real one; `cores` is only told.
+/// Figures are medians of five. `clock` is the real one; `cores` is only reported.
 void time_simulation(const Clock& clock, int cores,
                      const std::function<void(const std::string& json)>& emit);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A digest of what happened in which order: equal traces, equal digests. Not cryptographic.
+// A digest of events and their order: equal traces, equal digests. Not cryptographic.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A TUN device in a network namespace: what is sent there comes out here, and what is written here
-// arrives there. Linux, as root.
+// A TUN device in a network namespace: packets sent there are read here, and packets written here
+// arrive there. Linux, as root.
 #pragma once
 
 #include <unistd.h>
@@ -32,19 +32,19 @@ class FileDescriptor {
   int number_;
 };
 
-/// Moves the calling thread into the network namespace of that name, made with `ip netns add`.
+/// Moves the calling thread into the network namespace of that name, created with `ip netns add`.
 /// THROWS: SystemError naming what is missing.
 void enter_network_namespace(const std::string& name);
 
-/// Moves the calling thread into a network namespace of its own, which has no name and goes with
-/// the last process in it and the last descriptor of it; starts its loopback device. RETURNS: the
-/// namespace. THROWS: SystemError naming what is missing.
+/// Moves the calling thread into a new network namespace, which has no name and ends with its last
+/// process and its last descriptor; starts its loopback device. RETURNS: the namespace. THROWS:
+/// SystemError naming what is missing.
 [[nodiscard]] FileDescriptor make_network_namespace();
 
-/// Makes the device kTunDevice in the thread's namespace, gives it its address in a network of 256
-/// and starts it. Reads and writes do not block, one packet each. RETURNS: its packets; the device
-/// goes when this is closed. THROWS: SystemError naming what is missing; ConfigError when `address`
-/// is none.
+/// Creates the device kTunDevice in the thread's namespace, gives it `address` in a network of 256
+/// and starts it. Reads and writes do not block, one packet each. RETURNS: the descriptor of its
+/// packets; closing it removes the device. THROWS: SystemError naming what is missing; ConfigError
+/// for an invalid `address`.
 [[nodiscard]] FileDescriptor open_tun_device(const std::string& address);
 
 }  // namespace isthmus

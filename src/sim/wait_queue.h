@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SimWorld's monitor. There is no lock: whoever runs holds the baton. An update evaluates the
-// waiters' conditions itself, first come first served, and wakes only those whose hold.
+// SimWorld's monitor. There is no lock: a running task holds the baton. An update evaluates the
+// waiters' conditions itself, first come, first served, and wakes only those whose condition holds.
 #pragma once
 
 #include <string>

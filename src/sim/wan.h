@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// A wide-area network in user space: one TUN device in each of several network namespaces, and one
-// task as everything between them, so that the kernel's own TCP runs over declared links. It needs
-// no kernel modules (netem is often missing), and what it does to a packet is written below:
+// A wide-area network in user space: a TUN device in each of several network namespaces, and one
+// task that acts as the network between them, so that the kernel's own TCP runs over declared
+// links. It needs no kernel modules (netem is often missing). A packet passes these stages:
 //
-//   node's up line  ->  the pair's line  ->  what is too large, and loss  ->  delay  ->
+//   node's up line  ->  the pair's line  ->  size limit and loss  ->  delay  ->
 //                                                                        other node's down line
 //
 // A line is a token bucket with a tail-drop queue, or none. All times are computed, not measured: a
-// packet's next event depends on when its last one was due, so this task being late (`late` in the
-// counters) delays a packet once and never slows a line down. Loss is a function of (seed, node,
-// number of the packet).
+// packet's next event depends on when its last one was due, so a late task (`late` in the counters)
+// delays a packet once and never slows a line down. Loss is a function of (seed, node, number of
+// the packet).
 #pragma once
 
 #include <cstddef>
@@ -31,27 +31,27 @@ struct WanLine {
   double mbit = 0;
   std::int64_t queue_bytes = 0;
 };
-/// As many bytes as a line has under way in a round trip, 32 packets at least.
+/// Bytes in flight on a line in a round trip, at least 32 packets.
 [[nodiscard]] std::int64_t bandwidth_delay_product(double mbit, double rtt_ms);
 
 struct WanNode {
-  std::string address;     // the last number of which is its place in the network, from 1
+  std::string address;     // its last number is the place in the network, from 1
   FileDescriptor packets;  // of its TUN device
   WanLine up = {}, down = {};
 };
-/// What lies between one node and another, in that direction.
+/// The path from one node to another, in that direction.
 struct WanPath {
   WanLine line = {};
   double delay_ms = 0;
-  double jitter_ms = 0;     // a packet takes up to so much longer, uniform, in order
+  double jitter_ms = 0;     // extra delay of a packet, uniform up to this, in order
   double loss = 0;          // share of the packets
-  std::size_t largest = 0;  // bytes of a packet that passes, whose end is told nothing; 0: any
+  std::size_t largest = 0;  // largest packet that passes; larger ones vanish silently; 0: any
 };
 struct WanOptions {
   std::uint64_t seed = 1;
   int tick_us = 200;     // events wait for the next tick: a timer for each packet costs half a core
-  int burst_us = 1000;   // depth of the first line's bucket: what a late read may catch up with
-  bool realtime = true;  // before every ordinary process
+  int burst_us = 1000;   // depth of the first line's bucket: how much a late read may catch up
+  bool realtime = true;  // runs before every ordinary process
 };
 
 /// Of one node.
@@ -73,7 +73,7 @@ class Wan {
   Wan(const Clock& clock, std::vector<WanNode> nodes, std::vector<WanPath> paths,
       const WanOptions& options);
 
-  /// Blocks until `stop` says so, which is asked every 100 ms at least.
+  /// Blocks until `stop` returns true; it is called at least every 100 ms.
   void run(const std::function<bool()>& stop);
 
   [[nodiscard]] const WanCounters& counters(std::size_t node) const { return counters_[node]; }
@@ -88,7 +88,7 @@ class Wan {
   class Line {
    public:
     Line(const WanLine& line, Nanoseconds burst);
-    /// RETURNS: when the packet's last bit has left; nothing when the queue is full.
+    /// RETURNS: when the packet's last bit has been sent; nothing when the queue is full.
     std::optional<Nanoseconds> pass(Nanoseconds at, std::size_t bytes);
 
    private:
@@ -104,8 +104,8 @@ class Wan {
   };
   struct Event {
     Nanoseconds at = 0;
-    std::uint64_t order = 0;  // among events of one instant
-    bool arrives = false;     // has passed the down line; before: reaches it
+    std::uint64_t order = 0;  // among events of one time
+    bool arrives = false;     // has passed the down line; false: reaches it
     std::size_t to = 0;
     std::vector<char> packet;
   };

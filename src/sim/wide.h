@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of 64-bit integers divided without overflow: what link shares are made of.
+// Products of 64-bit integers, divided without overflow: used for link shares.
 #pragma once
 
 #include <cstdint>

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Congestion windows of the parallel streams of one directed link, round trip by round trip: how
-// many payload bits may leave in the next round. Fixed-point integers, so every machine computes
+// Congestion windows of the parallel streams of one directed link, round trip by round trip: the
+// payload bits that may be sent in the next round. Fixed-point integers, so all machines compute
 // the same.
 //
 // Two rules. The ramp doubles all windows from 10 packets up to a given rate: slow start, BBR's
 // startup, cubic without loss. Cubic under loss (RFC 9438) follows each stream: a loss every 1/p
-// packets, staggered over the streams; the window shrinks by 0.7 one round trip after the loss, and
-// losses until then count as the same; the stream then stands still for its share of timeouts,
-// min(1, 3/window) of an RTO (Padhye et al. 1998); it grows by the larger of the cubic and the
+// packets, staggered over the streams. The window shrinks by 0.7 one round trip after the loss, and
+// losses until then count as one. The stream then pauses for its share of timeouts, min(1,
+// 3/window) of an RTO (Padhye et al. 1998). It grows by the larger of the cubic and the
 // Reno-friendly curve; the queue holds one bandwidth-delay product. In steady state this is
-// Mathis's 1.22 MSS / (RTT sqrt(p)). Fast convergence is left out: 8 streams at 0.1 % loss measured
+// Mathis's 1.22 MSS / (RTT sqrt(p)). Fast convergence is omitted: 8 streams at 0.1 % loss measured
 // 67 % of the line, 57 % without it and 53 % with it.
 #pragma once
 
@@ -24,7 +24,7 @@ namespace isthmus {
 /// Packets in fixed point.
 inline constexpr std::int64_t kOnePacket = 1024;
 
-/// Time after which TCP gives up waiting for an acknowledgement: round trip + 200 ms.
+/// Time after which TCP stops waiting for an acknowledgement: round trip + 200 ms.
 [[nodiscard]] Duration retransmission_timeout(Duration rtt);
 
 class WindowRamp {
@@ -32,16 +32,16 @@ class WindowRamp {
   /// REQUIRES: target > 0, rtt > 0, streams >= 1.
   WindowRamp(std::int64_t target_bits_per_s, Duration rtt, int streams);
 
-  /// Windows no longer hold back the target rate.
+  /// True when windows no longer limit the target rate.
   [[nodiscard]] bool open() const { return round_bits() >= target_round_bits_; }
-  /// Bits that may leave in a round trip, at most those of the target rate.
+  /// Bits that may be sent in a round trip, at most those of the target rate.
   [[nodiscard]] std::int64_t round_bits() const;
   void end_round(std::int64_t used_bits);
   /// Nothing was sent for `times` restart times.
   void shrink_after_idle(std::int64_t times);
   /// Nothing was sent for a round trip or longer, and the flow paces itself (BBR): it knows its
-  /// rate, but streams that had it to themselves overshoot together and repair what the queue
-  /// dropped.
+  /// rate, but streams that had used it alone overshoot together and retransmit the packets that
+  /// the queue dropped.
   void regain();
 
  private:
@@ -69,7 +69,7 @@ class CubicWindows {
     bool loss_pending = false;
     Duration plateau{0};  // K of RFC 9438: time from the loss back to `peak`
     Duration growing{0};  // active time since the loss
-    Duration pause{0};    // still to stand still
+    Duration pause{0};    // remaining pause
   };
 
   [[nodiscard]] std::int64_t active(const Stream& stream) const;

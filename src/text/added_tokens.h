@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tokens that are found in a text before anything else: special ones and others that were added to
-// a vocabulary. Of two that begin at one place the longest counts. Immutable; any thread.
+// Tokens that are searched in a text before all else: special tokens and others that were added to
+// a vocabulary. Of two tokens at the same position the longer one counts. Immutable; any thread.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,8 @@ namespace isthmus {
 
 struct AddedToken {
   std::string content;
-  std::string sought;  // `content`, normalized where the token is matched in normalized text
+  std::string sought;  // the text to search: `content`, normalized if the token is matched in
+                       // normalized text
   std::uint32_t id = 0;
   bool single_word = false, lstrip = false, rstrip = false, normalized = false, special = false;
 };
@@ -28,24 +29,24 @@ class TokenFinder {
  public:
   struct Stretch {
     std::size_t begin, end;
-    std::optional<std::uint32_t> id;  // nothing: text between tokens
+    std::optional<std::uint32_t> id;  // absent: text between tokens
   };
   TokenFinder() = default;
-  /// THROWS: SystemError where two tokens are sought by one text.
+  /// THROWS: SystemError when two tokens have the same search text.
   TokenFinder(std::vector<AddedToken> tokens, const std::string& label);
 
   [[nodiscard]] bool empty() const { return tokens_.empty(); }
-  /// The text as stretches. Where a token takes spaces on its right that another one begins with,
-  /// both have them, as in `tokenizers`.
+  /// Splits the text into stretches. If two neighbouring tokens both take the spaces between them,
+  /// both stretches include the spaces, as in `tokenizers`.
   [[nodiscard]] std::vector<Stretch> stretches(std::string_view text) const;
-  /// Whether no token reaches from one side of a newline to the other.
+  /// True if no token spans a newline.
   [[nodiscard]] bool parts_at_newline() const;
 
  private:
   [[nodiscard]] const AddedToken* token_at(std::string_view text, std::size_t at) const;
 
-  std::vector<AddedToken> tokens_;      // by first byte, then from long to short
-  std::vector<std::uint32_t> by_byte_;  // where those of a first byte begin; 257 entries
+  std::vector<AddedToken> tokens_;      // by first byte, then by falling length
+  std::vector<std::uint32_t> by_byte_;  // index of the first token of each first byte; 257 entries
   std::vector<bool> pairs_;             // first two bytes of tokens
 };
 
@@ -54,12 +55,12 @@ class AddedTokens {
  public:
   AddedTokens() = default;
   /// THROWS: SystemError naming the token that is malformed, or has another id than `tokenizers`
-  /// would give it.
+  /// would assign.
   AddedTokens(const TokenizerPart& part, const TextModel& model, const Normalizer& normalizer);
 
   [[nodiscard]] const TokenFinder& in_raw_text() const { return raw_; }
   [[nodiscard]] const TokenFinder& in_normalized_text() const { return normalized_; }
-  /// By its content.
+  /// Looks up by content.
   [[nodiscard]] const AddedToken* find(std::string_view content) const;
   [[nodiscard]] const AddedToken* of_id(std::uint32_t id) const;
   [[nodiscard]] bool is_special(std::string_view content) const;

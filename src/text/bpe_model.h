@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte pair encoding (Sennrich et al., arXiv:1508.07909), over bytes as GPT-2 has it or over
-// characters with bytes as a fallback as SentencePiece has it. Of all neighbours that a merge joins
-// the earliest merge comes first, and of equal ones the leftmost.
+// Byte pair encoding (Sennrich et al., arXiv:1508.07909), over bytes as in GPT-2, or over
+// characters with bytes as a fallback as in SentencePiece. Of all neighbours with a merge the
+// earliest merge is applied first, and of equal merges the leftmost.
 #pragma once
 
 #include <array>
@@ -21,8 +21,8 @@ namespace isthmus {
 
 class BpeModel final : public TextModel {
  public:
-  /// byte_level: the pre-tokenizer's words are bytes. THROWS: SystemError naming what is malformed
-  /// or not supported.
+  /// byte_level: the pre-tokenizer's words are bytes. THROWS: SystemError naming the malformed or
+  /// unsupported part.
   BpeModel(const TokenizerPart& part, bool byte_level);
 
   [[nodiscard]] std::unique_ptr<Scratch> make_scratch() const override;
@@ -64,12 +64,12 @@ class BpeModel final : public TextModel {
   std::optional<std::uint32_t> unknown_;
   std::unordered_map<std::string, std::uint32_t> vocabulary_;
   std::unordered_map<std::uint32_t, std::string> tokens_;
-  std::unordered_map<std::string, std::uint32_t> whole_words_;  // with ignore_merges, as words come
+  std::unordered_map<std::string, std::uint32_t> whole_words_;  // with ignore_merges, by word
   std::array<std::uint32_t, 256> bytes_{};                      // ids of bytes, or of <0x..>; kNone
   std::unordered_map<char32_t, std::uint32_t> characters_;
   std::vector<Merge> merges_;  // open addressing
   std::uint32_t id_bound_ = 0;
-  /// Characters that some merge joins with a metaspace behind them, and with a newline before them.
+  /// Characters that some merge joins with a metaspace after them, and with a newline before them.
   std::unordered_set<char32_t> joined_to_mark_, joined_to_newline_;
   bool splits_at_mark_ = false;
   std::string newline_;  // the token of a newline, as merges write it

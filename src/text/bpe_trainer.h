@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Learns a byte-level BPE (Sennrich et al., arXiv:1508.07909): again and again the most frequent
-// pair of neighbours becomes a token, of equally frequent ones that of the smaller ids. Where the
-// trainer of `tokenizers` is deterministic the merges are its merges (BpeTrainer with the alphabet
-// of bytes, min_frequency 0): the ids of pairs decide ties there too. Deterministic; one thread.
+// Learns a byte-level BPE (Sennrich et al., arXiv:1508.07909): repeatedly the most frequent pair of
+// neighbours becomes a token; of equally frequent pairs the one with the smaller ids. If the
+// trainer of `tokenizers` is deterministic the merges equal its merges (BpeTrainer with the
+// alphabet of bytes, min_frequency 0), which breaks ties by the pairs' ids too. Deterministic; one
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@
 
 namespace isthmus {
 
-/// Words of texts and how often each occurs.
+/// Words of texts and their frequencies.
 class WordCounts {
  public:
   explicit WordCounts(WordPattern pattern) : pattern_(pattern) {}
@@ -37,16 +38,16 @@ struct TrainedBpe {
   std::vector<std::pair<std::string, std::string>> merges;
 };
 
-/// Called now and then with the number of tokens; what it throws ends the work.
+/// Called at intervals with the number of tokens; its exception ends the training.
 using MergeProgress = std::function<void(std::int64_t tokens)>;
 
-/// special: tokens that have the first ids; then come the 256 bytes. Ends at `vocabulary` tokens,
-/// or earlier where no two neighbours are left. REQUIRES: vocabulary holds both.
+/// special: tokens that get the first ids; the 256 bytes follow. Ends at `vocabulary` tokens, or
+/// earlier if no neighbours are left. REQUIRES: vocabulary holds both.
 [[nodiscard]] TrainedBpe train_bpe(const WordCounts& counts, std::size_t vocabulary,
                                    const std::vector<std::string>& special,
                                    const MergeProgress& progress);
 
-/// A tokenizer.json of what was learnt; all of `special` are its special tokens.
+/// A tokenizer.json of the result; all of `special` are its special tokens.
 [[nodiscard]] std::string tokenizer_json_of(const TrainedBpe& trained, WordPattern pattern,
                                             const std::vector<std::string>& special);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The normalizer of a tokenizer.json: NFC, NFD, NFKC, NFKD, Lowercase, Replace of a text, Prepend,
-// Strip, and sequences of them. Others are refused by name. Immutable; any thread.
+// Strip, and sequences of them. Other normalizers are errors that name them. Immutable; any thread.
 #pragma once
 
 #include <string>
@@ -11,10 +11,10 @@
 
 namespace isthmus {
 
-/// A stretch of text on its way through a tokenizer.
+/// A part of a text during encoding.
 struct TextPiece {
   std::string text;
-  /// Whether its first character stems from the first one of the whole text: Metaspace asks.
+  /// True if its first character comes from the first character of the whole text, for Metaspace.
   bool at_start = false;
 };
 
@@ -25,14 +25,13 @@ class Normalizer {
   explicit Normalizer(const TokenizerPart& part);
 
   [[nodiscard]] bool empty() const { return steps_.empty(); }
-  /// `continues`: the piece goes on with a text whose beginning was given before, so nothing is
-  /// prepended.
+  /// `continues`: the piece continues an earlier text, so nothing is prepended.
   void apply(TextPiece& piece, bool continues = false) const;
   [[nodiscard]] std::string apply(std::string_view text) const;
-  /// Whether the normalizer of a text is those of its parts, cut behind a newline that stands
-  /// between two characters that are no spaces (`continues` said of the second part).
+  /// True if normalizing two parts separately gives the normalized whole, for a cut after a newline
+  /// between two characters that are not spaces (with `continues` for the second part).
   [[nodiscard]] bool may_be_cut() const;
-  /// Whether all characters but spaces stay as they are.
+  /// True if all characters except spaces stay unchanged.
   [[nodiscard]] bool keeps_characters() const;
 
  private:
@@ -49,7 +48,7 @@ class Normalizer {
 };
 
 /// The text of a component's "pattern": {"String": text}. THROWS: SystemError for anything else,
-/// regular expressions by name.
+/// naming regular expressions.
 [[nodiscard]] std::string text_pattern(const TokenizerPart& part);
 /// `text` with every `pattern` in it replaced. REQUIRES: pattern is not empty.
 [[nodiscard]] std::string with_replaced(std::string_view text, std::string_view pattern,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The pre-tokenizer of a tokenizer.json: ByteLevel, Split (by the patterns of text/word_scanner.h
-// or by a text), Digits, Metaspace, WhitespaceSplit, and sequences of them. Others are refused by
-// name. Immutable; any thread.
+// or by a text), Digits, Metaspace, WhitespaceSplit, and sequences of them. Other pre-tokenizers
+// are errors that name them. Immutable; any thread.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@
 
 namespace isthmus {
 
-/// Called with one word after another.
+/// Called with each word in order.
 using WordSink = std::function<void(std::string_view)>;
 
 class PreTokenizer {
@@ -26,16 +26,16 @@ class PreTokenizer {
   /// THROWS: SystemError naming the component that is not supported.
   explicit PreTokenizer(const TokenizerPart& part);
 
-  /// Whether words reach the model as bytes, each a character of the GPT-2 alphabet.
+  /// True if words are passed to the model as bytes, each a character of the GPT-2 alphabet.
   [[nodiscard]] bool byte_level() const { return byte_level_; }
-  /// The pattern, where it is all that the pre-tokenizer does.
+  /// The pattern, if the pre-tokenizer consists of it alone.
   [[nodiscard]] std::optional<WordPattern> only_pattern() const;
-  /// Words of a piece, from the first to the last; empty ones are left out. `continues` as
-  /// Normalizer has it.
+  /// Calls with the words of a piece in order; empty words are left out. `continues`: as
+  /// Normalizer::apply.
   void split(const TextPiece& piece, bool continues, const WordSink& word) const;
-  /// As Normalizer has it.
+  /// As Normalizer::may_be_cut.
   [[nodiscard]] bool may_be_cut() const;
-  /// Whether a word ends at such a place in any case, or before it.
+  /// True if a word always ends at such a place, or before it.
   [[nodiscard]] bool parts_at_newline() const;
 
  private:
@@ -71,7 +71,7 @@ class PreTokenizer {
   bool byte_level_ = false;
 };
 
-/// The fields of a Metaspace, of which a decoder has the same.
+/// The fields of a Metaspace, which a decoder has too.
 struct MetaspaceFields {
   std::string mark;
   std::string scheme;  // first, never or always

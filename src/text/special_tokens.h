@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The special tokens of a tokenizer by their roles: "bos_token", "eos_token", "unk_token" and the
-// like, as tokenizer_config.json and special_tokens_map.json beside a tokenizer.json have them.
+// The special tokens of a tokenizer by role, such as "bos_token", "eos_token", "unk_token", from
+// tokenizer_config.json and special_tokens_map.json beside a tokenizer.json.
 #pragma once
 
 #include <filesystem>
@@ -13,13 +13,12 @@
 
 namespace isthmus {
 
-/// (role, token); roles that are null are left out. What
-/// tokenizer_config.json says comes before special_tokens_map.json. THROWS: SystemError for a file
-/// that is not JSON.
+/// (role, token); roles that are null are left out. tokenizer_config.json takes precedence over
+/// special_tokens_map.json. THROWS: SystemError for a file that is not JSON.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> special_tokens(
     const Storage& storage, const std::filesystem::path& folder);
 
-/// The token of a role; empty where there is none.
+/// The token of a role; empty if there is none.
 [[nodiscard]] std::string special_token(const Storage& storage, const std::filesystem::path& folder,
                                         std::string_view role);
 

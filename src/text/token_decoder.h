@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decoder of a tokenizer.json: tokens become text again. ByteLevel, Metaspace, Replace of a
-// text, ByteFallback, Fuse, Strip, and sequences of them; others are refused by name. Immutable.
+// The decoder of a tokenizer.json: converts tokens to text. ByteLevel, Metaspace, Replace of a
+// text, ByteFallback, Fuse, Strip, and sequences of them; other decoders are errors that name them.
+// Immutable.
 #pragma once
 
 #include <string>
@@ -32,7 +33,7 @@ class TokenDecoder {
   bool none_ = true;
 };
 
-/// Bytes as UTF-8; each longest part of a code point that is not whole becomes U+FFFD.
+/// Bytes as UTF-8; each longest incomplete part of a code point becomes U+FFFD.
 [[nodiscard]] std::string lossy_utf8(std::string_view bytes);
 
 }  // namespace isthmus

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tokenizer.json of Hugging Face `tokenizers`: texts become ids, and ids texts, as it has them
-// (checked against version 0.23.3). What the file names and isthmus does not have is refused when
-// the file is read. Its fields `truncation` and `padding` are not used. A Tokenizer is immutable
-// and serves any thread; each thread encodes with a TextEncoder of its own.
+// A tokenizer.json of Hugging Face `tokenizers`: encodes texts to ids and decodes ids, with the
+// same results (checked against version 0.23.3). Reading a file throws for components that isthmus
+// does not support. The fields `truncation` and `padding` are not used. A Tokenizer is immutable
+// and may be used from any thread; each thread encodes with its own TextEncoder.
 #pragma once
 
 #include <cstdint>
@@ -25,26 +25,26 @@ namespace isthmus {
 
 class Tokenizer {
  public:
-  /// Reads the text of a tokenizer.json; `label` names it. Fuzzed. THROWS: SystemError naming the
-  /// component that is malformed or not supported.
+  /// Reads the text of a tokenizer.json; `label` names it in errors. Fuzzed. THROWS: SystemError
+  /// naming the malformed or unsupported component.
   Tokenizer(std::string_view json, const std::string& label);
   /// Reads a tokenizer.json, or that of a folder. THROWS: SystemError.
   [[nodiscard]] static Tokenizer open(const Storage& storage, const std::filesystem::path& path);
 
-  /// Every id is below.
+  /// All ids are below this number.
   [[nodiscard]] std::uint32_t vocabulary() const { return vocabulary_; }
   [[nodiscard]] std::optional<std::uint32_t> id_of(std::string_view token) const;
-  /// A token as the file spells it; nothing for an id that is none.
+  /// A token in the file's spelling; absent for an unknown id.
   [[nodiscard]] std::optional<std::string> token_of(std::uint32_t id) const;
-  /// The text of ids; ids that are none are left out, as in `tokenizers`.
+  /// The text of ids; unknown ids are left out, as in `tokenizers`.
   [[nodiscard]] std::string decode(std::span<const std::uint32_t> ids, bool skip_special) const;
 
-  /// Special tokens that the post-processor puts around a text.
+  /// Special tokens that the post-processor puts before and after a text.
   [[nodiscard]] std::span<const std::uint32_t> before() const { return before_; }
   [[nodiscard]] std::span<const std::uint32_t> behind() const { return behind_; }
 
-  /// Offset behind a newline at which a text may be cut: the ids of both parts, the second one with
-  /// `continues`, are those of the whole. The last such place of `text`, or nothing.
+  /// Offset after the last newline of `text` at which the text may be cut: encoding both parts, the
+  /// second with `continues`, gives the ids of the whole. Absent: there is no such place.
   [[nodiscard]] std::optional<std::size_t> last_cut(std::string_view text) const;
 
  private:
@@ -57,25 +57,25 @@ class Tokenizer {
   std::unique_ptr<const TextModel> model_;
   AddedTokens added_;
   TokenDecoder decoder_;
-  std::vector<std::uint32_t> before_, behind_;  // a text, with special tokens
+  std::vector<std::uint32_t> before_, behind_;  // around a text, with special tokens
   std::uint32_t vocabulary_ = 0;
   bool may_be_cut_ = false;
 };
 
 struct EncodeOptions {
-  bool special_tokens = false;  // those that the post-processor puts around a text
-  bool continues = false;       // the text goes on with one that was encoded before
+  bool special_tokens = false;  // add the special tokens that the post-processor puts around a text
+  bool continues = false;       // the text continues a text that was encoded before
 };
 
-/// One thread's way to encode: buffers, and words seen before. The tokenizer must outlive it.
+/// The encoder of one thread: buffers, and a cache of words. The tokenizer must outlive it.
 class TextEncoder {
  public:
   explicit TextEncoder(const Tokenizer& tokenizer);
   ~TextEncoder();
   TextEncoder(TextEncoder&&) noexcept;
 
-  /// The ids of `text` at the end of `ids`. THROWS: SystemError where `text` is not UTF-8, naming
-  /// the offset, or has a character for which the tokenizer has nothing.
+  /// Appends the ids of `text` to `ids`. THROWS: SystemError when `text` is not UTF-8, naming the
+  /// offset, or has a character that the tokenizer cannot encode.
   void encode(std::string_view text, const EncodeOptions& options, std::vector<std::uint32_t>& ids);
 
  private:

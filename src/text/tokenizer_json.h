@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reading the parts of a tokenizer.json: every field is asked for by name, and what is missing, of
-// another type or not supported ends in an error that names file, component and remedy.
+// Reads the parts of a tokenizer.json: every field by name. A field that is missing, of another
+// type or not supported is an error that names file, component and remedy.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace isthmus {
 
-/// A component of the file, with the words for it in errors: "x/tokenizer.json: pre_tokenizer".
+/// A component of the file, with its name in errors: "x/tokenizer.json: pre_tokenizer".
 class TokenizerPart {
  public:
   TokenizerPart(const nlohmann::json& value, std::string label)
@@ -20,7 +20,7 @@ class TokenizerPart {
   [[nodiscard]] const std::string& label() const { return label_; }
   [[nodiscard]] bool is_null() const;
   [[nodiscard]] bool has(const char* key) const;
-  /// THROWS: SystemError where the component is no object or has no such key.
+  /// THROWS: SystemError when the component is not an object or has no such key.
   [[nodiscard]] TokenizerPart at(const char* key) const;
   /// The elements of a list, or of a list below `key`.
   [[nodiscard]] std::vector<TokenizerPart> elements() const;
@@ -38,7 +38,7 @@ class TokenizerPart {
 
   /// THROWS: SystemError "LABEL: DEFECT".
   [[noreturn]] void bad(const std::string& defect) const;
-  /// THROWS: SystemError that the thing is not supported, and what is.
+  /// THROWS: SystemError that the thing is not supported, with the supported ones.
   [[noreturn]] void unsupported(const std::string& thing, std::string_view supported) const;
 
  private:

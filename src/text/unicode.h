@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Characters as Hugging Face `tokenizers` sees them: classes, lower case, decompositions. The
-// tables are those of Unicode 16.0 where its regular expressions have them, and are checked against
-// it on all code points (scripts/unicode-tables). Pure; any thread.
+// Characters as Hugging Face `tokenizers` classifies them: classes, lower case, decompositions. The
+// tables are those of Unicode 16.0 as its regular expressions use them, and are checked against it
+// on all code points (scripts/unicode-tables). Pure; any thread.
 #pragma once
 
 #include <array>
@@ -22,8 +22,8 @@ enum CharacterClass : std::uint16_t {
   kSpace = 4,             // \s
   kWordCharacter = 8,     // \w of added tokens
   kDigit = 16,            // of the pre-tokenizer Digits
-  kComposeUnsafe = 32,    // NFC may change it, or what stands before it
-  kDecomposeUnsafe = 64,  // as much of NFD
+  kComposeUnsafe = 32,    // NFC may change it, or the character before it
+  kDecomposeUnsafe = 64,  // the same for NFD
   kCompatComposeUnsafe = 128,
   kCompatDecomposeUnsafe = 256,
 };
@@ -38,9 +38,9 @@ class UnicodeTables {
   }
   /// Canonical combining class; 0 for most.
   [[nodiscard]] int combining_class(char32_t c) const;
-  /// The full canonical (or compatibility) decomposition of `c`, unordered, at the end of `out`.
+  /// Appends the full canonical (or compatibility) decomposition of `c`, unordered, to `out`.
   void decompose(char32_t c, bool compatible, std::u32string& out) const;
-  /// What NFC joins `first` and `second` into; 0 for nothing.
+  /// The character into which NFC composes `first` and `second`; 0: none.
   [[nodiscard]] char32_t compose(char32_t first, char32_t second) const;
   void append_lower(char32_t c, std::u32string& out) const;
 
@@ -84,7 +84,7 @@ struct DecodedCharacter {
 [[nodiscard]] DecodedCharacter decoded_before(std::string_view text, std::size_t end);
 void append_utf8(std::string& out, char32_t c);
 
-/// Whether all bytes are ASCII.
+/// True if all bytes are ASCII.
 [[nodiscard]] bool is_ascii(std::string_view text);
 /// Offset of the first byte that is not UTF-8, or npos: `invalid_utf8`, fast over ASCII.
 [[nodiscard]] std::size_t first_invalid_utf8(std::string_view text);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// unicode.txt as it travels with the program.
+// The text of unicode.txt, compiled into the program.
 #pragma once
 
 #include <string_view>
 
 namespace isthmus {
 
-/// What scripts/unicode-tables wrote: one `NAME word word ...` a line, `#` opens a comment.
+/// Output of scripts/unicode-tables: one `NAME word word ...` a line, `#` starts a comment.
 extern const std::string_view kUnicodeText;
 
 }  // namespace isthmus

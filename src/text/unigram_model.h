@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The unigram language model of SentencePiece (Kudo, arXiv:1804.10959): of all ways to cut a word
-// into tokens the one of the largest sum of scores, summed from left to right in double precision
-// as `tokenizers` does, so ties fall alike.
+// The unigram language model of SentencePiece (Kudo, arXiv:1804.10959): of all splits of a word
+// into tokens the one with the largest sum of scores. Scores are summed from left to right in
+// double precision as in `tokenizers`, so ties are broken alike.
 #pragma once
 
 #include <array>
@@ -20,13 +20,13 @@ namespace isthmus {
 
 class UnigramModel final : public TextModel {
  public:
-  /// THROWS: SystemError naming what is malformed.
+  /// THROWS: SystemError naming the malformed part.
   explicit UnigramModel(const TokenizerPart& part);
 
   [[nodiscard]] std::unique_ptr<Scratch> make_scratch() const override;
   void encode(std::string_view word, Scratch& scratch,
               std::vector<std::uint32_t>& ids) const override;
-  /// No: a sum of scores that begins anew is rounded otherwise.
+  /// False: a sum of scores with another start would round differently.
   [[nodiscard]] bool parts_at_newline(char32_t /*next*/) const override { return false; }
   [[nodiscard]] std::optional<std::uint32_t> id_of(std::string_view token) const override;
   [[nodiscard]] const std::string* token_of(std::uint32_t id) const override;
@@ -37,10 +37,10 @@ class UnigramModel final : public TextModel {
 
  private:
   struct Paths;
-  /// An edge of the tree of all tokens' bytes, in a table of open addressing.
+  /// An edge of the tree of all tokens' bytes, in an open-addressing table.
   struct Edge {
     std::uint64_t key = 0;   // node and byte
-    std::uint32_t node = 0;  // that it leads to; 0: the slot is free
+    std::uint32_t node = 0;  // the edge's target; 0: the slot is free
     std::uint32_t id = kNone;
   };
   static constexpr std::uint32_t kNone = 0xFFFFFFFF;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words that were seen before, with their ids: texts repeat words so often that most are found
-// here. Bounded: a full cache begins anew. Belongs to one thread.
+// Cache of words and their ids: texts repeat words so often that most are found here. Bounded: a
+// full cache is emptied. Belongs to one thread.
 #pragma once
 
 #include <cstddef>
@@ -15,17 +15,17 @@ class WordCache {
  public:
   WordCache();
 
-  /// The ids of `word`, or nothing where it was not seen; `known` tells which. The ids are valid
-  /// until the next `put`.
+  /// The ids of `word`; `known`: true if it is in the cache. The ids are valid until the next
+  /// `put`.
   [[nodiscard]] std::span<const std::uint32_t> find(std::string_view word, bool& known);
-  /// Ids of the word that `find` was last asked for and did not know. Long ones are not kept.
+  /// Stores the ids of the word that the last `find` did not know. Long words are not stored.
   void put(std::string_view word, std::span<const std::uint32_t> ids);
 
  private:
   static constexpr std::size_t kInlineIds = 4;
-  /// A word of up to 16 bytes and 4 ids lies in its slot, others in the arena.
+  /// A word of up to 16 bytes and 4 ids is in its slot, others in the arena.
   struct Slot {
-    std::uint64_t low = 0, high = 0;  // the word's bytes, or its hash and its place in the arena
+    std::uint64_t low = 0, high = 0;  // the word's bytes, or its hash and its arena offset
     std::uint32_t ids[kInlineIds] = {};
     std::uint16_t bytes = 0;  // of the word; 0: the slot is free
     std::uint16_t count = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The regular expressions by which published byte-level tokenizers cut a text into words, as
-// scanners written by hand. A regular expression that is none of them is refused where a
-// tokenizer.json is read. Pure; any thread.
+// The regular expressions by which published byte-level tokenizers split a text into words, as
+// hand-written scanners. Any other regular expression in a tokenizer.json is an error. Pure; any
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +14,10 @@ enum class WordPattern {
   kGpt2,    // 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
   kLlama3,  // (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
             // ?[^\s\p{L}\p{N}]+[\r\n]*|...
-  kQwen2,   // the same with \p{N} for \p{N}{1,3}
+  kQwen2,   // as kLlama3 with \p{N} for \p{N}{1,3}
 };
 
-/// The pattern that a regular expression of a tokenizer.json is, if it is one of them.
+/// The pattern of a regular expression in a tokenizer.json, if it is one of these.
 [[nodiscard]] std::optional<WordPattern> word_pattern_of(std::string_view regular_expression);
 /// The GPT-2 expression, as trained tokenizers write it.
 [[nodiscard]] std::string_view regular_expression_of(WordPattern pattern);

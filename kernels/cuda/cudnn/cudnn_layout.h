@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What attention reads and writes, as cuDNN wants it described, and which shapes cuDNN takes. Pure:
+// The operands of attention as cuDNN describes them, and the shapes that cuDNN supports. Pure:
 // needs neither cuDNN nor a device.
 #pragma once
 
@@ -14,21 +14,21 @@ namespace isthmus::cuda {
 using kernels::AttentionShape;
 using kernels::HeadsView;
 
-/// Batch, head, token and value of a head, in this order whatever the memory's is; strides count
+/// Batch, head, token and value of a head, in this order for every memory layout; strides count
 /// elements.
 struct CudnnTensor {
   std::array<std::int64_t, 4> sizes{}, strides{};
   bool operator==(const CudnnTensor&) const = default;
 };
 
-/// Where the values of attention lie; their data is not read. Gradients lie as their values do,
-/// those of `out` as `out` does.
+/// Layout of attention's operands; their data is not read. Gradients have the layout of their
+/// values, that of `out` the layout of `out`.
 struct AttentionLayout {
   AttentionShape shape;
   HeadsView<const kernels::Bf16> q, k, v, out;
 };
 
-/// `heads` of the shape's windows as the view has them.
+/// Layout of `heads` heads of the shape's windows in the view.
 template <typename T>
 [[nodiscard]] CudnnTensor cudnn_heads(const AttentionShape& shape, std::int64_t heads,
                                       const HeadsView<T>& view) {
@@ -39,10 +39,11 @@ template <typename T>
 /// Log-sum-exps, (batch, q_heads, seq), natural logarithms: what cuDNN calls statistics.
 [[nodiscard]] CudnnTensor cudnn_statistics(const AttentionShape& shape);
 
-/// RETURNS: empty, or why cuDNN does not take the shape on a device of this compute capability:
-/// head dimensions are multiples of 8 to 128, with 9.x to 256, and a window has two tokens or more.
-/// Batch, query heads and tokens together are a multiple of 4: the frontend puts a float for each
-/// before its backward engine's workspace, and whether that may lie anywhere is not known.
+/// RETURNS: empty, or why cuDNN does not support the shape on a device of this compute capability.
+/// Head dimensions must be multiples of 8 up to 128, with 9.x up to 256, and a window must have at
+/// least two tokens. batch * q_heads * tokens must be a multiple of 4: the frontend stores a float
+/// for each before its backward engine's workspace, and it is unknown if that workspace may start
+/// at any address.
 [[nodiscard]] std::string cudnn_refusal(const AttentionShape& shape, int compute_major);
 
 }  // namespace isthmus::cuda

@@ -15,9 +15,9 @@ class App;
 namespace isthmus::app {
 
 struct FramesArguments {
-  std::filesystem::path file;        // as `train --record` writes it
-  int rounds = 10;                   // to show: those that took longest
-  std::optional<std::int64_t> step;  // every frame of the rounds sent after it, instead
+  std::filesystem::path file;        // written by `train --record`
+  int rounds = 10;                   // number to show, the longest ones
+  std::optional<std::int64_t> step;  // instead: all frames of the rounds sent after this step
 };
 
 int command_frames(const FramesArguments& arguments, Session& session);

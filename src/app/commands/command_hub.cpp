@@ -43,10 +43,10 @@ int command_hub(const HubArguments& arguments, const std::filesystem::path& link
                     arguments.config.string()));
   }
   if (!config.hub.site.empty()) {
-    throw ConfigError(
-        fmt::format("hub: {} has hub.site = \"{}\": the process of that site is the hub; leave the "
-                    "key out for a hub of its own",
-                    arguments.config.string(), config.hub.site));
+    throw ConfigError(fmt::format(
+        "hub: {} has hub.site = \"{}\": the process of that site is the hub; remove the "
+        "key to run a separate hub",
+        arguments.config.string(), config.hub.site));
   }
   if (!links.empty()) use_links_file(config, links);
   set_addresses(config, arguments.links.addresses);
@@ -65,8 +65,8 @@ int command_hub(const HubArguments& arguments, const std::filesystem::path& link
     log_info("watch the hub at {}", url_of(pages->address()));
     if (!pages->address().loopback()) {
       log_warning(
-          "--http: {}:{} is open to everyone who reaches it, without a password: they can read "
-          "the run's sites, and who is there",
+          "--http: {}:{} is open to everybody on the network, without a password: all can "
+          "read the names of the run's sites and which are connected",
           pages->address().host, pages->address().port);
     }
   }

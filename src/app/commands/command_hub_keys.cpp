@@ -36,10 +36,11 @@ struct KeyFolder {
           config.hub.site));
     }
     if (config.hub.key.empty()) {
-      throw ConfigError(fmt::format(
-          "the hub of {} has no key, so links are open to all who reach them: add key = \"...\" of "
-          "`isthmus keygen hub` to [hub]",
-          arguments.config.string()));
+      throw ConfigError(
+          fmt::format("the hub of {} has no key, so every machine on the network can connect: add "
+                      "key = \"...\" of "
+                      "`isthmus keygen hub` to [hub]",
+                      arguments.config.string()));
     }
     keys.emplace(storage, runtime, config, path);
   }
@@ -113,8 +114,8 @@ int command_hub_invite(const HubKeysArguments& arguments, Session& session) {
   if (arguments.out.empty()) session.out.write(text + "\n");
   if (!session.quiet) {
     session.err.write(fmt::format(
-        "{} for site {}, good for {}; whoever has it can take the site's place, so send it by a "
-        "way that you trust\n",
+        "{} for site {}, good for {}; its holder can take the site's place, so send it over "
+        "a channel that you trust\n",
         arguments.out.empty() ? "an invitation" : "wrote " + arguments.out.string(), arguments.site,
         arguments.ttl));
   }

@@ -11,7 +11,7 @@ namespace isthmus::app {
 struct ReplayArguments {
   std::filesystem::path log, base;  // an spsa log; a model folder or a checkpoint
   std::filesystem::path out;        // model folder to write, or empty
-  std::filesystem::path expect;     // a folder with the weights it must come to, or empty
+  std::filesystem::path expect;     // a folder with the expected weights, or empty
 };
 
 int command_replay(const ReplayArguments& arguments, Session& session);

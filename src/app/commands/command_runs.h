@@ -15,11 +15,11 @@ struct RunsArguments {
   std::vector<std::filesystem::path> runs;  // rm; tag and show: one
   std::vector<std::string> tags;            // tag: to add; ls: only runs that have all of these
   std::vector<std::string> unwanted;        // tag --remove
-  bool force = false;                       // rm: those that still go on, too
+  bool force = false;                       // rm: also runs that are still running
 };
 int command_runs_list(const RunsArguments& arguments, Session& session);
 int command_runs_show(const RunsArguments& arguments, Session& session);
-/// Removes what a run has written; files that are no run's stay, and so does their folder.
+/// Removes the files that a run has written; other files, and then the folder, stay.
 int command_runs_remove(const RunsArguments& arguments, Session& session);
 int command_runs_tag(const RunsArguments& arguments, Session& session);
 

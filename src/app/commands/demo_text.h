@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The text that `demo` trains on travels with the program, so the demo shows the same numbers on
+// The training text of `demo`, part of the program, so that the demo shows the same numbers on
 // every machine.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `hub invite`, `hub revoke` and `hub keys`, as commands.h has the others.
+// `hub invite`, `hub revoke` and `hub keys`, declared like the commands in commands.h.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ namespace isthmus::app {
 struct HubKeysArguments {
   std::filesystem::path config;
   std::vector<std::string> overrides;
-  std::filesystem::path folder;  // of the hub's log; empty: as HubArguments::out
+  std::filesystem::path folder;  // of the hub's log; empty: as in HubArguments::out
   std::string site;
   std::string ttl = "24h";
   std::uint32_t uses = 1;
-  std::string address;        // invite: where the site reaches the hub; empty: hub.address
+  std::string address;        // invite: the hub's address for the site; empty: hub.address
   std::filesystem::path out;  // invite: file to write; empty: stdout
 };
 int command_hub_invite(const HubKeysArguments& arguments, Session& session);

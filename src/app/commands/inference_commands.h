@@ -16,7 +16,7 @@ struct ModelArguments {
   std::filesystem::path model;  // a folder of transformers, a run or a checkpoint
   std::string tokenizer;        // empty: that of the folder; "bytes"; a tokenizer.json or a folder
   int threads = 0;              // 0: all cores
-  std::string device = "cpu";   // nothing else yet
+  std::string device = "cpu";   // the only value so far
 };
 struct EvalArguments : ModelArguments {
   std::vector<std::string> files;
@@ -28,7 +28,7 @@ struct EvalArguments : ModelArguments {
 struct GenerateArguments : ModelArguments {
   std::string prompt;                 // --prompt
   std::filesystem::path prompt_file;  // --prompt-file; "-" is stdin
-  bool chat = false;                  // the prompt is what a user says, in the chat template
+  bool chat = false;                  // the prompt is a user's message in the chat template
   std::string system;                 // with chat: the system's message
   std::string chat_template;          // with chat: the name of one of several; empty: the default
   std::vector<std::string> chat_set;  // with chat: NAME=JSON, variables of the template
@@ -36,7 +36,7 @@ struct GenerateArguments : ModelArguments {
   std::optional<double> temperature, top_p;
   std::optional<std::int64_t> top_k;
   std::uint64_t seed = 0;
-  bool ignore_end = false;  // go on at an end token
+  bool ignore_end = false;  // continue after an end token
   bool cache = true;        // of keys and values
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Folders of their own for MPI jobs that run side by side on one machine.
+// Separate folders for MPI jobs that run at the same time on one machine.
 #pragma once
 
 #include <filesystem>
@@ -7,14 +7,14 @@
 
 namespace isthmus::app {
 
-/// Open MPI 4 keeps files of all jobs of a user in one folder under TMPDIR; of jobs that begin or
-/// end at the same moment one makes it while another looks for it or removes it, and does not
+/// Open MPI 4 keeps files of all jobs of a user in one folder under TMPDIR. If jobs begin or end at
+/// the same moment, one creates the folder while another looks for it or removes it, and fails to
 /// start.
 class JobFolders {
  public:
   /// THROWS: SystemError when the machine refuses.
   JobFolders();
-  ~JobFolders();  // removes them; who uses them has ended. What is killed leaves its folders.
+  ~JobFolders();  // removes them; their users have ended. A killed process leaves its folders.
   JobFolders(const JobFolders&) = delete;
   JobFolders& operator=(const JobFolders&) = delete;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `simulate --emulate --kernel`: every site a process in a network namespace of its own, joined by
-// the kernel's TCP over a wide-area network in user space (sim/wan.h) with the declared links. The
-// namespaces have no names: they go with this process and those of the sites, which die with it.
+// `simulate --emulate --kernel`: every site is a process in its own network namespace; the kernel's
+// TCP connects them over a wide-area network in user space (sim/wan.h) with the declared links. The
+// namespaces have no names: they end with this process and the sites' processes, which die with it.
 #pragma once
 
 #include <filesystem>
@@ -10,8 +10,8 @@
 
 namespace isthmus::app {
 
-/// Blocks until the sites have ended. `links`: as of `command_simulate`, refused here.
-/// RETURNS: the exit code. THROWS: UsageError and ConfigError for what cannot be emulated so,
+/// Blocks until the sites have ended. `links`: as in `command_simulate`, refused here. RETURNS: the
+/// exit code. THROWS: UsageError and ConfigError for settings that cannot be emulated so,
 /// SystemError without root, TUN devices, or the links' congestion control.
 [[nodiscard]] int command_simulate_kernel(const SimulateArguments& arguments,
                                           const std::filesystem::path& links, Session& session);

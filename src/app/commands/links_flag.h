@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `--links FILE` of the commands of a run, and those commands, as commands.h has the others.
+// `--links FILE` of the commands of a run, and those commands, declared like the others in
+// commands.h.
 #pragma once
 
 #include <filesystem>
@@ -14,12 +15,12 @@ class App;
 
 namespace isthmus::app {
 
-/// The flag fills what is returned; the command's action keeps it.
+/// The flag fills the returned path; the command's action keeps it.
 [[nodiscard]] std::shared_ptr<std::filesystem::path> add_links_flag(CLI::App& command);
 
-/// `links`: goes in the place of the configuration's [[link]]s, at all sites; empty: those.
-/// `invitation`: of a hub; empty: keys/NAME.invite beside the file, if it is there. `record`: file
-/// that frames are written down in; empty: none.
+/// `links`: replaces the configuration's [[link]]s, at all sites; empty: no effect. `invitation`:
+/// from a hub; empty: keys/NAME.invite next to the file, if there is one. `record`: file for
+/// recorded frames; empty: none.
 int command_train(const TrainArguments& arguments, const std::string& invitation,
                   const std::filesystem::path& links, const std::filesystem::path& record,
                   Session& session);

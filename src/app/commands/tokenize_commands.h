@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `data tokenize` and `data train-tokenizer`, as commands.h has the others.
+// `data tokenize` and `data train-tokenizer`, declared like the commands in commands.h.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace isthmus::app {
 
-/// What both read.
+/// Arguments of both commands.
 struct DocumentArguments {
   std::vector<std::string> files;  // paths and patterns
   std::string field = "text";      // of JSON lines
@@ -20,11 +20,11 @@ struct DocumentArguments {
 };
 struct TokenizeArguments : DocumentArguments {
   std::filesystem::path tokenizer;
-  std::string end;  // --eos; empty: the tokenizer's own
+  std::string end;  // the end-of-text token (--eos); empty: the tokenizer's own
   int jobs = 0;     // 0: all cores
 };
 struct TrainTokenizerArguments : DocumentArguments {
-  std::string vocab = "32k";
+  std::string vocab = "32k";     // number of tokens; 32k is 32,000
   std::string pattern = "gpt2";  // gpt2 | llama3 | qwen2
   std::string end = "<|endoftext|>";
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs started by this one: their output line by line, their end. They die with this process.
+// Child processes of this program: their output line by line, and their end. They die with this
+// process.
 #pragma once
 
 #include <sys/types.h>
@@ -14,19 +15,19 @@ namespace isthmus::app {
 class ChildProcess {
  public:
   /// Starts `argv[0]`, looked up in PATH, with both outputs in one pipe and no input. The child has
-  /// a process group of its own, so signals of the terminal reach it through this program alone.
-  /// `network_space`: descriptor of the network namespace that it runs in; -1: in this one.
-  /// THROWS: SystemError when the machine refuses.
+  /// its own process group, so signals of the terminal reach it only through this program.
+  /// `network_space`: descriptor of its network namespace; -1: this process's. THROWS: SystemError
+  /// when the machine refuses.
   explicit ChildProcess(const std::vector<std::string>& argv, int network_space = -1);
-  /// Kills it where it still runs.
+  /// Kills the child if it is still running.
   ~ChildProcess();
   ChildProcess(ChildProcess&& other) noexcept;
   ChildProcess& operator=(ChildProcess&& other) noexcept;
 
-  /// Its exit code once it has ended and its output is at an end; 128 + N when signal N ended it.
+  /// Its exit code, after its end and the end of its output; 128 + N when signal N killed it.
   [[nodiscard]] const std::optional<int>& exit_code() const { return exit_code_; }
   enum class Signal { kInterrupt, kTerminate, kUser1, kKill };
-  /// Nothing once it has ended.
+  /// Does nothing after its end.
   void send(Signal signal) const;
 
  private:
@@ -40,11 +41,11 @@ class ChildProcess {
   std::optional<int> exit_code_;
 };
 
-/// Waits for output or the end of any child, for at most `timeout_ms`, and hands on whole lines.
+/// Waits for output or the end of any child, for at most `timeout_ms`, and passes on whole lines.
 void read_lines(std::vector<ChildProcess>& children, int timeout_ms,
                 const std::function<void(std::size_t child, const std::string&)>& line);
 
-/// The program that is running.
+/// The path of the running program.
 [[nodiscard]] std::string own_program();
 
 /// `text` as one word of a POSIX shell.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands: plain arguments in, exit code out. cli.cpp alone knows the flags (CLI11) and fills
-// these structs; main.cpp turns what a command throws into one line and an exit code.
+// The commands: plain arguments in, exit code out. Only cli.cpp knows the flags (CLI11) and fills
+// these structs; main.cpp turns a command's exception into one line and an exit code.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@
 
 namespace isthmus::app {
 
-/// What every command is given. `out` is stdout (machine output, tables), `err` stderr (words).
+/// The environment of every command. `out` is stdout (machine output, tables), `err` stderr
+/// (messages).
 struct Session {
   Terminal& out;
   Terminal& err;
@@ -28,8 +29,8 @@ struct Session {
   int verbose = 0;     // -v
   bool json = false;   // --json: one machine-readable object on stdout
   ProgressMode progress = ProgressMode::kAuto;
-  /// What the command has left on the disk, once it is whole there: "the run is saved in 'runs/x'".
-  /// What it prints afterwards repeats that.
+  /// The command's result on the disk, once it is complete: "the run is saved in 'runs/x'". Output
+  /// after that only repeats it.
   std::string saved = {};
 };
 
@@ -41,16 +42,16 @@ struct Session {
 struct TrainArguments {
   std::filesystem::path config;
   std::vector<std::string> overrides;  // --set
-  std::vector<Override> from_flags;    // of flags that stand for a key: --workers N
-  std::vector<std::string> changes;    // --change: of a run that goes on, in order
+  std::vector<Override> from_flags;    // from flags that stand for a key: --workers N
+  std::vector<std::string> changes;    // --change: of a resumed run, in order
   std::filesystem::path out;           // --out; empty: run.out
   std::string resume = "never";        // never | auto (newest checkpoint of out) | PATH
   bool force = false;
   bool dry_run = false;  // check, print memory, bytes and time, train nothing
-  SiteArguments site;    // train; no name: all sites are in this process
+  SiteArguments site;    // train; empty name: all sites are in this process
 };
 struct SimulateArguments : TrainArguments {
-  std::vector<LinkConfig> links;  // --link; replaces those of the file
+  std::vector<LinkConfig> links;  // --link; replaces the file's links
   bool emulate = false;           // real time, threads and sockets behind the declared links
 };
 struct LaunchArguments : TrainArguments {
@@ -58,24 +59,24 @@ struct LaunchArguments : TrainArguments {
   std::vector<std::string> sites;      // to start; empty: all
   std::vector<std::string> addresses;  // as SiteArguments
   std::string ssh = "ssh";             // the ssh to use
-  std::vector<std::string> hosts;      // ssh: "NAME=USER@HOST" where it is not the address's host
-  std::string directory;               // ssh: where the configuration lies there
-  std::string mpirun = "mpirun";       // mpi, ranks: the program, with what goes before "-n"
-  std::string ranks = "threads";       // threads | processes: what the ranks of meshes are
+  std::vector<std::string> hosts;      // ssh: "NAME=USER@HOST" if it is not the address's host
+  std::string directory;               // ssh: the configuration's folder there
+  std::string mpirun = "mpirun";       // mpi, ranks: the program, with arguments before "-n"
+  std::string ranks = "threads";       // threads | processes: the kind of a mesh's ranks
   std::vector<std::string> programs;   // --program: "COMMAND" of all sites, "NAME=COMMAND" of one
   int restarts = 0;                    // --restart: of each site that dies or loses the others
 };
 struct HubArguments {
   std::filesystem::path config;
   std::vector<std::string> overrides;
-  std::filesystem::path out;  // with its log; empty: run.out/hub, or runs/NAME-hub
-  bool resume = false;        // with the log that is there
-  std::string http;           // of its own page, HOST:PORT; empty: none, whatever log.http says
+  std::filesystem::path out;  // for its log; empty: run.out/hub, or runs/NAME-hub
+  bool resume = false;        // continue with the existing log
+  std::string http;           // of its page, HOST:PORT; empty: none, whatever log.http is
   SiteArguments links;        // listen, key_file, addresses
 };
-/// What trains the cells of a comparison in the place of the built-in trainer.
+/// The trainer of a comparison's cells, in place of the built-in one.
 struct CellProgram {
-  std::string command;     // of a shell; empty: the built-in trainer does
+  std::string command;     // of a shell; empty: the built-in trainer
   bool each_site = false;  // started once for each site, not once for the whole run
   [[nodiscard]] bool given() const { return !command.empty(); }
 };
@@ -84,16 +85,16 @@ struct CompareArguments {
   std::vector<std::string> overrides;  // --set
   std::optional<Override> seeds;       // --seeds N as compare.seeds=N
   std::filesystem::path out;           // --out; empty: run.out
-  std::vector<std::string> only;       // variants beside the baseline; empty: all
+  std::vector<std::string> only;       // variants besides the baseline; empty: all
   int jobs = 0;                        // cells at a time; 0: as many as cores and memory take
   bool quick = false;                  // three seeds, a quarter of the length: not a result
-  bool resume = false;                 // keep the cells that the folder has
-  bool force = false;                  // replace the comparison that is in the folder
-  bool dry_run = false;                // list the cells and what they cost
-  std::filesystem::path judge;         // --judge: finished cells to judge again; nothing is run
+  bool resume = false;                 // keep the folder's finished cells
+  bool force = false;                  // replace the comparison in the folder
+  bool dry_run = false;                // list the cells and their cost
+  std::filesystem::path judge;         // --judge: finished cells to judge again, without training
   std::string against;                 // --against: "ref:NAME" instead of `config`
   CellProgram program;                 // --program, --each-site: trains the runs
-  /// Exit 6 unless these variants reach the target with every seed; "all": each of them.
+  /// Exit 6 unless these variants reach the target with every seed; "all": every variant.
   std::vector<std::string> require;
 };
 struct DemoArguments {
@@ -126,8 +127,8 @@ struct DataArguments {
   Action action = Action::kInspect;
   std::string source;                  // "text:FILE", a path, or "synth:NAME"
   std::filesystem::path out;           // synth: token file to write
-  std::optional<std::int64_t> tokens;  // synth: absent, those of the spelling
-  std::optional<std::uint64_t> seed;   // synth: absent, that of the spelling
+  std::optional<std::int64_t> tokens;  // synth; absent: the number in the spelling
+  std::optional<std::uint64_t> seed;   // synth; absent: the seed in the spelling
 };
 struct ImportArguments {
   std::filesystem::path from, to;
@@ -142,11 +143,11 @@ struct ReportArguments {
   std::filesystem::path out;  // empty: report.html in the first run
   std::filesystem::path csv;  // a folder, or empty
   std::string title;
-  std::vector<std::string> links;  // to re-time the runs over
+  std::vector<std::string> links;  // to re-time the runs for
 };
 struct StatusArguments {
   std::string run;     // a folder or a URL; empty: the newest run below runs/
-  bool watch = false;  // look again every second until it has ended
+  bool watch = false;  // repeat every second until the run has ended
 };
 struct BenchCodecArguments {
   std::string codec;  // empty: all
@@ -155,7 +156,7 @@ struct BenchCodecArguments {
 struct BenchComputeArguments {
   std::vector<std::string> workloads;  // empty: four of the measured ones
   int threads = 0;                     // 0: all cores
-  double seconds = 6;                  // of timed steps, each
+  double seconds = 6;                  // of timed steps, for each workload
   std::int64_t sequences = 0;          // 0: the workload's
   std::string precision = "fp32";      // or bf16
   std::string optimizer = "adamw";     // of the inner loop
@@ -164,27 +165,27 @@ struct BenchComputeArguments {
   std::string attention = "own";       // as train.attention has it
   std::int64_t micro_batches = 1;      // of each data-parallel rank
   std::string recompute = "none";      // selective or full
-  int tp = 1, pp = 1, dp = 1;          // the mesh, its ranks threads
+  int tp = 1, pp = 1, dp = 1;          // the mesh; its ranks are threads
   std::string schedule = "1f1b";
   int virtual_stages = 1;
   bool sequence_parallel = false;
   int zero = 0;
 };
 struct PlanUtilisationArguments {
-  std::filesystem::path config;        // a run whose method and model are meant, or empty
-  std::vector<std::string> overrides;  // --set, of that
+  std::filesystem::path config;        // a run with the method and model, or empty
+  std::vector<std::string> overrides;  // --set, for `config`
   std::string params, step_time;       // "1B", "100ms"
   std::optional<int> layers;
   std::vector<std::string> methods;  // "diloco", "streaming-diloco:overlap=1"; empty: a set
-  UtilisationChoice common;          // for every method that has such a setting; no method
-  std::string bandwidth;             // "1Gbit/s": utilisation there too
+  UtilisationChoice common;          // for every method with such a setting; no method
+  std::string bandwidth;             // "1Gbit/s": also the utilisation there
 };
-/// Names that `init --template` knows.
+/// Template names of `init --template`.
 [[nodiscard]] std::vector<std::string> template_names();
 
-/// Keys that the flags of this command set, as --set passes them on to another process.
+/// The keys set by this command's flags, as --set arguments for another process.
 [[nodiscard]] std::vector<std::string> set_texts(const TrainArguments& arguments);
-/// The configuration with the first `count` of --change. THROWS: UsageError for changes without
+/// The configuration after the first `count` of --change. THROWS: UsageError for changes without
 /// --resume, ConfigError.
 [[nodiscard]] Config load_changed(const TrainArguments& arguments, std::size_t count);
 

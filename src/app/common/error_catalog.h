@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stable error codes and what to do about each, for `explain`.
+// The stable error codes and their remedies, for `explain`.
 #pragma once
 
 #include <span>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TCP ports of loopback that nobody uses at the moment.
+// Free TCP ports of loopback.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace isthmus::app {
 
-/// `count` different ones; another program may take one before it is used.
-/// THROWS: SystemError when the machine refuses.
+/// `count` different ports; another program may take one before it is used. THROWS: SystemError
+/// when the machine refuses.
 [[nodiscard]] std::vector<int> free_loopback_ports(std::size_t count);
 
 }  // namespace isthmus::app

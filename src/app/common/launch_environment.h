@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of several processes this one is, as whatever started them says: for `train --site auto`,
-// and for `doctor`.
+// The place of this process among several, from the environment that the launcher has set: for
+// `train --site auto`, and for `doctor`.
 #pragma once
 
 #include <functional>
@@ -13,26 +13,26 @@ namespace isthmus::app {
 
 struct LaunchEnvironment {
   std::string by;        // "Slurm", "Open MPI", ...
-  std::string variable;  // that the rank comes from
+  std::string variable;  // that holds the rank
   int rank = 0;
-  std::optional<int> size;  // processes; not everybody says
-  std::optional<int> here;  // of them on this machine; not everybody says
+  std::optional<int> size;  // processes; not every launcher tells
+  std::optional<int> here;  // processes on this machine; not every launcher tells
 };
 
-/// Value of an environment variable; nothing when it is not set.
+/// Value of an environment variable; nothing if it is not set.
 using Lookup = std::function<std::optional<std::string>(const char* variable)>;
 [[nodiscard]] Lookup environment();
 
-/// The first that matches of ours (ISTHMUS_RANK, ISTHMUS_SIZE), Open MPI, MPICH and Intel MPI,
-/// torchrun, Flux, indexed jobs of Kubernetes, Slurm. THROWS: ConfigError for a value that is no
-/// number, or a rank beyond the size.
+/// The first match of ours (ISTHMUS_RANK, ISTHMUS_SIZE), Open MPI, MPICH and Intel MPI, torchrun,
+/// Flux, indexed jobs of Kubernetes, Slurm. THROWS: ConfigError for a value that is no number, or a
+/// rank beyond the size.
 [[nodiscard]] std::optional<LaunchEnvironment> find_launch_environment(const Lookup& look);
 
-/// Started by mpirun, or by srun with MPI, as one process of several.
+/// Whether mpirun, or srun with MPI, started this process as one of several.
 [[nodiscard]] bool under_mpi(const Lookup& look);
 
-/// The site that this process is: its rank's in the file. THROWS: ConfigError when nothing says a
-/// rank, or the processes are not as many as the sites.
+/// This process's site: the one at its rank in the file. THROWS: ConfigError when no variable gives
+/// a rank, or the numbers of processes and sites differ.
 [[nodiscard]] std::string site_of_environment(const Config& config, const Lookup& look);
 
 }  // namespace isthmus::app

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a command tells its progress: the values of the flag --progress.
+// The display of a command's progress: the values of the flag --progress.
 #pragma once
 
 namespace isthmus::app {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// SIGINT, SIGTERM, SIGUSR1 and SIGHUP turned into a wish the training loop reads between steps.
-// First SIGINT: finish the step, checkpoint, exit 130; the second one ends the process at once.
-// SIGTERM, SIGUSR1 (a scheduler's warning) or SIGHUP (a lost terminal): checkpoint at the next step
-// and exit 85, "requeue". SIGUSR2: this site leaves, the others go on; elsewhere it does nothing.
+// SIGINT, SIGTERM, SIGUSR1 and SIGHUP, turned into wishes that the training loop reads between
+// steps. First SIGINT: finish the step, checkpoint, exit 130; the second one ends the process at
+// once. SIGTERM, SIGUSR1 (a scheduler's warning) or SIGHUP (a lost terminal): checkpoint at the
+// next step and exit 85, "requeue". SIGUSR2: this site leaves the run; no effect without sites.
 #pragma once
 
 #include "isthmus/session.h"
@@ -10,23 +10,23 @@
 
 namespace isthmus::app {
 
-/// Installs the handlers for its lifetime; one at a time in a process. A new scope forgets what was
-/// asked for before.
+/// Installs the handlers for its lifetime; one at a time in a process. A new scope clears earlier
+/// wishes.
 class SignalScope {
  public:
   SignalScope();
   ~SignalScope();
   SignalScope(const SignalScope&) = delete;
   SignalScope& operator=(const SignalScope&) = delete;
-  /// What the signals of this process ask for: the program's runs obey these wishes.
+  /// The wishes set by this process's signals: the program's runs obey them.
   [[nodiscard]] static Wishes& wishes();
-  /// What has been asked for so far. Any thread.
+  /// The wish so far. Any thread.
   [[nodiscard]] static StopWish wish() { return wishes().stop(); }
-  /// Whether this site has been asked to leave, and the run has not refused. Any thread.
+  /// Whether this site was asked to leave, and the run has not refused. Any thread.
   [[nodiscard]] static bool leaving() { return wishes().leaving(); }
 };
 
-/// THROWS: Error with the exit code of an interrupt once there was a signal.
+/// THROWS: Error with the exit code of an interrupt after a signal.
 inline void stop_at_signal() { check_stop(SignalScope::wishes()); }
 
 }  // namespace isthmus::app

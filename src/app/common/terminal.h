@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a stream can show: is it a terminal, how wide, may it be coloured. And a block of lines that
-// is redrawn in place while log lines scroll above it.
+// The abilities of an output stream: terminal or not, width, colours. And a block of lines that is
+// redrawn in place while log lines scroll above it.
 #pragma once
 
 #include <cstddef>
@@ -20,18 +20,18 @@ class Terminal {
   /// TERM=dumb.
   Terminal(int descriptor, ColorMode color);
 
-  /// True where lines can be redrawn: a terminal that is not "dumb".
+  /// True if lines can be redrawn: a terminal that is not "dumb".
   [[nodiscard]] bool interactive() const { return interactive_; }
   [[nodiscard]] bool color() const { return color_; }
-  /// True where the locale is UTF-8, so that lines can be drawn with more than ASCII.
+  /// True if the locale is UTF-8, so that lines may contain more than ASCII.
   [[nodiscard]] bool unicode() const { return unicode_; }
-  /// Columns; 80 when not a terminal. Asked anew at each call, so a resize is seen.
+  /// Columns; 80 if it is no terminal. Read at each call, so that a resize is seen.
   [[nodiscard]] std::size_t width() const;
   /// `text` in `style`, or unchanged without colour.
   [[nodiscard]] std::string paint(Style style, std::string_view text) const;
   /// `fraction`, clamped to [0, 1], as a bar of `columns`.
   [[nodiscard]] std::string bar(double fraction, std::size_t columns) const;
-  /// Writes all of it; what is written after a failure is dropped. Any thread.
+  /// Writes all of it; drops all text after a failure. Any thread.
   void write(std::string_view text);
   /// errno of the first failed write, or 0.
   [[nodiscard]] int error() const;
@@ -45,7 +45,7 @@ class Terminal {
   int error_ = 0;
 };
 
-/// Columns that `text` takes on a terminal: escape sequences take none, UTF-8 code points one.
+/// Columns of `text` on a terminal: escape sequences take none, UTF-8 code points one.
 [[nodiscard]] std::size_t display_width(std::string_view text);
 /// `text` cut to `columns`, escape sequences kept whole and reset at the end.
 [[nodiscard]] std::string cut_to_width(std::string_view text, std::size_t columns);
@@ -58,7 +58,7 @@ class StatusBlock {
   void draw(const std::vector<std::string>& lines);
   /// Prints whole lines above the block.
   void print_above(std::string_view text);
-  /// Takes the block away, or leaves its last state standing and moves below it.
+  /// Removes the block, or (`keep`) leaves its last state and moves below it.
   void finish(bool keep);
 
  private:
@@ -66,7 +66,7 @@ class StatusBlock {
   Terminal& terminal_;
   std::mutex mutex_;
   std::vector<std::string> lines_;
-  std::size_t standing_ = 0;  // lines of the block that are on the screen
+  std::size_t standing_ = 0;  // lines of the block on the screen
 };
 
 }  // namespace isthmus::app

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a cell's result depends on beside its configuration: the bytes of its data and initial
-// weights, and the kernels that compute (their rounding differs). Opened and hashed once a source.
-// One thread at a time.
+// The inputs of a cell's result besides its configuration: the bytes of its data and initial
+// weights, and the kernels (their rounding differs). Each source is opened and hashed once. One
+// thread at a time.
 #pragma once
 
 #include <map>
@@ -17,7 +17,7 @@ namespace isthmus::app {
 
 class CellInputs {
  public:
-  /// Borrows `storage`. `program`: what trains; none: the built-in trainer.
+  /// Borrows `storage`. `program`: the trainer; none: the built-in one.
   explicit CellInputs(const Storage& storage, const CellProgram& program = {});
 
   /// A text that is equal for equal inputs. THROWS: ConfigError, SystemError.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs the cells of a comparison on the cores of this machine, several at a time, each a training
-// run as `simulate` (with links) or `train` makes it, in this process: a kill ends all of them at
-// once and leaves no orphan behind that writes into a folder which the next start uses.
+// Runs the cells of a comparison on the cores of this machine, several at a time, in this process;
+// each is a training run as made by `simulate` (with links) or `train`. So a kill ends all of them
+// at once, and leaves no process that writes into a folder of the next start.
 //
-// No more threads compute than there are cores: a simulated cell takes one core's work at a time
-// and more only when fewer cells are left than cores; a cell on real threads takes one a worker.
+// At most as many threads compute as there are cores: a simulated cell uses one core, and more only
+// when fewer cells are left than cores; a cell on real threads uses one a worker.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +27,7 @@ struct RunnerOptions {
   int cores = 1;
   int jobs = 1;              // cells at a time
   bool checkpoints = false;  // keep each run's last one
-  CellProgram program = {};  // trains the cells; none: the built-in trainer does
+  CellProgram program = {};  // trains the cells; none: the built-in trainer
 };
 
 struct RunnerOutcome {
@@ -36,26 +36,25 @@ struct RunnerOutcome {
   bool stopped = false;    // by a signal, before the last cell
 };
 
-/// Blocks until every cell of `plan` is finished, or a signal came and those running have stopped.
-/// Each finished cell is in `store` before it counts. A run that diverges is a result; any other
-/// failure ends the comparison once the cells that are running have ended. A program that trains
-/// the cells in the trainer's place is a child process for each.
-/// THROWS: that failure.
+/// Blocks until every cell of `plan` is finished, or after a signal the running ones have stopped.
+/// Each finished cell is in `store` before it counts. A diverged run is a result; any other failure
+/// ends the comparison once the running cells have ended. A program that replaces the trainer is a
+/// child process a cell. THROWS: that failure.
 [[nodiscard]] RunnerOutcome run_cells(ComparisonPlan& plan, CellStore& store,
                                       const Experiment& experiment, CellInputs& inputs,
                                       const RunnerOptions& options, Session& session);
 
-/// How many cells run at a time, and what bounds that.
+/// The number of cells at a time, and the resource that bounds it.
 struct JobLimit {
   int jobs = 1;
   std::string reason;
 };
-/// `widest`: threads of the cell with most; `memory_bytes`: of the largest cell; `asked`: --jobs, 0
+/// `widest`: threads of the largest cell; `memory_bytes`: of the largest cell; `asked`: --jobs, 0
 /// for as many as fit.
 [[nodiscard]] JobLimit job_limit(int cores, int widest, std::uint64_t memory_bytes,
                                  std::uint64_t available_bytes, int asked);
 
-/// What one of `together` cells may take of the cores.
+/// The share of the cores for one of `together` concurrent cells.
 struct CellThreads {
   int threads = 1;  // of the whole cell (train.threads)
   int slots = 1;    // simulated: compute regions at once

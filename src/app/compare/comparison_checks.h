@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What makes a comparison weak although it runs: too few rounds, windows cut short, epochs that
-// flatter averaging, methods outside of their field. Notes for people; pure but for the data.
+// Weaknesses of a comparison that runs without an error: too few rounds, shortened windows, epochs
+// that favour averaging, methods outside their range. Notes for people; pure, except for the data.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace isthmus::app {
 
 struct DataFacts {
   std::int64_t train_tokens = 0;
-  double entropy = 0;  // nats a token, where it is known; else 0
+  double entropy = 0;  // nats a token, if known; else 0
 };
 using DataFactsOf = std::function<DataFacts(const Config&)>;
 
@@ -23,13 +23,13 @@ using DataFactsOf = std::function<DataFacts(const Config&)>;
                                                      const ComparisonPlan& plan,
                                                      const DataFactsOf& data);
 
-/// What a run says of its last steps before it begins (warnings_about_end), of every variant and
-/// every trial of the comparison. One sentence each.
+/// The warnings of a run about its last steps (warnings_about_end), for every variant and trial of
+/// the comparison. One sentence each.
 [[nodiscard]] std::vector<std::string> lost_steps_of(const Experiment& experiment,
                                                      const ComparisonPlan& plan);
 
-/// The digest of `config` (Cell::configuration) under outer.final_sync = "drain", which was the
-/// default before "full"; empty where the configuration says the key, or its method has none.
+/// The digest of `config` (Cell::configuration) with outer.final_sync = "drain", the default before
+/// "full"; empty if the configuration sets the key, or its method has none.
 [[nodiscard]] std::string digest_under_former_default(const Config& config);
 
 }  // namespace isthmus::app

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a comparison would take, before it runs: its cells one by one, bytes, simulated and real
-// time.
+// The cost of a comparison, before it runs: its cells one by one, bytes, simulated and real time.
 #pragma once
 
 #include <cstdint>
@@ -19,20 +18,20 @@ struct ComparisonEstimate {
     std::string name;
     RunEstimate run;  // of one of its runs
   };
-  std::vector<Variant> variants;  // none where a program trains, whose model is not known
-  std::vector<Cell> cells;        // those known beforehand: follow-ups depend on the grids
-  std::vector<bool> done;         // by cell: the folder has its result
-  std::size_t total = 0;          // cells, follow-ups included
+  std::vector<Variant> variants;  // empty if a program trains, whose model is unknown
+  std::vector<Cell> cells;        // known beforehand: follow-ups depend on the grids
+  std::vector<bool> done;         // by cell: its result is in the folder
+  std::size_t total = 0;          // cells, including follow-ups
   double flops_per_s = 0;         // of one core, measured now; 0: a program trains
-  double cost = 0;  // of what is left, in floating-point operations (a program: steps)
+  double cost = 0;  // of the remaining cells, in floating-point operations (a program: steps)
   JobLimit jobs;
   [[nodiscard]] bool knows_time() const { return flops_per_s > 0; }
-  /// REQUIRES: knows_time(). Real time that is left, cells side by side.
+  /// REQUIRES: knows_time(). Remaining real time, with concurrent cells.
   [[nodiscard]] double wall_s() const { return cost / flops_per_s / jobs.jobs; }
 };
 
-/// Estimates every variant and measures a training step. `known`: keys of cells that are done.
-/// THROWS: as estimate_run.
+/// Estimates every variant and measures a training step. `known`: keys of finished cells. THROWS:
+/// as estimate_run.
 [[nodiscard]] ComparisonEstimate estimate_comparison(const Experiment& experiment,
                                                      const ComparisonPlan& plan,
                                                      const std::set<std::string>& known,

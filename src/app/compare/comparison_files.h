@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The folder of a comparison, beside its runs' own folders <variant>/seed-<k> and
-// <variant>/tune-<i>:
-//   manifest.json   what was compared, where, on what      config.toml   the file as it was
-//   cells.jsonl     one line a finished cell (report/data/cells.h); what --resume goes on from
-//   summary.json    the verdict in numbers and words; the same object as --json prints
+// The folder of a comparison, besides its runs' folders <variant>/seed-<k> and <variant>/tune-<i>:
+//   manifest.json   the comparison, machine and data       config.toml   the file as it was
+//   cells.jsonl     one line a finished cell (report/data/cells.h); input of --resume
+//   summary.json    the verdict in numbers and words; the same object as printed by --json
 #pragma once
 
 #include <cstddef>
@@ -19,14 +18,14 @@
 
 namespace isthmus::app {
 
-/// The command that wrote the folder's manifest.json; empty where none says so.
+/// The command that wrote the folder's manifest.json; empty if there is none.
 [[nodiscard]] std::string command_of(const Storage& storage, const std::filesystem::path& folder);
 
-/// The cells of the folder, for --force: folders of runs that `compare` made and nothing else. A
-/// folder of a variant is removed when that leaves it empty.
+/// Removes the folder's cells, for --force: only folders of runs made by `compare`. Removes a
+/// variant's folder if that leaves it empty.
 void remove_cells(Storage& storage, const std::filesystem::path& folder);
 
-/// THROWS: SystemError naming a cell's folder that a run of another process is writing into.
+/// THROWS: SystemError naming a cell's folder into which a run of another process is writing.
 void check_cells_are_free(const Storage& storage, const std::filesystem::path& folder);
 
 struct ComparisonFacts {

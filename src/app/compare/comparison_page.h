@@ -10,13 +10,13 @@
 
 namespace isthmus::app {
 
-/// Writes the page of the comparison in `folder`, re-timed over `links` (none: those of its file).
-/// `options.other_links` is filled here. THROWS: SystemError, ConfigError.
+/// Writes the page of the comparison in `folder`, re-timed over `links` (empty: those of its file).
+/// Fills `options.other_links`. THROWS: SystemError, ConfigError.
 ReportResult write_comparison_page(const std::filesystem::path& folder,
                                    const std::filesystem::path& out,
                                    const std::vector<std::string>& links, ReportOptions options);
 
-/// Run folders re-timed over `links`. A run that cannot be says why.
+/// Run folders re-timed over `links`. A run that cannot be re-timed tells why.
 [[nodiscard]] report::OtherLinks runs_on_links(const std::vector<std::filesystem::path>& runs,
                                                const std::vector<std::string>& links);
 

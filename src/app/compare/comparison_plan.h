@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which cells a comparison consists of and when each may run: of every variant its grid, then its
-// follow-up trials one after another, then its runs that are compared, on the rates found. Variants
-// do not wait for one another. What a cell finds does not depend on the order in which cells run.
-// One thread at a time; nothing here trains or touches a disk.
+// The cells of a comparison and the order in which they may run: for every variant its grid, then
+// its follow-up trials one after another, then the runs to compare, with the rates found. Variants
+// do not wait for one another. A cell's result does not depend on the order of cells. One thread at
+// a time; trains nothing and uses no disk.
 #pragma once
 
 #include <cstdint>
@@ -22,20 +22,20 @@ struct Cell {
   std::size_t variant = 0;
   report::CellStage stage = report::CellStage::kSeed;
   std::int64_t seed = 0;
-  std::size_t number = 0;  // of its stage
+  std::size_t number = 0;  // within its stage
   Point point;             // tuned values; empty when nothing is tuned
   Config config;
   bool simulated = false;
   std::string configuration;  // digest of its configuration
   std::string key;            // digest of everything that can change its result
-  double cost = 0;            // floating-point operations, about
+  double cost = 0;            // approximate number of floating-point operations
   std::string directory;      // from the comparison's folder: "ddp/seed-1", "ddp/tune-03"
 };
 
 struct PlanOptions {
   bool quick = false;             // three seeds, a quarter of the length
   std::vector<std::string> only;  // variants beside the baseline; empty: all
-  /// The digest of a cell's data, weights and kernels, beside that of its configuration.
+  /// The digest of a cell's data, weights and kernels, in addition to that of its configuration.
   std::function<std::string(const Config&)> inputs;
 };
 
@@ -44,11 +44,11 @@ struct PlanOptions {
 
 class ComparisonPlan {
  public:
-  /// `experiment` is borrowed. THROWS: ConfigError when variants cannot be compared (some with a
-  /// clock, some without; --only names none).
+  /// `experiment` is borrowed. THROWS: ConfigError when variants cannot be compared (some have a
+  /// simulated clock, some not; --only names none).
   ComparisonPlan(const Experiment& experiment, PlanOptions options);
 
-  /// Indices of the variants that take part, in the experiment; the baseline among them.
+  /// Indices in the experiment of the variants that take part, including the baseline.
   [[nodiscard]] const std::vector<std::size_t>& variants() const { return members_; }
   [[nodiscard]] std::size_t baseline() const { return baseline_; }  // place in `variants()`
   [[nodiscard]] const std::vector<std::int64_t>& seeds() const { return seeds_; }
@@ -57,17 +57,17 @@ class ComparisonPlan {
   [[nodiscard]] std::size_t trials() const { return trials_; }
   [[nodiscard]] std::size_t follow_ups() const { return follow_ups_; }
 
-  /// Every cell that is known before any has run: grids, and runs at the first point of each. For
-  /// estimates; the runs' rates are not those they will have.
+  /// Every cell that is known before the first run: grids, and runs at each grid's first point. For
+  /// estimates; the runs' rates will differ.
   [[nodiscard]] std::vector<Cell> outline() const;
-  /// Cells in all, follow-ups counted as if all took place.
+  /// Number of cells, if all follow-ups take place.
   [[nodiscard]] std::size_t total() const;
 
   /// A cell that may run now; nothing while there is none.
   [[nodiscard]] std::optional<Cell> next();
-  /// What a cell from `next` found.
+  /// The result of a cell from `next`.
   void finish(const Cell& cell, report::CellResult result);
-  /// Nothing is left to hand out or to wait for.
+  /// Whether no cell is left to return or to wait for.
   [[nodiscard]] bool done() const;
   /// Cells not yet finished, and their cost.
   [[nodiscard]] std::size_t remaining() const { return remaining_; }
@@ -76,7 +76,7 @@ class ComparisonPlan {
 
   /// REQUIRES: done(). Every variant with its runs, in the order of `variants()`.
   [[nodiscard]] std::vector<report::ComparedVariant> results() const;
-  /// REQUIRES: done(). The configuration of a variant's first run, at the rates found.
+  /// REQUIRES: done(). The configuration of a variant's first run, with the rates found.
   [[nodiscard]] Config config_of_run(std::size_t member) const;
 
  private:

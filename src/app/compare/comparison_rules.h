@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the statistics of a comparison are told: baseline, margin, confidence, target, budgets.
+// The parameters of a comparison's statistics: baseline, margin, confidence, target, budgets.
 #pragma once
 
 #include "app/compare/comparison_plan.h"
@@ -7,8 +7,8 @@
 
 namespace isthmus::app {
 
-/// `baseline`: the run file of the baseline's first seed. `entropy`: nats a token, where the data's
-/// is known; else 0.
+/// `baseline`: the run file of the baseline's first seed. `entropy`: nats a token, if the data's
+/// entropy is known; else 0.
 [[nodiscard]] report::ComparisonRules rules_of(const Experiment& experiment,
                                                const ComparisonPlan& plan, const Config& baseline,
                                                double entropy, bool quick);

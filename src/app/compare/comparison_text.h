@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A comparison on the terminal: two tables, a sentence or two a variant, what limits them. No line
+// A comparison on the terminal: two tables, one or two sentences a variant, and the limits. No line
 // is wider than 100 columns.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace isthmus::app {
 
 inline constexpr std::size_t kComparisonColumns = 100;
 
-/// What the runs share, for the heading: length, clock, links.
+/// The common properties of the runs, for the heading: length, clock, links.
 struct ComparisonSetting {
   std::string length;  // "2,000 steps of 2,048 tokens"
   std::string

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cells of a finished comparison, to judge them again without their data: for the tables of
-// experiments/ and for whoever is handed a cells.jsonl. A cell counts only for the configuration
-// that it was run with.
+// experiments/ and for readers of a cells.jsonl. A cell counts only for the configuration with
+// which it was run.
 #pragma once
 
 #include <filesystem>
@@ -17,14 +17,14 @@ namespace isthmus::app {
 
 class FinishedCells {
  public:
-  /// Reads `file` whole. `experiment` is borrowed. THROWS: SystemError; ConfigError where a line is
-  /// torn or damaged.
+  /// Reads `file` whole. `experiment` is borrowed. THROWS: SystemError; ConfigError for a torn or
+  /// damaged line.
   FinishedCells(const Storage& storage, const std::filesystem::path& file,
                 const Experiment& experiment);
 
-  /// Gives every cell of `plan` its result. RETURNS: what the cells noted of the data they were run
-  /// on. THROWS: ConfigError naming the first cell that is missing or was run with another
-  /// configuration, of which there are two, or whose data is not that of the others.
+  /// Gives every cell of `plan` its result. RETURNS: the cells' notes on their data. THROWS:
+  /// ConfigError naming the first cell that is missing, was run with another configuration, occurs
+  /// twice, or has other data than the others.
   [[nodiscard]] DataFacts fill(ComparisonPlan& plan) const;
 
  private:
@@ -34,7 +34,7 @@ class FinishedCells {
 
   std::filesystem::path file_;
   const Experiment& experiment_;
-  /// By digest of the configuration, then by key: texts and initial weights are only in the latter.
+  /// By digest of the configuration, then by key: only the key includes texts and initial weights.
   std::map<std::string, std::map<std::string, report::CellResult>> cells_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `compare --against ref:NAME`: small runs whose losses are known, put into the program, and what a
-// user's build finds beside them. report/data/reference.h has the statistics.
+// `compare --against ref:NAME`: compares a user's build with small reference runs whose losses are
+// part of the program. report/data/reference.h has the statistics.
 #pragma once
 
 #include <string>
@@ -19,21 +19,21 @@ struct Reference {
   std::string_view cells;  // its runs, as in cells.jsonl
 };
 
-/// All there are (references/, by references.cmake).
+/// All references (references/, by references.cmake).
 [[nodiscard]] const std::vector<Reference>& references();
 
-/// `spelling`: "ref:NAME". THROWS: UsageError naming those there are.
+/// `spelling`: "ref:NAME". THROWS: UsageError naming the existing references.
 [[nodiscard]] const Reference& reference_named(const std::string& spelling);
 
 /// Its runs, parsed.
 [[nodiscard]] std::vector<report::CellResult> runs_of(const Reference& reference);
 
-/// THROWS: ConfigError when runs of `variant` as `config` has them are not evaluated at the steps
-/// of the reference's `runs`: their losses could not be held against it. `name`: "ref:nano".
+/// THROWS: ConfigError when runs of `variant` with `config` are not evaluated at the steps of the
+/// reference's `runs`, so that their losses cannot be compared. `name`: "ref:nano".
 void check_evaluations(const std::vector<report::CellResult>& runs, const std::string& name,
                        const std::string& variant, const Config& config);
 
-/// The new runs beside the reference's.
+/// The new runs compared with the reference's.
 struct ReferenceResult {
   std::string name;     // "ref:nano"
   std::string program;  // that made the reference
@@ -41,7 +41,7 @@ struct ReferenceResult {
   std::vector<report::CurveCheck> checks;
   [[nodiscard]] bool normal() const;
 };
-/// `fresh` runs beside the reference's `runs`.
+/// `fresh` runs compared with the reference's `runs`.
 [[nodiscard]] ReferenceResult against_reference(const std::string& name,
                                                 const std::vector<report::CellResult>& runs,
                                                 const std::vector<report::CellResult>& fresh);

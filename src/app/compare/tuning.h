@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A variant's tuning: its grid, then a fixed number of follow-up trials. Every variant gets as many
-// of both, so none is tuned harder than another; what differs is where they go: beyond the edge of
-// the grid while the best value is the smallest or largest tried, else beside the best one.
-// Pure: which trial comes next is a function of the trials before.
+// A variant's tuning: its grid, then a fixed number of follow-up trials. All variants have equal
+// numbers of both, so none is tuned harder than another. A follow-up goes beyond the edge of the
+// grid while the best value is the smallest or largest tried, else next to the best one. Pure: the
+// next trial is a function of the earlier ones.
 #pragma once
 
 #include <functional>
@@ -29,12 +29,12 @@ struct Trial {
 [[nodiscard]] const Trial* best_of(const std::vector<Trial>& trials);
 
 /// The next follow-up: along the first axis on whose edge the best trial lies, else into the widest
-/// gap beside it. `allowed`: whether a point makes a valid run. RETURNS: nothing when every trial
-/// failed, or no axis is a number, or there is no gap left.
+/// gap next to it. `allowed`: whether a point makes a valid run. RETURNS: nothing when every trial
+/// failed, no axis is numeric, or no gap is left.
 [[nodiscard]] std::optional<Point> follow_up(const std::vector<Trial>& trials,
                                              const std::function<bool(const Point&)>& allowed);
 
-/// An axis on which no value beyond the best trial's was tried, though one is allowed.
+/// An axis on which no value beyond the best trial's was tried, although one is allowed.
 struct GridEdge {
   std::string key;
   std::string value;  // as TOML

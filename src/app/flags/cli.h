@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line: from argv to a command and its exit code. Knows every flag; knows nothing else.
+// The command line: from argv to a command and its exit code. Knows every flag, and nothing else.
 #pragma once
 
 #include <string>

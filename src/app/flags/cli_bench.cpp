@@ -74,9 +74,10 @@ void add_collectives_command(CLI::App& bench, Parsed& parsed) {
       command->add_option("--largest-mib", arguments->largest_mib, "size of the largest call"),
       command->add_option("--seconds", arguments->seconds, "of timed calls, each")};
   command
-      ->add_option("--out", arguments->out,
-                   "table to write: of back ends, for parallel.communicators (--inner; or to add "
-                   "to), or for net.table, of who owns how much of a mean of each size")
+      ->add_option(
+          "--out", arguments->out,
+          "table to write, or to extend: of back ends for parallel.communicators (--inner), "
+          "or for net.table, of the share that each site reduces, by size")
       ->type_name("FILE");
   command->callback([&parsed, arguments, between, of_sites, of_ranks] {
     parsed.action = [arguments, between, of_sites, of_ranks](Session& session) {

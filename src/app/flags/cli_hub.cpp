@@ -10,10 +10,11 @@ namespace isthmus::app {
 namespace {
 
 constexpr std::string_view kHubHelp =
-    "With [hub] in the file, this process says who is there and which rounds are final, so that\n"
-    "any site may die, the first too. It trains nothing and needs no data and no GPU. What it has\n"
-    "decided is in DIR/hub.log; when it dies the sites go on training until a round needs it, and\n"
-    "wait. Start it again by the same command:\n\n"
+    "With [hub] in the file, this process coordinates membership and decides which rounds\n"
+    "are final, so that any site may die, the first too. It trains nothing and needs no data and "
+    "no\n"
+    "GPU. Its decisions are in DIR/hub.log. If the hub dies, the sites train until a round needs\n"
+    "it, then wait. Start it again with the same command:\n\n"
     "  isthmus hub run.toml --out runs/hub --resume auto";
 
 constexpr std::string_view kInviteHelp =
@@ -64,7 +65,7 @@ void add_keys_commands(CLI::App& hub, Parsed& parsed) {
   revoke->callback([shared, &parsed] {
     parsed.action = [shared](Session& session) { return command_hub_revoke(*shared, session); };
   });
-  CLI::App* keys = keys_command(hub, arguments, "keys", "who is let in, and how");
+  CLI::App* keys = keys_command(hub, arguments, "keys", "which sites are admitted, and how");
   keys->callback([shared, &parsed] {
     parsed.action = [shared](Session& session) { return command_hub_keys(*shared, session); };
   });

@@ -51,7 +51,7 @@ void add_launch_command(CLI::App& app, Parsed& parsed) {
   launch
       ->add_option("--ranks", arguments.ranks,
                    "of sites with a mesh: threads of the site's process (default), or processes: "
-                   "each site is an MPI job of its own; with --via mpi all are one")
+                   "each site is one MPI job; with --via mpi all sites are one job")
       ->check(CLI::IsMember({"threads", "processes"}));
   repeated(
       *launch, "--program", arguments.programs,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parser of the command line: every command, every flag. Internal to cli*.cpp, which alone know
-// CLI11.
+// The parser of the command line: every command, every flag. Internal to cli*.cpp, the only users
+// of CLI11.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -21,7 +21,7 @@ namespace isthmus::app {
 
 using Action = std::function<int(Session&)>;
 
-/// Values of the global flags, and the action that the chosen command sets.
+/// Values of the global flags, and the action of the chosen command.
 struct Parsed {
   bool quiet = false;
   int verbose = 0;
@@ -69,7 +69,7 @@ struct Parsed {
   std::string shell;
 };
 
-/// A command under `app` that knows the global flags too.
+/// A command under `app` that also takes the global flags.
 CLI::App* subcommand(CLI::App& app, const std::string& name, const std::string& text);
 
 /// A flag that may be given several times, one value each.
@@ -79,17 +79,17 @@ CLI::Option* repeated(CLI::App& app, const std::string& name, std::vector<Value>
   return app.add_option(name, values, text)->allow_extra_args(false)->take_all();
 }
 
-/// --recompute [none|selective|full], the word `target`; alone it is full (cli_bench.cpp).
+/// --recompute [none|selective|full] into `target`; without a value: full (cli_bench.cpp).
 void add_recompute(CLI::App& command, std::string& target, const std::string& text);
-/// `arguments` with --recompute=full where it stands alone: CLI11 would take any word after it,
-/// such as CONFIG, for what it says.
+/// `arguments` with --recompute=full for a flag without a value: CLI11 would take the next word,
+/// such as CONFIG, as its value.
 [[nodiscard]] std::vector<std::string> recompute_alone_is_full(std::vector<std::string> arguments);
 
 /// CONFIG, --set, --out, --resume, --force (cli_parser.cpp).
 void add_configuration_flags(CLI::App& command, TrainArguments& arguments);
-/// --http, of commands that run (cli_status.cpp).
+/// --http, for commands that run (cli_status.cpp).
 void add_http_flag(CLI::App& command, TrainArguments& arguments);
-/// --device, of commands that train for real (cli_launch.cpp).
+/// --device, for commands that train for real (cli_launch.cpp).
 void add_device_flag(CLI::App& command, TrainArguments& arguments);
 /// `status` (cli_status.cpp).
 void add_status_command(CLI::App& app, Parsed& parsed);
@@ -107,13 +107,13 @@ void add_tokenize_commands(CLI::App& data, Parsed& parsed);
 void add_inference_commands(CLI::App& app, Parsed& parsed);
 /// `replay` (cli_replay.cpp).
 void add_replay_command(CLI::App& app, Parsed& parsed);
-/// `runs` and what is below it, `merge` (cli_runs.cpp).
+/// `runs` with its subcommands, `merge` (cli_runs.cpp).
 void add_runs_commands(CLI::App& app, Parsed& parsed);
-/// `bench` and what is below it (cli_bench.cpp).
+/// `bench` with its subcommands (cli_bench.cpp).
 void add_bench_command(CLI::App& app, Parsed& parsed);
 /// `doctor` (cli_bench.cpp).
 void add_doctor_command(CLI::App& app, Parsed& parsed);
-/// `plan` and what is below it (cli_plan.cpp).
+/// `plan` with its subcommands (cli_plan.cpp).
 void add_plan_command(CLI::App& app, Parsed& parsed);
 /// `plan mesh` and `plan pipeline` (cli_plan_mesh.cpp).
 void add_plan_mesh_command(CLI::App& plan, Parsed& parsed);

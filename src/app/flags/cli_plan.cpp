@@ -32,7 +32,7 @@ void add_utilisation_command(CLI::App& plan, Parsed& parsed) {
   command->add_option("--step-time", arguments.step_time, "computing of an inner step: 100ms")
       ->type_name("TIME");
   repeated(*command, "--method", arguments.methods,
-           "a method of `isthmus methods`, with settings of its own: streaming-diloco:overlap=1; "
+           "a method of `isthmus methods`, with settings, as streaming-diloco:overlap=1; "
            "may be given several times (default: the published table's rows and more)")
       ->type_name("NAME[:SETTING=VALUE,...]");
   UtilisationChoice& common = arguments.common;

@@ -6,7 +6,7 @@ namespace isthmus::app {
 namespace {
 
 constexpr std::string_view kMeshHelp =
-    "Which tensor x pipeline x data mesh of so many ranks trains a model fastest; nothing runs. "
+    "Which tensor x pipeline x data mesh of --ranks ranks trains a model fastest; nothing runs. "
     "Memory,\n"
     "operations and traffic are those of docs/internals/mesh.md; micro-batches, schedule, ZeRO and "
     "recomputation\n"
@@ -23,11 +23,10 @@ constexpr std::string_view kPipelineHelp =
     "  isthmus plan pipeline --schedule zb-h1 --backward 1.2 --weight 0.8 --message 0.1";
 
 void add_choice_flags(CLI::App& command, PlanMeshArguments& arguments) {
-  command.add_option("--tp", arguments.tp, "only meshes with so many tensor-parallel ranks")
+  command.add_option("--tp", arguments.tp, "only meshes with N tensor-parallel ranks")
       ->type_name("N");
-  command.add_option("--pp", arguments.pp, "only those with so many pipeline stages")
-      ->type_name("N");
-  command.add_option("--dp", arguments.dp, "only those with so many data-parallel ranks")
+  command.add_option("--pp", arguments.pp, "only meshes with N pipeline stages")->type_name("N");
+  command.add_option("--dp", arguments.dp, "only meshes with N data-parallel ranks")
       ->type_name("N");
   command.add_option("--micro-batches", arguments.micro_batches, "of a rank in a step")
       ->type_name("N");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A trained model with its tokenizer, read from a folder of transformers, a run or a checkpoint:
-// what `eval` and `generate` begin with. Owned by the command; one thread.
+// the input of `eval` and `generate`. Owned by the command; one thread.
 #pragma once
 
 #include <filesystem>
@@ -14,8 +14,8 @@
 
 namespace isthmus::app {
 
-/// The folder with the weights: a run's or checkpoint's newest, or a model folder itself.
-/// THROWS: SystemError where there is none.
+/// The folder with the weights: the newest of a run or checkpoint, or a model folder itself.
+/// THROWS: SystemError when there is none.
 [[nodiscard]] std::filesystem::path weights_folder(const Storage& storage,
                                                    const std::filesystem::path& from);
 
@@ -29,20 +29,20 @@ struct ModelFolder {
   [[nodiscard]] std::string description() const;
 };
 
-/// tokenizer: "" for that of the folder, "bytes", or a tokenizer.json or its folder.
-/// THROWS: SystemError of a file; ConfigError for a model that our code does not have, and for a
-/// tokenizer that does not belong to it.
+/// tokenizer: "" for the folder's, "bytes", or a tokenizer.json or its folder. THROWS: SystemError
+/// of a file; ConfigError for an unsupported model, and for a tokenizer that does not fit the
+/// model.
 [[nodiscard]] ModelFolder open_model_folder(const Storage& storage,
                                             const std::filesystem::path& from,
                                             const std::string& tokenizer);
 
-/// Threads for `wanted`, or one a usable core for 0.
+/// Threads for `wanted`; 0: one a usable core.
 [[nodiscard]] int inference_threads(int wanted);
 
 /// THROWS: ConfigError for a device other than the CPU, naming `command`.
 void check_on_cpu(const std::string& device, std::string_view command);
 
-/// `model`'s parameters as a pass reads them; borrowed.
+/// `model`'s parameters in the form that a pass reads; borrowed.
 class FolderParameters final : public ParameterSource {
  public:
   explicit FolderParameters(HfModel& model) : model_(model) {}

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loss of streams of ids under a model, window by window. A window of `context` inputs x[i, i +
-// context) predicts x[i + 1, i + context + 1); windows begin `stride` apart, and of a window that
-// is not its stream's first only the predictions that no window before has made are counted. So
-// every id of a stream but the first is counted exactly once, after at least context - stride + 1
-// ids (or all there are); the first id of a stream has nothing before it and is not counted. The
-// memory does not grow with a stream. One thread drives it; kernels spread over a team.
+// context) predicts x[i + 1, i + context + 1). Windows begin `stride` apart; a window after the
+// stream's first counts only predictions that no earlier window has made. So every id of a stream
+// but the first is counted exactly once, after at least context - stride + 1 ids (or all that there
+// are); the first id has no context and is not counted. The memory does not grow with a stream. One
+// thread drives it; kernels use a team.
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,12 @@ class WindowedLoss {
   WindowedLoss(kernels::ThreadTeam& team, const ModelLayout& layout, Weights<float>& weights,
                WindowSizes sizes);
 
-  /// More ids of the stream. REQUIRES: ids are in [0, vocab).
+  /// Adds ids to the stream. REQUIRES: ids are in [0, vocab).
   void add(std::span<const std::int32_t> ids);
   /// The stream ends; the next id begins another one.
   void end_stream();
-  /// Of all ids since the last call; also of windows that were waiting for others.
-  /// THROWS: RunError when a loss is not finite.
+  /// The sum over all ids since the last call; also computes waiting windows. THROWS: RunError when
+  /// a loss is not finite.
   [[nodiscard]] LossSum take();
 
  private:
@@ -48,11 +48,11 @@ class WindowedLoss {
   const WindowSizes sizes_;
   const std::int64_t rows_;  // of a batch
   LanguageModel<float> model_;
-  std::vector<std::int32_t> stream_;  // ids that a window to come reads
-  std::size_t at_ = 0;                // of stream_, where the next window begins
-  std::int64_t counted_ = 0;          // predictions of stream_[at_, ...) made by windows before
+  std::vector<std::int32_t> stream_;  // ids that a later window reads
+  std::size_t at_ = 0;                // in stream_: the next window's begin
+  std::int64_t counted_ = 0;          // predictions of stream_[at_, ...) counted by earlier windows
   std::vector<Window> windows_;       // waiting to be computed together
-  std::int64_t longest_ = 0;          // of them
+  std::int64_t longest_ = 0;          // of the waiting windows
   std::vector<std::int32_t> inputs_, targets_;
   LossSum sum_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One GET of plain HTTP: what `isthmus status` asks a run's page for.
+// One GET of plain HTTP: how `isthmus status` requests a run's page.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace isthmus::app {
 
-/// Blocks for at most `seconds`; takes at most 8 MiB. RETURNS: why there is no reply, in words.
+/// Blocks for at most `seconds`; reads at most 8 MiB. RETURNS: why there is no reply, in words.
 [[nodiscard]] Expected<HttpReply, std::string> http_get(const HttpAddress& address,
                                                         const std::string& path, double seconds);
 

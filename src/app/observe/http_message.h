@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run's page is asked and answers, as bytes: as much of HTTP/1 as a GET takes. Pure.
+// Requests and replies of a run's page as bytes: the part of HTTP/1 that a GET needs. Pure.
 #pragma once
 
 #include <optional>
@@ -16,12 +16,12 @@ struct HttpReply {
   std::string body;
 };
 
-/// A request that is served. Borrows the bytes it was read from.
+/// An accepted request. Borrows the bytes it was read from.
 struct HttpRequest {
   std::string_view path;  // without a query
-  bool head = false;      // of the reply the headers alone
+  bool head = false;      // only the headers of the reply
 };
-/// ... and why one is not.
+/// A refused request.
 struct HttpRefusal {
   int status = 400;
   std::string_view why;
@@ -31,12 +31,12 @@ struct HttpRefusal {
 [[nodiscard]] std::optional<std::string_view> http_header(std::string_view head,
                                                           std::string_view name);
 
-/// `head`: as above. `own_names`: of hosts only those that `is_own_name` are answered.
+/// `head`: as above. `own_names`: accepts only hosts for which `is_own_name` is true.
 [[nodiscard]] Expected<HttpRequest, HttpRefusal> read_http_request(std::string_view head,
                                                                    bool own_names);
 
-/// All that came until the server hung up. Its type is not read.
-/// RETURNS: why it is no whole reply.
+/// `text`: all bytes until the server closed. The type is not read. RETURNS: why it is no complete
+/// reply.
 [[nodiscard]] Expected<HttpReply, std::string> read_http_reply(std::string_view text);
 
 }  // namespace isthmus::app

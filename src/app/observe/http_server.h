@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A server of a few small pages: GET and HEAD of exact paths, one request a connection. One task of
-// its own does everything without ever blocking on a client, so neither slow nor many clients can
-// hold threads, memory or the end of the run: connections, bytes of a request, seconds of a
-// connection and requests a second are bounded. What is served is the handler's.
+// A server of a few small pages: GET and HEAD of exact paths, one request a connection. Its own
+// task does everything without blocking on a client, so neither slow nor many clients can hold
+// threads, memory or the end of the run: connections, bytes of a request, seconds of a connection
+// and requests a second are bounded. The handler makes the pages.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +20,11 @@
 namespace isthmus::app {
 
 struct HttpLimits {
-  std::size_t connections = 32;                 // a further one takes the place of the oldest
+  std::size_t connections = 32;                 // a further one replaces the oldest
   std::size_t request_bytes = 8192;             // line and headers
-  Duration patience = std::chrono::seconds(5);  // from the connection to the end of the reply
-  Duration drain = std::chrono::seconds(1);     // for the client's end, once it has its reply
-  std::size_t drained_bytes = 64 * 1024;        // and what it may go on sending until then
+  Duration patience = std::chrono::seconds(5);  // timeout from connection to end of reply
+  Duration drain = std::chrono::seconds(1);     // timeout for the client's close, after its reply
+  std::size_t drained_bytes = 64 * 1024;        // most bytes that it may still send meanwhile
   int requests_per_second = 200;                // later ones wait
 };
 
@@ -33,8 +33,7 @@ class HttpServer {
   /// Called by the server's task, one call at a time. `path`: without a query.
   using Handler = std::function<HttpReply(std::string_view path)>;
 
-  /// Listens and serves at once. Borrows the runtime.
-  /// THROWS: SystemError for an address that cannot be used.
+  /// Listens and serves at once. Borrows the runtime. THROWS: SystemError for an unusable address.
   HttpServer(Runtime& runtime, const HttpAddress& address, Handler handler,
              const HttpLimits& limits = {});
   /// Closes everything at once, whatever clients are doing.
@@ -42,7 +41,7 @@ class HttpServer {
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;
 
-  /// With the port that was taken.
+  /// The address, with the actual port.
   [[nodiscard]] const HttpAddress& address() const { return address_; }
 
  private:
@@ -52,13 +51,13 @@ class HttpServer {
     std::string input;
     std::string output;     // empty until the request is complete
     std::size_t sent = 0;   // of `output`
-    bool draining = false;  // replied; the client's end is awaited
+    bool draining = false;  // replied; waiting for the client's close
     std::size_t drained = 0;
   };
   void serve();
   void turn();
   void take_connections(TimePoint now);
-  /// Reads, answers and writes what goes without blocking. RETURNS: false once it is over.
+  /// Reads, answers and writes without blocking. RETURNS: false once the connection is done.
   [[nodiscard]] bool advance(Connection& connection, TimePoint now);
   [[nodiscard]] std::string answer(std::string_view request);
 
@@ -70,9 +69,9 @@ class HttpServer {
   Alarm stop_;
   // The task's alone:
   std::list<Connection> connections_;  // oldest first
-  TimePoint window_begin_;             // of requests a second
+  TimePoint window_begin_;             // for requests a second
   int answered_ = 0;                   // in the window
-  TimePoint listen_again_;             // no connections are taken before
+  TimePoint listen_again_;             // no connections are accepted before
   bool stopping_ = false;
   std::unique_ptr<Task> task_;
 };

@@ -43,7 +43,7 @@ std::string metrics_of(const HubStatus& status) {
   if (status.log_writes > 0) out.value(status.last_log_write_s);
   out.counter("hub_enrolments_total", "Sites that an invitation has let in.");
   out.value(status.enrolled);
-  out.counter("hub_enrolments_refused_total", "Questions of who held an invitation, refused.");
+  out.counter("hub_enrolments_refused_total", "Refused requests that showed an invitation.");
   out.value(status.enrolments_refused);
   return out.text();
 }

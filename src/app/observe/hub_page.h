@@ -8,7 +8,7 @@
 
 namespace isthmus::app {
 
-/// The pages: "/", "/metrics", "/healthz"; 404 for any other.
+/// The pages: "/", "/metrics", "/healthz"; 404 for all others.
 [[nodiscard]] HttpReply hub_page(std::string_view path, const HubStatus& status);
 
 }  // namespace isthmus::app

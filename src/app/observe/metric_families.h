@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Metrics in Prometheus' text format 0.0.4, filled by whoever knows the numbers: base units,
-// counters end in _total, every name begins with isthmus_. One thread.
+// Metrics in Prometheus' text format 0.0.4, filled by the callers: base units, counters end in
+// _total, every name begins with isthmus_. One thread.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ class MetricFamilies {
 
   void gauge(const std::string& name, const std::string& help) { add(name, help, false); }
   void counter(const std::string& name, const std::string& help) { add(name, help, true); }
-  /// A value of the family named last.
+  /// A value of the last named family.
   template <typename Number>
   void value(Number number, const Labels& labels = {}) {
     families_.back().values.push_back({static_cast<double>(number), labels});
@@ -24,7 +24,7 @@ class MetricFamilies {
   void value(const std::optional<double>& number) {
     if (number) value(*number);
   }
-  /// Families without a value yet are left out.
+  /// Families without a value are left out.
   [[nodiscard]] std::string text() const;
 
  private:

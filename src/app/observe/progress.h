@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How far a long operation has come. On a terminal: a status block redrawn in place at most four
-// times a second, with a bar, ETA, loss and a line per worker; otherwise a plain line each ten
-// seconds; or JSON lines; or nothing. Everything goes to stderr. Any thread.
+// The progress of a long operation. On a terminal: a status block redrawn in place at most four
+// times a second, with a bar, ETA, loss and a line per worker; otherwise a plain line every ten
+// seconds; or JSON lines; or nothing. All output goes to stderr. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class Progress final : public ProgressView {
 
   [[nodiscard]] bool due() const override;
   void update(const ProgressUpdate& update) override;
-  /// Takes the block away. The destructor does so too.
+  /// Removes the block. The destructor does so too.
   void finish();
 
  private:
@@ -39,8 +39,8 @@ class Progress final : public ProgressView {
   ProgressMode mode_;
   StatusBlock block_;
   mutable std::mutex mutex_;
-  double next_;                   // monotonic seconds at which something may be shown again
-  std::int64_t first_done_ = -1;  // where a resumed run began, so that the ETA is its own
+  double next_;                   // monotonic seconds of the next display
+  std::int64_t first_done_ = -1;  // of a resumed run's begin, for its own ETA
   double first_fraction_ = 0;
   double first_time_;
 };

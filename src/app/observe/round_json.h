@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rounds predicted and measured as JSON: in summary.json, in what a command answers, and back.
+// Predicted and measured rounds as JSON: in summary.json, in a command's --json object, and back.
 #pragma once
 
 #include <string>
@@ -15,8 +15,7 @@ namespace isthmus::app {
 [[nodiscard]] std::string rounds_json(const RoundComparison& comparison, const std::string& whose,
                                       bool pairs);
 
-/// Reads what rounds_json wrote, without the pairs. THROWS: std::exception where it is anything
-/// else.
+/// Reads the output of rounds_json, without the pairs. THROWS: std::exception for other input.
 [[nodiscard]] RoundComparison read_rounds(std::string_view json);
 
 }  // namespace isthmus::app

@@ -23,8 +23,8 @@ RunWatch::RunWatch(Storage& storage, const HttpAddress& address, StatusBoard::Op
   log_info("watch the run at {}", url());
   if (!address.loopback()) {
     log_warning(
-        "log.http: {}:{} is open to everyone who reaches it, without a password: they can read "
-        "how the run goes, its names and its links' addresses",
+        "log.http: {}:{} is open to everybody on the network, without a password: all can read "
+        "the run's progress, names and link addresses",
         address.host, server_.address().port);
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run that can be watched (log.http): its StatusBoard and the server of its pages, with a thread
-// of its own. While a run folder belongs to it, live.json there says where the pages are.
+// A run with pages (log.http): its StatusBoard and the server of its pages, with its own thread.
+// While the run owns a folder, live.json there has the pages' address.
 #pragma once
 
 #include <filesystem>
@@ -18,14 +18,14 @@
 
 namespace isthmus::app {
 
-/// The pages: "/", "/status.json", "/metrics", "/healthz"; 404 for any other.
+/// The pages: "/", "/status.json", "/metrics", "/healthz"; 404 for all others.
 [[nodiscard]] HttpReply status_page(std::string_view path, const std::function<RunStatus()>& look);
 
-/// The same pages however often they are asked for: the run is looked at a few times a second at
-/// most, and what is made of a look is kept until the next. One thread at a time.
+/// The same pages for any number of requests: the run's status is read a few times a second at
+/// most, and pages made from it are kept until the next reading. One thread at a time.
 class StatusPages {
  public:
-  static constexpr double kFresh = 0.25;  // seconds for which a look is good
+  static constexpr double kFresh = 0.25;  // seconds for which a status is fresh
   explicit StatusPages(std::function<RunStatus()> look,
                        std::function<double()> now = monotonic_now);
   [[nodiscard]] HttpReply page(std::string_view path);
@@ -34,15 +34,15 @@ class StatusPages {
   const std::function<RunStatus()> look_;
   const std::function<double()> now_;
   double looked_ = 0;
-  std::optional<RunStatus> status_;  // of that moment, so all pages tell of the same one
+  std::optional<RunStatus> status_;  // at that time, so all pages show the same one
   std::map<std::string, HttpReply, std::less<>> made_;
 };
 
 class RunWatch {
  public:
-  /// Listens and says where, on the log. THROWS: SystemError for an address that cannot be used.
+  /// Listens, and logs the address. THROWS: SystemError for an unusable address.
   RunWatch(Storage& storage, const HttpAddress& address, StatusBoard::Options options);
-  /// Takes live.json away and closes the pages, whatever clients are doing.
+  /// Removes live.json and closes the pages, whatever clients are doing.
   ~RunWatch();
   RunWatch(const RunWatch&) = delete;
   RunWatch& operator=(const RunWatch&) = delete;
@@ -59,10 +59,10 @@ class RunWatch {
   StatusPages pages_;  // the server's task's alone
   HttpServer server_;
   std::filesystem::path announced_;
-  std::string announcement_;  // what it says
+  std::string announcement_;  // content of live.json
 };
 
-/// Name of the file in a run's folder that says where its pages are.
+/// Name of the file in a run's folder with the pages' address.
 inline constexpr const char* kLiveFile = "live.json";
 
 }  // namespace isthmus::app

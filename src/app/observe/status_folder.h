@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run's folder tells of it, for runs that nobody serves pages about, and where its pages
-// are.
+// The status of a run from its folder, for runs without a page, and the address of its pages.
 #pragma once
 
 #include <filesystem>
@@ -18,12 +17,12 @@ namespace isthmus::app {
 struct LiveFile {
   std::string url, run_id;
 };
-/// live.json, which a run that is killed leaves behind; nothing where there is none.
+/// live.json, which a killed run leaves behind; nothing if there is none.
 [[nodiscard]] std::optional<LiveFile> live_file(const Storage& storage,
                                                 const std::filesystem::path& run);
 
-/// A run's folder for what was given: itself, the newest below runs/ for nothing.
-/// THROWS: ConfigError saying what was found instead.
+/// The run's folder for `given`: itself, or for an empty path the newest below runs/. THROWS:
+/// ConfigError naming what was found instead.
 [[nodiscard]] std::filesystem::path find_run(const std::filesystem::path& given);
 
 }  // namespace isthmus::app

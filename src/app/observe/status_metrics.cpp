@@ -180,7 +180,7 @@ void add_links(Families& out, const RunStatus& status, double now) {
               "Connections that were refused or did not speak the protocol, as far as logged.");
   troubles({LinkTrouble::kHandshakeFailed, LinkTrouble::kRefused});
   if (!status.peers.empty()) {
-    out.counter("link_strangers_total", "Connections of nobody who belongs to the run.");
+    out.counter("link_strangers_total", "Connections from outside the run.");
     out.value(status.strangers);
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run's status for people, on a terminal. Pure.
+// A run's status as text for a terminal. Pure.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace isthmus::app {
 
-/// Lines without newlines. `source`: where it was learnt, a URL or folder.
+/// Lines without newlines. `source`: a URL or folder.
 [[nodiscard]] std::vector<std::string> status_lines(const RunStatus& status,
                                                     const Terminal& terminal,
                                                     const std::string& source);

@@ -16,8 +16,8 @@
 
 namespace isthmus::app {
 
-/// Weights, and what each worker has of the inner optimizer and the outer method. What is under way
-/// between sites at a checkpoint comes on top.
+/// Bytes of the weights, and of each worker's inner optimizer and outer method. Syncs in flight at
+/// a checkpoint come on top.
 [[nodiscard]] std::uint64_t checkpoint_bytes(const Config& config, const TrainingPlan& plan,
                                              const ModelLayout& layout,
                                              std::optional<WorkerId> only);
@@ -26,9 +26,9 @@ namespace isthmus::app {
                                              const TrainingPlan& plan, const ModelLayout& layout,
                                              const CheckpointPlace& place);
 
-/// Of sites that are started on this machine, each in a folder of its own name below `out`: each
-/// alone may fit where all of them do not. THROWS: SystemError naming the folder, what is free and
-/// what is needed; ConfigError as make_training_plan.
+/// For sites started on this machine, each in a folder with its name below `out`: each alone may
+/// fit when all together do not. THROWS: SystemError naming the folder, the free bytes and the
+/// needed bytes; ConfigError as make_training_plan.
 void check_room_of_sites(const Storage& storage, const Config& config,
                          std::span<const WorkerId> sites, const std::filesystem::path& out,
                          bool goes_on);

@@ -29,7 +29,7 @@ std::optional<Duration> step_length(double pace, const StepClock& clock, StepInd
 
 std::optional<std::string> retiming_obstacle(const Config& config) {
   if (config.train.trainer == "external") {
-    return "a program of its own trained it, whose parameters re-timing does not know";
+    return "an external program trained it, and re-timing does not know that model's parameters";
   }
   if (config.links.empty()) {
     return "it has no [[link]]: its clock is not simulated";

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A configured run, ready to have its clock played again over other links (plan/retiming.h). Making
-// one records what the run sends and when; playing it takes milliseconds.
-// Any thread; immutable once made.
+// A configured run, prepared to have its clock recomputed for other links (plan/retiming.h). The
+// constructor records what the run sends and when; recomputing takes milliseconds. Any thread;
+// immutable once made.
 #pragma once
 
 #include <filesystem>
@@ -14,8 +14,8 @@
 
 namespace isthmus::app {
 
-/// Why a run of this configuration has to be simulated again to learn its time over another link;
-/// nothing when re-timing gives it. Pure.
+/// Why a run of this configuration must be simulated again to learn its time over another link;
+/// nothing if re-timing gives it. Pure.
 [[nodiscard]] std::optional<std::string> retiming_obstacle(const Config& config);
 
 class Retimer {
@@ -23,14 +23,14 @@ class Retimer {
   /// REQUIRES: no retiming_obstacle. THROWS: ConfigError.
   explicit Retimer(Config config);
 
-  /// Over `links` with `seed` for run.seed, which jitter is drawn from.
+  /// Re-times over `links`, with `seed` for run.seed, from which jitter is drawn.
   [[nodiscard]] RetimedRun over(const std::vector<LinkConfig>& links, std::int64_t seed) const;
-  /// Whether runs of other seeds have other clocks over `links`: their steps or links jitter.
+  /// Whether runs with other seeds have other clocks over `links`, because steps or links jitter.
   [[nodiscard]] bool seeds_differ(const std::vector<LinkConfig>& links) const;
 
   [[nodiscard]] double byte_scale() const { return byte_scale_; }
   [[nodiscard]] const Config& config() const { return config_; }
-  /// What report/assets/retime.js needs to play it over one link between all sites.
+  /// The input of report/assets/retime.js to recompute the clock over one link between all sites.
   [[nodiscard]] std::string json() const;
 
  private:

@@ -92,7 +92,7 @@ void check_ranks(const Config& config, const TrainingPlan& plan, const DeviceReq
     }
     if (request.ordinal || ranks <= static_cast<int>(choice.devices.size())) continue;
     throw ConfigError(
-        fmt::format("{}: each rank takes a device of its own, and this process may use {}; make "
+        fmt::format("{}: each rank needs one device, and this process may use {}; make "
                     "tp, pp or dp smaller, or set train.device = \"cpu\"",
                     mesh, choice.devices.size()));
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the [[fault]]s of a simulated run cost: its clock beside that of the same run without them.
+// The cost of the [[fault]]s of a simulated run: its clock compared with that of the same run
+// without them.
 #pragma once
 
 #include <string>
@@ -12,17 +13,17 @@ namespace isthmus::app {
 
 struct FaultCost {
   std::size_t faults = 0;
-  double without_s = 0;  // the run's clock without them
-  bool exact = false;    // to the nanosecond; else as the closed form predicts it
+  double without_s = 0;  // the run's clock without faults
+  bool exact = false;    // exact to the nanosecond; else predicted by the closed form
   double cost_s = 0;
-  /// Why the two are not known, or empty: the rest of the run cannot be told from the faults.
+  /// Why the cost is unknown, or empty: the rest of the run cannot be separated from the faults.
   std::string unknown;
-  std::vector<std::string> notes;  // what else a reader should know of single faults
+  std::vector<std::string> notes;  // remarks about single faults
 };
 
-/// `clock_s`: what the run's clock showed at its end; `prediction`: of the run without faults;
-/// `measured_step`: of a run that declares no step time. Takes milliseconds to seconds, as a
-/// Retimer does. THROWS: ConfigError.
+/// `clock_s`: the run's clock at its end; `prediction`: of the run without faults; `measured_step`:
+/// for a run that declares no step time. Takes milliseconds to seconds, like a Retimer. THROWS:
+/// ConfigError.
 [[nodiscard]] FaultCost cost_of_faults(const Config& config, const Prediction& prediction,
                                        Duration measured_step, double clock_s, bool resumed);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A model's parameters in memory, whole and in the canonical layout, between folders that hold it:
-// for commands that turn one such folder into another. One thread.
+// A model's parameters in memory, complete and in the canonical layout: for commands that convert
+// one model folder into another. One thread.
 #pragma once
 
 #include <filesystem>
@@ -23,11 +23,11 @@ struct HfModel {
   explicit HfModel(const ModelShape& shape);
 
   [[nodiscard]] std::span<float> tensor(const TensorInfo& info);
-  /// Every tensor, over `values`.
+  /// All tensors, with storage in `values`.
   [[nodiscard]] std::vector<Parameter> parameters();
-  /// As a folder that transformers loads, with settings and companions of `from`.
-  /// One process at a time writes into one folder. RETURNS: what of `from` is left out. THROWS:
-  /// SystemError, also where another process writes there; ConfigError.
+  /// Writes a folder that transformers loads, with settings and companion files of `from`. One
+  /// process at a time may write into a folder. RETURNS: the parts of `from` that are left out.
+  /// THROWS: SystemError, also when another process writes there; ConfigError.
   [[nodiscard]] std::vector<std::string> write(Storage& storage,
                                                const std::filesystem::path& folder,
                                                const std::filesystem::path& from);
@@ -36,25 +36,25 @@ struct HfModel {
   std::vector<float> values;
 };
 
-/// weights += alpha / r B A of every product that has an adapter, which the model is then without.
-/// adapters: of a shape with `lora`.
+/// weights += alpha / r B A for every product with an adapter; afterwards the model needs no
+/// adapters. adapters: of a shape with `lora`.
 void merge_adapters(HfModel& model, HfModel& adapters);
 
-/// The right to write a model, or adapters, to a folder; one process at a time has it.
+/// The right to write a model, or adapters, to a folder; held by one process at a time.
 class ModelFolderLock {
  public:
-  /// THROWS: SystemError naming the process that has it.
+  /// THROWS: SystemError naming the process that holds it.
   explicit ModelFolderLock(const std::filesystem::path& folder);
 
  private:
   std::optional<RunLock> lock_;
 };
 
-/// A model may be written to `folder`: no run writes there or in a folder above, and it is no
-/// checkpoint nor lies among those of a run. THROWS: SystemError.
+/// Checks that a model may be written to `folder`: no run writes there or in a folder above, and it
+/// is neither a checkpoint nor among a run's checkpoints. THROWS: SystemError.
 void check_model_target(const std::filesystem::path& folder);
 
-/// One line on what of a folder does not come along; nothing where all does.
+/// Prints one line about parts that were left out; nothing if there are none.
 void tell_left_out(Session& session, const std::vector<std::string>& left_out);
 
 }  // namespace isthmus::app

@@ -24,18 +24,18 @@ namespace isthmus::app {
 
 class LanguageModelTrainer final : public Trainer {
  public:
-  /// Borrowed, `config` for the trainer's life and the rest until `train_alone`.
+  /// All borrowed: `config` for the trainer's life, the rest until `train_alone`.
   struct Setup {
     const Config& config;
     const TrainingPlan& plan;  // copied
     const Storage& storage;
     const Dataset& data;
-    std::int64_t eval_tokens = 0;  // 0: the whole validation part; < 0: there is none
-    EventSink* events = nullptr;   // of reads and writes of train.offload; may be null
+    std::int64_t eval_tokens = 0;  // 0: the whole validation part; < 0: none
+    EventSink* events = nullptr;   // reads and writes of train.offload; may be null
     /// Called before each batch is read; may be empty.
     std::function<void(StepIndex)> on_batch = {};
   };
-  /// Worker `rank`'s, with the weights of `model.init` where that is given. `runtime`: of the run.
+  /// For worker `rank`, with the weights of `model.init` if that is given. `runtime`: of the run.
   /// THROWS: ConfigError, SystemError as the parts do.
   LanguageModelTrainer(const Setup& setup, WorkerId rank, const Runtime& runtime);
   ~LanguageModelTrainer() override;
@@ -48,17 +48,17 @@ class LanguageModelTrainer final : public Trainer {
   [[nodiscard]] std::optional<std::int64_t> evaluation_parts() const override;
   [[nodiscard]] std::vector<EvalPart> evaluate(InnerLoop& through, const ParameterSource& source,
                                                std::span<const std::int64_t> parts) override;
-  /// With its state on the device that has the weights, or on the site's ranks, where
-  /// outer.placement says so; virtual time has neither, and threads share one memory.
+  /// The state is on the weights' device, or on the site's ranks, if outer.placement says so; never
+  /// in virtual time, and threads share one memory.
   [[nodiscard]] std::unique_ptr<OuterStrategy> make_strategy(const std::string& method,
                                                              const OuterOptions& options,
                                                              InnerLoop& through,
                                                              Exchange& exchange) override;
-  /// A device has work queued when `train_step` returns.
+  /// True on a device: work is still queued when `train_step` returns.
   [[nodiscard]] bool works_ahead() const override;
-  /// Tells what train.offload has read and written.
+  /// Logs the reads and writes of train.offload.
   void finish() override;
-  /// Opens the data anew: those of the session have gone with it.
+  /// Opens the data again: the session's data are gone.
   void train_alone() override;
 
  private:
@@ -76,8 +76,8 @@ class LanguageModelTrainer final : public Trainer {
   const std::int64_t eval_tokens_;
   const std::function<void(StepIndex)> on_batch_;
   const Dataset* data_;
-  const ReadingRules rules_;                  // by which it was opened
-  const std::unique_ptr<StateMemory> files_;  // for what follows, if the run has some
+  const ReadingRules rules_;                  // with which the data were opened
+  const std::unique_ptr<StateMemory> files_;  // for the members below, if the run has files
   const StateMemoryScope scope_;
   std::optional<Dataset> own_data_;  // once it trains alone
   std::unique_ptr<BatchSource> source_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of the last steps of a run of the built-in trainer (session/checks/last_windows.h).
+// The outcome of the last steps of a built-in trainer's run (session/checks/last_windows.h).
 #pragma once
 
 #include "inner/model/model_layout.h"
@@ -10,7 +10,7 @@ namespace isthmus::app {
 
 /// THROWS: ConfigError, as outer::run_end.
 [[nodiscard]] outer::RunEnd run_end_of(const Config& config, const ModelLayout& layout);
-/// The same; the layout is that of the configuration's model.
+/// The same, with the layout of the configuration's model.
 [[nodiscard]] outer::RunEnd run_end_of(const Config& config);
 
 }  // namespace isthmus::app

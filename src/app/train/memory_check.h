@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run that cannot fit into this machine is refused before it starts, not killed while it runs.
-// Only what is certain counts: what a run is sure to write to, against all the memory and swap that
-// there are; a run that would fit beside nothing else is let go on. Reads a few small files.
+// Refuses a run that cannot fit into this machine's memory before it starts, instead of it being
+// killed later. Only certain needs count: memory that the run is sure to write, against all
+// existing memory and swap; a run that would fit on an otherwise idle machine is accepted. Reads a
+// few small files.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +15,24 @@
 
 namespace isthmus::app {
 
-/// The most that this process can have.
+/// The memory limit of this process.
 struct MemoryLimit {
-  std::uint64_t bytes = 0;  // 0: not known
-  std::string what;         // whose limit it is, for people
+  std::uint64_t bytes = 0;  // 0: unknown
+  std::string what;         // the source of the limit, for people
 };
-/// The machine's memory and swap, or less where a control group (version 1 or 2) of this process or
-/// above it allows less. root: "/", but in tests.
+/// The machine's memory and swap, or a lower limit of a control group (version 1 or 2) of this
+/// process or above it. root: "/", except in tests.
 [[nodiscard]] MemoryLimit memory_limit(const std::filesystem::path& root = "/");
 
-/// The most memory that this process has had so far; 0: not known.
+/// This process's peak memory so far; 0: unknown.
 [[nodiscard]] std::uint64_t peak_bytes(const std::filesystem::path& root = "/");
 
-/// Bytes that the workers in this process are sure to write to, of one rank where its ranks are
-/// processes, or 0 on devices. Left out: what lies in files, outer momenta, evaluations, and
-/// scratch but that of lanes (outer/place/lane_memory.h).
+/// Bytes that the workers in this process are sure to write; of one rank if its ranks are
+/// processes; 0 on devices. Without state in files, outer momenta, evaluations, and scratch other
+/// than that of lanes (outer/place/lane_memory.h).
 struct CertainMemory {
   std::int64_t state = 0;        // weights, gradients, moments, anchors
-  std::int64_t activations = 0;  // logits included
+  std::int64_t activations = 0;  // with logits
   [[nodiscard]] std::uint64_t total() const {
     return static_cast<std::uint64_t>(state + activations);
   }
@@ -39,18 +40,19 @@ struct CertainMemory {
 [[nodiscard]] CertainMemory certain_memory(const Config& config, const TrainingPlan& plan,
                                            const ModelLayout& layout);
 
-/// The same of rank `rank` of worker `worker`'s mesh, which is a process that serves the first.
+/// The same for rank `rank` of worker `worker`'s mesh, a process that serves the first one.
 [[nodiscard]] CertainMemory certain_memory_of_rank(const Config& config, const TrainingPlan& plan,
                                                    const ModelLayout& layout, WorkerId worker,
                                                    int rank);
 
-/// sites_can_part: each may run on a machine of its own. THROWS: SystemError naming bytes needed
-/// and there, and what lowers them at every site of the file, with what is then certain.
+/// sites_can_part: each may run on a separate machine. THROWS: SystemError naming needed and
+/// available bytes, the settings of the file that lower the need at every site, and the need after
+/// that.
 void check_memory(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
                   const MemoryLimit& limit, bool sites_can_part);
 
-/// The same of a process that serves as rank `rank`, on its own machine. Of ranks that share a
-/// machine each is checked alone.
+/// The same for a process that serves as rank `rank`, on its own machine. Ranks that share a
+/// machine are checked separately.
 void check_rank_memory(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
                        WorkerId worker, int rank, const MemoryLimit& limit);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One site as an MPI job: its processes are the ranks of its mesh. The first is the site to
-// everybody else, it trains, writes and speaks to other sites; the others compute what it asks for.
+// One site as an MPI job: its processes are the ranks of its mesh. The first one acts as the site:
+// it trains, writes and communicates with other sites; the others compute on its request.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,8 @@
 namespace isthmus::app {
 
 /// Runs `train` on the first process and serves it on the others, whose result is 0. Starts and
-/// ends MPI. THROWS: what `train` throws, after telling the others; PeerError on ranks that lose
-/// the first.
+/// finalizes MPI. THROWS: errors of `train`, after telling the other ranks; PeerError on ranks that
+/// lose the first.
 [[nodiscard]] int run_mesh_job(const Config& config, WorkerId worker,
                                const std::function<int(RankProcesses& ranks)>& train);
 

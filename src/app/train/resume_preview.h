@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run with --resume would go on from, and under which changes, before it runs (--dry-run).
-// The checks are those of the run itself.
+// The checkpoint and changes with which a run with --resume would continue, before it runs
+// (--dry-run). The checks are those of the run.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,20 @@
 
 namespace isthmus::app {
 
-/// How a run is asked to go on.
+/// The parameters of a resume.
 struct ResumeQuestion {
   std::filesystem::path out;     // the run's folder, or empty
   std::string resume = "never";  // as SessionOptions has it
   RunChanges changes = {};
-  std::optional<WorkerId> only = std::nullopt;  // the site of this process; nothing: all are here
+  std::optional<WorkerId> only = std::nullopt;  // this process's site; nothing: all are here
   std::span<const DataFile> data = {};          // the run's
-  TokensOfBeginning tokens_of_beginning = {};   // of them
+  TokensOfBeginning tokens_of_beginning = {};   // of these files
 };
 
 struct ResumePreview {
   std::optional<std::filesystem::path> checkpoint;  // nothing: there is none, and a run would begin
-  std::int64_t step = 0;                            // after which the run would go on
-  std::vector<std::string> changes;                 // that are still to be made
+  std::int64_t step = 0;                            // after which the run would continue
+  std::vector<std::string> changes;                 // still to be made
 
   [[nodiscard]] bool is_complete(std::int64_t steps) const { return checkpoint && step >= steps; }
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A configuration as the options of the language model's parts. Pure, but for reading initial
+// A configuration as options of the language model's parts. Pure, except for reading initial
 // weights.
 #pragma once
 
@@ -22,34 +22,34 @@ namespace isthmus::app {
 [[nodiscard]] LanguageModelOptions language_model_options(const Config& config,
                                                           const TrainingPlan& plan, WorkerId rank);
 
-/// The model's tensors with names, shapes and element ids but no storage: what fragments and
-/// predictions need.
+/// The model's tensors with names, shapes and element ids but no storage, for fragments and
+/// predictions.
 [[nodiscard]] std::vector<Parameter> parameters_without_values(const ModelLayout& layout);
 
-/// Of names, shapes and order: equal layouts, equal digests.
+/// Digest of names, shapes and order.
 [[nodiscard]] Digest128 layout_digest(const ModelLayout& layout);
 
-/// Bytes on the clock for each byte of the model that learns: those of a declared surrogate, whose
-/// gradients are as many times larger. 1 for spsa: its entries are as many whatever the model.
+/// Bytes on the clock for each byte of the trained model: those of a declared surrogate, whose
+/// gradients are larger by this factor. 1 for spsa, whose entries do not depend on the model.
 [[nodiscard]] double surrogate_byte_scale(const Config& config, const ModelLayout& layout);
 
-/// THROWS: ConfigError where the data are bytes and `model.init` has a tokenizer whose ids are not,
-/// or where the data are tokenized with another one.
+/// THROWS: ConfigError when the data are bytes and the tokenizer of `model.init` has other ids, or
+/// when the data are tokenized with another tokenizer.
 void check_tokenizer(const Storage& storage, const Config& config, const Dataset& data);
 
-/// Whether `model.init`, and the adapter of lora.init, are what the run takes; reads every value
-/// and keeps none. THROWS: Error naming the file, tensor or setting that does not fit.
+/// Checks that `model.init`, and the adapter of lora.init, fit the run; reads every value and keeps
+/// none. THROWS: Error naming the file, tensor or setting that does not fit.
 void check_initial_weights(const Storage& storage, const Config& config);
-/// Of the frozen weights that adapters stand beside: sites that train one adapter have one base.
+/// Digest of the frozen weights below adapters: sites that train one adapter need the same ones.
 /// THROWS: as check_initial_weights.
 [[nodiscard]] std::string base_digest(const Storage& storage, const std::filesystem::path& folder,
                                       const ModelShape& base);
-/// By this name sites compare it, and checkpoints keep it.
+/// The name of this digest among the values that sites compare and checkpoints keep.
 inline constexpr const char* kFrozenWeights = "frozen weights of model.init";
 
 /// Fills the loop's parameters from `model.init`, or the frozen weights from it and the adapters
-/// from lora.init or by the seed; nothing where `model.init` is not given. THROWS: Error naming the
-/// file or tensor that does not fit.
+/// from lora.init or by the seed; does nothing without `model.init`. THROWS: Error naming the file
+/// or tensor that does not fit.
 void load_initial_weights(const Storage& storage, const Config& config, InnerLoop& inner);
 
 }  // namespace isthmus::app

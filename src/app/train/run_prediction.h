@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a language model's run takes: operations and time of a step, measured or declared, and the
-// whole run as the closed form predicts it.
+// The cost of a language model's run: operations and time of a step, measured or declared, and the
+// closed form's prediction of the whole run.
 #pragma once
 
 #include <vector>
@@ -14,7 +14,7 @@
 
 namespace isthmus::app {
 
-/// A run in its world, and what it trains; borrowed.
+/// A run in its world, and its model; borrowed.
 struct ModelRun {
   const RunWorld& world;
   const TrainingPlan& plan;
@@ -25,25 +25,25 @@ struct ModelRun {
 [[nodiscard]] double step_flops(const Config& config, const TrainingPlan& plan,
                                 const ModelLayout& layout);
 
-/// Real length of one inner step of worker 0, measured on this machine, where the configuration
+/// Real length of one inner step of worker 0, measured on this machine if the configuration
 /// declares none; else zero.
 [[nodiscard]] Duration measure_step(const Config& config, const TrainingPlan& plan,
                                     const Dataset& data);
 
-/// The same, measured whatever is declared.
+/// The same, always measured.
 [[nodiscard]] Duration time_step(const Config& config, const TrainingPlan& plan,
                                  const Dataset& data);
 
-/// What the closed form says of a run over declared links. `measured_steps`: one a worker, or one
-/// for all; of steps that are not declared, over real links of all.
+/// The closed form's prediction for a run over declared links. `measured_steps`: one a worker, or
+/// one for all; for steps that are not declared, over real links for all.
 [[nodiscard]] Prediction predict_run(const ModelRun& run,
                                      const std::vector<Duration>& measured_steps);
-/// Of a site apart: why a run of `measured_s` cannot have been over the links that the file
-/// declares, since it was faster than these allow; empty where it may have been.
+/// For a separate site: why a run of `measured_s` cannot have used the links that the file
+/// declares, since it was faster than they allow; empty if it may have.
 [[nodiscard]] std::string why_links_were_absent(const Config& config, const Prediction& prediction,
                                                 double measured_s);
-/// ... and of its single rounds, at the worker whose rounds WorldResult has. Empty for methods of
-/// which it does not say which step is which.
+/// The prediction for single rounds, at the worker whose rounds WorldResult has. Empty for methods
+/// without a known mapping of rounds to steps.
 [[nodiscard]] RoundTimes predict_run_rounds(const ModelRun& run,
                                             const std::vector<Duration>& measured_steps);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// summary.json and links.json of a run directory, and the few lines a command ends with.
+// summary.json and links.json of a run directory, and the last lines of a command's output.
 #pragma once
 
 #include <string>
@@ -10,19 +10,19 @@
 
 namespace isthmus::app {
 
-/// What a prediction is of: the run's clock, without its faults where
-/// that is known exactly.
+/// The clock that a prediction is compared with: the run's, without its faults if that is known
+/// exactly.
 [[nodiscard]] double clock_predicted(const TrainingOutcome& outcome);
 
-/// Writes both files. `outcome.prediction` is compared with the clock that it predicts.
+/// Writes both files. Compares `outcome.prediction` with the clock that it predicts.
 void write_summary(RunDirectory& directory, const Config& config, const TrainingOutcome& outcome,
                    const WorldResult& result);
 
-/// The end of `train` and `simulate`: losses, bytes, time, where the files are.
+/// The end of `train` and `simulate`: losses, bytes, time, the files' places.
 [[nodiscard]] std::string render_outcome(const Config& config, const TrainingOutcome& outcome);
 
-/// What comes below, of a run whose prediction says so: each term, and round by round. Empty
-/// where nothing was predicted.
+/// The following part, for a run with a prediction: each term, and round by round. Empty without a
+/// prediction.
 [[nodiscard]] std::string render_outcome_prediction(const TrainingOutcome& outcome);
 
 /// The outcome as one JSON object.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What outer.placement = "ranks" takes of a site's ranks in a run. Pure.
+// The use of a site's ranks by outer.placement = "ranks" in a run. Pure.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace isthmus::app {
 
-/// Nothing where the outer state is not on ranks.
+/// Nothing if the outer state is not on ranks.
 [[nodiscard]] std::optional<outer::LaneDemand> lanes_of(const Config& config,
                                                         const ModelLayout& layout);
 

@@ -32,60 +32,60 @@ struct OpenData {
   std::vector<DataFile> fingerprint;
 };
 
-/// A run that is one of several which a command makes at the same time. Signals, progress and the
-/// instruction set of the kernels are then the command's; a signal still stops the run.
+/// A run that a command makes at the same time as others. Signals, progress and the kernels'
+/// instruction set then belong to the command; a signal still stops the run.
 struct SideBySide {
   const OpenData* data = nullptr;  // of its configuration, shared; null: the run opens its own
   int slots = 0;            // simulated: compute regions whose real work runs at once; 0: all cores
   bool checkpoint = false;  // write one at the end
   bool events = false;      // write events.jsonl
-  std::function<void(std::int64_t step)> on_step;  // all workers have taken it; may be empty
+  std::function<void(std::int64_t step)> on_step;  // after each step of all workers; may be empty
 };
 
 struct TrainingRequest {
   std::string command;  // "train", "simulate", "demo": for the manifest
   std::filesystem::path out;
   /// never | auto (the newest checkpoint of `out`, if any) | PATH of a checkpoint or run. A PATH
-  /// within `out` goes on with the run there, any other starts a new run from that state.
+  /// within `out` continues the run there; any other PATH starts a new run from that state.
   std::string resume = "never";
   bool force = false;
   bool simulated = false;
   bool emulated = false;               // `simulate --emulate`
   std::optional<SiteArguments> site;   // this process is one site; the others are elsewhere
   SiteRecording* recording = nullptr;  // of that site's frames; borrowed, may be null
-  /// The processes of this site's mesh, this one the first (app/train/mesh_job.h); borrowed, may be
+  /// The processes of this site's mesh, this one first (app/train/mesh_job.h); borrowed, may be
   /// null.
   RankProcesses* mesh = nullptr;
   std::string lane;                          // demo: name of this run in the status block, or empty
   std::vector<LaneProgress> finished_lanes;  // demo: the runs before this one
   std::optional<SideBySide> side_by_side;
-  /// What this site's worker keeps of its work where it is cut off; borrowed, may be null.
+  /// The work that this site's worker keeps while it is cut off; borrowed, may be null.
   InHand* in_hand = nullptr;
-  /// Holds the run's folder across the sessions of a site that comes back; borrowed, may be null.
+  /// Holds the run's folder across the sessions of a site that rejoins; borrowed, may be null.
   std::optional<RunLock>* lock = nullptr;
-  std::string lock_remedy;  // what else to do about a folder that is in use; may be empty
-  RunChanges changes = {};  // of a run that goes on (--change)
+  std::string lock_remedy;  // a further remedy for a folder in use; may be empty
+  RunChanges changes = {};  // of a resumed run (--change)
 };
 
 struct TrainingOutcome : RunOutcome {
   std::int64_t parameters = 0;
   bool simulated = false;
-  /// Runs over declared links: what the closed form said.
+  /// Runs over declared links: the closed form's prediction.
   std::optional<Prediction> prediction;
   std::string links_absent;  // why the run was not over those links; empty: it was
-  RoundComparison rounds;    // single rounds of it, beside measured ones; may be empty
-  std::string rounds_at;     // at which worker
-  /// Simulated runs with [[fault]]: what those cost.
+  RoundComparison rounds;    // single rounds of it, with measured ones; may be empty
+  std::string rounds_at;     // the worker of these rounds
+  /// Simulated runs with [[fault]]: their cost.
   std::optional<FaultCost> faults;
 };
 
 /// Runs to the end, or to a checkpoint after a signal. Prints progress and notes on session.err.
-/// THROWS: Error as the parts do, after writing the manifest's status and the "end" line;
-/// CutOffError for a site that is one process.
+/// THROWS: errors of the parts, after writing the manifest's status and the "end" line; CutOffError
+/// for a site in a separate process.
 [[nodiscard]] TrainingOutcome run_training(const Config& config, const TrainingRequest& request,
                                            Session& session);
 
-/// Everything that run_training checks before it writes. THROWS: ConfigError, SystemError.
+/// Makes all checks that run_training makes before it writes. THROWS: ConfigError, SystemError.
 void check_training(const Config& config, const TrainingRequest& request, Session& session);
 
 }  // namespace isthmus::app

@@ -80,7 +80,7 @@ TrainingPlan make_training_plan(const Config& config, std::span<const int> cores
                                 std::optional<WorkerId> only) {
   if (config.train.trainer == "external") {
     throw ConfigError(fmt::format(
-        "train.trainer = \"external\": the trainer of {} is in a program of its own; start that "
+        "train.trainer = \"external\": the trainer of {} is in another program; start that "
         "program, or leave the key out for the built-in trainer",
         config.file.string()));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a configuration means in numbers for the language model: samples, meshes, threads. Pure.
+// The numbers of a configuration for the language model: samples, meshes, threads. Pure.
 #pragma once
 
 #include <cstdint>
@@ -22,18 +22,18 @@ struct SiteMesh {
   std::int64_t micro_batches = 1;  // of one data-parallel rank's samples
 };
 
-/// ... and for the language model.
+/// The same for the language model.
 struct TrainingPlan : RunPlan {
   std::int64_t samples = 0;         // B: sequences of all workers in one inner step
   std::int64_t worker_samples = 0;  // B / M
   std::vector<SiteMesh> meshes;     // of each worker
-  /// The processes that are the ranks of this process's worker, this one the first; borrowed. Null:
+  /// The processes that are the ranks of this process's worker, this one first; borrowed. Null:
   /// ranks are threads.
   RankProcesses* processes = nullptr;
   int threads_per_worker = 1;
-  std::vector<int> cores;    // of the threads of this process, worker after worker; empty: any
-  DeviceChoice device = {};  // what computes the workers' inner loops
-  bool json = false;         // --json: errors are told on stdout too
+  std::vector<int> cores;    // of this process's threads, worker after worker; empty: any
+  DeviceChoice device = {};  // of the workers' inner loops
+  bool json = false;         // --json: errors are printed on stdout too
 
   [[nodiscard]] const SiteMesh& mesh(WorkerId rank) const {
     return meshes[static_cast<std::size_t>(rank.value())];
@@ -46,8 +46,8 @@ struct TrainingPlan : RunPlan {
 /// Cores of worker `rank`'s threads; empty: any.
 [[nodiscard]] std::vector<int> cores_of(const TrainingPlan& plan, WorkerId rank);
 
-/// `cores`: what this process may run on. `only`: the one worker that runs in it; else all do.
-/// THROWS: ConfigError naming the key that cannot be met.
+/// `cores`: those that this process may use. `only`: the one worker of this process; else all.
+/// THROWS: ConfigError naming the key that cannot be satisfied.
 [[nodiscard]] TrainingPlan make_training_plan(const Config& config, std::span<const int> cores,
                                               std::optional<WorkerId> only = std::nullopt);
 

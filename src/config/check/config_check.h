@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of a completed configuration: what must be given together, what excludes what, what must
-// divide what. One function per section of the file, each in config_check_<section>.cpp; a rule
-// stands in the file of the key that it refuses. Types and ranges of single values are checked
-// earlier, against the rows of the schema.
+// Checks of a completed configuration: required combinations, exclusions, divisibility. One
+// function per section of the file, each in config_check_<section>.cpp; a rule is in the file of
+// the key that it refuses. Types and ranges of single values are checked earlier, against the rows
+// of the schema.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace isthmus::config {
 
-/// What a check needs beside its own section: the rest of the configuration, which keys are given,
+/// The context of a check besides its own section: the rest of the configuration, the given keys,
 /// and a way to report errors at file:line:col. Borrows the draft, which must outlive it.
 class CheckContext {
  public:
@@ -32,7 +32,7 @@ class CheckContext {
   [[nodiscard]] const GivenElements& links() const { return draft_.links; }
   [[nodiscard]] const GivenElements& faults() const { return draft_.faults; }
 
-  /// Reports an error at the value of key `name`, or at the file where the key is not given.
+  /// Reports an error at the value of key `name`, or at the file if the key is not given.
   void refuse(std::string code, std::string_view name, std::string_view message,
               std::string_view hint = {}) {
     draft_.refuse(std::move(code), name, message, hint);
@@ -66,7 +66,7 @@ void validate_model(const ModelConfig& model, CheckContext& check);
 void validate_eval(const EvalConfig& eval, CheckContext& check);
 void validate_outer(const OuterOptions& outer, CheckContext& check);
 void validate_surrogate(CheckContext& check);
-void validate_parallel(const Config& config, CheckContext& check);  // has no struct of its own
+void validate_parallel(const Config& config, CheckContext& check);  // has no struct
 void validate_net(const NetConfig& net, CheckContext& check);
 void validate_hub(const HubConfig& hub, CheckContext& check);
 void validate_sites(std::span<const SiteConfig> sites, CheckContext& check);
@@ -78,8 +78,8 @@ void validate_faults(std::span<const FaultConfig> faults, const std::vector<std:
 
 /// Whether `name` is 1 to 64 letters, digits, '-', '_' or '.', as names of runs and sites are.
 [[nodiscard]] bool is_plain_name(std::string_view name);
-/// Whether model.n_heads divides model.d_model, where no width of a head is given. Otherwise the
-/// model is refused, and rules about the length of windows are not checked.
+/// Whether model.n_heads divides model.d_model, if no head width is given. If not, the model is
+/// refused, and rules about the length of windows are not checked.
 [[nodiscard]] bool heads_divide_width(const ModelConfig& model);
 /// Samples of one rank in one inner step; nothing unless train.global_batch is a valid multiple.
 [[nodiscard]] std::optional<std::int64_t> samples_of_one_rank(const Config& config);

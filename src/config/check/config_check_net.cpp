@@ -28,7 +28,7 @@ void check_groups(const NetConfig& net, CheckContext& check) {
   if (!info->takes("exchange") || check.config.outer.exchange == ReductionKind::kGather) {
     check.refuse(
         "E-CONFLICT", "net.reduction",
-        fmt::format("{}: groups are for means that one site works out for the others, and {}", what,
+        fmt::format("{}: groups need a mean that one site computes for the others, and {}", what,
                     info->takes("exchange")
                         ? "outer.exchange = \"gather\" sends all to all"
                         : fmt::format("method '{}' sends all to all", info->name)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collects the errors of one load, with excerpts of the sources they stand in.
+// Collects the errors of one load, with excerpts of their sources.
 #pragma once
 
 #include <string>
@@ -12,19 +12,18 @@ namespace isthmus::config {
 
 class Diagnostics {
  public:
-  /// Borrows nothing: keeps the lines of the text. Source 0 is the file.
+  /// Copies the lines of the text, so the caller may free it. Source 0 is the file.
   Diagnostics(std::string_view text, std::string file_name);
 
-  /// One more source that has no lines; `label` stands for it ("--set outer.H=50").
-  /// RETURNS: its number.
+  /// Adds a source without lines; `label` names it ("--set outer.H=50"). RETURNS: its number.
   int add_source(std::string label);
 
   void add(std::string code, const Place& place, std::string_view message,
            std::string_view hint = {});
   [[nodiscard]] bool empty() const { return found_.empty(); }
-  /// "run.toml:12:8", "--set outer.H=50", "default".
+  /// "run.toml:12:8", "--set outer.H=50"; "default" for a place without a source.
   [[nodiscard]] std::string where(const Place& place) const;
-  /// Everything found, in the order of the file, then of the overrides.
+  /// Returns all errors, in the order of the file, then of the overrides, and removes them.
   [[nodiscard]] std::vector<Diagnostic> take();
 
  private:

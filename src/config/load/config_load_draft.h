@@ -17,7 +17,7 @@
 
 namespace isthmus::config {
 
-/// A key that was given: where its name and its value stand.
+/// A key that was given, with the places of its name and its value.
 struct Given {
   Place key;
   Place value;

@@ -21,7 +21,7 @@ class Reader {
   /// Parses the file's text and reads every key of the text and of `overrides`. RETURNS: false when
   /// the text is not TOML; the error is noted.
   bool read(std::string_view text, const Overrides& overrides);
-  // The steps of `read`, for a file that is laid together from parts.
+  // The steps of `read`, for a file that is assembled from parts.
   void read_table(const SourceTable& table);
   /// `source`: the number of the override among the diagnostics' sources.
   void read_override(const Override& given, int source);

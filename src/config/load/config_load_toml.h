@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TOML text as tables of values with the places they stand at. The TOML library stays behind this
-// header.
+// TOML text as tables of values with their places. The TOML library stays behind this header.
 #pragma once
 
 #include <cstddef>
@@ -20,11 +19,11 @@ struct SyntaxError {
 /// Parses a whole TOML text. `source` marks the places. THROWS: SyntaxError.
 [[nodiscard]] SourceTable parse_toml(std::string_view text, int source);
 
-/// Parses the right side of `--set key=value`: a TOML value, or the text itself when it is none.
+/// Parses the right side of `--set key=value`: a TOML value, or the text itself if it is no TOML.
 [[nodiscard]] SourceValue parse_override_value(std::string_view text, int source);
 
-/// Offset of the first control character that TOML forbids (all but tab, line feed and carriage
-/// return), or npos. Asked before the parser, for a plainer message.
+/// Offset of the first control character that TOML forbids (all except tab, line feed and carriage
+/// return), or npos. Checked before the parser, for a plainer message.
 [[nodiscard]] std::size_t control_character(std::string_view text);
 
 }  // namespace isthmus::config

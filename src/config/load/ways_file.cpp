@@ -239,7 +239,7 @@ std::string ways_toml(const WaysFile& ways, const std::string& how) {
 
 std::pair<std::string, std::string> shares_obstacle(const Config& config, const MethodInfo& info) {
   if (!info.takes("exchange") || config.outer.exchange == ReductionKind::kGather) {
-    return {fmt::format("shares are of means that one site works out for the others, and {}",
+    return {fmt::format("shares need a mean that sites compute for one another, and {}",
                         info.takes("exchange")
                             ? "outer.exchange = \"gather\" sends all to all"
                             : fmt::format("method '{}' sends all to all", info.name)),

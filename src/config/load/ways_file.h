@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A ways file: who owns how much of a mean, by how large its vectors are (net.shares = "table").
+// A ways file: the owners' shares of a mean by the size of its vectors (net.shares = "table").
 // `isthmus bench collectives CONFIG --out FILE` writes one; net.table names it.
 //
 //   sites = ["a", "b", "c"]
 //   [[way]]
-//   bytes = 266240          # of a vector as it travels
+//   bytes = 266240          # of an encoded vector
 //   name = "shares by links (2:0:1)"
-//   shares = [2, 0, 1]      # by site; without: all own as much
+//   shares = [2, 0, 1]      # by site; absent: even shares
 //   predicted_s = 0.41
 //   played_s = 0.415
 //   even_s = 0.62
@@ -23,18 +23,18 @@
 
 namespace isthmus {
 
-/// An entry. The times are what was expected when it was written; no run reads them.
+/// An entry. The times are those expected when it was written; no run reads them.
 struct NotedWay {
   WayConfig way;
   std::string name;
   double predicted_s = 0;
   double played_s = 0;
-  double even_s = 0;  // played, where all own as much
+  double even_s = 0;  // simulated, with even shares
 };
 
 struct WaysFile {
   std::vector<std::string> sites;
-  std::vector<NotedWay> ways;  // sizes rise
+  std::vector<NotedWay> ways;  // in ascending order of size
 };
 
 /// THROWS: ConfigErrors naming line and column; SystemError when the file cannot be read.
@@ -42,15 +42,15 @@ struct WaysFile {
 /// The same for a text; `name` stands for the file in messages.
 [[nodiscard]] WaysFile read_ways_text(std::string_view text, const std::filesystem::path& name);
 
-/// The text of a ways file, which reads back to the same. `how`: a line about where it comes from.
+/// The text of a ways file, which reads back to the same. `how`: a line about its origin.
 [[nodiscard]] std::string ways_toml(const WaysFile& ways, const std::string& how);
 
-/// Why a run of this configuration can have no shares but even ones, and what helps; empty: nothing
-/// in these keys is in the way.
+/// Why a run of this configuration can only have even shares, and the remedy; empty: these keys
+/// allow others.
 [[nodiscard]] std::pair<std::string, std::string> shares_obstacle(const Config& config,
                                                                   const MethodInfo& info);
 
-/// 16 hexadecimal digits over what a run takes from it: sizes and shares.
+/// Digest in 16 hexadecimal digits of the values that a run uses: sizes and shares.
 [[nodiscard]] std::string ways_digest(const std::vector<WayConfig>& ways);
 
 }  // namespace isthmus

@@ -51,7 +51,7 @@ enum class Type {
   kTexts,        // ["100Mbit/s,80ms", "1Gbit/s,30ms"]
   kChoices,      // ["jsonl", "tensorboard"]: each one of KeyRow::choices, none twice
   kSpace,        // { "inner.lr" = [1e-3, 2e-3] }: read by the comparison's loader
-  kNamedTexts,   // { web = "tokens:web/*.bin" }, or a section of its own
+  kNamedTexts,   // { web = "tokens:web/*.bin" }, or a separate section
   kNamedReals,   // { web = 0.8, code = 0.2 }
 };
 
@@ -152,7 +152,7 @@ template <auto Section, auto Member>
           [](const Config& config) { return to_value(config.*Section.*Member); }};
 }
 
-/// Rows of the whole file, of one [[site]], [[link]] and [[fault]], in the order of the
+/// Rows of the whole file, and of one [[site]], [[link]] and [[fault]], in the order of the
 /// documentation.
 [[nodiscard]] std::span<const KeyRow<Config>> config_rows();
 [[nodiscard]] std::span<const KeyRow<SiteConfig>> site_rows();
@@ -180,7 +180,7 @@ struct SectionRow {
 };
 [[nodiscard]] std::span<const SectionRow> sections();
 
-/// A name that later versions use: "net.chunk" or a whole section "compare"; what it is for.
+/// A name reserved for later versions: "net.chunk" or a whole section "compare"; and its purpose.
 struct LaterRow {
   std::string_view name;
   std::string_view text;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A parsed configuration text, free of the TOML library: values with the places they stand at.
+// A parsed configuration text, independent of the TOML library: values with their places.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace isthmus::config {
 
-/// A place in one of the sources of a load: 0 is the file, 1 and on what Diagnostics names, -1
-/// none.
+/// A place in one of the sources of a load: 0 is the file, from 1 on the sources added to
+/// Diagnostics, -1 none.
 struct Place {
   int source = -1;
   int line = 0, column = 0, width = 1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is wrong with one value of the file, in one way of saying it. Pure.
+// Error texts for one value of the file. Pure.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ namespace isthmus::config {
 [[nodiscard]] Unexpected<ValueError> unit_error(const SourceValue& source, const ValueRule& rule,
                                                 const UnitError& error);
 
-/// `value` where it is whole, or finite, and in the rule's range.
+/// `value` if it is an integer (or finite), and in the rule's range.
 [[nodiscard]] Expected<Value, ValueError> checked_integer(const SourceValue& source,
                                                           const ValueRule& rule, double value);
 [[nodiscard]] Expected<Value, ValueError> checked_real(const SourceValue& source,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One value of the file against its row's type and range, and back to TOML text. Pure.
+// Checks one value of the file against its row's type and range, and converts it back to TOML text.
+// Pure.
 #pragma once
 
 #include <string>
@@ -17,7 +18,7 @@ struct ValueError {
   Place place;
 };
 
-/// What a row asks of a value.
+/// The requirements of a row for a value.
 struct ValueRule {
   std::string_view name;  // for messages
   Type type;
@@ -25,22 +26,24 @@ struct ValueRule {
   std::string_view choices;
 };
 
-/// The value as its type holds it; kStepsNow gives a StepCount, a list of kOffsets StepCounts.
+/// The value in the type that its row stores; kStepsNow gives a StepCount, a list of kOffsets
+/// StepCounts.
 [[nodiscard]] Expected<Value, ValueError> parse_value(const SourceValue& source,
                                                       const ValueRule& rule);
 
-/// Whether `value` holds a share of the run that its field takes as steps only.
+/// Whether `value` holds a share of the run, although its field takes only steps.
 [[nodiscard]] bool needs_length_of_run(const Value& value, Type type);
-/// `value` as its field takes it; shares of the run become steps of `total`.
+/// `value` in the type of its field; shares of the run become steps of `total`.
 [[nodiscard]] Value in_steps(const Value& value, Type type, std::int64_t total);
-/// Steps between two events; the share of a short run is at least one step, since 0 means never.
+/// Steps between two events; a share of a short run is at least one step, since 0 means never.
 [[nodiscard]] std::int64_t period_of(const StepCount& count, std::int64_t total);
 
 /// TOML text that parses back to `value`; empty for no value.
 [[nodiscard]] std::string toml_text(const Value& value, Type type);
 /// A TOML basic string.
 [[nodiscard]] std::string toml_quote(std::string_view text);
-/// What may follow "# ": on one line, without control characters or bytes that are not UTF-8.
+/// `text` made safe after "# ": on one line, without control characters or bytes that are not
+/// UTF-8.
 [[nodiscard]] std::string toml_comment(std::string_view text);
 
 /// "an integer", "a rate", "one of a, b", for `explain`.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `train.device` and `outer.placement` ask for, which runs no device computes, and whose outer
-// state can be neither on a device nor shared out by ranks. Pure: whether there is a device at all
-// is another question.
+// The device settings `train.device` and `outer.placement`: which runs cannot compute on a device,
+// and which outer states can be neither on a device nor sharded over ranks. Pure: whether a device
+// exists is checked elsewhere.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ namespace isthmus {
 struct DeviceRequest {
   enum class Kind { kAuto, kCpu, kCuda };
   Kind kind = Kind::kAuto;
-  std::optional<int> ordinal;  // of kCuda: this device alone
+  std::optional<int> ordinal;  // of kCuda: only this device
 };
 
 /// "auto", "cpu", "cuda" or "cuda:N"; nothing for any other text.
@@ -27,24 +27,24 @@ struct DeviceObstacle {
   std::string why;
   std::string remedy;
 };
-/// What keeps the inner loop of such a run off a device; nothing where it can be on one. `sites`:
-/// those whose workers are meant.
+/// Why the inner loop of such a run cannot be on a device; nothing if it can. `sites`: those with
+/// the workers concerned.
 [[nodiscard]] std::optional<DeviceObstacle> device_obstacle(const Config& config,
                                                             std::span<const SiteConfig> sites);
-/// Whether parallel.communicators names what sums between ranks on devices go over, "nccl" or
-/// "threads" (by way of host memory), in the place of a table.
+/// Whether parallel.communicators names the back end for sums between ranks on devices, "nccl" or
+/// "threads" (through host memory), instead of a table.
 [[nodiscard]] inline bool names_device_sums(const Config& config) {
   return config.rank_communicators == "nccl" || config.rank_communicators == "threads";
 }
-/// Whether a worker whose weights are on a device has its outer state there too.
+/// Whether the outer state of a worker with weights on a device is there too.
 [[nodiscard]] inline bool outer_is_on_device(const Config& config) {
   return config.outer_placement == "device";
 }
-/// Whether processes that are the ranks of a site share its outer state out.
+/// Whether a site's outer state is sharded over the processes that are its ranks.
 [[nodiscard]] inline bool outer_is_on_ranks(const Config& config) {
   return config.outer_placement == "ranks";
 }
-/// What keeps the outer state of such a run off a device, or off the ranks, as it asks for either.
+/// Why the outer state of such a run cannot be on a device, or on the ranks, as it requests.
 [[nodiscard]] std::optional<DeviceObstacle> placement_obstacle(const Config& config);
 
 }  // namespace isthmus

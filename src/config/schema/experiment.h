@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A comparison: one file that holds a run (the base), variants laid over it, seeds, a tuning grid
-// and a target. Its sections [compare], [target], [budget] and [variant.NAME] stand beside those of
-// a run file; every variant is checked by the run file's own schema, at its own place in the file.
+// A comparison: one file with a run (the base), variants that change it, seeds, a tuning grid and a
+// target. Its sections [compare], [target], [budget] and [variant.NAME] are added to those of a run
+// file; the run file's schema checks every variant, with places in this file.
 //
 //   A variant's keys replace the base's, key by key; [[site]] and [[link]] as a whole. A variant
-//   that names outer.method begins a new [outer]: another method's keys mean nothing to it.
+//   that names outer.method begins a new [outer]: another method's keys would be meaningless.
 //   Later layers win: base, variant, --set, then the settings of one cell (seed, tuned values).
 //
 // Immutable once loaded; any thread may read it.
@@ -23,15 +23,15 @@
 
 namespace isthmus {
 
-/// [compare], [target] and [budget] as they stand in the file.
+/// [compare], [target] and [budget] of the file.
 struct ExperimentSettings {
   std::string baseline;                                     // empty: the first variant
   std::vector<std::int64_t> seeds{1, 2, 3, 4, 5, 6, 7, 8};  // of the runs that are compared
   double confidence = 0.95;  // of all intervals against the baseline together
   double margin = 0.01;      // equivalence: share of the baseline's loss above the known floor
   bool checkpoints = false;  // keep each run's last checkpoint
-  std::vector<std::string> links;    // "1Gbit/s,30ms": others to tell the time to the target for
-  std::int64_t tune_trials = 0;      // 0: as many as the grid has points
+  std::vector<std::string> links;    // "1Gbit/s,30ms": more links to report times for
+  std::int64_t tune_trials = 0;      // 0: the number of grid points
   std::int64_t tune_follow_ups = 2;  // trials after the grid, beyond its edge or inside it
   std::int64_t tune_seed = 0;        // of the trials; none of `seeds`
   std::string target_metric = "val_loss";
@@ -42,11 +42,11 @@ struct ExperimentSettings {
   Duration budget_time{0};             // the same on the simulated clock
 };
 
-/// A value for one key of a run file, and where it comes from.
+/// A value for one key of a run file, and its origin.
 struct Setting {
   std::string key;     // "inner.lr"
   std::string value;   // as TOML
-  std::string origin;  // "seed 3 of the comparison"; for a value of the file, line and column say
+  std::string origin;  // "seed 3 of the comparison"; for a value of the file: line and column
   int line = 0, column = 0, width = 1;
 };
 
@@ -79,17 +79,16 @@ class Experiment {
   [[nodiscard]] const std::filesystem::path& file() const;
   [[nodiscard]] const std::string& text() const;
   [[nodiscard]] const ExperimentSettings& settings() const;
-  /// In the order of the file; the baseline among them.
+  /// In the order of the file, including the baseline.
   [[nodiscard]] const std::vector<ExperimentVariant>& variants() const;
   /// Place of the baseline in `variants`.
   [[nodiscard]] std::size_t baseline() const;
 
-  /// The run file of one cell: variant `variant` with `settings` laid over it, as if it stood in a
-  /// file of its own (`Config::text` is that file). THROWS: ConfigErrors, where a setting makes it
-  /// invalid.
+  /// The run file of one cell: variant `variant` with `settings` applied, as if it were a separate
+  /// file (`Config::text` is that file). THROWS: ConfigErrors when a setting makes it invalid.
   [[nodiscard]] Config config(std::size_t variant, std::span<const Setting> settings) const;
 
-  struct Parts;  // what it is made of, for its loader
+  struct Parts;  // the parts, for its loader
 
  private:
   explicit Experiment(std::unique_ptr<Parts> parts);

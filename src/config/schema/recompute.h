@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words for what is recomputed, in files, on command lines and in results. Pure.
+// The names of recompute levels in files, on command lines and in results. Pure.
 #pragma once
 
 #include <array>
@@ -17,8 +17,8 @@ inline constexpr std::array<std::string_view, 3> kRecomputeNames = {"none", "sel
   return kRecomputeNames[static_cast<std::size_t>(recompute)];
 }
 
-/// One of the names, or the switch they began as: "false" is none, "true" is full. Nothing for any
-/// other text.
+/// A name, or the earlier boolean form: "false" is none, "true" is full. Nothing for any other
+/// text.
 [[nodiscard]] constexpr std::optional<Recompute> parse_recompute(std::string_view text) {
   if (text == "false") return Recompute::kNone;
   if (text == "true") return Recompute::kFull;

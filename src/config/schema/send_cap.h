@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a site may send at, by the time of its day: net.cap, site.cap and net.quiet. Pure.
+// The send limit of a site by the time of day: net.cap, site.cap and net.quiet. Pure.
 #pragma once
 
 #include <string_view>
@@ -9,15 +9,16 @@
 
 namespace isthmus {
 
-/// A link must not stop, and nobody waits for less.
+/// Smallest cap: below it a link would practically stop.
 inline constexpr double kSmallestCap = 1000;  // bit/s
-/// Of a state in parts of 128 KiB, one of which is to come every few seconds.
+/// Smallest rate for serving a state in parts of 128 KiB, so that one is sent every few seconds.
 inline constexpr double kSmallestServe = 250'000;  // bit/s
 
-/// Hours of every day, in minutes after midnight; past midnight where `until` is not after `from`.
+/// Hours of every day, in minutes after midnight; they span midnight if `until` is not after
+/// `from`.
 struct QuietHours {
   int from = 0;   // included
-  int until = 0;  // not
+  int until = 0;  // excluded
   double bits_per_s = 0;
   [[nodiscard]] bool contains(int minute_of_day) const;
 };
@@ -27,9 +28,9 @@ struct QuietHours {
 
 class SendCap {
  public:
-  /// REQUIRES: `site` is one of the configuration, which has been checked.
+  /// REQUIRES: `site` belongs to the configuration, which has been checked.
   SendCap(const Config& config, const SiteConfig& site);
-  /// In bit/s; 0: no bound.
+  /// In bit/s; 0: no limit.
   [[nodiscard]] double at(int minute_of_day) const;
 
  private:

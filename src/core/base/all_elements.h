@@ -5,7 +5,7 @@
 
 namespace isthmus {
 
-/// The canonical elements of all of a loop's parameters, for read_values and its like.
+/// Canonical elements of all of a loop's parameters, for example for read_values.
 [[nodiscard]] CanonicalRange all_elements(const InnerLoop& inner);
 
 }  // namespace isthmus

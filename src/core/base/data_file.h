@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How two readings of one data file compare (isthmus/data_file.h).
+// Compares two readings of one data file (isthmus/data_file.h).
 #pragma once
 
 #include <string_view>
@@ -8,10 +8,11 @@
 
 namespace isthmus {
 
-/// Ends the reading of a file that a run reads as the first versions did, unlike those of today.
+/// Suffix of the `reading` of a file that a run reads by the rules of the first versions, where
+/// today's differ.
 inline constexpr std::string_view kAsItLies = ", as it lies";
 
-/// Whether both read equal bytes as equal ids, as far as is known.
+/// True if both read equal bytes as equal ids, as far as is known.
 [[nodiscard]] inline bool is_same_reading(std::string_view a, std::string_view b) {
   if (a.empty() || b.empty()) return true;
   for (std::string_view* each : {&a, &b}) {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a wait ends that may be as long as time itself.
+// Deadlines of waits that may have no end.
 #pragma once
 
 #include "isthmus/types.h"
 
 namespace isthmus {
 
-/// `begin` + `patience`, or kNever where the sum lies beyond the clock's range. REQUIRES: begin >=
-/// 0.
+/// `begin` + `patience`, or kNever if the sum is beyond the clock's range. REQUIRES: begin >= 0.
 [[nodiscard]] constexpr TimePoint deadline_after(TimePoint begin, Duration patience) {
   return patience >= kNever - begin ? kNever : begin + patience;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moments at which a test has its own process killed, as by `kill -9`: tests/end_to_end/
-// killed_at_points.py. Nothing is armed but by `train --site` with ISTHMUS_FAULT=kill@POINT:N in
-// its environment, which says so in its log. Any task.
+// Points at which a test kills its own process, as by `kill -9`:
+// tests/end_to_end/killed_at_points.py. A fault is armed only by `train --site` with
+// ISTHMUS_FAULT=kill@POINT:N in its environment, which its log reports. Any task.
 #pragma once
 
 #include <array>
@@ -12,25 +12,25 @@
 namespace isthmus {
 
 enum class FaultPoint {
-  kContributes,   // the first frame of a contribution is to be sent
-  kContributed,   // ... of another member has come
-  kAnswers,       // a part of the mean is to be sent by who has reduced it
-  kAnswered,      // ... has come
-  kSaysDone,      // the digest of a round is to be sent
-  kSaidDone,      // it has been sent, and the next frame comes
-  kCommits,       // the coordinator has decided, and is to tell one member
-  kCommitted,     // that has come
-  kApplies,       // the committed result is to be applied
-  kApplied,       // a step has ended
-  kAdmits,        // the coordinator is to tell one member who takes part
-  kEntered,       // that has come
+  kContributes,   // before sending the first frame of a contribution
+  kContributed,   // after receiving another member's first frame of a contribution
+  kAnswers,       // an owner, before sending a part of the mean
+  kAnswered,      // after receiving such a part
+  kSaysDone,      // before sending the digest of a round (DONE)
+  kSaidDone,      // after sending it, at the next received frame
+  kCommits,       // the coordinator, after its decision, before telling a member
+  kCommitted,     // after receiving a commit
+  kApplies,       // before applying the committed result
+  kApplied,       // at the end of a step
+  kAdmits,        // the coordinator, before telling a member the membership
+  kEntered,       // after receiving it
   kCheckpoints,   // some files of a checkpoint are written
-  kCheckpointed,  // it has its name, and is not the last one yet
-  kJoins,         // a state was offered to this site
-  kFetches,       // a piece of it has come
-  kServes,        // a piece is to be given to one that joins
+  kCheckpointed,  // a checkpoint has its name, before `last` is set to it
+  kJoins,         // a state was offered to this site, which joins
+  kFetches,       // after receiving a piece of that state
+  kServes,        // a donor, before sending a piece to a joining site
 };
-/// As ISTHMUS_FAULT names them, in that order.
+/// Their names in ISTHMUS_FAULT, in that order.
 inline constexpr std::array<std::string_view, 17> kFaultPoints = {
     "contributes", "contributed",  "answers", "answered", "says-done", "said-done",
     "commits",     "committed",    "applies", "applied",  "admits",    "entered",
@@ -38,15 +38,15 @@ inline constexpr std::array<std::string_view, 17> kFaultPoints = {
 
 struct Fault {
   FaultPoint at = FaultPoint::kContributes;
-  int nth = 1;  // time that it is reached
+  int nth = 1;  // the fault occurs at the n-th time
 };
 
-/// "kill@POINT:N". THROWS: ConfigError for anything else, with what there is.
+/// Parses "kill@POINT:N". THROWS: ConfigError for anything else, with the allowed points.
 [[nodiscard]] Fault parse_fault(std::string_view text);
-/// From now on this process is killed there. Once.
+/// Arms the fault; may be called once.
 void arm(const Fault& fault);
 [[nodiscard]] bool is_armed();
-/// A process that is armed for it ends here when its time has come.
+/// Kills this process if it is armed for this point and count.
 void reach(FaultPoint point);
 
 }  // namespace isthmus

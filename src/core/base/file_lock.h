@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A file that one process holds at a time. The lock ends with the process, however it ends.
+// A lock on a file, held by one process at a time. It ends with the process in every case.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +9,8 @@ namespace isthmus {
 
 class FileLock {
  public:
-  /// Makes the file where it is absent. Does not wait. THROWS: SystemError when another process
-  /// holds it, saying `held`, or when the file cannot be made.
+  /// Creates the file if absent. Does not wait. THROWS: SystemError with the text `held` when
+  /// another process holds the lock, or when the file cannot be created.
   FileLock(const std::filesystem::path& path, const std::string& held);
   ~FileLock();
   FileLock(const FileLock&) = delete;

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// A folder that one process at a time may write into: two runs in one folder would mix their lines
-// and checkpoints. A file in the folder says who holds it; it goes with the lock.
+// A lock on a folder, so that one process at a time writes into it: two runs in one folder would
+// mix their lines and checkpoints. A file in the folder names the holder and is removed with the
+// lock.
 //
-// Who holds a folder is decided in this order.
-// - The kernel's lock on the file (flock) is held: by a living process. It ends with the process.
-// - The file was written on this machine since its start: the writer is dead, for the kernel's lock
-//   is free; where the file system has no such locks, the pid and its start time tell.
-// - The file was written before this machine's start, on a disk that no other one mounts: dead.
-// - Else the writer may live on another machine, whose locks this kernel need not know (NFS with
-//   `nolock`, Lustre without `flock`). A holder counts a beat in the file; one whose beat stands
-//   still for `kPatience` is dead. No clocks of two machines are compared. Of several that find it
-//   dead the last to write takes over (Fischer's protocol: write, wait for kSettle, look).
-// A holder that was frozen for so long that another took over sees that, at its next beat or when
-// it asks: its file has another writer, or is gone, since a successor that has ended has removed
-// it.
+// The holder is determined in this order:
+// - The kernel's lock on the file (flock) is held: the holder is alive. The lock ends with its
+//   process.
+// - The file was written on this machine since its boot: the writer is dead, since the kernel's
+//   lock is free. On a file system without such locks, pid and start time decide.
+// - The file was written before this machine's boot, on a disk that no other machine mounts: dead.
+// - Else the writer may be alive on another machine, whose locks this kernel may not see (NFS with
+//   `nolock`, Lustre without `flock`). A holder increments a counter (beat) in the file; a holder
+//   whose beat does not change for `kPatience` is dead. Clocks of two machines are never compared.
+//   If several processes find it dead, the last one to write takes over (Fischer's protocol: write,
+//   wait for kSettle, check).
+// A holder that was frozen until another process took over detects this at its next beat or
+// `check`: its file has another writer, or is gone because a successor has ended and removed it.
 //
-// Thread-safe: `check` from any thread; the rest belongs to one.
+// Thread-safe: `check` from any thread; all else from one thread.
 #pragma once
 
 #include <atomic>
@@ -34,8 +36,8 @@ namespace isthmus {
 
 struct FolderOwner {
   ProcessIdentity process;
-  std::string since;   // for people: "2026-11-27 14:05:11 UTC"
-  bool cells = false;  // the folders below are its own too
+  std::string since;   // human-readable: "2026-11-27 14:05:11 UTC"
+  bool cells = false;  // true: the holder also holds the folders below
 };
 /// "process 4711 on host nodeA, since 2026-11-27 14:05:11 UTC".
 [[nodiscard]] std::string owner_text(const FolderOwner& owner);
@@ -47,17 +49,17 @@ class FolderLock {
   static constexpr Duration kSettle = std::chrono::seconds(1);
 
   struct Options {
-    std::filesystem::path folder;  // made where it is absent
+    std::filesystem::path folder;  // created if absent
     std::string file;              // the lock's name in it
-    std::string since;             // now, for people
-    /// What to do about a folder that is taken: "give another --out".
+    std::string since;             // current time, human-readable
+    /// Remedy in the error of a held folder: "give another --out".
     std::string remedy;
-    Duration wait{0};  // for a holder to end
-    /// The folders below are held too, as the cells of a comparison are.
+    Duration wait{0};  // time to wait for a holder to end
+    /// Also hold the folders below, as for the cells of a comparison.
     bool cells = false;
-    /// Told a sentence before a wait. May be empty.
+    /// Called with a sentence before a wait. May be empty.
     std::function<void(const std::string&)> tell = {};
-    /// Called during waits: what it throws ends them. May be empty.
+    /// Called during waits; its exception ends them. May be empty.
     std::function<void()> stop = {};
     // For tests: another machine, and a file system whose locks other machines do not see.
     ProcessIdentity self = this_process();
@@ -67,59 +69,59 @@ class FolderLock {
   /// Takes the folder. Borrows `runtime`. THROWS: SystemError naming the holder, or when the folder
   /// cannot be written into.
   FolderLock(Runtime& runtime, Options options);
-  /// Leaves the folder, and removes it where this object made it and it is empty.
+  /// Releases the lock. Removes the folder if this object created it and it is empty.
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
   [[nodiscard]] const std::filesystem::path& folder() const { return options_.folder; }
-  /// Why the folder is not this object's any more; nothing while it is. Any thread.
+  /// Why this object no longer holds the folder; absent while it does. Any thread.
   [[nodiscard]] std::optional<std::string> loss() const;
-  /// THROWS: SystemError saying `loss`.
+  /// THROWS: SystemError with the text of `loss`, if any.
   void check() const;
 
  private:
   void make_folder();
   void remove_made();
-  /// A comparison holds the folders of its cells too. After the folder itself is taken: the
-  /// comparison takes its own and then looks below, so one of the two sees the other.
-  /// THROWS: SystemError naming the holder.
+  /// Checks that no comparison holds a folder above, since it would hold this one too. Called after
+  /// the folder itself is locked. A comparison locks its own folder first and then checks below, so
+  /// at least one of the two detects the other. THROWS: SystemError naming the holder.
   void check_above() const;
-  /// One try. RETURNS: false when the file has changed hands meanwhile.
+  /// One attempt. RETURNS: false when another process has written the file in the meantime.
   [[nodiscard]] bool try_take();
-  /// Whether the writer of `text` is known to live, or known to be dead; nothing: it may be either.
+  /// True: the writer of `text` is alive; false: dead; absent: unknown.
   [[nodiscard]] std::optional<bool> lives(const std::string& text, bool kernel_held) const;
-  /// Blocks for kPatience while the file says `text`. RETURNS: whether it did to the end.
+  /// Blocks for kPatience while the file contains `text`. RETURNS: true if it did until the end.
   [[nodiscard]] bool stands_still(const std::string& text);
-  /// The folder is held by the process of `text`. THROWS: SystemError once options.wait is over.
-  /// RETURNS: false, after a moment.
+  /// Called when the process of `text` holds the folder. THROWS: SystemError once options.wait is
+  /// over. RETURNS: false, after a short wait.
   [[nodiscard]] bool wait_or_refuse(const std::string& text);
   [[nodiscard]] std::string record() const;
   void pause() const;
-  /// What the file says of a successor; nothing while it is this object's.
+  /// The file's text about a successor; absent while the file is this object's.
   [[nodiscard]] std::optional<std::string> successor() const;
   void beat();
 
   Runtime& runtime_;
   const Options options_;
   const std::filesystem::path path_;
-  const std::string id_;  // of this holding
+  const std::string id_;  // identifies this holding
   TimePoint give_up_;
   std::vector<std::filesystem::path> made_;  // folders, innermost first
   std::unique_ptr<LockFile> file_;
   bool local_ = false;
   bool told_ = false;
-  bool said_ = false;  // the file names this process; not yet where the disk was full
+  bool said_ = false;  // the file names this process; false while the disk was full
   std::uint64_t beats_ = 0;
   std::unique_ptr<WaitQueue> queue_;
   bool leaves_ = false;             // under queue_'s lock
-  std::string lost_by_;             // written once, before lost_
-  std::atomic<TimePoint> told_at_;  // when the file last said that this process lives
+  std::string lost_by_;             // written once, before lost_ is set
+  std::atomic<TimePoint> told_at_;  // time of the last beat in the file
   std::atomic<bool> lost_{false};
   std::unique_ptr<Task> task_;
 };
 
-/// Who holds `folder`, where that is known without waiting; nothing when nobody does.
+/// The holder of `folder`, if that is known without waiting; absent if there is none.
 [[nodiscard]] std::optional<FolderOwner> living_owner(const std::filesystem::path& folder,
                                                       const std::string& file);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names that nobody else has drawn: 128 random bits of the system. The one source of chance that is
-// not a counter (core/base/rng.h), for identities alone; nothing that is computed may depend on it.
+// Unique names: 128 random bits of the system. The only random source that is not a counter
+// (core/base/rng.h), for identities only; no computed value may depend on it.
 #pragma once
 
 #include "core/base/hash.h"

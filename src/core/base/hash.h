@@ -35,7 +35,7 @@ class Sha256 {
 
 [[nodiscard]] std::string sha256_hex(std::span<const std::byte> bytes);
 
-/// XXH3-128 in its canonical (big-endian) byte order, so that comparing and printing agree.
+/// XXH3-128 in its canonical (big-endian) byte order, so that comparison and text agree.
 struct Digest128 {
   std::array<std::uint8_t, 16> bytes{};
   auto operator<=>(const Digest128&) const = default;
@@ -63,7 +63,7 @@ class Xxh3Stream {
 /// `crc` continues an earlier result: crc32c(b, crc32c(a)) is the checksum of a then b.
 [[nodiscard]] std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t crc = 0);
 
-/// The same of `from`, which is copied to `to` on the way: each byte comes from memory once.
+/// The checksum of `from`, which is copied to `to` in the same pass: each byte is loaded once.
 /// REQUIRES: to.size() == from.size(), no overlap.
 [[nodiscard]] std::uint32_t crc32c_copy(std::span<const std::byte> from, std::span<std::byte> to,
                                         std::uint32_t crc = 0);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The file of a folder's lock as the operating system sees it: a short text, the kernel's lock on
-// it, and what is known of the process that wrote it. `FolderLock` (folder_lock.h) is the protocol
-// above and the only caller. Every failure THROWS: SystemError naming the path, DiskFullError
-// (storage.h) where there is no room.
+// The operating system's view of a folder's lock file: a short text, the kernel's lock on it, and
+// facts about the process that wrote it. `FolderLock` (folder_lock.h) is the protocol above and the
+// only caller. Every failure THROWS: SystemError naming the path, DiskFullError (storage.h) when
+// the disk is full.
 #pragma once
 
 #include <cstdint>
@@ -13,52 +13,52 @@
 
 namespace isthmus {
 
-/// A process, told apart from all others of all machines for as long as a lock may matter.
+/// The identity of a process, distinct from all processes of all machines for as long as a lock may
+/// matter.
 struct ProcessIdentity {
   std::int64_t pid = 0;
   std::string host;
-  std::string boot;       // this start of this kernel; empty where the system does not tell
-  std::string pid_space;  // pids of unlike spaces cannot be compared
-  std::string begun;      // by the kernel's clock: a pid comes again
+  std::string boot;       // boot id of the kernel; empty if the system has none
+  std::string pid_space;  // pids of different spaces cannot be compared
+  std::string begun;      // start time by the kernel's clock, since pids are reused
   friend bool operator==(const ProcessIdentity&, const ProcessIdentity&) = default;
 };
 [[nodiscard]] ProcessIdentity this_process();
 
-/// REQUIRES: `process` is of this kernel and pid space. Whether the process lives.
+/// True if the process is alive. REQUIRES: `process` is of this kernel and pid space.
 [[nodiscard]] bool process_lives(const ProcessIdentity& process);
 
-/// Whether the process is one that has started this one, by any number of processes between them
-/// that are still there.
+/// True if the process is an ancestor of this one, through processes that still exist.
 [[nodiscard]] bool has_started_this_process(const ProcessIdentity& process);
 
-/// Whether the folder is on a file system that only this machine mounts. An unknown kind is not.
+/// True if the folder is on a file system that only this machine mounts. False for an unknown kind.
 [[nodiscard]] bool is_on_local_disk(const std::filesystem::path& folder);
 
-/// Whether another process holds the kernel's lock on the file; nothing where the file system has
-/// no such locks. Holds it for a moment itself.
+/// True if another process holds the kernel's lock on the file; absent if the file system has no
+/// such locks. Briefly takes the lock itself.
 [[nodiscard]] std::optional<bool> is_locked(const std::filesystem::path& file);
 
-/// The file's text; nothing where the file is absent.
+/// The file's text; absent if there is no file.
 [[nodiscard]] std::optional<std::string> text_of_lock_file(const std::filesystem::path& file);
 
 class LockFile {
  public:
-  /// Opens the file, and makes it where it is absent; not where its folder is.
+  /// Opens the file, and creates it if absent, but not its folder.
   explicit LockFile(const std::filesystem::path& path);
   ~LockFile();
   LockFile(const LockFile&) = delete;
   LockFile& operator=(const LockFile&) = delete;
 
   [[nodiscard]] bool is_open() const { return fd_ >= 0; }
-  /// Whether this object has made the file. Of several processes at most one has.
+  /// True if this object created the file. Of several processes at most one did.
   [[nodiscard]] bool made() const { return made_; }
 
   enum class Attempt { kHeld, kTaken, kUnsupported };
-  /// Asks for the kernel's lock, which ends with the process; does not wait. kUnsupported: the file
-  /// system has none.
+  /// Tries to take the kernel's lock, which ends with the process; does not wait. kUnsupported: the
+  /// file system has no locks.
   [[nodiscard]] Attempt try_lock();
 
-  /// Whether the path still names this file.
+  /// True if the path still names this file.
   [[nodiscard]] bool is_at_path() const;
   [[nodiscard]] std::string read() const;
   void write(std::string_view text);

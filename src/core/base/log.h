@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words for people, on stderr: `12:04:11 W text`. One process-wide logger (spdlog behind it); a
-// sink can take its lines over, so that they scroll above a status block. Any thread.
+// Log lines for people, on stderr: `12:04:11 W text`. One process-wide logger (implemented by
+// spdlog); a sink can receive its lines, so that they scroll above a status block. Any thread.
 #pragma once
 
 #include <fmt/format.h>

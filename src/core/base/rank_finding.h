@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is found about one rank of a site's mesh: that it has become slow, or is no longer. Plain
-// data; inner/mesh/rank_watch.h finds it, the record of the run tells it.
+// A finding about one rank of a site's mesh: it has become slow, or is no longer slow. Plain data;
+// made by inner/mesh/rank_watch.h, written to the record of the run.
 #pragma once
 
 #include <cstdint>

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls of the operating system that a signal may interrupt.
+// System calls that a signal may interrupt.
 #pragma once
 
 #include <cerrno>
 
 namespace isthmus {
 
-/// `call` again for as long as a signal interrupts it. RETURNS: its result; negative: an error, in
-/// errno.
+/// Repeats `call` while signals interrupt it. RETURNS: its result; negative: an error, see errno.
 template <typename Call>
 auto retried(const Call& call) {
   auto result = call();

@@ -9,7 +9,7 @@
 
 namespace isthmus {
 
-/// What the numbers are for; streams of one seed are independent. Values are part of the file
+/// Purpose of the numbers; streams of one seed are independent. The values are part of the file
 /// formats (a resumed run must draw the same numbers): append only.
 enum class Stream : std::uint32_t {
   kInit = 1,        // initial weights: index = canonical element

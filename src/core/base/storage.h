@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The disk, as the program asks for it: whole files, mapped files, atomic replacement, directories.
-// SystemStorage is the real one; core/base/storage_faults.h counts, fails and "crashes" for tests.
+// The interface to the disk: whole files, mapped files, atomic replacement, directories.
+// SystemStorage is the real disk; core/base/storage_faults.h counts, fails and "crashes" for tests.
 //
 // Every failure THROWS: SystemError naming the path, the cause and the remedy. Implementations take
 // calls from any thread; a WritableFile belongs to one thread.
@@ -20,25 +20,25 @@
 
 namespace isthmus {
 
-/// No room on the disk, or within the owner's quota: what somebody may mend while the program
-/// waits.
+/// The disk or the owner's quota is full: a user may free space while the program waits.
 class DiskFullError : public SystemError {
  public:
   explicit DiskFullError(const std::string& text, std::size_t written = 0)
       : SystemError(text), written_(written) {}
-  /// Of the bytes of a refused append, those that are in the file.
+  /// Number of bytes of a refused append that are in the file.
   [[nodiscard]] std::size_t written() const { return written_; }
 
  private:
   std::size_t written_;
 };
 
-/// Read-only view of a file's bytes; the bytes stay valid for the object's life. The file must not
-/// be shortened meanwhile (the kernel would end the process): writers here replace by rename.
+/// Read-only view of a file's bytes, which stay valid for the object's lifetime. The file must not
+/// be shortened during that time (the kernel would end the process): writers here replace by
+/// rename.
 class MappedFile {
  public:
   MappedFile() = default;
-  /// Takes over a mapping made by mmap; `data` may be null for no bytes.
+  /// Takes ownership of a mapping made by mmap; `data` may be null for no bytes.
   MappedFile(const std::byte* data, std::size_t size) : data_(data), size_(size) {}
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;
@@ -66,19 +66,19 @@ class Storage {
   using Path = std::filesystem::path;
   virtual ~Storage() = default;
 
-  /// What stands at `path`; links are not followed.
+  /// Kind of the entry at `path`; links are not followed.
   [[nodiscard]] virtual FileKind kind(const Path& path) const = 0;
   [[nodiscard]] virtual MappedFile map(const Path& path) const = 0;
   [[nodiscard]] virtual std::vector<std::byte> read(const Path& path) const = 0;
   /// Names in a directory, sorted, without "." and "..".
   [[nodiscard]] virtual std::vector<std::string> list(const Path& directory) const = 0;
-  /// Where a symbolic link points.
+  /// The target of a symbolic link.
   [[nodiscard]] virtual Path read_link(const Path& link) const = 0;
-  /// What this process may still write on the disk of `path`, or of the nearest folder above that
-  /// is there.
+  /// Bytes that this process may still write to the disk of `path`, or of its nearest existing
+  /// parent folder.
   [[nodiscard]] virtual std::uint64_t free_bytes(const Path& path) const = 0;
 
-  /// Opens for writing from the start; what was there is gone.
+  /// Opens for writing; truncates an existing file.
   [[nodiscard]] virtual std::unique_ptr<WritableFile> create(const Path& path) = 0;
   /// Opens for writing at the end.
   [[nodiscard]] virtual std::unique_ptr<WritableFile> append(const Path& path) = 0;
@@ -86,7 +86,7 @@ class Storage {
   virtual void rename(const Path& from, const Path& to) = 0;
   /// Removes a file, a link (not its target) or an empty directory.
   virtual void remove(const Path& path) = 0;
-  /// `path` and all under it; nothing there is no error. Not atomic.
+  /// Removes `path` and all under it; a missing path is no error. Not atomic.
   virtual void remove_all(const Path& path) = 0;
   virtual void create_directories(const Path& directory) = 0;
   virtual void create_link(const Path& target, const Path& link) = 0;
@@ -122,35 +122,35 @@ class SystemStorage final : public Storage {
 /// The whole file as text.
 [[nodiscard]] std::string read_text(const Storage& storage, const std::filesystem::path& path);
 
-/// Name of the temporary that `write_atomically` uses beside `path`: ".NAME.tmp".
+/// Path of the temporary file that `write_atomically` uses: ".NAME.tmp" in the same folder.
 [[nodiscard]] std::filesystem::path temporary_beside(const std::filesystem::path& path);
 
-/// Writes through a temporary in the same directory, syncs it, renames it over `path`, syncs the
+/// Writes a temporary file in the same directory, syncs it, renames it to `path`, syncs the
 /// directory: after any interruption `path` holds the old bytes or the new ones. On an exception of
-/// `write` or the disk the temporary is removed and `path` is as before.
+/// `write` or of the disk the temporary file is removed and `path` is unchanged.
 void write_atomically(Storage& storage, const std::filesystem::path& path,
                       const std::function<void(WritableFile&)>& write);
 void write_atomically(Storage& storage, const std::filesystem::path& path,
                       std::span<const std::byte> bytes);
 void write_atomically(Storage& storage, const std::filesystem::path& path, std::string_view text);
 
-/// Files for their owner alone, as secrets want it; on the machine's file system.
-/// Writes a file that only its owner may read (0600), never over one that is there; after any
-/// interruption it is whole or absent. THROWS: SystemError, also when `path` exists.
+/// Functions for secrets, on the machine's file system: files that only their owner can access.
+/// Writes a file with mode 0600, never over an existing file; after any interruption it is whole or
+/// absent. THROWS: SystemError, also when `path` exists.
 void write_private_file(const std::filesystem::path& path, std::string_view text);
-/// THROWS: SystemError when others than the owner may read or change it, naming the remedy.
+/// THROWS: SystemError when other users may read or change the file, naming the remedy.
 [[nodiscard]] std::vector<std::byte> read_private_file(const std::filesystem::path& path);
-/// Makes the folder, for its owner alone (0700); one that is there stays as it is.
+/// Creates the folder with mode 0700; an existing folder does not change.
 void create_private_directory(const std::filesystem::path& directory);
 
 /// Points `link` at `target` (relative to the link's directory), atomically.
 void replace_link(Storage& storage, const std::filesystem::path& target,
                   const std::filesystem::path& link);
 
-/// Paths matching `pattern`, sorted; `*`, `?` and `[...]` match within one path component, and
-/// names that begin with a dot only when the pattern's component does. A pattern without wildcards
-/// gives itself, whether the file is there or not. A relative pattern starts at `base`, which is
-/// taken as it is, wildcard characters and all.
+/// Paths that match `pattern`, sorted; `*`, `?` and `[...]` match within one path component, and
+/// match names with a leading dot only if the pattern's component has one. A pattern without
+/// wildcards gives itself, even if the file does not exist. A relative pattern starts at `base`, in
+/// which wildcard characters are literal.
 [[nodiscard]] std::vector<std::filesystem::path> expand_pattern(
     const Storage& storage, const std::filesystem::path& pattern,
     const std::filesystem::path& base = {});

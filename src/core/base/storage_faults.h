@@ -3,9 +3,9 @@
 // a chosen operation. For tests; one thread.
 //
 // A death throws SimulatedCrash from that operation and from every later one, so that no clean-up
-// code runs on the disk. What had not been synced is cut back to its synced length, as a power
-// failure may do. Syncs are noted but not passed on: only the model of the disk needs them, and a
-// sweep over hundreds of deaths would wait for the real one.
+// code runs on the disk. Unsynced bytes are cut off, as a power failure may do. Syncs are recorded
+// but not passed on: only the model of the disk needs them, and a sweep over hundreds of deaths
+// would wait for the real disk.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace isthmus {
 
-/// Not a std::exception: nothing that handles errors may swallow it.
+/// Not a std::exception: no error handler may swallow it.
 struct SimulatedCrash {
   std::int64_t operation = 0;
   std::string what;  // "rename ckpt/.tmp -> ckpt/step-1"
@@ -34,11 +34,11 @@ class FaultyStorage final : public Storage {
   /// `disk` is borrowed.
   FaultyStorage(Storage& disk, StorageFaults faults) : disk_(disk), faults_(faults) {}
 
-  /// Changing operations asked for so far: each append, sync, create, rename, remove, directory or
+  /// Number of changing operations so far: each append, sync, create, rename, remove, directory or
   /// link counts as one; reading does not count.
   [[nodiscard]] std::int64_t operations() const { return operations_; }
 
-  /// Somebody has removed so many bytes from a full disk.
+  /// Frees this many bytes of a full disk.
   void make_room(std::int64_t bytes) { faults_.disk_full_after_bytes += bytes; }
 
   [[nodiscard]] FileKind kind(const Path& path) const override;
@@ -61,7 +61,7 @@ class FaultyStorage final : public Storage {
   /// Counts one operation; throws when the process is dead or dies here.
   void operation(const std::string& what);
   void require_alive() const;
-  /// Bytes of an append that still fit; counts them.
+  /// Number of bytes of an append that still fit; counts them as used.
   std::size_t take_space(std::size_t bytes);
   void crash();
 

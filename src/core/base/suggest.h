@@ -14,8 +14,8 @@ namespace isthmus {
 /// string alignment), letters compared without case.
 [[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
 
-/// The candidate nearest to `word`, the first of equals; none when even that is further than a
-/// third of the word's length (at least 1, at most 4).
+/// The candidate nearest to `word`, the first of equally near ones; absent if it is further away
+/// than a third of the word's length (at least 1, at most 4).
 [[nodiscard]] std::optional<std::string> closest(std::string_view word,
                                                  std::span<const std::string> candidates);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The seam on the real machine: a monotonic clock that starts at zero with the object, one thread a
-// task, condition variables. One of the few files that may touch clocks and threads.
-// Any thread may call it; it must outlive its tasks and wait queues.
+// The Runtime of the real machine: a monotonic clock that starts at zero with the object, one
+// thread a task, condition variables. One of the few files that may use clocks and threads. Any
+// thread may call it; it must outlive its tasks and wait queues.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@ class SystemRuntime final : public Runtime {
   /// THROWS: SystemError when the machine refuses another thread.
   [[nodiscard]] std::unique_ptr<Task> spawn(std::string name, std::function<void()> body) override;
   [[nodiscard]] std::unique_ptr<WaitQueue> make_wait_queue() override;
-  /// Runs `work`; it takes what it takes.
+  /// Runs `work`; ignores the duration.
   void compute(Duration duration, const std::function<void()>& work) override;
   [[nodiscard]] bool simulated() const override { return false; }
 

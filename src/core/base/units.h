@@ -26,26 +26,26 @@ enum class Dimension {
 
 struct UnitError {
   enum class Kind {
-    kNumber,   // no number there
+    kNumber,   // not a number
     kMissing,  // a number without the unit it needs
-    kWrong,    // a unit that this dimension does not have
+    kWrong,    // a unit of another dimension
     kRange,    // not finite, or too large to hold
   };
   Kind kind = Kind::kNumber;
-  std::string text;  // what is wrong: "unknown unit 'Mbps'"
-  std::string hint;  // what would be right: "\"100Mbit/s\" (bits) or \"100MB/s\" (bytes)"
+  std::string text;  // the defect: "unknown unit 'Mbps'"
+  std::string hint;  // the right spelling: "\"100Mbit/s\" (bits) or \"100MB/s\" (bytes)"
 };
 
 struct Quantity {
   double value = 0;      // in s, bit/s, bytes, tokens, steps, 1, FLOP/s, parameters
-  bool percent = false;  // it was given in %, value is the fraction
-  bool unit = false;     // a unit was given, not only a number (and a suffix)
+  bool percent = false;  // the text had a %, value is the fraction
+  bool unit = false;     // the text had a unit, not only a number (and a suffix)
 };
 
 [[nodiscard]] Expected<Quantity, UnitError> parse_quantity(std::string_view text,
                                                            Dimension dimension);
 
-/// How values of a dimension are spelt: `"100Mbit/s" or "100MB/s"`.
+/// Allowed spellings of a dimension's values: `"100Mbit/s" or "100MB/s"`.
 [[nodiscard]] std::string_view unit_examples(Dimension dimension);
 
 /// Time as a Duration, rounded to the nanosecond. RETURNS: kRange beyond 100 years.

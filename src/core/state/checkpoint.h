@@ -2,14 +2,13 @@
 // Checkpoints of a run, in one folder:
 //   step-0001200/  model.safetensors      the outer parameters, whole, by their canonical names
 //                  shared.safetensors     state that all workers share
-//                  worker-0.safetensors … what each worker owns
-//                  further files          as given (config.json makes the folder a Hugging Face
-//                  one) state.json             step, workers, run, every scalar, the sha256 of
-//                  every file
+//                  worker-0.safetensors … state of one worker
+//                  further files          as given (config.json makes it a Hugging Face folder)
+//                  state.json             step, workers, run, every scalar, each file's sha256
 //   last           link to the newest
 // A checkpoint is written under a hidden name, synced file by file, renamed, and only then becomes
-// `last`; one is removed by renaming it to a hidden name first. So a death at any instant leaves
-// every visible checkpoint whole. One writer at a time; readers verify every byte.
+// `last`; a checkpoint is removed by renaming it to a hidden name first. So after a crash at any
+// moment every visible checkpoint is whole. One writer at a time; readers verify every byte.
 #pragma once
 
 #include <cstdint>
@@ -35,10 +34,10 @@ struct CheckpointInfo {
   int workers = 1;
   std::string run_id;
   std::string config_hash;
-  /// Set: it holds the state of this worker alone, of a run whose sites keep their own.
+  /// If set, the checkpoint holds only this worker's state: each site of the run writes its own.
   std::optional<int> only_worker = std::nullopt;
-  /// Values, by key, that the run keeps to its end whatever a later program's defaults are, and the
-  /// names of its sites ("sites"). Empty in checkpoints of before there were any.
+  /// Values, by key, that the run keeps to its end even if a later program has other defaults, and
+  /// the names of its sites ("sites"). Empty in checkpoints of older versions.
   std::map<std::string, std::string> settings = {};
 };
 
@@ -48,38 +47,40 @@ struct ModelTensor {
   std::span<const float> values;
 };
 
-/// What to save; everything is borrowed until `save` returns.
+/// Contents of a checkpoint; everything is borrowed until `save` returns.
 struct CheckpointContents {
   CheckpointInfo info;
   std::vector<ModelTensor> model;
   const StateSnapshot* shared = nullptr;
-  std::vector<const StateSnapshot*> workers;  // info.workers of them; null but for info.only_worker
+  std::vector<const StateSnapshot*> workers;  // info.workers entries; null except only_worker's, if
+                                              // that is set
   std::vector<std::pair<std::string, std::string>> files;  // further (name, text)
-  /// Of a run whose sites keep their own: all of them lay this one down.
+  /// True if every site of the run writes a checkpoint of this step.
   bool of_all_sites = false;
 };
 
-/// The writer. THROWS (all): SystemError of the disk; what was there before is then intact.
+/// Writes checkpoints. THROWS (all functions): SystemError of the disk; earlier checkpoints are
+/// then intact.
 class CheckpointStore {
  public:
-  /// `storage` is borrowed. `keep` >= 1 newest checkpoints stay; what `last` points to always does,
-  /// and the two newest of all sites: where some are missing, the one that they can start from
-  /// together may be far behind, and the newest of one may not have reached another.
+  /// `storage` is borrowed. Keeps the `keep` >= 1 newest checkpoints, the target of `last`, and the
+  /// two newest of all sites: if sites are missing, the step from which the others can resume
+  /// together may be far back, and the newest of one site may not have reached another.
   CheckpointStore(Storage& storage, std::filesystem::path folder, int keep);
-  /// Removes what an interrupted writer left and completes what it had begun to replace. Call once
-  /// before the first `save`.
+  /// Removes files of an interrupted writer, and completes an interrupted replacement. Must be
+  /// called once before the first `save`.
   void recover();
-  /// Points `last` at the checkpoint of `step` and removes those after it: the run goes on from
-  /// there. Nothing when there is none of that step here.
+  /// Sets `last` to the checkpoint of `step`, from which the run resumes, and removes later
+  /// checkpoints. Does nothing if there is none of this step.
   void remove_after(std::int64_t step);
-  /// Writes one, points `last` at it, removes the oldest beyond `keep`. A checkpoint of the same
-  /// step is replaced. RETURNS: its folder.
+  /// Writes a checkpoint, sets `last` to it, removes the oldest beyond `keep`. Replaces a
+  /// checkpoint of the same step. RETURNS: its folder.
   std::filesystem::path save(const CheckpointContents& contents);
 
  private:
   void prune();
   void remove(const std::string& name, std::int64_t step);
-  /// What a link means; empty: there is none, or what it meant is gone.
+  /// The target of a link; empty: no link, or its target is gone.
   [[nodiscard]] std::filesystem::path meant_by(const char* link) const;
   void pin_of_all(std::int64_t step);
   [[nodiscard]] std::vector<std::int64_t> steps() const;
@@ -88,7 +89,7 @@ class CheckpointStore {
   std::size_t keep_;
 };
 
-/// One checkpoint, verified.
+/// A verified checkpoint.
 class Checkpoint {
  public:
   /// `folder`: a checkpoint or a link to one. Reads and hashes every file.
@@ -107,10 +108,10 @@ class Checkpoint {
   /// Fills `values` with a model tensor. THROWS: RunError when it is absent or of another shape.
   void read_model(std::string_view name, std::span<const std::int64_t> shape,
                   std::span<float> values) const;
-  /// THROWS: RunError when the state cannot be understood.
+  /// THROWS: RunError when the state is invalid.
   [[nodiscard]] std::unique_ptr<StateReader> shared() const;
-  /// State of worker k < info().workers. A run that resumes with more workers gives the new ones
-  /// worker 0's. THROWS: RunError when another site holds it.
+  /// State of worker k < info().workers. When a run resumes with more workers, the new workers get
+  /// the state of worker 0. THROWS: RunError when another site holds the state.
   [[nodiscard]] std::unique_ptr<StateReader> worker(int k) const;
 
  private:
@@ -129,22 +130,22 @@ class Checkpoint {
 [[nodiscard]] nlohmann::json parse_checkpoint_state(std::string_view text,
                                                     const std::string& label);
 
-/// What state.json of a checkpoint says of it; its other files are not read.
+/// The contents of state.json; reads no other file.
 /// THROWS: SystemError naming the file that is missing or corrupt.
 [[nodiscard]] CheckpointInfo read_checkpoint_info(const Storage& storage,
                                                   const std::filesystem::path& folder);
 
-/// The checkpoint that `path` means: itself, or the first of `list_checkpoints` in PATH or
+/// Resolves `path` to a checkpoint: itself, or the first of `list_checkpoints` in PATH or
 /// PATH/ckpt. THROWS: SystemError when there is none.
 [[nodiscard]] std::filesystem::path find_checkpoint(const Storage& storage,
                                                     const std::filesystem::path& path);
 
-/// Checkpoints in `folder`, `last` first, then by falling step.
+/// Checkpoints in `folder`: the target of `last` first, then by descending step.
 [[nodiscard]] std::vector<std::filesystem::path> list_checkpoints(
     const Storage& storage, const std::filesystem::path& folder);
 
-/// The first of `list_checkpoints` that is intact; `refused` gets a line for each that was not.
-/// THROWS: SystemError naming the last defect when none is.
+/// The first intact one of `list_checkpoints`; `refused` gets a line for each defective one before
+/// it. THROWS: SystemError naming the last defect when none is intact.
 [[nodiscard]] Checkpoint open_newest_checkpoint(const Storage& storage,
                                                 const std::filesystem::path& folder,
                                                 std::vector<std::string>& refused);

@@ -32,7 +32,7 @@ struct HiddenName {
   std::int64_t step = 0;
   std::string_view suffix;
 };
-/// Nothing for a name that is none of ours.
+/// Absent for a name that is not of this form.
 [[nodiscard]] std::optional<HiddenName> parse_hidden_name(std::string_view name);
 
 }  // namespace isthmus

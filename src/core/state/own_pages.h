@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values that are there for a short time, in pages of their own: these go back to the system with
-// them, where the allocator would keep them for the program's life (core/base/freed_memory.h). For
-// what is large and rare; its pages are cleared each time.
+// Temporary arrays in separate pages, which return to the system when the array is freed; the
+// allocator would keep them for the program's life (core/base/freed_memory.h). For large and rare
+// arrays; their pages are cleared each time.
 #pragma once
 
 #include <cstddef>

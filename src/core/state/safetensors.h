@@ -39,7 +39,7 @@ enum class DType {
   kI64,
   kU64,
 };
-/// "F32", "BF16", ...
+/// Spelling of a dtype: "F32", "BF16", ...
 [[nodiscard]] std::string_view dtype_name(DType dtype);
 [[nodiscard]] int dtype_bits(DType dtype);
 
@@ -47,7 +47,7 @@ struct SafetensorsEntry {
   std::string name;
   DType dtype = DType::kF32;
   std::vector<std::int64_t> shape;
-  std::uint64_t begin = 0;  // of its bytes, from the start of the data
+  std::uint64_t begin = 0;  // offset of its bytes from the start of the data
   std::uint64_t end = 0;
   [[nodiscard]] std::int64_t elements() const;
 };
@@ -59,14 +59,14 @@ class Safetensors {
   [[nodiscard]] static Safetensors open(const Storage& storage, const std::filesystem::path& path);
   /// Checks `bytes`, which are borrowed; `label` names them in errors. THROWS: SystemError.
   [[nodiscard]] static Safetensors parse(std::span<const std::byte> bytes, std::string label);
-  /// The same of what follows the first `begin` of `bytes`, which it keeps.
+  /// As above for the bytes after the first `begin` of `bytes`; keeps `bytes`.
   /// REQUIRES: begin <= bytes.size().
   [[nodiscard]] static Safetensors keep(std::vector<std::byte> bytes, std::size_t begin,
                                         std::string label);
 
   /// In the order of their bytes.
   [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const { return entries_; }
-  /// Null when there is none of that name.
+  /// Null if there is no tensor of that name.
   [[nodiscard]] const SafetensorsEntry* find(std::string_view name) const;
   [[nodiscard]] std::span<const std::byte> bytes(const SafetensorsEntry& entry) const;
   /// F32, F16 and BF16 as float32, exactly. REQUIRES: out.size() == entry.elements().
@@ -78,7 +78,7 @@ class Safetensors {
  private:
   std::string label_;
   MappedFile file_;              // empty when the bytes are borrowed or kept
-  std::vector<std::byte> kept_;  // the same; where they lie does not change in a move
+  std::vector<std::byte> kept_;  // in place of file_; a move does not change their address
   std::span<const std::byte> data_;
   std::vector<SafetensorsEntry> entries_;
   std::map<std::string, std::size_t, std::less<>> by_name_;
@@ -89,15 +89,15 @@ class Safetensors {
 /// shards.
 class SafetensorsModel {
  public:
-  /// `path`: a folder, a .safetensors file or an index file. THROWS: SystemError naming what is
-  /// missing or inconsistent.
+  /// `path`: a folder, a .safetensors file or an index file. THROWS: SystemError naming the missing
+  /// or inconsistent thing.
   [[nodiscard]] static SafetensorsModel open(const Storage& storage,
                                              const std::filesystem::path& path);
   struct Place {
     const Safetensors* file = nullptr;
     const SafetensorsEntry* entry = nullptr;
   };
-  /// All tensors by name; places stay valid for the model's life, moves included.
+  /// All tensors by name; pointers stay valid for the model's life, moves included.
   [[nodiscard]] const std::map<std::string, Place>& tensors() const { return tensors_; }
 
  private:

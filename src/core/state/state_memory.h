@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the large arrays of a training state lie: in memory, or in files (train.offload), mapped so
-// that code reads and writes them as memory and results keep their bits. The kernel could page such
-// files by itself; what it cannot know is the order of a pass. So passes say what they will need
-// and what they are done with: a task of its own reads ahead, another writes behind and drops, both
-// beside the computing. Where nothing is in files, the hints cost a look at a counter.
+// Storage of the large arrays of a training state: in memory, or in files (train.offload) that are
+// mapped, so that code accesses them as memory and results keep their bits. The kernel could page
+// such files itself, but it does not know the order of a pass. So passes announce which values they
+// need next and which they have finished with: one task reads ahead, another writes back and drops
+// pages, both concurrently with the computation. If nothing is in files, an announcement costs one
+// load of a counter.
 //
-// Files have no name (or lose it at once), so a killed process leaves nothing. Their space is
-// reserved when they are made: a disk that fills later is no fault of a mapped page (SIGBUS).
-// Hints may come from any thread; an array belongs to one.
+// Files have no name (or lose it at once), so a killed process leaves nothing behind. Their space
+// is reserved at creation, so that a disk that fills up later cannot make a mapped page fail
+// (SIGBUS). Announcements may come from any thread; an array belongs to one thread.
 #pragma once
 
 #include <cstddef>
@@ -24,45 +25,46 @@ namespace isthmus {
 
 class StatePager;
 
-/// What went between memory and files since the start.
+/// Traffic between memory and files since the start.
 struct StateTraffic {
-  std::uint64_t read_bytes = 0;     // that were not in memory when they were asked for
-  std::uint64_t written_bytes = 0;  // given back as written
-  double wait_s = 0;                // of those who asked, until pages were there or there was room
+  std::uint64_t read_bytes = 0;     // bytes that were not in memory when they were announced
+  std::uint64_t written_bytes = 0;  // bytes passed to state_done as written
+  double wait_s = 0;                // time for which callers were blocked, waiting for pages or for
+                                    // room
 };
 
 /// The files of one worker.
 class StateMemory {
  public:
   struct Options {
-    std::filesystem::path folder;   // made if it is not there, for its owner alone
-    WorkerId worker = WorkerId(0);  // in events
-    EventSink* events = nullptr;    // kRead and kWrite; may be null. Borrowed, as the clock is
-    const Clock* clock = nullptr;   // a real one
+    std::filesystem::path folder;   // created if absent, accessible only to its owner
+    WorkerId worker = WorkerId(0);  // named in events
+    EventSink* events = nullptr;    // gets kRead and kWrite; may be null. Borrowed, as is the clock
+    const Clock* clock = nullptr;   // a real clock
   };
   /// THROWS: SystemError when the folder cannot be made.
   explicit StateMemory(const Options& options);
-  /// Arrays may still be there; what is done to them is recorded no more.
+  /// Arrays may outlive this object; their traffic is then not recorded.
   ~StateMemory();
   StateMemory(const StateMemory&) = delete;
   StateMemory& operator=(const StateMemory&) = delete;
 
-  /// THROWS: what the hints below throw, if something has gone wrong.
+  /// THROWS: as the announcements below, after a failure.
   [[nodiscard]] StateTraffic traffic() const;
-  /// The inner step that events belong to from now on.
+  /// Sets the inner step of the following events.
   void begin_step(StepIndex t);
 
-  /// Where arrays that this thread makes lie; null: in memory.
+  /// Destination of arrays that this thread creates; null: in memory.
   [[nodiscard]] static StateMemory* current();
 
  private:
   friend class StateArray;
   std::filesystem::path folder_;
-  std::shared_ptr<StatePager> pager_;  // with the arrays, which may outlive their worker
+  std::shared_ptr<StatePager> pager_;  // shared with the arrays, which may outlive the worker
 };
 
-/// Large arrays that this thread makes lie there as long as the scope is. Borrows `memory`; null
-/// changes nothing.
+/// While the scope exists, large arrays that this thread creates are in `memory`. Borrows `memory`;
+/// null changes nothing.
 class StateMemoryScope {
  public:
   explicit StateMemoryScope(StateMemory* memory);
@@ -74,14 +76,14 @@ class StateMemoryScope {
   StateMemory* before_;
 };
 
-/// Floats that start as zeros, in the current StateMemory's files when there are many, else in
+/// Floats that start as zeros, in a file of the current StateMemory if the array is large, else in
 /// memory, aligned for kernels and huge pages. Move-only.
 class StateArray {
  public:
   StateArray() = default;
   /// THROWS: std::bad_alloc; SystemError naming folder, bytes needed and free.
   explicit StateArray(std::size_t size);
-  /// Values that the caller writes before it reads them. THROWS: as above.
+  /// Uninitialised values, which the caller must write before reading. THROWS: as above.
   [[nodiscard]] static StateArray unfilled(std::size_t size);
   /// A copy.
   explicit StateArray(std::span<const float> values);
@@ -99,7 +101,7 @@ class StateArray {
   [[nodiscard]] float& operator[](std::size_t i) const { return data_[i]; }
   [[nodiscard]] std::span<float> span() const { return {data_, size_}; }
   [[nodiscard]] bool in_file() const { return pager_ != nullptr; }
-  /// In a file without writing its pages.
+  /// Sets all values to zero; in a file without writing its pages.
   void fill_zero();
 
  private:
@@ -108,43 +110,43 @@ class StateArray {
   void take_file(const StateMemory& memory);
   float* data_ = nullptr;
   std::size_t size_ = 0;
-  std::shared_ptr<StatePager> pager_;  // with its StateMemory
+  std::shared_ptr<StatePager> pager_;  // shared with its StateMemory
 };
 
 enum class StateUse { kRead, kWrite };
 
-// What a pager's task could not do (write, read, record) is thrown by the next hints for its files:
-// SystemError naming the folder, or what was thrown there.
+// A failure of a pager's task (write, read, record) is thrown by the next announcement for its
+// files: SystemError naming the folder, or the task's exception.
 
-/// True when the values lie in a file.
+/// True if the values are in a file.
 [[nodiscard]] bool state_in_file(std::span<const float> values);
-/// These values come next: starts reading them. Does not block.
+/// Announces that these values are used next: starts reading them. Does not block.
 void state_needed(std::span<const float> values, StateUse use = StateUse::kRead);
-/// Blocks until what `state_needed` asked for of these is there.
+/// Blocks until a read started by `state_needed` for these values has completed.
 void state_await(std::span<const float> values);
-/// These are not used for a while, and were written or only read since they were there: starts to
-/// write them and drops them from memory. Blocks while much waits to be written.
+/// Announces that these values are not used for a while, and were written or only read: starts
+/// writing them back and drops them from memory. Blocks while much data waits to be written.
 void state_done(std::span<const float> values, StateUse use);
 
-/// Keeps a window of the files in memory on a walk through arrays from their front to their back.
+/// Keeps a window of the files in memory during a front-to-back pass over arrays.
 class StateWalk {
  public:
   using Visit = std::function<void(std::span<const float> values, StateUse use)>;
-  /// Calls `visit` for what [begin, end) of the walk touches, and how.
+  /// Calls `visit` for the values that [begin, end) of the pass uses, and their use.
   using Ranges = std::function<void(std::size_t begin, std::size_t end, const Visit& visit)>;
 
-  /// size: positions of the walk. Nothing is in files: does nothing.
+  /// size: positions of the pass. Does nothing if nothing is in files.
   StateWalk(std::size_t size, Ranges ranges);
-  /// Gives back the last window. What that throws is thrown by the next hint again.
+  /// Releases the last window. A failure is thrown by the next announcement.
   ~StateWalk();
   StateWalk(const StateWalk&) = delete;
   StateWalk& operator=(const StateWalk&) = delete;
 
-  /// The walk is at `position`, at or after that of the last call: what lies a window behind is
-  /// given back, the window after this one asked for, this one awaited.
+  /// Moves the pass to `position`, not before that of the last call: releases the previous window,
+  /// announces the next one, and waits for this one.
   void at(std::size_t position);
-  /// Calls body(begin, end) for consecutive stretches of [0, size), each in memory: all of it at
-  /// once where nothing is in files.
+  /// Calls body(begin, end) for consecutive ranges of [0, size), each in memory; a single range if
+  /// nothing is in files.
   void run(const std::function<void(std::size_t begin, std::size_t end)>& body);
 
  private:
@@ -156,7 +158,7 @@ class StateWalk {
   Ranges ranges_;
 };
 
-/// One array, read or written from front to back.
+/// One array, read or written front to back.
 [[nodiscard]] StateWalk::Ranges ranges_of(std::span<const float> values, StateUse use);
 
 }  // namespace isthmus

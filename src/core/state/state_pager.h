@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tasks that move mapped state between memory and its files: one reads ahead, one writes behind
-// and drops. Requests are done in their order. Any thread may ask.
+// The tasks that move mapped state between memory and its files: one task reads ahead, another
+// writes back and drops pages. Requests are served in order. Any thread may make requests.
 #pragma once
 
 #include <condition_variable>
@@ -30,21 +30,21 @@ class StatePager {
   StatePager(const StatePager&) = delete;
   StatePager& operator=(const StatePager&) = delete;
 
-  // What went wrong on a task of the pager (a disk that refused pages, events that could not be
-  // written) is thrown to everybody who asks after it: SystemError, or what was thrown there.
+  // A failure on a task of the pager (a disk error, events that could not be written) is thrown by
+  // every later call: SystemError, or the task's exception.
 
-  /// Takes back a wish to drop the same pages that has not begun.
+  /// Cancels a request to drop the same pages that has not begun.
   void fetch(const StatePages& pages, StateUse use);
-  /// Blocks until fetched, if asked for.
+  /// Blocks until requested pages are present.
   void await(const StatePages& pages);
-  /// Blocks while more than kBacklog waits to be written.
+  /// Blocks while more than kBacklog bytes wait to be written.
   void drop(const StatePages& pages, StateUse use);
-  /// Blocks until nothing is done to the file, and forgets what was to be done.
+  /// Blocks until no request for the file is running, and drops its waiting requests.
   void forget(int file);
 
   [[nodiscard]] StateTraffic traffic() const;  // throws too
   void begin_step(StepIndex t);
-  /// Events and clock are not used after this.
+  /// Events and clock are not used after this call.
   void stop_recording();
 
   static constexpr std::size_t kBacklog = std::size_t{64} << 20;

@@ -17,14 +17,14 @@
 
 namespace isthmus {
 
-/// What a StateWriter was told, held in memory until it is written.
+/// The values given to a StateWriter, held in memory until they are written.
 class StateSnapshot final : public StateWriter {
  public:
   /// borrows_files: tensors that lie in files (core/state/state_memory.h) are borrowed, not copied.
   explicit StateSnapshot(bool borrows_files = false) : borrows_files_(borrows_files) {}
   /// REQUIRES (all): a name not used before in this snapshot.
   void tensor(std::string_view name, std::span<const float> values) override;
-  /// Like `tensor`, without a copy: `values` stay as they are until the snapshot is written.
+  /// Like `tensor`, without a copy: `values` must not change until the snapshot is written.
   void borrow(std::string_view name, std::span<const float> values);
   /// The values of a tensor.
   [[nodiscard]] std::span<const float> view(std::string_view name) const;
@@ -34,14 +34,14 @@ class StateSnapshot final : public StateWriter {
   /// THROWS: RunError when `value` is not UTF-8.
   void text(std::string_view name, std::string_view value) override;
 
-  /// Views of the tensors and bytes; valid while the snapshot is.
+  /// Views of the tensors and bytes; valid for the snapshot's life.
   [[nodiscard]] std::vector<TensorToWrite> tensors() const;
   /// {"integers":{},"reals":{},"texts":{}}
   [[nodiscard]] nlohmann::json scalars() const;
 
  private:
   struct Tensor {
-    StateArray owned;  // empty where the values are borrowed
+    StateArray owned;  // empty if the values are borrowed
     std::span<const float> values;
   };
   void claim(std::string_view name);
@@ -53,12 +53,12 @@ class StateSnapshot final : public StateWriter {
   std::map<std::string, std::string, std::less<>> texts_;
 };
 
-/// Reads what a snapshot wrote. Owns the tensors' file.
-/// THROWS: RunError when `scalars` has not the form above.
+/// Reads a snapshot. Owns the tensors' file. THROWS: RunError when `scalars` does not have the form
+/// above.
 [[nodiscard]] std::unique_ptr<StateReader> make_state_reader(Safetensors tensors,
                                                              const nlohmann::json& scalars);
 
-/// Puts `prefix` before every name: "outer/" + "momentum". The other end is borrowed.
+/// Puts `prefix` before every name: "outer/" + "momentum". Borrows the writer or reader.
 class PrefixedStateWriter final : public StateWriter {
  public:
   PrefixedStateWriter(StateWriter& to, std::string prefix) : to_(to), prefix_(std::move(prefix)) {}

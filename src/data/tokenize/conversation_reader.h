@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversations of .jsonl files (plain, gzip or zstd), one a line, as ids with a mask of what is
-// learnt. Files are read piece by piece. What does not fit or is malformed is counted, so that a
-// run can say so before it begins. Belongs to one thread.
+// Conversations of .jsonl files (plain, gzip or zstd), one a line, as ids with a mask of the ids to
+// learn. Files are read piece by piece. Conversations that do not fit or are malformed are counted,
+// so that a run can report them before it begins. Belongs to one thread.
 #pragma once
 
 #include <cstdint>
@@ -15,36 +15,37 @@
 
 namespace isthmus {
 
-/// What becomes of a conversation of more tokens than there is room for.
+/// Treatment of a conversation with more than most_tokens tokens.
 enum class OverLong {
-  kCut,  // its first tokens stay
+  kCut,  // keep its first tokens
   kDrop
 };
 
 struct ConversationOptions {
   std::int64_t most_tokens = 0;  // of a conversation; 0: any number
   OverLong over_long = OverLong::kCut;
-  bool skip_bad = false;  // lines that are malformed or that the template refuses are counted
+  bool skip_bad = false;  // count lines that are malformed or rejected by the template, and
+                          // continue
 };
 
 struct ConversationCounts {
-  std::int64_t conversations = 0;  // given out
+  std::int64_t conversations = 0;  // number returned
   std::int64_t tokens = 0, learnt = 0;
-  std::int64_t cut = 0;            // given out, without their ends
+  std::int64_t cut = 0;            // returned without their ends
   std::int64_t dropped = 0;        // too long, by OverLong::kDrop
-  std::int64_t without_reply = 0;  // cut before the first token that is learnt: left out
+  std::int64_t without_reply = 0;  // cut before the first id to learn: left out
   std::int64_t skipped = 0;        // malformed
   std::string first_skipped = {};
 };
 
 class ConversationReader {
  public:
-  /// Borrows tokenizer and chat. end_token: as ConversationEncoder has it.
+  /// Borrows tokenizer and chat. end_token: as for ConversationEncoder.
   ConversationReader(std::vector<std::filesystem::path> files, const Tokenizer& tokenizer,
                      const ChatTemplate& chat, std::string end_token, ConversationOptions options);
 
-  /// The next conversation; false once there are no more. Blocking. THROWS: SystemError of a file,
-  /// and "FILE:LINE: ..." for a malformed line without skip_bad.
+  /// Reads the next conversation; false at the end. Blocks. THROWS: SystemError of a file, and
+  /// "FILE:LINE: ..." for a malformed line without skip_bad.
   [[nodiscard]] bool next(EncodedConversation& conversation);
   [[nodiscard]] const ConversationCounts& counts() const { return counts_; }
 

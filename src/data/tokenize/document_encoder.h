@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block of documents becomes ids, with the end-of-text id behind each document. Each thread has
-// an encoder of its own.
+// Encodes a block of documents to ids, with the end-of-text id after each document. Each thread has
+// its own encoder.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +14,16 @@ namespace isthmus {
 
 struct DocumentOptions {
   std::string field = "text";  // of a JSON line
-  std::uint32_t end = 0;       // behind each document
-  bool skip_bad = false;       // lines that are malformed are counted, and do not end the work
+  std::uint32_t end = 0;       // id after each document
+  bool skip_bad = false;       // count malformed lines and continue
 };
 
-/// What became of a block.
+/// The result of a block.
 struct EncodedBlock {
   std::vector<std::uint32_t> ids;
   std::int64_t documents = 0;
   std::int64_t skipped = 0;        // malformed lines
-  std::string first_skipped = {};  // what the first of them was
+  std::string first_skipped = {};  // the error of the first of them
 };
 
 class DocumentEncoder {

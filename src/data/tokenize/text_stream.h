@@ -19,28 +19,28 @@ namespace isthmus {
 
 class TextStream {
  public:
-  /// THROWS: SystemError where the file cannot be read, or is of a format that holds no text.
+  /// THROWS: SystemError when the file cannot be read, or has a format that holds no text.
   explicit TextStream(const std::filesystem::path& path);
 
-  /// The next bytes of the text, at the end of `text`; false once there are no more. Blocking.
-  /// THROWS: SystemError where the file cannot be read, or its compressed data are damaged.
+  /// Appends the next bytes of the text to `text`; false at the end. Blocks. THROWS: SystemError
+  /// when the file cannot be read, or its compressed data are damaged.
   [[nodiscard]] bool read(std::string& text);
-  /// Of the file as it lies, up to where it was read.
+  /// Bytes of the (compressed) file read so far.
   [[nodiscard]] std::int64_t bytes_read() const { return bytes_read_; }
-  /// SHA-256 of the file as it lies. REQUIRES: `read` has returned false. Call once.
+  /// SHA-256 of the (compressed) file. REQUIRES: `read` has returned false. Call once.
   [[nodiscard]] std::string sha256() { return digest_.hex(); }
 
  private:
   void fill();
-  /// THROWS: SystemError where a beginning is that of no text.
+  /// THROWS: SystemError when these first bytes are not text.
   void check_text(std::span<const std::byte> begin) const;
 
   std::filesystem::path path_;
   std::ifstream file_;
   std::vector<std::byte> buffer_;
-  std::span<const std::byte> raw_;  // of `buffer_`, not yet taken
+  std::span<const std::byte> raw_;  // part of `buffer_` not yet used
   std::unique_ptr<Inflater> inflater_;
-  bool unpacked_ = false;  // the beginning of what it unpacks to
+  bool unpacked_ = false;  // the first unpacked bytes have been checked
   Sha256 digest_;
   std::int64_t bytes_read_ = 0;
 };

@@ -15,7 +15,7 @@ namespace isthmus {
 
 struct TrainTokenizerOptions {
   std::vector<std::filesystem::path> files;
-  std::filesystem::path out;   // tokenizer.json and tokenizer_config.json are written here
+  std::filesystem::path out;   // folder of the resulting tokenizer.json and tokenizer_config.json
   std::string field = "text";  // of JSON lines
   std::int64_t vocabulary = 32000;
   std::string pattern = "gpt2";       // gpt2 | llama3 | qwen2
@@ -34,7 +34,7 @@ struct TrainTokenizerSummary {
   std::string first_skipped = {};
 };
 
-/// THROWS: SystemError of a file or line; ConfigError for a vocabulary or token that cannot be.
+/// THROWS: SystemError of a file or line; ConfigError for an impossible vocabulary or token.
 [[nodiscard]] TrainTokenizerSummary train_tokenizer_on_files(Storage& storage,
                                                              const TrainTokenizerOptions& options,
                                                              const TrainTokenizerWatch& watch);

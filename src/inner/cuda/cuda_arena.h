@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of a model's passes on a device. Pointers alone; the same code counts and hands out.
+// Memory of a model's passes on a device. Pointers only; the same code counts and allocates.
 #pragma once
 
 #include <algorithm>
@@ -14,36 +14,36 @@
 
 namespace isthmus {
 
-/// Rows that products of the head take, and columns of the logits: tensor cores are slow with edges
-/// that are no multiple of 8 values, and their tiles end at 64.
+/// The head's rows and the logits' columns, rounded up for matrix products: tensor cores are slow
+/// at edges that are no multiple of 8 values, and their tiles have 64.
 [[nodiscard]] inline std::int64_t padded_vocab(std::int64_t vocab) {
   return (vocab + 63) / 64 * 64;
 }
 
-/// For training `stream` holds the residual stream before each layer and after the last one, and
-/// each layer has its memory, or all share one that is filled again. For inference there is one of
+/// For training `stream` holds the residual stream before each layer and after the last one. Each
+/// layer has its memory, or with recomputation all layers share one. For inference there is one of
 /// each.
 template <typename T>
 struct CudaArena {
   using Purpose = CudaModelOptions::Purpose;
   static constexpr std::int64_t kRowStep =
-      128;  // tokens of a chunk of logits, if it is one of many
+      128;  // tokens of a chunk of logits, if there are several chunks
 
   std::vector<float*> stream;  // each (rows, d_model)
-  std::vector<void*> memory;   // one a layer, or one
+  std::vector<void*> memory;   // one per layer, or one
   T* branch;                   // (rows, max(d_model, query_width)); `other` of backward passes
   T* hidden;                   // (rows, d_model): final norm, then its gradient
   float *mean, *rstd;          // of the final norm
   float* d_stream;             // (rows, d_model), backward only
   T* d_branch;                 // the same, if T is not float
   void* scratch;               // of the block
-  float* kernel_scratch;       // of one kernel at a time, cuDNN's workspace among them
+  float* kernel_scratch;       // of one kernel at a time, including cuDNN's workspace
   float* tables;
   std::int64_t chunk;          // rows of logits at a time
   std::int64_t padded;         // columns of the logits in memory: padded_vocab
   T* logits;                   // (chunk, padded)
   double* row_losses;          // (2 chunk,)
-  cuda::RowShare* row_shares;  // where ranks share the vocabulary: own (chunk,), (ranks, chunk)
+  cuda::RowShare* row_shares;  // if ranks share the vocabulary: own (chunk,), (ranks, chunk)
 
   CudaArena(Carver& activations, Carver& head, const ModelLayout& layout, const CudaBlock<T>& block,
             const CudaModelOptions& options, std::size_t cudnn_workspace) {
@@ -74,7 +74,7 @@ struct CudaArena {
     tables = activations.take<float>(block.table_floats());
 
     padded = padded_vocab(s.vocab);
-    // Ranks that share the vocabulary go through it in the same chunks.
+    // Ranks that share the vocabulary process it in the same chunks.
     const std::int64_t widest = padded_vocab(std::max(s.vocab, options.vocabulary.largest));
     chunk = chunk_of(rows, options.logits_bytes / (widest * static_cast<std::int64_t>(sizeof(T))));
     const std::int64_t rows_of_head = layout.part().head ? chunk : 0;
@@ -85,7 +85,7 @@ struct CudaArena {
   }
 
  private:
-  /// Chunks of about the same size, `most` rows at most where that is more than a step.
+  /// Chunks of about equal size, of at most `most` rows if `most` is larger than a step.
   static std::int64_t chunk_of(std::int64_t rows, std::int64_t most) {
     most = std::max(kRowStep, most / kRowStep * kRowStep);
     const std::int64_t chunks = (rows + most - 1) / most;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the blocks of a device share: their attention, by kernels of our own or by cuDNN, and where
-// the stream's gradient is read.
+// Functions that the blocks of a device share: attention, by our own kernels or by cuDNN, and the
+// rounded gradient of the stream.
 #pragma once
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ namespace isthmus {
           .scale = s.attention_scale()};
 }
 
-/// Where attention finds its values in every layer of such a model; no data.
+/// Layout of attention's operands in every layer of such a model; no data.
 [[nodiscard]] inline cuda::AttentionLayout cuda_attention_layout(const ModelShape& s,
                                                                  std::int64_t sequences,
                                                                  std::int64_t length) {
@@ -43,7 +43,7 @@ namespace isthmus {
           .out = in_rows(s.query_width())};
 }
 
-/// As cuda::attention_forward, by cuDNN where the pass has it for these windows.
+/// As cuda::attention_forward, by cuDNN if the pass has it for these windows.
 template <typename T>
 void queue_attention(const CudaPass& pass, const ModelShape& s, kernels::HeadsView<const T> q,
                      kernels::HeadsView<const T> k, kernels::HeadsView<const T> v,
@@ -70,7 +70,8 @@ void queue_attention_backward(const CudaPass& pass, const ModelShape& s,
   cuda::attention_backward<T>(pass.stream, shape, a, pass.scratch);
 }
 
-/// THROWS: ConfigError where the attention of the calling thread's device does not take such heads.
+/// THROWS: ConfigError when the attention of the calling thread's device does not support such
+/// heads.
 template <typename T>
 void check_cuda_attention(const ModelShape& s) {
   const std::string refusal = cuda::attention_refusal<T>(cuda_attention_shape(s, 1, s.longest),
@@ -81,7 +82,7 @@ void check_cuda_attention(const ModelShape& s) {
                   s.head_dim, s.heads, std::is_same_v<T, float> ? "fp32" : "bf16", refusal));
 }
 
-/// The gradient of the stream as products read it: rounded to T, or itself where T is float.
+/// The gradient of the stream as matrix products read it: rounded to T, or itself if T is float.
 template <typename T>
 [[nodiscard]] const T* stream_gradient(const float* d_stream, const T* rounded) {
   if constexpr (std::is_same_v<T, float>) {

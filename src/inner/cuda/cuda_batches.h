@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Training batches on their way to a CUDA device: while one step is computed, the next step's batch
-// is read on the host and copied to the device by a stream of its own. A step's batch then lies
-// at the same addresses as the last one's, so that the step can be a graph.
+// Copies training batches to a CUDA device: while one step is computed, the next step's batch is
+// read on the host and copied to the device on a separate stream. Every step's batch ends at the
+// same addresses, so that the step can be a CUDA graph.
 //
 // Memory: one batch in pinned host memory and two on the device. One thread.
 #pragma once
@@ -21,30 +21,30 @@ class CudaBatches {
   struct Shape {
     std::int64_t sequences = 1;      // of a step's batch
     std::int64_t micro_batches = 1;  // divides sequences
-    std::int64_t context = 1;        // most tokens of a sequence
+    std::int64_t context = 1;        // longest sequence
     std::int64_t vocab = 0;
-    std::int64_t last_step = 0;  // nothing is read ahead beyond it
+    std::int64_t last_step = 0;  // last step; later batches are not prefetched
   };
   /// batches: a pure function of the step. THROWS: OutOfDeviceMemory.
   CudaBatches(const Shape& shape, std::function<TokenBatch(StepIndex)> batches);
   [[nodiscard]] static std::int64_t device_bytes(const Shape& shape);
 
-  /// What is known of a step's batch on the host.
+  /// Facts about a step's batch, on the host.
   struct Step {
     std::int64_t length = 0;   // tokens of a sequence
-    std::int64_t targets = 0;  // those that count
+    std::int64_t targets = 0;  // number of targets that count
   };
-  /// Queues on `compute` what brings step t's batch to its place, read ahead or read now.
-  /// THROWS: what `batches` throws.
+  /// Queues on `compute` the copies of step t's batch to its final address; the batch was
+  /// prefetched, or is read now. THROWS: exceptions of `batches`.
   [[nodiscard]] Step take(cuda::Stream& compute, StepIndex t);
-  /// Reads step t + 1 ahead. An error waits until the step is taken. REQUIRES: the batch before
-  /// was taken.
+  /// Prefetches step t + 1. An error is thrown when that step is taken. REQUIRES: the previous
+  /// batch was taken.
   void read_ahead(StepIndex t);
 
-  /// Micro-batch `part` of the batch that was taken.
+  /// Micro-batch `part` of the last batch taken.
   [[nodiscard]] CudaTokens part(const Step& step, std::int64_t part) const;
-  /// Any other samples in the place of the batch, which is lost; without their order.
-  /// REQUIRES: at most `rows_of_part` tokens, ids and targets below vocab. Blocks.
+  /// Overwrites the batch with other samples, without their embedding order. REQUIRES: at most
+  /// `rows_of_part` tokens, ids and targets below vocab. Blocks.
   [[nodiscard]] CudaTokens put(cuda::Stream& compute, const TokenBatch& samples);
   [[nodiscard]] std::int64_t rows_of_part() const {
     return shape_.sequences / shape_.micro_batches * shape_.context;
@@ -62,9 +62,9 @@ class CudaBatches {
   cuda::DeviceArray<std::int32_t> ahead_, place_;
   cuda::Event copied_;                     // pinned_ to ahead_
   cuda::Event taken_;                      // ahead_ to place_
-  std::optional<std::int64_t> read_step_;  // what pinned_ and ahead_ hold
+  std::optional<std::int64_t> read_step_;  // step in pinned_ and ahead_
   Step step_;                              //
-  cuda::Stream copies_;                    // ends before what it reads and writes
+  cuda::Stream copies_;                    // destroyed before the memory it uses
 };
 
 }  // namespace isthmus

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // One layer of a model on a CUDA device: as Block (inner/model/model_block.h), with two differences
-// that save passes over memory. The residual stream comes as a sum that the layer's first norm adds
-// up, x + branch, and leaves as one; and what products read and write is T, float or Bf16, also the
-// branches and, in the backward pass, a copy of the stream's gradient.
+// that save passes over memory. The residual stream enters and leaves as two summands x + branch,
+// which the layer's first norm adds. Operands and results of matrix products have type T, float or
+// Bf16, as have the branches and, in the backward pass, a copy of the stream's gradient.
 //
-// All pointers are device memory. Work is queued on the pass's stream; nothing allocates, and
-// nothing blocks but where ranks share the layers (CudaPass::tensor): the shape is then that of a
-// rank's share, and each rank has its heads and its columns of the feed-forward part.
+// All pointers are device memory. Work is queued on the pass's stream; nothing allocates. Nothing
+// blocks, except with tensor parallelism (CudaPass::tensor): the shape is then that of a rank's
+// share, and each rank has its heads and its columns of the feed-forward part.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace isthmus {
 
-/// Who computes and on how much: `sequences` windows of `length` tokens.
+/// The stream, scratch and sizes of a pass: `sequences` windows of `length` tokens.
 struct CudaPass {
   cuda::Stream& stream;
   cuda::Blas& blas;
@@ -28,15 +28,17 @@ struct CudaPass {
   std::int64_t length = 0;
   const float* tables = nullptr;  // CudaBlock::make_tables
   float* scratch = nullptr;       // of one kernel at a time; CudaBlock::kernel_scratch floats
-  cuda::CudnnAttention* cudnn = nullptr;  // attention of the windows it takes; null: own kernels
-  CudaGroup* tensor = nullptr;  // the ranks that share the layers; null: one has all of them
+  cuda::CudnnAttention* cudnn = nullptr;  // attention for the windows that it supports; null: this
+                                          // project's kernels
+  CudaGroup* tensor = nullptr;            // the ranks that share the layers; null: one rank has all
   [[nodiscard]] std::int64_t rows() const { return sequences * length; }
 
-  /// Whether what is added once, not once a rank, is added here: the bias of a closing product.
+  /// True if this rank adds terms that are added once, not once a rank: the bias after a
+  /// row-parallel matrix product.
   [[nodiscard]] bool adds_biases() const { return tensor == nullptr || tensor->rank() == 0; }
   /// values (rows, columns) := their sums over the ranks that share the layers (f and g of
-  /// inner/model/tensor_parallel.h). Where there are some the host waits for the stream and for
-  /// them.
+  /// inner/model/tensor_parallel.h). With several ranks the host waits for the stream and for the
+  /// other ranks.
   template <typename T>
   void sum_over_ranks(T* values, std::int64_t columns) const {
     if (tensor == nullptr) return;
@@ -45,13 +47,13 @@ struct CudaPass {
   }
 };
 
-/// Neighbouring tensors, in canonical order: norms and embeddings are read as float, matrices and
-/// biases of products from `working`, which is the same memory in an fp32 model.
+/// Contiguous tensors, in canonical order. Norms and embeddings are read as float; matrices and
+/// biases of matrix products from `working`, which is the same memory in an fp32 model.
 struct CudaValues {
   const float* masters = nullptr;
   cuda::ConstMatrixData working;
 
-  /// Those from element `first` on.
+  /// The tensors from element `first` on.
   [[nodiscard]] CudaValues from(std::int64_t first) const {
     return {masters + first, working.is_bf16()
                                  ? cuda::ConstMatrixData(working.as<kernels::Bf16>() + first)
@@ -68,41 +70,42 @@ class CudaBlock {
   /// Bytes of `memory`, and of `scratch` in a backward pass.
   [[nodiscard]] virtual std::int64_t memory_bytes(std::int64_t rows) const = 0;
   [[nodiscard]] virtual std::int64_t scratch_bytes(std::int64_t rows) const = 0;
-  /// Floats of CudaPass::scratch in a backward pass over such windows.
+  /// Floats of CudaPass::scratch for a backward pass over such windows.
   [[nodiscard]] virtual std::size_t kernel_scratch(std::int64_t sequences,
                                                    std::int64_t length) const = 0;
 
-  /// What the block looks up in CudaPass::tables; made on the host.
+  /// Values of CudaPass::tables; computed on the host.
   [[nodiscard]] virtual std::int64_t table_floats() const { return 0; }
   virtual void make_tables(float* tables) const { static_cast<void>(tables); }
 
-  /// What a forward pass reads and writes.
+  /// Arguments of a forward pass.
   struct Forward {
     const float* x = nullptr;   // (rows, d)
-    float* sum = nullptr;       // (rows, d): x + branch; null: x is all, `branch` not read
-    T* branch = nullptr;        // (rows, d): on return what the layer adds to the stream at last
+    float* sum = nullptr;       // (rows, d): x + branch; null: the stream is x alone, `branch` is
+                                // not read
+    T* branch = nullptr;        // (rows, d): on return the layer's last addition to the stream
     void* memory = nullptr;     // keeps what the backward pass reads
-    bool for_backward = false;  // run again for `memory` alone: `branch` is left unspecified
+    bool for_backward = false;  // true: only `memory` is needed, `branch` is left unspecified
   };
   /// RETURNS: y (rows, d), inside `memory`, so that y + branch is the layer's output.
   virtual const float* forward(const CudaPass& pass, const CudaValues& layer,
                                const Forward& f) const = 0;
 
   struct Backward {
-    const float* sum = nullptr;  // (rows, d): what the forward pass summed up, or its x
-    void* memory = nullptr;      // spent afterwards
+    const float* sum = nullptr;  // (rows, d): the sum of the forward pass, or its x
+    void* memory = nullptr;      // invalid afterwards
     void* scratch = nullptr;     //
     T* other = nullptr;          // more scratch, (rows, max(d, query_width))
     float* d_stream = nullptr;   // (rows, d): gradient of the output, afterwards of `sum`
-    T* d_branch = nullptr;       // the same, rounded; null where T is float
-    bool lowest = false;         // nobody reads d_branch afterwards
-    bool first = false;          // gradients of matrices are stored, not added
+    T* d_branch = nullptr;       // the same, rounded; null if T is float
+    bool lowest = false;         // true: d_branch is not read afterwards
+    bool first = false;          // true: gradients of matrices are stored, not added
     float* gradients = nullptr;  // the layer's, laid out like its values: added to
   };
   virtual void backward(const CudaPass& pass, const CudaValues& layer, const Backward& b) const = 0;
 };
 
-/// THROWS: ConfigError naming the head dimension where the device's attention does not take it.
+/// THROWS: ConfigError naming the head dimension that the device's attention does not support.
 template <typename T>
 [[nodiscard]] std::unique_ptr<const CudaBlock<T>> make_cuda_gpt2_block(const ModelShape& shape);
 template <typename T>

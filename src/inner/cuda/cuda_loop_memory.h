@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a CudaLoop is made of, as its options say: sizes of its parts, and the words for what does
-// not fit. Pure functions.
+// The parts of a CudaLoop for its options: their sizes, and error texts for lack of memory. Pure
+// functions.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@
 
 namespace isthmus {
 
-/// THROWS: ConfigError for what devices do not do: of meshes what is shared out beyond layers and
-/// samples, codecs between ranks, ranks that are processes.
+/// THROWS: ConfigError for options that devices do not support: selective recomputation; in meshes
+/// among others ZeRO, sequence parallelism, codecs between ranks, ranks that are processes.
 void check_cuda_options(const LanguageModelOptions& options);
 
-/// Of each rank of a mesh that is a CudaLoop (cuda_mesh.h); of one rank `options`.
+/// The options of each rank of a mesh that is a CudaLoop (cuda_mesh.h); for one rank `options`.
 [[nodiscard]] LanguageModelOptions cuda_rank_options(const LanguageModelOptions& options);
 
 [[nodiscard]] CudaModelOptions cuda_model_options(const LanguageModelOptions& options,
@@ -23,14 +23,14 @@ void check_cuda_options(const LanguageModelOptions& options);
 [[nodiscard]] CudaBatches::Shape cuda_batches_shape(const ModelLayout& layout,
                                                     const LanguageModelOptions& options);
 
-/// How much rank `rank` needs, by part, of how much its device, the calling thread's, has, and
-/// which settings lower it. cause: what CUDA said.
+/// The error text: the bytes that rank `rank` needs, by part, the memory of its device (the calling
+/// thread's), and the settings that lower the need. cause: CUDA's error.
 [[nodiscard]] std::string cuda_memory_error(const LanguageModelOptions& options,
                                             const CudaLoopSettings& settings,
                                             const std::string& cause, int rank = 0);
 
-/// The same of a run that has begun: another process has taken memory, or a kernel's code found
-/// none.
+/// The same for a run that has begun: another process has taken memory, or loading a kernel's code
+/// failed.
 [[nodiscard]] std::string cuda_step_memory_error(const LanguageModelOptions& options,
                                                  const std::string& cause);
 

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The built-in trainer of one site on several CUDA devices: data-parallel ranks, threads of this
-// process, each with a CudaLoop on a device of its own and its share of a step's samples. Gradients
-// are summed over the ranks bucket by bucket while the backward pass goes on (cuda_peers.h), by
-// NCCL or by way of pinned host memory; then all ranks update alike, so weights and moments are the
-// same bits everywhere and the first rank's are the site's.
+// process, each with a CudaLoop on a separate device and a share of a step's samples. Gradients are
+// summed over the ranks bucket by bucket during the backward pass (cuda_peers.h), by NCCL or
+// through pinned host memory. Then all ranks make the same update, so weights and moments have the
+// same bits on all ranks, and the first rank's are the site's.
 //
-// What others read and write is the first rank's; what they have written goes to the other ranks,
-// from device to device, before the next step, moments before the next update. Evaluations are the
-// first rank's alone.
+// Callers read and write the first rank's values. Written values are copied to the other ranks,
+// from device to device, before the next step; moments before the next update. Evaluations run on
+// the first rank only.
 //
-// Threads: one drives the mesh; it keeps the device of the first rank.
-// DETERMINISM: by way of the host gradients are added in rank order, as by a mesh on the CPU; NCCL
+// Threads: one thread drives the mesh; its current device stays that of the first rank.
+// DETERMINISM: through the host gradients are added in rank order, as by a mesh on the CPU; NCCL
 // chooses the order (transport/collectives/nccl_communicator.h).
 #pragma once
 
@@ -29,13 +29,14 @@
 namespace isthmus {
 
 struct CudaMeshOptions {
-  std::vector<int> devices;  // of each rank; with `sums` unlike ones, with Muon of one kind
-  DeviceSums sums = {};      // empty: by way of pinned memory of the host
+  std::vector<int> devices;  // device of each rank; with `sums` all different, with Muon all of one
+                             // model
+  DeviceSums sums = {};      // empty: through pinned host memory
   CudaLoopSettings loop = {};
 };
 
-/// With tp and pp at 1 a CudaMesh; else ranks that have shares of the layers (cuda_mesh_model.h).
-/// THROWS: ConfigError for what a mesh of devices does not do (check_cuda_options), else as
+/// With tp = pp = 1 a CudaMesh, else ranks with shares of the layers (cuda_mesh_model.h). THROWS:
+/// ConfigError for options that a mesh of devices does not support (check_cuda_options), else as
 /// make_cuda_loop.
 [[nodiscard]] std::unique_ptr<InnerLoop> make_cuda_mesh(const LanguageModelOptions& options,
                                                         BatchProvider batches,
@@ -43,7 +44,7 @@ struct CudaMeshOptions {
 
 class CudaMesh final : public InnerLoop, public cuda::ResidentAdam {
  public:
-  /// THROWS: as make_cuda_mesh; SystemError where NCCL cannot join the devices.
+  /// THROWS: as make_cuda_mesh; SystemError when NCCL cannot connect the devices.
   CudaMesh(const LanguageModelOptions& options, BatchProvider batches, const CudaMeshOptions& mesh);
   ~CudaMesh() override;
   CudaMesh(const CudaMesh&) = delete;
@@ -57,14 +58,14 @@ class CudaMesh final : public InnerLoop, public cuda::ResidentAdam {
   [[nodiscard]] float* device_values() override;
   [[nodiscard]] cuda::Stream& stream() override;
   void wrote_device_values(CanonicalRange elements) override;
-  /// A step here waits for sums on the host, so nothing goes beside it.
+  /// Returns false: a step waits for sums on the host, so no work can overlap it.
   [[nodiscard]] bool go_beside(cuda::BesideStep* beside) override;
   [[nodiscard]] float* device_gradients() override;
   void keep_gradients_on_device(bool keep) override;
   [[nodiscard]] float* device_moment(int index) override;
   void wrote_device_moments() override;
-  /// THROWS (what passes do): RunError as CudaLoop's, with parameters and moments as before the
-  /// step; of a rank that is lost, as RankTeam::run, and the mesh is of no use any more.
+  /// THROWS (all passes): RunError as CudaLoop, with parameters and moments as before the step; for
+  /// a lost rank as RankTeam::run, and the mesh must not be used afterwards.
   InnerStep train_step(StepIndex t) override;
   InnerStep gradients(StepIndex t, const GradientReady& on_ready) override;
   [[nodiscard]] std::span<float> gradient(std::size_t parameter) override;
@@ -77,7 +78,7 @@ class CudaMesh final : public InnerLoop, public cuda::ResidentAdam {
   void save(StateWriter& writer) const override;
   void load(StateReader& reader) override;
 
-  /// A rank's own loop, for tests: between steps, on its device.
+  /// A rank's loop, for tests: between steps, on its device.
   [[nodiscard]] CudaLoop& loop_of(int rank);
 
  private:
@@ -85,12 +86,12 @@ class CudaMesh final : public InnerLoop, public cuda::ResidentAdam {
   class Peer;
 
   [[nodiscard]] CudaLoop& first() const;
-  /// body(rank) for all ranks side by side, each with its device. THROWS: as RankTeam::run.
+  /// Runs body(rank) on all ranks concurrently, each with its device. THROWS: as RankTeam::run.
   void run(const std::function<void(Peer&)>& body);
-  /// A part of a step on all ranks, after they have what was written. What it returns is the same
-  /// on all.
+  /// Copies written values to all ranks, then runs a part of a step on them. RETURNS: the result,
+  /// the same on all ranks.
   InnerStep step_on_all(StepIndex t, const std::function<InnerStep(CudaLoop&)>& part);
-  /// THROWS: RunError where a rank has other weights than the first.
+  /// THROWS: RunError when a rank's weights differ from the first rank's.
   void check_weights(StepIndex t);
   void keep_written(CanonicalRange elements);
   void hand_out();
@@ -99,8 +100,8 @@ class CudaMesh final : public InnerLoop, public cuda::ResidentAdam {
   std::unique_ptr<Batches> batches_;
   CudaTeam team_;
   std::vector<std::unique_ptr<Peer>> ranks_;
-  CanonicalRange written_{0, 0};  // at the first rank, and not yet at the others
-  bool moments_written_ = false;  // likewise
+  CanonicalRange written_{0, 0};  // written at the first rank, not yet copied to the others
+  bool moments_written_ = false;  // the same for moments
 };
 
 }  // namespace isthmus

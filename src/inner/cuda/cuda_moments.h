@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adam's moments of a loop on a device, as others see them on the host (InnerLoop::adam_moments):
-// mirrors in pinned memory, 8 bytes a parameter, made once somebody asks for them. What is written
-// whole goes to the device only when something there wants it, since a method that takes the update
-// over writes them in every step, and no kernel reads them then.
-// Borrows the optimizer. One thread, on its device.
+// Host mirrors of Adam's moments of a loop on a device (InnerLoop::adam_moments), in pinned memory,
+// 8 bytes a parameter, made at the first request. Moments that were written entirely are copied to
+// the device only when work there needs them, since a method that performs the update itself writes
+// them in every step while no kernel reads them. Borrows the optimizer. One thread, on its device.
 #pragma once
 
 #include "inner/cuda/cuda_optimizer.h"
@@ -16,17 +15,17 @@ namespace isthmus {
 class CudaMoments {
  public:
   /// THROWS: ConfigError when the optimizer is not AdamW; SystemError, naming outer.method and the
-  /// bytes, where the mirrors cannot be pinned.
+  /// bytes, when the mirrors cannot be pinned.
   CudaMoments(const InnerConfig& config, const ModelLayout& layout, const CudaOptimizer& optimizer);
 
   [[nodiscard]] AdamMoments of(CanonicalRange elements) const;
-  /// The mirrors of `elements` are right. Blocks.
+  /// Makes the mirrors of `elements` valid. Blocks.
   void read(cuda::Stream& stream, CanonicalRange elements);
-  /// Those of `elements` were written. May queue a copy.
+  /// The mirrors of `elements` were written. May queue a copy.
   void wrote(cuda::Stream& stream, CanonicalRange elements);
-  /// Queues what the device has not got of what was written.
+  /// Queues copies of all written moments that the device does not have yet.
   void settle(cuda::Stream& stream);
-  /// The device has other moments now, and what was written and not settled is of no use.
+  /// The device has new moments; written moments that were not settled are dropped.
   void forget() { newer_ = Newer::kDevice; }
 
  private:

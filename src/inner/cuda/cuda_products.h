@@ -13,8 +13,7 @@ struct CudaLinear {
   std::int64_t rows = 0, in = 0, out = 0;
 };
 
-/// y = x W + bias (null: none) of an (in, out) matrix, to which the caller may add another
-/// epilogue.
+/// y = x W + bias (null: none) for an (in, out) matrix; the caller may add another epilogue.
 template <typename T>
 [[nodiscard]] cuda::Matmul cuda_conv1d(const CudaLinear& s, const T* x, const T* weight,
                                        const T* bias, T* y) {

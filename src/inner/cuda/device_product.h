@@ -8,15 +8,16 @@
 
 namespace isthmus {
 
-/// Operations a second of a large square matrix product on the calling thread's CUDA device, of
-/// bfloat16 or float with sums in float: the best of some. THROWS: SystemError, OutOfDeviceMemory.
+/// Operations per second of a large square matrix product on the calling thread's CUDA device, of
+/// bfloat16 or float with float accumulation: the best of several. THROWS: SystemError,
+/// OutOfDeviceMemory.
 [[nodiscard]] double device_product_flops(bool bf16, const Clock& clock);
 
-/// Why devices compute no products: there is none, or cuBLASLt is not found; empty when they do.
-/// Takes nothing of a device's memory.
+/// Why no device can compute matrix products: there is no device, or cuBLASLt is not found; empty
+/// if one can. Uses no device memory.
 [[nodiscard]] std::string device_products_missing();
 
-/// The version of cuBLASLt that computes them. THROWS: SystemError where nothing does.
+/// The version of cuBLASLt. THROWS: SystemError when there is none.
 [[nodiscard]] std::string device_products_version();
 
 }  // namespace isthmus

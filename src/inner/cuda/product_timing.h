@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The products of a training step, each with every algorithm that cuBLASLt names for it: what makes
-// the table that runs read. A bench calls it, never a run. The calling thread's device is
-// timed; nothing else should use it.
+// Times the matrix products of a training step with every algorithm that cuBLASLt offers, to make
+// the table that runs read. Called by a benchmark, never by a run. Uses the calling thread's
+// device, which must be otherwise idle.
 #pragma once
 
 #include <functional>
@@ -14,15 +14,14 @@ namespace isthmus {
 struct ProductTime {
   cuda::MatmulShape shape;
   int choice = 0;
-  double ms = 0;       // the median of some, each between two events, after one that is not counted
-  bool fused = false;  // the library does the epilogue, where the product has one
+  double ms = 0;       // median of several runs, each between two events, after one uncounted run
+  bool fused = false;  // the library fuses the product's epilogue, if it has one
 };
 
-/// Takes one training step of `workload` for its products (timing options as
-/// time_model_on_device), then times these one by one. `on_time` hears of each time. The table has
-/// each product: its fastest algorithm where that is 1 % faster than the first answer or more, else
-/// the first answer.
-/// THROWS: as time_model_on_device.
+/// Takes one training step of `workload` to collect its matrix products (timing options as
+/// time_model_on_device), then times each of them. Calls `on_time` for each time. The table has
+/// every product: its fastest algorithm if that is at least 1 % faster than the library's first
+/// choice, else the first choice. THROWS: as time_model_on_device.
 [[nodiscard]] cuda::MatmulTable time_products(
     const Workload& workload, const ModelTimingOptions& options, const cuda::DeviceInfo& device,
     int repetitions, const std::function<void(const ProductTime&)>& on_time);

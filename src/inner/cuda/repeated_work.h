@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Work that a step queues again and again on a stream: queued kernel by kernel when its shape comes
-// for the first time, recorded as a graph the second time, and launched from then on. The first
-// time is needed: libraries choose plans and load code then, which no recording may contain.
+// Cache of CUDA graphs for work that a step queues repeatedly on a stream: the first time a shape
+// occurs the work is queued kernel by kernel, the second time it is captured as a graph, and from
+// then on launched. The first run is needed because libraries then choose plans and load code,
+// which must not happen during capture.
 //
-// Graphs of the two shapes that came last are held. Numbers that change from step to step are no
-// part of a shape: the work reads them from device memory. Where the device takes no graph, a line
-// of the log says why, and the work goes on kernel by kernel. One thread.
+// Holds graphs of the last two shapes. Numbers that change from step to step are not part of a
+// shape: the work reads them from device memory. If the device rejects a graph, one log line gives
+// the reason, and the work continues kernel by kernel. One thread.
 #pragma once
 
 #include <cstdint>
@@ -19,26 +20,27 @@ namespace isthmus {
 
 class RepeatedWork {
  public:
-  /// Queues the work; events of marks are recorded behind what was queued so far.
+  /// Queues the work; records events of marks after the work queued so far.
   using Queue = std::function<void(const cuda::Graph::Mark&)>;
-  /// name: of the work, for the log.
+  /// name: of the work, in the log.
   explicit RepeatedWork(const char* name) : name_(name) {}
 
-  /// shape: all that decides what `queue` queues. THROWS: what `queue` throws kernel by kernel.
+  /// shape: must identify all that `queue` queues. THROWS: exceptions of `queue` when it queues
+  /// kernel by kernel.
   void run(cuda::Stream& stream, std::int64_t shape, const Queue& queue);
-  /// Without a graph.
+  /// Queues the work without a graph.
   static void by_hand(cuda::Stream& stream, const Queue& queue);
 
  private:
   struct Seen {
     std::int64_t shape = 0;
-    std::unique_ptr<cuda::Graph> graph;  // once the shape has come twice
+    std::unique_ptr<cuda::Graph> graph;  // set once the shape has occurred twice
   };
-  /// RETURNS: whether the device takes the graph.
+  /// RETURNS: true if the device accepts the graph.
   [[nodiscard]] bool record(cuda::Stream& stream, const Queue& queue);
 
   const char* name_;
-  std::vector<Seen> seen_;  // the last one first
+  std::vector<Seen> seen_;  // the most recent first
   bool refused_ = false;
 };
 

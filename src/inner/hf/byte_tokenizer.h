@@ -13,10 +13,10 @@ namespace isthmus {
 /// tokenizer.json. With `vocab` above 256, id 256 is the special token <|endoftext|>; smaller
 /// models have none.
 [[nodiscard]] std::string byte_tokenizer_text(std::int64_t vocab);
-/// tokenizer_config.json that goes with it.
+/// The tokenizer_config.json for it.
 [[nodiscard]] std::string byte_tokenizer_config_text(std::int64_t vocab, std::int64_t positions);
-/// True for a tokenizer.json whose ids of bytes are the bytes, however it is written: ours, and
-/// what `tokenizers` saves of it. Other tokens may have ids from 256 on.
+/// True for a tokenizer.json in which the ids of bytes are the bytes, in any formatting: ours, and
+/// a file that `tokenizers` saves from it. Other tokens may have ids from 256 on.
 [[nodiscard]] bool is_byte_tokenizer(std::string_view tokenizer_json);
 
 }  // namespace isthmus

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The small files of a model folder beside its weights and config.json: tokenizer, chat template,
-// settings of generation, licence. A model that began from such a folder takes them along, through
-// import, checkpoints, export and merge. What does not come along is named.
+// The small files of a model folder other than its weights and config.json: tokenizer, chat
+// template, generation settings, licence. Import, checkpoints, export and merge copy them with a
+// model that was initialised from such a folder, and name the files that they leave out.
 #pragma once
 
 #include <filesystem>
@@ -20,23 +20,23 @@ struct HfCompanions {
   std::vector<std::string> left_out;  // names in the folder, and keys of its config.json
 };
 
-/// The companions of a folder of transformers, or of a checkpoint of ours. THROWS: SystemError.
+/// The companions of a folder of transformers, or of a checkpoint. THROWS: SystemError.
 [[nodiscard]] HfCompanions companions_in(const Storage& storage,
                                          const std::filesystem::path& folder);
 
-/// config.json, generation_config.json and every other file that goes beside the weights of a
-/// model; a checkpoint with them is a folder that transformers loads. A model that began from the
-/// folder `init` keeps its settings and companions; otherwise `bytes` asks for the byte-level
-/// tokenizer (written when there are at least 256 ids). THROWS: SystemError or ConfigError when
-/// `init` is given and unreadable.
+/// config.json, generation_config.json and all other files that accompany the weights of a model; a
+/// checkpoint with them is a folder that transformers loads. A model initialised from the folder
+/// `init` keeps its settings and companions; otherwise `bytes` requests the byte-level tokenizer
+/// (written if there are at least 256 ids). THROWS: SystemError or ConfigError when `init` is given
+/// and unreadable.
 [[nodiscard]] HfCompanions hf_companions(const Storage& storage, const ModelShape& shape,
                                          const std::filesystem::path& init, bool bytes);
 
-/// True for names that belong to one model and would mislead beside the weights of another, so that
-/// writing a model into a folder replaces or removes them.
+/// True for names of files that belong to one model and would mislead beside the weights of
+/// another; writing a model into a folder replaces or removes them.
 [[nodiscard]] bool is_written_companion(const std::string& name);
 
-/// The file that shows that the folder's model has a tokenizer whose ids are not bytes; nothing for
+/// A file that shows that the folder's model has a tokenizer whose ids are not bytes; absent for
 /// the byte-level tokenizer that isthmus writes, and for a folder without a tokenizer.
 [[nodiscard]] std::optional<std::string> own_tokenizer(const Storage& storage,
                                                        const std::filesystem::path& folder);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// config.json of Hugging Face models, read and written: the families of hf_families.cpp. Spellings
+// Reads and writes config.json of Hugging Face models: the families of hf_families.cpp. Spellings
 // of transformers 4 (torch_dtype, rope_theta, rope_scaling) and 5 (dtype, rope_parameters) are both
-// read, and both written. A setting that our models do not have is refused by name and value, never
-// ignored.
+// read, and both written. A setting that our models do not support is an error that gives name and
+// value; none is ignored.
 #pragma once
 
 #include <filesystem>
@@ -17,11 +17,11 @@
 namespace isthmus {
 
 struct HfConfig {
-  ModelConfig model;  // every size given; context = positions of the model
+  ModelConfig model;  // all sizes set; context = positions of the model
   /// JSON object of all other keys: special tokens (one, a list or null), initialisation, dropout,
-  /// settings of generation. Our files carry them on.
+  /// generation settings. Our files keep them.
   std::string settings;
-  /// Keys that are in neither: of code and data that do not come along.
+  /// Keys in neither: for code and data that are not copied.
   std::vector<std::string> left_out;
 };
 
@@ -31,10 +31,10 @@ struct HfConfig {
 /// The same from text; `label` names it. Fuzzed.
 [[nodiscard]] HfConfig parse_hf_config(std::string_view text, const std::string& label);
 
-/// config.json and generation_config.json. settings: HfConfig::settings of the folder that the
-/// model began from. Empty for a model of ours: its special tokens are written as null, because the
-/// libraries' defaults (1, 2, 50256) would otherwise stand for ordinary bytes or rows that do not
-/// exist.
+/// config.json and generation_config.json. settings: HfConfig::settings of the folder from which
+/// the model was initialised. Empty for a model of ours: its special tokens are then written as
+/// null, because the libraries' defaults (1, 2, 50256) would mean ordinary bytes or rows that do
+/// not exist.
 [[nodiscard]] std::string hf_config_text(const ModelShape& shape, const std::string& settings);
 [[nodiscard]] std::string hf_generation_config_text(const std::string& settings);
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the keys of a config.json and gathers what is wrong with them. Private to
-// hf_config_read.cpp and hf_families.cpp, because nlohmann/json.hpp stays out of headers that
-// others include.
+// Reads the keys of a config.json and collects all defects. Private to hf_config_read.cpp and
+// hf_families.cpp, because nlohmann/json.hpp must stay out of headers that others include.
 #pragma once
 
 #include <fmt/format.h>
@@ -24,7 +23,7 @@ namespace isthmus {
 
 inline constexpr std::int64_t kLargestHfSize = std::numeric_limits<std::int32_t>::max();
 
-// Reads keys and gathers what is wrong with them, so that one error shows all.
+// Reads keys and collects defects, so that one error shows all of them.
 class HfConfigReader {
  public:
   HfConfigReader(const nlohmann::json& document, std::string label)
@@ -36,7 +35,7 @@ class HfConfigReader {
     return found == document_.end() || found->is_null() ? nullptr : &*found;
   }
 
-  /// True where the key is there, whatever its value.
+  /// True if the key is present, with any value.
   [[nodiscard]] bool has(const char* key) const { return document_.contains(key); }
 
   std::int64_t size(const char* key, std::optional<std::int64_t> fallback = {}) {
@@ -61,7 +60,7 @@ class HfConfigReader {
     return value->get<double>();
   }
 
-  /// A positive number; 0 where the key is null, `fallback` where it is not there.
+  /// A positive number; 0 if the key is null, `fallback` if it is absent.
   double positive_or_none(const char* key, double fallback) {
     if (!has(key)) return fallback;
     return find(key) == nullptr ? 0 : positive(find(key), key, 1);
@@ -77,7 +76,7 @@ class HfConfigReader {
     return value->get<bool>();
   }
 
-  /// The key, where given, must have one of the values our models implement.
+  /// If present, the key must have one of the values that our models implement.
   void supported(const char* key, const std::vector<nlohmann::json>& values) {
     const nlohmann::json* value = find(key);
     if (value == nullptr) return;
@@ -89,7 +88,7 @@ class HfConfigReader {
     refuse(key, *value, fmt::format("is not supported; only {} is", choices));
   }
 
-  /// The key, where given, must be a token id, a list of them or null.
+  /// If present, the key must be a token id, a list of ids or null.
   void check_tokens(const char* key) {
     const nlohmann::json* value = find(key);
     if (value == nullptr) return;
@@ -120,8 +119,8 @@ class HfConfigReader {
   std::vector<std::string> defects_;
 };
 
-/// Adds the spelling of rotary embedding that the file lacks, of transformers 4 (rope_theta,
-/// rope_scaling) and 5 (rope_parameters): either version takes the defaults where it finds nothing.
+/// Adds the missing spelling of rotary embedding, of transformers 4 (rope_theta, rope_scaling) or 5
+/// (rope_parameters): each version would use defaults if its spelling were missing.
 void add_both_rope_spellings(const ModelConfig& model, nlohmann::json& settings);
 
 }  // namespace isthmus

@@ -12,11 +12,11 @@ namespace isthmus {
 
 class HfConfigReader;
 
-/// Fills `model` from the keys of its family. What our models do not have becomes a defect of
-/// `reader`, with its value and the reason.
+/// Fills `model` from the keys of its family. Unsupported settings become defects of `reader`, with
+/// value and reason.
 void read_family(HfConfigReader& reader, ModelConfig& model);
 
-/// The class of transformers that such a model is an instance of.
+/// The class of transformers for such a model.
 [[nodiscard]] std::string_view hf_model_class(std::string_view model_type);
 
 }  // namespace isthmus

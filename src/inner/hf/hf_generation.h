@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the files of a model folder say about generating text: generation_config.json, and the
-// special tokens of config.json where it says nothing of them.
+// Generation settings in the files of a model folder: generation_config.json, and the special
+// tokens of config.json if the former has none.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct HfGeneration {
 };
 
 /// THROWS: SystemError for a file that is unreadable or not JSON; ConfigError naming file, key and
-/// value of one that is none.
+/// an invalid value.
 [[nodiscard]] HfGeneration read_hf_generation(const Storage& storage,
                                               const std::filesystem::path& folder);
 

@@ -15,15 +15,15 @@ namespace isthmus {
 /// Value of an environment variable; nothing when it is not set.
 using EnvironmentLookup = std::function<std::optional<std::string>(const char* variable)>;
 
-/// The cache: HF_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub or
-/// ~/.cache/huggingface/hub, the first whose variable is set; empty where none is.
+/// The cache folder: HF_HUB_CACHE, HF_HOME/hub, XDG_CACHE_HOME/huggingface/hub or
+/// ~/.cache/huggingface/hub, the first whose variable is set; empty if none is.
 [[nodiscard]] std::filesystem::path hub_cache(const EnvironmentLookup& look);
 
-/// Whether `name` can be a model of the hub: NAME or ORG/NAME of letters, digits, "-", "_" and ".".
+/// True if `name` can be a model of the hub: NAME or ORG/NAME of letters, digits, "-", "_" and ".".
 [[nodiscard]] bool is_hub_name(const std::string& name);
 
-/// The snapshot of `name` that the cache's "main" points to. THROWS: SystemError with the line that
-/// downloads the model, where the cache has none of this name or only a part of its config.json.
+/// The snapshot of `name` to which the cache's "main" points. THROWS: SystemError with the command
+/// that downloads the model, when the cache does not have it or has only a part of its config.json.
 [[nodiscard]] std::filesystem::path hub_model(const Storage& storage,
                                               const std::filesystem::path& cache,
                                               const std::string& name);

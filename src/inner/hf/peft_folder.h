@@ -20,7 +20,7 @@ namespace isthmus {
 inline constexpr const char* kAdapterConfig = "adapter_config.json";
 inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 
-/// adapter_config.json of adapters of this shape beside the model `base`. REQUIRES: a rank.
+/// adapter_config.json for adapters of this shape and the base model `base`. REQUIRES: a rank.
 [[nodiscard]] std::string adapter_config_text(const LoraShape& lora, const std::string& base);
 
 struct PeftAdapter {
@@ -28,8 +28,8 @@ struct PeftAdapter {
   std::string base;  // base_model_name_or_path; may be empty
 };
 
-/// Of a folder of PEFT, or of a checkpoint of ours. THROWS: SystemError for a file that cannot be
-/// read or is no adapter_config.json; ConfigError naming the setting that our adapters do not have
+/// Reads a folder of PEFT, or a checkpoint. THROWS: SystemError for a file that cannot be read or
+/// is not an adapter_config.json; ConfigError naming the setting that our adapters do not support
 /// (another peft_type, biases, rsLoRA, DoRA, ranks by layer, modules that are trained whole, ...).
 [[nodiscard]] PeftAdapter read_adapter_config(const Storage& storage,
                                               const std::filesystem::path& folder);
@@ -40,8 +40,8 @@ struct PeftAdapter {
 void load_adapter(const Storage& storage, const std::filesystem::path& folder,
                   std::span<const Parameter> parameters);
 
-/// Writes a folder that PEFT loads. It must not exist, or be empty or an adapter's; the weights
-/// come last. THROWS: SystemError.
+/// Writes a folder that PEFT loads. The folder must not exist, or be empty or an adapter's; the
+/// weights are written last. THROWS: SystemError.
 void write_adapter_folder(Storage& storage, const std::filesystem::path& folder,
                           const LoraShape& lora, const std::string& base,
                           std::span<const HfTensor> tensors);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What computes attention on a CUDA device (train.attention).
+// Implementations of attention on a CUDA device (train.attention).
 #pragma once
 
 #include <string_view>
@@ -8,9 +8,9 @@ namespace isthmus {
 
 enum class DeviceAttention {
   kOwn,    // the kernels of kernels/cuda
-  kCudnn,  // NVIDIA's cuDNN, or an error that says why not
-  kBest,  // cuDNN's where the build has it, it is found and takes the windows, and its workspace is
-          // at most an eighth of the device's memory; else the own kernels
+  kCudnn,  // NVIDIA's cuDNN; an error names the reason if it is unavailable
+  kBest,   // cuDNN if the build has it, it is found and supports the windows, and its workspace is
+           // at most an eighth of the device's memory; else the kernels of kernels/cuda
 };
 
 /// REQUIRES: "own", "cudnn" or "auto".

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sampling tokens from a trained model. Each token is drawn with a number that is a function of
-// (seed, position), so the same parameters and seed give the same text. Keys and values of the
-// tokens so far are kept in a cache (inner/model/cached_decoder.h), or the whole context goes
-// through the model for every token.
-// Any thread may call these functions; they own what they need.
+// (seed, position), so the same parameters and seed give the same text. Keys and values of earlier
+// tokens are kept in a cache (inner/model/cached_decoder.h), or the model processes the whole
+// context for every token. Any thread may call these functions; they own their state.
 #pragma once
 
 #include <cstdint>
@@ -20,16 +19,16 @@ namespace isthmus {
 
 class Checkpoint;
 
-/// How a token is drawn, in the order of transformers' warpers: temperature, top_k, top_p.
+/// Sampling rule, in the order of transformers' warpers: temperature, top_k, top_p.
 struct Sampling {
   double temperature = 0.8;  // 0: always the most likely token (the lowest id of equals)
-  std::int64_t top_k = 40;   // draw among the k most likely only; 0: among all
+  std::int64_t top_k = 40;   // draw only among the k most likely; 0: among all
   /// Draw among the most likely tokens whose probabilities together reach top_p; 1: among all.
   double top_p = 1;
 };
 
 struct GenerateOptions {
-  std::int64_t tokens = 200;  // to add
+  std::int64_t tokens = 200;  // number of tokens to add
   Sampling sampling;
   std::uint64_t seed = 0;
   int threads = 1;
@@ -39,12 +38,12 @@ struct GenerateOptions {
 [[nodiscard]] std::int32_t draw_token(std::span<const float> logits, const Sampling& sampling,
                                       double uniform);
 
-/// Why a continuation ended.
+/// Reason for the end of a continuation.
 enum class GenerateEnd { kTokens, kEndToken, kPositions, kStopped };
 
 struct ContinueOptions : GenerateOptions {
-  bool cache = true;                           // of keys and values
-  std::span<const std::int32_t> end_tokens;    // of which each ends the text, and is not part of it
+  bool cache = true;                           // keep keys and values in a cache
+  std::span<const std::int32_t> end_tokens;    // each of these ends the text and is not part of it
   std::function<bool(std::int32_t)> on_token;  // called with each token; false stops
 };
 

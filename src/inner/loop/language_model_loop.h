@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The built-in trainer of one site: a GPT-2 or Llama model on one rank or a mesh of ranks, its
-// batches, gradient accumulation, clipping and optimizer, as the outer loop's InnerLoop.
-// Owns parameters, gradients, moments, activations and its threads. One thread drives it.
+// The built-in trainer of one site as an InnerLoop: a GPT-2 or Llama model on one rank or a mesh of
+// ranks, its batches, gradient accumulation, clipping and optimizer. Owns parameters, gradients,
+// moments, activations and its threads. One thread drives it.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ namespace isthmus {
 /// This worker's samples of inner step t >= 1; valid until the next call.
 using BatchProvider = std::function<TokenBatch(StepIndex t)>;
 
-/// What the provider of batches keeps beside the optimizer's state; both empty: nothing.
+/// Saves and loads the batch provider's state with the optimizer's; both empty: no state.
 struct BatchState {
   std::function<void(StateWriter&)> save;
   std::function<void(StateReader&)> load;
@@ -42,29 +42,31 @@ struct LanguageModelOptions {
   InnerConfig inner;
   std::int64_t context = 128;      // T, longest sequence of a batch
   std::int64_t sequences = 1;      // samples of this worker in one inner step
-  std::int64_t micro_batches = 1;  // parts that a step's samples are cut into; divides sequences
-  std::int64_t total_steps = 1;    // of the run, for the schedule
+  std::int64_t micro_batches = 1;  // parts into which a step's samples are split; divides sequences
+  std::int64_t total_steps = 1;    // of the run, for the learning rate schedule
   int threads = 1;
-  std::vector<int> cores = {};  // one for each thread, which then runs there alone; empty: any
+  std::vector<int> cores = {};  // one core for each thread, which is pinned to it; empty: any
   bool bf16 = false;            // matrix products in bfloat16, all else in float
   DeviceAttention attention = DeviceAttention::kOwn;  // on a device
   bool forward_only =
-      false;  // no gradients, moments or kept activations: loss and train_loss alone
-  Recompute recompute = Recompute::kNone;  // the same bits in less memory, for more time
-  std::uint64_t seed = 0;                  // of the initial weights
-  // Ranks inside the site; micro_batches is then of each data-parallel rank.
+      false;  // true: no gradients, moments or kept activations; only loss and train_loss work
+  Recompute recompute = Recompute::kNone;  // same bits, less memory, more time
+  std::uint64_t seed = 0;                  // seed of the initial weights
+  // Ranks inside the site; micro_batches then counts those of each data-parallel rank.
   MeshShape mesh = {};
   PipelineKind schedule = PipelineKind::k1F1B;
   int virtual_stages = 1;
   CodecByDimension rank_codecs = {};
-  /// The processes that are the mesh's ranks, this one the first, each with `threads`; borrowed.
-  /// Null: the ranks are threads of this process that share `threads`.
+  /// The processes that are the mesh's ranks, each with `threads` threads; this process is the
+  /// first; borrowed. Null: the ranks are threads of this process and share `threads`.
   RankProcesses* processes = nullptr;
-  int zero = 0;  // what the data-parallel ranks of a mesh share out; without such ranks nothing
-  bool whole_gradients = false;  // `gradients` will be called: its room is foreseen
-  RankPatience patience = {};    // of ranks that are threads
+  int zero = 0;  // ZeRO stage: state sharded over the data-parallel ranks; no effect without such
+                 // ranks
+  bool whole_gradients = false;  // true: `gradients` will be called, so memory estimates include it
+  RankPatience patience = {};    // timeouts of ranks that are threads
   BatchState batch_state = {};   // saved and loaded with the loop
-  std::int64_t bucket_values = kGradientBucketValues;  // most gradients that they sum at a time
+  std::int64_t bucket_values = kGradientBucketValues;  // largest number of gradients that ranks sum
+                                                       // at a time
 };
 
 /// RETURNS: `options`. THROWS: ConfigError when sizes do not fit together.
@@ -74,11 +76,12 @@ struct LanguageModelOptions {
 [[nodiscard]] MemoryEstimate loop_memory(const ModelLayout& layout,
                                          const LanguageModelOptions& options);
 
-/// The mesh of such a loop, for its ranks that are processes of their own (serve_mesh).
+/// The mesh of such a loop, for its ranks that are separate processes (serve_mesh).
 [[nodiscard]] MeshOptions mesh_options(const LanguageModelOptions& options);
 
-/// Makes a mesh whose ranks have weights, gradients and moments of their own and update them, as
-/// with ZeRO: `weights` (elements,) are the mesh's own canonical ones. It may borrow both.
+/// Makes a mesh whose ranks have separate weights, gradients and moments and update them, as with
+/// ZeRO. `weights` (elements,) are the mesh's canonical weights. The mesh may borrow both
+/// arguments.
 using MeshMaker =
     std::function<std::unique_ptr<MeshModel>(const ModelLayout& layout, float* weights)>;
 
@@ -86,26 +89,27 @@ class LanguageModelLoop final : public InnerLoop {
  public:
   /// THROWS: ConfigError when sizes do not fit together, SystemError when memory does not suffice.
   LanguageModelLoop(const LanguageModelOptions& options, BatchProvider batches);
-  /// Over ranks that are elsewhere, on devices say. THROWS: what `make_mesh` throws, besides.
+  /// A loop over ranks made by `make_mesh`, for example on devices. THROWS: as above, and as
+  /// `make_mesh`.
   LanguageModelLoop(const LanguageModelOptions& options, BatchProvider batches,
                     const MeshMaker& make_mesh);
 
   [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }
-  /// Where ranks update weights of their own (processes with zero, devices), these have the master
+  /// If ranks update separate weights (processes with zero, devices), the ranks have the master
   /// values.
   void read_values(CanonicalRange elements) override;
   void wrote_values(CanonicalRange elements) override;
-  /// The loss it tells of is the cross-entropy without the z-loss. THROWS: RunError naming the step
-  /// when loss or gradient norm is not finite; parameters and moments are then those before it.
+  /// InnerStep::loss is the cross-entropy without the z-loss. THROWS: RunError naming the step when
+  /// loss or gradient norm is not finite; parameters and moments are then those before the step.
   InnerStep train_step(StepIndex t) override;
-  /// DETERMINISM: micro-batches are added in order; nothing depends on the number of threads.
+  /// DETERMINISM: micro-batches are added in order; no bit depends on the number of threads.
   InnerStep gradients(StepIndex t, const GradientReady& on_ready) override;
   [[nodiscard]] std::span<float> gradient(std::size_t parameter) override;
   double apply_gradients(StepIndex t) override;
-  /// Any number of sequences of at most `context` tokens; they pass through in parts.
+  /// Any number of sequences of at most `context` tokens; they are processed in parts.
   [[nodiscard]] double loss(const TokenBatch& batch, const ParameterSource& source) override;
-  /// The share is whole samples, neighbours of one another. What it tells of is what training
-  /// minimises: z-loss included.
+  /// The share consists of consecutive whole samples. The loss is the training objective, z-loss
+  /// included.
   [[nodiscard]] InnerStep train_loss(StepIndex t, SampleShare share,
                                      const ParameterSource& source) override;
   [[nodiscard]] double learning_rate(StepIndex t) const override;
@@ -118,9 +122,9 @@ class LanguageModelLoop final : public InnerLoop {
   [[nodiscard]] const ModelLayout& layout() const { return layout_; }
   /// Bytes of weights, gradients, moments and activations that this loop holds.
   [[nodiscard]] std::size_t held_bytes() const;
-  /// All ranks do something for the caller (MeshModel::call_ranks). REQUIRES: options.processes.
+  /// Runs a service on all ranks (MeshModel::call_ranks). REQUIRES: options.processes.
   void call_ranks(const RankService& own_part) { mesh_->call_ranks(own_part); }
-  /// Called as parts of a training pass begin, for timing; empty to stop.
+  /// Sets a callback for the start of each part of a training pass, for timing; empty: none.
   void watch_parts(std::function<void(PassPart)> on_part) { on_part_ = std::move(on_part); }
 
  private:
@@ -128,19 +132,19 @@ class LanguageModelLoop final : public InnerLoop {
   [[nodiscard]] std::span<float> all_gradients() const;
   void clear_gradients();
   [[nodiscard]] double squared_norm(std::size_t parameter);
-  /// Update with the gradients as they stand; `squares_` holds the squared norm of each.
-  /// RETURNS: the norm of all.
+  /// Updates with the current gradients; `squares_` holds the squared norm of each parameter's
+  /// gradient. RETURNS: the norm of all gradients.
   double update(StepIndex t);
   [[nodiscard]] LossSum gradient_pass(const TokenBatch& batch, double scale,
                                       const GradientReady& on_ready);
-  /// With `slices` the ranks of a mesh keep the sums.
+  /// slices: the ranks of a mesh keep the gradients' sums.
   [[nodiscard]] InnerStep run_pass(StepIndex t, const GradientReady& on_ready, bool slices);
-  /// Room for whole gradients, where ranks otherwise keep slices.
+  /// Allocates whole gradients, if ranks otherwise keep slices.
   void need_gradients();
   [[nodiscard]] LossSum mesh_gradient_pass(const TokenBatch& batch, double scale,
                                            const GradientReady& on_ready, bool slices);
   [[nodiscard]] LossSum sum_losses(const TokenBatch& batch, const ParameterSource& source);
-  /// All values of `source` in canonical order, for ranks that read side by side.
+  /// All values of `source` in canonical order, for ranks that read them concurrently.
   [[nodiscard]] const float* flat_values(const ParameterSource& source);
 
   LanguageModelOptions options_;
@@ -149,14 +153,15 @@ class LanguageModelLoop final : public InnerLoop {
   LearningRateSchedule schedule_;
   kernels::ThreadTeam team_;
   StateArray values_;
-  StateArray gradients_;                       // with sharded_: from the first `gradients` on
-  std::optional<InnerOptimizer> optimizer_;    // none when forward only, or
-  std::optional<LanguageModel<float>> model_;  // one rank
-  std::optional<EmbeddingRows<float>> embedding_rows_;  // of its tied table
-  std::unique_ptr<MeshModel> mesh_;                     // several
-  std::optional<ShardedOptimizer> sharded_;             // in place of optimizer_: the ranks' own
-  bool ranks_have_weights_;                             // that they update, of their own
-  StateArray source_values_;                            // what a mesh reads for a ParameterSource
+  StateArray gradients_;                       // with sharded_: allocated by the first `gradients`
+  std::optional<InnerOptimizer> optimizer_;    // absent when forward only and with sharded_
+  std::optional<LanguageModel<float>> model_;  // if there is one rank
+  std::optional<EmbeddingRows<float>> embedding_rows_;  // of the model's tied table
+  std::unique_ptr<MeshModel> mesh_;                     // if there are several ranks
+  std::optional<ShardedOptimizer> sharded_;             // in place of optimizer_: each rank's own
+                                                        // optimizer
+  bool ranks_have_weights_;                             // true: ranks update separate weights
+  StateArray source_values_;                            // values of a ParameterSource, for a mesh
   std::vector<Parameter> parameters_;
   std::vector<double> squares_;  // of each parameter's gradient
   std::function<void(PassPart)> on_part_;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The built-in trainer of low-rank adapters (LoRA, inner/model/lora.h): a frozen model of which a
-// worker trains the adapters alone, as the outer loop's InnerLoop. Its parameters, gradients and
-// moments are the adapters'; exchanges and checkpoints therefore carry nothing else.
-// Owns the frozen weights, the adapters' state, activations and its threads. One rank, on the CPU.
-// One thread drives it.
+// The built-in trainer of low-rank adapters (LoRA, inner/model/lora.h) as an InnerLoop: the model
+// is frozen and a worker trains only the adapters. Its parameters, gradients and moments are the
+// adapters', so exchanges and checkpoints contain nothing else. Owns the frozen weights, the
+// adapters' state, activations and its threads. One rank, on the CPU. One thread drives it.
 #pragma once
 
 #include <functional>
@@ -24,7 +23,7 @@
 
 namespace isthmus {
 
-/// Bytes that such a loop holds. `layout`: the adapters'. REQUIRES: options.model.lora.rank > 0.
+/// Bytes of such a loop. `layout`: the adapters'. REQUIRES: options.model.lora.rank > 0.
 [[nodiscard]] MemoryEstimate lora_memory(const ModelLayout& layout,
                                          const LanguageModelOptions& options);
 
@@ -37,10 +36,10 @@ class LoraLoop final : public InnerLoop {
 
   /// The frozen model's tensors, without values, in canonical order.
   [[nodiscard]] std::span<const Parameter> base() const { return base_parameters_; }
-  /// values: (n,) of base()[tensor]; copied. Each has to be stored before the first pass.
+  /// values: (n,) of base()[tensor]; copied. All must be stored before the first pass.
   void store_base(std::size_t tensor, std::span<const float> values);
 
-  /// Gives the adapters their first values again.
+  /// Resets the adapters to their initial values.
   void restart();
 
   [[nodiscard]] std::span<const Parameter> parameters() const override { return parameters_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a model costs: floating-point operations of a training step and bytes of memory of a worker.
+// Costs of a model: floating-point operations of a training step and bytes of memory of a worker.
 // Pure functions of shapes, for `plan`, `doctor` and `train --dry-run`.
 #pragma once
 
@@ -11,22 +11,22 @@
 
 namespace isthmus {
 
-/// Operations of forward and backward per token: 6 N + 12 L (heads head_dim) T, where N counts
-/// every weight that multiplies: a tied head once, neither positions nor an untied embedding.
+/// Operations of forward and backward per token: 6 N + 12 L (heads head_dim) T. N counts every
+/// weight of a matrix product: a tied head once, neither positions nor an untied embedding.
 /// Attention is counted in full, not halved for causality, as is usual.
 [[nodiscard]] double training_flops_per_token(const ModelLayout& layout, std::int64_t context);
 
-/// Operations of the optimizer's matrix products in one step: Muon's orthogonalisation; 0 for those
-/// that work value by value.
+/// Operations of the optimizer's matrix products in one step: Muon's orthogonalisation; 0 for
+/// elementwise optimizers.
 [[nodiscard]] double optimizer_flops(const ModelLayout& layout, const InnerConfig& inner);
 
 struct MemoryEstimate {
   std::int64_t parameters = 0;  // fp32 values
   std::int64_t gradients = 0;
   std::int64_t moments = 0;      // of the inner optimizer
-  std::int64_t update = 0;       // its scratch: Muon's, of the largest matrix
-  std::int64_t activations = 0;  // arena of one micro-batch, a step's rows of a tied embedding
-  std::int64_t logits = 0;       // the chunk of logits that exists at a time
+  std::int64_t update = 0;       // scratch of the update: Muon's, for the largest matrix
+  std::int64_t activations = 0;  // arena of one micro-batch; a step's rows of a tied embedding
+  std::int64_t logits = 0;       // one chunk of logits
   std::int64_t shares = 0;       // weights, gradients and moments that a mesh's ranks hold
   [[nodiscard]] std::int64_t total() const {
     return parameters + gradients + moments + update + activations + logits + shares;
@@ -50,14 +50,14 @@ struct MemoryEstimate {
                                              Recompute recompute = Recompute::kNone,
                                              bool bf16 = false, std::int64_t micro_batches = 1);
 
-/// The same of a mesh of ranks in one process, of those that are processes the first: `activations`
-/// holds what all ranks in it hold beside their shares of the state, buffers included. REQUIRES:
-/// the mesh fits the model (check_mesh).
+/// The same for a mesh: the sum of ranks that are threads, or the first of ranks that are
+/// processes. `activations` holds all bytes of these ranks except their shares of the state,
+/// buffers included. REQUIRES: the mesh fits the model (check_mesh).
 [[nodiscard]] MemoryEstimate mesh_memory(const ModelLayout& layout, const InnerConfig& inner,
                                          const MeshOptions& options);
 
-/// The same of a loop that takes forward passes alone, with a copy of one layer (`update`) for
-/// perturbed values.
+/// The same for a loop with forward passes only, with a copy of one layer (`update`) for perturbed
+/// values.
 [[nodiscard]] MemoryEstimate inference_memory(const ModelLayout& layout, std::int64_t rows,
                                               bool bf16 = false);
 

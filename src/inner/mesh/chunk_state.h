@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank keeps of its part of the model between passes: weights, gradients and the optimizer's
-// moments, each of all its values or, where the data-parallel ranks share them out (ZeRO,
-// arXiv:1910.02054), of its slice; and the buffers in which values lie that come and go during a
-// pass. Slices are neighbouring values, cut anywhere. What stays between passes lies in files where
-// the thread that makes it has some (core/state/state_memory.h). One thread, that of the rank.
+// A rank's persistent state of its part of the model: weights, gradients and the optimizer's
+// moments. Each is whole, or, with ZeRO (arXiv:1910.02054), the rank's slice of what the
+// data-parallel ranks share. Also the buffers for values that exist only during a pass. Slices are
+// contiguous ranges of values, cut at any element. Persistent state is in files if the creating
+// thread has some (core/state/state_memory.h). One thread, that of the rank.
 #pragma once
 
 #include <cstddef>
@@ -31,17 +31,17 @@
 namespace isthmus {
 
 struct ChunkStateOptions {
-  int zero = 0;              // moments are shared out (1), also gradients (2), also weights (3)
+  int zero = 0;              // sharded state: 1 moments, 2 also gradients, 3 also weights
   int ranks = 1, rank = 0;   // data-parallel
-  bool own_weights = false;  // even where canonical ones could serve as they lie
-  bool trains = true;
-  InnerConfig inner = {};              // with zero >= 1
+  bool own_weights = false;  // own memory even if the canonical weights could be used in place
+  bool trains = true;        // false: forward only
+  InnerConfig inner = {};    // with zero >= 1
   GradientBucketOptions buckets = {};  // of whole gradients
-  std::int64_t tokens = 0;             // of a data-parallel rank in a step
-  std::int64_t micro_batches = 1;      // in which they come
+  std::int64_t tokens = 0;             // tokens of a data-parallel rank in a step
+  std::int64_t micro_batches = 1;      // micro-batches of these tokens
 };
 
-/// What can be collected from all ranks, or handed out to them.
+/// Kinds of values that can be gathered from all ranks, or scattered to them.
 enum class RankValues : std::int64_t { kWeights, kGradients, kMoment1, kMoment2 };
 
 class ChunkState {
@@ -52,86 +52,94 @@ class ChunkState {
   ChunkState(const ChunkState&) = delete;
   ChunkState& operator=(const ChunkState&) = delete;
 
-  /// Values whose sums of gradients this rank keeps. REQUIRES: zero >= 1.
+  /// Range of values whose summed gradients this rank keeps. REQUIRES: zero >= 1.
   [[nodiscard]] CanonicalRange slice() const;
-  /// Values that this rank updates: its slice, less a tied table that the last stage updates.
+  /// Range of values that this rank updates: its slice, without a tied table that the last stage
+  /// updates.
   [[nodiscard]] CanonicalRange owned() const { return owned(layout_, options_); }
-  /// The same of another rank.
+  /// The same for the rank that the arguments describe.
   [[nodiscard]] static CanonicalRange owned(const RankLayout& layout,
                                             const ChunkStateOptions& options);
 
-  /// The rank's own weights, all or with zero = 3 its slice; no values where canonical ones serve.
+  /// The rank's own weights: all, or with zero = 3 its slice; empty if the canonical weights are
+  /// used in place.
   [[nodiscard]] LocalValues own_weights() const { return own_weights_; }
-  /// The passes' weights from now on: `canonical`, borrowed, or the rank's share of it.
+  /// Sets the weights for the next passes: `canonical`, borrowed, or the rank's share of it.
   void use(const float* canonical);
   [[nodiscard]] Weights<float>& weights();
 
-  /// After all of own_weights() were written: where they lie in a file they go there now. Passes
-  /// only read them, so nobody else would.
+  /// Called after all of own_weights() were written: if they are in a file, writes them there now.
+  /// Passes only read them, so no later call would.
   void wrote_weights() const;
-  /// What was gathered of the own weights is forgotten: they have changed.
+  /// Drops gathered copies of the own weights, which have changed.
   void forget_gathered();
-  /// Passes gather weights, collectively.
+  /// True if passes gather weights, collectively.
   [[nodiscard]] bool gathers() const { return gathered_.has_value(); }
-  /// The gathers of a forward pass without it.
+  /// Makes the gathers of a forward pass without computing.
   void walk_weights();
 
-  /// All gradients, or with zero >= 2 the slice.
+  /// All gradients, or the slice with zero >= 2.
   [[nodiscard]] LocalValues gradients() const { return gradients_; }
-  /// Sums over the ranks are in the slice when a micro-batch ends.
+  /// True if the sums over the ranks are in the slice at the end of each micro-batch.
   [[nodiscard]] bool reduces() const { return reduced_.has_value(); }
-  /// For the backward passes of a micro-batch, first of all that of the head. last: of the step.
+  /// Options for the backward passes of a micro-batch, the head's first. last: last micro-batch of
+  /// the step.
   [[nodiscard]] BackwardOptions<float> backward_options(double gradient_scale, bool last);
-  // A training step and its micro-batches, in this order; of a stage without head other forward
-  // passes may come between a micro-batch's two. REQUIRES: with zero >= 2
-  // one_gradient_at_a_time (mesh_rules.h).
+  // The calls of a training step and its micro-batches, in this order. On a stage without head,
+  // forward passes of other micro-batches may come between a micro-batch's two passes. REQUIRES:
+  // with zero >= 2 one_gradient_at_a_time (mesh_rules.h).
   void begin_step();
   void begin_forward();
   void begin_backward();
   void end_micro_batch();
-  /// After a step's last pass what the embedding adds to a tied table goes to the rank `to`, whose
-  /// stage has it as its head: of as many rows as a step can touch, so that traffic does not depend
-  /// on tokens. REQUIRES: the layout's tied_embedding().
+  /// Called after a step's last pass: sends the embedding's gradient of a tied table to rank `to`,
+  /// whose stage uses the table as its head. The message has as many rows as a step can touch, so
+  /// that traffic does not depend on the tokens. REQUIRES: the layout's tied_embedding().
   void give_embedding_rows(int to) const;
-  /// The same there: the table's gradient is then final, and the last micro-batch ended.
+  /// The receiver's side: afterwards the table's gradient is final, and the last micro-batch has
+  /// ended.
   void take_embedding_rows(kernels::ThreadTeam& team, int from);
-  /// Gradients are summed over the ranks: each is left with its shares (gradient_shares.h), or with
-  /// its slice. Whole ones travel since the last backward pass; waits for them. Collective.
+  /// Sums the gradients over the ranks: each rank keeps its shares (gradient_shares.h) or its
+  /// slice. Sums of whole gradients are in flight since the last backward pass; waits for them.
+  /// Collective.
   void sum_gradients();
 
-  /// Those of owned(). REQUIRES: zero >= 1; the optimizer has such a moment, or there are none.
+  /// The values `what` of owned(). REQUIRES: zero >= 1; for a moment: the optimizer has it, or
+  /// owned() is empty.
   [[nodiscard]] LocalValues owned_values(RankValues what) const;
-  /// Updates the weights owned() from gradient_scale * their gradients: the rank's own, which are
-  /// then given to `canonical` unless that is null, or those of `canonical`. REQUIRES: zero >= 1.
+  /// Updates the weights owned() from gradient_scale * their gradients. If the rank has its own
+  /// weights, it updates these and copies them to `canonical` unless null; else it updates
+  /// `canonical`. REQUIRES: zero >= 1.
   void update(kernels::ThreadTeam& team, double lr, double gradient_scale, float* canonical);
   void reset_optimizer(std::int64_t updates);
 
-  /// With a codec of the state (and zero 1 or 2) what an update changes goes through it: the owner
-  /// too adds what the other ranks will decode to the weights of before, so all have the same bits.
+  /// With a state codec (and zero 1 or 2) an update's changes are encoded: the owner too adds the
+  /// decoded change to the old weights, so all ranks have the same bits.
   [[nodiscard]] bool gives_changes() const { return change_codec_ != nullptr; }
-  /// Codes of the last update's change of owned(), where the weights are the rank's own alone.
+  /// The encoded change of owned() by the last update; empty if other ranks see the weights
+  /// directly.
   [[nodiscard]] std::span<const std::byte> change() const { return change_; }
-  /// All ranks have it: its room is given back.
+  /// Frees the change once all ranks have it.
   void gave_change() { change_ = {}; }
-  /// Bytes of the codes that data-parallel rank `dp` gives. REQUIRES (and below): gives_changes().
+  /// Size of the encoded change of data-parallel rank `dp`. REQUIRES (and below): gives_changes().
   [[nodiscard]] std::int64_t change_bytes(int dp) const;
-  /// Adds what rank `dp` gave to the own weights. REQUIRES: these are whole, and were those that
-  /// `dp` updated. THROWS: RunError for codes of values that are no numbers.
+  /// Adds the change of rank `dp` to the own weights. REQUIRES: these are whole, and equal to those
+  /// that `dp` updated. THROWS: RunError for codes of values that are not finite.
   void add_change(int dp, std::span<const std::byte> codes);
 
   [[nodiscard]] std::size_t held_bytes() const;
-  /// Of what such a state holds: weights, gradients and moments, without buffers.
+  /// Bytes of weights, gradients and moments of such a state, without buffers.
   [[nodiscard]] static std::int64_t stored_bytes(const RankLayout& layout,
                                                  const ChunkStateOptions& options);
-  /// What such a state holds.
+  /// All bytes of such a state.
   [[nodiscard]] static std::int64_t bytes(const RankLayout& layout,
                                           const ChunkStateOptions& options);
 
  private:
   [[nodiscard]] CanonicalRange owned_by(int dp) const;
-  /// values := before + what the change from `before` decodes to. RETURNS: its codes.
+  /// values := before + decoded change from `before`. RETURNS: the change's codes.
   std::vector<std::byte> round_change(std::vector<float> before, std::span<float> values) const;
-  /// Gradients where they are flat, for hints.
+  /// The gradients as one flat array, for paging hints.
   [[nodiscard]] std::span<const float> flat_gradients() const;
 
   const RankLayout& layout_;
@@ -143,9 +151,10 @@ class ChunkState {
   std::optional<PagedShare> flat_weights_;
   std::optional<InnerOptimizer> optimizer_;
   std::optional<ParameterBuckets> buckets_;     // with zero >= 2
-  std::optional<GatheredWeights> gathered_;     // with zero = 3 where weights are the rank's own
+  std::optional<GatheredWeights> gathered_;     // with zero = 3, if the weights are the rank's own
   std::optional<ReducedGradients> reduced_;     // with zero >= 2
-  std::optional<GradientReduction> reduction_;  // of whole gradients that others have too
+  std::optional<GradientReduction> reduction_;  // of whole gradients, with several data-parallel
+                                                // ranks
   std::optional<EmbeddingRows<float>> embedding_rows_;
   const Codec* change_codec_ = nullptr;  // of the groups
   std::vector<std::byte> change_;

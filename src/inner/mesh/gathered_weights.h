@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// ZeRO 3: a rank keeps its slice of the weights and gathers a bucket from the data-parallel ranks
-// when a pass comes to it; the next one is on its way while this one is used.
+// ZeRO 3: a rank keeps its slice of the weights and all-gathers a bucket from the data-parallel
+// ranks when a pass needs it; the next bucket is gathered while this one is used.
 //
-// Gathers are collective: data-parallel ranks run the same passes in the same order, and one that
-// has no samples left calls `walk` instead of a forward pass. One thread, that of the rank.
+// Gathers are collective: data-parallel ranks run the same passes in the same order, and a rank
+// without samples calls `walk` in place of a forward pass. One thread, that of the rank.
 #pragma once
 
 #include <array>
@@ -20,23 +20,23 @@ namespace isthmus {
 
 class GatheredWeights final : public Weights<float> {
  public:
-  /// All are borrowed; `slice` is this rank's of `data`.
+  /// Borrows all arguments; `slice` is this rank's slice in `data`.
   GatheredWeights(const ParameterBuckets& buckets, Communicator& data, LocalValues slice);
 
-  /// The order in which layers will be asked for from now on. What lies in a buffer still is not
-  /// gathered again, whichever pass it came for.
+  /// Sets the order in which the next pass requests layers. A bucket that is still in a buffer is
+  /// not gathered again, even for another pass.
   void forward() {
     step_ = 1;
     before_layers_ = true;
     start(0);  // first of all everywhere, as in `walk`: a tied head's table too
   }
   void backward() { step_ = -1; }
-  /// The slices have changed.
+  /// Declares the slices changed, and drops gathered copies.
   void forget();
-  /// The gathers of a forward pass.
+  /// Makes the gathers of a forward pass without computing.
   void walk();
 
-  /// Valid until the next pass; final norm and head together.
+  /// Valid until the next pass; final norm and head are in the same bucket.
   [[nodiscard]] const float* tensor(std::size_t index) override;
   [[nodiscard]] const float* layer(std::int64_t layer) override;
 
@@ -49,7 +49,7 @@ class GatheredWeights final : public Weights<float> {
     std::optional<std::size_t> bucket;
     std::unique_ptr<Work> gathering;
   };
-  /// Gathers a bucket unless it is there or on its way.
+  /// Gathers a bucket unless it is present or in flight.
   void start(std::size_t bucket);
   [[nodiscard]] const float* get(std::size_t bucket);
 
@@ -57,7 +57,7 @@ class GatheredWeights final : public Weights<float> {
   Communicator& data_;
   LocalValues slice_;
   int step_ = 1;
-  bool before_layers_ = true;  // a forward pass has asked for no layer yet
+  bool before_layers_ = true;  // a forward pass has not requested a layer yet
   kernels::AlignedBuffer memory_;
   std::array<Buffer, ParameterBuckets::kBuffers> buffers_;
 };

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// ZeRO 0 and 1: whole gradients summed over the data-parallel ranks, bucket by bucket, while the
-// backward pass of a step's last micro-batch goes on. A bucket's sum is started when the last of
-// its gradients is final and runs on a thread of the communicator.
+// ZeRO 0 and 1: reduce-scatters whole gradients over the data-parallel ranks, bucket by bucket,
+// during the backward pass of a step's last micro-batch. A bucket's sum starts when its last
+// gradient is final, and runs on a thread of the communicator.
 //
-// All ranks start the same buckets in the same order: in that of the values, whatever order tensors
-// become final in. Summands of other tensor-parallel ranks are added first, layer by layer, since
-// the buckets of ranks whose shares of the vocabulary differ are cut elsewhere.
-// One thread, that of the rank.
+// All ranks start the same buckets in the same order, that of the values, independent of the order
+// in which tensors become final. Summands of other tensor-parallel ranks are added first, layer by
+// layer, since ranks with different shares of the vocabulary have different bucket borders. One
+// thread, that of the rank.
 #pragma once
 
 #include <cstddef>
@@ -23,16 +23,16 @@ namespace isthmus {
 
 class GradientReduction {
  public:
-  /// gradients (elements of the layout,); all are borrowed.
+  /// Borrows all arguments. gradients (elements of the layout,).
   GradientReduction(const RankLayout& layout, const GradientBucketOptions& options,
                     const MeshGroups& groups, float* gradients);
 
-  /// A step begins. Waits for what a step that was broken off has left.
+  /// Begins a step. Waits for sums that an interrupted step has left running.
   void begin();
-  /// The gradient of a tensor is this rank's whole sum of the step. Collective over the tensor-
-  /// parallel ranks when it is the last one of half a layer.
+  /// Declares this rank's sum of a tensor's gradients over the step final. Collective over the
+  /// tensor-parallel ranks if it is the last tensor of half a layer.
   void ready(std::size_t tensor);
-  /// Each rank's shares of the buckets are the sums. REQUIRES: all tensors were ready.
+  /// Waits until each rank has the sums of its shares. REQUIRES: all tensors were ready.
   void finish();
 
   [[nodiscard]] const GradientBuckets& buckets() const { return buckets_; }

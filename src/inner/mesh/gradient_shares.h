@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each data-parallel rank of a mesh is left with of the gradients' sums, and the way from
-// there to the canonical gradients. Pure functions.
+// The shares of the gradients' sums that each data-parallel rank keeps, and their transfer to the
+// canonical gradients. Pure functions.
 #pragma once
 
 #include <vector>
@@ -12,12 +12,13 @@
 
 namespace isthmus {
 
-/// How the ranks of such a mesh cut whole gradients. THROWS: ConfigError naming an unknown codec.
+/// The ranks' buckets of whole gradients. THROWS: ConfigError naming an unknown codec.
 [[nodiscard]] GradientBucketOptions bucket_options(const MeshOptions& options);
-/// Values of a chunk whose sums data-parallel rank `dp` is left with, ascending.
+/// Ranges of a chunk's values whose sums data-parallel rank `dp` keeps, ascending.
 [[nodiscard]] std::vector<CanonicalRange> gradient_shares(const RankLayout& layout,
                                                           const MeshOptions& options, int dp);
-/// canonical gradients := those of `local` in `share`, which it has, but for a tied_embedding().
+/// canonical gradients := the values of `local` in `share`, which it must have, without a
+/// tied_embedding().
 void give_share(const RankLayout& layout, const LocalValues& local, CanonicalRange share,
                 float* canonical);
 

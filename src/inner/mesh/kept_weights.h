@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The canonical weights of a mesh whose ranks update their own: who has the newer ones, and the
-// copies that readers and writers of the canonical ones need (InnerLoop::read_values,
-// wrote_values). The mesh moves the values. One thread.
+// Coherence of the canonical weights of a mesh whose ranks update separate weights: tracks the
+// newer copy, and makes the copies that readers and writers of the canonical weights need
+// (InnerLoop::read_values, wrote_values). The mesh copies the values. One thread.
 #pragma once
 
 #include <functional>
@@ -14,10 +14,10 @@ namespace isthmus {
 
 class KeptWeights {
  public:
-  /// Moves tensors between the canonical weights and the ranks'.
+  /// Copies tensors between the canonical weights and the ranks'.
   using Move = std::function<void(TensorRange tensors)>;
-  /// canonical (elements,): borrowed. collect: from the ranks, hand_out: to them. The ranks have
-  /// nothing yet.
+  /// canonical (elements,): borrowed. collect: copies from the ranks; hand_out: to them. At first
+  /// the ranks have no weights.
   KeptWeights(const ModelLayout& layout, float* canonical, Move collect, Move hand_out)
       : copies_(layout),
         elements_(layout.elements()),
@@ -29,16 +29,16 @@ class KeptWeights {
   [[nodiscard]] CanonicalRange all() const { return {0, elements_}; }
   [[nodiscard]] TensorRange all_tensors() const { return copies_.all(); }
 
-  /// Canonical values of these elements are right afterwards.
+  /// Makes the canonical values of these elements valid.
   void read(CanonicalRange elements);
-  /// Others have written these canonical elements; the rest of a tensor that was written in part is
-  /// collected where the ranks have it.
+  /// Called after other code has written these canonical elements; the rest of a partly written
+  /// tensor is collected if the ranks have the newer copy.
   void wrote(CanonicalRange elements);
-  /// The ranks have the canonical weights afterwards. RETURNS: whether they lacked any.
+  /// Makes the ranks' weights equal to the canonical ones. RETURNS: true if a copy was needed.
   bool give();
   /// The ranks have updated all weights.
   void ranks_updated() { copies_.ranks_updated(); }
-  /// The ranks have lost theirs.
+  /// The ranks have lost their weights.
   void ranks_lost() { copies_.canonical_is_newer(copies_.all()); }
   [[nodiscard]] bool ranks_have_newer() const {
     return !copies_.newer_at_ranks(copies_.all()).empty();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the first process of a mesh asks all its ranks for, and how it travels. Plain data.
+// Orders of a mesh's first process to all its ranks, and their transfer. Plain data.
 #pragma once
 
 #include <array>
@@ -27,16 +27,16 @@ enum class Ask : std::int64_t {
   kServe
 };
 
-/// What the first rank asks all for.
+/// An order of the first rank to all ranks.
 struct Order {
   Ask ask = Ask::kEnd;
   std::int64_t sequences = 0, length = 0;
   double gradient_scale = 0;
   double lr = 0;
   std::int64_t what = 0;   // RankValues, or the updates after a reset
-  bool readings = false;   // are wanted after the pass
-  TensorRange tensors;     // that are collected or handed out
-  bool documents = false;  // windows of a pass hold several
+  bool readings = false;   // true: readings follow the pass
+  TensorRange tensors;     // tensors to collect or hand out
+  bool documents = false;  // true: windows of the pass hold several documents
 };
 
 constexpr std::int64_t kWords = 10;
@@ -67,12 +67,12 @@ using Words = std::array<std::int64_t, kWords>;
           words[9] != 0};
 }
 
-/// Something that all ranks do together for a caller of the mesh, which it knows nothing of.
+/// A service that all ranks run together for a caller of the mesh; the mesh does not look into it.
 using RankService = std::function<void(Communicator& ranks)>;
 
-/// What the first rank has of an order's data; nothing on the others.
+/// The data of an order on the first rank; empty on the others.
 struct Canonical {
-  const float* weights = nullptr;  // of a pass without ZeRO: with it, ranks have theirs
+  const float* weights = nullptr;  // of a pass without ZeRO; with ZeRO ranks have the weights
   const float* handed_out = nullptr;
   float* collected = nullptr;
   TokenBatch batch = {};

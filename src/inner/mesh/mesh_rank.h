@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank of a mesh: its pipeline stages' models, its share of the weights and gradients, and its
-// part of a training step: the pipeline's schedule over its micro-batches, and the sum of its
-// gradients over the data-parallel ranks while the last backward pass runs. Where weights come from
-// and gradients go to is the mesh's matter (inner/mesh/mesh_model.h).
+// One rank of a mesh: its pipeline stages' models and its share of the weights and gradients. Its
+// part of a training step is the pipeline's schedule over its micro-batches, and the sum of its
+// gradients over the data-parallel ranks during the last backward pass. The mesh decides where
+// weights come from and gradients go to (inner/mesh/mesh_model.h).
 //
-// One thread drives a rank; ranks run side by side and meet in their communicators.
-// DETERMINISM: sums over ranks go in rank order, micro-batches are added in ascending order, so
-// results depend on the mesh alone.
+// One thread drives a rank; ranks run concurrently and meet in their communicators. DETERMINISM:
+// sums over ranks are in rank order, micro-batches are added in ascending order, so results depend
+// only on the mesh.
 #pragma once
 
 #include <cstdint>
@@ -38,11 +38,13 @@ struct MeshOptions {
   bool bf16 = false;
   int threads = 1;  // of each rank
   CodecByDimension codecs;
-  bool processes = false;      // ranks are processes: each has its own weights
-  int zero = 0;                // what data-parallel ranks share out: moments, gradients, weights
+  bool processes = false;      // true: ranks are processes with separate weights
+  int zero = 0;                // ZeRO stage; sharded over data-parallel ranks: 1 moments, 2 also
+                               // gradients, 3 also weights
   InnerConfig inner = {};      // with zero >= 1: the optimizer
-  RankPatience patience = {};  // of ranks that are threads
-  std::int64_t bucket_values = kGradientBucketValues;  // most that are summed at a time
+  RankPatience patience = {};  // timeouts of ranks that are threads
+  std::int64_t bucket_values = kGradientBucketValues;  // largest number of gradients summed at a
+                                                       // time
 
   [[nodiscard]] std::int64_t micro_batch_sequences() const {
     return sequences / mesh.dp / micro_batches;
@@ -51,8 +53,8 @@ struct MeshOptions {
 
 class MeshRank {
  public:
-  /// Collective over `world`, which is borrowed as `canonical` is. own_weights: the rank has room
-  /// for its weights even where canonical ones could serve as they lie. REQUIRES: check_mesh has
+  /// Collective over `world`; `world` and `canonical` are borrowed. own_weights: the rank has
+  /// separate weights even if the canonical ones could be used in place. REQUIRES: check_mesh has
   /// passed.
   MeshRank(const ModelLayout& canonical, const MeshOptions& options, Communicator& world,
            bool own_weights);
@@ -62,38 +64,39 @@ class MeshRank {
   [[nodiscard]] bool has_head() const;
   [[nodiscard]] const MeshGroups& groups() const { return groups_; }
 
-  /// The parts of the model that this rank holds, one a virtual stage, and their places.
+  /// The parts of the model that this rank holds, one per virtual stage, and their layouts.
   [[nodiscard]] std::size_t chunks() const { return chunks_.size(); }
   [[nodiscard]] const RankLayout& layout(std::size_t chunk) const;
-  /// Its weights are to be filled before a pass where they are its own; its gradients are those of
-  /// the whole mesh in its shares after `sum_gradients`.
+  /// The chunk's state. The caller must fill its weights before a pass if they are the rank's own;
+  /// after `sum_gradients` its gradients are those of the whole mesh, in the rank's shares.
   [[nodiscard]] ChunkState& state(std::size_t chunk);
-  /// weights (elements,), canonical and borrowed until the next call: the passes' weights.
+  /// Sets the weights of the next passes: weights (elements,), canonical, borrowed until the next
+  /// call.
   void use_weights(const float* canonical);
 
   /// Forward and backward of this rank's samples of the site's `batch`. gradient_scale: 1 /
   /// (targets in the site's mean). RETURNS: the losses of its samples on ranks that have the head,
-  /// else nothing.
+  /// else zero.
   LossSum train(const TokenBatch& batch, double gradient_scale);
-  /// Sums over the site's samples: each data-parallel rank is left with its shares
-  /// (inner/mesh/gradient_shares.h). What `train` has started is waited for. Collective.
+  /// Sums over the site's samples: each data-parallel rank keeps its shares
+  /// (inner/mesh/gradient_shares.h). Waits for the sums that `train` has started. Collective.
   void sum_gradients();
-  /// Forward only, of this rank's share of any number of sequences; returns as `train`.
+  /// Forward only, for this rank's share of any number of sequences. RETURNS: as `train`.
   LossSum loss(const TokenBatch& batch);
 
   [[nodiscard]] kernels::ThreadTeam& team() { return team_; }
   [[nodiscard]] std::size_t held_bytes() const;
-  /// What such a rank will hold: its weights, gradients and moments and its activations.
+  /// Bytes of such a rank's weights, gradients, moments and activations.
   [[nodiscard]] static std::int64_t bytes(const ModelLayout& canonical, const MeshOptions& options,
                                           int rank, bool own_weights = false);
-  /// Of these, bytes of weights, gradients and moments, which lie in files where there are some.
+  /// Bytes of weights, gradients and moments among them; these are in files if there are some.
   [[nodiscard]] static std::int64_t stored_bytes(const ModelLayout& canonical,
                                                  const MeshOptions& options, int rank,
                                                  bool own_weights = false);
   [[nodiscard]] static PipelineSchedule schedule(const MeshOptions& options);
-  /// Micro-batches whose activations chunk `chunk` of pipeline rank `pp` has room for.
+  /// Number of micro-batches whose activations chunk `chunk` of pipeline rank `pp` can hold.
   [[nodiscard]] static std::size_t slots(const MeshOptions& options, int pp, int chunk);
-  /// The places of what rank `rank` of such a mesh holds.
+  /// The layouts of the chunks of rank `rank` of such a mesh.
   [[nodiscard]] static std::vector<RankLayout> layouts(const ModelLayout& canonical,
                                                        const MeshOptions& options, int rank);
 
@@ -111,8 +114,8 @@ class MeshRank {
   MeshGroups groups_;
   PipelineSchedule schedule_;
   kernels::ThreadTeam team_;
-  kernels::AlignedBuffer gathered_;  // of one pass at a time; empty without a split sequence
-  kernels::AlignedBuffer working_;   // scratch of all chunks' models, which take turns
+  kernels::AlignedBuffer gathered_;  // of one pass at a time; empty unless the sequence is split
+  kernels::AlignedBuffer working_;   // scratch of all chunks' models, which run in turn
   std::vector<std::unique_ptr<Chunk>> chunks_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules that making a mesh and planning one share. Pure functions.
+// Rules shared by making and by planning a mesh. Pure functions.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace isthmus {
 
-/// The divisor of n next to `wanted`, the smaller one of two.
+/// The divisor of n nearest to `wanted`, the smaller of two equally near.
 [[nodiscard]] inline std::int64_t nearest_divisor(std::int64_t n, std::int64_t wanted) {
   for (std::int64_t away = 0; away < std::max(n, wanted); ++away) {
     if (wanted - away >= 1 && n % (wanted - away) == 0) return wanted - away;
@@ -19,14 +19,14 @@ namespace isthmus {
   return 1;
 }
 
-/// Layers of 12 d^2 weights that the output head weighs as much as.
+/// Cost of the output head in layers of 12 d^2 weights.
 [[nodiscard]] inline double head_layers(const ModelShape& shape) {
   return static_cast<double>(shape.vocab) / (12 * static_cast<double>(shape.d_model));
 }
 
-/// Whether a stage has gradients of one micro-batch at a time, which is what ZeRO 2 and 3 have room
-/// for: in gpipe the last stage takes all heads' before the first backward pass, in zb-h1 those of
-/// norms come long before those of products.
+/// True if a stage holds gradients of one micro-batch at a time; ZeRO 2 and 3 have memory only for
+/// that. False for gpipe, where the last stage runs all heads before the first backward pass, and
+/// for zb-h1, where gradients of norms come long before those of matrix products.
 [[nodiscard]] inline bool one_gradient_at_a_time(PipelineKind kind) {
   return kind == PipelineKind::k1F1B || kind == PipelineKind::kInterleaved;
 }

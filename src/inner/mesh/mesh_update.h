@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's part of updating a mesh whose data-parallel ranks share the optimizer's state out
-// (ZeRO, arXiv:1910.02054): each updates its slice of the weights with its slice of the gradients'
-// sums. What is updated, clipped and counted is each canonical value once; a table that the first
-// and the last stage hold is the last one's, tensors that all tensor-parallel ranks have are
-// updated by each of them and count with the first.
+// One rank's part of the update of a mesh whose data-parallel ranks share the optimizer's state
+// (ZeRO, arXiv:1910.02054): each rank updates its slice of the weights with its slice of the
+// gradients' sums. Every canonical value is updated, clipped and counted once: a table on the first
+// and the last stage belongs to the last, and tensors on all tensor-parallel ranks are updated by
+// each of them and counted on the first.
 //
 // DETERMINISM: weights get the bits of one update of all of them. The norm is summed slice by
-// slice, in rank order: some 1e-15 off that of whole parameters, so a clipping factor, which is a
-// float, is the same but where it is on the edge of two. One thread, that of the rank.
+// slice, in rank order; it differs from that of whole parameters by about 1e-15, so the clipping
+// factor, a float, is the same except at a rounding boundary. One thread, that of the rank.
 #pragma once
 
 #include <cstdint>
@@ -19,22 +19,22 @@ namespace isthmus {
 
 class MeshUpdate {
  public:
-  /// `rank` is borrowed; it is rank `position` of such a mesh. REQUIRES: options.zero >= 1.
+  /// `rank` is borrowed; it must be rank `position` of such a mesh. REQUIRES: options.zero >= 1.
   MeshUpdate(const ModelLayout& canonical, const MeshOptions& options, MeshRank& rank);
 
-  /// squares (canonical tensors,) := the squared norm of each one's gradient, the same on every
-  /// rank. After rank.sum_gradients(). Collective over the mesh.
+  /// squares (canonical tensors,) := the squared norm of each tensor's gradient, the same on every
+  /// rank. Called after rank.sum_gradients(). Collective over the mesh.
   void sum_squares(std::span<double> squares);
-  /// Updates the rank's slices. canonical: where weights lie that all ranks see, or null.
+  /// Updates the rank's slices. canonical: weights that all ranks share, or null.
   void update(double lr, double gradient_scale, float* canonical);
-  /// After `update`, where weights are the rank's own: all data-parallel ranks have all slices
-  /// again, by what the update has changed where there is a codec for it, unless passes gather them
-  /// (ZeRO 3); and the first stage has what the last one has updated of a tied table. Collective
-  /// over the mesh.
+  /// Called after `update` if the weights are the rank's own: gathers the slices so that all
+  /// data-parallel ranks have whole weights. With a state codec only the encoded changes are sent.
+  /// Does nothing with ZeRO 3, where passes gather. The first stage also gets the last stage's
+  /// update of a tied table. Collective over the mesh.
   void gather_weights();
-  /// Others than ranks have changed what each owns: all data-parallel ranks get all slices as they
-  /// are, unless passes gather them (ZeRO 3), and the first stage its part of a tied table.
-  /// Collective over the mesh.
+  /// Called after other code has changed the owned weights of ranks: all data-parallel ranks get
+  /// all slices unencoded (not with ZeRO 3, where passes gather), and the first stage its part of a
+  /// tied table. Collective over the mesh.
   void spread_owned();
 
  private:
@@ -42,7 +42,7 @@ class MeshUpdate {
   void gather_changes(std::size_t chunk);
   void give_table();
   void give_table_slices();
-  /// The table's place among its stage's values, and their number.
+  /// The table's range among its stage's values, and the number of these.
   struct Stage {
     CanonicalRange table{0, 0};
     std::int64_t elements = 0;
@@ -54,7 +54,7 @@ class MeshUpdate {
 
   MeshOptions options_;
   MeshRank& rank_;
-  Stage first_, last_;  // of a tied table that lies in two stages; else empty
+  Stage first_, last_;  // of a tied table on two stages; else empty
 };
 
 }  // namespace isthmus

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The buckets in which a rank's values travel between data-parallel ranks under ZeRO 2 and 3: what
-// comes before the layers, each layer, what comes after; and the memory that they share, each in a
-// buffer of it. Layers take turns in two buffers, so that one can travel while the other is used;
-// what lies before and after the layers shares a third one, or has two where a tied table is used
-// at both ends. A pipeline stage has layers, and at most one of the others unless it is the whole
-// model or has a tied table as its head, which lies before them. Immutable; safe to share.
+// The buckets in which a rank's values are exchanged between data-parallel ranks with ZeRO 2 and 3:
+// the values before the layers, each layer, the values after. The buckets share memory, each in one
+// of its buffers. Layers alternate between two buffers, so that one is in flight while the other is
+// used. The buckets before and after the layers share a third buffer, or have one each if a tied
+// table is used at both ends. A pipeline stage has layers, and at most one of the other two unless
+// it is the whole model or uses a tied table as its head, which is before the layers. Immutable;
+// safe to share.
 #pragma once
 
 #include <cstddef>
@@ -18,9 +19,9 @@ namespace isthmus {
 
 struct ParameterBucket {
   CanonicalRange elements;
-  std::size_t first_tensor = 0;  // whose gradient is final last
+  std::size_t first_tensor = 0;  // the tensor whose gradient is final last
   std::size_t buffer = 0;
-  std::int64_t place = 0;  // of its first element in the memory of all buffers
+  std::int64_t place = 0;  // index of its first element in the memory of all buffers
 };
 
 class ParameterBuckets {
@@ -34,19 +35,19 @@ class ParameterBuckets {
   [[nodiscard]] std::size_t size() const { return buckets_.size(); }
   [[nodiscard]] std::size_t of_layer(std::int64_t layer) const;
   [[nodiscard]] std::size_t of_tensor(std::size_t tensor) const { return of_tensor_[tensor]; }
-  /// The bucket that the one of a layer is followed by, in a pass that goes on to the next layer
-  /// (`step` 1, or what comes after the layers) or to the one before (-1). None: the pass ends.
+  /// The bucket used after this layer's: `step` 1: the next layer's, or that after the layers; -1:
+  /// the previous one. Absent: the pass ends.
   [[nodiscard]] std::optional<std::size_t> following(std::size_t bucket, int step) const;
   [[nodiscard]] std::int64_t tensor_begin(std::size_t tensor) const { return begins_[tensor]; }
-  /// Values that the buffers hold together.
+  /// Values in all buffers together.
   [[nodiscard]] std::int64_t memory_values() const { return memory_values_; }
 
-  /// (ranks,): how many values of `range` are in each rank's slice of all.
+  /// (ranks,): number of values of `range` in each rank's slice of all values.
   [[nodiscard]] std::vector<std::int64_t> counts(CanonicalRange range, int ranks) const;
 
  private:
   std::int64_t elements_;
-  std::size_t first_layer_ = 0;  // its bucket
+  std::size_t first_layer_ = 0;  // bucket of the first layer
   std::vector<ParameterBucket> buckets_;
   std::vector<std::size_t> of_tensor_;
   std::vector<std::int64_t> begins_;  // of tensors

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Plays a pipeline schedule on all ranks without a model: is it complete, in a right order, free of
-// deadlock, within its memory; how long does it take and who waits. Pure functions; any thread.
+// Simulates a pipeline schedule on all ranks without a model. Checks that it is complete, in a
+// valid order, free of deadlock and within its memory bound; computes its duration and each rank's
+// idle time. Pure functions; any thread.
 #pragma once
 
 #include <string>
@@ -11,7 +12,8 @@
 
 namespace isthmus {
 
-/// Of one chunk and one micro-batch. A backward pass that is not split takes both of the latter.
+/// Times of one chunk and one micro-batch. An unsplit backward pass takes backward_input +
+/// backward_weight.
 struct StageTimes {
   double forward = 1;
   double backward_input = 1;
@@ -19,26 +21,27 @@ struct StageTimes {
 };
 
 enum class SendMode {
-  kBuffered,   // a transfer begins when it is sent; the sender goes on
-  kOnReceive,  // a transfer begins when its receive is reached; the sender goes on
-  kBlocking,   // the same, and the sender waits for its end
+  kBuffered,   // a transfer begins at the send; the sender continues
+  kOnReceive,  // a transfer begins when the receiver reaches its receive; the sender continues
+  kBlocking,   // as kOnReceive, and the sender waits for the end
 };
 
 struct PipelineTiming {
   std::vector<StageTimes> stages = {{}};  // of each stage, or one for all
-  double message = 0;  // a message takes its link so long; those of a kind and pair one by one
+  double message = 0;  // time of a message on its link; messages of one kind and pair are
+                       // serialized
   SendMode sends = SendMode::kBuffered;
 };
 
 struct PipelineFault {
   enum class Kind {
-    kShape,     // an operation that this schedule has no place for: chunk, micro-batch, peer
-    kMissing,   // a pass that is not there
-    kRepeated,  // an operation that is there twice
-    kMessage,   // a message that is not sent, not received, or received in another order than sent
-    kOrder,     // a pass before what it reads, or weight gradients not ascending
+    kShape,     // an invalid operation of this schedule: chunk, micro-batch, peer
+    kMissing,   // a missing pass
+    kRepeated,  // a repeated operation
+    kMessage,   // a message not sent, not received, or received in another order than sent
+    kOrder,     // a pass before one whose result it reads, or weight gradients not ascending
     kMemory,    // more activations in flight than `pipeline_in_flight`
-    kDeadlock,  // ranks that wait for one another
+    kDeadlock,  // ranks wait for one another
   };
   Kind kind = Kind::kShape;
   int rank = 0;
@@ -51,29 +54,29 @@ struct PipelinePass {
 };
 
 struct PipelineRankReport {
-  double busy = 0;    // sum of its passes
-  int in_flight = 0;  // most activations of one chunk and micro-batch at a time
+  double busy = 0;    // sum of the durations of its passes
+  int in_flight = 0;  // most activations held at a time, in units of one chunk and micro-batch
   std::vector<PipelinePass> passes;
 };
 
 struct PipelineReport {
   double makespan = 0;
-  double bubble = 0;  // idle time of the busiest rank until all are done
+  double bubble = 0;  // idle time of the busiest rank until all ranks are done
   std::vector<PipelineRankReport> ranks;
   [[nodiscard]] double bubble_share() const { return makespan > 0 ? bubble / makespan : 0; }
 };
 
-/// REQUIRES: timing.stages has one entry or one for each stage.
-/// RETURNS: the first fault; one of the lists as they stand before one that shows in time.
+/// REQUIRES: timing.stages has one entry, or one per stage.
+/// RETURNS: the first fault; faults of the lists themselves come before kDeadlock.
 [[nodiscard]] Expected<PipelineReport, PipelineFault> check_pipeline(
     const PipelineSchedule& schedule, const PipelineTiming& timing = {});
 
-/// The time alone, for lists that are known to be right: counts no activations.
-/// REQUIRES: as above, and lists without shape faults. RETURNS: kDeadlock alone.
+/// Only the timing, for lists known to be valid: counts no activations. REQUIRES: as above, and
+/// lists without shape faults. RETURNS: kDeadlock is the only fault.
 [[nodiscard]] Expected<PipelineReport, PipelineFault> play_pipeline(
     const PipelineSchedule& schedule, const PipelineTiming& timing = {});
 
-/// "backward of micro-batch 2, chunk 1"; the chunk where there are several.
+/// "backward of micro-batch 2, chunk 1"; the chunk is named if there are several.
 [[nodiscard]] std::string describe(const PipelineSchedule& schedule, const PipelineOp& operation);
 
 }  // namespace isthmus

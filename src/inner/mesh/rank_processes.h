@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The processes that are the ranks of a mesh, as each of them sees the others. What a rank waits
-// for differs, so does how long it may take: each has a communicator of its own over the same
-// processes.
+// The processes that are the ranks of a mesh, from one of them. Waits of different kinds have
+// different timeouts, so each kind has a separate communicator over the same processes.
 #pragma once
 
 #include <array>
@@ -17,17 +16,18 @@
 
 namespace isthmus {
 
-/// All but the fields at the end is borrowed.
+/// Borrows the references and owns the fields at the end.
 struct RankProcesses {
-  Communicator& passes;  // within a pass, where all ranks compute: parallel.patience
-  /// What to compute next, which the first tells between its rounds, evaluations and checkpoints:
-  /// the others wait as long as those take.
+  Communicator& passes;  // calls within a pass, where all ranks compute: parallel.patience
+  /// Orders of the first rank, sent between its rounds, evaluations and checkpoints: the others
+  /// wait as long as these take.
   Communicator& orders;
-  Communicator& roll_call;  // who is still there, after a pass that failed: kRollCall at most
+  Communicator& roll_call;  // asks which ranks still answer, after a failed pass: at most
+                            // roll_call_wait
   const Clock& clock;
 
-  // Of the first rank:
-  std::int64_t step = 0;                                    // that a pass is for
+  // Used on the first rank:
+  std::int64_t step = 0;                                    // step of the current pass
   std::function<void(const RankFinding&)> on_finding = {};  // may be empty; on the driving thread
 
   void abort(const std::string& cause) noexcept {
@@ -35,21 +35,21 @@ struct RankProcesses {
   }
 };
 
-/// How long ranks without a key wait for one another within a pass.
+/// Default timeout of ranks that wait for one another within a pass.
 inline constexpr std::chrono::minutes kRankPatience{10};
-/// What to do once ranks are lost.
+/// Remedy in errors of lost ranks.
 inline constexpr const char* kRankRemedy =
     "go on from the newest checkpoint: the same command with --resume auto";
-/// How long a roll call waits.
+/// Timeout of a roll call.
 [[nodiscard]] std::chrono::milliseconds roll_call_wait(std::chrono::milliseconds patience);
 
-/// What each rank is called in errors: "tp 1, pp 0, dp 0".
+/// Names of the ranks in errors: "tp 1, pp 0, dp 0".
 [[nodiscard]] std::vector<std::string> rank_places(const MeshShape& mesh);
 
-/// After a call of `ranks` has failed with `cause`: ends the others' calls and asks who is there. A
-/// rank that waits for another is not the one to blame, so not the first to be missed is named but
-/// all that do not answer. Blocks for as long as a roll call waits.
-/// RETURNS: the error in words, with what to do.
+/// Called after a call of `ranks` has failed with `cause`: ends the others' calls and asks all
+/// ranks to answer. A rank that waits for another is not at fault, so the error names all ranks
+/// that do not answer, not the first rank that was missed. Blocks for as long as a roll call.
+/// RETURNS: the error text, with a remedy.
 [[nodiscard]] std::string error_after_roll_call(RankProcesses& ranks, const std::string& cause);
 
 }  // namespace isthmus

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long each rank of a mesh of processes computes and answers: counted on every rank, told to
-// the first after some of the passes, and judged there (inner/mesh/rank_watch.h).
+// Measures how long each rank of a mesh of processes computes and how fast it answers. Every rank
+// counts; the first rank gets the readings after some of the passes and judges them
+// (inner/mesh/rank_watch.h).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,7 @@
 
 namespace isthmus {
 
-/// One rank's end. One thread drives it.
+/// One rank's part. One thread drives it.
 class RankReadings {
  public:
   static constexpr int kTag = 1;  // of messages over `ranks`
@@ -23,16 +24,17 @@ class RankReadings {
   /// processes: borrowed; as many as the mesh has ranks.
   RankReadings(const MeshShape& mesh, RankProcesses& processes);
 
-  /// The communicator of the passes; what a rank waits in it is not computing.
+  /// The communicator for passes; waiting in it does not count as computing.
   [[nodiscard]] Communicator& ranks() { return *counted_; }
-  /// Runs a pass's computing and counts its time.
+  /// Runs a pass's computation and counts its time.
   void count(const std::function<void()>& computing);
 
-  /// Of the first rank: a pass that has taken so long has ended.
+  /// Called on the first rank: adds the duration of a pass that has ended.
   void add_pass(double seconds) { passes_s_ += seconds; }
-  /// Whether the passes since the last readings are long enough for new ones. REQUIRES: the first.
+  /// True if the passes since the last readings are long enough for new ones. REQUIRES: the first
+  /// rank.
   [[nodiscard]] bool due() const;
-  /// Collective, after a pass, when all have given what they computed and wait. Tells
+  /// Collective, after a pass, when all ranks have sent their results and wait. Calls
   /// processes.on_finding. THROWS: CommunicatorError.
   void exchange();
 
@@ -43,11 +45,11 @@ class RankReadings {
   RankProcesses& processes_;
   WaitingTime waited_;
   const std::unique_ptr<Communicator> counted_;
-  double computed_s_ = 0;  // since the last readings, as the next two
+  double computed_s_ = 0;  // since the last readings, as the next two fields
   std::int64_t passes_ = 0;
   double passes_s_ = 0;
-  double readings_s_ = 0;  // that the last readings took
-  RankWatch watch_;        // the first rank's alone
+  double readings_s_ = 0;  // duration of the last readings
+  RankWatch watch_;        // used only on the first rank
 };
 
 }  // namespace isthmus

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The threads that are the ranks of a mesh, which run side by side and meet in communicators. One
-// that never comes back cannot be stopped, as a process could: whoever waits for it finds out who
-// it is and tells, and the team is of no use any more. One thread drives a team.
+// The threads that are the ranks of a mesh; they run concurrently and meet in communicators. A
+// thread that hangs cannot be stopped, as a process could: the rank that waits for it identifies it
+// and reports it, and the team must not be used afterwards. One thread drives a team.
 #pragma once
 
 #include <chrono>
@@ -17,14 +17,14 @@
 
 namespace isthmus {
 
-/// Of ranks that wait for one another.
+/// Timeouts of ranks that wait for one another.
 struct RankPatience {
-  /// How long in one call.
+  /// Timeout of one call.
   std::chrono::milliseconds wait = std::chrono::hours(24);
-  /// Told, on a rank's thread, when that was too long and some rank has not come back after a roll
-  /// call's length either: the error in words, with all of these, so a healthy one too that
-  /// computes for longer than the roll call. It should end the process: the threads cannot be
-  /// joined. Empty: nobody is told.
+  /// Called on a rank's thread when a call has timed out and some rank does not answer a roll call
+  /// either. `error` names all ranks that do not answer, which may include a healthy rank that
+  /// computes for longer than the roll call. The function should end the process, since the threads
+  /// cannot be joined. Empty: no call.
   std::function<void(const std::string& error)> on_hang = {};
 };
 
@@ -34,13 +34,13 @@ class RankTeam {
   RankTeam(const MeshShape& mesh, RankPatience patience);
 
   [[nodiscard]] std::size_t size() const { return worlds_.size(); }
-  /// Of all ranks, as rank `rank` sees them.
+  /// Communicator over all ranks, for rank `rank`.
   [[nodiscard]] Communicator& world(std::size_t rank) { return *worlds_[rank]; }
-  /// body(rank) for all ranks side by side. Blocks until all are back; with on_hang they wait for
-  /// one another at the end, so that one that hangs outside of communicators is missed as well.
-  /// THROWS: what the first rank that failed threw, before those that have waited for it in vain (a
-  /// CommunicatorError), and of these the first, as PeerError with on_hang and as RunError without;
-  /// the others are told and end.
+  /// Runs body(rank) on all ranks concurrently. Blocks until all have returned; with on_hang they
+  /// wait for one another at the end, so that a rank that hangs outside communicators is detected
+  /// too. When a rank fails, the others are told and end. THROWS: the exception of the first rank
+  /// that failed for its own reason; if all only waited in vain (CommunicatorError), that of the
+  /// first of these, as PeerError with on_hang and as RunError without.
   void run(const std::function<void(std::size_t rank)>& body);
 
  private:
@@ -49,7 +49,7 @@ class RankTeam {
 
   MeshShape mesh_;
   RankPatience patience_;
-  kernels::ThreadTeam threads_;  // one a rank
+  kernels::ThreadTeam threads_;  // one thread a rank
   std::vector<std::unique_ptr<Communicator>> worlds_;
 };
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// ZeRO 2 and 3: a pass adds a layer's gradients in a buffer; once they are final they are summed
-// over the data-parallel ranks, each of which is left with what lies in its slice, while the pass
-// goes on with the next layer in another buffer.
+// ZeRO 2 and 3: a pass adds a layer's gradients in a buffer. Once they are final they are
+// reduce-scattered over the data-parallel ranks: each rank keeps the sums of its slice, while the
+// pass continues with the next layer in another buffer.
 //
-// DETERMINISM: a micro-batch's sums are in rank order; slices add micro-batches in order. So with
-// one micro-batch the bits are those of gradients summed whole; with several these add up the other
-// way round (all micro-batches of a rank first), a rounding apart.
-// One thread, that of the rank.
+// DETERMINISM: a micro-batch's sums are in rank order; slices add micro-batches in order. With one
+// micro-batch the bits are those of gradients summed whole. With several micro-batches the order of
+// summation differs (whole gradients add a rank's micro-batches first), so results differ by
+// rounding. One thread, that of the rank.
 #pragma once
 
 #include <array>
@@ -25,18 +25,18 @@ namespace isthmus {
 
 class ReducedGradients final : public Gradients<float> {
  public:
-  /// All are borrowed; `slice`, this rank's of groups.data, gets the sums.
+  /// Borrows all arguments. `slice`, this rank's slice in groups.data, receives the sums.
   ReducedGradients(const RankLayout& layout, const ParameterBuckets& buckets,
                    const MeshGroups& groups, LocalValues slice);
 
-  /// The layers' backward pass of a micro-batch begins, after its head's gradients and before those
-  /// of the next one's; with the first one of a step the slice starts anew.
+  /// Begins the layers' backward pass of a micro-batch, after its head's gradients and before the
+  /// next head's; in a step's first micro-batch the slice is overwritten.
   void begin(bool first_of_step);
   [[nodiscard]] float* tensor(std::size_t index) override;
   [[nodiscard]] float* layer(std::int64_t layer) override;
-  /// This micro-batch's gradient of a tensor is final. Collective when it is a bucket's last one.
+  /// Declares this micro-batch's gradient of a tensor final. Collective if it completes a bucket.
   void ready(std::size_t tensor);
-  /// The micro-batch's sums are in the slice.
+  /// Waits until the micro-batch's sums are in the slice.
   void finish();
 
   [[nodiscard]] std::size_t held_bytes() const {
@@ -49,11 +49,11 @@ class ReducedGradients final : public Gradients<float> {
     std::unique_ptr<Work> reducing;
   };
   [[nodiscard]] float* memory(const ParameterBucket& bucket) const;
-  /// The bucket's values but for a tied_embedding(), whose gradient another stage has.
+  /// The bucket's values without a tied_embedding(), whose gradient another stage has.
   [[nodiscard]] CanonicalRange summed(const ParameterBucket& bucket) const;
-  /// Where a bucket's gradients are added: zeros when it is asked for the first time.
+  /// Destination of a bucket's gradients; filled with zeros at the first request.
   [[nodiscard]] float* get(std::size_t bucket);
-  /// Adds what has been summed in `buffer` to the slice.
+  /// Adds the sums in `buffer` to the slice.
   void settle(Buffer& buffer);
 
   const RankLayout& layout_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inner optimizer of a mesh whose ranks keep its moments (ZeRO, or ranks on devices): what the
-// inner loop asks of an InnerOptimizer, asked of the ranks. Checkpoints have the form of an
-// InnerOptimizer's, so a run goes on under another mesh or with another sharing. One thread.
+// The inner optimizer of a mesh whose ranks keep its moments (ZeRO, or ranks on devices): the
+// interface of an InnerOptimizer, carried out by the ranks. Checkpoints have the format of an
+// InnerOptimizer's, so a run may resume with another mesh or sharding. One thread.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@
 
 namespace isthmus {
 
-/// THROWS: ConfigError naming key, value and remedy where the ranks of such a mesh cannot share out
-/// so much: an optimizer that takes whole matrices, a schedule that needs whole gradients.
+/// THROWS: ConfigError naming key, value and remedy when the ranks of such a mesh cannot shard that
+/// much: an optimizer that needs whole matrices, a schedule that needs whole gradients.
 void check_zero(int zero, PipelineKind schedule, const InnerConfig& inner);
 
 class ShardedOptimizer {
  public:
-  /// Both are borrowed; `mesh` was made with `inner`, and its ranks keep moments.
+  /// Borrows both; `mesh` must have been made with `inner`, and its ranks keep moments.
   ShardedOptimizer(const InnerConfig& inner, const ModelLayout& layout, MeshModel& mesh);
 
   /// One update of `values` from gradient_scale * the gradients that the ranks keep.
   void update(double lr, double gradient_scale, std::span<float> values);
   void reset();
-  /// Moments pass through memory of one moment of all values.
+  /// Needs temporary memory of one moment of all values.
   void save(StateWriter& writer) const;
   void load(StateReader& reader);
 

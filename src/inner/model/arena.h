@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cuts arrays out of one block of memory. The same code first counts (no memory given) and later
-// hands out pointers, so a plan of memory and its use cannot disagree.
+// Allocates arrays from one block of memory. The same code first counts (no memory given) and later
+// returns pointers, so the plan of a block and its use cannot differ.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace isthmus {
 
 class Carver {
  public:
-  Carver() = default;  // counts only; take() gives null
+  Carver() = default;  // counts only; take() returns null
   explicit Carver(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
 
   /// Room for the next `count` values, aligned to 64 bytes when the memory is.

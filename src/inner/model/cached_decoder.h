@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decoding token by token: keys and values of the tokens so far are kept, so a token costs one row
-// of each product instead of a pass over the whole context. It computes what
-// LanguageModel::next_token_logits does, to rounding. It is for trying a model, not for serving
-// one: one sequence, float, CPU. One thread drives a decoder; the kernels spread over its team.
+// Decoding token by token with a cache of keys and values, so a token costs one row of each matrix
+// product instead of a pass over the whole context. Computes the same logits as
+// LanguageModel::next_token_logits, to rounding. Meant for trying a model, not for serving: one
+// sequence, float, CPU. One thread drives a decoder; its kernels use the team's threads.
 #pragma once
 
 #include <cstdint>
@@ -17,29 +17,28 @@ namespace isthmus {
 
 class CachedDecoder {
  public:
-  /// True where a decoder has the blocks of the shape: GPT-2, Llama, and Llama with norms on
-  /// queries and keys. A shape that says anything else has no decoder.
+  /// True if a decoder supports the shape: GPT-2, Llama, and Llama with norms on queries and keys.
   [[nodiscard]] static bool knows(const ModelShape& shape);
 
-  /// Both are borrowed. positions: most tokens of one sequence; the cache has 2 * layers *
-  /// positions * key_width floats. REQUIRES: knows(layout.shape()), and positions is at most
-  /// shape.positions. THROWS: std::bad_alloc.
+  /// Borrows both references. positions: largest number of tokens of a sequence; the cache has 2 *
+  /// layers * positions * key_width floats. REQUIRES: knows(layout.shape()), and positions is at
+  /// most shape.positions. THROWS: std::bad_alloc.
   CachedDecoder(const ModelLayout& layout, Weights<float>& weights, std::int64_t positions);
   ~CachedDecoder();
   CachedDecoder(const CachedDecoder&) = delete;
   CachedDecoder& operator=(const CachedDecoder&) = delete;
 
-  /// Tokens that the cache holds.
+  /// Number of tokens in the cache.
   [[nodiscard]] std::int64_t seen() const { return seen_; }
-  /// The sequence goes on with `tokens`; logits (vocab,) that follow the last of them.
-  /// REQUIRES: at least one token, ids in [0, vocab), seen() + tokens at most `positions`.
-  /// DETERMINISM: results depend on neither the team's size nor on how a sequence is cut into
-  /// calls, but for rounding of products of other sizes.
+  /// Appends `tokens` to the sequence; logits (vocab,) follow the last of them. REQUIRES: at least
+  /// one token, ids in [0, vocab), seen() + tokens at most `positions`. DETERMINISM: results depend
+  /// neither on the team's size nor, except for rounding in products of other sizes, on how a
+  /// sequence is split into calls.
   void logits(kernels::ThreadTeam& team, std::span<const std::int32_t> tokens, float* logits);
 
  private:
   struct Buffers;
-  /// The rows of a pass; seen_ tokens came before them.
+  /// The rows of a pass, after seen_ tokens.
   struct Rows {
     kernels::ThreadTeam& team;
     std::int64_t count;

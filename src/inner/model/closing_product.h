@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The product that closes a tensor-parallel pair, with the residual that joins it: g of
+// The row-parallel matrix product that closes a tensor-parallel pair, with its residual: g of
 // inner/model/tensor_parallel.h.
 #pragma once
 

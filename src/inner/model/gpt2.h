@@ -13,9 +13,9 @@ namespace isthmus {
 
 [[nodiscard]] std::vector<LayerTensor> gpt2_layer_tensors(const ModelShape& shape);
 
-/// T is what kept activations and wide gradients are stored as: double, float, or Bf16 for products
-/// in bfloat16. Under LayerKeeps::kProducts it makes GELU again from what the product before it
-/// gave, which a bfloat16 layer does not have as it was before it was rounded: that one keeps GELU.
+/// T: storage type of kept activations and wide gradients: double, float, or Bf16 for products in
+/// bfloat16. With LayerKeeps::kProducts it recomputes GELU from the output of the previous matrix
+/// product. A bfloat16 layer stores only the rounded output, so it keeps GELU's output.
 template <typename T>
 [[nodiscard]] std::unique_ptr<Block<kernels::RealOf<T>>> make_gpt2_block(const ModelShape& shape,
                                                                          LayerKeeps keeps);

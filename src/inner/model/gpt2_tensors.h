@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a GPT-2 layer's weights lie. Pointers alone; the memory is the caller's.
+// Layout of a GPT-2 layer's weights. Pointers only; the caller owns the memory.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a Llama layer's weights lie, and what it keeps between its passes. Pointers alone; the
-// memory is the caller's.
+// Layout of a Llama layer's weights, and of the memory that it keeps between its passes. Pointers
+// only; the caller owns the memory.
 #pragma once
 
 #include <algorithm>
@@ -13,9 +13,9 @@
 
 namespace isthmus {
 
-/// Pointers into a layer's weights, or gradients, in the order of llama_layer_tensors. q, k, v lie
-/// one after another and so are one (qkv_width, d) matrix, and so do their biases; gate and up are
-/// one (up_width, d). What a family does not have is empty.
+/// Pointers into a layer's weights, or gradients, in the order of llama_layer_tensors. The q, k and
+/// v weights are contiguous and form one (qkv_width, d) matrix, as do their biases; gate and up
+/// form one (up_width, d) matrix. Tensors that a family does not have are empty.
 template <typename T>
 struct LlamaTensors {
   T *norm1_weight, *norm1_bias, *qkv_weight, *out_weight, *qkv_bias, *out_bias;
@@ -50,23 +50,27 @@ struct LlamaTensors {
   }
 };
 
-/// What the forward pass keeps. With qk_norm `qkv` holds queries and keys before their norm,
-/// `query` and `key` after norm and rotation; otherwise they are rotated in place inside `qkv`.
-/// Operands of products are stored as T. The backward pass puts gradients where it has read what
-/// was kept: those of the activated feed-forward layer and of the attended values over `activated`,
-/// that of queries, keys and values over `gate_up`, those of what norms came after over `branch1`
-/// and `branch2`. When weights wait, `activated` and the gradient in `gate_up` stay, that of
-/// queries, keys and values lies over `qkv`, that of the attention's output over `middle` (with
-/// norms after it over `branch1`). Under LayerKeeps::kProducts the norms' outputs and `activated`
-/// are made again in scratch.
+/// What the forward pass keeps. With qk_norm `qkv` holds queries and keys before their norm, and
+/// `query` and `key` hold them after norm and rotation; otherwise they are rotated in place inside
+/// `qkv`. Operands of matrix products are stored as T. The backward pass overwrites kept data that
+/// it has read with gradients:
+/// - over `activated`: the gradients of the activated feed-forward layer and of the attended
+///   values;
+/// - over `gate_up`: the gradient of queries, keys and values;
+/// - over `branch1` and `branch2`: the gradients of the outputs before after-norms.
+/// With a split backward pass, `activated` and the gradient in `gate_up` stay. The gradient of
+/// queries, keys and values is then over `qkv`, and that of the attention's output over `middle`
+/// (with after-norms over `branch1`). With LayerKeeps::kProducts the norms' outputs and `activated`
+/// are recomputed in scratch.
 template <typename T>
 struct LlamaMemory {
   using Real = kernels::RealOf<T>;
   Real *mean1, *rstd1, *q_rstd, *k_rstd, *lse, *middle, *mean2, *rstd2;
-  Real *branch1, *after1_rstd, *branch2, *after2_rstd;  // what norms come after, and these norms
+  Real *branch1, *after1_rstd, *branch2, *after2_rstd;  // inputs of the after-norms, and these
+                                                        // norms' statistics
   T *normed1, *qkv, *query, *key, *attended, *normed2, *gate_up, *activated;
 
-  /// own: rows of norms and of the stream.
+  /// own: rows of norms and of the residual stream.
   LlamaMemory(Carver& carver, const ModelShape& s, std::int64_t rows, std::int64_t own,
               LayerKeeps keeps) {
     const bool all = keeps == LayerKeeps::kAll;
@@ -96,9 +100,9 @@ struct LlamaMemory {
   }
 };
 
-/// Scratch of the backward pass: of heads with qk_norm only; `d_wide` and `d_qkv` when weights
-/// wait, in place of `activated` and `gate_up`. Where `activated` is made again, in the forward
-/// pass too, it is the beginning of scratch and so `d_wide`.
+/// Scratch of the backward pass: heads' gradients with qk_norm only; `d_wide` and `d_qkv` with a
+/// split backward pass, in place of `activated` and `gate_up`. If `activated` is recomputed, also
+/// in the forward pass, it is at the beginning of scratch, as `d_wide`.
 template <typename T>
 struct LlamaScratch {
   T *d_wide, *d_query, *d_key, *raw, *d_qkv;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Neighbouring values among those of a rank's layout, and how data-parallel ranks share them out.
-// Plain data.
+// Contiguous values of a rank's layout, and their sharding over data-parallel ranks. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +8,14 @@
 
 namespace isthmus {
 
-/// Values of neighbouring places of a rank's layout; borrowed.
+/// Values of a contiguous range of a rank's layout; borrowed.
 struct LocalValues {
-  float* values = nullptr;  // of range.begin first
+  float* values = nullptr;  // values[0] is the value at range.begin
   CanonicalRange range{0, 0};
   [[nodiscard]] float* at(std::int64_t place) const { return values + (place - range.begin); }
 };
 
-/// Rank `rank`'s values of `count` that `ranks` share; tensors' borders do not matter.
+/// Rank `rank`'s share of `count` values over `ranks`; independent of tensors' borders.
 [[nodiscard]] inline CanonicalRange slice_of(std::int64_t count, int ranks, int rank) {
   return {count * rank / ranks, count * (rank + 1) / ranks};
 }

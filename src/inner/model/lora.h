@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Low-rank additions to the products of a layer (LoRA: Hu et al., arXiv:2106.09685, section 4.1):
+// Low-rank adapters of a layer's matrix products (LoRA: Hu et al., arXiv:2106.09685, section 4.1):
 //   y = x W^T + scale (x A^T) B^T,   A (r, in), B (out, r), scale = alpha / r.
 // W is not trained: a pass computes gradients of A and B, and of x through both terms.
-// Blocks call these functions beside their products; all memory is the caller's. One thread.
+// Blocks call these functions in addition to their products; the caller owns all memory. One
+// thread.
 #pragma once
 
 #include <array>
@@ -17,17 +18,17 @@
 
 namespace isthmus {
 
-/// One product's adapter. A null `a`: the product has none.
+/// The adapter of one matrix product. Null `a`: the product has none.
 template <typename Real>
 struct Adapter {
   const Real* a = nullptr;  // (rank, in)
   const Real* b = nullptr;  // (out, rank)
-  Real* d_a = nullptr;      // their gradients, accumulated; null: a pass without a backward part
+  Real* d_a = nullptr;      // gradients, added to; null: no backward pass
   Real* d_b = nullptr;
   std::int64_t in = 0, out = 0;
 };
 
-/// Adapters of one layer, and scratch that their products share.
+/// The adapters of one layer, and scratch that its products share.
 template <typename Real>
 struct LayerAdapters {
   std::int64_t rank = 0;
@@ -35,7 +36,7 @@ struct LayerAdapters {
   std::array<Adapter<Real>, kLoraTargets> of = {};
   Real* inner = nullptr;              // (rows, rank)
   std::array<Real*, 3> d_inner = {};  // each (rows, rank)
-  Real* tile = nullptr;  // (kAdapterTileRows, widest product); where activations are Bf16
+  Real* tile = nullptr;               // (kAdapterTileRows, widest product); if activations are Bf16
   [[nodiscard]] const Adapter<Real>& operator[](LoraTarget target) const {
     return of[static_cast<std::size_t>(target)];
   }
@@ -48,10 +49,10 @@ template <typename X, typename Y, typename Real>
 void add_adapter(const Pass& pass, const LayerAdapters<Real>* layer, LoraTarget target, const X* x,
                  std::int64_t ldx, Y* y, std::int64_t ldy);
 
-// The backward pass comes in two parts, since blocks put the gradient of x where x has been.
+// The backward pass has two parts, since blocks store the gradient of x over x.
 
-/// From dy, the gradient of y: d_a and d_b; x and y as above. What the second part needs stays in
-/// the layer's scratch: of up to three products whose inputs are one.
+/// Adds to d_a and d_b from dy, the gradient of y; x and y as above. Data for the second part stay
+/// in the layer's scratch, for up to three products with the same input.
 template <typename X, typename Dy, typename Real>
 void add_adapter_gradients(const Pass& pass, const LayerAdapters<Real>* layer, LoraTarget target,
                            const X* x, std::int64_t ldx, const Dy* dy, std::int64_t lddy);
@@ -64,16 +65,16 @@ void add_adapter_input_gradient(const Pass& pass, const LayerAdapters<Real>* lay
 template <typename Real>
 class Adapters {
  public:
-  /// `layout`: the adapters' own (ModelLayout of a shape with lora.rank > 0), borrowed. rows: most
-  /// of a pass. values, gradients: (layout.elements(),) in canonical order, borrowed; gradients may
-  /// be null.
+  /// `layout`: the adapters' layout (ModelLayout of a shape with lora.rank > 0), borrowed. rows:
+  /// largest number of rows of a pass. values, gradients: (layout.elements(),) in canonical order,
+  /// borrowed; gradients may be null.
   Adapters(const ModelLayout& layout, std::int64_t rows, const Real* values, Real* gradients);
 
-  /// Good until the next call.
+  /// Valid until the next call.
   [[nodiscard]] const LayerAdapters<Real>& layer(std::int64_t layer);
   void read_from(const Real* values) { values_ = values; }
   [[nodiscard]] std::size_t held_bytes() const { return memory_.size() * sizeof(Real); }
-  /// Values of scratch that such adapters hold.
+  /// Number of scratch values of such adapters.
   [[nodiscard]] static std::int64_t scratch_values(const ModelShape& shape, std::int64_t rows);
 
  private:

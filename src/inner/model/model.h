@@ -2,9 +2,9 @@
 // A language model: embedding, layers, final norm and output head with cross-entropy, forward and
 // hand-written backward, over weights and gradients in the canonical layout.
 //
-// All activations lie in one arena made once for the largest batch; a pass allocates nothing.
-// Weights and gradients belong to the caller. One thread drives a model; the kernels spread over
-// its team. DETERMINISM: results do not depend on the team's size.
+// All activations are in one arena allocated once for the largest batch; a pass allocates nothing.
+// Weights and gradients belong to the caller. One thread drives a model; its kernels use the
+// threads of its team. DETERMINISM: results do not depend on the team's size.
 #pragma once
 
 #include <cstdint>
@@ -42,18 +42,18 @@ template <typename Real>
 struct BackwardOptions {
   /// d(objective) / d(sum of losses): 1 / (targets in the mean).
   double gradient_scale = 1;
-  /// Canonical layout, accumulated; null, where there are no `places` either: the weights are
-  /// frozen (train_adapters).
+  /// Canonical layout, added to. Null, with `places` null too: the weights are frozen
+  /// (train_adapters).
   Real* gradients = nullptr;
-  /// Where they are added instead; may be null.
+  /// Destination of the gradients in place of `gradients`; may be null.
   Gradients<Real>* places = nullptr;
-  /// Of a tied table: what the embedding adds is kept here until the `last` micro-batch of a step.
-  /// Where the model has the head too it is added to the table then; else the caller gives it to
-  /// the stage that has, whose `on_ready` is not told of the table in that micro-batch. Null: added
-  /// to the table at once.
+  /// For a tied table: keeps the embedding's part of the gradient until the `last` micro-batch of a
+  /// step. If this model has the head too, the part is then added to the table; else the caller
+  /// sends it to the stage with the head, and `on_ready` is not called for the table in that
+  /// micro-batch. Null: the part is added to the table at once.
   EmbeddingRows<Real>* embedding_rows = nullptr;
   bool last = true;
-  /// Called with each tensor whose gradient this pass has finished, in backward order; may be
+  /// Called for each tensor whose gradient this pass has completed, in backward order; may be
   /// empty.
   GradientReady on_ready;
   /// Called as a part begins, for timing; may be empty.
@@ -74,11 +74,11 @@ class LanguageModel {
  public:
   enum class Purpose {
     kTraining,   // keeps every layer's activations for the backward pass
-    kSelective,  // the same less what a layer makes again without a product (LayerKeeps::kProducts)
-    kRecompute,  // training that keeps the residual stream alone and runs each layer forward again
+    kSelective,  // as kTraining, but a layer recomputes elementwise results (LayerKeeps::kProducts)
+    kRecompute,  // training that keeps only the residual stream and runs each layer forward again
     kInference,  // keeps one layer's activations
-    // Training whose weight gradients of the layers' products come in a pass of their own: what
-    // they read is kept in the place of what the first part has read, with more scratch for it.
+    // Training with a separate pass for the weight gradients of the layers' matrix products. Its
+    // operands are stored over data that only the first pass reads, with more scratch.
     kSplitBackward,
   };
   [[nodiscard]] static constexpr Purpose training(Recompute recompute) {
@@ -86,32 +86,32 @@ class LanguageModel {
     return recompute == Recompute::kFull ? Purpose::kRecompute : Purpose::kSelective;
   }
 
-  /// `layout` is borrowed. rows: most sequences * length of a batch. row_shares: ranks that the
-  /// stream's rows are split over (TensorGroup::split). bf16 (Real = float only):
-  /// matrix products take bfloat16 operands and add in float, and what layers keep and their wide
-  /// gradients lie in memory as bfloat16; weights, their gradients and the residual stream stay
-  /// float.
-  /// working: scratch of `working_bytes`, borrowed, that models which take turns can share: nothing
-  /// stays there from one call to the next. Null: the model has its own.
+  /// `layout` is borrowed. rows: largest sequences * length of a batch. row_shares: number of ranks
+  /// over which the stream's rows are split (TensorGroup::split). bf16 (Real = float only): matrix
+  /// products have bfloat16 operands and float accumulation, and kept activations and their wide
+  /// gradients are stored as bfloat16; weights, their gradients and the residual stream stay float.
+  /// working: borrowed scratch of `working_bytes`, which models that run in turn can share, since
+  /// it holds nothing between calls. Null: the model has its own scratch.
   /// THROWS: std::bad_alloc.
   LanguageModel(const ModelLayout& layout, std::int64_t rows, Purpose purpose, bool bf16 = false,
                 int row_shares = 1, void* working = nullptr);
   ~LanguageModel();
 
-  /// Bytes of the arena such a model has, its scratch included.
+  /// Bytes of such a model's arena, scratch included.
   [[nodiscard]] static std::int64_t arena_bytes(const ModelLayout& layout, std::int64_t rows,
                                                 Purpose purpose, bool bf16 = false,
                                                 int row_shares = 1);
 
-  /// Of these, bytes of the scratch.
+  /// Bytes of the scratch within the arena.
   [[nodiscard]] static std::int64_t working_bytes(const ModelLayout& layout, std::int64_t rows,
                                                   Purpose purpose, bool bf16 = false,
                                                   int row_shares = 1);
 
-  /// Bytes of the arena, less what is borrowed.
+  /// Bytes of the arena, without borrowed scratch.
   [[nodiscard]] std::size_t held_bytes() const { return memory_.bytes(); }
-  /// From now on passes add `adapters` to the layers' products, and backward passes compute their
-  /// gradients alone. Borrowed. REQUIRES: architecture llama, a backward pass in one part.
+  /// From now on passes add `adapters` to the layers' matrix products, and backward passes compute
+  /// only the adapters' gradients. Borrowed. REQUIRES: architecture llama, an unsplit backward
+  /// pass.
   void train_adapters(Adapters<Real>* adapters);
   /// Forward only. REQUIRES (here and below): sequences * length <= rows, length <= shape.longest,
   /// ids in [0, vocab).
@@ -125,44 +125,44 @@ class LanguageModel {
                          std::span<const std::int32_t> tokens, Real* logits);
 
   // A pipeline stage's parts of a pass, for layouts of a part of a model or of a tensor-parallel
-  // rank: forward, head (the stage that has it), backward, each once a micro-batch and in this
-  // order; a model holds one micro-batch at a time. pass.tensor sums over the ranks that share the
-  // layers, whose calls come in the same order.
+  // rank: forward, head (on the stage that has it), backward, each once per micro-batch in this
+  // order. A model holds one micro-batch at a time. pass.tensor sums over the ranks that share the
+  // layers; all of them must make the same calls in the same order.
 
-  /// The rows of the vocabulary that this rank holds; the default: all.
+  /// Sets this rank's rows of the vocabulary; the default: all.
   void hold_vocabulary(const VocabularyShare& share);
-  /// (own rows, d_model): the residual stream before the first layer; filled by the caller where
-  /// the stage has no embedding.
+  /// (own rows, d_model): the residual stream before the first layer. The caller fills it on a
+  /// stage without embedding.
   [[nodiscard]] Real* stage_input() const;
   /// The stream after the last layer, of the last stage_forward.
   [[nodiscard]] const Real* stage_output() const { return output_; }
-  /// On entry to `stage_backward` the gradient of the stage's output, filled by the caller where
-  /// the stage has no head; afterwards that of its input.
+  /// On entry to `stage_backward` the gradient of the stage's output, which the caller fills on a
+  /// stage without head; on return the gradient of the stage's input.
   [[nodiscard]] Real* stage_gradient() const;
-  /// keep: for a backward pass.
+  /// keep: true if a backward pass follows.
   void stage_forward(const Pass& pass, Weights<Real>& weights, const std::int32_t* ids, bool keep);
-  /// RETURNS: the whole vocabulary's losses, the same on every rank of pass.tensor.
+  /// RETURNS: the losses over the whole vocabulary, the same on every rank of pass.tensor.
   LossSum stage_head(const Pass& pass, Weights<Real>& weights, const TokenBatch& batch,
                      const BackwardOptions<Real>* backward);
-  /// Made for a split backward pass: without the gradients that `stage_backward_weight` adds.
+  /// With a split backward pass it leaves out the gradients that `stage_backward_weight` adds.
   void stage_backward(const Pass& pass, Weights<Real>& weights, const std::int32_t* ids,
                       const BackwardOptions<Real>& options);
   /// REQUIRES: made for a split backward pass, after `stage_backward` of the same micro-batch.
-  /// Reads neither weights nor `stage_gradient`, which may be on its way. Where rows are split it
-  /// gathers, so the ranks of pass.tensor call it in the same order.
+  /// Reads neither weights nor `stage_gradient`, which may be in flight. If rows are split it
+  /// gathers, so the ranks of pass.tensor must call it in the same order.
   void stage_backward_weight(const Pass& pass, const BackwardOptions<Real>& options);
 
  private:
   struct Arena;
-  /// What block_ computes next.
+  /// Sets the layer that block_ computes next.
   void enter_layer(std::int64_t layer);
-  /// Layers and final norm, alone. RETURNS: the normed hidden state (rows, d_model).
+  /// Layers and final norm only. RETURNS: the normed hidden state (rows, d_model).
   const Real* run_layers(const Pass& pass, Weights<Real>& weights, const std::int32_t* ids);
   void final_norm(const Pass& pass, Weights<Real>& weights, const Real* x);
   void final_norm_backward(const Pass& pass, Weights<Real>& weights,
                            const BackwardOptions<Real>& options);
   void check(const TokenBatch& batch) const;
-  /// The pass as layer `layer` of this part of the model sees it.
+  /// The pass for layer `layer` of this part of the model.
   [[nodiscard]] Pass of_layer(const Pass& pass, std::int64_t layer) const;
 
   const ModelLayout& layout_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One layer of a model as its architecture computes it: residual stream in, residual stream out.
-// Blocks hold shapes only; weights, tables, kept activations and scratch are handed in, so one
-// block serves all layers. One thread drives a block at a time.
+// One layer of a model, for its architecture: residual stream in, residual stream out. A block
+// holds only shapes; the caller passes weights, tables, kept activations and scratch, so one block
+// serves all layers. One thread drives a block at a time.
 #pragma once
 
 #include <cstdint>
@@ -17,28 +17,30 @@
 
 namespace isthmus {
 
-/// A tensor of one layer: its name after "model.layers.7.", in canonical order.
+/// A tensor of one layer: its name within the layer (without "model.layers.7."), in canonical
+/// order.
 struct LayerTensor {
   std::string name;
   std::vector<std::int64_t> shape;
   TensorInit init;
 };
 
-/// Who computes and on how much: `sequences` windows of `length` tokens.
+/// The threads and sizes of a pass: `sequences` windows of `length` tokens.
 struct Pass {
   kernels::ThreadTeam& team;
   std::int64_t sequences = 0;
   std::int64_t length = 0;
   TensorGroup tensor = {};
-  std::int64_t layer = 0;  // which one a block computes, counted from the model's first
-  /// (sequences, length): the first row of each row's document; null: one document a sequence.
+  std::int64_t layer = 0;  // layer that a block computes, counted from the model's first
+  /// (sequences, length): the index in its window of the first token of each token's document;
+  /// null: each window is one document.
   const std::int32_t* document_starts = nullptr;
   [[nodiscard]] std::int64_t rows() const { return sequences * length; }
-  /// Of row `row`, in its document.
+  /// Position of row `row` in its document.
   [[nodiscard]] std::int64_t position(std::int64_t row) const {
     return row % length - (document_starts == nullptr ? 0 : document_starts[row]);
   }
-  /// Of these, rows of the residual stream that the rank holds.
+  /// Rows of the residual stream that this rank holds.
   [[nodiscard]] std::int64_t own_rows() const { return tensor.own_rows(rows()); }
   [[nodiscard]] Pass at(std::int64_t of_layer) const {
     Pass pass = *this;
@@ -47,7 +49,7 @@ struct Pass {
   }
 };
 
-/// The pass over a batch whose sizes are right.
+/// The pass over a batch whose sizes have been checked.
 [[nodiscard]] inline Pass pass_over(kernels::ThreadTeam& team, const TokenBatch& batch,
                                     const TensorGroup& tensor = {}) {
   return {
@@ -58,26 +60,27 @@ struct Pass {
       .document_starts = batch.document_starts.empty() ? nullptr : batch.document_starts.data()};
 }
 
-/// What a backward pass computes: all gradients at once, or first those that other layers wait for
+/// What a backward pass computes: all gradients, or first only those that other layers wait for
 /// (zero bubble, arXiv:2401.10241 section 2).
 enum class BackwardPart {
   kAll,
-  kInput,  // gradients of the input, norms and heads' norms; the products' weights and biases wait
+  kInput,  // gradients of input, norms and heads' norms; weights and biases of matrix products
+           // follow later
 };
 
 template <typename Real>
 struct LayerAdapters;  // inner/model/lora.h
 
-/// Called, if there is one, when the gradients of a layer's upper half (ModelLayout::upper_half)
-/// are final while the rest of its backward pass is to come.
+/// Called, unless empty, when the gradients of a layer's upper half (ModelLayout::upper_half) are
+/// final, while the rest of its backward pass follows.
 using UpperHalfReady = std::function<void()>;
 
-/// What a layer keeps of its forward pass for its backward pass.
+/// What a layer keeps of its forward pass for the backward pass.
 enum class LayerKeeps {
   kAll,
-  // Outputs of products and of attention, and the norms' statistics: from these the norms' outputs
-  // and the activation's are made again, value by value. Not for a split backward pass, which finds
-  // gradients in the place of what they are made from.
+  // Outputs of matrix products and of attention, and the norms' statistics. The backward pass
+  // recomputes the outputs of norms and activation from them, elementwise. Not with a split
+  // backward pass, in which gradients overwrite these inputs.
   kProducts,
 };
 
@@ -89,38 +92,38 @@ class Block {
  public:
   virtual ~Block() = default;
 
-  /// Values of the tables that depend on positions, of as many positions as passes are long; 0
-  /// where there are none.
+  /// Values in the tables that depend on positions, for the longest pass; 0: no tables.
   [[nodiscard]] virtual std::int64_t table_values() const { return 0; }
-  /// Fills `tables` (table_values()) and reads them in every pass; borrowed. Before the first pass.
+  /// Fills `tables` (table_values()), which every pass then reads; borrowed. Called before the
+  /// first pass.
   virtual void use_tables(Real* tables) { static_cast<void>(tables); }
 
-  /// Adapters that the next calls add to the layer's products; null: none. With adapters the
-  /// layer's own weights are frozen, and `backward` is given no gradients for them. Borrowed.
-  /// REQUIRES: a block that has_adapters().
+  /// Adapters that the next calls add to the layer's matrix products; null: none. With adapters the
+  /// layer's weights are frozen, and `backward` gets no gradients for them. Borrowed. REQUIRES:
+  /// has_adapters().
   virtual void use_adapters(const LayerAdapters<Real>* adapters) { static_cast<void>(adapters); }
   [[nodiscard]] virtual bool has_adapters() const { return false; }
 
-  /// Bytes of `memory` that a pass over so many rows needs, of which `own` are the rank's of the
-  /// residual stream, and of `scratch` in that backward pass and the forward pass before it; both
-  /// are aligned to 64 bytes.
+  /// Bytes of `memory` for a pass over `rows` rows, of which the rank holds `own` rows of the
+  /// residual stream; and of `scratch` for the backward pass `part` and the forward pass before it.
+  /// Both must be aligned to 64 bytes.
   [[nodiscard]] virtual std::int64_t memory_bytes(std::int64_t rows, std::int64_t own) const = 0;
   [[nodiscard]] virtual std::int64_t scratch_bytes(std::int64_t rows, BackwardPart part) const = 0;
 
-  /// y = block(x); x, y (own rows, d_model). weights: the layer's tensors one after another.
-  /// `memory` keeps what the backward pass reads; of `scratch`, which a block that keeps all does
-  /// without, nothing is read later.
+  /// y = block(x); x, y (own rows, d_model). weights: the layer's tensors, concatenated. `memory`
+  /// keeps what the backward pass reads; `scratch` holds nothing afterwards, and a block that keeps
+  /// all needs none.
   virtual void forward(const Pass& pass, const Real* weights, const Real* x, void* memory,
                        void* scratch, Real* y) const = 0;
-  /// d: on entry the gradient of y, on return that of x; `other` is more scratch, own rows d_model
-  /// Reals. gradients, laid out like weights, are accumulated; null: the weights are frozen.
-  /// `memory` is spent afterwards; after kInput it holds what `backward_weight` reads, and nobody
-  /// is told of a half. REQUIRES: the ranks hold equally many rows.
+  /// d: on entry the gradient of y, on return that of x; `other`: more scratch, (own rows, d_model)
+  /// Reals. gradients, laid out like weights, are added to; null: the weights are frozen. `memory`
+  /// is invalid afterwards; after kInput it holds what `backward_weight` reads, and `upper_ready`
+  /// is not called. REQUIRES: all ranks hold equally many rows.
   virtual void backward(const Pass& pass, BackwardPart part, const Real* weights, const Real* x,
                         void* memory, void* scratch, void* other, Real* d, Real* gradients,
                         const UpperHalfReady& upper_ready) const = 0;
-  /// What `backward` of kInput left out, with the bits of kAll. d_output: the gradient of y.
-  /// `memory` is spent afterwards.
+  /// The gradients that `backward` with kInput left out, with the bits of kAll. d_output: the
+  /// gradient of y. `memory` is invalid afterwards.
   virtual void backward_weight(const Pass& pass, void* memory, const Real* d_output,
                                Real* gradients) const = 0;
 };

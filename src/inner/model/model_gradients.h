@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a pass adds its gradients when not to one array in canonical order.
+// Destination of a pass's gradients other than one array in canonical order.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,10 @@ template <typename Real>
 class Gradients {
  public:
   virtual ~Gradients() = default;
-  /// Where the gradient of a tensor outside the layers is added; good until it is ready.
+  /// Destination of the gradient of a tensor outside the layers; valid until that gradient is
+  /// ready.
   [[nodiscard]] virtual Real* tensor(std::size_t index) = 0;
-  /// Where those of a layer's tensors are added, one after another; good until they are ready.
+  /// Destination of a layer's gradients, concatenated; valid until they are ready.
   [[nodiscard]] virtual Real* layer(std::int64_t layer) = 0;
 };
 

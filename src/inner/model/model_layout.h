@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The canonical layout: every tensor of a model, by the names and in the storage order of Hugging
-// Face, one after another without gaps. Element ids, initial weights, fragments, codec tiles and
-// checkpoints refer to it; export is a copy. GPT-2's linear weights are (in, out) as its Conv1D
-// stores them, Llama's (out, in). Immutable; safe to share.
+// The canonical layout: every tensor of a model, with the names and storage order of Hugging Face,
+// concatenated without gaps. Element ids, initial weights, fragments, codec tiles and checkpoints
+// refer to it; an export is a copy. GPT-2's linear weights are (in, out) as its Conv1D stores them,
+// Llama's (out, in). Immutable; safe to share.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 
 namespace isthmus {
 
-/// How a tensor starts.
+/// Initial values of a tensor.
 enum class TensorInit {
   kZero,      // biases
   kOne,       // norm weights
@@ -28,7 +28,7 @@ enum class TensorInit {
   kUniform,   // U(-1 / sqrt(in), 1 / sqrt(in)) of an (out, in) matrix: an adapter's A
 };
 
-/// Weights of norms: as good as 1.
+/// Initial norm weights: kZero with a norm_weight_offset of 1, else kOne.
 [[nodiscard]] inline TensorInit norm_init(const ModelShape& shape) {
   return shape.family.norm_weight_offset == 1 ? TensorInit::kZero : TensorInit::kOne;
 }
@@ -40,41 +40,42 @@ struct TensorInfo {
   CanonicalRange elements;
   TensorInit init = TensorInit::kZero;
   [[nodiscard]] bool decay() const { return shape.size() >= 2; }
-  /// A weight of a linear layer inside the network: neither embedding, positions nor head.
+  /// True for a weight matrix inside the network: not embedding, positions or head.
   [[nodiscard]] bool hidden_matrix() const { return layer >= 0 && shape.size() == 2; }
 };
 
-/// What both have; empty at some place when they have nothing.
+/// Intersection of two ranges; possibly empty, at an unspecified place.
 [[nodiscard]] inline CanonicalRange common(CanonicalRange a, CanonicalRange b) {
   const std::int64_t begin = std::max(a.begin, b.begin);
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
-/// Whether a layer's tensor of this name is the first of its upper half, the feed-forward part,
-/// which its norm begins: from it on gradients are final in the middle of the layer's backward
+/// True if a layer's tensor of this name is the first of its upper half, the feed-forward part with
+/// its norm. The gradients from this tensor on are final in the middle of the layer's backward
 /// pass.
 [[nodiscard]] bool opens_upper_half(const ModelShape& shape, std::string_view name);
 
-/// Tensors outside the layers, and what the names of those inside begin with.
+/// Names of tensors outside the layers, and the prefix of those inside.
 struct ModelNames {
   std::string embedding, layers, final_norm, head;
 };
 [[nodiscard]] ModelNames model_names(const ModelShape& shape);
 
-/// What of a model one pipeline stage holds. The default: all of it.
+/// The part of a model that one pipeline stage holds. The default: all.
 struct ModelPart {
-  std::int64_t first_layer = 0;  // names count from here; their number is the shape's
-  bool embedding = true;         // token (and position) embedding come first
-  bool head = true;              // final norm and output head come last, but for a tied table
+  std::int64_t first_layer = 0;  // number of the first layer in names; the shape gives the number
+                                 // of layers
+  bool embedding = true;         // starts with the token (and position) embedding
+  bool head = true;              // ends with final norm and output head (a tied head is the table
+                                 // instead)
 };
 
 class ModelLayout {
  public:
-  /// With a part: its tensors in the order and under the names of the whole model. A stage that has
-  /// the head of a tied model but not the embedding holds the embedding's table, first, as its
-  /// head.
-  /// Of a shape with adapters: theirs alone, layer by layer, A before B, by PEFT's names; then
-  /// there is nothing outside the layers.
+  /// With a part: its tensors in the order and with the names of the whole model. A stage with the
+  /// head of a tied model but without the embedding holds the embedding's table, as its first
+  /// tensor and head. For a shape with adapters: only the adapters, layer by layer, A before B,
+  /// with PEFT's names; then there are no tensors outside the layers.
   explicit ModelLayout(const ModelShape& shape, const ModelPart& part = {});
 
   [[nodiscard]] const ModelShape& shape() const { return shape_; }
@@ -83,16 +84,16 @@ class ModelLayout {
   /// Number of parameters.
   [[nodiscard]] std::int64_t elements() const { return tensors_.back().elements.end; }
 
-  /// Tensors and elements of layer l, which lie together.
+  /// Tensors and elements of layer l, which are contiguous.
   [[nodiscard]] std::size_t first_tensor(std::int64_t layer) const;
   [[nodiscard]] std::size_t tensors_per_layer() const { return tensors_per_layer_; }
   [[nodiscard]] CanonicalRange layer_elements(std::int64_t layer) const;
-  /// Of a layer's tensors the first of its upper half.
+  /// Index of the first tensor of a layer's upper half.
   [[nodiscard]] std::size_t upper_half() const { return upper_half_; }
 
   /// Indices of the tensors outside the layers.
   [[nodiscard]] std::size_t embedding() const { return 0; }  // REQUIRES: part().embedding
-  [[nodiscard]] std::size_t positions() const;               // the same, and GPT-2
+  [[nodiscard]] std::size_t positions() const;               // also REQUIRES: GPT-2
   [[nodiscard]] std::size_t final_norm_weight() const { return first_after_layers_; }
   [[nodiscard]] std::size_t final_norm_bias() const;  // REQUIRES: LayerNorm
   /// The output head: its own tensor, or the embedding when tied.
@@ -111,8 +112,8 @@ class ModelLayout {
   std::size_t first_after_layers_ = 0;
 };
 
-/// The layout's tensors as an inner loop's parameters, in canonical order. values: (elements,) that
-/// each takes its own from, borrowed; empty: the parameters have none.
+/// The layout's tensors as an inner loop's parameters, in canonical order. values: (elements,),
+/// borrowed, of which each parameter gets its part; empty: the parameters have no values.
 [[nodiscard]] std::vector<Parameter> layout_parameters(const ModelLayout& layout,
                                                        std::span<float> values = {});
 

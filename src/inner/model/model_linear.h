@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Linear layers over gemm.h for the two storage orders: Conv1D (in, out) with a bias, as GPT-2 has
-// it, and Linear (out, in) without, as Llama has it. x (rows, in) and y (rows, out) are contiguous.
+// Linear layers over gemm.h for the two storage orders: Conv1D (in, out) with a bias, as in GPT-2,
+// and Linear (out, in) without, as in Llama. x (rows, in) and y (rows, out) are contiguous.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ using Activations = std::type_identity_t<kernels::Stored<const Real>>;
 template <typename Real>
 using Results = std::type_identity_t<kernels::Stored<Real>>;
 
-/// y = x W + b as a request, to which the caller adds epilogues.
+/// The request y = x W + b, to which the caller adds epilogues.
 template <typename Real>
 [[nodiscard]] kernels::Gemm<Real> conv1d(const LinearShape& s, Activations<Real> x,
                                          const Real* weight, const Real* bias, Results<Real> y) {
@@ -74,7 +74,7 @@ void conv1d_weight_gradient(kernels::ThreadTeam& team, const LinearShape& s, Act
                              .bf16 = s.bf16});
 }
 
-/// y = x W^T as a request, to which the caller adds epilogues.
+/// The request y = x W^T, to which the caller adds epilogues.
 template <typename Real>
 [[nodiscard]] kernels::Gemm<Real> linear(const LinearShape& s, Activations<Real> x,
                                          const Real* weight, Results<Real> y) {

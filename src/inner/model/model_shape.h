@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sizes of a model with nothing left open: what [model] means once defaults are filled in.
-// Plain data; pure functions.
+// The sizes of a model, all of them set: [model] after defaults are filled in. Plain data; pure
+// functions.
 #pragma once
 
 #include <array>
@@ -15,8 +15,8 @@ namespace isthmus {
 
 enum class Architecture { kGpt2, kLlama };
 
-/// Products of a layer that can have a low-rank adapter (inner/model/lora.h), in the order of their
-/// tensors.
+/// Matrix products of a layer that can have a low-rank adapter (inner/model/lora.h), in the order
+/// of their tensors.
 enum class LoraTarget { kQuery, kKey, kValue, kOut, kGate, kUp, kDown };
 inline constexpr std::size_t kLoraTargets = 7;
 /// Their names inside a layer: "self_attn.q_proj".
@@ -38,23 +38,24 @@ struct ModelShape {
   std::int64_t head_dim = 0;
   std::int64_t d_ff = 0;
   std::int64_t vocab = 0;
-  std::int64_t positions = 0;  // that the model knows; rows of GPT-2's position table
-  std::int64_t longest = 0;    // sequence of a pass, at most `positions`: rows of rotary tables
+  std::int64_t positions = 0;  // of the model; rows of GPT-2's position table
+  std::int64_t longest = 0;    // longest sequence of a pass, at most `positions`: rows of rotary
+                               // tables
   bool tied = true;
   bool qk_norm = false;
   double z_loss = 0;
   double rope_theta = 10000;
   double norm_eps = 1e-5;
-  LoraShape lora = {};  // with a rank: what is trained are adapters, and the rest is their base
+  LoraShape lora = {};  // rank > 0: only adapters are trained, and all else is frozen
   ModelFamily family;
 
   bool operator==(const ModelShape&) const = default;
   /// Columns of all query heads, and of all key (or value) heads.
   [[nodiscard]] std::int64_t query_width() const { return heads * head_dim; }
   [[nodiscard]] std::int64_t key_width() const { return kv_heads * head_dim; }
-  /// Columns of query, key and value side by side.
+  /// Columns of the fused query, key and value matrix.
   [[nodiscard]] std::int64_t qkv_width() const { return query_width() + 2 * key_width(); }
-  /// Columns of gate and up side by side, or of up alone where there is no gate.
+  /// Columns of the fused gate and up matrix, or of up without a gate.
   [[nodiscard]] std::int64_t up_width() const { return gated() ? 2 * d_ff : d_ff; }
   [[nodiscard]] bool gated() const {
     return architecture == Architecture::kLlama && (family.feed_forward == FeedForward::kSwiGlu ||
@@ -64,37 +65,37 @@ struct ModelShape {
   [[nodiscard]] bool layer_norm() const {
     return architecture == Architecture::kGpt2 || family.layer_norm;
   }
-  /// A layer norms what enters its halves, and what they add to the stream.
+  /// Norms before attention and feed-forward; norms on their outputs.
   [[nodiscard]] bool norms_before() const { return family.norms != LayerNorms::kAfter; }
   [[nodiscard]] bool norms_after() const { return family.norms != LayerNorms::kBefore; }
-  /// Values of a head that rotary embedding turns.
+  /// Number of values of a head that rotary embedding rotates.
   [[nodiscard]] std::int64_t rotary_dim() const {
     return family.rotary_dim > 0 ? family.rotary_dim : head_dim;
   }
-  /// Rows that a norm of queries has for each token, and the values of such a row.
+  /// Number of rows that a norm of queries has for each token; number of values of such a row.
   [[nodiscard]] std::int64_t query_norms() const { return family.wide_qk_norm ? 1 : heads; }
   [[nodiscard]] std::int64_t key_norms() const { return family.wide_qk_norm ? 1 : kv_heads; }
-  /// What layer `layer`, counted from the model's first, does.
+  /// Rule of layer `layer`, counted from the model's first.
   [[nodiscard]] LayerRule rule(std::int64_t layer) const {
     return family.layers.empty() ? LayerRule{} : family.layers[static_cast<std::size_t>(layer)];
   }
-  /// Keys that it sees, its own position included; 0: all before it.
+  /// Keys that the layer sees, including its own position; 0: all earlier keys.
   [[nodiscard]] std::int64_t window(std::int64_t layer) const {
     return rule(layer).local && family.window < longest ? family.window : 0;
   }
-  /// Factor of queries times keys.
+  /// Factor of the products of queries and keys.
   [[nodiscard]] double attention_scale() const {
     const auto width = static_cast<double>(head_dim);
     return 1 / std::sqrt(family.query_scalar > 0 ? family.query_scalar : width);
   }
 };
 
-/// Fills what `config` leaves open (`train_context` where model.context is 0) and checks that the
-/// sizes fit together. Passes are over `train_context` tokens at most. THROWS: ConfigError naming
-/// the key, its value, the rule and the remedy.
+/// Fills in sizes that `config` leaves open (context `train_context` if model.context is 0) and
+/// checks that the sizes fit together. Passes have at most `train_context` tokens. THROWS:
+/// ConfigError naming the key, its value, the rule and the remedy.
 [[nodiscard]] ModelShape model_shape(const ModelConfig& config, std::int64_t train_context);
 
-/// The model that the adapters stand beside.
+/// The shape of the adapters' base model.
 [[nodiscard]] inline ModelShape without_lora(ModelShape shape) {
   shape.lora = {};
   return shape;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights of a pass read from a ParameterSource, one layer at a time: straight from it where a
-// layer's tensors happen to lie together, through a copy of that layer otherwise.
+// Weights of a pass read from a ParameterSource, one layer at a time: directly if a layer's tensors
+// are contiguous in the source, else through a copy of that layer.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace isthmus {
 
 class SourceWeights final : public Weights<float> {
  public:
-  /// Both are borrowed.
+  /// Borrows both arguments.
   SourceWeights(const ModelLayout& layout, const ParameterSource& source)
       : layout_(layout), source_(source) {}
 
@@ -25,7 +25,7 @@ class SourceWeights final : public Weights<float> {
  private:
   const ModelLayout& layout_;
   const ParameterSource& source_;
-  std::vector<float> copy_;  // of one layer, once one is needed
+  std::vector<float> copy_;  // of one layer; allocated at first use
 };
 
 }  // namespace isthmus

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a pass reads its weights: one array in canonical order, or somebody's own way of holding
-// them.
+// Source of a pass's weights: one array in canonical order, or another implementation.
 #pragma once
 
 #include <cstddef>
@@ -10,22 +9,22 @@
 
 namespace isthmus {
 
-/// Where a pass reads its weights.
+/// Source of a pass's weights.
 template <typename Real>
 class Weights {
  public:
   virtual ~Weights() = default;
   /// Values of a tensor outside the layers; valid until `layer` is called.
   [[nodiscard]] virtual const Real* tensor(std::size_t index) = 0;
-  /// Rows [first, first + count) of a matrix outside the layers; valid until the next call of
-  /// anything. REQUIRES: by_rows().
+  /// Rows [first, first + count) of a matrix outside the layers; valid until the next call of any
+  /// function. REQUIRES: by_rows().
   [[nodiscard]] virtual const Real* rows(std::size_t, std::int64_t, std::int64_t) {
     return nullptr;
   }
-  /// True where a pass should read matrices outside the layers by `rows`, since they would have to
-  /// be made up whole. The results have the same bits.
+  /// True if a pass should read matrices outside the layers through `rows`, since the source would
+  /// have to compute them whole. The results have the same bits.
   [[nodiscard]] virtual bool by_rows() const { return false; }
-  /// Values of a layer's tensors one after another; valid until the next call of either.
+  /// Values of a layer's tensors, concatenated; valid until the next call of any function.
   [[nodiscard]] virtual const Real* layer(std::int64_t layer) = 0;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank's flat weights and gradients as its passes walk through them, where they lie in files
-// (core/state/state_memory.h): the next layer is asked for as one is used, the last one given back.
-// Where they are in memory it is flat weights and nothing else. One thread, that of the rank.
+// Access of a rank's passes to its flat weights and gradients when these are in files
+// (core/state/state_memory.h): announces the next layer while one is used, and releases the
+// previous one. If they are in memory it only returns them. One thread, that of the rank.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@ namespace isthmus {
 
 class PagedShare final : public Weights<float> {
  public:
-  /// Borrows all. weights: (elements,). own: nobody else reads them, so what has been used can go.
-  /// gradients: (elements,), or empty where they are not flat.
+  /// Borrows all arguments. weights: (elements,). own: only this rank reads them, so used values
+  /// may be released. gradients: (elements,), or empty if they are not flat.
   PagedShare(const ModelLayout& layout, const float* weights, bool own,
              std::span<const float> gradients);
 
-  /// A pass over the layers begins.
+  /// Begins a pass over the layers.
   void forward() { begin(false); }
   void backward() { begin(true); }
 

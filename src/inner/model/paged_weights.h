@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Weights that may lie in files (core/state/state_memory.h), read by a pass of a model on one rank:
-// as the pass asks for layer after layer, the next one's weights (and in the backward pass
-// gradients) are asked for and the last one's given back. At any time two layers, and the head
-// while it computes, are in memory. Where nothing lies in files it passes calls on. One thread.
+// Weights that may be in files (core/state/state_memory.h), for a pass of a model on one rank. When
+// the pass requests a layer, the weights (and in the backward pass gradients) of the next layer are
+// announced and those of the previous one released. Two layers, and the head while it computes, are
+// in memory at any time. If nothing is in files it only forwards calls. One thread.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,14 @@ namespace isthmus {
 
 class PagedWeights final : public Weights<float> {
  public:
-  /// Where the values of a tensor lie.
+  /// Address of a tensor's values.
   using Place = std::function<std::span<const float>(std::size_t tensor)>;
 
-  /// Borrows weights and layout. gradients: (elements,), of a pass with a backward part; else
-  /// empty.
+  /// Borrows weights and layout. gradients: (elements,) if a backward pass follows, else empty.
   PagedWeights(Weights<float>& weights, const ModelLayout& layout, Place place,
                std::span<const float> gradients = {});
 
-  /// A part of the pass begins; a pass without backward has kForward and kEnd.
+  /// Begins a part of the pass; a pass without backward has kForward and kEnd.
   void begin(PassPart part);
 
   [[nodiscard]] const float* tensor(std::size_t index) override;
@@ -39,7 +38,7 @@ class PagedWeights final : public Weights<float> {
 
  private:
   using Hint = std::function<void(std::span<const float> values, StateUse use)>;
-  /// Calls `hint` for the stretches of the tensors [first, end): values, and gradients if asked.
+  /// Calls `hint` for the ranges of the tensors [first, end): values, and gradients if requested.
   void each(std::size_t first, std::size_t end, bool values, bool gradients, const Hint& hint);
   void each_of_layer(std::int64_t layer, const Hint& hint);
   void need(std::int64_t layer);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The workloads that `bench compute` and its comparison with PyTorch run: a model, a context and a
-// batch by name. Names and sizes are those of [model] preset where both have one.
+// The workloads of `bench compute` and of its comparison with PyTorch: a model, a context and a
+// batch by name. Names and sizes are those of [model] preset if both have one.
 #pragma once
 
 #include <cstdint>
@@ -19,9 +19,9 @@ struct Workload {
   std::int64_t sequences = 0;
 };
 
-/// All of them, smallest first.
+/// All workloads, smallest first.
 [[nodiscard]] std::vector<Workload> workloads();
-/// THROWS: ConfigError naming `name` and the workloads there are.
+/// THROWS: ConfigError naming `name` and the available workloads.
 [[nodiscard]] Workload find_workload(std::string_view name);
 
 }  // namespace isthmus

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Some neighbouring samples of a batch.
+// A range of consecutive samples of a batch.
 #pragma once
 
 #include <cstddef>

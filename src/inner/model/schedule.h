@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Learning rate as a pure function of the shared step clock, so a run resumes anywhere.
 //
-// t = 1 .. T counts steps of a cycle (T: the run, or what lies between two re-warm points), W is
-// the warm-up, D the last phase, f the floor as a share of the peak, c = (1 + f) / 2:
-// Every schedule is times min(1, t / W) for W >= 1; W = 0 is the full rate at the first step.
+// t = 1 .. T counts steps of a cycle (T: length of the run, or of the interval between two re-warm
+// points), W is the warm-up, D the last phase, f the floor as a share of the peak, c = (1 + f) / 2.
+// Every schedule is multiplied by min(1, t / W) for W >= 1; W = 0 is the full rate at the first
+// step.
 //
 // - constant: 1
 // - linear: 1 - (1 - f) u, where u = (t - w) / (T - w) in [0, 1] and w = max(W, 1)
@@ -31,7 +32,7 @@ class LearningRateSchedule {
   /// the phases of a cycle do not fit into it.
   LearningRateSchedule(const InnerConfig& config, std::int64_t total_steps);
 
-  /// Rate of step t >= 1. DETERMINISM: the same value whatever was asked before.
+  /// Rate of step t >= 1. DETERMINISM: a function of t alone.
   [[nodiscard]] double at(StepIndex t) const;
 
  private:

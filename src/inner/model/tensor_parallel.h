@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensor parallelism inside a layer (Megatron-LM, arXiv:1909.08053, section 3): each rank holds a
-// column share of the matrices that open a pair (queries, keys and values; up and gate) and the row
-// share of those that close it. Forward sums the closing products over the ranks (g), backward the
-// gradients of the opening products' input (f). The residual stream is whole on every rank.
+// Tensor parallelism inside a layer (Megatron-LM, arXiv:1909.08053, section 3). Matrices come in
+// pairs: each rank holds a column share of those that open a pair (queries, keys and values; up and
+// gate) and the row share of those that close it. g is an all-reduce of the closing products in the
+// forward pass; f is an all-reduce of the gradients of the opening products' input in the backward
+// pass. The residual stream is whole on every rank.
 //
 // Sequence parallelism (Korthikanti et al., arXiv:2205.05198, section 4.2.2): a rank holds its rows
-// (tokens) of the residual stream, of norms and of their gradients; products and attention work on
-// all rows. f gathers them forward and sums backward, each rank being left with its rows; g the
-// other way round. The products' inputs are gathered again in the backward pass, not kept.
+// (tokens) of the residual stream, of norms and of their gradients; matrix products and attention
+// work on all rows. f is an all-gather forward and a reduce-scatter backward; g the other way
+// round. The products' inputs are gathered again in the backward pass, not kept.
 #pragma once
 
 #include <cstdint>
@@ -27,33 +28,32 @@ template <typename T>
   if constexpr (std::is_same_v<T, std::int32_t>) return Dtype::kI32;
 }
 
-/// The ranks that share one layer; none: one rank has all of it.
+/// The ranks that share one layer; default: one rank has all of it.
 class TensorGroup {
  public:
   TensorGroup() = default;
-  /// `ranks` is borrowed; null or of size 1: no group.
-  /// whole: null, or room for all rows of the stream of a pass, with which its rows are split;
-  /// borrowed, and used by one pass at a time.
+  /// `ranks` is borrowed; null or of size 1: no group. whole: null, or memory for all rows of a
+  /// pass's stream; the rows are then split. Borrowed, and used by one pass at a time.
   explicit TensorGroup(Communicator* ranks, void* whole = nullptr)
       : ranks_(ranks != nullptr && ranks->size() > 1 ? ranks : nullptr),
         whole_(ranks_ != nullptr ? whole : nullptr) {}
 
-  /// What is added once, not once a rank (a residual, the bias of a closing product), is added by
-  /// the first.
+  /// True on the first rank, which adds terms that are added once, not once a rank (a residual, the
+  /// bias of a closing product).
   [[nodiscard]] bool first() const { return ranks_ == nullptr || ranks_->rank() == 0; }
   [[nodiscard]] bool alone() const { return ranks_ == nullptr; }
   [[nodiscard]] Communicator& ranks() const { return *ranks_; }
 
-  /// The stream's rows are split over the ranks; without, each holds all of them.
+  /// True if the stream's rows are split over the ranks; else each rank holds all of them.
   [[nodiscard]] bool split() const { return whole_ != nullptr; }
-  /// The stream's rows that the rank holds in a pass over `rows`. The shares follow one another in
-  /// rank order and differ by one at most.
+  /// Number of the stream's rows that the rank holds in a pass over `rows`. Shares are consecutive
+  /// in rank order and differ by at most one.
   [[nodiscard]] std::int64_t own_rows(std::int64_t rows) const {
     return split() ? share(rows, ranks_->rank()) : rows;
   }
 
-  /// All rows of a matrix of which each rank has its own: those themselves without a split, else
-  /// good until the next call of anything here.
+  /// All rows of a matrix of which each rank holds its own rows: the argument itself without a
+  /// split, else valid until the next call of any function here.
   template <typename T>
   [[nodiscard]] const T* all_rows(const T* own, std::int64_t rows, std::int64_t columns) const {
     if (!split()) return own;
@@ -63,12 +63,12 @@ class TensorGroup {
     return static_cast<const T*>(whole_);
   }
 
-  /// Where the rank's summand of a matrix of all rows belongs whose sum is to be in `own`.
+  /// Destination of the rank's summand (all rows) of a sum that goes to `own`.
   template <typename T>
   [[nodiscard]] T* summand(T* own) const {
     return split() ? static_cast<T*>(whole_) : own;
   }
-  /// own := the rank's rows of the sum of all `summand(own)`, in rank order.
+  /// own := this rank's rows of the sum of all `summand(own)`, in rank order.
   template <typename T>
   void sum(T* own, std::int64_t rows, std::int64_t columns) const {
     if (alone()) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of a mesh's weights are newer in the canonical copy and which at the ranks that own them,
-// tensor by tensor. Pure: the mesh moves the values. One thread.
+// Tracks, tensor by tensor, if a mesh's newer weights are the canonical copy or those of the ranks
+// that own them. Pure: the mesh copies the values. One thread.
 #pragma once
 
 #include <cstddef>
@@ -19,21 +19,22 @@ struct TensorRange {
 
 class WeightCopies {
  public:
-  /// The ranks have nothing yet. The layout is read here alone.
+  /// At first the ranks have no weights. The layout is read only in the constructor.
   explicit WeightCopies(const ModelLayout& layout);
 
   /// The ranks have updated all weights.
   void ranks_updated();
-  /// The canonical values of these tensors have been written, or the ranks have lost theirs.
+  /// The canonical values of these tensors were written, or the ranks have lost theirs.
   void canonical_is_newer(TensorRange tensors);
-  /// Both have the same again.
+  /// Both copies are equal again.
   void are_alike(TensorRange tensors);
 
-  /// Tensors that have some of these elements.
+  /// Tensors with some of these elements.
   [[nodiscard]] TensorRange tensors_of(CanonicalRange elements) const;
   [[nodiscard]] CanonicalRange elements_of(std::size_t tensor) const { return elements_[tensor]; }
   [[nodiscard]] TensorRange all() const { return {0, elements_.size()}; }
-  /// Of `among`, neighbours joined, ascending.
+  /// Tensors (of `among`) that are newer at the ranks, or in the canonical copy: adjacent ones
+  /// merged, ascending.
   [[nodiscard]] std::vector<TensorRange> newer_at_ranks(TensorRange among) const;
   [[nodiscard]] std::vector<TensorRange> newer_in_canonical() const;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// CO2 (Sun et al. 2024, arXiv:2401.16265): local steps whose average arrives one round late,
-// fully overlapped, with an outer heavy ball, a penalty on what is stale and a clipped momentum.
+// CO2 (Sun et al. 2024, arXiv:2401.16265): local steps whose average arrives one round late, fully
+// overlapped, with an outer heavy ball, a staleness penalty and a clipped momentum.
 //   round t: H inner steps from x_t to x_t,H
 //     Delta_m = x_t - x_t,H
 //     m       <- beta m + mean_j Delta_j^(t-1) / Lambda_t       nothing to apply in the first round
@@ -13,9 +13,10 @@
 //   none       1
 //   constant   c >= 1 (the public code's, default 1)
 //   gap-aware  1 + (gamma_0 / gamma_t) |x_t - x_(t-1)| / |mean Delta^(t-1)|, after Barkai et al.
-//              (arXiv:1909.10802): how far the anchor has moved since Delta was taken, in units of
-//              the excursion; gamma_t the inner rate of the round's last step, gamma_0 the highest
-//              so far. All from shared numbers, so that all workers divide alike.
+//              (arXiv:1909.10802): the distance that the anchor has moved since Delta was taken,
+//              relative to the size of Delta; gamma_t is the inner rate of the round's last step,
+//              gamma_0 the highest rate so far. All numbers are shared, so all workers divide by
+//              the same Lambda.
 // The public code is no reference: its clip has no effect and its default mode is not stale.
 #pragma once
 
@@ -48,8 +49,8 @@ class Co2 final : public OneRoundBehind {
 };
 
 /// One outer step: m <- beta m + d / penalty, x <- x - alpha clip(m). d: (n,), overwritten; m:
-/// (n,), or empty where beta is 0. clip 0: none. RETURNS: the distance x has moved. DETERMINISM:
-/// each operation is rounded once.
+/// (n,), or empty if beta is 0. clip 0: none. RETURNS: the distance by which x has moved.
+/// DETERMINISM: each operation is rounded once.
 double co2_step(const kernels::OuterStep& step, float penalty, float clip, std::span<float> x,
                 std::span<float> d, std::span<float> m);
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Data parallel training, the baseline: the mean gradient of all workers, exchanged every step,
-// then one inner optimizer update on it (clipping included). Buckets go out while the backward pass
-// runs. Rounds commit every OuterOptions::commit_every steps and at the last one; between, results
-// are used as soon as they are whole and their digests join the next commit.
+// Data parallel training, the baseline: each step averages the gradient over all workers, then
+// makes one inner optimizer update (clipping included). The gradient is exchanged in buckets during
+// the backward pass. A round's result is used as soon as its bytes are complete; every
+// OuterOptions::commit_every steps, and at the last step, all workers compare the digests of the
+// rounds since the last commit (commit).
 #pragma once
 
 #include <memory>
@@ -29,10 +30,10 @@ class Ddp final : public OuterStrategy {
   void load(StateReader& reader) override;
   void forget_own_work() override;
 
-  /// For a method that is ddp in its first steps: commits what steps up to `last` left open, and
-  /// goes on after step `last` of a checkpoint of its own.
+  /// For methods that start as ddp. commit_open_rounds: commits all rounds up to step `last` that
+  /// are still open. go_on_from: continues after step `last`, from that method's checkpoint.
   void commit_open_rounds(StepIndex last);
-  /// ... that may be taken back.
+  /// As commit_open_rounds, if results may still be taken back.
   void commit_retractable(StepIndex last);
   void go_on_from(StepIndex last) { steps_ = last; }
 
@@ -53,7 +54,7 @@ class Ddp final : public OuterStrategy {
   std::int64_t commit_every_;
   Duration patience_;
   std::vector<Bucket> buckets_;
-  std::vector<ErrorFeedback> residuals_;  // by bucket, where the codec asks for error feedback
+  std::vector<ErrorFeedback> residuals_;  // by bucket, if the codec asks for error feedback
   std::vector<bool> ready_;               // by parameter: its gradient of this step is final
   std::vector<Ticket> tickets_;           // of the buckets launched in this step, in order
   StepIndex steps_;

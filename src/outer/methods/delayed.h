@@ -5,7 +5,7 @@
 //     Delta_m^t = anchor - theta_m
 //     anchor   <- OuterOpt(anchor, mean_j Delta_j^(t-1))      nothing to apply in the first round
 //     launch the mean of Delta^t
-// Read in third-party notes that give the formula, not in the paper.
+// The formula is taken from third-party notes; the paper has not been read.
 #pragma once
 
 #include "outer/methods/one_round_behind.h"

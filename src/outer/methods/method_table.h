@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this build knows of each method: its description, and who makes it where.
+// Table of this build's methods: description, and functions that make each for every placement.
 #pragma once
 
 #include <memory>
@@ -24,13 +24,13 @@ using RanksMaker = std::unique_ptr<OuterStrategy> (*)(const MethodInfo&, const O
 struct MethodRow {
   MethodInfo info;
   Maker make;
-  DeviceMaker make_on_device = nullptr;      // null: its outer state is on the host alone
-  DeviceMaker make_beside_device = nullptr;  // null: so is its arithmetic
-  RanksMaker make_on_ranks = nullptr;        // null: it is whole at one process
+  DeviceMaker make_on_device = nullptr;      // null: its outer state is only on the host
+  DeviceMaker make_beside_device = nullptr;  // null: its arithmetic is only on the host
+  RanksMaker make_on_ranks = nullptr;        // null: its state is not sharded over ranks
 };
 
 [[nodiscard]] const std::vector<MethodRow>& method_table();
-/// THROWS: ConfigError, of the options too.
+/// THROWS: ConfigError for an unknown method or invalid options.
 [[nodiscard]] const MethodRow& checked_method(std::string_view name, const OuterOptions& options);
 
 }  // namespace isthmus::outer

@@ -3,20 +3,19 @@
 // variance is stable, then momentum SGD under that variance, frozen, with a compressed mean of the
 // momentum.
 //   warm-up, t <= T_w:  ddp, AdamW
-//   after step T_w:     v frozen; lanes with v = 0 are masked
-//   t > T_w, worker i:  m_i = b1 m + (1 - b1) g_i            g_i its own gradient, clipped by
-//   itself
+//   after step T_w:     v frozen; elements with v = 0 are masked
+//   t > T_w, worker i:  m_i = b1 m + (1 - b1) g_i            g_i its own gradient, clipped alone
 //                       m   = CompressedMean(m_i)            the same on all workers
 //                       x  <- x - lr (m / (sqrt(v) + eps) + wd x)
 //
 // T_w: a step, or the rule of the paper: every D = 1 / (1 - b2) steps, once the learning rate no
 // longer rises, |v_(t-D)|_1 / |v_t|_1 >= 0.96.
 // bias_correction: v is divided by 1 - b2^T_w once, m by 1 - b1^t each step, as AdamW does; without
-// it (DeepSpeed's form) neither, in the warm-up too.
-// Masked lanes have seen no gradient in the warm-up. They are not sent, so they carry no sign, no
-// momentum and no residual; a gradient they see later is not used. `variance_floor` lifts the
-// smallest variances to a share of their tensor's mean, since a lane whose v is nearly zero would
-// step by scale / eps.
+// it (DeepSpeed's form) neither is divided, in the warm-up too.
+// Masked elements had a zero gradient throughout the warm-up. They are not sent, so they have no
+// sign, no momentum and no residual; a later gradient of theirs is not used. `variance_floor`
+// raises the smallest variances to a share of their tensor's mean, since an element with v near
+// zero would step by scale / eps.
 // One thread.
 #pragma once
 
@@ -35,9 +34,9 @@ namespace isthmus::outer {
 
 class OneBitAdam final : public OuterStrategy {
  public:
-  /// device: what is behind `inner`, for the compressed stage to be computed there, or on the host
-  /// should memory for it be missing at the freeze, which is logged; or null.
-  /// THROWS: ConfigError where the inner optimizer is not AdamW; as its loop's adam_moments and as
+  /// device: the state behind `inner`, on which the compressed stage is then computed; if memory
+  /// for it is lacking at the freeze, which is logged, the host computes. Null: the host computes.
+  /// THROWS: ConfigError when the inner optimizer is not AdamW; as its loop's adam_moments and as
   /// frozen_momentum_on_device.
   OneBitAdam(const MethodInfo& method, const OuterOptions& options, InnerLoop& inner,
              Exchange& exchange, std::size_t bucket_values = kBucketValues,
@@ -49,11 +48,11 @@ class OneBitAdam final : public OuterStrategy {
   [[nodiscard]] StepIndex steps() const override { return steps_; }
   [[nodiscard]] std::span<const float> values(std::size_t parameter) const override;
   void save(StateWriter& writer) const override;
-  /// REQUIRES: the inner loop's moments are loaded already; the mask is read off them.
+  /// REQUIRES: the inner loop's moments are loaded already; the mask is derived from them.
   void load(StateReader& reader) override;
   void forget_own_work() override;
 
-  /// Last step of the warm-up; nothing while it lasts.
+  /// Last step of the warm-up; absent during the warm-up.
   [[nodiscard]] std::optional<StepIndex> frozen_at() const { return frozen_at_; }
   [[nodiscard]] std::int64_t masked_lanes() const { return masked_lanes_; }
 
@@ -81,8 +80,8 @@ class OneBitAdam final : public OuterStrategy {
   double variance_before_ = 0;  // |v|_1 of D steps ago; 0: not taken yet
   std::optional<StepIndex> frozen_at_;
   std::int64_t masked_lanes_ = 0;
-  std::vector<Bucket> buckets_;               // active lanes, once frozen
-  std::unique_ptr<FrozenMomentum> momentum_;  // of use once frozen
+  std::vector<Bucket> buckets_;               // elements with a variance, once frozen
+  std::unique_ptr<FrozenMomentum> momentum_;  // used once frozen
   std::optional<CompressedMean> mean_;
 };
 

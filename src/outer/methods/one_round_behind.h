@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `delayed`, `eager` and `co2` share: each round of H inner steps starts from the anchor, its
-// outer gradient travels during the next round and is applied at the end of that one. A method says
-// what happens at the end of a round, in its paper's order; this class takes the inner steps, keeps
-// the books and ends the run.
+// The common part of `delayed`, `eager` and `co2`: each round of H inner steps starts from the
+// anchor; its outer gradient is exchanged during the next round and applied at the end of that
+// round. A method implements the end of a round, in its paper's order; this class takes the inner
+// steps, keeps windows and reports, and ends the run.
 // The whole model is one fragment. One thread.
 #pragma once
 
@@ -33,26 +33,26 @@ class OneRoundBehind : public OuterStrategy {
   void forget_own_work() final;
 
  protected:
-  /// What follows the inner steps of a round.
+  /// Called after the inner steps of a round.
   virtual void end_round() = 0;
-  /// The last round, at the end of the run: nothing follows it.
+  /// Called for the last round in flight at the end of the run; no round follows.
   virtual void drain() = 0;
-  /// The same under final_sync = "full", where no window is open: every step is to be applied.
+  /// As drain, for final_sync = "full" without an open window: every step must be applied.
   virtual void settle_last() { drain(); }
-  /// The closing round, of the steps left over: it ends as any other and is then awaited.
+  /// The closing round of the remaining steps: it ends as any other round and is then waited for.
   virtual void close_round() {
     end_round();
     drain();
   }
 
-  /// The result of the round before, awaited; nothing in the first round.
+  /// Waits for the previous round. Absent: there was none.
   [[nodiscard]] std::optional<Settled> receive();
-  /// Delta = anchor - local, with what was lost of the round before added where lost work is
-  /// carried (the local values it came from are gone). With error feedback that goes by way of the
-  /// residual, so that a Delta that is not fit does not take it along. When it is not finite the
-  /// inner optimizer's moments, which are then not finite either, are forgotten.
+  /// Delta = anchor - local. If LostContribution is kCarry, the lost work of the previous round is
+  /// added (local values no longer hold it); with error feedback through the residual, so that an
+  /// unfit Delta does not take it along. If Delta is not finite, the inner optimizer's moments,
+  /// which are then not finite either, are reset.
   [[nodiscard]] OuterGradient outer_gradient(const std::optional<Settled>& before);
-  /// Sends it on its way.
+  /// Begins the round.
   void launch(OuterGradient delta, double weight);
   /// Tokens of the round that ends.
   [[nodiscard]] double window_weight() const;

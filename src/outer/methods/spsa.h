@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared-randomness zeroth-order training, one byte a sample. MeZO: arXiv:2305.17333 Alg. 1; many
-// machines over few bytes: Zelikman et al. 2023, "Just One Byte". Each worker measures, for each of
-// its samples, the slope g of the loss along a direction z that everyone can draw; the bytes of all
-// slopes go to all; everyone, their owner too, moves the weights by the decoded ones. The log of
-// these bytes (spsa_log.h) is the truth: with a base checkpoint it gives the weights bit for bit.
+// SPSA: zeroth-order training from shared random directions, with one byte a sample. MeZO:
+// arXiv:2305.17333 Alg. 1; many machines over few bytes: Zelikman et al. 2023, "Just One Byte".
+// Each worker measures, for each of its samples, the slope g of the loss along a direction z that
+// all workers can generate. All slopes' bytes are sent to all workers; every worker, also the
+// sender, updates the weights with the decoded slopes. The log of these bytes (spsa_log.h) defines
+// the run: with a base checkpoint it gives the weights bit for bit.
 //
-// Ours, beyond the papers: Rademacher directions from counters, a logarithmic code that is one
-// whole byte with a zero, integer sums, no perturbation ever undone by arithmetic
+// Beyond the papers: Rademacher directions from counters, a logarithmic code of one byte that
+// includes zero, integer sums, and no perturbation that is undone by arithmetic
 // (docs/internals/spsa.md). Sealing a step's record is its commit, so every round commits; every 64
 // steps the members compare the hash chain, which covers the weights. One thread.
 #pragma once
@@ -24,7 +25,7 @@ namespace isthmus::outer {
 
 class Spsa final : public OuterStrategy {
  public:
-  /// `weights`: of `inner`.
+  /// `weights`: the weights of `inner`.
   Spsa(const MethodInfo& method, const OuterOptions& options, InnerLoop& inner, Exchange& exchange,
        std::unique_ptr<SpsaWeights> weights);
 
@@ -33,9 +34,10 @@ class Spsa final : public OuterStrategy {
   [[nodiscard]] StepIndex steps() const override { return steps_; }
   [[nodiscard]] std::span<const float> values(std::size_t parameter) const override;
   void save(StateWriter& writer) const override;
-  /// With another number of workers a new log begins at the checkpoint; its chain goes on.
+  /// If the number of workers has changed, a new log begins at the checkpoint and continues the
+  /// hash chain.
   void load(StateReader& reader) override;
-  void forget_own_work() override {}  // there is none: the weights are everyone's
+  void forget_own_work() override {}  // nothing to forget: all workers have the same weights
   [[nodiscard]] std::span<const std::byte> log() const override { return log_.bytes(); }
 
   /// Bytes of perturbed copies in use.

@@ -7,17 +7,17 @@
 //     fragments sent at t - tau:                  anchor_p <- OuterOpt(anchor_p, mean Delta_p)
 //                                                 theta_m,p <- alpha theta_m,p + (1 - alpha)
 //                                                 anchor_p
-// With late = "slip" a round whose result is not there at t - tau is applied after the first later
-// step that finds it there, at the latest before its fragment is sent again: then it is waited for.
-// Anchors are functions of the order of each fragment's rounds, which stays as it is.
-// Where weights and fragments are on a device, what a step sends and applies goes on beside the
-// next one or the one before it: a contribution is encoded and given away while the next step is
-// computed, and a result that is there before the end of the step that it is due at comes to the
-// device before. No bit depends on it: a send is decided (its norm looked at, what is unfit given
-// up) before anybody else sees or changes the local values, and the passes that were queued before
-// it was are queued again where it changed them.
-// Deviation from the paper's text: Delta is against the last outer result before mixing (shared by
-// all), not against the worker's own mixed value; torchft and MaxText do the same.
+// With late = "slip" a round without a result at t - tau is applied after the first later step that
+// finds its result. It is waited for and applied at the latest just before its fragment is sent
+// again. Anchors depend only on the order of each fragment's rounds, which does not change.
+// If weights and fragments are on a device, sends and applies overlap inner steps. A contribution
+// is encoded and sent while the next step is computed. A result that arrives before the end of the
+// step at which it is due is copied to the device before that end. No bit depends on the overlap:
+// the decision to send (check of the norm; dropping an unfit contribution) is made before other
+// code reads or changes the local values, and passes that were queued before the decision are
+// queued again if it changed the values.
+// Deviation from the paper's text: Delta is relative to the last outer result before mixing (shared
+// by all workers), not to the worker's own mixed value; torchft and MaxText do the same.
 #pragma once
 
 #include <exception>
@@ -39,8 +39,8 @@ namespace isthmus::outer {
 
 class StreamingDiLoCo final : public OuterStrategy, public LateRounds, public CarriesWork {
  public:
-  /// `make` says where the fragments are kept; `values`, borrowed: on a device, beside whose steps
-  /// the outer loop then goes on (null: nowhere).
+  /// `make` decides where fragments are kept. `values`, borrowed: the weights on a device whose
+  /// steps the outer loop overlaps; null: no overlap.
   StreamingDiLoCo(FragmentedSettings settings, InnerLoop& inner, Exchange& exchange,
                   const FragmentMaker& make, cuda::ResidentValues* values = nullptr);
   ~StreamingDiLoCo() override;
@@ -64,14 +64,14 @@ class StreamingDiLoCo final : public OuterStrategy, public LateRounds, public Ca
   [[nodiscard]] Kept carry(const OwnWork& work) override;
 
  private:
-  /// Where a parameter's anchor lies.
+  /// Position of a parameter's anchor.
   struct Place {
     std::size_t fragment = 0;
     std::size_t begin = 0;
     std::size_t size = 0;
   };
 
-  /// What goes on beside the inner loop's step, as the loop sees it.
+  /// The hooks by which the inner loop's step lets outer work overlap.
   class Beside final : public cuda::BesideStep {
    public:
     explicit Beside(StreamingDiLoCo& outer) : outer_(outer) {}
@@ -82,30 +82,31 @@ class StreamingDiLoCo final : public OuterStrategy, public LateRounds, public Ca
    private:
     StreamingDiLoCo& outer_;
   };
-  /// An outer gradient that is on its way to the host.
+  /// An outer gradient on its way from the device to the host.
   struct Sending {
     Sync sync;
     bool decided = false;
   };
 
   void send(const Sync& sync);
-  /// Looks at the norm of what is being sent and queues its encoding. RETURNS: whether local values
-  /// have changed.
+  /// Reads the norm of the gradient in `sending_` and queues its encoding. RETURNS: true if local
+  /// values have changed. Does nothing if nothing is being sent.
   bool decide_send() const;
-  /// ... and gives it to the exchange. Both do nothing where nothing is being sent.
+  /// decide_send, then gives the encoding to the exchange. Does nothing if nothing is being sent.
   void finish_send() const;
-  /// What a contribution that is not fit takes along.
+  /// Drops the work of a contribution that is not fit: resets the fragment's local values to the
+  /// anchor, or those of all fragments and the optimizer if `norm` is not finite.
   void give_up_unfit(FragmentId id, double norm, bool fit) const;
   void prepare(StepIndex t);
-  /// Does the work, whose failure, if any, waits for the end of the step.
+  /// Runs `work` and keeps its exception, which is thrown at the end of the step.
   void keep_failure(const std::function<void()>& work) noexcept;
   void throw_what_failed_beside() const;
-  /// Settles and applies what is due by `due`, oldest first, waiting for it or not; it is step
-  /// `now`.
+  /// Settles and applies the rounds due by `due`, oldest first, waiting for late ones or not; `now`
+  /// is the current step.
   void apply_due(StepIndex due, LateRound late, StepIndex now, std::vector<RoundReport>& reports);
   [[nodiscard]] RoundReport apply(const Settled& round, StepIndex now);
   void settle_residual(const Settled& round);
-  /// What is left to do where this worker's contribution was not counted.
+  /// Completes a round in which this worker's contribution was not counted.
   void apply_without_own(const Settled& round);
   [[nodiscard]] OuterFragment& state(FragmentId id) const;
 
@@ -113,15 +114,16 @@ class StreamingDiLoCo final : public OuterStrategy, public LateRounds, public Ca
   InnerLoop& inner_;
   std::vector<std::unique_ptr<OuterFragment>> fragments_;
   std::vector<Place> places_;  // by parameter
-  // What is being sent counts as sent: whoever asks, `save` too, finishes it.
+  // A gradient in `sending_` counts as sent: every reader, `save` included, finishes the send
+  // first.
   mutable Rounds rounds_;
   mutable NormGuard guard_;
   mutable std::optional<Sending> sending_;
   mutable std::exception_ptr failed_beside_;
   Beside beside_{*this};
-  cuda::ResidentValues* values_;  // null: nothing goes on beside a step
+  cuda::ResidentValues* values_;  // null: no overlap with steps
   StepIndex steps_;
-  StepIndex trained_;  // the last inner step: `steps_`, or the one whose round has failed
+  StepIndex trained_;  // the last inner step: `steps_`, or a later one if its round failed
 };
 
 }  // namespace isthmus::outer

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// 0/1 Adam (Lu et al. 2022, arXiv:2202.06009 Alg. 1; DeepSpeed's onebit/zoadam.py): Adam whose
-// variance changes ever more rarely, then, under its frozen variance, local steps whose sum is
-// exchanged as signs ever more rarely. Without bias correction, as the public code.
+// 0/1 Adam (Lu et al. 2022, arXiv:2202.06009 Alg. 1; DeepSpeed's onebit/zoadam.py). In phase A
+// Adam's variance changes ever more rarely. In phase B the variance is frozen; workers take local
+// steps, and their sum is exchanged as signs ever more rarely. No bias correction, as in the public
+// code.
 //   phase A, t <= var_freeze_step:
 //     t = 0 (mod I):  g = mean_i g_i ;            v <- b2 v + (1 - b2) g^2
 //     else:           g = CompressedMean(g_i)
@@ -10,13 +11,18 @@
 //     m_i <- b1 m_i + (1 - b1) g_i ;  u_i <- u_i + lr m_i ;  x_i <- x_i - lr m_i / (sqrt(v) + eps)
 //     t = 0 (mod J):  u = CompressedMean(u_i) ;   m_i <- u / sum of lr since the last sync
 //                     a <- a - u / (sqrt(v) + eps) - sum of lr * wd a ;  x_i <- a ;  u_i <- 0
-// I and J: outer/parts/zero_one_schedule.h. What the compressed means have lost of gradients is
-// forgotten at A -> B, where they begin to carry sums of momenta. Deviations from the public code:
-// x goes back to a, which is kept, where there u is taken out by arithmetic and workers drift apart
-// by roundings; weight decay acts on a, at the syncs, and does not enter the momentum; lanes
-// without variance do not move (masked in phase B, as 1bit-adam); the smallest variances are lifted
-// at the freeze (variance_floor); each worker clips its own gradient where no mean exists; momentum
-// moves with one worker too; a local step whose gradient is not finite is left out. One thread.
+// I and J: outer/parts/zero_one_schedule.h. The residuals of gradients are set to zero at A -> B,
+// where the compressed means begin to carry sums of momenta.
+// Deviations from the public code:
+// - a is kept and x is reset to it. The public code subtracts u by arithmetic, and workers drift
+//   apart by rounding.
+// - Weight decay acts on a, at the syncs, and does not enter the momentum.
+// - Elements without variance do not move (masked in phase B, as in 1bit-adam).
+// - The smallest variances are raised at the freeze (variance_floor).
+// - Each worker clips its own gradient when no mean exists.
+// - Momentum changes with one worker too.
+// - A local step with a gradient that is not finite is skipped.
+// One thread.
 #pragma once
 
 #include <optional>
@@ -37,14 +43,14 @@ class ZeroOneAdam final : public OuterStrategy {
               Exchange& exchange, std::size_t bucket_values = kBucketValues);
 
   StepReport step() override;
-  /// A sync of the local steps left over.
+  /// Syncs the local steps since the last sync.
   std::vector<RoundReport> finish() override;
   void commit() override { full_.commit_retractable(steps_); }
   [[nodiscard]] StepIndex steps() const override { return steps_; }
   /// x in phase A, a in phase B.
   [[nodiscard]] std::span<const float> values(std::size_t parameter) const override;
   void save(StateWriter& writer) const override;
-  /// REQUIRES: the inner loop's moments are loaded already; the mask is read off them.
+  /// REQUIRES: the inner loop's moments are loaded already; the mask is derived from them.
   void load(StateReader& reader) override;
   void forget_own_work() override;
 
@@ -55,21 +61,21 @@ class ZeroOneAdam final : public OuterStrategy {
     std::vector<StateArray> moved;   // u, by parameter
     double lr_sum = 0;               // since the last sync
     StepIndex last_sync;
-    bool partial = false;  // own work was forgotten: the next sync only receives
+    bool partial = false;  // forget_own_work was called: the next sync only receives
   };
 
   [[nodiscard]] StepReport compressed_step(StepIndex t);
   [[nodiscard]] StepReport local_step(StepIndex t);
   [[nodiscard]] std::vector<RoundReport> synchronise(StepIndex t);
   void forget_movement(const Bucket& bucket);
-  /// Phase B begins: the variance is frozen and the syncs start from x as it is.
+  /// Begins phase B: freezes the variance; the syncs start from the current x.
   void begin_local_steps();
-  /// The compressed mean of the buckets.
+  /// Makes mean_ over the buckets.
   void make_mean();
-  /// Its mask, and the compressed mean over what is not masked.
+  /// Computes the mask, and mean_ over the elements that are not masked.
   void find_active_lanes();
   [[nodiscard]] bool local() const { return !local_.anchor.empty(); }
-  /// This worker's gradient: its norm, and the factor that clips it.
+  /// RETURNS: the factor that clips this worker's gradient; reports the norm.
   [[nodiscard]] float own_clip(StepReport& report);
   [[nodiscard]] Identity identity() const;
 
@@ -88,9 +94,9 @@ class ZeroOneAdam final : public OuterStrategy {
   Ddp full_;  // steps that update the variance
   ZeroOneSchedule schedule_;
   StepIndex steps_;
-  std::vector<Bucket> buckets_;  // all lanes in phase A, active ones in B
+  std::vector<Bucket> buckets_;  // all elements in phase A, elements with variance in phase B
   std::optional<HostWorkerEnd> own_end_;
-  std::optional<CompressedMean> mean_;  // of it
+  std::optional<CompressedMean> mean_;  // the worker's end is own_end_
   LocalPhase local_;
 };
 

@@ -12,8 +12,8 @@
 
 namespace isthmus::outer {
 
-/// 16 MiB of fp32: large enough that a frame's header and a round's latency are small beside it,
-/// small enough that a model of 100 M parameters has some twenty to overlap.
+/// 16 MiB of fp32: a frame's header and a round's latency are short relative to the transfer, and a
+/// model of 100 M parameters still has about twenty buckets that can overlap.
 inline constexpr std::size_t kBucketValues = std::size_t{1} << 22;
 
 /// Elements [begin, begin + size) of one parameter.

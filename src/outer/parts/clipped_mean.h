@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mean of encoded vectors in which none is louder than the middle one: each is scaled so that its
-// norm is at most the median of all their norms (SparseLoCo's receivers). Pure; any thread.
+// Mean of encoded vectors with clipped norms: each vector is scaled so that its norm is at most the
+// median of all norms (SparseLoCo's receivers). Pure; any thread.
 #pragma once
 
 #include <span>
@@ -12,12 +12,12 @@ namespace isthmus::outer {
 
 struct ClippedMean {
   std::vector<float> values;  // empty when no contribution decodes
-  int used = 0;               // contributions in it
+  int used = 0;               // number of contributions in it
 };
 
-/// Plain mean over the contributions that decode to `n` values; the others are left out.
-/// Contribution c counts as values_c f_c, f_c = min(1, median / |values_c|); of an even number of
-/// norms the median is the lower of the two in the middle, as in PyTorch.
+/// Plain mean over the contributions that decode to `n` values; others are left out. Contribution c
+/// counts as values_c f_c, f_c = min(1, median / |values_c|); for an even number of norms the
+/// median is the lower of the middle two, as in PyTorch.
 /// Memory: one fp32 a value and one tile. DETERMINISM: norms in fp64 as `l2_norm` sums them; each
 /// value is scaled (f_c rounded to fp32), added in order of the contributions, and the sum divided.
 [[nodiscard]] ClippedMean clipped_mean(const Codec& codec, std::span<const Encoded> contributions,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Mean of one vector over the workers with error feedback at both ends: the compressed all-reduce
-// of 1-bit Adam (Tang et al. 2021, arXiv:2102.02888). Worker i sends Enc(u_i + e_i) and keeps what
-// that lost in e_i; the owner of a chunk sends Enc(mean + s) and keeps what that lost in s. A
-// gather has no second encoding, so no s. Feedback is there where the codec asks for it (`:ef`).
-// Memory: e_i one fp32 a value and worker, s one fp32 a value over all workers. One thread.
+// of 1-bit Adam (Tang et al. 2021, arXiv:2102.02888). Worker i sends Enc(u_i + e_i) and keeps the
+// error of the encoding in e_i; the owner of a chunk sends Enc(mean + s) and keeps that error in s.
+// A gather has no second encoding, so no s. Feedback applies if the codec asks for it (`:ef`).
+// Memory: e_i one fp32 per value and worker, s one fp32 per value over all workers. One thread.
 #pragma once
 
 #include <functional>
@@ -18,8 +18,8 @@
 
 namespace isthmus::outer {
 
-/// A worker's end: what it contributes of each bucket and, with feedback, what encoding that has
-/// lost.
+/// A worker's end: its contribution to each bucket and, with feedback, the residual of its
+/// encodings.
 class WorkerEnd {
  public:
   virtual ~WorkerEnd() = default;
@@ -27,12 +27,12 @@ class WorkerEnd {
     Encoded encoded;
     ContributionSample sample;
   };
-  /// Not `fit`: zeros, and what was lost stays as it is.
+  /// Encodes the bucket's contribution. Not `fit`: encodes zeros, and the residual does not change.
   [[nodiscard]] virtual Sent encode(std::size_t bucket, const EncodeKey& key, bool fit) = 0;
-  /// Nothing has been lost.
+  /// Sets the bucket's residual to zero.
   virtual void forget(std::size_t bucket) = 0;
-  /// What was lost: a value for each of the bucket, or none without feedback. Good until the next
-  /// call.
+  /// The residual: one value per value of the bucket, or empty without feedback. Valid until the
+  /// next call.
   [[nodiscard]] virtual std::span<const float> residual(std::size_t bucket) const = 0;
   /// REQUIRES: feedback; as many finite values as the bucket has.
   virtual void restore(std::size_t bucket, std::span<const float> residual) = 0;
@@ -42,11 +42,11 @@ class WorkerEnd {
 using FillBucket =
     std::function<void(std::size_t bucket, std::size_t begin, std::span<float> tile)>;
 
-/// The end of values on the host.
+/// The worker's end for values on the host.
 class HostWorkerEnd final : public WorkerEnd {
  public:
   HostWorkerEnd(std::vector<std::size_t> buckets, std::shared_ptr<const Codec> codec);
-  /// What `encode` reads from now on.
+  /// Sets the source of the values that `encode` reads.
   void set_fill(FillBucket fill) { fill_ = std::move(fill); }
 
   [[nodiscard]] Sent encode(std::size_t bucket, const EncodeKey& key, bool fit) override;
@@ -68,23 +68,24 @@ class CompressedMean {
     ReductionKind kind = ReductionKind::kAuto;
     Duration patience{0};
   };
-  /// The vector comes in buckets of so many values, one round each. Borrows the exchange and the
+  /// The vector is split into buckets of these sizes, one round each. Borrows the exchange and the
   /// worker's end.
   CompressedMean(std::vector<std::size_t> buckets, Options options, Exchange& exchange,
                  WorkerEnd& worker);
 
-  /// Takes a bucket's mean.
+  /// Receives a bucket's mean.
   using Take = std::function<void(std::size_t bucket, std::span<const float> mean)>;
-  /// The mean after step t. A worker that is not `fit` gives nothing, keeps its residual and takes
-  /// the others' mean. Where nobody gives, and where a bucket's mean is not finite, `take` is not
-  /// called for it, on any worker, and what its encodings have lost is forgotten. `commit`: the
-  /// last round commits. THROWS: PeerError when a round fails.
+  /// The mean after step t. A worker that is not `fit` contributes nothing, keeps its residual and
+  /// receives the mean of the others. If a bucket has no contributors or its mean is not finite, no
+  /// worker calls `take` for it, and its residuals are set to zero. `commit`: the last round
+  /// commits. THROWS: PeerError when a round fails.
   std::vector<RoundReport> run(StepIndex t, bool fit, bool commit, const Take& take);
 
-  /// Residuals at both ends start from zero.
+  /// Sets the residuals at both ends to zero.
   void forget();
   void save(StateWriter& writer) const;
-  /// With another number of workers the owners' residuals start from zero: their chunks have moved.
+  /// If the number of workers has changed, the owners' residuals start from zero, since their
+  /// chunks have moved.
   void load(StateReader& reader);
 
   /// This worker's residual of a bucket; empty without feedback.

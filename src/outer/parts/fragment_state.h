@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fragment on the host. Local values stay in the inner loop's tensors.
-// Memory: 4 bytes an element for the anchor, 4 more with momentum and again where that is delayed,
-// 4 more with a residual and again while that is kept. One thread.
+// A fragment on the host. Local values stay in the inner loop's tensors. Memory: 4 bytes an element
+// for the anchor; 4 for a momentum, and 4 for the sum of delayed Nesterov; 4 for a residual, and 4
+// while a residual is saved (keep_residual). One thread.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +24,9 @@ struct FragmentedSettings;
 
 class FragmentState final : public OuterFragment {
  public:
-  /// The anchor starts as the parameters stand. Borrows the loop, whose host values of this
-  /// fragment alone are asked for and written. `feedback_decay`: share of the residual that comes
-  /// back each time.
+  /// The anchor starts as the current parameters. Borrows the loop; reads and writes only host
+  /// values of this fragment. `feedback_decay`: share of the residual that is added again each
+  /// time.
   FragmentState(Fragment fragment, InnerLoop& inner, const kernels::OuterStep& optimizer,
                 bool with_feedback, float feedback_decay = 1);
 
@@ -37,8 +37,9 @@ class FragmentState final : public OuterFragment {
   /// The same with `more` added to Delta. more: (n,), or empty.
   [[nodiscard]] OuterGradient outer_gradient(const Codec& codec, const EncodeKey& key,
                                              const Accepts& accepts, std::span<const float> more);
-  /// The same of a fragment that is part of a larger one. `accepts` gets its tiles' squared norms;
-  /// the result has no norm. key: of its first tile. sample: of the larger one, at that tile.
+  /// The same for a fragment that is part of a larger one. `accepts` receives its tiles' squared
+  /// norms; the result has no norm. key: that of its first tile. sample: the sample of the larger
+  /// fragment, starting at that tile.
   using Judge = std::function<bool(std::span<const double> squares)>;
   [[nodiscard]] OuterGradient encode_part(const Codec& codec, const EncodeKey& key,
                                           const Judge& accepts, ContributionSample sample,
@@ -60,7 +61,7 @@ class FragmentState final : public OuterFragment {
   void save(StateWriter& writer) const override;
   void load(StateReader& reader) override;
 
-  /// Local values lie there from now on. local: (n,), borrowed.
+  /// Moves the local values to `local`. local: (n,), borrowed.
   void put_local(std::span<float> local);
 
   [[nodiscard]] const Fragment& fragment() const override { return fragment_; }
@@ -71,37 +72,38 @@ class FragmentState final : public OuterFragment {
   [[nodiscard]] std::span<const float> momentum() const { return momentum_.span(); }
 
  private:
-  // Not by their sizes: a lane may have no values.
+  // The sizes do not tell: a lane may have no values.
   [[nodiscard]] bool has_momentum() const {
     return optimizer_.rule != kernels::OuterStepRule::kSgd;
   }
   [[nodiscard]] bool sums() const { return optimizer_.every > 1; }
-  /// How a walk over the fragment touches its arrays; none: not at all.
+  /// How a pass over the fragment uses its arrays; absent: not at all.
   struct Touched {
     std::optional<StateUse> local, anchor, momentum, residual;
   };
   [[nodiscard]] StateWalk::Ranges ranges(Touched touched) const;
-  /// From the inner loop, before local values are looked at.
+  /// Gets local values from the inner loop before they are read.
   void fetch_local() const;
-  /// `piece` writes all local values; those it found there it wants to know only if `reads`.
+  /// `piece` writes all local values. `reads`: it also reads them first.
   void change_local(bool reads,
                     const std::function<void(std::size_t begin, std::span<const float> anchor,
                                              std::span<float> local)>& piece);
 
   Fragment fragment_;
   InnerLoop& inner_;
-  std::vector<CanonicalRange> elements_;  // of the fragment, neighbours joined
+  std::vector<CanonicalRange> elements_;  // of the fragment, adjacent ranges merged
   kernels::OuterStep optimizer_;
   FlatView local_;
   StateArray anchor_;
   StateArray momentum_;
-  StateArray summed_;               // delayed Nesterov: what the momentum has yet to take in,
-  std::int64_t summed_rounds_ = 0;  // and of how many rounds
+  StateArray summed_;               // delayed Nesterov: sum that the momentum has not taken in yet,
+  std::int64_t summed_rounds_ = 0;  // and its number of rounds
   std::optional<ErrorFeedback> feedback_;
   std::optional<StateArray> kept_residual_;
 };
 
-/// As the settings say. Borrows `inner` for the life of what it makes.
+/// A maker of such fragments, with these settings. Borrows `inner` for the lifetime of the
+/// fragments.
 [[nodiscard]] FragmentMaker fragments_on_host(const FragmentedSettings& settings, InnerLoop& inner);
 
 }  // namespace isthmus::outer

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What 1-bit Adam computes once its variance is frozen (one_bit_adam.h), on the host or on the
-// device that has weights, gradients and moments, with the same bits. A step calls gradient_norm,
-// mix, what WorkerEnd has, `take` for each bucket's mean, and `step`. One thread.
-// On a device the encoded bytes and a norm for each tile of the gradient go to the host, and the
-// mean comes back. Memory there: 4 bytes a value for what encoding has lost, the vector and the
-// mean of the largest bucket, its encoding, and 24 bytes for each run of lanes without a gap.
+// The arithmetic of 1-bit Adam after the freeze of its variance (one_bit_adam.h), on the host or on
+// the device that has weights, gradients and moments, with the same bits. A step calls
+// gradient_norm, mix, the functions of WorkerEnd, `take` for each bucket's mean, and `step`. One
+// thread.
+// On a device the encoded bytes and a norm for each tile of the gradient are copied to the host,
+// and the mean is copied back. Device memory: 4 bytes a value for the residual; the vector, the
+// mean and the encoding of the largest bucket; 24 bytes for each contiguous run of elements.
 #pragma once
 
 #include <cstddef>
@@ -22,13 +23,13 @@ namespace isthmus::outer {
 
 class FrozenMomentum : public WorkerEnd {
  public:
-  /// The variance is frozen, and these lanes have one; nothing has been lost yet.
-  /// THROWS: cuda::OutOfDeviceMemory, for the runs of lanes; this is of no use afterwards.
+  /// Called at the freeze: these elements have a variance; residuals start at zero. THROWS:
+  /// cuda::OutOfDeviceMemory, for the runs of elements; the object must not be used afterwards.
   virtual void begin(const std::vector<Bucket>& buckets) = 0;
-  /// As outer::gradient_norm, of the gradients that the inner loop has computed; of an idle one
-  /// these are zero.
+  /// As outer::gradient_norm, for the gradients that the inner loop has computed; `idle`: the
+  /// gradients are zero.
   [[nodiscard]] virtual double gradient_norm(bool idle) = 0;
-  /// What is encoded next is keep m + own g.
+  /// The next encoding is of keep * m + own * g.
   virtual void mix(float keep, float own) = 0;
   /// m of a bucket := mean.
   virtual void take(std::size_t bucket, std::span<const float> mean) = 0;
@@ -40,9 +41,9 @@ class FrozenMomentum : public WorkerEnd {
 [[nodiscard]] std::unique_ptr<FrozenMomentum> frozen_momentum_on_host(
     InnerLoop& inner, std::shared_ptr<const Codec> codec);
 
-/// `adam`: what is behind `inner`; borrowed. Buckets have at most `bucket_values`. All memory of
-/// the device but for the runs of lanes, `begin`'s, is taken here. THROWS: cuda::OutOfDeviceMemory,
-/// SystemError for want of pinned memory, and where there is no device.
+/// `adam`: the state behind `inner`; borrowed. Buckets have at most `bucket_values` values.
+/// Allocates all device memory except that for the runs of elements (`begin`). THROWS:
+/// cuda::OutOfDeviceMemory; SystemError for lack of pinned memory or without a device.
 [[nodiscard]] std::unique_ptr<FrozenMomentum> frozen_momentum_on_device(const InnerLoop& inner,
                                                                         const Codec& codec,
                                                                         std::size_t bucket_values,

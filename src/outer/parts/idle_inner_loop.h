@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// An InnerLoop that can stand still: while it is idle no sample is looked at, so that a worker who
-// goes on from another's state takes that one's later rounds in without training. What the rounds
-// bring is applied all the same: `apply_gradients` is always the loop's own. One thread.
+// An InnerLoop that can idle: an idle loop reads no sample. A worker that continues from another
+// worker's state thus applies that worker's later rounds without training. Results of rounds are
+// applied all the same: `apply_gradients` always calls the wrapped loop. One thread.
 #pragma once
 
 #include "isthmus/inner_loop.h"
@@ -10,10 +10,10 @@ namespace isthmus::outer {
 
 class IdleInnerLoop final : public InnerLoop {
  public:
-  /// Trains until it is told otherwise. Borrows `inner`.
+  /// The loop trains until set_idle(true). Borrows `inner`.
   explicit IdleInnerLoop(InnerLoop& inner) : inner_(inner) {}
 
-  /// Between two steps.
+  /// Called between two steps.
   void set_idle(bool idle) { idle_ = idle; }
 
   [[nodiscard]] std::span<const Parameter> parameters() const override {
@@ -23,9 +23,9 @@ class IdleInnerLoop final : public InnerLoop {
   void wrote_values(CanonicalRange elements) override { inner_.wrote_values(elements); }
   void read_moments(CanonicalRange elements) override { inner_.read_moments(elements); }
   void wrote_moments(CanonicalRange elements) override { inner_.wrote_moments(elements); }
-  /// Idle: parameters stay as they are.
+  /// Idle: parameters do not change.
   InnerStep train_step(StepIndex t) override;
-  /// Idle: all gradients are zero, and announced.
+  /// Idle: all gradients are zero, and reported as ready.
   InnerStep gradients(StepIndex t, const GradientReady& on_ready) override;
   /// Idle: a loss of 0 over no tokens.
   [[nodiscard]] InnerStep train_loss(StepIndex t, SampleShare share,

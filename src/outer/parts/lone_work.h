@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker's OwnWork while it trains on alone: no round is sent and no result applied, so what its
-// local values gain from here on is in no anchor, whatever became of the rounds before. A fragment
-// that had nothing to give, since its last round's end is unknown, has these steps to give.
+// A worker's OwnWork while it trains alone: no round is sent and no result applied, so all changes
+// of its local values from here on are in no anchor, whatever the end of earlier rounds. A fragment
+// without work to contribute, since the end of its last round is unknown, contributes these steps.
 // One thread.
 #pragma once
 
@@ -16,25 +16,26 @@ namespace isthmus::outer {
 
 class LoneWork {
  public:
-  /// `work`: as CarriesWork::own_work of these `fragments` has given it; `inner`: its worker's
-  /// trainer, whose parameters nobody has written since. Borrowed.
+  /// `work`: the result of CarriesWork::own_work for these `fragments`; `inner`: the worker's loop,
+  /// whose parameters have not been written since. Borrowed.
   LoneWork(OwnWork work, std::span<const Fragment> fragments, InnerLoop& inner);
 
-  /// The next step that is to be taken.
+  /// The next step to be taken.
   [[nodiscard]] StepIndex next() const { return StepIndex(work_.trained.value() + 1); }
-  /// One inner step, `next`. THROWS: as InnerLoop::train_step and read_values, and for want of
-  /// memory; nothing of the work is lost by that.
+  /// Takes the inner step next(). THROWS: as InnerLoop::train_step and read_values, and for lack of
+  /// memory; the work is not lost then.
   [[nodiscard]] InnerStep step();
-  /// `next` is not this worker's to take.
+  /// Skips step next(), which this worker does not take.
   void skip() { work_.trained = next(); }
-  /// RETURNS: `work`, and the steps taken since. A fragment of which a value is not finite has none
-  /// of it any more. Once. THROWS: as InnerLoop::read_values; nothing is taken then.
+  /// RETURNS: the initial work and the steps taken since. A fragment with a value that is not
+  /// finite loses all its work. Called once. THROWS: as InnerLoop::read_values; nothing is taken
+  /// then.
   [[nodiscard]] OwnWork take();
-  /// In the place of `take`. RETURNS: the work, all of it lost.
+  /// Called in place of `take`. RETURNS: the work, with all of it lost.
   [[nodiscard]] OwnWork lose();
 
  private:
-  /// Calls `change` with a value of the part and the local one, for all.
+  /// Calls `change` with each value of the part and the local value.
   template <typename Change>
   void for_each(std::size_t part, const Change& change);
   void begin();
@@ -42,7 +43,7 @@ class LoneWork {
   OwnWork work_;
   const std::vector<Fragment> fragments_;
   InnerLoop& inner_;
-  bool begun_ = false;  // parts hold what `beyond` counts from, in its place
+  bool begun_ = false;  // true: parts hold the values from which `beyond` is measured
 };
 
 }  // namespace isthmus::outer

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether an outer gradient is fit to be counted: finite, and not far above what this worker has
-// been sending. One worker's broken window must not reach the anchors of all. One thread.
+// Checks that an outer gradient is fit to be counted: finite, and not far above this worker's
+// earlier norms. A worker's corrupt window must not reach the anchors of all workers. One thread.
 #pragma once
 
 #include <array>
@@ -13,19 +13,20 @@ namespace isthmus::outer {
 
 class NormGuard {
  public:
-  /// `limit`: so many times the median of the fragment's last norms is an outlier; 0: none is.
+  /// `limit`: a norm above `limit` times the median of the fragment's last norms is an outlier; 0:
+  /// no norm is.
   NormGuard(std::size_t fragments, double limit) : limit_(limit), past_(fragments) {}
 
-  /// Whether a Delta of that norm is fit. A finite norm joins the past.
+  /// True if a Delta of this norm is fit. Records a finite norm.
   [[nodiscard]] bool accepts(FragmentId id, double norm);
 
   void save(StateWriter& writer) const;
   void load(StateReader& reader);
 
  private:
-  static constexpr std::size_t kPast = 16;   // norms that are remembered
-  static constexpr std::size_t kEnough = 8;  // fewer say nothing yet
-  using Past = std::array<float, kPast>;     // newest first; 0: none yet, or no movement
+  static constexpr std::size_t kPast = 16;   // number of recorded norms
+  static constexpr std::size_t kEnough = 8;  // with fewer norms there are no outliers
+  using Past = std::array<float, kPast>;     // newest first; 0: none yet, or a zero norm
   double limit_;
   std::vector<Past> past_;  // by fragment
 };

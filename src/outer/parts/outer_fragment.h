@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One fragment as a method sees it, wherever it is kept and whoever computes on it: the anchor (the
-// last outer-optimizer result, before mixing, equal on all workers), the momentum, and this
-// worker's residual where the codec asks for error feedback; local values are the inner loop's.
+// One fragment as a method sees it, for any place of its state and arithmetic: the anchor (the last
+// outer-optimizer result, before mixing, equal on all workers), the momentum, and this worker's
+// residual if the codec asks for error feedback. Local values belong to the inner loop.
 // FragmentState keeps it on the host, DeviceFragment (outer/place/device_fragment.h) on a device.
 // DETERMINISM: the same bits, norms and encoded bytes everywhere. One thread.
 #pragma once
@@ -21,26 +21,26 @@ namespace isthmus::outer {
 struct OuterGradient {
   Encoded encoded;
   double norm = 0;  // L2, before the codec
-  bool fit = true;  // to be counted; see outer/parts/norm_guard.h
+  bool fit = true;  // fit to be counted; see outer/parts/norm_guard.h
   ContributionSample sample = {};
 };
 
-/// The parts of a fragment's sync, where they can go on beside an inner step: what begins is queued
-/// and returns, and a worker has one outer gradient on its way at a time.
+/// The parts of a fragment's sync that can overlap an inner step. Functions `begin_...` queue work
+/// and return. A worker has at most one outer gradient in flight to the host.
 class FragmentBeside {
  public:
   virtual ~FragmentBeside() = default;
-  /// Delta of local values as they are now, and its norm. Until that is known local values of the
-  /// fragment must stay.
+  /// Begins Delta of the current local values, and its norm. The fragment's local values must not
+  /// change until the norm is known.
   virtual void begin_gradient() = 0;
-  /// Blocks until it is known.
+  /// Blocks until the norm is known.
   [[nodiscard]] virtual double gradient_norm() = 0;
-  /// As outer_gradient encodes it, where its norm is `fit` to be counted or not.
+  /// Begins the encoding of OuterFragment::outer_gradient; `fit`: result of the check of the norm.
   virtual void begin_encoding(const EncodeKey& key, bool fit) = 0;
   /// Blocks until the bytes are on the host.
   [[nodiscard]] virtual OuterGradient finish_encoding() = 0;
-  /// What is to come soon, so that what it needs comes to the device now: what asks for the anchor,
-  /// which every part does; `step` with `mean`, which stays as it is where it is until then.
+  /// Prefetch hints. expect_anchor: the anchor is used next (every part uses it). expect_step:
+  /// step(mean) is next; `mean` must stay valid and unchanged until then.
   virtual void expect_anchor() = 0;
   virtual void expect_step(std::span<const float> mean) = 0;
 };
@@ -49,26 +49,27 @@ class OuterFragment {
  public:
   virtual ~OuterFragment() = default;
 
-  /// Whether an outer gradient of that norm is fit to be counted.
+  /// True if an outer gradient of this norm is fit to be counted.
   using Accepts = std::function<bool(double norm)>;
-  /// Delta = anchor - local, encoded tile by tile under the round's key. Where the codec asks for
-  /// error feedback, what earlier encodings lost goes along, unless the gradient is not fit: what
-  /// is not sent must not count as sent. Blocks until the bytes are on the host.
+  /// Delta = anchor - local, encoded tile by tile under the round's key. If the codec asks for
+  /// error feedback, the residual of earlier encodings is added, unless the gradient is not fit: a
+  /// residual that is not sent must not count as sent. Blocks until the bytes are on the host.
   [[nodiscard]] virtual OuterGradient outer_gradient(const Codec& codec, const EncodeKey& key,
                                                      const Accepts& accepts) = 0;
-  /// An outer gradient that was encoded and not counted, where local values hold its work no more:
-  /// it is in the residual again, as if it had not been sent. Without error feedback it is gone.
-  /// THROWS: RunError when a resumed round's bytes do not decode.
+  /// For an outer gradient that was encoded but not counted, and whose work local values no longer
+  /// hold: adds it to the residual again, as if it had not been sent. Without error feedback its
+  /// work is lost. THROWS: RunError when a resumed round's bytes do not decode.
   virtual void take_back(const Codec& codec, const Encoded& sent) = 0;
-  /// For an outer gradient whose work stays in the local values while it travels, so that it can be
-  /// unsent: before it is encoded, keeps the residual; then, once its fate is known, either forgets
-  /// what was kept, or goes back to it: the next outer gradient holds that work again, and a
-  /// residual of its encoding would count it twice. Nothing without error feedback.
+  /// For an outer gradient whose work stays in the local values while it is in flight.
+  /// keep_residual saves the residual before the encoding. When the round's end is known,
+  /// forget_kept_residual drops the saved residual, or recall_residual restores it: the next outer
+  /// gradient then holds the same work again, and the residual of its first encoding would count it
+  /// twice. No effect without error feedback.
   virtual void keep_residual() = 0;
   virtual void forget_kept_residual() = 0;
-  /// RETURNS: whether one was kept.
+  /// RETURNS: true if a residual had been saved.
   virtual bool recall_residual() = 0;
-  /// local := anchor, and nothing has been lost in an encoding.
+  /// local := anchor, and the residual := 0.
   virtual void forget_own_work() = 0;
   /// (n,): local - anchor.
   [[nodiscard]] virtual std::vector<float> beyond() const = 0;
@@ -79,30 +80,31 @@ class OuterFragment {
   /// local := alpha local + (1 - alpha) anchor; alpha 0 copies, alpha 1 leaves local alone, else
   /// both products and the sum are rounded once.
   virtual void merge(float alpha) = 0;
-  /// anchor := OuterOpt(anchor, mean) and local := local + (anchor_new - anchor_old): what local
-  /// holds beyond the anchor stays beyond it.
+  /// anchor := OuterOpt(anchor, mean) and local := local + (anchor_new - anchor_old): local -
+  /// anchor does not change.
   virtual void step_and_rebase(std::span<const float> mean) = 0;
 
-  /// Anchor, momentum and residual, under the fragment's number, in the same form everywhere.
+  /// Anchor, momentum and residual, under the fragment's number, in one form for all places.
   virtual void save(StateWriter& writer) const = 0;
   virtual void load(StateReader& reader) = 0;
 
-  /// The same fragment; null where its work blocks.
+  /// The interface for overlap; null if this fragment's work always blocks.
   [[nodiscard]] virtual FragmentBeside* beside() { return nullptr; }
 
   [[nodiscard]] virtual const Fragment& fragment() const = 0;
-  /// On the host, right until the next call that changes it, and there until drop_anchor_copy.
-  /// Blocks while it is fetched.
+  /// The anchor on the host, valid until the next call that changes it or drop_anchor_copy. Blocks
+  /// while it is fetched.
   [[nodiscard]] virtual std::span<const float> anchor() const = 0;
-  /// Who has asked for the anchor looks at it no more. The default does nothing: it is kept there.
+  /// Allows the host copy of anchor() to be freed. The default does nothing: the anchor is kept on
+  /// the host.
   virtual void drop_anchor_copy() {}
 };
 
-/// The canonical elements of a fragment, neighbours joined.
+/// Canonical elements of a fragment, adjacent ranges merged.
 [[nodiscard]] std::vector<CanonicalRange> elements_of(const Fragment& fragment,
                                                       std::span<const Parameter> parameters);
 
-/// Makes the fragments of one worker, in order, where they are to be kept.
+/// Makes the fragments of one worker, called in their order; the maker decides where they are kept.
 using FragmentMaker = std::function<std::unique_ptr<OuterFragment>(const Fragment& fragment)>;
 
 }  // namespace isthmus::outer

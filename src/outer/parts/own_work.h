@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker has trained on and given to nobody when it loses the others, for it to take along
-// when it comes back: a lost contribution (OuterOptions::carry) across a join. It takes over
-// another worker's state there, and then local := anchor_new + (local_old - anchor_old), so its
-// next outer gradients hold that work, weighted by its tokens too. With SGD(1) that is what they
-// would have been had the work come so many rounds later. One thread.
+// Training that is in no round yet when a worker loses the other workers; the worker carries it
+// along when it rejoins (OuterOptions::carry). At the rejoin the worker loads another worker's
+// state and sets local := anchor_new + (local_old - anchor_old). Its next outer gradients hold the
+// work, and their weights include its tokens. With SGD(1) they are what they would have been if the
+// same work had been done that many rounds later. One thread.
 //
-// Only what surely is in no anchor: a fragment whose last round was under way or has failed is left
-// out, since nobody here knows whether that was committed. Residuals of error feedback are lost.
-// What is trained on after that, alone, is in no anchor either: see lone_work.h.
+// Only work that is certainly in no anchor counts: a fragment whose last round was in flight or has
+// failed is left out, since this worker does not know whether that round was committed. Residuals
+// of error feedback are lost. Steps that the worker takes alone afterwards are in no anchor: see
+// lone_work.h.
 #pragma once
 
 #include <algorithm>
@@ -21,27 +22,29 @@ namespace isthmus::outer {
 
 struct OwnWork {
   struct Part {
-    std::vector<float> beyond;  // local - anchor; empty: nothing that may be given
-    std::int64_t tokens = 0;    // it was trained on
+    std::vector<float> beyond;  // local - anchor; empty: nothing may be contributed
+    std::int64_t tokens = 0;    // on which `beyond` was trained
     std::int64_t steps = 0;
-    std::int64_t lost_tokens = 0;  // of the fragment, that are in no `beyond`: beside `tokens`
+    std::int64_t lost_tokens = 0;  // tokens of the fragment's training that is in no `beyond`; in
+                                   // addition to `tokens`
 
-    /// What it holds is lost.
+    /// Moves the part's work to lost_tokens.
     void lose() {
       *this = {.beyond = {}, .tokens = 0, .steps = 0, .lost_tokens = lost_tokens + tokens};
     }
   };
-  StepIndex step;                 // after which it was taken
-  StepIndex trained;              // the last one that it holds; `step`, or the one that failed
+  StepIndex step;                 // after which the work was taken
+  StepIndex trained;              // last step of the work: `step`, or the step whose round failed
   std::vector<Part> parts;        // by fragment
-  std::int64_t alone_steps = 0;   // of the last ones, those that were taken alone
-  std::int64_t alone_tokens = 0;  // and what they were trained on
+  std::int64_t alone_steps = 0;   // of the last steps, the number taken alone
+  std::int64_t alone_tokens = 0;  // tokens of these steps
 
-  /// That may be given: most of a fragment.
+  /// Tokens that may be contributed: the largest number of any fragment.
   [[nodiscard]] std::int64_t tokens() const {
     return most([](const Part& part) { return part.tokens; });
   }
-  /// That are in no part, and those that are lost if all is: most of a fragment.
+  /// Lost tokens; all_tokens: lost tokens if every part is dropped. Each the largest number of any
+  /// fragment.
   [[nodiscard]] std::int64_t lost_tokens() const {
     return most([](const Part& part) { return part.lost_tokens; });
   }
@@ -61,20 +64,21 @@ struct OwnWork {
 class CarriesWork {
  public:
   virtual ~CarriesWork() = default;
-  /// After a step, or after one has thrown PeerError. Empty parts where LostContribution is not
-  /// kCarry.
+  /// Called after a step, or after a step that has thrown PeerError. Parts are empty unless
+  /// LostContribution is kCarry.
   [[nodiscard]] virtual OwnWork own_work() const = 0;
-  /// Of its parts, in order.
+  /// The fragments of the work's parts, in order.
   [[nodiscard]] virtual std::span<const Fragment> fragments() const = 0;
-  /// Whether LostContribution is kCarry: otherwise there is nothing to take along.
+  /// True if LostContribution is kCarry; otherwise nothing is carried along.
   [[nodiscard]] virtual bool carries() const = 0;
   struct Kept {
     std::int64_t tokens = 0;
     std::int64_t lost_tokens = 0;
   };
-  /// After forget_own_work. A fragment with a round under way has no place for it, since that is
-  /// merged with its local values. RETURNS: what was taken up, and lost: most of a fragment.
-  /// REQUIRES: work of the same configuration.
+  /// Adds `work` to the local values, after forget_own_work. A fragment with a round in flight
+  /// cannot take its part, since the local values will be merged with that round's result. RETURNS:
+  /// tokens carried and tokens lost, each the largest number of any fragment. REQUIRES: work of the
+  /// same configuration.
   [[nodiscard]] virtual Kept carry(const OwnWork& work) = 0;
 };
 

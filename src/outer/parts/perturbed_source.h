@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Parameters moved by eps along a random direction, made up as a forward pass asks for them: a
-// layer at a time, and rows of the matrices outside the layers, so that a pass needs one layer's
-// worth of memory beyond the parameters, which are only read. Nothing is undone, so nothing drifts.
+// Parameters perturbed by eps along a random direction, generated on request of a forward pass: one
+// layer at a time, and rows of the matrices outside the layers. A pass thus needs memory for only
+// one layer beyond the parameters, which are only read. No perturbation is undone, so there is no
+// drift.
 //
 // Borrows the parameters and the team. One thread.
 #pragma once
@@ -21,7 +22,7 @@ class PerturbedSource final : public ParameterSource {
   PerturbedSource(std::span<const Parameter> parameters, std::uint64_t run_key,
                   kernels::ThreadTeam& team);
 
-  /// From now on values are w + eps z.
+  /// Sets the values to w + eps z.
   void set(const kernels::SpsaDirection& z, float eps);
 
   [[nodiscard]] std::span<const float> values(std::size_t parameter) const override;
@@ -29,7 +30,7 @@ class PerturbedSource final : public ParameterSource {
                                             std::int64_t first, std::int64_t count) const override;
   [[nodiscard]] bool by_rows() const override { return true; }
 
-  /// Bytes of scratch in use; the largest layer and, where a pass asks for them whole, the tensors
+  /// Bytes of scratch in use: the largest layer and, if a pass requests them whole, the tensors
   /// outside the layers.
   [[nodiscard]] std::size_t scratch_bytes() const;
 
@@ -45,7 +46,7 @@ class PerturbedSource final : public ParameterSource {
   float eps_ = 0;
   std::vector<std::size_t> places_;        // of a layer's tensor in the layer's copy
   std::vector<std::size_t> layer_values_;  // by layer
-  // Caches behind const reads: a ParameterSource is asked, it does not change.
+  // Caches filled by const reads: a ParameterSource is read through a const interface.
   mutable kernels::AlignedBuffer layer_copy_, rows_copy_;
   mutable int copied_layer_ = kNothing;
   mutable std::vector<kernels::AlignedBuffer> outside_;  // by parameter, once asked for whole

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a run of a given length ends, by its schedule alone: which windows the closing round carries,
-// and which steps no round carries. Commands say it before a run begins. Pure functions.
+// The end of a run of a given length, from its schedule alone: the windows that the closing round
+// carries, and the steps that no round carries. Commands report it before a run begins. Pure
+// functions.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace isthmus::outer {
 
-/// A fragment's last steps, of which no round of the schedule has been applied.
+/// A fragment's last steps, which no applied round of the schedule covers.
 struct LastWindow {
   FragmentId fragment;
   std::int64_t steps = 0;
@@ -19,17 +20,17 @@ struct LastWindow {
 
 struct RunEnd {
   std::int64_t fragments = 0;
-  std::int64_t sent = 0;              // rounds of the schedule
-  std::int64_t rounds = 0;            // of these, applied in the end
+  std::int64_t sent = 0;              // number of rounds of the schedule
+  std::int64_t rounds = 0;            // number of these that are applied
   std::vector<LastWindow> closing;    // sent by the closing round
   std::vector<LastWindow> uncarried;  // in no round: neither evaluated nor exported
-  /// Steps of the last round sent whose mean is dropped while each worker has applied its own part
-  /// (eager without "full"): with M workers 1/M of them is evaluated and exported.
+  /// Steps of the last round sent whose mean is dropped although each worker has applied its own
+  /// part (eager without "full"): with M workers 1/M of them is evaluated and exported.
   std::int64_t own_part_only = 0;
 };
 
-/// `fragments`: as many as make_fragments gives. 0 steps: a run that has nothing to send.
-/// THROWS: ConfigError, as make_outer_strategy does, and for an unknown method.
+/// `fragments`: the number that make_fragments gives. `steps` = 0: nothing is sent. THROWS:
+/// ConfigError as make_outer_strategy, and for an unknown method.
 [[nodiscard]] RunEnd run_end(std::string_view method, const OuterOptions& options,
                              std::int64_t fragments, std::int64_t steps);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// When each fragment is sent and applied: a pure function of (F, H, offsets, overlap), so every
-// worker derives it alone and nobody has to be told (arXiv:2501.18512 Alg. 2; we count t from 1 and
-// write t = offset (mod H) where the paper writes t + t_p = 0).
+// Send and apply steps of each fragment: a pure function of (F, H, offsets, overlap), so every
+// worker computes it without communication (arXiv:2501.18512 Alg. 2; t counts from 1, and the code
+// has t = offset (mod H) where the paper has t + t_p = 0).
 #pragma once
 
 #include <compare>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// OuterOptions, checked and with the method's defaults filled in, and what a checkpoint must agree
-// on.
+// OuterOptions after checks, with the method's defaults filled in, and the values that must agree
+// with a checkpoint.
 #pragma once
 
 #include <memory>
@@ -16,22 +16,22 @@
 
 namespace isthmus::outer {
 
-/// Checks ranges, and that keys the method does not use are absent (at their defaults).
-/// THROWS: ConfigError naming key, value and rule.
+/// Checks ranges, and that keys which the method does not use have their defaults. THROWS:
+/// ConfigError naming key, value and rule.
 void validate(const MethodInfo& method, const OuterOptions& options);
 
-/// Every key of [outer] with the value that takes effect: equal on all workers of a run.
+/// Every key of [outer] with its effective value: equal on all workers of a run.
 [[nodiscard]] StartTerms start_terms(const MethodInfo& method, const OuterOptions& options);
 
-/// The codec asked for, or the method's own.
+/// The codec of the options, or the method's default.
 [[nodiscard]] const std::string& codec_of(const MethodInfo& method, const OuterOptions& options);
 
-/// Everything a method over fragments needs, resolved.
+/// The resolved settings of a method over fragments.
 struct FragmentedSettings {
   std::string method;
   std::vector<Fragment> fragments;
   Schedule schedule;
-  std::vector<std::int64_t> former_H;  // as OuterOptions
+  std::vector<std::int64_t> former_H;  // as OuterOptions::former_H
   kernels::OuterStep optimizer;
   float alpha = 0;
   std::shared_ptr<const Codec> codec;  // co-owned by the rounds in flight
@@ -45,13 +45,13 @@ struct FragmentedSettings {
 [[nodiscard]] FragmentedSettings resolve(const MethodInfo& method, const OuterOptions& options,
                                          std::span<const Parameter> parameters);
 
-/// Values that must be equal to go on from a checkpoint, as (key of [outer], value).
+/// Values that must equal those of a checkpoint to resume from it, as (key of [outer], value).
 using Identity = std::vector<std::pair<std::string, std::string>>;
 [[nodiscard]] Identity identity_of(const FragmentedSettings& settings,
                                    std::span<const Parameter> parameters);
 void save_identity(const Identity& identity, StateWriter& writer);
-/// former_H: may be the state's H, too. THROWS: ConfigError naming the first key that differs, both
-/// values and the remedy.
+/// former_H: values of H that the state may also have. THROWS: ConfigError naming the first key
+/// that differs, both values and the remedy.
 void check_identity(const Identity& identity, StateReader& reader,
                     std::span<const std::int64_t> former_H = {});
 
@@ -61,8 +61,8 @@ void check_identity(const Identity& identity, StateReader& reader,
 /// A saved tensor of finite values. THROWS: RunError naming it.
 void saved_finite(StateReader& reader, const std::string& name, std::span<float> values);
 
-/// THROWS: for a round of worker `self` that has failed: PeerError with who, what ("outer sync"),
-/// cause, remedy; TakenBackError where it was taken back.
+/// THROWS for a failed round of worker `self`: PeerError naming the peer, the operation ("outer
+/// sync"), cause and remedy; TakenBackError if the round was taken back.
 [[noreturn]] void throw_round_failure(WorkerId self, std::string_view what,
                                       const ExchangeError& error);
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The log of an spsa run, the only truth: a base checkpoint and this log give the weights of every
-// member, bit for bit. Layout drawn in docs/internals/spsa.md. Fields are little-endian; every
-// record ends with four bytes of the hash chain H_t = XXH3-128(H_{t-1}, record), H_0 over the
-// header, so damage and reordering show at once; every 64 steps the chain and a digest of the
-// weights stand in full.
+// The log of an spsa run, which defines the run: a base checkpoint and this log give the weights of
+// every member, bit for bit. docs/internals/spsa.md draws the layout. Fields are little-endian;
+// every record ends with four bytes of the hash chain H_t = XXH3-128(H_{t-1}, record), H_0 over the
+// header, so damage and reordering are detected; every 64 steps the log has the whole chain value
+// and a digest of the weights.
 //
-// A SpsaLog belongs to one thread. Parsing accepts any bytes and answers with a log or a reason.
+// A SpsaLog belongs to one thread. Parsing accepts any bytes and returns a log or a reason.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@
 
 namespace isthmus::outer {
 
-/// What all of a run's records share.
+/// Fields common to all records of a run.
 struct SpsaLogHeader {
   std::uint64_t run_key = 0;
   std::int32_t scale_log2 = 0;
@@ -34,8 +34,8 @@ struct SpsaLogHeader {
   std::uint64_t elements = 0;  // of the canonical layout
   Digest128 layout{};          // names, sizes and decay of the tensors
   StepIndex base_step;         // the base checkpoint is the state after this step
-  Digest128 base_weights{};    // its digest
-  Digest128 base_chain{};      // H there; zero in a log from the start
+  Digest128 base_weights{};    // digest of the weights at base_step
+  Digest128 base_chain{};      // H at base_step; zero in a log that starts with the run
   bool operator==(const SpsaLogHeader&) const = default;
 };
 
@@ -45,9 +45,10 @@ struct SpsaRecord {
   std::uint32_t epoch = 0;
   float lr = 0;
   std::vector<std::uint32_t> machines;  // contributors, ascending
-  std::vector<std::uint16_t> counts;    // entries of each
-  std::vector<std::uint8_t> codes;      // of the first machine's samples, then the next one's
-  std::optional<Digest128> weights;     // after the step; each 64 steps
+  std::vector<std::uint16_t> counts;    // number of entries of each contributor
+  std::vector<std::uint8_t> codes;      // codes of the first machine's samples, then the next
+                                        // machine's
+  std::optional<Digest128> weights;     // digest after the step; every 64 steps
   bool operator==(const SpsaRecord&) const = default;
 };
 
@@ -60,12 +61,11 @@ class SpsaLog {
   static constexpr std::int64_t kWeightsEvery = 64;
 
   explicit SpsaLog(const SpsaLogHeader& header);
-  /// RETURNS: SpsaLogError naming the place and what does not hold there.
+  /// RETURNS: SpsaLogError naming the place and the defect.
   [[nodiscard]] static Expected<SpsaLog, SpsaLogError> parse(std::span<const std::byte> bytes);
 
-  /// REQUIRES: record.step follows the last step; codes fit counts; at least one entry a
-  /// contributor of those named; `weights` present exactly when the step is a multiple of
-  /// kWeightsEvery.
+  /// REQUIRES: record.step is last() + 1; codes fit counts; at least one entry per named
+  /// contributor; `weights` is present exactly if the step is a multiple of kWeightsEvery.
   void append(const SpsaRecord& record);
 
   [[nodiscard]] const SpsaLogHeader& header() const { return header_; }
@@ -77,8 +77,8 @@ class SpsaLog {
   [[nodiscard]] std::size_t entries() const { return entries_; }
   /// H after the last step.
   [[nodiscard]] const Digest128& chain() const { return chain_; }
-  /// Bytes of a log that starts with `base`, the weights after `step`: what a joiner that has that
-  /// checkpoint needs. The chain goes on unbroken. REQUIRES: base_step <= step <= last().
+  /// Bytes of a log that starts with `base`, the weights after `step`, for a joiner that has this
+  /// checkpoint. The hash chain continues. REQUIRES: base_step <= step <= last().
   [[nodiscard]] SpsaLog cut(StepIndex step, const Digest128& base_weights) const;
 
  private:
@@ -86,7 +86,7 @@ class SpsaLog {
 
   SpsaLogHeader header_;
   std::vector<std::byte> bytes_;
-  std::vector<std::size_t> begins_;  // of the records in bytes_
+  std::vector<std::size_t> begins_;  // offsets of the records in bytes_
   Digest128 chain_{};
   std::size_t entries_ = 0;
 };

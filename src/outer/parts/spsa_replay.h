@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// From the log to weights: what every member of an spsa run does each step, and what a late one
-// does for all the steps it missed. Pure but for the weights it changes; one thread drives it.
+// Replays an spsa log into weights (SPSA: training from random perturbations). Every member of an
+// spsa run does so for each step, and a late member for all steps it missed. Pure except for the
+// weights it changes; one thread.
 #pragma once
 
 #include <cstddef>
@@ -13,20 +14,20 @@
 
 namespace isthmus::outer {
 
-/// Names, sizes, element ids and decay of the tensors.
+/// Digest of the tensors' names, sizes, element ids and weight-decay flags.
 [[nodiscard]] Digest128 layout_digest(std::span<const Parameter> parameters);
-/// The raw bits of all values in canonical order.
+/// Digest of the raw bits of all values in canonical order.
 [[nodiscard]] Digest128 weights_digest(std::span<const Parameter> parameters);
 
-/// A record as arithmetic. Every number comes from the log through operations that IEEE 754 rounds
-/// to one result.
+/// The numbers for applying one log record. Each comes from the log through operations that IEEE
+/// 754 rounds to one result.
 struct SpsaUpdate {
   std::vector<kernels::SpsaEntry> entries;
   std::uint32_t step = 0;
-  float c = 0;
-  float decay = 1;
+  float c = 0;      // update scale, see kernels/spsa.h
+  float decay = 1;  // factor on weights with weight decay
 
-  /// Of parameters that decay, or do not. Borrows the entries.
+  /// The step for parameters with weight decay if `decays`, else without. Borrows the entries.
   [[nodiscard]] kernels::SpsaStep on(bool decays) const {
     return {.step = step, .entries = entries, .c = c, .decay = decays ? decay : 1.0f};
   }
@@ -38,9 +39,9 @@ void apply_record(const SpsaLogHeader& header, const SpsaRecord& record,
                   std::span<const Parameter> parameters, kernels::ThreadTeam& team);
 
 /// Applies the records (from, to] of `log` to parameters that are those after step `from`. The
-/// result has the same bits as theirs who applied step by step, whatever the team's size and
-/// `at_once`, the steps that share a pass over memory. RETURNS: SpsaLogError when the log is of
-/// another model, does not cover (from, to], or a digest of the weights in it does not hold; the
+/// result has the same bits as applying each record live, for any team size and any `at_once`, the
+/// number of steps that share a pass over memory. RETURNS: SpsaLogError when the log is of another
+/// model, does not cover (from, to], or contains a digest of the weights that does not match; the
 /// parameters are then unspecified.
 [[nodiscard]] Expected<void, SpsaLogError> replay(const SpsaLog& log, StepIndex from, StepIndex to,
                                                   std::span<const Parameter> parameters,

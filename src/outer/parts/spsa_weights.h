@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What method spsa does with the weights, on the host or on the device that has them, with the same
-// bits. One thread.
+// Operations of method spsa on the weights, on the host or on the device that has them, with the
+// same bits. One thread.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace isthmus::outer {
 class SpsaWeights {
  public:
   virtual ~SpsaWeights() = default;
-  /// The weights as they are, plus eps z; good until the next call of anything here.
+  /// The weights plus eps * z; valid until the next call of any function here.
   [[nodiscard]] virtual const ParameterSource& perturbed(const kernels::SpsaDirection& z,
                                                          float eps) = 0;
   /// Applies the record to all weights.
@@ -29,8 +29,8 @@ class SpsaWeights {
 [[nodiscard]] std::unique_ptr<SpsaWeights> spsa_weights_on_host(InnerLoop& inner,
                                                                 std::uint64_t run_key, int threads);
 
-/// `values`: the master values behind `inner`; both borrowed. Nothing but a step's entries goes to
-/// the device. THROWS: SystemError where there is none.
+/// `values`: the master values of `inner`; both borrowed. Only a step's entries are copied to the
+/// device. THROWS: SystemError without a device.
 [[nodiscard]] std::unique_ptr<SpsaWeights> spsa_weights_on_device(const InnerLoop& inner,
                                                                   std::uint64_t run_key,
                                                                   cuda::ResidentValues& values);

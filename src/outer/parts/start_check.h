@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an outer method checks of its caller before the first step: the tensors of the inner loop,
-// and that all workers start with equal settings and parameters. Pure but for the exchange; the
+// Checks by an outer method before the first step: the tensors of the inner loop, and that all
+// workers start with equal settings and parameters. Pure except for the exchange; called on the
 // worker's thread.
 #pragma once
 
@@ -14,28 +14,27 @@
 
 namespace isthmus::outer {
 
-/// What a layer that cannot be is told: its number and the rule.
+/// The error text for an invalid layer: its number and the rule.
 [[nodiscard]] std::string layer_rule(int layer);
 
 /// THROWS: ConfigError unless the parameter's layer is kNoLayer, or from 0 to kLayerLimit - 1.
-/// `place`: of the parameter among those of the inner loop.
+/// `place`: the parameter's index in InnerLoop::parameters().
 void check_layer(std::size_t place, const Parameter& parameter);
 
-/// Checks the canonical flat layout that isthmus/inner_loop.h describes: names are there and
-/// unique, layers are kNoLayer or a number below kLayerLimit, `elements` follow one another and
-/// have the size of the shape, and `values` too, in memory of their own. THROWS: ConfigError naming
-/// the first tensor that breaks the layout, its value and the right one.
+/// Checks the canonical flat layout of isthmus/inner_loop.h: names are present and unique; layers
+/// are kNoLayer or below kLayerLimit; `elements` are consecutive and match the shape; `values`
+/// match too and do not overlap. THROWS: ConfigError naming the first tensor that breaks the
+/// layout, its value and the expected one.
 void check_parameters(std::span<const Parameter> parameters);
 
-/// REQUIRES: the values are read. A run that begins with NaN or infinity ends with it.
-/// THROWS: ConfigError naming the first tensor that holds a value which is not finite, and its
-/// place.
+/// REQUIRES: the values have been read. A run that starts with a NaN or infinity would end with it.
+/// THROWS: ConfigError naming the first tensor with a value that is not finite, and its index.
 void check_finite_start(std::span<const Parameter> parameters);
 
 /// Compares a digest of every tensor with the other workers' (Exchange::agree_on_start). Every
-/// method calls this function before step 1, the 1-bit methods through `ddp`, whose step theirs
-/// begin with, and only then: the parameters of a saved run differ from worker to worker. THROWS:
-/// ConfigError naming the first tensor that differs, or as check_finite_start.
+/// method calls this before step 1 (the 1-bit methods through `ddp`, which takes their first step)
+/// and only then: in a resumed run the parameters differ between workers. THROWS: ConfigError
+/// naming the first tensor that differs, or as check_finite_start.
 void agree_on_parameters(InnerLoop& inner, Exchange& exchange);
 
 }  // namespace isthmus::outer

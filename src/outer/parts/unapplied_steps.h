@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which inner steps the outer parameters of a saved state do not hold: those of open windows and of
-// rounds in flight. Commands that copy a checkpoint's model say it. Pure.
+// Finds the inner steps that the outer parameters of a saved state do not contain: those of open
+// windows and of rounds in flight. Commands that copy a checkpoint's model report them. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,13 @@ namespace isthmus::outer {
 struct UnappliedSteps {
   std::int64_t first = 0;
   std::int64_t last = 0;
-  bool some_fragments = false;  // of the others fewer
-  bool in_part = false;         // of the round in flight the workers' own parts are held (eager)
+  bool some_fragments = false;  // other fragments lack fewer steps
+  bool in_part = false;         // the workers' own parts of the round in flight are contained
+                                // (eager)
 };
 
-/// `state`: what OuterStrategy::save wrote after step `step`. Nothing: every step is held.
-/// THROWS: RunError where an entry has another type.
+/// `state`: written by OuterStrategy::save after step `step`. Absent: every step is contained.
+/// THROWS: RunError when an entry has another type.
 [[nodiscard]] std::optional<UnappliedSteps> unapplied_steps(StateReader& state, std::int64_t step);
 
 /// "steps 1 to 20 are in no round that has been applied, so this model does not hold them".

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdamW without bias correction over another inner loop's gradients and moments, as DeepSpeed's
-// 1-bit optimizers warm up; and the step that both forms share. One thread.
+// An InnerLoop with AdamW without bias correction, over another inner loop's gradients and moments:
+// the warm-up of DeepSpeed's 1-bit optimizers. Also adam_step, the update used in warm-up and
+// compressed phase. One thread.
 #pragma once
 
 #include <cmath>
@@ -10,15 +11,15 @@
 
 namespace isthmus::outer {
 
-/// L2 norm of the gradients as they stand, in fp64.
+/// L2 norm of the current gradients, in fp64.
 [[nodiscard]] double gradient_norm(InnerLoop& inner);
 
 using kernels::AdamStep;
-/// DETERMINISM: every operation is rounded once.
+/// DETERMINISM: every operation is rounded once (no fused multiply-add).
 void adam_step(const AdamStep& step, std::span<float> x, std::span<const float> m,
                std::span<const float> v);
 
-/// Offers what `ddp` asks of an inner loop.
+/// Implements the functions of an InnerLoop that `ddp` calls.
 class UncorrectedAdam final : public InnerLoop {
  public:
   explicit UncorrectedAdam(InnerLoop& inner) : inner_(inner) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What 0/1 Adam does at each step: a function of the keys and the step alone, so that all workers
-// derive it and a resumed run goes on in it (in DeepSpeed a load starts the intervals again).
+// The schedule of 0/1 Adam: a function of the keys and the step alone, so that all workers compute
+// it alike and a resumed run continues in it (in DeepSpeed a load restarts the intervals).
 //   phase A, t <= var_freeze_step:  I = 2^floor(updates of the variance / var_update_scaler)
 //     t = 0 (mod I): kVariance, else kCompressed
 //   phase B, j steps after it:      J = min(local_step_clipper, 2^floor(j / local_step_scaler))
@@ -14,10 +14,10 @@
 namespace isthmus::outer {
 
 enum class ZeroOneStep {
-  kVariance,    // mean gradient as it is, into momentum and variance
-  kCompressed,  // mean gradient, compressed, into the momentum alone
+  kVariance,    // uncompressed mean gradient, into momentum and variance
+  kCompressed,  // compressed mean gradient, into the momentum only
   kLocal,       // nothing is sent
-  kSync,        // a local step, then the compressed mean of what has accumulated
+  kSync,        // a local step, then the compressed mean of the sum
 };
 
 /// A value; one thread.
@@ -25,11 +25,11 @@ class ZeroOneSchedule {
  public:
   explicit ZeroOneSchedule(const ZeroOneAdamOptions& options) : options_(options) {}
 
-  /// What step `steps` + 1 does; moves on by it.
+  /// RETURNS: the kind of step `steps` + 1; advances by one step.
   ZeroOneStep next();
-  /// As after the first `step` steps. Time: O(step), nanoseconds each.
+  /// The state after the first `step` steps. Time: O(step), nanoseconds each.
   void go_on_from(StepIndex step);
-  /// J of the next step, where that is in phase B.
+  /// J of the next step, if it is in phase B.
   [[nodiscard]] std::int64_t sync_interval() const { return sync_interval_; }
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Arrays of outer state that a device computes on, wherever they are kept: in its own memory, or in
-// pinned memory of the host, from where one fragment's at a time comes to a place on the device and
-// goes back by copies on one stream. So all work on a place is in that stream's order. One thread.
+// Arrays of outer state that a device computes on: in its memory, or in pinned host memory. Of the
+// latter one fragment's arrays at a time are copied to a place on the device and back, on one
+// stream, so that all work on a place is in that stream's order. One thread.
 #pragma once
 
 #include <cstddef>
@@ -10,10 +10,10 @@
 
 namespace isthmus::outer {
 
-/// Where the state is kept that a device computes on.
+/// Memory of state that a device computes on.
 enum class KeptIn { kDevice, kPinned };
 
-/// Room on the device for one array of any fragment.
+/// Device memory for one array of any fragment.
 class DevicePlace {
  public:
   DevicePlace() = default;
@@ -25,7 +25,7 @@ class DevicePlace {
   const void* holds_ = nullptr;  // the array of which this is a copy
 };
 
-/// (n,) float32, unfilled.
+/// (n,) float32, uninitialised.
 class KeptArray {
  public:
   KeptArray(KeptIn where, std::size_t n)
@@ -36,11 +36,11 @@ class KeptArray {
   [[nodiscard]] std::size_t size() const { return device_.size() + pinned_.size(); }
   [[nodiscard]] bool empty() const { return size() == 0; }
   [[nodiscard]] bool on_host() const { return !pinned_.empty(); }
-  /// Where it is kept; for copies. Right for the host once the stream has got so far.
+  /// Address of the kept values, for copies; valid on the host once the stream has executed them.
   [[nodiscard]] const float* data() const { return on_host() ? pinned_.data() : device_.data(); }
 
-  /// Its values on the device, for work on `stream`: its own memory, or their copy in `place`,
-  /// which is queued unless it is there. Null when it is empty.
+  /// The values on the device, for work on `stream`: the array's device memory, or a copy in
+  /// `place`, queued unless `place` has it already. Null when the array is empty.
   [[nodiscard]] float* bring(cuda::Stream& stream, DevicePlace& place) const {
     if (!on_host()) return device_.data();
     if (place.holds_ != this) {
@@ -49,11 +49,11 @@ class KeptArray {
     }
     return place.values_.data();
   }
-  /// Queues that what work has written where `bring` said is kept.
+  /// Queues the copy of values written at the address from `bring` back to the array.
   void put_back(cuda::Stream& stream, const DevicePlace& place) {
     if (on_host()) cuda::copy<float>(stream, pinned_.data(), place.values_.data(), size());
   }
-  /// Queues new values from anywhere; `place` is where it is brought.
+  /// Queues the copy of new values from any address; `place`: where `bring` puts the array.
   void take(cuda::Stream& stream, const float* from, DevicePlace& place) {
     cuda::copy<float>(stream, on_host() ? pinned_.data() : device_.data(), from, size());
     if (place.holds_ == this) place.holds_ = nullptr;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's lane of a fragment: a FragmentState over the lane's own local values, which come from
-// the first rank before they are looked at and go back once they are written. Memory: as
-// FragmentState, of the lane; local values lie there for one request alone. One thread.
+// One rank's lane (shard) of a fragment: a FragmentState over the lane's local values, which come
+// from the first rank before they are read and return after they are written. Memory: as
+// FragmentState, for the lane; local values exist only during a request. One thread.
 #pragma once
 
 #include <span>
@@ -15,13 +15,14 @@ namespace isthmus::outer {
 
 class Lane {
  public:
-  /// local: (range.size(),), the anchor's first values; not borrowed.
+  /// local: (range.size(),), the anchor's initial values; copied.
   Lane(const FragmentedSettings& settings, const Fragment& fragment, LaneRange range,
        std::span<float> local);
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
-  /// Scratch for the next requests' local values, (range.size(),); borrowed until the next call.
+  /// Sets the memory of the next requests' local values, (range.size(),); borrowed until the next
+  /// call.
   void put_local(std::span<float> local) { state_.put_local(local); }
   [[nodiscard]] FragmentState& state() { return state_; }
   [[nodiscard]] const FragmentState& state() const { return state_; }
@@ -29,7 +30,7 @@ class Lane {
   [[nodiscard]] LaneRange range() const { return range_; }
 
  private:
-  /// What FragmentState needs of an inner loop: one parameter, the lane.
+  /// The part of an InnerLoop that FragmentState uses: one parameter, the lane.
   class LocalValues final : public InnerLoop {
    public:
     LocalValues(const Fragment& fragment, std::span<float> local);

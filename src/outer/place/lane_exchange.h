@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fragment's values between the first rank of a site, which has them whole, and the lanes of all
-// its ranks. Calls are collective; on the other ranks what is whole is not used. One thread each.
+// Transfers a fragment's values between the first rank of a site, which has them whole, and the
+// lanes of all its ranks. Calls are collective; whole values are used only on the first rank. One
+// thread each.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,7 @@ class LaneExchange {
  public:
   static constexpr int kFirst = 0;
 
-  /// Of fragments of n values, over `ranks`, borrowed.
+  /// For fragments of n values; borrows `ranks`.
   LaneExchange(std::size_t n, Communicator& ranks);
 
   [[nodiscard]] bool first() const { return ranks_.rank() == kFirst; }
@@ -25,16 +26,17 @@ class LaneExchange {
   [[nodiscard]] LaneRange lane() const { return lanes_[static_cast<std::size_t>(ranks_.rank())]; }
   [[nodiscard]] const std::vector<LaneRange>& lanes() const { return lanes_; }
 
-  /// Values [window.begin, window.end) of the fragment, which lie at `whole`, to the lanes they are
-  /// in; own (lane size,): this rank's lane.
+  /// Scatters values [window.begin, window.end) of the fragment, at `whole`, to their lanes; gather
+  /// is the inverse. own (lane size,): this rank's lane.
   void scatter(LaneRange window, const float* whole, std::span<float> own);
   void gather(LaneRange window, std::span<const float> own, float* whole);
-  /// A share of each rank's, one after another: so many values each, of own.size() here.
+  /// Scatters, or gathers, a contiguous share per rank: counts[r] values for rank r, own.size()
+  /// here.
   void scatter(std::span<const std::int64_t> counts, ConstValues whole, Values own);
   void gather(std::span<const std::int64_t> counts, ConstValues own, Values whole);
 
  private:
-  /// Of the window, in each lane.
+  /// Number of the window's values in each lane.
   [[nodiscard]] std::vector<std::int64_t> counts_in(LaneRange window) const;
   [[nodiscard]] std::int64_t own_of(std::span<const std::int64_t> counts) const {
     return counts[static_cast<std::size_t>(ranks_.rank())];

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fragments whose anchors, momenta and residuals the ranks of a site share out, each its lane
-// (outer/parts/lanes.h); this is what the first rank has of them. Local values go to the lanes
-// before they are looked at and come back when they are written; of an outer gradient come back the
-// codes, end to end those of the whole fragment, and the squared norm of each tile, so norms,
-// encoded bytes, anchors and checkpoints have the bits of FragmentState. One case apart: where a
-// value plus its residual overflows, that rank's residuals begin anew, not all (the contribution is
-// withheld by all either way). Memory at the first rank, beside its lanes: 4 bytes a value of a
-// fragment's anchor once somebody has asked for it, until it changes or the next step begins; as
-// much for one tensor at a time while a checkpoint is written or read; in pages that go back to the
-// system (core/state/own_pages.h). That is taken, and a checkpoint read and checked, before the
-// ranks are asked: what fails there fails at the first rank alone.
+// Fragments whose anchors, momenta and residuals are sharded over the ranks of a site, one lane per
+// rank (outer/parts/lanes.h): the first rank's side. Local values are sent to the lanes before they
+// are read, and return after they are written. For an outer gradient the lanes return their codes,
+// which concatenated are the whole fragment's, and the squared norm of each tile. So norms, encoded
+// bytes, anchors and checkpoints have the bits of FragmentState. One exception: if a value plus its
+// residual overflows, only that rank's residuals start from zero, not all (every worker withholds
+// Memory at the first rank, in addition to its lanes: 4 bytes a value of a fragment's anchor from a
+// call of anchor() until the anchor changes or the next step begins; 4 bytes a value of one tensor
+// at a time while a checkpoint is written or read. This memory is in pages that return to the
+// system (core/state/own_pages.h). It is allocated, and a checkpoint is read and checked, before
+// the ranks are asked: such a failure affects the first rank alone.
+// alone.
 #pragma once
 
 #include <functional>
@@ -20,12 +21,12 @@
 
 namespace isthmus::outer {
 
-/// Has all ranks of the site take part in something: the first runs what it is given with a
-/// communicator over all, the others meanwhile `Lanes::serve`.
+/// Runs a part on all ranks of the site: the first rank runs the given function with a communicator
+/// over all ranks, while the other ranks run `Lanes::serve`.
 using RanksCall = std::function<void(const std::function<void(Communicator&)>& part)>;
 
-/// As the settings say, in the lanes of all ranks of the site. Borrows `inner` for the life of what
-/// it makes. Called on the first rank.
+/// A maker of such fragments, with these settings. Borrows `inner` for the lifetime of the
+/// fragments. Called on the first rank.
 [[nodiscard]] FragmentMaker fragments_on_ranks(const FragmentedSettings& settings, InnerLoop& inner,
                                                RanksCall call);
 

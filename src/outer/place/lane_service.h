@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A rank's part in a site's outer state that all its ranks share (outer.placement = "ranks"): its
-// lanes of all fragments, and what it does with them when the first rank asks. The first rank runs
-// the method and speaks to other sites; the others serve.
-// Memory: of its lanes what FragmentState holds of a fragment. During a request 4 bytes a value of
-// the fragment's lane for local values and 4 more for a mean, which go back to the system; while a
-// checkpoint is read, ranks but the first have what they are told of that lane twice. One thread,
-// that of the rank. DETERMINISM: the bits of whole fragments (lane_fragment.h).
+// One rank's part of a site's outer state that is sharded over its ranks (outer.placement =
+// "ranks"): its lanes of all fragments, and the service of requests of the first rank. The first
+// rank runs the method and communicates with other sites; the others serve.
+// Memory: for each lane that of a FragmentState. During a request 4 bytes a value of the fragment's
+// lane for local values and 4 more for a mean, which return to the system; while a checkpoint is
+// read, all ranks except the first hold the lane's received values twice. One thread, that of the
+// rank. DETERMINISM: the bits of whole fragments (lane_fragment.h).
 #pragma once
 
 #include <cstddef>
@@ -37,14 +37,14 @@ enum class LaneAsk : std::int64_t {
   kMerge,
   kStepAndRebase,
   kAnchor,
-  kGatherTensor,  // the number-th that the lane saves
+  kGatherTensor,  // the number-th tensor that the lane saves
   kBeginLoad,
-  kTellNumber,  // to lanes that load
+  kTellNumber,  // to lanes that load a checkpoint
   kTellTensor,
   kEndLoad
 };
 
-/// What the first rank asks all for.
+/// A request of the first rank to all ranks.
 struct LaneRequest {
   LaneAsk ask = LaneAsk::kMake;
   FragmentId fragment;
@@ -53,16 +53,16 @@ struct LaneRequest {
   std::int64_t number = 0;
 };
 
-/// What the first rank has of a request's data, and what it is given; nothing on the others. What
-/// is large is there before ranks are asked: a request that fails is the end of the site.
+/// The data of a request on the first rank, and its results; empty on the others. Large memory is
+/// allocated before ranks are asked, since a request that fails ends the site.
 struct LaneData {
-  std::vector<std::span<float>> local;  // the fragment's values where the inner loop has them
+  std::vector<std::span<float>> local;  // the fragment's values in the inner loop's memory
   std::span<const float> mean;
   std::span<const std::byte> sent;
   const OuterFragment::Accepts* accepts = nullptr;
   OuterGradient* gradient = nullptr;
-  std::span<float> whole;  // a tensor of the fragment's: an anchor, or of a checkpoint
-  std::span<float> part;   // of a tensor that is told, what is in this rank's lane
+  std::span<float> whole;  // a tensor of the fragment: an anchor, or of a checkpoint
+  std::span<float> part;   // this rank's lane of a tensor that is sent to the ranks
   bool* recalled = nullptr;
 };
 
@@ -70,17 +70,17 @@ class Lanes {
  public:
   explicit Lanes(FragmentedSettings settings);
 
-  /// One request, which the first rank hands over in `request` and `first`. Collective.
+  /// Takes part in one request, which the first rank passes in `request` and `first`. Collective.
   void take_part(const LaneRequest& request, Communicator& ranks, LaneData& first);
-  /// The other ranks' part of it.
+  /// The part of the other ranks.
   void serve(Communicator& ranks);
 
   [[nodiscard]] const FragmentedSettings& settings() const { return settings_; }
-  /// This rank's, once it is made.
+  /// This rank's lane; REQUIRES: it has been made.
   [[nodiscard]] Lane& lane(FragmentId fragment) const;
 
  private:
-  /// Neighbouring values of a fragment where the first rank has them; null on the others.
+  /// A contiguous range of a fragment's values in the first rank's memory; null on the others.
   struct Stretch {
     LaneRange window;
     float* values;
@@ -102,7 +102,7 @@ class Lanes {
   FragmentedSettings settings_;
   std::vector<std::unique_ptr<Lane>> lanes_;  // by fragment
   std::vector<Stretch> stretches_;            // of a request
-  /// What the first rank's lane has been given by the reader of a checkpoint, in order; not there.
+  /// Values that the ranks except the first got from the reader of a checkpoint, in order.
   std::vector<std::int64_t> told_numbers_;
   std::vector<StateArray> told_tensors_;
 };

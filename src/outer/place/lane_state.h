@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checkpoints of fragments in lanes. A rank's FragmentState saves and loads its lane under the
-// names of a whole one; these hand every call on, so that between lanes and the caller's writer or
-// reader pieces become tensors and the other way round. So a checkpoint does not tell where its
-// state was. One thread.
+// names of a whole fragment. These classes forward every call, so that pieces from the lanes become
+// the tensors of the caller's writer, and the reader's tensors become pieces. A checkpoint is
+// therefore the same for every placement. One thread.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace isthmus::outer {
 
-/// Tensors are lanes.
+/// A writer whose tensors are lanes.
 class LaneWriter final : public StateWriter {
  public:
   struct Calls {
@@ -25,7 +25,7 @@ class LaneWriter final : public StateWriter {
   explicit LaneWriter(Calls calls);
   void tensor(std::string_view name, std::span<const float> values) override;
   void integer(std::string_view name, std::int64_t value) override;
-  // A fragment has none of these.
+  // A fragment saves none of these.
   void bytes(std::string_view name, std::span<const std::byte> values) override;
   void real(std::string_view name, double value) override;
   void text(std::string_view name, std::string_view value) override;

@@ -12,13 +12,13 @@
 
 namespace isthmus {
 
-/// How a block's ideal scale follows from its values.
+/// The rule for a block's ideal scale.
 enum class Statistic {
   kLargest,     // largest |x| over the grid's largest value
   kPowerOfTwo,  // OCP MX: 2^(floor(log2 largest) - exponent of the grid's largest value)
   kMean,        // mean of |x|
   kRms,         // root of the mean square
-  kTernary,     // mean of the |x| above .612 rms; the others become 0
+  kTernary,     // mean of the |x| above .612 rms; all others are coded as 0
   kRange,       // least value and range / 255
 };
 
@@ -33,7 +33,8 @@ struct BlockCodecSpec {
 };
 
 [[nodiscard]] std::unique_ptr<const Codec> make_block_codec(BlockCodecSpec spec);
-/// What a codec of `make_block_codec` was made from; null for another one. Lives as long as it.
+/// The spec from which a codec of `make_block_codec` was made; null for other codecs. Valid for the
+/// codec's lifetime.
 [[nodiscard]] const BlockCodecSpec* block_codec_spec(const Codec& codec);
 
 }  // namespace isthmus

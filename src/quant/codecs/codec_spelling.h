@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Spellings of codecs: `name[:number][:key=value...][:flag...]`. Parsing and the canonical form;
-// which options a codec admits is data of codec_table.cpp.
+// codec_table.cpp has the allowed options of each codec.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,8 @@
 
 namespace isthmus {
 
-/// One admitted option. `values` lists them, the default first: "fp32|fp16|e8m0"; empty for a flag.
+/// One allowed option. `values` lists its values, the default first: "fp32|fp16|e8m0"; empty for a
+/// flag.
 struct OptionRule {
   std::string_view key;
   std::string_view values;
@@ -26,10 +27,10 @@ struct NumberRule {
   std::string_view meaning;  // "values that share a scale"
 };
 
-/// A spelling that fits its rules.
+/// A spelling that conforms to its rules.
 class ParsedSpelling {
  public:
-  /// Canonical: the number always, options only where they differ from the default.
+  /// Canonical: always with the number, options only if they differ from the default.
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] std::size_t number() const { return number_; }
   /// The value of an option, given or default. REQUIRES: the rules have the key.
@@ -51,7 +52,7 @@ class ParsedSpelling {
   std::vector<Choice> choices_;
 };
 
-/// THROWS: ConfigError naming the spelling, the option, and what is allowed.
+/// THROWS: ConfigError naming the spelling, the option, and the allowed values.
 [[nodiscard]] ParsedSpelling parse_spelling(std::string_view spelling, const NumberRule& number,
                                             std::span<const OptionRule> options);
 

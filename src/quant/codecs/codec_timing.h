@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast a codec is on this machine, beside the memory bound measured in the same run; what
-// `isthmus bench codec` prints. One thread; blocks for repetitions of the whole
-// vector.
+// Measures the speed of a codec on this machine, and the memory bound in the same run. Used by
+// `isthmus bench codec`. One thread; blocks for repetitions of the whole vector.
 #pragma once
 
 #include <span>
@@ -15,7 +14,8 @@ namespace isthmus {
 
 struct CodecTimingOptions {
   int repetitions = 7;  // >= 1; figures are medians over them
-  int passes = 1;       // >= 1; over the vector in one timed piece: more for one that fits a cache
+  int passes = 1;       // >= 1; passes over the vector in one timing: more for a vector that fits a
+                        // cache
 };
 
 /// GB/s = 1e9 bytes of fp32 per second, the codec's input (encode) or output (decode).
@@ -33,21 +33,22 @@ struct CodecTiming {
   double decode_add_gb_s = 0;
   double encode_spread = 0;  // (slowest - fastest) / median time
   double decode_spread = 0;
-  double encode_of_bound = 0;  // share of what reading and writing these bytes must take
+  double encode_of_bound = 0;  // share of the time that reading and writing these bytes needs at
+                               // least
   double decode_of_bound = 0;
   double decode_add_of_bound = 0;
 };
 
-/// Encodes `x` and decodes it into `y` (same size, at least one value) repeatedly, tile by tile
-/// into memory that stays. The bound charges each byte read 1/read and each byte written 1/copy -
-/// 1/read. RETURNS: DecodeError when x cannot be encoded (a value that is not finite).
+/// Encodes `x` and decodes it into `y` (same size, at least one value) repeatedly, tile by tile, in
+/// the same memory. The bound charges 1/read for each byte read and 1/copy - 1/read for each byte
+/// written. RETURNS: DecodeError when x cannot be encoded (a value that is not finite).
 [[nodiscard]] Expected<CodecTiming, DecodeError> time_codec(const Codec& codec,
                                                             std::span<const float> x,
                                                             std::span<float> y,
                                                             const CodecTimingOptions& options,
                                                             const Clock& clock);
 
-/// One JSON object without a line end. place: where the vector lay ("cache", "dram").
+/// One JSON object without a line end. place: memory of the vector ("cache", "dram").
 [[nodiscard]] std::string to_json(const CodecTiming& timing, std::string_view place);
 
 }  // namespace isthmus

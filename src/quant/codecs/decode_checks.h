@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every codec checks before it touches a byte. Stateless; any thread.
+// Checks that every codec makes before it accesses a byte. Stateless; any thread.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace isthmus {
 
-/// Holds the caller of Codec::encode to its REQUIRES.
+/// Checks the REQUIRES of Codec::encode.
 void check_encode(const Codec& codec, std::span<const float> tile, std::span<const std::byte> out);
 
 /// RETURNS: DecodeError when `bytes` cannot be the encoding of one tile of n values.

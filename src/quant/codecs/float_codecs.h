@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// fp32, bf16 and fp16: every value on its own, no scales. Layouts: docs/internals/codecs.md.
+// fp32, bf16 and fp16: each value separately, no scales. Layouts: docs/internals/codecs.md.
 #pragma once
 
 #include <memory>

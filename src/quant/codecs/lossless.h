@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lossless compression of fp32 vectors, for the transfer of state: byte planes, each through zstd.
-// Exponents compress, mantissas mostly do not: a model in fp32 gains little, one whose values came
-// from bf16 halves twice over. Layout: docs/internals/codecs.md. Stateless; any thread.
+// Lossless compression of fp32 vectors, for the transfer of state: byte planes, each compressed by
+// zstd. Exponents compress, mantissas mostly do not: an fp32 model shrinks little, one whose values
+// came from bf16 to less than half. Layout: docs/internals/codecs.md. Stateless; any thread.
 #pragma once
 
 #include <cstddef>
@@ -13,16 +13,17 @@
 
 namespace isthmus {
 
-/// `level` as zstd has it: 1 fastest, 3 its default, 19 smallest.
+/// `level`: zstd's, 1 fastest, 3 its default, 19 smallest.
 [[nodiscard]] std::vector<std::byte> compress_floats(std::span<const float> values, int level = 1);
 
-/// The number of values the bytes claim to hold; check it before memory is taken. RETURNS:
-/// DecodeError when the bytes are none of ours.
+/// The number of values that the bytes claim to hold; check it before allocating memory. RETURNS:
+/// DecodeError when the bytes do not have this format.
 [[nodiscard]] Expected<std::size_t, DecodeError> compressed_values(
     std::span<const std::byte> bytes);
 
-/// Bit for bit what was compressed. RETURNS: DecodeError when the bytes are damaged or hold another
-/// number of values than `out`; `out` is then unspecified. Takes memory for one chunk only.
+/// Restores the compressed values bit for bit. RETURNS: DecodeError when the bytes are damaged or
+/// hold another number of values than `out`; `out` is then unspecified. Uses memory for only one
+/// chunk.
 [[nodiscard]] Expected<void, DecodeError> decompress_floats(std::span<const std::byte> bytes,
                                                             std::span<float> out);
 

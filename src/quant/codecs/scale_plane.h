@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scales of a tile's blocks as bytes, in the forms of docs/internals/codecs.md. The encoder
-// quantises with what the decoder will read. A NaN scale marks a block that holds a NaN or an
-// infinity; reading it back is refused. Stateless; any thread.
+// quantises with the decoded scales. A NaN scale marks a block with a NaN or an infinity; readers
+// reject it. Stateless; any thread.
 #pragma once
 
 #include <cstddef>
@@ -13,11 +13,11 @@
 namespace isthmus {
 
 enum class ScaleForm : std::uint8_t {
-  kFp32,   // 4 bytes a block
-  kFp16,   // a byte for the tile's power of two, then 2 bytes a block
-  kE8M0,   // a byte a block, powers of two
-  kE4M3,   // an fp32 for the tile, then a byte a block (NVFP4)
-  kRange,  // two fp32 a block: low, step
+  kFp32,   // 4 bytes per block
+  kFp16,   // one byte for the tile's power of two, then 2 bytes per block
+  kE8M0,   // one byte per block, powers of two
+  kE4M3,   // one fp32 per tile, then one byte per block (NVFP4)
+  kRange,  // two fp32 per block: low, step
 };
 
 [[nodiscard]] constexpr std::size_t scale_bytes(ScaleForm form, std::size_t blocks) {
@@ -40,12 +40,11 @@ enum class ScaleForm : std::uint8_t {
 /// Largest scale s for which s * top is finite.
 [[nodiscard]] float largest_scale(float top);
 
-/// Ideal scales (NaN, or 0 <= s <= largest_scale(top); kE8M0: powers of two or zero) as bytes; what
-/// they stand for takes their place. kRange: pairs. REQUIRES: out.size() == scale_bytes.
+/// Encodes ideal scales (NaN, or 0 <= s <= largest_scale(top); kE8M0: powers of two or zero), and
+/// replaces them by the decoded ones. kRange: pairs. REQUIRES: out.size() == scale_bytes.
 void write_scales(ScaleForm form, float top, std::span<float> scales, std::span<std::byte> out);
 
-/// RETURNS: DecodeError naming the block when a scale is one that no encoder makes from finite
-/// values.
+/// RETURNS: DecodeError naming the block whose scale no encoder makes from finite values.
 [[nodiscard]] Expected<void, DecodeError> read_scales(ScaleForm form, float top,
                                                       std::span<const std::byte> bytes,
                                                       std::span<float> scales);

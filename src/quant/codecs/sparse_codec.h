@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Codecs that send a few values of each tile and where they are: topk, randk, dct-topk. k counts
-// values per 4096; a tile of n sends ceil(k n / 4096). Layout: docs/internals/codecs.md.
+// Codecs that send a few values of each tile and their indices: topk, randk, dct-topk. k is the
+// number per 4096 values; a tile of n values sends ceil(k n / 4096). Layout:
+// docs/internals/codecs.md.
 #pragma once
 
 #include <memory>
@@ -12,8 +13,8 @@
 namespace isthmus {
 
 enum class SparseValues : std::uint8_t {
-  kFp32,  // each as it is
-  kInt8,  // 127 steps of the tile's largest
+  kFp32,  // unchanged
+  kInt8,  // 127 steps of the tile's largest magnitude
   kSign,  // signs times the mean magnitude
   k2Bit,  // four means: quant/codecs/bucket_means.h
 };
@@ -28,11 +29,12 @@ struct SparseCodecSpec {
 };
 
 [[nodiscard]] std::unique_ptr<const Codec> make_topk_codec(SparseCodecSpec spec);
-/// k of every 4096 values drawn from the key, which all workers share; raw values, unscaled.
+/// k of every 4096 values, drawn by the key, which all workers share; values are sent raw,
+/// unscaled.
 [[nodiscard]] std::unique_ptr<const Codec> make_randk_codec(SparseCodecSpec spec);
 
-/// What a codec of `make_topk_codec` or `make_randk_codec` was made from; null for another one.
-/// Lives as long as it.
+/// The spec from which a codec of `make_topk_codec` or `make_randk_codec` was made; null for other
+/// codecs. Valid for the codec's lifetime.
 [[nodiscard]] const SparseCodecSpec* topk_codec_spec(const Codec& codec);
 [[nodiscard]] const SparseCodecSpec* randk_codec_spec(const Codec& codec);
 

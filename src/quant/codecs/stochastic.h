@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stochastic rounding: the upper of the two neighbouring grid values with a probability that makes
-// the expected value right. The random bits of value i come from (key, i) alone, so every machine
-// draws the same.
+// Stochastic rounding to one of the two neighbouring grid values, with the probability of the upper
+// one such that the expected value is exact. The random bits of value i come from (key, i) alone,
+// so every machine draws the same.
 #pragma once
 
 #include <span>
@@ -13,11 +13,11 @@
 
 namespace isthmus {
 
-/// The grid's values, ascending, each with its code; of the two zeros only the one with code 0.
+/// The grid's values, ascending, each with its code; of the two zeros only that with code 0.
 [[nodiscard]] std::vector<StochasticLevel> stochastic_levels(Grid grid);
 
-/// As GridLoops::encode, with random rounding. Beyond the grid's ends it saturates.
-/// REQUIRES: no threshold grid but ternary, whose scales here are true scales.
+/// As GridLoops::encode, with random rounding. Saturates beyond the grid's ends. REQUIRES: no
+/// threshold grid except ternary, whose scales here are true scales.
 void encode_stochastically(Grid grid, std::span<const float> x, std::size_t block,
                            std::span<const float> scales, const EncodeKey& key,
                            std::span<std::byte> codes);

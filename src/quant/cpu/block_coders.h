@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sixteen quotients to codes, and codes to values, for each grid: block_grids.h in vector form. For
-// the files that block_loops.h speaks of; V is explained there.
+// Vector form of block_grids.h: sixteen quotients to codes, and codes to values, for each grid.
+// Included by the files named in block_loops.h, which explains V.
 #pragma once
 
 #include "quant/math/block_grids.h"
@@ -21,8 +21,8 @@ struct Quotient {
   }
 };
 
-// Rounds the bits of a magnitude to the mantissa bit `shift`, ties to even, and shifts the rest
-// away.
+// Rounds the bits of a magnitude to the mantissa bit `shift`, ties to even, and shifts the lower
+// bits out.
 template <typename V, int shift>
 typename V::I round_bits(typename V::I a) {
   const auto half = V::add(a, V::set(static_cast<int>((1u << (shift - 1)) - 1)));
@@ -44,12 +44,12 @@ typename V::I with_sign(typename V::F q, typename V::I index) {
   return V::template add_sign<to>(q, index);
 }
 
-// The power of two that quotients come multiplied by; folded into the reciprocal, it costs nothing
-// and is exact. An instruction set says where it wants one.
+// The power of two by which quotients are multiplied; as a factor of the reciprocal it costs
+// nothing and is exact. An instruction set defines where it uses one.
 template <typename V, typename G>
 constexpr float kPrescale = 1;
 
-// Codes of 16 quotients, in the low bits; G says which grid.
+// Codes of 16 quotients, in the low bits; G is the grid.
 template <typename V, typename G>
 struct Coder;
 

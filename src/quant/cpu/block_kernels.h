@@ -14,45 +14,45 @@
 
 namespace isthmus {
 
-/// Code i lies in the bits [i b, (i+1) b) of a little-endian bit string, b = bits of the grid.
-/// `scales` holds one float a block: the decoded scale, or for a threshold grid the threshold; for
-/// an offset grid two: low, step.
+/// Code i is in the bits [i b, (i+1) b) of a little-endian bit string, b = bits of the grid.
+/// `scales` holds one float per block: the decoded scale, or the threshold for a threshold grid;
+/// for an offset grid two: low, step.
 struct GridLoops {
-  /// A block whose scale is NaN gets zero codes (threshold grids: any). Writes ceil(n b / 8) bytes;
-  /// unused bits are zero. REQUIRES, where the scale is neither NaN nor 0: magnitudes
-  /// of less than 2^7 scales (Lloyd-Max grids), less than two largest values of the grid (the
-  /// others).
+  /// A block with a NaN scale gets zero codes (threshold grids: any). Writes ceil(n b / 8) bytes;
+  /// unused bits are zero. REQUIRES, if the scale is neither NaN nor 0: magnitudes below 2^7 scales
+  /// (Lloyd-Max grids), or below two largest values of the grid (others).
   void (*encode)(const float* x, std::size_t n, std::size_t block, const float* scales,
                  std::byte* codes);
   void (*decode)(const std::byte* codes, std::size_t n, std::size_t block, const float* scales,
                  float* out);
   void (*decode_add)(const std::byte* codes, std::size_t n, std::size_t block, const float* scales,
                      float* sum);
-  /// True when every code is one that an encoder makes, and unused bits are zero.
+  /// True if every code is one that an encoder makes, and unused bits are zero.
   bool (*valid)(const std::byte* codes, std::size_t n);
 };
 
-/// Sums run in 16 fp64 lanes, value i of a block in lane i mod 16, and then halve: lanes 8-15 onto
-/// 0-7 and so on. fp64 neither overflows nor vanishes on squares of fp32, and they are exact.
+/// Sums run in 16 fp64 lanes, value i of a block in lane i mod 16, and are then halved: lanes 8-15
+/// added to 0-7 and so on. fp64 neither overflows nor underflows on squares of fp32, which are
+/// exact.
 inline constexpr std::size_t kSumLanes = 16;
 
-/// An encoder takes this many values through all its passes, then the next ones: the first pass
-/// finds them in memory, the others in the L1 cache, and memory is read at an even pace.
+/// Number of values that an encoder takes through all its passes before the next ones: the first
+/// pass reads memory, later passes hit the L1 cache, and memory is read at an even rate.
 inline constexpr std::size_t kPart = 1024;
 
 struct BlockKernels {
   const char* isa;
-  /// largest[b]: the largest |x| of block b as a bit pattern; NaN and infinity come out largest.
+  /// largest[b]: the largest |x| of block b as a bit pattern; NaN and infinity compare as largest.
   void (*block_amax)(const float* x, std::size_t n, std::size_t block, std::uint32_t* largest);
   void (*block_sum)(const float* x, std::size_t n, std::size_t block, double* sums);  // of |x|
   void (*block_squares)(const float* x, std::size_t n, std::size_t block, double* sums);
   /// Codes of the ternary grid, with the sum and the number of the |x| above the block's threshold.
-  /// REQUIRES: thresholds that are NaN or at least half the root mean square. What is above spans
-  /// less than 2^7 then, so the sum is exact in any order.
+  /// REQUIRES: thresholds that are NaN or at least half the root mean square. The values above then
+  /// span less than 2^7, so the sum is exact in any order.
   void (*encode_ternary)(const float* x, std::size_t n, std::size_t block, const float* thresholds,
                          std::byte* codes, double* sums, std::uint32_t* counts);
-  /// Least and largest value, -0 counting as 0, and the largest magnitude as block_amax gives it.
-  /// low and high are unspecified where a value is not finite.
+  /// Least and largest value, -0 counting as 0, and the largest magnitude as in block_amax. low and
+  /// high are unspecified if a value is not finite.
   void (*block_range)(const float* x, std::size_t n, std::size_t block, float* low, float* high,
                       std::uint32_t* largest);
   /// scales[b] = scale_for(largest[b], top, most).

@@ -18,7 +18,7 @@ struct Avx512 {
   using M = __mmask16;
 
   static F load(const float* at) { return _mm512_loadu_ps(at); }
-  // The first `count` floats, if there are fewer than 16; zeros follow.
+  // The first `count` floats if fewer than 16 are left, then zeros.
   static F load_some(const float* at, std::size_t count) {
     return count < 16 ? _mm512_maskz_loadu_ps(static_cast<M>((1u << count) - 1u), at) : load(at);
   }
@@ -88,8 +88,8 @@ struct Avx512 {
 
   using Sum = LaneSums;
 
-  // 64 codes of 8 bits in order. Packing works inside 128-bit lanes; the permutation puts fours
-  // back.
+  // 64 codes of 8 bits in order. Packing works inside 128-bit lanes; the permutation restores the
+  // order of groups of four.
   static I in_order(I mixed) {
     const I order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     return _mm512_permutexvar_epi32(order, mixed);
@@ -138,7 +138,7 @@ struct Avx512 {
     const __mmask64 minus = join(four[0].minus, four[1].minus, four[2].minus, four[3].minus);
     store_codes<2>(out, bit_or(_mm512_maskz_set1_epi8(above, 1), _mm512_maskz_set1_epi8(minus, 2)));
   }
-  // 16 codes; reads up to 4 bytes behind them. Lanes 0-7 shift one 32-bit word, lanes 8-15 another.
+  // 16 codes; reads up to 4 bytes beyond them. Lanes 0-7 shift one 32-bit word, lanes 8-15 another.
   template <unsigned bits>
   static I unpack(const std::byte* from) {
     if constexpr (bits == 8) {

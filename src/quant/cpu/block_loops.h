@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The block loops in terms of 16 lanes, written once for every instruction set: V gives F (16
-// floats), I (16 32-bit integers), M (16 conditions) and their operations. Included only by files
-// with their own -m flags; everything is in an anonymous namespace for the reason in codec_math.h.
+// The block loops over 16 lanes, one source for every instruction set: V defines F (16 floats), I
+// (16 32-bit integers), M (16 conditions) and their operations. Included only by files with their
+// own -m flags; everything is in an anonymous namespace for the reason given in codec_math.h.
 //
-// A tile goes in steps of 64 values, the last one through a padded copy. Scales outside the plain
-// range, marked blocks and blocks below 16 values are rare: the portable loops take them.
+// A tile is processed in steps of 64 values, the last one through a padded copy. The portable loops
+// process the rare cases: scales outside the plain range, marked blocks and blocks below 16 values.
 #pragma once
 
 #include "isthmus/codec.h"
@@ -19,7 +19,7 @@ namespace {  // NOLINT(google-build-namespaces)
 template <typename G>
 constexpr bool kPairs = G::kInput == GridInput::kOffset;
 
-// Reciprocals of a tile's scales, with room for a padded step; false: the portable loops must.
+// Reciprocals of a tile's scales, with room for a padded step; false: use the portable loops.
 struct Inverses {
   float of[kTileValues / kLanes + kStep];
 
@@ -39,7 +39,7 @@ struct Inverses {
     }
     return !V::any(bad);
   }
-  // Of the steps in pairs (low, step); also false for ranges that fp32 does not decode.
+  // The same for steps in pairs (low, step); also false for ranges that fp32 does not decode.
   bool find_pairs(const float* pairs, std::size_t nb) {
     bool plain = true;
     for (std::size_t b = 0; b < nb; ++b) {
@@ -62,7 +62,7 @@ struct Blocks {
   const float* inverses;
   unsigned shift;  // log2 of the block
 
-  // What a code follows from, where that is one number.
+  // The number from which a code is computed, for grids that need only one.
   F quotient(const float* x, std::size_t i) const {
     const std::size_t b = i >> shift;
     const F v = V::load(x);
@@ -95,7 +95,7 @@ struct Blocks {
   }
 };
 
-// Codes of 64 values. An instruction set may know better than four times 16.
+// Codes of 64 values. An instruction set may define a faster form than four times 16.
 template <typename V, typename G>
 struct Step {
   static void encode(const Blocks<V, G>& blocks, const float* x, std::size_t i, std::byte* out) {
@@ -104,7 +104,8 @@ struct Step {
   }
 };
 
-// While 64 of n values are coded and the next part has been read: the part behind the one after it.
+// Called while 64 of n values are coded and the next part has been read: prefetches the part after
+// it.
 template <typename G>
 [[gnu::always_inline]] inline void prefetch_ahead(const float* x, std::size_t i, std::size_t n) {
   if (n <= kPart) {
@@ -137,7 +138,7 @@ void fast_encode(const float* x, std::size_t n, std::size_t block, const float* 
     Step<V, G>::encode(blocks, x + i, i, codes + i * G::kBits / 8);
   }
   if (i == n) return;
-  // The last values with zeros behind them; each 16 have their block's scale, or the last one.
+  // The last values followed by zeros; each group of 16 has its block's scale, or the last one.
   float rest[kStep] = {};
   float rest_scales[2 * kStep / kLanes];
   float rest_inverses[kStep / kLanes];
@@ -204,7 +205,8 @@ void fast_decode_add(const std::byte* codes, std::size_t n, std::size_t block, c
   fast_decode_any<V, G, true>(codes, n, block, scales, sum);
 }
 
-// Bad codes of a byte, as a loop that vectorises: bytes of whole codes first, then the last.
+// Invalid codes of a byte, as a loop that vectorises: first bytes of whole codes, then the last
+// byte.
 template <typename G>
 unsigned bad_codes(unsigned byte) {
   if constexpr (G::kGrid == Grid::kInt8) return byte == 0x80 ? 1u : 0u;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the scales of blocks follow from: largest values, sums, ranges. For the files that
-// block_loops.h speaks of; V is explained there.
+// Statistics from which the scales of blocks are computed: largest values, sums, ranges. Included
+// by the files named in block_loops.h, which explains V.
 #pragma once
 
 #include "isthmus/codec.h"
@@ -17,9 +17,9 @@ inline unsigned log2_of(std::size_t block) {
   return static_cast<unsigned>(__builtin_ctzll(static_cast<unsigned long long>(block)));
 }
 
-// Coding finds its values in the L1 cache, and the memory would idle: fetch what is read later,
-// into the L2 cache, whose queue is the longest. A wrong address is ignored. Always inline: g++
-// drops calls of a function that does nothing but prefetch.
+// Coding finds its values in the L1 cache, and memory would idle: prefetch later values into the L2
+// cache, whose queue is the longest. A wrong address is ignored. Always inline: g++ drops calls of
+// a function that only prefetches.
 [[gnu::always_inline]] inline void prefetch(const float* x, std::size_t ahead, std::size_t lines) {
   constexpr std::uintptr_t kLine = 64;
   constexpr int kIntoL2 = 2;
@@ -47,7 +47,7 @@ void for_blocks(const float* x, std::size_t n, std::size_t block, const Reduce& 
   }
 }
 
-// Lane by lane, the largest magnitude of `vectors` times 16 values; they compare as their bits do.
+// Per lane the largest magnitude of `vectors` times 16 values; magnitudes compare as their bits do.
 template <typename V, std::size_t vectors>
 typename V::I lane_amax(const float* v) {
   if constexpr (vectors == 1) {
@@ -56,7 +56,7 @@ typename V::I lane_amax(const float* v) {
     return V::max(lane_amax<V, vectors / 2>(v), lane_amax<V, vectors / 2>(v + 8 * vectors));
   }
 }
-// `block` is a multiple of 16 * vectors. Returns how many blocks are done: all but the last few.
+// `block` is a multiple of 16 * vectors. Returns the number of blocks done: all but the last few.
 template <typename V, std::size_t vectors>
 std::size_t amax_of_fours(const float* x, std::size_t n, std::size_t block,
                           std::uint32_t* largest) {
@@ -70,7 +70,8 @@ std::size_t amax_of_fours(const float* x, std::size_t n, std::size_t block,
         most[k] = V::max(most[k], lane_amax<V, vectors>(v + i));
       }
     }
-    V::reduce_max_4(most, largest + b);  // steps across lanes wait for one another
+    V::reduce_max_4(most, largest + b);  // four blocks at once, since steps across lanes wait for
+                                         // one another
   }
   return b;
 }
@@ -107,8 +108,8 @@ void fast_squares(const float* x, std::size_t n, std::size_t block, double* sums
     sums[b] = sum.total();
   });
 }
-// Where a block is a tile, this pass takes as long as coding, and each fetches half of the next
-// tile.
+// If a block is a tile, this pass takes as long as coding, and each of the two prefetches half of
+// the next tile.
 template <typename V>
 void fast_range(const float* x, std::size_t n, std::size_t block, float* low, float* high,
                 std::uint32_t* largest) {

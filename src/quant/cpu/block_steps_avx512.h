@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Step of block_loops.h for AVX-512: 64 values to codes in fewer operations than four times 16,
-// by going on in 16 and 8 bits as soon as nothing is lost. In comments: operations of 512 bits for
-// 64 values; Zen 4 does two in a cycle.
+// by continuing in 16 and 8 bits as soon as nothing is lost. Comments count operations of 512 bits
+// for 64 values; Zen 4 executes two per cycle.
 #pragma once
 
 #include "quant/cpu/block_lanes_avx512.h"
@@ -44,7 +44,7 @@ inline I bytes_of_words(I a, I b) {
   return _mm512_permutexvar_epi64(order, _mm512_packus_epi16(a, b));
 }
 
-// Whole numbers: rounded as they are, saturated as words, then as bytes. 18 operations for int4.
+// Integer grids: rounded, saturated as words, then as bytes. 18 operations for int4.
 inline I whole_words(F a, F b) {  // groups of four mixed
   return _mm512_packs_epi32(Avx512::nearest(a), Avx512::nearest(b));
 }
@@ -105,9 +105,9 @@ struct Step<Avx512, Int8Grid> {
   }
 };
 
-// Grids whose magnitudes change their code at most once between a power of two, one and a half
-// times it and the next one, and not at all outside of eight powers. Such a half is a cell, known
-// by four bits of the quotient; its entry, added to the quotient's bits, leaves the code in the
+// Grids whose magnitudes change their code at most once between a power of two, 1.5 times it and
+// the next power, and not at all outside of eight powers. Each such half is a cell, identified by
+// four bits of the quotient; the cell's entry, added to the quotient's bits, gives the code in the
 // bits from 22 on and the sign. 32 operations for 4 bits.
 template <typename G>
 constexpr int kLeastPower = -3;
@@ -122,12 +122,12 @@ struct Lifts {
   static constexpr std::uint32_t kCell = 1u << 22;
   alignas(64) std::uint32_t of[16];
 
-  // The portable code is the definition; a magnitude's is below the sign.
+  // The portable code is the definition; a magnitude's code is below the sign bit.
   static constexpr std::uint32_t code(std::uint32_t bits) { return G::code(float_of(bits)); }
   constexpr Lifts() : of() {
     for (std::uint32_t low = kLeast; low < kLeast + 16 * kCell; low += kCell) {
-      std::uint32_t below = low;         // has the code of `low`
-      std::uint32_t from = low + kCell;  // as if it had the next one
+      std::uint32_t below = low;         // magnitudes with the code of `low`
+      std::uint32_t from = low + kCell;  // from here on the next code
       if (code(from - 1) > code(low) + 1) throw "two borders in a cell";
       while (from - below > 1) {
         const std::uint32_t middle = below + (from - below) / 2;
@@ -223,9 +223,9 @@ struct Step<Avx512, E4M3Grid> : FloatStep<E4M3Grid> {};
 template <>
 struct Step<Avx512, E5M2Grid> : FloatStep<E5M2Grid> {};
 
-// nf4 in units of 2^-30, exact where borders are. A cell of 2^26 holds at most one border; its
-// entry is what lifts values from the border on to the next multiple of 2^26, and a cell without
-// one to its code. 33 operations.
+// nf4 in units of 2^-30, exact at the borders. A cell of 2^26 holds at most one border. The entry
+// of a cell with a border raises values from the border on to the next multiple of 2^26; the entry
+// of a cell without one raises values to its code. 33 operations.
 template <>
 constexpr float kPrescale<Avx512, Nf4Grid> = 0x1p30f;
 struct Nf4Lifts {

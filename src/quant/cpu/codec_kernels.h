@@ -26,8 +26,8 @@ struct CodecKernels {
   void (*fp16_decode)(const std::byte* bytes, std::size_t n, float* out);
   void (*fp16_decode_add)(const std::byte* bytes, std::size_t n, float* sum);
 
-  // Largest |x| as a bit pattern; NaN and infinity come out largest. Also the read-only pass that
-  // codec_timing.cpp takes for its bound; there n may be any.
+  // Largest |x| as a bit pattern; NaN and infinity compare as largest. Also the read-only pass by
+  // which codec_timing.cpp measures its bound; n may then have any value.
   std::uint32_t (*largest_magnitude_bits)(const float* x, std::size_t n);
   const BlockKernels* blocks;
   SelectTop select_top;
@@ -35,7 +35,7 @@ struct CodecKernels {
 
 extern const CodecKernels kPortableCodecKernels;
 
-/// Tables this machine can run, plainest first; the last one is the fastest.
+/// Tables that this machine can run, plainest first; the last one is the fastest.
 [[nodiscard]] std::span<const CodecKernels* const> available_codec_kernels();
 /// The fastest of them.
 [[nodiscard]] const CodecKernels& codec_kernels();

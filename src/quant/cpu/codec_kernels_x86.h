@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The x86 tables; call them only where codec_isa_x86.cpp found the instructions.
+// The x86 tables; REQUIRES: codec_isa_x86.cpp has found the instructions.
 #pragma once
 
 #include "quant/cpu/codec_kernels.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The k largest magnitudes of a tile: part of the kernel tables. The portable one is the plainest
-// and the oracle of the others.
+// Selection of the k largest magnitudes of a tile: part of the kernel tables. The portable function
+// is the plainest and the oracle of the others.
 #pragma once
 
 #include <cstddef>

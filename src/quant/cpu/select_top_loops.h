@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The k largest magnitudes by counting: passes that count the magnitudes from a threshold on cost
-// a load, a compare and a popcount for 16 values, so a threshold is searched by bisection of the
-// bit pattern until it keeps k to kSlack k values. Those are copied together with their indices and
-// the search goes on among them to the last bit. Included by files with their own -m flags; V gives
+// The k largest magnitudes by counting. A pass that counts the magnitudes above a threshold costs a
+// load, a compare and a popcount for 16 values, so bisection of the bit pattern finds a threshold
+// that keeps k to kSlack k values. These are copied with their indices, and the bisection continues
+// among them to the last bit. Included by files with their own -m flags; V defines
 //   std::size_t count(bits, n, threshold)      bits[i] > threshold, n a multiple of 16
 //   std::size_t keep(bits, n, threshold, kept, indices)   in order; may write 16 too many
 #pragma once
@@ -17,7 +17,7 @@ namespace {  // NOLINT(google-build-namespaces)
 constexpr std::size_t kSelectLanes = 16;
 constexpr std::size_t kSlack = 4;
 
-// Magnitudes are below 2^31, so signed compares do; -1 keeps all, padding is -1.
+// Magnitudes are below 2^31, so signed compares suffice; -1 keeps all, padding is -1.
 template <typename V>
 void fast_select_top(const float* x, std::size_t n, std::size_t k, std::uint16_t* indices) {
   alignas(64) std::int32_t bits[kTileValues + kSelectLanes];
@@ -53,7 +53,7 @@ void fast_select_top(const float* x, std::size_t n, std::size_t k, std::uint16_t
       high = middle;
     }
   }
-  // The k-th largest is `high`: all above it, and of its equals the first ones.
+  // The k-th largest is `high`: all values above it, and the first ones equal to it.
   const auto last = static_cast<std::int32_t>(high);
   std::size_t equals = k - V::count(kept, kept_padded, last);
   for (std::size_t i = 0; i < candidates; ++i) {

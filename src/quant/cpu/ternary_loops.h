@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ternary codes and the sums that their scales follow from, in one pass. For the files that
-// block_loops.h speaks of; V is explained there.
+// Ternary codes and the sums for their scales, in one pass. Included by the files named in
+// block_loops.h, which explains V.
 #pragma once
 
 #include <cstring>
@@ -10,8 +10,8 @@
 namespace isthmus {
 namespace {  // NOLINT(google-build-namespaces)
 
-// The sum of the magnitudes above a threshold, exactly: each in two halves of 12 bits, so that fp32
-// takes up to kRun values (16 in a lane) of a range of 2^7 before it has to round.
+// The exact sum of the magnitudes above a threshold: each is split into halves of 12 bits, so that
+// fp32 can add up to kRun values (16 in a lane) of a range of 2^7 before it rounds.
 template <typename V>
 struct AboveSum {
   static constexpr std::size_t kRun = 256;
@@ -39,8 +39,8 @@ struct AboveSum {
   }
 };
 
-// For `blocks` blocks in 64 values, or one that has 64 and more. Reads whole steps, and adds to the
-// sums of blocks, of which each value behind the n-th must be zero.
+// For `blocks` blocks in 64 values, or one block of at least 64. Reads whole steps, and adds to the
+// sums of blocks; values after the n-th must be zero.
 template <typename V, std::size_t blocks>
 void ternary_loop(const float* x, std::size_t n, std::size_t block, const float* thresholds,
                   std::byte* codes, double* sums, std::uint32_t* counts) {
@@ -90,7 +90,7 @@ void fast_encode_ternary(const float* x, std::size_t n, std::size_t block, const
   loop(rest, n - whole, block, thresholds + b, packed, sums + b, counts + b);
   std::memcpy(codes + whole / 4, packed, code_bytes(n - whole, 2));
 }
-// The same for those who do not want the sums.
+// The same without the sums.
 template <typename V>
 void fast_ternary_codes(const float* x, std::size_t n, std::size_t block, const float* thresholds,
                         std::byte* codes) {

@@ -7,7 +7,7 @@
 
 namespace isthmus::cuda {
 
-/// One tile a block of threads; work.n >= 1. Does not wait.
+/// One thread block per tile; work.n >= 1. Does not wait.
 template <typename G>
 void launch_block_encode(Stream& stream, const BlockCodecSpec& spec, float most_scale,
                          const StochasticLevels& levels, const EncodeWork& work);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Block codecs: scales and codes of a tile in one pass over memory. With b bits a value, scales
-// included: 4 + b / 8 bytes moved a value, 12 + b / 8 with error feedback. Values wait in shared
-// memory for their scales, so that a short loop codes them and a multiprocessor holds many tiles;
-// the order of sums of doubles is the codec's. Each block_encode_*.cu instantiates the kernels for
-// some grids, so that no compiler has all of them.
+// included: 4 + b / 8 bytes of traffic a value, 12 + b / 8 with error feedback. Values stay in
+// shared memory until their scales are known, so that a short loop codes them and a multiprocessor
+// holds many tiles; sums of doubles have the codec's order. Each block_encode_*.cu instantiates the
+// kernels for some grids, to spread the compile time.
 #pragma once
 
 #include <cmath>
@@ -15,9 +15,9 @@
 namespace isthmus::cuda {
 namespace {
 
-constexpr unsigned kSumLanes = 16;  // as block_kernels.h has it
+constexpr unsigned kSumLanes = 16;  // as in block_kernels.h
 constexpr unsigned kWarps = kTileThreads / kWarp;
-constexpr unsigned kWarpLog2 = 9;  // of the values of a warp
+constexpr unsigned kWarpLog2 = 9;  // log2 of the number of a warp's values
 static_assert(1u << kWarpLog2 == kChunks * kWarpValues);
 
 struct Range {
@@ -35,15 +35,15 @@ __device__ double from_lane(double mine, int mask) {
   return __shfl_xor_sync(kAllLanes, mine, mask);
 }
 
-// Where value i of a tile waits in shared memory: odd blocks have their halves of 32 values
-// changed over, so that the lanes that sum two blocks meet different banks. Four consecutive ones
+// Position of value i of a tile in shared memory: odd blocks have their halves of 32 values
+// swapped, so that the lanes that sum two blocks access different banks. Four consecutive values
 // stay together.
 __device__ unsigned place_of(unsigned i, unsigned block_log2) {
   return block_log2 >= 5 ? i ^ (i >> block_log2 & 1u) << 4 : i;
 }
 
-// part[c] := merge() over the values of a block that a warp has, for the first chunk c of each
-// block; from each thread's 4 values of a chunk. REQUIRES: blocks of at least 4.
+// part[c] := merge() over a warp's values of a block, for the first chunk c of each block; from
+// each thread's 4 values of a chunk. REQUIRES: blocks of at least 4.
 template <unsigned kStep, typename T, typename Merge>
 __device__ void over_lanes(T (&part)[kChunks], unsigned lanes, const Merge& merge) {
   for (unsigned d = 1; d < lanes; d *= 2) {
@@ -69,19 +69,19 @@ __device__ void over_warp(T (&part)[kChunks], unsigned block_log2, const Merge& 
   }
 }
 
-// What warps found of blocks: of a block, or of a warp's share of a larger one. It lies where the
-// blocks' scales will, or in `shares` for the larger ones.
+// The warps' results for blocks: of a block, or of a warp's part of a larger one. Stored in the
+// place of the blocks' scales, or in `shares` for the larger ones.
 struct Found {
   float* at;
-  unsigned log2;    // of the values of each
-  unsigned shares;  // of a block
+  unsigned log2;    // log2 of the number of values of each result
+  unsigned shares;  // number of results of a block
 };
 __device__ Found found_of(const BlockShape& shape, float* scales, float* shares) {
   if (shape.block_log2 <= kWarpLog2) return {scales, shape.block_log2, 1};
   return {shares, kWarpLog2, 1u << (shape.block_log2 - kWarpLog2)};
 }
 
-// True on the thread that speaks for the block of 2^log2 values in which its chunk lies.
+// True on the thread that represents the block of 2^log2 values that contains its chunk.
 __device__ bool begins_block(unsigned i, unsigned log2) { return (i & ((1u << log2) - 1)) == 0; }
 
 __device__ float largest_scale_of(const BlockShape& shape, std::uint32_t largest) {
@@ -90,7 +90,7 @@ __device__ float largest_scale_of(const BlockShape& shape, std::uint32_t largest
              : scale_for(largest, shape.top, shape.most_scale);
 }
 
-// The largest magnitude of each block. Values behind the end are zeros.
+// The largest magnitude of each block. Values after the end are zeros.
 __device__ void find_largest(const ChunkValues& v, const Found& found) {
   const auto larger = [](std::uint32_t a, std::uint32_t b) { return a > b ? a : b; };
   std::uint32_t part[kChunks];
@@ -118,7 +118,7 @@ __device__ void find_largest(const ChunkValues& v, const Found& found) {
     if (begins_block(i, found.log2)) found.at[i >> found.log2] = float_of(part[c]);
   }
 }
-// Thread b % kTileThreads has scale b before and after.
+// Thread b % kTileThreads reads and writes scale b.
 __device__ void scale_by_largest(const BlockShape& shape, unsigned blocks, const Found& found,
                                  float* scales) {
   for (unsigned b = threadIdx.x; b < blocks; b += kTileThreads) {
@@ -131,8 +131,8 @@ __device__ void scale_by_largest(const BlockShape& shape, unsigned blocks, const
   }
 }
 
-// Pairs (lowest, highest) of blocks, the lowest NaN where a value is not finite. fminf and fmaxf
-// pass over a NaN; which zero they take of two does not matter, since -0 counts as 0.
+// Pairs (lowest, highest) of blocks, the lowest NaN if a value is not finite. fminf and fmaxf
+// ignore a NaN; their choice between two zeros does not matter, since -0 counts as 0.
 __device__ void find_range(unsigned n, const ChunkValues& v, const Found& found) {
   Range part[kChunks];
 #pragma unroll
@@ -173,8 +173,8 @@ __device__ void scale_by_range(unsigned blocks, const Found& found, float* pairs
   }
 }
 
-// done(block, sum of term(x)) on one thread a block: 16 lanes of values in order, then halves. The
-// tile waits in shared memory, zeros behind its end.
+// done(block, sum of term(x)) on one thread per block: 16 lanes of values in order, then halves.
+// The tile is in shared memory, with zeros after its end.
 template <typename T, typename Term, typename Done>
 __device__ void sum_blocks(const float* tile, unsigned n, unsigned block_log2, const Term& term,
                            const Done& done) {
@@ -231,7 +231,7 @@ __device__ Counted from_lane(const Counted& mine, int mask) {
   return {from_lane(mine.sum, mask), from_lane(mine.count, mask)};
 }
 
-// Thresholds, and then the means of what is above them as scales.
+// Thresholds, and then as scales the means of the values above them.
 __device__ void find_ternary(const BlockShape& shape, unsigned n, const float* tile,
                              float* thresholds, float* scales) {
   const unsigned log2 = shape.block_log2;
@@ -252,9 +252,8 @@ __device__ void find_ternary(const BlockShape& shape, unsigned n, const float* t
       });
 }
 
-// Codes of a chunk, low bits first, to their place among the tile's; two lanes share bytes where 4
-// codes are no whole number of them. `whole`: the tile is, and `codes` is aligned to what a thread
-// has of them.
+// Stores the codes of a chunk, low bits first, among the tile's; two lanes share bytes if 4 codes
+// are not whole bytes. `whole`: the tile is whole, and `codes` is aligned to a thread's part.
 template <unsigned kBits>
 __device__ void put_codes(unsigned char* codes, bool whole, unsigned n, unsigned i,
                           std::uint32_t word) {
@@ -281,7 +280,7 @@ __device__ void put_codes(unsigned char* codes, bool whole, unsigned n, unsigned
   }
 }
 
-// Reciprocals of scales whose quotients need no division; zero for the others.
+// Reciprocals of scales whose quotients need no division; zero for other scales.
 template <typename G>
 __device__ float inverse_of(const float* scale) {
   const float divisor = scale[kScaleFloats<G> - 1];
@@ -290,7 +289,7 @@ __device__ float inverse_of(const float* scale) {
   return plain ? 1.0f / divisor : 0.0f;
 }
 
-// code_of() under a scale that has a reciprocal.
+// code_of() with a scale that has a reciprocal.
 template <typename G>
 __device__ unsigned plain_code(float x, const float* scale, float inverse) {
   if constexpr (G::kInput == GridInput::kThreshold) {
@@ -318,7 +317,8 @@ __device__ unsigned random_code(const StochasticLevels& levels, float x, const f
   return round_randomly(levels.levels, levels.count, q, uniform_of(word));
 }
 
-// What is lost of a chunk takes its values' place. RETURNS: false for a finite chunk.
+// Replaces a chunk's values by the codec's errors. RETURNS: true if a value or its decoding is not
+// finite.
 template <typename G>
 __device__ bool leave_lost(const BlockShape& shape, unsigned n, unsigned first, std::uint32_t word,
                            const float* scales, float* x) {
@@ -335,7 +335,7 @@ __device__ bool leave_lost(const BlockShape& shape, unsigned n, unsigned first, 
   return bad;
 }
 
-// The scales of a tile, found where they will be, and its values where they wait.
+// Computes the scales of a tile in their final place, and stores its values in shared memory.
 template <typename G>
 __device__ void find_scales(const BlockShape& shape, unsigned n, const ChunkValues& v,
                             float* scales, float* thresholds, float* values) {
@@ -366,7 +366,7 @@ __device__ void find_scales(const BlockShape& shape, unsigned n, const ChunkValu
   }
 }
 
-// Floats of the pieces of dynamic shared memory, each a multiple of 4; behind them bytes wait.
+// Floats in each part of dynamic shared memory, each a multiple of 4; bytes follow.
 struct SharedFloats {
   unsigned scales = 0, inverses = 0;
 };
@@ -385,7 +385,7 @@ __global__ void __launch_bounds__(kTileThreads, kRandom ? 4 : 5)
   const unsigned log2 = shape.block_log2;
   const unsigned blocks = blocks_in(n, log2);
   const bool feedback = work.feedback.residual != nullptr;
-  // Codes of the ternary grid follow from thresholds, those of the others from their scales.
+  // Codes of the ternary grid use thresholds, those of other grids use scales.
   const bool ternary = shape.statistic == Statistic::kTernary;
   float* const coded_by = ternary ? scales + blocks : scales;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plane of scales of a tile in shared memory, for the kernels of the block codecs; tile.h says
-// what a tile is to a block of threads.
+// The scale plane of a tile in shared memory, for the kernels of the block codecs; tile.h describes
+// the assignment of a tile to a thread block.
 #pragma once
 
 #include "quant/cuda/tile.h"
@@ -9,7 +9,7 @@
 
 namespace isthmus::cuda {
 
-/// What a kernel needs of a BlockCodecSpec.
+/// The part of a BlockCodecSpec that a kernel needs.
 struct BlockShape {
   unsigned block_log2 = 0;
   ScaleForm form = ScaleForm::kFp32;
@@ -28,8 +28,8 @@ __host__ __device__ inline unsigned blocks_in(unsigned n, unsigned block_log2) {
   return (n + (1u << block_log2) - 1) >> block_log2;
 }
 
-/// `count` scales as the statistics have them to bytes; what the bytes stand for takes their place.
-/// Thread b % kTileThreads has scale (or pair) b before and after; no barrier at the end.
+/// Encodes `count` scales from the statistics, and replaces them by the decoded ones. Thread b %
+/// kTileThreads reads and writes scale (or pair) b; no barrier at the end.
 __device__ inline void write_plane(const BlockShape& shape, float* scales, unsigned count,
                                    unsigned char* out) {
   const unsigned t = threadIdx.x;
@@ -51,7 +51,7 @@ __device__ inline void write_plane(const BlockShape& shape, float* scales, unsig
       break;
     case ScaleForm::kFp16:
     case ScaleForm::kE4M3: {
-      std::uint32_t mine = 0;  // of the finite ones, which are not negative
+      std::uint32_t mine = 0;  // largest of this thread's finite scales, which are not negative
       for (unsigned b = t; b < count; b += kTileThreads) {
         const std::uint32_t bits = is_nan(scales[b]) ? 0 : bits_of(scales[b]);
         mine = bits > mine ? bits : mine;
@@ -81,8 +81,8 @@ __device__ inline void write_plane(const BlockShape& shape, float* scales, unsig
   }
 }
 
-/// Bytes to `count` scales. RETURNS: false on a thread that met one that no encoder makes. No
-/// barrier.
+/// Decodes bytes to `count` scales. RETURNS: false on a thread with a scale that no encoder makes.
+/// No barrier.
 __device__ inline bool read_plane(const BlockShape& shape, const unsigned char* in, unsigned count,
                                   float* scales) {
   const unsigned t = threadIdx.x;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// dct-topk's transform (quant/codecs/cosine_transform.h) of a tile in shared memory, to the CPU's
-// bits: a thread has 16 results, each a sum of 64 products in order of place from zero, every
-// product and sum rounded apart. 256 operations a value, so products bound it, not memory.
+// dct-topk's transform (quant/codecs/cosine_transform.h) of a tile in shared memory, with the CPU's
+// bits: a thread has 16 results, each a sum of 64 products in index order from zero, every product
+// and sum rounded separately. 256 operations a value, so it is bound by arithmetic, not by memory.
 #pragma once
 
 #include "quant/cuda/tile.h"
@@ -12,8 +12,9 @@ namespace isthmus::cuda {
 namespace cosine {
 
 inline constexpr unsigned kSide = kCosineSide;
-inline constexpr unsigned kApart = kTileThreads / kSide;            // rows between two of a thread
-inline constexpr unsigned kResults = kSide * kSide / kTileThreads;  // a thread's
+inline constexpr unsigned kApart = kTileThreads / kSide;            // rows between two rows of a
+                                                                    // thread
+inline constexpr unsigned kResults = kSide * kSide / kTileThreads;  // results per thread
 
 /// Four products in order, each rounded before it is added.
 __device__ inline void add_products(float& sum, const float4& a, const float4& b) {
@@ -65,8 +66,8 @@ __device__ inline void multiply_columns(const float* by_columns, const float* in
   for (unsigned j = 0; j < kResults; ++j) out[(first + j) * kSide + c] = sum[j];
 }
 
-/// tile := its transform, by way of `half`, a tile as well; what of a shorter one is no full row
-/// stays. Ends with a barrier.
+/// tile := its transform, through `half`, another tile; in a shorter tile the values after the last
+/// full row do not change. Ends with a barrier.
 __device__ inline void transform(const float* by_columns, unsigned n, float* tile, float* half) {
   const bool whole = n == kTileValues;
   const unsigned rows = n / kSide;
@@ -98,7 +99,7 @@ __device__ inline void to_coefficients(const CosineMatrices& matrices, unsigned 
   }
 }
 
-/// tile := the values of the coefficients there.
+/// tile := the values of its coefficients.
 __device__ inline void from_coefficients(const CosineMatrices& matrices, unsigned n, float* tile,
                                          float* half) {
   cosine::transform(matrices.forward, n, tile, half);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How fast a codec is on the device, beside a copy from device memory to device memory in the same
-// run; what `isthmus bench codec --device cuda` prints. Blocks.
+// Measures the speed of a codec on the device, and of a copy within device memory in the same run.
+// Used by `isthmus bench codec --device cuda`. Blocks.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@
 namespace isthmus::cuda {
 
 struct DeviceCodecTimingOptions {
-  std::size_t values = std::size_t{1} << 28;  // normal ones; 1 to 2^32
+  std::size_t values = std::size_t{1} << 28;  // normally distributed values; 1 to 2^32
   int repetitions = 9;                        // >= 1; figures are medians over them
 };
 
-/// GB/s = 1e9 bytes of fp32 per second. Shares: bytes read and written per second, over those of
-/// the copy.
+/// GB/s = 1e9 bytes of fp32 per second. Shares: bytes read and written per second, relative to the
+/// copy.
 struct DeviceCodecTiming {
   std::string codec;
   std::string device;
@@ -29,10 +29,10 @@ struct DeviceCodecTiming {
   double encode_spread = 0;  // (slowest - fastest) / median time
   double encode_of_copy = 0;
   double decode_of_copy = 0;
-  double decode_add_of_copy = 0;  // 0 for sparse codecs, which touch few of the values
+  double decode_add_of_copy = 0;  // 0 for sparse codecs, which access few of the values
 };
 
-/// THROWS: ConfigError and SystemError as make_device_codec, and before memory is taken;
+/// THROWS: ConfigError and SystemError as make_device_codec, before memory is allocated;
 /// OutOfDeviceMemory for too many values.
 [[nodiscard]] DeviceCodecTiming time_device_codec(std::string_view spelling,
                                                   const DeviceCodecTimingOptions& options);

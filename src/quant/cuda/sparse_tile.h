@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values of a tile that a sparse codec sends, in shared memory: `kept` values and where they
-// are, ascending; tile.h says what a tile is to a block of threads.
+// The values of a tile that a sparse codec sends, in shared memory: `kept` values and their
+// indices, ascending; tile.h describes the assignment of a tile to a thread block.
 #pragma once
 
 #include "quant/codecs/index_coding.h"
@@ -10,14 +10,14 @@
 
 namespace isthmus::cuda {
 
-/// What kernels need of a SparseCodecSpec.
+/// The part of a SparseCodecSpec that kernels need.
 struct SparseShape {
   unsigned k = 0;  // of 4096
   SparseValues values = SparseValues::kFp32;
   IndexCoding indices = IndexCoding::kPacked12;
   unsigned rice = 0, last_rice = 0;  // parameters of a whole tile and of the last one
   float most_scale = 0;              // largest_scale(kInt8Levels)
-  bool transformed = false;          // dct-topk: what is kept are coefficients
+  bool transformed = false;          // dct-topk: the kept values are coefficients
   CosineMatrices cosines;            // where `transformed`
 };
 
@@ -59,12 +59,12 @@ __device__ inline unsigned sparse_value_bytes(SparseValues form, unsigned count)
   return 8 + (count + 3) / 4;
 }
 
-/// The pieces of dynamic shared memory.
+/// The parts of dynamic shared memory.
 struct SparseShared {
   float* kept;
   std::uint16_t* where;
   unsigned char* bytes;  // aligned to 16
-  float* sent;           // a whole tile, and `half` another: where they were asked for
+  float* sent;           // a whole tile, and `half` another one, if requested
   float* half;
 };
 __host__ __device__ inline std::size_t rounded_to_piece(std::size_t bytes) {
@@ -78,13 +78,13 @@ __device__ inline SparseShared sparse_shared(unsigned char* shared, unsigned k,
   return {reinterpret_cast<float*>(shared), reinterpret_cast<std::uint16_t*>(where), bytes, sent,
           sent + kTileValues};
 }
-/// `tiles`: of `sent` and `half`, how many.
+/// `tiles`: number of the requested arrays among `sent` and `half`.
 [[nodiscard]] inline std::size_t sparse_shared_bytes(unsigned k, std::size_t tile_bytes,
                                                      unsigned tiles) {
   return rounded_to_piece(sizeof(float) * k) + rounded_to_piece(sizeof(std::uint16_t) * k) +
          rounded_to_piece(tile_bytes + kPiece) + tiles * sizeof(float) * kTileValues;
 }
-/// sent := the kept values in their places, zero elsewhere. Ends with a barrier.
+/// sent := the kept values at their indices, zero elsewhere. Ends with a barrier.
 __device__ inline void spread_kept(const SparseShared& shared, unsigned count) {
   for (unsigned i = threadIdx.x; i < kTileValues; i += kTileThreads) shared.sent[i] = 0;
   __syncthreads();
@@ -94,8 +94,8 @@ __device__ inline void spread_kept(const SparseShared& shared, unsigned count) {
   __syncthreads();
 }
 
-/// where[0, count) := places of n that randk draws from `seed`: Floyd's algorithm by one thread,
-/// since each draw asks for those before it. `draws`: count words.
+/// where[0, count) := indices below n that randk draws from `seed`: Floyd's algorithm on one
+/// thread, since each draw depends on earlier ones. `draws`: count words.
 __device__ inline void draw_places(std::uint32_t seed, unsigned n, unsigned count,
                                    std::uint32_t* draws, std::uint16_t* where) {
   constexpr unsigned kWord = 32;

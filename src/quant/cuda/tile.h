@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tile in the hands of one block of kTileThreads threads: a warp has 512 consecutive values, a
-// thread 4 chunks of 4 consecutive ones, so a warp reads and writes 512 bytes at a time. Encoded
-// bytes pass through shared memory, where they lie as far from a border of 16 bytes as in memory:
-// so all but a few at both ends move 16 at a time, wherever a tile begins.
-// Device functions take all threads of the block and meet at barriers, unless they say otherwise.
+// A tile processed by one block of kTileThreads threads: a warp has 512 consecutive values, a
+// thread 4 chunks of 4 consecutive values, so a warp reads and writes 512 bytes at a time. Encoded
+// bytes are staged in shared memory at the same offset from a 16-byte border as in memory, so that
+// all but a few at both ends are moved 16 at a time, for any start of a tile. Device functions must
+// be called by all threads of the block and contain barriers, unless stated otherwise.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,7 @@ __device__ inline bool on_piece(const void* at) {
   return reinterpret_cast<std::uintptr_t>(at) % kPiece == 0;
 }
 
-/// Values of the tile that starts at x and has n; zero beyond. No barrier.
+/// Loads the n values of the tile that starts at x; zeros after them. No barrier.
 __device__ inline void load_values(const float* x, unsigned n, ChunkValues& v) {
   const bool aligned = on_piece(x);
   for (int c = 0; c < kChunks; ++c) {
@@ -64,11 +64,12 @@ __device__ inline void store_values(float* x, unsigned n, const ChunkValues& v) 
   }
 }
 
-/// Where bytes that lie at `at` in memory are staged in `buffer`, aligned to 16 with 16 to spare.
+/// Address at which bytes for memory at `at` are staged in `buffer`, which is aligned to 16 with 16
+/// to spare.
 __device__ inline unsigned char* staged(unsigned char* buffer, const void* at) {
   return buffer + reinterpret_cast<std::uintptr_t>(at) % kPiece;
 }
-/// to[0, n) := from[0, n), both as far from a border of 16 bytes. No barrier.
+/// to[0, n) := from[0, n), both at the same offset from a 16-byte border. No barrier.
 __device__ inline void move_bytes(unsigned char* to, const unsigned char* from, std::size_t n) {
   const std::size_t off = reinterpret_cast<std::uintptr_t>(to) % kPiece;
   const std::size_t head = off == 0 ? 0 : (kPiece - off < n ? kPiece - off : n);
@@ -104,7 +105,7 @@ __device__ inline void store_field(unsigned char* at, T value) {
   for (unsigned i = 0; i < sizeof(T); ++i) at[i] = static_cast<unsigned char>(word >> (8 * i));
 }
 
-/// True on all threads when it is true on one.
+/// True on all threads if it is true on one.
 __device__ inline bool any_thread(bool mine) {
   ISTHMUS_SHARED(int, any);
   if (threadIdx.x == 0) any = 0;
@@ -115,7 +116,7 @@ __device__ inline bool any_thread(bool mine) {
   __syncthreads();
   return result;
 }
-/// Largest over the block, on all threads.
+/// Maximum over the block, on all threads.
 __device__ inline std::uint32_t largest_of(std::uint32_t mine) {
   ISTHMUS_SHARED(std::uint32_t, most);
   if (threadIdx.x == 0) most = 0;
@@ -128,7 +129,7 @@ __device__ inline std::uint32_t largest_of(std::uint32_t mine) {
   return result;
 }
 
-/// Notes a tile that cannot be had; the lowest one stays. One thread.
+/// Records a rejected tile; the lowest index is kept. One thread.
 __device__ inline void note_bad(std::uint32_t* first_bad, std::size_t tile) {
   atomicMax(first_bad, ~static_cast<std::uint32_t>(tile));
 }
@@ -143,7 +144,7 @@ __device__ inline void random_words(std::uint64_t seed, isthmus::Stream stream, 
   for (unsigned i = 0; i < 4; ++i) words[i] = drawn[i];
 }
 
-/// Values of a tile with what earlier encodings lost of them: v := x + decay e. No barrier.
+/// Adds the residual to a tile's values: v := x + decay e. No barrier.
 __device__ inline void load_tile(const EncodeWork& work, std::size_t tile, unsigned n,
                                  ChunkValues& v) {
   const auto load = [n](const float* from, ChunkValues& to) {
@@ -167,8 +168,7 @@ __device__ inline void load_tile(const EncodeWork& work, std::size_t tile, unsig
     }
   }
 }
-/// residual := what was lost, unless a thread met something that is not finite: then the tile is
-/// noted.
+/// residual := the error, unless a thread has a value that is not finite: then records the tile.
 __device__ inline void keep_lost(const ResidualPlace& place, std::size_t tile, unsigned n,
                                  const ChunkValues& lost, bool bad) {
   if (any_thread(bad)) {
@@ -177,7 +177,7 @@ __device__ inline void keep_lost(const ResidualPlace& place, std::size_t tile, u
     store_values(place.residual + tile * kTileValues, n, lost);
   }
 }
-/// residual := v - sent, unless one of either is not finite: then the tile is noted.
+/// residual := v - sent, unless one of either is not finite: then records the tile.
 __device__ inline void keep_residual(const ResidualPlace& place, std::size_t tile, unsigned n,
                                      const ChunkValues& v, const ChunkValues& sent) {
   ChunkValues e;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What queues the kernels of the codecs: device pointers, whole vectors of n >= 1 values in tiles
-// of kTileValues, one block of threads a tile. What each codec is: its header on the CPU.
+// Functions that queue the codecs' kernels: device pointers, whole vectors of n >= 1 values in
+// tiles of kTileValues, one thread block per tile. Each codec is documented in its header on the
+// CPU.
 #pragma once
 
 #include <cstddef>
@@ -14,11 +15,11 @@
 
 namespace isthmus::cuda {
 
-/// Error feedback fused with encoding; none where residual is null.
+/// Error feedback fused with encoding; disabled if residual is null.
 struct ResidualPlace {
   float* residual = nullptr;  // (n,)
   float decay = 1;
-  std::uint32_t* first_bad = nullptr;  // raised to ~number of a tile that is not finite
+  std::uint32_t* first_bad = nullptr;  // raised to ~index of a tile that is not finite
 };
 
 struct EncodeWork {
@@ -37,12 +38,12 @@ struct DecodeWork {
   std::size_t last_tile_bytes = 0;
   float* values = nullptr;  // (n,)
   std::size_t n = 0;
-  bool add = false;                    // to what is there
-  std::uint32_t* first_bad = nullptr;  // raised to ~number of a tile that is no encoding
+  bool add = false;                    // true: add to the existing values
+  std::uint32_t* first_bad = nullptr;  // raised to ~index of a tile with an invalid encoding
 };
 
 struct StochasticLevels {
-  const StochasticLevel* levels = nullptr;  // on the device; null: rounds to nearest
+  const StochasticLevel* levels = nullptr;  // on the device; null: round to nearest
   std::size_t count = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One value under its block's scale to its code and back, for host and device: what the portable
-// loops do value by value. `static` for the reason in codec_math.h.
+// One value under its block's scale to its code and back, for host and device: the portable loops
+// call it value by value. `static` for the reason given in codec_math.h.
 #pragma once
 
 #include <cmath>
@@ -9,11 +9,11 @@
 
 namespace isthmus {
 
-/// Floats that a block's scale takes: offset grids have pairs.
+/// Number of floats in a block's scale: two for offset grids.
 template <typename G>
 inline constexpr unsigned kScaleFloats = G::kInput == GridInput::kOffset ? 2 : 1;
 
-/// The code of one value. A scale that is NaN marks a block that is not finite: code 0, but for
+/// The code of one value. A NaN scale marks a block that is not finite: code 0, except for
 /// threshold grids.
 template <typename G>
 ISTHMUS_HOST_DEVICE static inline unsigned code_of(float x, const float* scale) {
@@ -42,17 +42,17 @@ ISTHMUS_HOST_DEVICE static inline float value_of(unsigned code, const float* sca
 }
 
 /// x / scale, correctly rounded, without a division: inverse is 1 / scale, correctly rounded, and
-/// each fused remainder is exact. The first correction leaves less than one unit in the last place,
-/// from where the second one rounds right (Markstein, IBM J. Res. Dev. 34, 1990, theorem 7). A
-/// quotient below 1/4 may be off by its last bit where its remainder is subnormal.
-/// REQUIRES: plain_scale(scale), |x| <= 2^20 scale.
+/// each fused remainder is exact. After the first correction the error is below one unit in the
+/// last place, and the second rounds correctly (Markstein, IBM J. Res. Dev. 34, 1990, theorem 7). A
+/// quotient below 1/4 may be off by its last bit if its remainder is subnormal. REQUIRES:
+/// plain_scale(scale), |x| <= 2^20 scale.
 ISTHMUS_HOST_DEVICE static inline float plain_quotient(float x, float scale, float inverse) {
   float q = x * inverse;
   q = std::fma(std::fma(-q, scale, x), inverse, q);
   return std::fma(std::fma(-q, scale, x), inverse, q);
 }
 
-/// Nf4Grid::code by four comparisons, each of which halves the borders that are left.
+/// Nf4Grid::code by four comparisons, each of which halves the remaining borders.
 ISTHMUS_HOST_DEVICE static inline unsigned nf4_code(float q) {
   constexpr unsigned kBorders = kNf4Borders.size();
   float left[kBorders];

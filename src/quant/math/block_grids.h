@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The code tables of the block codecs, one value at a time: the definition of the formats and the
-// oracle of every vector loop. A grid turns the quotient q = x / scale into a code of kBits bits
-// and a code into its value; what is decoded is value * scale, rounded once.
+// oracle of every vector loop. A grid maps the quotient q = x / scale to a code of kBits bits and a
+// code to its value; the decoded value is value * scale, rounded once.
 //
 // Functions are `static` for the reason given in codec_math.h.
 #pragma once
@@ -33,7 +33,7 @@ enum class Grid : std::uint8_t {
 };
 inline constexpr std::size_t kGrids = 13;
 
-/// How a grid meets its scale.
+/// The operation that combines a value with its scale.
 enum class GridInput {
   kQuotient,    // x / scale, correctly rounded
   kReciprocal,  // x * (1 / scale), two roundings; beyond the plain range x / scale
@@ -41,8 +41,8 @@ enum class GridInput {
   kOffset,      // (x - low) / step: scales are pairs
 };
 
-/// Entry `index` of a table, and how many of its entries `is_below` says yes to. A device has no
-/// address of the host's std::array, but may know what is in it.
+/// Entry `index` of a table, and the number of its entries for which `is_below` is true. A device
+/// cannot take the address of the host's std::array, but may use its values.
 template <const auto& table>
 struct TableOf {
   template <std::size_t... i>
@@ -133,7 +133,7 @@ inline constexpr std::array<float, 16> kNf4Values = {-1.0f,
                                                      0.5626170039176941f,
                                                      0.7229568362236023f,
                                                      1.0f};
-/// Code i + 1 from here on: (v[i] + v[i+1]) / 2 in fp32. A tie goes up.
+/// Borders from code i to i + 1: (v[i] + v[i+1]) / 2 in fp32. A tie goes up.
 inline constexpr std::array<float, 15> kNf4Borders = [] {
   std::array<float, 15> borders{};
   for (std::size_t i = 0; i < borders.size(); ++i) {
@@ -180,14 +180,14 @@ struct E2M1Grid {
 
 inline constexpr std::array<float, 8> kE3M0Values = {0, .25f, .5f, 1, 2, 4, 8, 16};
 /// Sign, then 0 or a power of two; the border between powers is their arithmetic mean (ties to the
-/// even index) or their geometric one.
+/// even index) or their geometric mean.
 template <bool kLog>
 struct E3M0GridOf {
   static constexpr Grid kGrid = kLog ? Grid::kE3M0Log : Grid::kE3M0;
   static constexpr GridInput kInput = GridInput::kReciprocal;
   static constexpr unsigned kBits = 4;
   static constexpr float kTop = 16;
-  // 2^23 less the mantissa of sqrt(2): from there on the exponent carries.
+  // 2^23 minus the mantissa of sqrt(2): larger mantissas carry into the exponent
   static constexpr std::uint32_t kLogCarry = 0x80'0000u - 0x35'04F3u;
   ISTHMUS_HOST_DEVICE static constexpr unsigned code(float q) {
     const std::uint32_t a = bits_of(q) & kAbsMask;
@@ -230,7 +230,7 @@ struct E4M3Grid {
   ISTHMUS_HOST_DEVICE static bool valid(unsigned code) { return (code & 0x7Fu) != 0x7Fu; }
 };
 
-/// FP8 E5M2: the upper byte of an fp16; beyond 57344 it saturates, so no encoder makes infinity.
+/// FP8 E5M2: the upper byte of an fp16; saturates beyond 57344, so no encoder makes infinity.
 struct E5M2Grid {
   static constexpr Grid kGrid = Grid::kE5M2;
   static constexpr GridInput kInput = GridInput::kReciprocal;
@@ -311,7 +311,7 @@ struct SignGrid {
   ISTHMUS_HOST_DEVICE static bool valid(unsigned) { return true; }
 };
 
-/// The scale under which a magnitude becomes the grid's largest value `top`; NaN for one that is
+/// The scale that maps a magnitude to the grid's largest value `top`; NaN for a magnitude that is
 /// not finite. Below the normal range the quotient is rounded up, so that the magnitude still fits;
 /// `most` is the largest scale whose product with top is finite.
 ISTHMUS_HOST_DEVICE static inline float scale_for(std::uint32_t magnitude, float top, float most) {
@@ -321,12 +321,12 @@ ISTHMUS_HOST_DEVICE static inline float scale_for(std::uint32_t magnitude, float
   return scale < most ? scale : most;
 }
 
-/// From here to there a scale's reciprocal is normal, and so are the quotients that matter.
+/// In this range a scale's reciprocal is normal, and so are the quotients that matter.
 ISTHMUS_HOST_DEVICE static inline bool plain_scale(float scale) {
   return scale >= kPlainScaleMin && scale <= kPlainScaleMax;
 }
 
-/// Calls `visit(GridType{})` for the grid.
+/// Calls `visit(GridType{})` with the type of the grid.
 template <typename Visit>
 decltype(auto) visit_grid(Grid grid, const Visit& visit) {
   switch (grid) {

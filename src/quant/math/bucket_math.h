@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bins of bucket_means.h, one value at a time, for host and device; `static` for the reason in
-// codec_math.h.
+// The bins of bucket_means.h, one value at a time, for host and device; `static` for the reason
+// given in codec_math.h.
 #pragma once
 
 #include <cmath>
@@ -14,21 +14,21 @@ inline constexpr std::size_t kBins = 4;
 inline constexpr double kBinsInSigmas = 6.0 / kBins;
 inline constexpr std::size_t kBinTableBytes = kBins * sizeof(std::uint16_t);
 
-/// From the sum of the squares of `count` centred values; 0: all are equal, and go to the bin of
-/// the mean.
+/// Bin width from the sum of the squares of `count` centred values; 0: all values are equal, and
+/// are in the bin of the mean.
 ISTHMUS_HOST_DEVICE static inline double bin_width(double squares, std::size_t count) {
   const std::size_t freedom = count > 2 ? count - 1 : 1;
   return kBinsInSigmas * std::sqrt(squares / static_cast<double>(freedom));
 }
 
-/// Round to nearest even of the centred value in widths, plus 2, within 0 .. 3.
+/// Bin: the centred value in widths, rounded to nearest even, plus 2, clamped to 0 .. 3.
 ISTHMUS_HOST_DEVICE static inline unsigned bin_of(float value, double mean, double width) {
   if (!(width > 0)) return 2;
   const double q = (static_cast<double>(value) - mean) / width;
   return q <= -1.5 ? 0 : q < -0.5 ? 1 : q <= 0.5 ? 2 : 3;
 }
 
-/// A mean of finite values is finite, though rounding to bf16 could make it infinite.
+/// A finite mean, clamped, since rounding to bf16 could make it infinite.
 ISTHMUS_HOST_DEVICE static inline std::uint16_t bin_entry(double mean) {
   constexpr std::uint16_t kLargestBf16 = 0x7F7F;
   const auto rounded = static_cast<float>(mean);

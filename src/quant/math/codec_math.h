@@ -25,9 +25,9 @@ inline constexpr std::uint32_t kAbsMask = 0x7FFF'FFFFu;
 inline constexpr std::uint32_t kInfinityBits = 0x7F80'0000u;
 inline constexpr std::uint32_t kQuietNanBits = 0x7FC0'0000u;
 
-/// A NaN that comes out of arithmetic has other bits on each kind of machine (x86 keeps a payload
-/// or sets the sign, a GPU sets all bits but the sign). What an encoder computes passes through
-/// here before it goes into bytes; a NaN that is merely copied keeps its bits.
+/// A NaN computed by arithmetic has different bits on each kind of machine (x86 keeps a payload or
+/// sets the sign, a GPU sets all bits but the sign). An encoder passes computed values through this
+/// function before it stores them; a copied NaN keeps its bits.
 ISTHMUS_HOST_DEVICE static inline float with_one_nan(float value) {
   return (bits_of(value) & kAbsMask) > kInfinityBits ? float_of(kQuietNanBits) : value;
 }
@@ -52,7 +52,7 @@ ISTHMUS_HOST_DEVICE static inline std::uint16_t fp16_of(float value) {
   std::uint32_t code = 0;
   if (a > kInfinityBits) {
     code = 0x7E00u | (a >> 13 & 0x1FFu);
-  } else if (a >= 0x4780'0000u) {  // 2^16 and more; what merely rounds up to 2^16 carries into
+  } else if (a >= 0x4780'0000u) {  // >= 2^16; values that only round up to 2^16 carry into
                                    // infinity below
     code = 0x7C00u;
   } else if (a >= 0x3880'0000u) {  // >= 2^-14: normal
@@ -80,7 +80,8 @@ ISTHMUS_HOST_DEVICE static inline float float_of_fp16(std::uint16_t code) {
 }
 
 inline constexpr float kInt8Levels = 127.0f;
-/// Between these a scale's reciprocal is normal, and x / scale can be found by reciprocal and FMA.
+/// Between these a scale's reciprocal is normal, and x / scale can be computed by reciprocal and
+/// FMA.
 inline constexpr float kPlainScaleMin = 0x1p-100f;
 inline constexpr float kPlainScaleMax = 0x1p+100f;
 

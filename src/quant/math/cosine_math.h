@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What host and device share of dct-topk's transform (quant/codecs/cosine_transform.h).
+// The part of dct-topk's transform that host and device share (quant/codecs/cosine_transform.h).
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One block's scale: from what its values say to the number, and from there to its bytes and back.
-// For host and device; `static` for the reason in codec_math.h. No NaN takes part in arithmetic,
-// since machines differ in what comes out.
+// The scale of one block: computed from the block's statistics, encoded and decoded. For host and
+// device; `static` for the reason given in codec_math.h. No NaN is an operand of arithmetic, since
+// the result's bits differ between machines.
 #pragma once
 
 #include <cmath>
@@ -19,7 +19,8 @@ ISTHMUS_HOST_DEVICE static inline bool is_nan(float x) {
 
 // --- from a block's values ---
 
-/// OCP MX: 2^(floor(log2 largest) - exponent of the grid's largest value); zero for zero.
+/// OCP MX: 2^(floor(log2 m) - exponent of the grid's largest value), m the block's largest
+/// magnitude, given by its bits `largest`. At least 2^-127; 0 for m = 0; NaN if m is not finite.
 ISTHMUS_HOST_DEVICE static inline float power_of_two_scale(std::uint32_t largest, float top) {
   if (largest >= kInfinityBits) return float_of(kQuietNanBits);
   if (largest == 0) return 0;
@@ -28,19 +29,22 @@ ISTHMUS_HOST_DEVICE static inline float power_of_two_scale(std::uint32_t largest
   return exponent <= 0 ? 0x1p-127f : float_of(static_cast<std::uint32_t>(exponent) << 23);
 }
 
-/// Rounded to fp32, at most `most`; NaN where it is not finite.
+/// The mean, rounded to fp32, at most `most`; NaN if it is not finite.
 ISTHMUS_HOST_DEVICE static inline float mean_scale(double mean, float most) {
   if (!(mean <= 0x1.fffffffffffffp1023)) return float_of(kQuietNanBits);
   return static_cast<float>(mean < static_cast<double>(most) ? mean : static_cast<double>(most));
 }
 
-inline constexpr float kTernaryThreshold = 0.612f;  // of the rms: least error on normal values
+inline constexpr float kTernaryThreshold = 0.612f;  // times the rms: least error for normally
+                                                    // distributed values
 ISTHMUS_HOST_DEVICE static inline float ternary_threshold(double rms) {
   if (!(rms <= 0x1.fffffffffffffp1023)) return float_of(kQuietNanBits);
   return kTernaryThreshold * static_cast<float>(rms);
 }
 
-/// Pair (low, step) of a block between two values; `largest`: of its magnitudes, as bits.
+/// (low, step) of a block with values from low to high; `largest`: bits of its largest magnitude.
+/// step is NaN if a value is not finite. A subnormal step that was rounded down gets one unit more,
+/// so that the largest value still fits.
 ISTHMUS_HOST_DEVICE static inline void range_scale(float low, float high, std::uint32_t largest,
                                                    float* pair) {
   const double range = static_cast<double>(high) - static_cast<double>(low);
@@ -53,7 +57,7 @@ ISTHMUS_HOST_DEVICE static inline void range_scale(float low, float high, std::u
 
 // --- to bytes and back ---
 
-/// +0 or positive, finite, and finite times the grid's largest value.
+/// True if the scale is at least +0, and finite also when multiplied by the grid's largest value.
 ISTHMUS_HOST_DEVICE static inline bool possible_scale(float scale, float top) {
   return bits_of(scale) < kInfinityBits && is_finite(scale * top);
 }
@@ -61,9 +65,10 @@ ISTHMUS_HOST_DEVICE static inline bool possible_range(float low, float step) {
   return is_finite(low) && bits_of(step) < kInfinityBits;
 }
 
-// fp16 relative to a power of two: the byte is the exponent field of the tile's largest scale, and
-// the largest relative scale lies in [2^14, 2^15). So 29 powers of two below it keep full precision
-// and 39 are not yet zero, whatever the size of the values.
+// fp16 relative to a power of two, 2^(byte - bias): the byte is the exponent field of the tile's
+// largest scale, so the largest relative scale is in [2^14, 2^15). Let P be the power of two of the
+// largest scale: scales down to 2^-28 P keep full precision, and scales down to 2^-38 P are not
+// zero, for values of any size.
 inline constexpr int kFp16ScaleBias = 127 + 14;
 ISTHMUS_HOST_DEVICE static inline unsigned fp16_scale_byte(float largest) {
   const unsigned byte = bits_of(largest) >> 23;
@@ -91,12 +96,13 @@ ISTHMUS_HOST_DEVICE static inline float float_of_e8m0(unsigned byte) {
   if (byte == 0xFF) return float_of(kQuietNanBits);
   return byte == 0 ? kLeastE8M0 : float_of(static_cast<std::uint32_t>(byte) << 23);
 }
-/// Of a power of two, zero or NaN: 2^-127 and zero have exponent 0, NaN has 0xFF.
+/// Exponent field of a power of two, zero or NaN: 0 for 2^-127 and for zero, 0xFF for NaN.
 ISTHMUS_HOST_DEVICE static inline unsigned e8m0_of(float scale) {
   return bits_of(scale) >> 23 & 0xFF;
 }
 
-/// NVFP4's fp32 scale of a tile whose largest block scale is `most`.
+/// NVFP4's fp32 scale of a tile whose largest block scale is `most`. A subnormal scale that was
+/// rounded down gets one unit more, so that `most` still fits.
 ISTHMUS_HOST_DEVICE static inline float nvfp4_unit(float most) {
   const float unit = most / E4M3Grid::kTop;
   return unit < 0x1p-126f && unit * E4M3Grid::kTop < most ? float_of(bits_of(unit) + 1) : unit;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random rounding of one value, for host and device; `static` for the reason in codec_math.h.
+// Random rounding of one value, for host and device; `static` for the reason given in codec_math.h.
 #pragma once
 
 #include <cstddef>
@@ -13,21 +13,21 @@ struct StochasticLevel {
   unsigned code;
 };
 
-/// Values of a tile that share a block of Philox words, and bits of the counter's third word that
-/// count those blocks: kTileValues / kStochasticDraws. Above them stands the worker.
+/// Number of a tile's values that share a block of Philox words; number of bits that count a tile's
+/// kTileValues / kStochasticDraws blocks in the counter's third word, below the worker.
 inline constexpr unsigned kStochasticDraws = 4;
 inline constexpr unsigned kStochasticValueBits = 10;
 
-/// In [0, 1), of one random word.
+/// A number in [0, 1) from one random word.
 ISTHMUS_HOST_DEVICE static inline float uniform_of(std::uint32_t word) {
   return static_cast<float>(word >> 8) * 0x1p-24f;
 }
 
-/// levels: `count` of them, ascending. Beyond their ends it saturates; a NaN takes the last one.
+/// levels: `count` values, ascending. Saturates beyond their ends; a NaN gets the last one.
 ISTHMUS_HOST_DEVICE static inline unsigned round_randomly(const StochasticLevel* levels,
                                                           std::size_t count, float q,
                                                           float uniform) {
-  std::size_t above = 0;  // the first one greater than q
+  std::size_t above = 0;  // index of the first level greater than q
   for (std::size_t left = count; left > 0;) {
     const std::size_t half = left / 2;
     if (q < levels[above + half].value) {

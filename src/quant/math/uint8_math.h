@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// uint8-minmax, one value at a time: y = low + q * step. `static` for the reason in codec_math.h.
+// uint8-minmax, one value at a time: y = low + q * step. `static` for the reason given in
+// codec_math.h.
 #pragma once
 
 #include "quant/math/block_grids.h"
 
 namespace isthmus {
 
-/// True when low + 255 step stays far from overflow, so that plain fp32 decodes the block; a wider
-/// range is computed in fp64 and clamped.
+/// True if low + 255 step is far from overflow, so that plain fp32 decodes the block; a wider range
+/// is computed in fp64 and clamped.
 ISTHMUS_HOST_DEVICE static inline bool narrow_range(float low, float step) {
   return float_of(bits_of(low) & kAbsMask) + Uint8Grid::kTop * step <= 0x1p126f;
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the cells of a comparison say: final losses, paired differences from the baseline, and what
-// each variant needed to reach the target. Pure functions of the cells; the terminal's table,
+// The results of a comparison's cells: final losses, paired differences from the baseline, and the
+// cost of each variant up to the target. Pure functions of the cells; the terminal's table,
 // summary.json and the page all show these numbers.
 //
-// A variant's seeds are compared with the baseline's of the same seeds (same initial weights, same
-// data order). With k variants beside the baseline every test runs at (1 - confidence) / k, so that
-// all verdicts together hold at `confidence`.
+// A variant's runs are compared with the baseline's runs of the same seeds (same initial weights,
+// same data order). With k variants besides the baseline every test uses the level (1 - confidence)
+// / k, so that all verdicts hold jointly at `confidence`.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@
 
 namespace isthmus::report {
 
-/// Fewer pairs than this tell nothing; fewer than the next are no basis for a claim.
+/// Fewer pairs give no result; fewer than the next number give no claim.
 inline constexpr int kFewestPairs = 6;
 inline constexpr int kPairsOfAClaim = 8;
 inline constexpr double kPower = 0.8;  // of the detectable difference
@@ -30,16 +30,16 @@ struct ComparisonRules {
   std::size_t baseline = 0;  // place among the variants
   double confidence = 0.95;
   double margin = 0.01;                // share of the baseline's loss above the floor
-  double floor = 0;                    // entropy of the data where it is known, else 0
+  double floor = 0;                    // entropy of the data, if known; else 0
   std::optional<double> target;        // a loss; absent: relative
   std::size_t target_relative_to = 0;  // a variant
   double target_factor = 1.01;         // times that variant's mean loss above the floor
-  std::int64_t budget_steps = 0;       // later than this is missed; 0: no bound
+  std::int64_t budget_steps = 0;       // a later target counts as missed; 0: no bound
   double budget_s = 0;
-  bool quick = false;  // shortened: nothing of it is a result
+  bool quick = false;  // shortened: no result
 };
 
-/// Where tuning ended with a value that no larger (smaller) one was tried beside.
+/// Tuning chose the largest (or smallest) value that it tried for this key.
 struct TuningEdge {
   std::string key;
   std::string value;
@@ -59,22 +59,22 @@ struct ComparedVariant {
 /// Paired differences from the baseline, variant minus baseline.
 struct AgainstBaseline {
   Spread difference;
-  Interval interval;         // at the level of one of k
-  double p = 1;              // of no difference, times k (at most 1)
-  double equivalence_p = 1;  // of a difference as large as the margin, times k
-  double detectable = 0;     // found with chance kPower, given this spread; infinite: too few pairs
-  bool apart = false;        // a difference is shown
+  Interval interval;           // at level (1 - confidence) / k, for k joint tests
+  double p = 1;                // of no difference, Bonferroni-corrected: times k, at most 1
+  double equivalence_p = 1;    // of a difference as large as the margin, likewise
+  double detectable = 0;       // difference found with chance kPower; infinite: too few pairs
+  bool apart = false;          // a difference is shown
   bool within_margin = false;  // equivalence is shown
 };
 
-/// The way to the target. Medians count runs that missed it as infinite.
+/// The cost up to the target, medians over the runs. A run that missed it counts as infinite.
 struct ToTarget {
   int runs = 0;
   int reached = 0;
   double steps = 0;
   double payload_bytes = 0;  // of the site that sent most
   double wire_bytes = 0;
-  double clock_s = 0;  // nothing (NaN) without a simulated clock
+  double clock_s = 0;  // NaN without a simulated clock
 };
 
 struct VariantResult {
@@ -83,7 +83,7 @@ struct VariantResult {
   std::string cause;                       // of the first failure
   Spread final_loss;                       // of the finished runs
   Interval interval;                       // of their mean, at `confidence`
-  std::optional<AgainstBaseline> against;  // not of the baseline, nor where a run failed
+  std::optional<AgainstBaseline> against;  // empty for the baseline, and if a run failed
   ToTarget to_target;
   std::string verdict;   // a sentence or two
   std::string no_claim;  // why the verdict is no claim; empty for the baseline and for claims
@@ -93,25 +93,25 @@ struct Comparison {
   ComparisonRules rules;
   std::vector<ComparedVariant> variants;
   std::vector<VariantResult> results;  // by variant
-  double margin = 0;                   // nats; 0 where the baseline has no loss
-  std::optional<double> target;        // nothing where the variant it is relative to has no loss
-  std::int64_t eval_every = 0;         // steps between evaluations: the resolution
-  OtherLinks other_links;              // filled by who can re-time
-  std::vector<std::string> notes;      // what limits the verdicts
+  double margin = 0;                   // in nats; 0 if the baseline has no loss
+  std::optional<double> target;        // nothing if the variant that it is relative to has no loss
+  std::int64_t eval_every = 0;         // steps between evaluations: the resolution of the target
+  OtherLinks other_links;              // filled later by a caller that can re-time runs
+  std::vector<std::string> notes;      // limits of the verdicts
 };
 
 /// REQUIRES: every variant has a run for each seed, in the same order.
 [[nodiscard]] Comparison compare_variants(ComparisonRules rules,
                                           std::vector<ComparedVariant> variants);
 
-/// Where a run reaches `target`, by linear interpolation between evaluations; a first evaluation
-/// that is already there counts as reached then. RETURNS: nothing when it does not, or only after
-/// the budget.
+/// The point at which a run reaches `target`, by linear interpolation between evaluations; if the
+/// first evaluation is already there, that one. RETURNS: nothing if the run misses it, or reaches
+/// it only after the budget.
 [[nodiscard]] std::optional<CellEval> reaching(const CellResult& run, double target,
                                                const ComparisonRules& rules);
 
-/// What `runs` needed to reach `target`, medians over them. A member of `rules.budget_*` that is 0
-/// is no bound.
+/// The cost of `runs` up to `target`, medians over them. A member of `rules.budget_*` that is 0 is
+/// no bound.
 [[nodiscard]] ToTarget way_to_target(const std::vector<CellResult>& runs, double target,
                                      const ComparisonRules& rules);
 

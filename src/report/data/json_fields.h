@@ -11,12 +11,12 @@
 
 namespace isthmus::report {
 
-/// The kind of that name, or nothing.
+/// The kind with that name, or nothing.
 [[nodiscard]] std::optional<SpanKind> span_kind(const std::string& name);
-/// The span that a line of events.jsonl tells of; nothing where it is of another kind, or has no
-/// worker, or no times in order.
+/// The span in a line of events.jsonl; nothing if it is of another kind, has no worker, or no
+/// ordered times.
 [[nodiscard]] std::optional<Span> span_of(const Json& line);
-/// The whole file parsed; discarded, with a warning in `run`, when it is absent or damaged.
+/// The whole file parsed; discarded, with a warning in `run`, if it is missing or damaged.
 [[nodiscard]] Json parse_file(const std::filesystem::path& file, RunData& run);
 
 }  // namespace isthmus::report

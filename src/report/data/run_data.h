@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run directory says, read once into plain values. Reading never fails half-way: a missing
-// file leaves its part empty, a damaged line is skipped, and each gets a line in `warnings`.
-// Numbers that were absent, null or non-finite are NaN (infinities stay infinities).
+// The content of a run directory, read once into plain values. Reading never fails half-way: a
+// missing file leaves its part empty, a damaged line is skipped, and each gets a line in
+// `warnings`. Absent, null and non-finite numbers are NaN (infinities stay infinities).
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct TrainPoint {
   double tokens_per_s = kNothing;
   double tokens = kNothing;
   double unix_s = kNothing;       // real clock
-  double simulated_s = kNothing;  // virtual clock; nothing in a real run
+  double simulated_s = kNothing;  // virtual clock; NaN in a real run
 };
 
 struct EvalPoint {
@@ -32,12 +32,12 @@ struct EvalPoint {
   double perplexity = kNothing;
   double tokens = kNothing;
   double simulated_s = kNothing;
-  double payload_bytes = kNothing;  // sent by the worker that has sent most
+  double payload_bytes = kNothing;  // by the worker that has sent most
   double wire_bytes = kNothing;
   std::vector<std::pair<std::string, double>> sources = {};  // loss of each of data.mix, by name
 };
 
-/// One round as its sender saw it. Bytes are those one worker sent.
+/// One round as its sender saw it. Bytes are those of one worker.
 struct RoundRecord {
   std::int64_t fragment = 0;
   std::int64_t sent = 0;
@@ -48,20 +48,20 @@ struct RoundRecord {
   std::string codec;
   double delta_norm = kNothing;
   double wait_s = kNothing;
-  double codec_error = kNothing;  // relative; mean over the workers counted, as is the cosine
-  double cosine = kNothing;       // of each worker's contribution with the mean: agreement
-  bool closing = false;           // of the steps that the last regular round left over
+  double codec_error = kNothing;  // relative; mean over the counted workers, like the cosine
+  double cosine = kNothing;       // of each worker's contribution with the mean
+  bool closing = false;           // for steps after the last regular round
 };
 
-/// A site that left or joined, or one that came back, with its work of before.
+/// A site that left, joined, or rejoined with its earlier work.
 struct MembershipRecord {
-  std::int64_t step = 0;  // it holds after this one
+  std::int64_t step = 0;  // after which it holds
   std::string what;       // "site left"
   std::string site;
   std::string why;
-  double sites = kNothing;  // there are then
+  double sites = kNothing;  // present afterwards
   double tokens_kept = kNothing, tokens_lost = kNothing;
-  double steps_alone = kNothing, tokens_alone = kNothing;  // of those, while it was cut off
+  double steps_alone = kNothing, tokens_alone = kNothing;  // of these, while it was cut off
 };
 
 enum class SpanKind { kCompute, kSend, kReceive, kWait };
@@ -79,7 +79,7 @@ struct Span {
   std::int64_t step = 0;
 };
 
-/// Seconds of one worker by kind; sends and receives run beside compute and wait.
+/// Seconds of one worker by kind; sends and receives run concurrently with compute and wait.
 struct WorkerTime {
   double seconds[kSpanKinds] = {0, 0, 0, 0};
   [[nodiscard]] double of(SpanKind kind) const { return seconds[static_cast<int>(kind)]; }
@@ -93,7 +93,7 @@ struct LinkRecord {
   double loss = kNothing;
   double streams = kNothing;
   std::string congestion;
-  std::string trace;         // a file whose means the rates are; empty: they are steady
+  std::string trace;         // a file with these mean rates; empty: constant rates
   std::string trace_digest;  // equal for equal files; empty in folders of older versions
 };
 
@@ -108,7 +108,7 @@ struct PredictionRecord {
   double predicted_s = kNothing;
   double measured_s = kNothing;
   double error = kNothing;   // predicted / measured - 1
-  std::string links_absent;  // why the run was not over the predicted links; empty: it was
+  std::string links_absent;  // why the run did not use the predicted links; empty: it did
 };
 
 struct ConfigValue {
@@ -129,7 +129,7 @@ struct DataFile {
 
 struct Manifest {
   std::map<std::string, std::string> words;  // every scalar of the file, as text, by key
-  std::map<std::string, std::string> model;  // the same of "model"
+  std::map<std::string, std::string> model;  // the same for "model"
   std::vector<std::string> argv;
   std::vector<DataFile> data;
   std::optional<Surrogate> surrogate;
@@ -155,17 +155,17 @@ struct Summary {
 
 struct RunData {
   std::filesystem::path directory;
-  std::string label;   // distinct among the runs of one page
-  std::string method;  // empty when nothing says
-  int workers = 0;     // 0 when nothing says
+  std::string label;   // unique among the runs of one page
+  std::string method;  // empty if unknown
+  int workers = 0;     // 0 if unknown
   std::vector<TrainPoint> train;
   std::vector<EvalPoint> evals;
   std::vector<RoundRecord> rounds;
   std::vector<MembershipRecord> membership;
   std::vector<std::string> notes;  // "warn" lines the run itself wrote
-  std::string end_status;          // of the "end" line; empty while the run goes on
+  std::string end_status;          // of the "end" line; empty while the run is running
   std::vector<Span> spans;         // earliest kMaxSpans, by begin
-  double spans_cut_s = kNothing;   // from here on the run itself left spans out
+  double spans_cut_s = kNothing;   // the run itself left out later spans
   std::int64_t span_count = 0;     // in the file
   std::vector<WorkerTime> times;   // by worker, over all spans
   double last_span_end_s = kNothing;
@@ -179,7 +179,7 @@ struct RunData {
 /// Spans kept for the timeline; the sums over workers take all of them.
 inline constexpr std::size_t kMaxSpans = 4000;
 
-/// Reads everything there is under `directory`. THROWS: nothing on account of the files' content.
+/// Reads all files under `directory`. THROWS: nothing because of the files' content.
 [[nodiscard]] RunData read_run(const std::filesystem::path& directory);
 
 // The parts, each adding to `run` (one file each; split so that tests and fuzzing reach them).

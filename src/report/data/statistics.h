@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Paired comparison over seeds: what a handful of runs can and cannot say. Every function takes
+// Paired comparison over seeds: the conclusions that a few runs allow. Every function takes
 // differences d_i = candidate - baseline of the same seed i, or plain values, and treats them as
 // draws from one normal distribution (Student's t; Gosset 1908). Pure; any thread.
 //
@@ -7,7 +7,7 @@
 //   equivalence   two one-sided tests (TOST; Schuirmann 1987): the mean lies within +-margin
 //   detection     power of the first at a true difference, from the noncentral t distribution
 //
-// Fewer than two values say nothing: intervals are infinite and p-values 1.
+// Fewer than two values allow no conclusion: intervals are infinite and p-values 1.
 #pragma once
 
 #include <span>
@@ -40,18 +40,18 @@ struct Spread {
 [[nodiscard]] double no_difference_p(const Spread& differences);
 
 /// p-value of two one-sided tests: the larger of P(mean <= -margin) and P(mean >= margin). Below
-/// `level` the mean is shown to lie within +-margin; that is the case exactly when
-/// mean_interval(1 - 2 level) does. REQUIRES: margin > 0.
+/// `level` the mean is shown to lie within +-margin; this is equivalent to mean_interval(1 - 2
+/// level) lying there. REQUIRES: margin > 0.
 [[nodiscard]] double equivalence_p(const Spread& differences, double margin);
 
-/// Chance that n pairs whose differences have the true mean `difference` and the true `deviation`
-/// are told apart at `level`, two-sided.
+/// Probability that n pairs, whose differences have the true mean `difference` and the true
+/// `deviation`, show a difference at `level`, two-sided.
 [[nodiscard]] double detection_power(double difference, double deviation, int n, double level);
-/// Smallest true difference that is found with chance `power`; infinite for n < 2.
+/// Smallest true difference that is found with probability `power`; infinite for n < 2.
 [[nodiscard]] double detectable_difference(double deviation, int n, double level, double power);
 
-/// Middle of the values, infinities among them; NaN for none. The mean of the two middle ones for
-/// an even number, infinite when either is.
+/// Median of the values, which may include infinities; NaN for none. For an even number the mean of
+/// the two middle ones, infinite if either is.
 [[nodiscard]] double median_of(std::vector<double> values);
 
 }  // namespace isthmus::report

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text for people and for the page: escaping, and numbers with units at a sensible length.
+// Text for people and for the page: escaping, and numbers with units in a suitable length.
 // Non-finite numbers read kNoNumber or "∞". Pure functions.
 #pragma once
 
@@ -23,7 +23,7 @@ template <typename... Parts>
 [[nodiscard]] std::string escape_html(std::string_view text);
 /// A quoted JSON string, safe inside <script> too ("<" is written as an escape).
 [[nodiscard]] std::string json_string(std::string_view text);
-/// One CSV field, quoted when it must be; a leading = + - @ of non-numbers is disarmed by a quote.
+/// One CSV field, quoted if necessary; a leading = + - @ of non-numbers is disarmed by a quote.
 [[nodiscard]] std::string csv_field(std::string_view text);
 [[nodiscard]] std::string base64(std::string_view bytes);
 

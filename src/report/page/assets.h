@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files of assets/ and Chart.js, put into the program by embed.cmake.
+// Files of assets/ and Chart.js, embedded into the program by embed.cmake.
 #pragma once
 
 #include <string_view>

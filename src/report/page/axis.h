@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One axis of a chart: range, linear or logarithmic, and ticks where a person would put them.
-// Pure values.
+// One axis of a chart: range, linear or logarithmic, and ticks at readable values. Pure values.
 #pragma once
 
 #include <string>
@@ -22,13 +21,14 @@ struct Axis {
   bool log = false;
   AxisUnit unit = AxisUnit::kPlain;
 
-  /// Share of the axis at which `value` lies; outside [0, 1] when it is out of range.
+  /// Share of the axis at which `value` lies; outside [0, 1] if it is out of range.
   [[nodiscard]] double position(double value) const;
   /// About `wanted` ticks inside the range, ascending.
   [[nodiscard]] std::vector<Tick> ticks(int wanted) const;
 };
 
-/// An axis over all finite `values` (for `log`, the positive ones), with a little air where `air`.
+/// An axis over all finite `values` (for `log`, the positive ones), with padding at both ends if
+/// `air`.
 [[nodiscard]] Axis make_axis(const std::vector<double>& values, bool log, AxisUnit unit, bool air);
 
 }  // namespace isthmus::report

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sections that only a comparison's page has. `page.runs` holds the first seed's run of each
-// variant, in the order of the variants.
+// The sections of a comparison's page. `page.runs` holds the first seed's run of each variant, in
+// the order of the variants.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ void section_comparison_provenance(Page& page, const ComparisonFolder& folder);
 [[nodiscard]] std::string cells_csv(const Comparison& comparison);
 /// A variant's coloured line and escaped name.
 [[nodiscard]] std::string variant_tag(const Comparison& comparison, std::size_t variant);
-/// Mean over the finished runs; nothing (NaN) without one.
+/// Mean over the finished runs; NaN without one.
 [[nodiscard]] double mean_utilisation(const ComparedVariant& variant);
 /// Mean over the finished runs at each evaluation that all of them have.
 [[nodiscard]] std::vector<Spread> loss_by_evaluation(const ComparedVariant& variant);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A comparison's folder in, one self-contained HTML page out: what `isthmus compare` leaves
+// A comparison's folder as one self-contained HTML page: input are the files of `isthmus compare`
 // (cells.jsonl, summary.json, manifest.json, the runs' folders), with the promises of report.h. The
-// verdicts are worked out anew from the cells; what only the comparison itself knows (rules, edges
-// of the tuning, weaknesses) is read from summary.json.
-// Any thread; blocks on file input and output.
+// verdicts are computed again from the cells; facts that only the comparison has (rules, edges of
+// the tuning, weaknesses) are read from summary.json. Any thread; blocks on file input and output.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +14,7 @@
 
 namespace isthmus::report {
 
-/// Whether `folder` is one of `isthmus compare`, finished or not.
+/// Whether `folder` was written by `isthmus compare`, finished or not.
 [[nodiscard]] bool is_comparison(const std::filesystem::path& folder);
 
 struct ComparisonFolder {
@@ -25,11 +24,11 @@ struct ComparisonFolder {
   std::vector<std::string> warnings;
 };
 
-/// THROWS: SystemError when the folder holds no finished comparison (no summary.json, or one that
-/// says so), naming what to do.
+/// THROWS: SystemError when the folder holds no finished comparison (no summary.json, or one with
+/// that status), naming the remedy.
 [[nodiscard]] ComparisonFolder read_comparison(const std::filesystem::path& folder);
 
-/// Writes the page. `options.other_links` are the comparison's. THROWS: SystemError.
+/// Writes the page. `options.other_links` belong to the comparison. THROWS: SystemError.
 ReportResult write_comparison_report(const ComparisonFolder& folder,
                                      const std::filesystem::path& out,
                                      const ReportOptions& options);

@@ -15,8 +15,7 @@ namespace isthmus::report {
 [[nodiscard]] std::string eval_csv(const std::vector<RunView>& runs);
 [[nodiscard]] std::string rounds_csv(const std::vector<RunView>& runs);
 [[nodiscard]] std::string prediction_csv(const std::vector<RunView>& runs);
-/// The table at the top as JSON: {"runs":[{"run","method","steps",...}]}; null where nothing is
-/// known.
+/// The table at the top as JSON: {"runs":[{"run","method","steps",...}]}; null for unknown values.
 [[nodiscard]] std::string runs_json(const std::vector<RunView>& runs);
 
 }  // namespace isthmus::report

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The few numbers a run comes down to, and the series its charts are drawn from.
+// The key figures of a run, and the series of its charts.
 //
-// summary.json is believed where it is there; a run in progress is added up from its metrics.
-// Pure functions of RunData.
+// summary.json is used if it exists; a run in progress is summed up from its metrics. Pure
+// functions of RunData.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ struct RunFigures {
   double train_loss = kNothing;
   double eval_loss = kNothing;
   double payload_bytes = kNothing;  // sent by one worker (mean over the workers)
-  double wire_bytes = kNothing;     // the same, headers and protocol messages included
+  double wire_bytes = kNothing;     // the same, with headers and protocol messages
   double simulated_s = kNothing;
   double wall_s = kNothing;
   double utilisation = kNothing;  // compute share of the run's clock, mean over the workers
@@ -27,17 +27,16 @@ struct RunFigures {
 
 [[nodiscard]] RunFigures figures_of(const RunData& run);
 
-/// What the run's clock shows in the page.
+/// The description of the run's clock in the page.
 struct RunClockWords {
   bool simulated = false;
   bool surrogate = false;
-  std::string
-      basis;  // the compute figure simulated seconds rest on: "1 B parameters at 900 ms a step"
+  std::string basis;  // the basis of simulated seconds: "1 B parameters at 900 ms a step"
 };
 [[nodiscard]] RunClockWords clock_words(const RunData& run);
 
-/// Compute, wait and the rest of each worker's time, in seconds of the run's clock; kNothing where
-/// nothing says.
+/// Compute, wait and the rest of each worker's time, in seconds of the run's clock; kNothing if
+/// unknown.
 struct WorkerShare {
   double compute_s = 0;
   double wait_s = 0;
@@ -53,12 +52,12 @@ struct Point {
 
 enum class Against { kSteps, kBytes, kSimulated, kWall };
 
-/// Training losses and validation losses against steps, wire bytes one worker had sent by then, or
-/// seconds since the start. Points whose x is unknown are left out.
+/// Training losses and validation losses against steps, wire bytes that one worker had sent by
+/// then, or seconds since the start. Points with an unknown x are left out.
 [[nodiscard]] std::vector<Point> train_series(const RunData& run, Against against);
 [[nodiscard]] std::vector<Point> eval_series(const RunData& run, Against against);
 
-/// At most `limit` (>= 2) points: each of limit/2 equal stretches is reduced to its lowest and its
+/// At most `limit` (>= 2) points: each of limit/2 equal sections is reduced to its lowest and its
 /// highest point, so peaks stay. Non-finite points stay as breaks.
 [[nodiscard]] std::vector<Point> decimate(const std::vector<Point>& points, std::size_t limit);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A line chart, written twice from the same points: as SVG with HTML labels, which needs no
-// JavaScript, fits any width and is what gets printed; and as data for the page's script, which
-// lays an interactive Chart.js canvas over it.
+// JavaScript, fits any width and is used for printing; and as data for the page's script, which
+// draws an interactive Chart.js canvas over it.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ namespace isthmus::report {
 
 struct ChartSeries {
   std::string label;
-  int colour = 0;      // place in the palette; the dash goes with it
+  int colour = 0;      // index in the palette, with its dash pattern
   bool faint = false;  // thin and pale: the noisy raw values
   bool marks = false;  // a dot at each point
   std::vector<Point> points;
@@ -29,15 +29,15 @@ struct ChartMark {
 };
 
 struct LineChart {
-  std::string id;  // of the figure; unique in the page, our own word
+  std::string id;  // of the figure; unique in the page; no escaping needed
   std::string x_label;
   std::string y_label;
-  std::string description;  // read out in place of the picture
+  std::string description;  // alternative text of the picture
   bool log_x = false;
   bool log_y = false;
   AxisUnit x_unit = AxisUnit::kPlain;
   AxisUnit y_unit = AxisUnit::kPlain;
-  std::string faint_name = "training loss";  // what the pale lines are
+  std::string faint_name = "training loss";  // label of the faint lines
   std::optional<ChartMark> mark;
   std::vector<ChartSeries> series;
 };
@@ -48,7 +48,7 @@ inline constexpr int kPaletteSize = 14;  // seven colours, each with two dashes 
 [[nodiscard]] std::string chart_html(const LineChart& chart);
 /// One JSON object for the script.
 [[nodiscard]] std::string chart_json(const LineChart& chart);
-/// A short piece of the line a run is drawn with, for legends and tables.
+/// A short piece of a run's line, for legends and tables.
 [[nodiscard]] std::string line_key(int colour);
 
 }  // namespace isthmus::report

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Single rounds, predicted and measured, of one run: part of section_prediction.
+// Single rounds of one run, predicted and measured: part of section_prediction.
 #pragma once
 
 #include <cstddef>
@@ -9,8 +9,8 @@
 
 namespace isthmus::report {
 
-/// A table, and a chart of both laid over each other, which goes to `page.charts`. Read from the
-/// run's summary.json, since they are many and nothing else wants them. Empty where it has none.
+/// A table, and a chart of both, which is added to `page.charts`. Read from the run's summary.json,
+/// since the rounds are many and only this section needs them. Empty if it has none.
 [[nodiscard]] std::string round_errors_of(Page& page, std::size_t index);
 
 }  // namespace isthmus::report

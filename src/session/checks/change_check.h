@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a run may be changed when it goes on, and why the rest may not: by --change, and by the
-// `changes` of a caller of the library. Pure.
+// The keys of a run that may change when it continues, and why others may not: for --change, and
+// for the `changes` of a library's caller. Pure.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ struct UnfitRates {
 
 struct ChangeRules {
   bool by_argument = false;  // as RunChanges::by_argument
-  /// Whether steps that were taken would have had other rates under `to`. Empty: the rates are the
-  /// trainer's own.
+  /// Checks whether past steps would have had other learning rates under `to`. Empty: the trainer
+  /// has its own rates.
   std::function<std::optional<UnfitRates>(const Config& from, const Config& to, std::int64_t steps)>
       rates = {};
 };
 
-/// A run that has taken `steps` steps under `from` is to go on under `to`. Whether the changed keys
-/// are of those that mean the same from now on. THROWS: ConfigError naming the key, both values,
-/// why not, and the way out.
+/// Checks a run that has taken `steps` steps under `from` and is to continue under `to`: only keys
+/// may change that do not change the meaning of past steps. THROWS: ConfigError naming the key,
+/// both values, the reason, and the remedy.
 void check_change(const Config& from, const Config& to, std::int64_t steps,
                   const ChangeRules& rules);
 

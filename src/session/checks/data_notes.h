@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is to be said of the data of a run before it trains on them. Pure, but for reading the data.
+// Notes on the data of a run before it trains. Pure, except for reading the data.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace isthmus::app {
 
 /// How often the run reads the training tokens of one of its sources.
 struct SourcePasses {
-  std::string name;  // empty where there is one source
+  std::string name;  // empty if there is one source
   double share = 1;  // of the samples
   std::int64_t train_tokens = 0;
   double passes = 0;
@@ -23,13 +23,13 @@ struct SourcePasses {
 [[nodiscard]] double epochs(const Config& config, const Dataset& data);
 /// "3.4", "1,200".
 [[nodiscard]] std::string passes_text(double passes);
-/// One sentence on a run that reads its data more often than teaches it; else empty.
+/// One sentence for a run that reads its data so often that it learns little more; else empty.
 [[nodiscard]] std::string epochs_note(const Config& config, const Dataset& data);
 
-/// One sentence on a source of texts whose first bytes are those of no text; else empty.
+/// One sentence for a text source whose first bytes are not text; else empty.
 [[nodiscard]] std::string binary_note(const Dataset& data);
 
-/// Both, where they are not empty.
+/// The nonempty ones of both.
 [[nodiscard]] std::vector<std::string> notes_on_data(const Config& config, const Dataset& data);
 
 }  // namespace isthmus::app

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What becomes of a run's last steps, said before the run begins: whether there is a round at all,
-// which steps no round carries, and what the closing round carries. Of any trainer. Pure.
+// The outcome of a run's last steps, reported before the run begins: whether there is a round at
+// all, which steps no round covers, and which steps the closing round covers. For any trainer.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +15,18 @@
 
 namespace isthmus::app {
 
-/// `parameters`: what is trained; values are not looked at. THROWS: ConfigError, as make_fragments
+/// `parameters`: of the trainer; their values are not read. THROWS: ConfigError, as make_fragments
 /// and outer::run_end.
 [[nodiscard]] outer::RunEnd run_end_of(const Config& config, std::span<const Parameter> parameters);
 
-/// The steps of the run that reach the outer parameters whole, of the fragment that has fewest.
+/// The number of steps that reach the outer parameters completely, for the fragment with the
+/// fewest.
 [[nodiscard]] std::int64_t carried_steps(const Config& config, const outer::RunEnd& end);
 
-/// Each a sentence with its remedy; empty where regular rounds and a closing round after them
-/// carry every step.
+/// Sentences, each with its remedy; empty if regular rounds and a closing round cover every step.
 [[nodiscard]] std::vector<std::string> warnings_about_end(const Config& config,
                                                           const outer::RunEnd& end);
-/// "the last 4 of 9 steps"; empty where the run has no closing round.
+/// "the last 4 of 9 steps"; empty if the run has no closing round.
 [[nodiscard]] std::string closing_window_text(const Config& config, const outer::RunEnd& end);
 
 }  // namespace isthmus::app

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a hub's pages tell (hub --http): who is there, which rounds are final, what its log costs.
-// Told by the hub's tasks, over all lives of one process; looked at by the server's
+// The data of a hub's pages (hub --http): present sites, final rounds, the cost of its log. The
+// hub's tasks write it, over all lives of one process; the server's task reads it
 // (app/observe/hub_page.h).
 #pragma once
 
@@ -17,7 +17,7 @@ namespace isthmus::app {
 struct HubStatus {
   std::string run_id;  // empty: no run has begun here
   std::vector<std::string> sites;
-  std::vector<bool> here;  // by site: in the run, and heard by this process
+  std::vector<bool> here;  // by site: in the run, and connected to this process
   std::uint32_t epoch = 0;
   std::uint64_t rounds = 0;               // committed by this process
   std::optional<double> round_s;          // between the last two commits
@@ -25,10 +25,10 @@ struct HubStatus {
   std::uint64_t log_writes = 0;
   double log_write_s = 0, last_log_write_s = 0;
   std::uint64_t enrolled = 0, enrolments_refused = 0;
-  // False once a run has begun and no site of it is here. When rounds should end only the sites
-  // know.
+  // False once a run has begun and none of its sites is present. Only the sites know when a round
+  // is overdue.
   bool healthy = true;
-  std::string word;  // in a line, why not
+  std::string word;  // the cause, in a line
 };
 
 class HubBoard {

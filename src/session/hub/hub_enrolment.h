@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hub's answers to those who hold an invitation, worked out by a task of its own: whom it lets
-// in it writes to its disk first, under a lock that a command may hold, and its links wait for
-// neither. Questions are answered in the order in which they come, of each invitation the last one.
+// The hub's answers to holders of an invitation, computed by its own task: before a key is admitted
+// it is written to disk, under a lock that a command may hold, and the hub's links must not wait
+// for either. Requests are answered in order of arrival, only the last one of each invitation.
 #pragma once
 
 #include <cstddef>
@@ -22,17 +22,18 @@ class HubEnrolment {
  public:
   using Answer =
       std::function<EnrolAnswer(const std::string& invitation, std::span<const std::byte> request)>;
-  /// `answer`: by its own task, and may block; what it throws is a refusal, with the reason.
-  /// Borrows the runtime.
+  /// `answer`: called by its own task, may block; an exception is a refusal with its text as the
+  /// reason. Borrows the runtime.
   HubEnrolment(Runtime& runtime, Answer answer);
   /// As `stop`.
   ~HubEnrolment();
   HubEnrolment(const HubEnrolment&) = delete;
   HubEnrolment& operator=(const HubEnrolment&) = delete;
 
-  /// RETURNS: the answer, once; until it is known one without a welcome or a reason. Any task.
+  /// RETURNS: the answer, once; before it is known, an answer without a welcome or a reason. Any
+  /// task.
   [[nodiscard]] EnrolAnswer ask(const std::string& invitation, std::span<const std::byte> request);
-  /// Blocks until the question at hand has been answered; no other will be.
+  /// Blocks until the current request has been answered; later ones are not answered.
   void stop();
 
  private:
@@ -40,7 +41,7 @@ class HubEnrolment {
 
   struct Question {
     std::vector<std::byte> request;
-    std::uint64_t number = 0;  // in the order in which they came
+    std::uint64_t number = 0;  // in order of arrival
     std::optional<EnrolAnswer> answer;
   };
   const Answer answer_;

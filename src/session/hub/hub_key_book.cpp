@@ -168,8 +168,8 @@ HubKeyBook HubKeyBook::read(std::string_view text, const std::string& label) {
     }
   } catch (const std::exception& error) {
     throw SystemError(fmt::format(
-        "{}: {}; bring the file back from a copy: without it whoever was revoked is let in again, "
-        "and whoever was invited is not",
+        "{}: {}; bring the file back from a copy: without it revoked sites are admitted again, "
+        "and invited sites are not",
         label, error.what()));
   }
   return book;

@@ -82,9 +82,11 @@ bool HubKeys::read() {
 
 void HubKeys::put_back() {
   const std::filesystem::path path = folder_ / "hub.keys";
-  const FileLock held(folder_ / "keys.lock", "another process is changing who is let in");
+  const FileLock held(folder_ / "keys.lock",
+                      "another process is changing which sites are admitted");
   if (read()) return;
-  log_warning("{} is older than what is known here, or gone: it is written anew", path.string());
+  log_warning("{} is older than the keys in memory, or missing: it is written again",
+              path.string());
   write_atomically(storage_, path, book_.write());
   (void)read();
 }
@@ -101,7 +103,7 @@ bool HubKeys::look() {
   try {
     if (!read()) put_back();
   } catch (const std::exception& failure) {  // nobody is let in or out by a damaged file
-    log_warning("{}: whoever was let in stays so", failure.what());
+    log_warning("{}: the sites admitted so far stay admitted", failure.what());
   }
   return book_.version != before;
 }
@@ -112,7 +114,7 @@ void HubKeys::change(const std::function<bool(HubKeyBook&)>& step) {
   std::optional<FileLock> held;
   while (!held) {
     try {
-      held.emplace(folder_ / "keys.lock", "another process is changing who is let in");
+      held.emplace(folder_ / "keys.lock", "another process is changing which sites are admitted");
     } catch (const SystemError&) {
       if (runtime_.clock().now() >= end) throw;
       runtime_.sleep_until(runtime_.clock().now() + std::chrono::milliseconds(20));
@@ -168,7 +170,7 @@ EnrolAnswer HubKeys::enrol(const LinkKeys& hub, const std::string& invitation,
       return changed && *changed;
     });
   } catch (const std::exception& error) {
-    return no(fmt::format("the hub cannot write down who is let in: {}", error.what()));
+    return no(fmt::format("the hub cannot store which sites are admitted: {}", error.what()));
   }
   if (!why.empty()) return no(why);
   log_info("site {} is let in by an invitation, with key {}", request->name,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A hub's lives, one after another, over one folder: whichever way one ends, the next goes on from
-// the log. Of `isthmus hub`, and of a site's process that is the hub as well.
+// The lives of a hub, one after another, over one folder: after each one ends, the next continues
+// from the log. For `isthmus hub`, and for a site's process that contains the hub.
 #pragma once
 
 #include <filesystem>
@@ -25,25 +25,26 @@ class HubLives {
   struct Options {
     const Config& config;
     SiteArguments links;           // listen, key_file
-    std::filesystem::path folder;  // made where it is not there
-    bool resumes = false;          // a run in the log is gone on with
-    bool forgets = false;          // ... or is over, whatever the log says
-    Duration wait{0};              // for a former process that holds the folder to end
-    HubBoard* board = nullptr;     // is told how it goes
+    std::filesystem::path folder;  // created if missing
+    bool resumes = false;          // a run in the log is continued
+    bool forgets = false;          // a run in the log is discarded
+    Duration wait{0};              // for an earlier process that holds the folder to end
+    HubBoard* board = nullptr;     // receives the hub's status
     std::function<bool()> stopped;
     const Wishes& wishes;  // to stop before it serves
   };
-  /// Listens. Holds the folder. THROWS: ConfigError for a log of a run that is not to be gone on
-  /// with, and as HubRun; SystemError for what cannot be used, another hub in the folder included.
+  /// Listens. Holds the folder. THROWS: ConfigError for a log with a run when neither resumes nor
+  /// forgets is set, and as HubRun; SystemError for unusable files or addresses, or another hub in
+  /// the folder.
   explicit HubLives(Options options);
 
-  /// Blocks until all sites have left in order (true), or `stopped` (false): then they wait.
-  /// THROWS: as HubRun::run; may be called again, and goes on from the log.
+  /// Blocks until all sites have left in order (true), or `stopped` (false): the sites then wait.
+  /// THROWS: as HubRun::run; may be called again, and continues from the log.
   [[nodiscard]] bool serve();
 
  private:
   void begin();
-  /// THROWS: Error with exit code 4 once another process has taken the folder over.
+  /// THROWS: Error with exit code 4 once another process has taken over the folder.
   void check_held() const;
 
   Options options_;

@@ -185,7 +185,7 @@ void HubRun::look_at_keys() {
   if (const std::uint64_t version = all_.options.keys->book().version; version != keys_version_) {
     keys_version_ = version;
     transport_->set_keys(all_.options.keys->table());
-    log_info("who is let in has changed: `isthmus hub keys` tells");
+    log_info("the admitted sites have changed: see `isthmus hub keys`");
   }
   sessions_.begin_if_all_have_come();
 }

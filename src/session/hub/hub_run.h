@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One life of a hub: it gathers the sites of a run, says which of their rounds are final, numbers
-// who is there, and asks for the steps that all agree on. It trains nothing and holds no model.
+// One life of a hub: it gathers the sites of a run, commits their rounds, numbers memberships, and
+// coordinates agreements on steps. It trains nothing and holds no model.
 //
-// Everything is decided by the one task that calls `run`, and by the exchange below it, which
-// writes its decisions down through HubLog before anybody is told. A hub that has lost all of its
-// sites, or has stood still itself, cannot tell which of the two it was: it begins anew from its
-// log, as its next process would.
+// All decisions are made by the task that calls `run`, and by the exchange below it, which logs
+// them in HubLog before any site is told. A hub that has lost all of its sites, or was itself
+// suspended, cannot tell which of the two happened: it begins anew from its log, as its next
+// process would.
 //
 //   a site                                    the hub
 //     | -- HELLO ----------------------------> |  all sites of a start: a session begins
@@ -47,22 +47,22 @@ class HubRun {
   enum class End {
     kAllLeft,  // the run has ended in order
     kAnew,     // to be begun again from the log
-    kStopped,  // as it was asked to; the sites wait
+    kStopped,  // by request; the sites wait
   };
-  /// Listens. Borrows all but the relay. THROWS: ConfigError, SystemError for an address or key
-  /// that cannot be used.
+  /// Listens. Borrows all, except the relay. THROWS: ConfigError, SystemError for an unusable
+  /// address or key.
   HubRun(Options options, HubLog& log);
   ~HubRun();
   HubRun(const HubRun&) = delete;
   HubRun& operator=(const HubRun&) = delete;
 
-  /// Blocks until the run has ended. THROWS: PeerError when none has come within net.gather;
-  /// ConfigError for sites of another run or unlike configurations; SystemError when a decision
-  /// could not be written down.
+  /// Blocks until the run has ended. THROWS: PeerError when no site has connected within
+  /// net.gather; ConfigError for sites of another run or with different configurations; SystemError
+  /// when a decision could not be logged.
   [[nodiscard]] End run();
 
-  /// For the next life, which `run` has asked for: links between sites that pass there need not
-  /// break, and sites that count each other as gone could not begin anew as a hub can. May be null.
+  /// The relay, for the next life after kAnew: relayed links between sites stay open, since sites
+  /// that count each other as lost could not begin anew as a hub can. May be null.
   [[nodiscard]] std::unique_ptr<Relay> take_relay();
 
  private:
@@ -104,8 +104,8 @@ class HubRun {
   // Of the task that runs:
   const std::unique_ptr<HubEnrolment> enrolment_;  // outlives the transport; null without keys
   const MemberOptions links_;
-  /// A lost site may be the first sign that it is the hub that was cut off or stood still. Silent
-  /// links are found with every heartbeat, so those of one cut may be lost up to two apart.
+  /// A lost site may be the first sign that the hub itself was cut off or suspended. Silent links
+  /// are found at heartbeats, so the links of one cut may be lost up to two heartbeats apart.
   const Duration others_follow_;
   std::uint64_t keys_version_ = 0;
   TimePoint begin_, next_word_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How sites come into the session of a hub: a session begins once all who are awaited have greeted;
-// a site that greets later joins the run under way; a site of the run finds the hub's next process.
-// Part of HubRun.
+// The ways into a hub's session: a session begins once all awaited sites have greeted; a site that
+// greets later joins the running run; a site of the run reconnects to the hub's next process. Part
+// of HubRun.
 #pragma once
 
 #include "session/hub/hub_state.h"
@@ -13,15 +13,15 @@ class HubSessions {
  public:
   HubSessions(HubState& all, HubSteps& steps) : all_(all), steps_(steps) {}
 
-  /// A site's process that is not in the run says what it brings.
+  /// Greeting of a site's process that is not in the run.
   void hear(WorkerId from, const HelloNote& note);
-  /// A site of a session has found this process. THROWS: ConfigError where the log is not of that
-  /// session, or is an older copy.
+  /// A site of a session has connected to this process. THROWS: ConfigError when the log is of
+  /// another session, or is an older copy.
   void hear(WorkerId from, const StandingNote& note);
-  /// Begins a session if none has begun in this life and all have come. THROWS: ConfigError where
-  /// the sites have no start in common.
+  /// Begins a session if none has begun in this life and all awaited sites have greeted. THROWS:
+  /// ConfigError when the sites have no common start.
   void begin_if_all_have_come();
-  /// Whether a start waits for the site: it is let in, or invited.
+  /// Whether a start waits for the site: its key is admitted, or it is invited.
   [[nodiscard]] bool is_awaited(WorkerId site) const;
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state that the parts of a HubRun share: the session of the run, the sites and which of them
-// are there, the exchange and the log. HubRun owns the state; the parts borrow it. All of it
-// belongs to the task that runs the hub.
+// The state that the parts of a HubRun share: the session of the run, the sites and their presence,
+// the exchange and the log. HubRun owns the state; the parts borrow it. Only the task that runs the
+// hub uses it.
 #pragma once
 
 #include <cstdint>
@@ -27,27 +27,27 @@ namespace isthmus::app {
 struct HubOptions {
   const Config& config;
   const SiteArguments& links;  // listen, key_file
-  HubKeys* keys = nullptr;     // where sites have keys
-  HubBoard* board = nullptr;   // is told how it goes
+  HubKeys* keys = nullptr;     // if sites have keys
+  HubBoard* board = nullptr;   // receives the hub's status
   std::function<bool()> stopped;
   Runtime& runtime;
-  std::unique_ptr<Relay> relay = nullptr;  // of the life before
+  std::unique_ptr<Relay> relay = nullptr;  // of the previous life
 };
 
 struct HubState {
   struct Site {
     std::optional<HelloNote> hello;  // of a process that is not in the run
-    bool standing = false;           // in the run, and heard
+    bool standing = false;           // in the run, and connected
     std::optional<std::pair<TimePoint, std::string>> lost;
   };
 
-  /// Borrows all that the options refer to, and the log. THROWS: ConfigError for a log of a run
-  /// that this configuration does not fit.
+  /// Borrows everything that the options refer to, and the log. THROWS: ConfigError for a log of a
+  /// run that does not fit this configuration.
   HubState(HubOptions options, HubLog& log);
 
   [[nodiscard]] const Config& config() const { return options.config; }
   [[nodiscard]] bool anybody_stands() const;
-  /// The sites of the run, but for this one.
+  /// The sites of the run, without `except`.
   [[nodiscard]] std::vector<int> live_sites(WorkerId except) const;
   [[nodiscard]] TimePoint now() const { return options.runtime.clock().now(); }
   [[nodiscard]] Site& site(WorkerId rank) { return sites[static_cast<std::size_t>(rank.value())]; }
@@ -58,13 +58,13 @@ struct HubState {
 
   HubOptions options;
   HubLog& log;
-  const HelloNote own;  // what this hub's file has in common with those of all sites
+  const HelloNote own;  // values of this hub's file that must be equal at all sites
   std::optional<HubLogContents::Session> session;
   std::vector<Site> sites;
   std::vector<bool> live;    // by site: in the run
-  bool nobody_left = false;  // all were lost or started anew, one after another
+  bool nobody_left = false;  // all were lost or restarted, one after another
   std::optional<TimePoint> first_stands;
-  PeerExchange* exchange = nullptr;  // from when the links are open
+  PeerExchange* exchange = nullptr;  // once the links are open
 };
 
 }  // namespace isthmus::app

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The hub inside a site's process ([hub] site): a task of its own, with links and a log of its own,
-// so that it decides for this site as for the others. It dies with the process, and comes back with
-// its next one; the others wait for it, as for any hub.
+// The hub inside a site's process ([hub] site): its own task with its own links and log, so that it
+// treats this site like the others. It dies with the process and returns with its next one; the
+// others wait for it, as for any hub.
 #pragma once
 
 #include <atomic>
@@ -18,24 +18,24 @@
 
 namespace isthmus::app {
 
-/// Where the hub inside a site's process keeps its log: beside the site's run folder.
+/// The folder of that hub's log: next to the site's run folder.
 [[nodiscard]] std::filesystem::path site_hub_folder(const Config& config,
                                                     const std::filesystem::path& out);
 
 class SiteHub {
  public:
-  /// A run in the log: is none to go on with, is gone on with, is forgotten.
+  /// A run in the log: is an error, is continued, or is discarded.
   enum class Former { kRefused, kResumed, kForgotten };
   /// Listens, and serves from now on. Borrows `config` and `wishes`. THROWS: as HubLives.
   SiteHub(const Config& config, std::filesystem::path folder, Former former, const Wishes& wishes);
-  /// Ends it where it stands: the sites wait for its next process.
+  /// Ends the hub at once: the sites wait for its next process.
   ~SiteHub();
   SiteHub(const SiteHub&) = delete;
   SiteHub& operator=(const SiteHub&) = delete;
 
-  /// THROWS: what has ended the hub for good, if something has.
+  /// THROWS: the error that has ended the hub for good, if there is one.
   void check() const;
-  /// This site has ended its part. Blocks until all sites have, or a wish to stop comes. RETURNS:
+  /// This site has ended its part. Blocks until all sites have, or until a wish to stop. RETURNS:
   /// kOk when they have, else the wish's code. THROWS: as check.
   [[nodiscard]] ExitCode serve_to_the_end(const std::string& site);
 
@@ -48,8 +48,8 @@ class SiteHub {
   HubLives lives_;
   std::unique_ptr<WaitQueue> queue_;
   // Under queue_'s lock:
-  bool over_ = false;           // all have left, it has failed, or was stopped
-  std::exception_ptr failure_;  // ended it for good
+  bool over_ = false;           // all have left, or it has failed or was stopped
+  std::exception_ptr failure_;  // that ended it for good
   std::unique_ptr<Task> task_;
 };
 

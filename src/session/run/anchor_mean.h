@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The outer parameters of a run whose workers hold anchors of their own (eager): the anchors' mean,
-// element by element. Each worker lays down a copy and goes on; the last one to come gets the mean,
-// so nobody waits, neither in real nor in virtual time.
+// The outer parameters of a run whose workers have separate anchors (eager): the anchors' mean,
+// element by element. Each worker leaves a copy and continues; the last worker gets the mean, so no
+// worker waits, neither in real nor in virtual time.
 #pragma once
 
 #include <cstddef>
@@ -32,9 +32,9 @@ class AnchorMean {
  public:
   explicit AnchorMean(int workers) : workers_(static_cast<std::size_t>(workers)) {}
 
-  /// Any worker's thread. RETURNS: the mean of all workers' anchors after step t, to the last of
-  /// them to come; nothing to the others. Summed in rank order in fp32, so it does not matter who
-  /// comes last.
+  /// Any worker's thread. RETURNS: the mean of all workers' anchors after step t, to the last
+  /// worker that calls; nothing to the others. Summed in worker order in fp32, so it does not
+  /// matter which worker is last.
   [[nodiscard]] std::optional<OuterCopy> lay_down(WorkerId rank, StepIndex t,
                                                   const OuterStrategy& strategy,
                                                   std::size_t parameters);

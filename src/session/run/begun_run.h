@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values that a run keeps to its end. Defaults change between versions of the program; a run that
-// is resumed ends as it was begun. Checkpoints hold these values.
+// Settings that a run keeps to its end. Defaults change between versions of the program; a resumed
+// run ends with the settings of its begin. Checkpoints hold these settings.
 #pragma once
 
 #include <filesystem>
@@ -13,20 +13,20 @@
 
 namespace isthmus::app {
 
-/// What checkpoints keep of the configuration, by key.
+/// The settings that checkpoints hold, by key.
 [[nodiscard]] std::map<std::string, std::string> lasting_settings(const Config& config);
 
-/// How the origin of a value begins that is the run's and not the file's.
+/// The origin of a value that comes from the run's begin, not from the file; a prefix.
 inline constexpr std::string_view kAsBegun = "as the run was begun";
 
-/// `config` with outer.final_sync as the run to be resumed began it, where the configuration does
-/// not say it. A checkpoint from before the value was kept has it in its configuration's digest.
-/// `resume` as in SessionOptions. What cannot be read, or is of another configuration, changes
-/// nothing here; finding it again refuses it by name.
+/// `config` with the outer.final_sync of the run to be resumed, if the configuration does not set
+/// it. For a checkpoint from before this setting was kept it follows from its configuration's
+/// digest. `resume` as in SessionOptions. A checkpoint that cannot be read, or has another
+/// configuration, changes nothing here; the later resume reports it.
 [[nodiscard]] Config as_begun(const Storage& storage, Config config,
                               const std::filesystem::path& out, const std::string& resume);
 
-/// `config` ends as `begun` does, where it does not say how.
+/// Gives `config` the final sync of `begun`, if `config` does not set one.
 void end_as(const Config& begun, Config& config);
 
 }  // namespace isthmus::app

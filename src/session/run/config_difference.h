@@ -13,12 +13,12 @@ struct ConfigDifference {
   std::string there, here;  // as TOML; empty: absent
 };
 
-/// The keys whose values differ between two texts of `resolved_toml` (origins, which are comments,
-/// do not count): those of `here` first.
+/// Compares two texts of `resolved_toml`, ignoring the origins, which are comments. RETURNS: the
+/// keys whose values differ: those of `here` first.
 [[nodiscard]] std::vector<ConfigDifference> differing_keys(std::string_view there,
                                                            std::string_view here);
 
-/// "train.steps = 4000 there, 60 here" for each of them.
+/// "train.steps = 4000 there, 60 here" for each of these keys.
 [[nodiscard]] std::vector<std::string> config_differences(std::string_view there,
                                                           std::string_view here);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run whose trainer tells a loss or a gradient norm that is no number has diverged, and ends: its
-// next outer gradient would carry that to all sites. The built-in trainer finds it by itself before
-// the update; a trainer of the caller's is told by the loop on the run's clock.
+// A run diverges, and ends, when its trainer reports a loss or gradient norm that is not finite:
+// its next outer gradient would carry that to all sites. The built-in trainer checks it before the
+// update; for a caller's trainer TimedInnerLoop checks it.
 #pragma once
 
 #include <string_view>
@@ -10,11 +10,11 @@
 
 namespace isthmus::app {
 
-/// A step that the worker has left out (InnerStep::idle) may tell anything: a gradient scaler's is
-/// left out for that very reason. THROWS: RunError naming step and value.
+/// A skipped step (InnerStep::idle) may report any value: a gradient scaler skips a step because of
+/// such a value. THROWS: RunError naming step and value.
 void check_finite(StepIndex t, const InnerStep& step);
 
-/// Whether this is the text of a run that has diverged, whoever has found it.
+/// Whether `cause` is the error text of a diverged run, from either check.
 [[nodiscard]] bool has_diverged(std::string_view cause);
 
 }  // namespace isthmus::app

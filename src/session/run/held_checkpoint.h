@@ -6,7 +6,7 @@
 
 namespace isthmus::app {
 
-/// A checkpoint a site could go on from.
+/// A checkpoint that a site could continue from.
 struct HeldCheckpoint {
   std::int64_t step = 0;
   std::string run_id;

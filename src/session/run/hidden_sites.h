@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sites that nobody can dial.
+// Sites that no other site can dial.
 #pragma once
 
 #include <cstddef>

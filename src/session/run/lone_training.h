@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A site that has lost the others trains on alone, for net.max_solo_rounds windows of outer.H steps
-// at most, while its next session looks for them: with the trainer of the worker that was cut off,
-// on a task of its own. Nothing is sent and no line of the run is written; what it trains on
-// belongs to the work that the site takes along (outer/parts/lone_work.h). Its steps take the
-// samples of the steps after the worker's last one.
+// Offline training: a site that has lost the others trains alone, for at most net.max_solo_rounds
+// windows of outer.H steps, while its next session looks for the others. It uses the trainer of the
+// worker that was cut off, on its own task. Nothing is sent, and no line of the run is written; the
+// result belongs to the work that the site takes along (outer/parts/lone_work.h). Its steps take
+// the samples of the steps after the worker's last one.
 #pragma once
 
 #include <cstdint>
@@ -27,41 +27,41 @@ class LoneTraining {
     RunPlan plan;
     WorkerId self{0};
     std::unique_ptr<Trainer> trainer;
-    outer::OwnWork work;                    // of the worker that had it
+    outer::OwnWork work;                    // of the worker that was cut off
     std::span<const Fragment> fragments{};  // copied
     std::unique_ptr<Runtime> runtime{};     // empty: the system's
   };
   /// Nothing happens before `begin`.
   explicit LoneTraining(Parts parts);
-  /// Ends, after the step that is under way. What `end` has not handed over is lost, and told.
+  /// Ends after the current step. Work that `end` has not returned is lost, and logged.
   ~LoneTraining();
   LoneTraining(const LoneTraining&) = delete;
   LoneTraining& operator=(const LoneTraining&) = delete;
 
-  /// Once, by the task that made the trainer and will destroy this. What goes wrong from here on,
-  /// with the data or for want of a thread or memory say, is warned of and ends it.
+  /// Call once, on the task that made the trainer and will destroy this object. A later failure,
+  /// for example of data, threads or memory, is logged and ends the training.
   void begin();
   /// Any task.
   [[nodiscard]] bool trains() const;
-  /// Blocks for the step that is under way. RETURNS: the work, with what has been trained on; all
-  /// of it lost where the parameters' values cannot be had any more. Once.
+  /// Blocks for the current step. RETURNS: the work, including the steps trained alone; all of it
+  /// is lost if the parameters' values are not available any more. Call once.
   [[nodiscard]] outer::OwnWork end();
 
  private:
   void train();
-  /// THROWS: Error, bad_alloc. The work is whole then, up to the step before.
+  /// THROWS: Error, bad_alloc. The work is then complete up to the previous step.
   void take_steps();
-  /// RETURNS: whether another step is to be taken.
+  /// RETURNS: whether to take another step.
   [[nodiscard]] bool goes_on() const;
 
   const Config& config_;
   const RunPlan plan_;
   const WorkerId self_;
   const std::unique_ptr<Trainer> trainer_;
-  // The task's while it runs.
+  // Used only by the task while it runs.
   outer::LoneWork work_;
   std::optional<outer::OwnWork> taken_;
-  const StepIndex last_;  // at most to be taken
+  const StepIndex last_;  // the last step that may be taken
   const std::unique_ptr<Runtime> runtime_;
   const std::unique_ptr<WaitQueue> queue_;
   // Under its lock:
@@ -70,8 +70,8 @@ class LoneTraining {
   std::unique_ptr<Task> task_;
 };
 
-/// What a site that was cut off has in hand until it takes part again. Where it does not, that is
-/// told at the end.
+/// The pending work of a site that was cut off, until the site rejoins. If it never does, the
+/// destructor logs the loss.
 struct InHand {
   InHand() = default;
   ~InHand();
@@ -79,11 +79,11 @@ struct InHand {
   InHand& operator=(const InHand&) = delete;
 
   std::optional<outer::OwnWork> work;
-  std::unique_ptr<LoneTraining> training;  // while there is one, the work is there
-  bool told = false;                       // that nothing can be taken along
-  LateStatus late;                         // how late the site has been so far
+  std::unique_ptr<LoneTraining> training;  // while set, it holds the work
+  bool told = false;                       // logged that no work can be taken along
+  LateStatus late;                         // lateness so far
 
-  /// The others are there.
+  /// The other sites are present.
   void end_training() {
     if (training) work = training->end();
     training.reset();

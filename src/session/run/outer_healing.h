@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker's outer state, worked out again from what is on record: the last state that all had
-// alike, from this worker's own checkpoint, and the results that it has retained since. Where the
-// outer states of sites differ every site does so (session/run/outer_verdict.h), in the place of
-// its training: it takes memory for copies of the state (docs/guarantees/healing.md), and no second
-// model. The worker's thread, between two steps.
+// Healing of a worker's outer state: computed again from records, namely the last state that all
+// workers had alike, from this worker's own checkpoint, and the results that the worker has
+// retained since. If the outer states of sites differ, every site does so
+// (session/run/outer_verdict.h), in place of training: it takes memory for copies of the state
+// (docs/guarantees/healing.md), and no second model. The worker's thread, between two steps.
 #pragma once
 
 #include <functional>
@@ -25,22 +25,22 @@ class OuterHealing {
   struct Parts {
     outer::IdleInnerLoop& inner;
     RetainedResults& results;
-    RetainingExchange& exchange;  // the methods'
+    RetainingExchange& exchange;  // the one used by the methods
     std::function<std::unique_ptr<OuterStrategy>()> make;
-    /// Makes the inner loop and a method what they were after the step, in the state that `agreed`
-    /// was told of. THROWS: Error where that cannot be had.
+    /// Restores the inner loop and a method to their state after the step given to `agreed`.
+    /// THROWS: Error when that is impossible.
     std::function<std::unique_ptr<OuterStrategy>(StepIndex)> restore;
-    StepIndex last_step;  // of the run: its method has finished
+    StepIndex last_step;  // the run's last step, after which its method finishes
   };
   explicit OuterHealing(Parts parts) : parts_(std::move(parts)) {}
 
-  /// All have this digest after step t: what comes later counts from here, and what was retained
-  /// goes. By the next replay `Parts::restore` can bring that state back.
+  /// All workers have this digest after step t: replays start here, and earlier retained results
+  /// are dropped. `Parts::restore` must be able to restore that state by the next replay.
   void agreed(StepIndex t, const Digest128& digest);
-  /// `strategy`, after step t, holds `held`. If its replay comes to that, or there is none, all is
-  /// as it was; else the replay's state is left in its place, as of a worker that joins here: it
-  /// has no work of its own. RETURNS: what is to be told. THROWS: Error where what was cannot be
-  /// had back either.
+  /// Replays the committed results. `strategy`, after step t, has the digest `held`. If the replay
+  /// gives `held` too, or fails, the old state is restored. Otherwise the replayed state stays, as
+  /// for a worker that joins here: it has no work of its own. RETURNS: the replay's digest, or why
+  /// there is none. THROWS: Error when the old state cannot be restored.
   [[nodiscard]] OuterReplay replay(std::unique_ptr<OuterStrategy>& strategy, const Digest128& held);
 
  private:

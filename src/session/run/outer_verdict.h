@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where the outer states of sites differ after a step: whose is wrong. Nobody votes. The authority
-// is the record: the last state that all were seen to hold alike, and the results that have been
-// committed since. Each site replays that record by itself; a site whose own state is not what its
-// replay comes to is healed by it. Replays that differ leave nothing to go by. Pure; any thread.
+// The decision which outer state is wrong when the states of sites differ after a step. It is no
+// vote: the records decide, namely the last state that all sites had alike, and the results
+// committed since. Each site replays these records by itself; a site whose state differs from its
+// replay is healed by it. If replays differ, nothing can be decided. Pure; any thread.
 #pragma once
 
 #include <cstddef>
@@ -16,34 +16,34 @@
 
 namespace isthmus::app {
 
-/// What helps where outer states differ and nobody can say whose is right.
+/// The remedy when outer states differ and no site can tell which is right.
 inline constexpr std::string_view kOuterRemedy =
     "go on from a checkpoint before it (--resume finds the last one that is the same everywhere); "
     "if it comes again, the memory or the processor of one of them is in doubt";
 
-/// What a site's replay has come to.
+/// The outcome of a site's replay.
 struct OuterReplay {
-  std::string digest;  // empty: there is none
-  std::string why;     // there is none
+  std::string digest;  // empty: no replay
+  std::string why;     // why there is no replay
 };
 
-/// What one site says.
+/// The report of one site.
 struct OuterWord {
   std::string site;
   std::string about;                  // its program and processor
   std::string digest;                 // of the state it held
-  std::optional<OuterReplay> replay;  // nothing: it was gone before it told of one
+  std::optional<OuterReplay> replay;  // nothing: lost before it reported a replay
   bool gone = false;
 };
 
 struct OuterVerdict {
-  std::string right;               // the digest of what all have from now on
-  std::vector<std::size_t> wrong;  // places of those who are healed
+  std::string right;               // the digest of all sites from now on
+  std::vector<std::size_t> wrong;  // places of the sites that are healed
 };
 
-/// A word counts for as much where its site is gone meanwhile, so that all who judge by the same
-/// words judge alike, whenever they hear of that. REQUIRES: not all digests are alike. RETURNS: why
-/// nothing can be decided, with the sites it is about, their programs and processors.
+/// A report of a lost site counts like any other, so that all sites with the same reports decide
+/// alike, whenever they hear of the loss. REQUIRES: at least two digests differ. RETURNS: why
+/// nothing can be decided, naming sites, programs and processors.
 [[nodiscard]] Expected<OuterVerdict, std::string> judge_outer(StepIndex t,
                                                               const std::vector<OuterWord>& words);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which site reduces how much of a round (net.shares). Pure functions of the configuration, so all
-// sites of a run find the same; no result depends on it, since owner borders are tile borders.
+// The share of a round that each site reduces (net.shares). Pure functions of the configuration, so
+// all sites compute the same. No result depends on shares, since borders between owners are borders
+// of tiles.
 #pragma once
 
 #include <cstdint>
@@ -14,42 +15,42 @@
 
 namespace isthmus::app {
 
-/// PeerExchangeOptions::shares of sites apart with net.shares = "auto": nothing for those without
-/// an address, whose contributions would all pass a relay, where some have one. None: even for all.
+/// PeerExchangeOptions::shares of separate sites with net.shares = "auto": 0 for sites without an
+/// address, whose traffic passes a relay, if other sites have one. Empty: even for all.
 [[nodiscard]] std::vector<std::uint32_t> even_shares(const Config& config);
 
-/// With net.shares = "links": by the file's [[link]]s, of the sites that even_shares leaves; links
-/// that are alike leave those. With "auto": none; "measured" and "table": none either.
-/// THROWS: ConfigError where the key can mean nothing in this run.
+/// With net.shares = "links": shares by the file's [[link]]s, among the sites that even_shares
+/// allows; even_shares itself if the links are alike. Empty for "auto", "measured" and "table".
+/// THROWS: ConfigError when the key has no meaning in this run.
 [[nodiscard]] std::vector<std::uint32_t> owner_shares(const Config& config);
 
-/// PeerExchangeOptions::table: with net.shares = "table" what its file says, else none.
+/// PeerExchangeOptions::table: the entries of the table with net.shares = "table", else empty.
 [[nodiscard]] std::vector<SharesOfSize> table_of_shares(const Config& config);
 
 /// "even", or "0:1365:1365:1366".
 [[nodiscard]] std::string words_of_shares(const std::vector<std::uint32_t>& shares);
 
-/// What a run of sites apart begins with: owner_shares with "links", else even_shares; with
-/// "measured" they move from there. THROWS: as owner_shares.
+/// The shares at the start of a run of separate sites: owner_shares for "links", else even_shares;
+/// with "measured" they move from there. THROWS: as owner_shares.
 [[nodiscard]] std::vector<std::uint32_t> first_shares(const Config& config);
 
-/// What a prediction reckons with: with "measured" those that the declared links would bring, if
-/// there are any, since a run comes close to them; else owner_shares. THROWS: as owner_shares.
+/// The shares that a prediction uses: with "measured" those for the declared links, if there are
+/// any, since a run comes close to them; else owner_shares. THROWS: as owner_shares.
 [[nodiscard]] std::vector<std::uint32_t> settled_shares(const Config& config);
 
-/// THROWS: ConfigError for "measured" in a job of MPI, or with a method whose rounds are not each
-/// committed, unless the exchange is elastic and commits every one.
+/// THROWS: ConfigError for "measured" in an MPI job, or with a method whose rounds do not each
+/// commit, unless the exchange is elastic and commits every round.
 void check_measuring_links(const Config& config, bool mpi, bool elastic);
 
 /// One line for people.
 [[nodiscard]] std::string words_of(const ShareMove& move, const std::vector<std::string>& sites);
 
-/// What sites, and a hub, must have alike about it, as common_values (config.h) has the rest:
-/// whether shares move, what a table says, and owner_shares with "links". THROWS: as owner_shares.
+/// The values about shares that sites, and a hub, must have equal, like common_values (config.h):
+/// whether shares move, the table, and owner_shares with "links". THROWS: as owner_shares.
 void append_shares(const Config& config, std::vector<std::pair<std::string, std::string>>& common);
 
-/// `logged`: what the sites of the run in a hub's log had alike. One without the entry is of a
-/// build in which shares did not move. THROWS: ConfigError where they move by one of both alone.
+/// `logged`: the common values of the sites in a hub's log. A log without the entry comes from a
+/// build without moving shares. THROWS: ConfigError when shares move in only one of both.
 void check_log_shares(const Config& config,
                       const std::vector<std::pair<std::string, std::string>>& logged);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where a run goes on from, and whether it may: found before anything is written.
+// The checkpoint that a run continues from, and whether it may: found before anything is written.
 #pragma once
 
 #include <filesystem>
@@ -29,13 +29,13 @@ namespace isthmus::app {
                                                     const std::filesystem::path& out,
                                                     const std::string& resume);
 
-/// The data files of the checkpoint that `find_resume` finds, where there is one; none of them
-/// where all are damaged.
+/// The data files of the checkpoint that `find_resume` finds, if there is one; none if all are
+/// damaged.
 [[nodiscard]] std::optional<std::vector<DataFile>> data_begun_with(const Storage& storage,
                                                                    const std::filesystem::path& out,
                                                                    const std::string& resume);
 
-/// A run that is to go on.
+/// A run that is to continue.
 struct ResumedRun {
   const Config& config;
   const std::string& digest;  // config_digest of `config`
@@ -46,30 +46,30 @@ struct ResumedRun {
   int workers = 1;
 };
 struct HeldCheckpoints {
-  std::vector<HeldCheckpoint> held;  // a step once
-  bool unreadable = false;           // there are others
+  std::vector<HeldCheckpoint> held;  // each step once
+  bool unreadable = false;           // there are further, unreadable ones
 };
-/// Those in `out` that worker `rank` could go on from; damaged ones are left out with a warning.
-/// THROWS: ConfigError when `out` is empty or has another worker's, or as
+/// The checkpoints in `out` that worker `rank` could continue from; damaged ones are left out with
+/// a warning. THROWS: ConfigError when `out` is empty or belongs to another worker, or as
 /// check_same_configuration and check_data.
 [[nodiscard]] HeldCheckpoints held_checkpoints(const Storage& storage,
                                                const std::filesystem::path& out,
                                                const ResumedRun& run, WorkerId rank);
 
-/// RETURNS: the configuration of the checkpoint where it is one before `changes`, else null: it is
-/// `config`, whose config_digest is `digest`. Whether the run may be changed so is not checked.
-/// THROWS: ConfigError naming the keys that differ where it is neither.
+/// RETURNS: null if the checkpoint's configuration is `config`, whose config_digest is `digest`;
+/// otherwise that configuration, if it is one before `changes`. Whether the change is allowed is
+/// not checked. THROWS: ConfigError naming the keys that differ if it is neither.
 const Config* check_same_configuration(const Storage& storage, const Checkpoint& checkpoint,
                                        const Config& config, const std::string& digest,
                                        const RunChanges& changes);
 
-/// What a run that goes on from a checkpoint changes.
+/// The changes of a run that continues from a checkpoint.
 struct ResumeFindings {
-  const Config* before = nullptr;    // the configuration that the changes are made to; null: none
-  std::optional<DataGrowth> growth;  // the data have been appended to
+  const Config* before = nullptr;    // the configuration before the changes; null: no changes
+  std::optional<DataGrowth> growth;  // data were appended
 };
-/// Whether `run` may go on from `checkpoint`. Reads only. THROWS: ConfigError naming what would
-/// mean something else.
+/// Checks whether `run` may continue from `checkpoint`. Reads only. THROWS: ConfigError naming the
+/// settings whose meaning would change.
 [[nodiscard]] ResumeFindings check_resume(const Storage& storage, const Checkpoint& checkpoint,
                                           const ResumedRun& run);
 /// A line for each change that `run` makes at `checkpoint`.
@@ -77,8 +77,8 @@ struct ResumeFindings {
                                                   const ResumedRun& run,
                                                   const ResumeFindings& findings);
 
-/// A sample is a place in the data, so other data would repeat or skip some in silence. RETURNS:
-/// the growth, where the data of the checkpoint are the beginning of the run's and its changes name
+/// A sample is a place in the data, so other data would silently repeat or skip samples. RETURNS:
+/// the growth, if the checkpoint's data are the beginning of the run's and its changes name
 /// data.source. THROWS: ConfigError naming the files that differ, and why that is no growth.
 std::optional<DataGrowth> check_data(const Checkpoint& checkpoint, const ResumedRun& run);
 

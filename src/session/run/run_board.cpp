@@ -261,8 +261,8 @@ bool RunBoard::begin_step(WorkerId rank, StepIndex t, bool checkpoint_due) {
     // all of them see the agreement before they finish it.
     if (wishes_.take_leave()) {
       log_warning(
-          "asked to leave (SIGUSR2), but only a site that is a process of its own can: "
-          "going on");
+          "asked to leave (SIGUSR2), but only a site that runs as a separate process can leave: "
+          "training continues");
     }
     const std::int64_t next = furthest_begun_ + 1;
     furthest_begun_ = std::max(furthest_begun_, t.value());

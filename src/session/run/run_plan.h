@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a configuration means in numbers for any trainer: steps, workers, when to evaluate. Pure.
+// The numbers of a configuration for any trainer: steps, workers, when to evaluate. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +15,21 @@ namespace isthmus::app {
 struct RunPlan {
   std::int64_t total_steps = 0;
   int workers = 1;
-  int first_worker = 0;               // of those in this process
+  int first_worker = 0;               // first worker in this process
   int workers_in_process = 1;         // from first_worker on
   std::int64_t eval_every = 0;        // 0: at the last step only
   std::int64_t checkpoint_every = 0;  // steps; 0: by time and at the end only
 
-  /// Those in this process.
+  /// The workers in this process.
   [[nodiscard]] std::vector<WorkerId> workers_here() const;
-  /// Evaluation is due after this step.
+  /// Whether an evaluation is due after this step.
   [[nodiscard]] bool evaluates_after(StepIndex t) const {
     return t.value() == total_steps || (eval_every > 0 && t.value() % eval_every == 0);
   }
 };
 
-/// `only`: the one worker that runs in this process; else all do. THROWS: ConfigError for a
-/// net.chunk that holds no tile of a codec of the run.
+/// `only`: the one worker of this process; else all workers run here. THROWS: ConfigError for a
+/// net.chunk smaller than a tile of one of the run's codecs.
 [[nodiscard]] RunPlan make_run_plan(const Config& config, std::optional<WorkerId> only);
 
 /// Virtual duration of worker `rank`'s steps: the surrogate's step time, or `step_flops` at the

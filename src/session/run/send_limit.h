@@ -9,7 +9,7 @@
 
 namespace isthmus::app {
 
-/// What a site may send at now, for MemberOptions::send_bits_per_s: by its cap and the hour.
+/// The present rate limit of a site, for MemberOptions::send_bits_per_s: by its cap and the hour.
 [[nodiscard]] inline std::function<double()> send_limit(const Config& config,
                                                         const SiteConfig& site) {
   return [cap = SendCap(config, site)] { return cap.at(local_minute_of_day()); };

@@ -9,10 +9,10 @@ namespace isthmus::app {
 
 /// `train --site NAME`: this process is one site of several.
 struct SiteArguments {
-  std::string name;                    // one of [[site]], or "auto": by the environment
-  std::string listen;                  // HOST:PORT to bind; empty: site.address's port, everywhere
-  std::filesystem::path key_file;      // secret key; empty: keys/NAME.key beside the configuration
-  std::vector<std::string> addresses;  // "NAME=HOST:PORT": other addresses than the file's
+  std::string name;                    // one of [[site]], or "auto": from the environment
+  std::string listen;                  // HOST:PORT; empty: all interfaces, site.address's port
+  std::filesystem::path key_file;      // secret key; empty: keys/NAME.key next to the configuration
+  std::vector<std::string> addresses;  // "NAME=HOST:PORT": replaces addresses of the file
   bool mpi = false;                    // the sites are the processes of an MPI job
 };
 

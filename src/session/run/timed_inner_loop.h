@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // An InnerLoop on the run's clock: every step is a compute region of the runtime and an event of
-// the timeline. Under virtual time a step lasts what `StepClock` says; in real time, what it takes.
+// the timeline. A step lasts as long as `StepClock` says in virtual time, and its real duration in
+// real time.
 //
-// Gradients that become ready during the backward pass are announced at the times at which a
-// backward pass of that length would have them: the real work is done first, then its virtual
-// duration is walked through. So ddp's overlap of exchange with backward is modelled without
-// splitting the work.
+// Gradients of the backward pass are announced at the times at which a backward pass of that length
+// would produce them: the real work is done first, then its virtual duration passes. So ddp's
+// overlap of exchange with backward is modelled without splitting the work.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ namespace isthmus::app {
 /// Virtual duration of inner step t of one worker. Pure; ignored in real time.
 using StepClock = std::function<Duration(StepIndex t)>;
 
-/// Whether a worker of that pace takes inner step t: of the first t it has taken floor(t pace).
+/// Whether a worker with that pace takes inner step t: it takes floor(t pace) of the first t steps.
 [[nodiscard]] bool takes_step(double pace, StepIndex t);
 
 class TimedInnerLoop final : public InnerLoop {
@@ -30,9 +30,9 @@ class TimedInnerLoop final : public InnerLoop {
   /// `pace`: share of the steps that are taken; the others are idle, see takes_step.
   TimedInnerLoop(InnerLoop& inner, Runtime& runtime, WorkerId worker, StepClock clock,
                  EventSink* events, double pace = 1);
-  /// How fast the worker computes over virtual time, in the place of full speed always.
+  /// The worker's speed over virtual time, instead of constant full speed.
   void set_profile(PaceProfile profile) { profile_ = std::move(profile); }
-  /// Steps of `train_step` that are idle too: asked before each that its pace would have it take.
+  /// Further idle steps of `train_step`: called before each step that the pace would take.
   void set_skips(std::function<bool(StepIndex t)> skips) { skips_ = std::move(skips); }
 
   [[nodiscard]] std::span<const Parameter> parameters() const override;
@@ -45,8 +45,8 @@ class TimedInnerLoop final : public InnerLoop {
   [[nodiscard]] std::span<float> gradient(std::size_t parameter) override;
   double apply_gradients(StepIndex t) override;
   [[nodiscard]] double loss(const TokenBatch& batch, const ParameterSource& source) override;
-  /// A step's first share takes the step's whole virtual time: what the forward passes of a step
-  /// take together is what the clock says of the step.
+  /// A step's first share takes the step's whole virtual time: the clock's duration covers all
+  /// forward passes of the step.
   [[nodiscard]] InnerStep train_loss(StepIndex t, SampleShare share,
                                      const ParameterSource& source) override;
   [[nodiscard]] double learning_rate(StepIndex t) const override;
@@ -56,14 +56,14 @@ class TimedInnerLoop final : public InnerLoop {
   void save(StateWriter& writer) const override;
   void load(StateReader& reader) override;
 
-  /// Time spent in compute regions so far, on the runtime's clock; standing still is none of it.
+  /// Time spent in compute regions so far, on the runtime's clock, without pauses.
   [[nodiscard]] Duration computed() const { return computed_; }
 
  private:
   void announce(const std::vector<std::size_t>& order, TimePoint begin, Duration duration,
                 const GradientReady& on_ready);
   void note(TimePoint begin, StepIndex t);
-  /// What work that takes `duration` at full speed takes when it begins at `begin`.
+  /// The duration of work that begins at `begin` and takes `duration` at full speed.
   [[nodiscard]] Duration lasting(TimePoint begin, Duration duration) const {
     return profile_.done(begin, duration) - begin;
   }

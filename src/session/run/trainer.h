@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the workers of a run get their trainers (isthmus/session.h). The run knows no model, no data
-// and no device.
+// Creation of the workers' trainers (isthmus/session.h). The run knows no model, data or device.
 #pragma once
 
 #include <functional>
@@ -11,7 +10,7 @@
 
 namespace isthmus::app {
 
-/// Makes the trainer of worker `context.rank`, on the worker's task. `events`: of the run, may be
+/// Makes the trainer of worker `context.rank`, on the worker's task. `events`: the run's, may be
 /// null; borrowed until `train_alone`.
 using MakeTrainer =
     std::function<std::unique_ptr<Trainer>(const WorkerContext& context, EventSink* events)>;

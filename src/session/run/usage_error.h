@@ -7,7 +7,7 @@
 
 namespace isthmus::app {
 
-/// A command line that cannot be understood: exit 2.
+/// An invalid command line: exit 2.
 class UsageError : public Error {
  public:
   explicit UsageError(const std::string& text) : Error(ExitCode::kUsage, text) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One worker of a run: makes its trainer and method, takes its steps, evaluates its share, lays
-// down its state. The same code runs on real threads and in virtual time.
+// One worker of a run: makes its trainer and method, takes its steps, evaluates its share, saves
+// its state. The same code runs on real threads and in virtual time.
 #pragma once
 
 #include <functional>
@@ -22,7 +22,7 @@
 
 namespace isthmus::app {
 
-/// What all workers of a run share; everything is borrowed for the run.
+/// Objects that all workers of a run share; borrowed for the run.
 struct WorkerSetup {
   const Config& config;
   const RunPlan& plan;
@@ -31,23 +31,23 @@ struct WorkerSetup {
   Checkpointing& checkpointing;
   AnchorMean& anchor_mean;      // for evaluations
   EventSink* events = nullptr;  // may be null
-  Duration patience{0};         // a round not committed by then ends the run
+  Duration patience{0};         // timeout of a round; the run ends at it
   double step_flops = 0;        // of one worker's inner step
   Duration begun{0};            // simulated: the run's clock when this session began
-  Duration measured_step{0};    // virtual length of a step where nothing else declares one
-  /// Told the digest of a worker's outer state where it starts or joins, when workers are processes
-  /// of their own and nobody else can compare them; and of each tensor, where a trainer's start is
+  Duration measured_step{0};    // virtual length of a step if nothing else declares one
+  /// Receives the digest of a worker's outer state at its start or join, if workers are separate
+  /// processes, so that they can be compared; and a digest of each tensor, if a trainer's start is
   /// its own (run_start.h). May be empty.
   std::function<void(StepIndex, const Digest128&, const std::string& tensors)> tell_outer = {};
-  /// Where this worker's results are retained, if they are, so that it can be healed. May be null.
+  /// The store of this worker's retained results, for healing. May be null.
   RetainedResults* retained = nullptr;
-  WorkerSite* site = nullptr;  // whose worker this is, where it is a process of its own
-  /// Since the checkpoint that the run goes on from the data have been appended to.
+  WorkerSite* site = nullptr;  // this worker's site, if it is a separate process
+  /// Data were appended since the checkpoint that the run continues from.
   std::optional<DataGrowth> growth = std::nullopt;
-  /// What this worker had given to nobody when it lost the others, and what trains on with it:
-  /// written then, the work taken up when it joins again. May be null.
+  /// The work that this worker had not contributed when it lost the others, and its offline
+  /// training: written at the loss, used when it joins again. May be null.
   InHand* in_hand = nullptr;
-  /// Told what became of it. May be empty where in_hand is null.
+  /// Receives the outcome of that work. May be empty if in_hand is null.
   std::function<void(StepIndex, const BroughtBack&)> on_own_work = {};
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run that goes on with more or fewer workers than its checkpoint has: whose state each worker
-// takes, what is left out, and with which methods that is well defined.
+// A run that continues with more or fewer workers than its checkpoint has: the state that each
+// worker takes, the states that are left out, and the methods for which that is well defined.
 #pragma once
 
 #include <optional>
@@ -12,20 +12,20 @@
 
 namespace isthmus::app {
 
-/// Of each worker of `config` the worker of the checkpoint whose state it goes on from; nothing: it
-/// is new. Where their number is another one, workers are known by the names of their sites, if
-/// the checkpoint has some of them; else by their numbers.
+/// For each worker of `config` the worker of the checkpoint whose state it takes; nothing: a new
+/// worker. If the number of workers has changed, workers are matched by the names of their sites,
+/// if the checkpoint has at least one of these names; else by number.
 [[nodiscard]] std::vector<std::optional<int>> former_workers(const CheckpointInfo& info,
                                                              const Config& config);
 
-/// THROWS: ConfigError naming both numbers of workers, the reason and the way out, where the run
-/// would mean something else with those of `config`.
+/// THROWS: ConfigError naming both numbers of workers, the reason and the remedy, if the change of
+/// workers would change the meaning of the run.
 void check_workers(const Checkpoint& checkpoint, const Config& config);
 
-/// The line for workers that are new or left out, and what goes with them; empty: as many as ever.
+/// The line about new and left-out workers, and what is lost with them; empty: no change.
 [[nodiscard]] std::string workers_text(const Checkpoint& checkpoint, const Config& config);
 
-/// The names of all workers, as checkpoints keep them among CheckpointInfo::settings.
+/// The key of all workers' names in CheckpointInfo::settings.
 inline constexpr const char* kWorkerNames = "sites";
 [[nodiscard]] std::string worker_names(const Config& config);
 

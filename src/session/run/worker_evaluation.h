@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker's part in an evaluation.
+// A worker's share of an evaluation.
 #pragma once
 
 #include "isthmus/inner_loop.h"
@@ -9,10 +9,11 @@
 
 namespace isthmus::app {
 
-/// Takes this worker's share of the evaluation after step t, and posts it; after the last step also
-/// what is missing of the others'. Outer parameters that are the same on all workers are evaluated
-/// by all that are there, each taking every M-th part; the mean of unlike ones by the worker who
-/// has it. Between two steps. THROWS: as Board::await_eval.
+/// Evaluates this worker's share after step t, and posts it. With shared outer parameters each of
+/// the M present workers evaluates every M-th part; with separate anchors the worker that gets
+/// their mean evaluates all parts. After the last step this worker also evaluates parts that no
+/// worker has posted, if the board returns any. Call between two steps. THROWS: as
+/// Board::await_eval.
 void evaluate_share(const WorkerSetup& setup, WorkerContext& context, Trainer& trainer,
                     InnerLoop& inner, const OuterStrategy& strategy, StepIndex t);
 

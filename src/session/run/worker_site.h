@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker asks of its site, where that is a process of its own (session/site/site_session.h).
+// A worker's interface to its site, if that is a separate process (session/site/site_session.h).
 #pragma once
 
 #include <memory>
@@ -15,7 +15,7 @@
 
 namespace isthmus::app {
 
-/// Everything is called from the worker, between two steps, but for `skips`: before one.
+/// The worker calls all functions between two steps, except `skips`: before a step.
 class WorkerSite {
  public:
   [[nodiscard]] virtual WorkerId self() const = 0;
@@ -24,23 +24,24 @@ class WorkerSite {
   /// How long rounds took here, from the session's start.
   [[nodiscard]] virtual RoundTimes rounds() const = 0;
 
-  /// The state that this site joins a running run with, once; null: it starts with the others.
+  /// The state with which this site joins a running run, once; null: it starts with the others.
   [[nodiscard]] virtual std::unique_ptr<StateReader> take_state() = 0;
-  /// After `take_state`. The worker is about to replay step t; blocks until it can. RETURNS: false
-  /// when t is the first step to be trained on. THROWS: PeerError when the donor is gone.
+  /// Call after `take_state`. The worker is about to replay step t; blocks until its results are
+  /// here. RETURNS: false when t is the first step to be trained. THROWS: PeerError when the donor
+  /// is lost.
   [[nodiscard]] virtual bool may_replay(StepIndex t, Duration patience) = 0;
 
-  /// As PeerExchange has it.
+  /// As in PeerExchange.
   [[nodiscard]] virtual ResultOrigin origin_of(const SyncId& id) const = 0;
-  /// Whether rounds may be taken back.
+  /// Whether rounds may be rolled back.
   [[nodiscard]] virtual bool takes_back() const = 0;
-  /// After a step beyond which the trainer has not gone. `stands`: all sites stand after step t,
-  /// for now; called again while they do.
+  /// Call after each step that the trainer has completed. `stands`: all sites pause after step t;
+  /// called again while they do.
   virtual void after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy,
                           bool stands = false) = 0;
-  /// The worker goes on after step t: what it has taken since does not count.
+  /// The worker continues after step t: later steps do not count.
   virtual void gone_back(StepIndex t) = 0;
-  /// Whether training step t is late for a round that has been begun without it.
+  /// Whether training step t is late for a round begun by proxy.
   [[nodiscard]] virtual bool skips(StepIndex t) = 0;
 
  protected:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// All that one worker's training depends on, by name: "local/" parameters, "inner/" what the inner
-// loop keeps, "outer/" the method with its syncs in flight. For checkpoints, and for a worker that
-// goes on from another's state. The worker's thread, between two steps.
+// The complete training state of one worker, by name: "local/" parameters, "inner/" the inner loop,
+// "outer/" the method with its syncs in flight. For checkpoints, and for a worker that continues
+// from another's state. The worker's thread, between two steps.
 #pragma once
 
 #include <cstddef>
@@ -15,24 +15,25 @@
 
 namespace isthmus::app {
 
-/// `borrows`: the parameters, and all that lies in files, are not copied, and stay as they are
-/// while the snapshot is in use.
+/// `borrows`: parameters and arrays in files are not copied, and must not change while the snapshot
+/// is in use.
 [[nodiscard]] StateSnapshot worker_snapshot(InnerLoop& inner, const OuterStrategy& strategy,
                                             bool borrows);
 
-/// The parameters; before the worker's method is made. THROWS: RunError as StateReader has it.
+/// Restores the parameters; call before the worker's method is made. THROWS: RunError as
+/// StateReader does.
 void restore_worker_parameters(StateReader& from, InnerLoop& inner);
-/// The rest. The method's syncs in flight are begun again. THROWS: RunError, ConfigError when the
-/// method or a setting is another one.
+/// Restores the rest. The method's syncs in flight begin again. THROWS: RunError; ConfigError when
+/// the method or a setting differs.
 void restore_worker_state(StateReader& from, InnerLoop& inner, OuterStrategy& strategy);
 
-/// A worker's state after some step, to go back to; in memory, as large as its checkpoint.
+/// A worker's state after some step, to return to; in memory, as large as its checkpoint.
 class KeptState {
  public:
-  /// Between two steps; in the place of what was kept before.
+  /// Call between two steps; replaces the state that was kept before.
   void keep(InnerLoop& inner, const OuterStrategy& strategy);
-  /// The inner loop as it was. `make`: as the strategy was made. RETURNS: it, as it was. Nothing
-  /// is kept then: that would be a second copy. REQUIRES: something is kept.
+  /// Restores the inner loop. `make`: makes the strategy as before. RETURNS: the restored strategy.
+  /// Keeps nothing afterwards, since that would be a second copy. REQUIRES: a state is kept.
   [[nodiscard]] std::unique_ptr<OuterStrategy> restore(
       InnerLoop& inner, const std::function<std::unique_ptr<OuterStrategy>()>& make);
 

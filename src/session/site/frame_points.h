@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The fault points (core/base/fault_point.h) that a site reaches by the kinds of frames that pass.
+// Fault points (core/base/fault_point.h) that a site reaches when frames of certain kinds pass.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ class FramePoints {
     if (kind == FrameKind::kEpoch) reach(FaultPoint::kAdmits);
     if (kind == FrameKind::kDone) said_done_ = true;
   }
-  /// One has come, and nobody has looked at it.
+  /// A frame has arrived, and no code has read it yet.
   void come(std::span<const std::byte> bytes) {
     if (said_done_) reach(FaultPoint::kSaidDone);
     const auto frame = parse_frame(bytes);

@@ -1,34 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// The donor's side of a join (site 0, or with a hub the first site that is there): it takes a
-// newcomer into a run that goes on, and nobody stands still
-// meanwhile. A newcomer whose links stand is given this worker's state after some step, then the
-// result of every round this worker takes after that. It replays them (session/site/newcomer.h);
-// once it has caught up, all sites agree on a step after which it takes part. One newcomer at a
-// time, in the order in which they come. Results go as the round's members decode them, and at most
-// eight times the model is on its way or waits at the newcomer for its turn: one that falls half as
-// far behind is given the state without regard to rounds, one that falls further behind starts
-// over, and is turned away for good when that has not helped twice.
+// The donor's side of a join: it takes a joiner into a running run, and no site pauses meanwhile.
+// The donor is site 0, or with a hub the first site present. A joiner with open links receives the
+// donor's state after some step, then the result of every later round of the donor. It replays
+// these results (session/site/newcomer.h). Once it has caught up, all sites agree on a step after
+// which it takes part. The donor serves one joiner at a time, in order of arrival. Results are sent
+// as the round's members decode them. At most eight times the model's size may be in flight or wait
+// at the joiner. A joiner that falls half as far behind gets the state at full rate, also during
+// rounds. A joiner that falls further behind starts over, and is refused after the third time.
 //
-// The state comes from all sites: this one says that it lays down its own at the end of the window
-// of H steps it is in, or in about 10 s where that is sooner; the others do the same and give what
-// is alike (session/site/state_source.h).
+// The state comes from all sites. The donor announces the step at which it will save its own state:
+// the end of the current window of H steps, or about 10 s ahead if that is sooner. The other sites
+// save theirs at the same step and serve the parts that are equal (session/site/state_source.h).
 //
-// One that dies before it has the whole state may come back to the same one, to replay what it has
-// missed: results are kept for it, at most half as many bytes as the state has and as long as the
-// state is kept, and sent where they are fewer than what it has on its disk
-// (session/run/saved_pieces.h); else the next one begins with a state of then.
+// A joiner that dies before it has the whole state may return to the same state and replay the
+// results that it missed. The donor keeps these results as long as it keeps the state, up to half
+// as many bytes as the state has. It uses them if they are fewer bytes than the joiner has saved on
+// its disk (session/run/saved_pieces.h); otherwise the returning joiner gets a new state.
 //
-// Where a site that is lost takes back the steps since the last commit, results go all the same
-// when this site has them, and a newcomer that was given some of those steps starts over. The step
-// after which it takes part is one after which all commit, and it trains once it has heard that it
-// is over.
+// If a loss rolls back the steps since the last commit, the donor still sends results as soon as it
+// has them, and a joiner that received rolled-back steps starts over. The step after which it takes
+// part is then a step at which all commit, and it trains only once it knows that this step has
+// ended.
 //
-// With a hub, which answers HELLO, asks all and says EPOCH, this side wishes only.
+// With a hub, which answers HELLO, coordinates the agreement and sends EPOCH, the donor only sends
+// wishes.
 //
-//   newcomer                         site 0                              other sites
+//   joiner                           donor                               other sites
 //     | -- HELLO --------------------> |
 //     | <------------------- RUNNING --|
-//     |  links to all who are live, all of whom have answered its HELLO
+//     |  links to all live sites, all of which have answered its HELLO
 //     | -- JOIN ---------------------> |
 //     |                                | -- PREPARE (step T) -------------------> |
 //     | <-------------- OFFER, TABLE --| -- TABLE ------------------------------> |
@@ -36,10 +36,10 @@
 //     | -- GET, ... <----- PIECE, ... -|  the same to and from the others, which say HOLDS
 //     | -- ENOUGH -------------------> |  and to them
 //     | <-------- RESULT, REACHED, ... |
-//     | -- TAKEN ... ----------------> |  results that it has replayed
+//     | -- TAKEN ... ----------------> |  bytes of results replayed so far
 //     | -- CAUGHT UP ----------------> | -- ASK, HOLD: how far have you come? --> |
 //     | <----- EPOCH, AGREED (step K) -|-- EPOCH, AGREED -----------------------> |
-//     |  contributes to rounds sent after step K, like anybody
+//     |  contributes to rounds sent after step K, like any member
 #pragma once
 
 #include <atomic>
@@ -70,74 +70,75 @@ class JoinHost {
     WorkerId self;
     std::vector<std::string> sites;  // names, in member order
     std::string run_id;
-    std::string session;  // of a hub
-    HelloNote own;        // what this site has in common with all
+    std::string session;  // of the hub, if there is one
+    HelloNote own;        // values that must be equal at all sites
     /// Any task.
     std::function<void(WorkerId to, const Note&)> send;
-    /// All sites shall agree on a step after which the newcomer takes part: `agreed` is the answer.
+    /// Asks all sites to agree on a step after which the joiner takes part: `agreed` is the answer.
     std::function<void(const WishNote&)> wish;
-    /// RETURNS: whether it could be. Empty: a hub admits, and `entered` tells of it first.
+    /// RETURNS: false when the joiner could not be admitted. Empty: a hub admits, and `entered`
+    /// tells of it first.
     std::function<bool(WorkerId joiner, std::int64_t after)> admit;
     std::function<std::vector<bool>()> live;  // by site
     std::function<double()> clock_s;          // of the run, so far
     std::int64_t rounds_every = 1;            // steps: H
-    std::int64_t window = 1;  // rounds are applied at most so many steps after they were sent
+    std::int64_t window = 1;  // a round is applied at most this many steps after it was sent
     std::int64_t total_steps = 0;
-    /// Bytes of results that may be on their way, however small the model.
+    /// Lower bound for the bytes of results in flight, for small models.
     std::uint64_t least_under_way = std::uint64_t{256} << 20;
   };
-  /// Borrows `source`, which gives this site's state.
+  /// Borrows `source`, which serves this site's state.
   JoinHost(Options options, StateSource& source);
 
   // From the links' task.
   void hello(WorkerId from, const HelloNote& note);
-  /// A JoinNote, TakenNote or CaughtUpNote; others are none of its business.
+  /// Handles JoinNote, TakenNote and CaughtUpNote; ignores all other notes.
   void receive(WorkerId from, const Note& note);
   void lost(WorkerId site);
-  /// By a hub: it takes part in rounds sent after this step.
+  /// With a hub: the site takes part in rounds sent after this step.
   void entered(WorkerId site, std::int64_t after);
-  /// The hub's next process has not heard of a wish.
+  /// The hub's next process has connected: sends an open wish again.
   void hub_back();
-  /// The run ends, or `goes_on` without this site: newcomers are told. Any task.
+  /// The run ends, or this site leaves it (`goes_on`): tells the joiners. Any task.
   void close(bool goes_on = false);
-  /// The newcomer takes part in rounds sent after this step, which nobody has begun: it is admitted
-  /// before this returns. RETURNS: false where it has gone meanwhile. Any task.
+  /// The joiner takes part in rounds sent after step `after`, none of which has begun: it is
+  /// admitted before the call returns. RETURNS: false when the joiner has left. Any task.
   bool agreed(std::int64_t after);
 
-  /// From the worker, between two steps. `stands`: no site goes beyond step t for now; then the
-  /// state is of here, and this is called again and again.
+  /// Called by the worker between two steps. `stands`: all sites pause after step t; the state is
+  /// then taken here, and the call repeats until they continue.
   void after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy,
                   ForwardingExchange& exchange, bool stands = false);
-  /// From the worker, which goes on after step t: what it has taken since does not count. Who has
-  /// been given results of it starts over.
+  /// Called by the worker, which continues after step t: later steps do not count. A joiner that
+  /// received results of such steps starts over.
   void gone_back(StepIndex t);
 
  private:
   enum class Phase {
     kNobody,
-    kWanted,     // its links stand
-    kPreparing,  // the others have been told after which step a state is for it
-    kOffering,   // that state is being written
-    kReplays,    // it has been offered a state
-    kAgreeing,   // on the step
-    kAdmitted,   // rounds sent before may still end
+    kWanted,     // its links are open
+    kPreparing,  // the others know the step of the state
+    kOffering,   // the state is being written
+    kReplays,    // it has been offered the state
+    kAgreeing,   // on its first step
+    kAdmitted,   // earlier rounds may still end
   };
   void next();
   void take_in(WorkerId from, const JoinNote& note);
-  /// Whether somebody is in the run whom a newcomer has not found.
+  /// Whether the joiner has not linked to some site of the run.
   [[nodiscard]] bool lacks(WorkerId newcomer, const JoinNote& note) const;
   void turn_away(WorkerId site, const std::string& why, bool again = false);
   [[nodiscard]] WishNote wish_of_joiner() const;
-  /// Everybody else in the run.
+  /// All other sites of the run.
   [[nodiscard]] std::vector<WorkerId> others() const;
   void prepare(StepIndex t);
   void tell(WorkerId site);
-  /// Whether the newcomer goes on with the state that is kept for it.
+  /// Whether the joiner continues with the state that is kept for it.
   [[nodiscard]] bool comes_back() const;
-  /// What kept_ has.
+  /// Offers the state in kept_.
   void offer(ForwardingExchange& exchange);
   void send_result(std::span<const std::byte> bytes);
-  /// For one that may come back.
+  /// For a joiner that may return.
   void keep(const std::vector<std::byte>& result);
   void keep_no_more();
   void fall_behind();
@@ -149,33 +150,33 @@ class JoinHost {
   // Under mutex_:
   Phase phase_ = Phase::kNobody;
   WorkerId joiner_;
-  JoinNote note_;  // its
+  JoinNote note_;  // the joiner's
   std::deque<std::pair<WorkerId, JoinNote>> waiting_;
   StepIndex offer_after_;       // not before this step
-  std::vector<WorkerId> told_;  // that, and the table
-  /// A state that is offered, until the newcomer has it all.
+  std::vector<WorkerId> told_;  // received PREPARE and the table
+  /// An offered state, kept until the joiner has all of it.
   struct Kept {
     WorkerId newcomer;
     StepIndex after, prepared;
     double clock_s = 0;
     PieceTable table;
     Digest128 digest;                             // of the table
-    std::vector<std::vector<std::byte>> results;  // since
+    std::vector<std::vector<std::byte>> results;  // since the state
     std::uint64_t result_bytes = 0;
-    bool away = false;  // the newcomer
+    bool away = false;  // the joiner is lost
   };
   std::optional<Kept> kept_;
   std::map<WorkerId, int> fell_behind_;  // how often in a row
   std::uint64_t most_under_way_ = 0;     // bytes of results
-  std::uint64_t sent_ = 0;               // the same, so far
-  std::uint64_t taken_ = 0;              // of them by the newcomer
+  std::uint64_t sent_ = 0;               // bytes of results so far
+  std::uint64_t taken_ = 0;              // of these, replayed by the joiner
   std::int64_t admitted_after_ = 0;
   std::atomic<bool> closed_ = false;
   // The worker's alone:
-  std::optional<std::pair<StepIndex, double>> last_step_;  // that was told of, and when on clock_s
-  std::optional<double> step_s_;                           // what a step has lately taken
+  std::optional<std::pair<StepIndex, double>> last_step_;  // last step seen, and its clock_s
+  std::optional<double> step_s_;                           // recent duration of a step
   bool forwards_ = false;
-  std::uint32_t streams_ = 0;  // sent to this newcomer
+  std::uint32_t streams_ = 0;  // sent to this joiner
 };
 
 }  // namespace isthmus::app

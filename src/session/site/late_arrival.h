@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A site that comes to a run that goes on: it finds the sites that are in the run, and fetches the
-// state of a worker from one of them. Part of SiteSession; the task that gathers calls it.
+// A site that joins a running run: it finds the sites of the run, and fetches a worker's state from
+// a donor. Part of SiteSession; the task that gathers calls it.
 #pragma once
 
 #include <functional>
@@ -20,16 +20,16 @@ class LateArrival {
   LateArrival(SessionState& all, SessionLinks& links, SiteMeeting& meeting)
       : all_(all), links_(links), meeting_(meeting) {}
 
-  /// Blocks until a worker's state is here. RETURNS: nothing where the hub has begun anew with this
-  /// site before it had asked for a state. THROWS: as SiteSession::gather.
+  /// Blocks until a worker's state is here. RETURNS: nothing when the hub began anew with this site
+  /// before the site had asked for a state. THROWS: as SiteSession::gather.
   [[nodiscard]] std::optional<SiteStart> come_late(
       TimePoint deadline, const std::function<void(const std::string&)>& say);
 
  private:
-  /// Blocks until all sites that are in the run have answered this one. RETURNS: who they are;
-  /// nothing where the hub has begun anew.
+  /// Blocks until all sites of the run have answered this one. RETURNS: these sites; nothing when
+  /// the hub began anew.
   [[nodiscard]] std::optional<std::vector<int>> find_all(TimePoint deadline);
-  /// What site 0 has said to this newcomer, if that ends it. THROWS: ConfigError, PeerError.
+  /// Checks whether the donor has refused this joiner. THROWS: ConfigError, PeerError.
   void check_turned_away();
 
   SessionState& all_;

@@ -294,7 +294,7 @@ Meeting call(const HostPort& to, const std::string& token, int port,
         meeting->port = to.port;
         return *meeting;
       }
-      why = "who answers there is no `isthmus bench link --listen`: " +
+      why = "the process at that address is not `isthmus bench link --listen`: " +
             (meeting ? std::string("it speaks of another measurement") : meeting.error());
     }
     if (options.check) options.check();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How two machines find together for `bench link` without a file: one listens, the other calls and
-// says which port it listens on itself, since each link is dialled by both ends. One line each way
-// over plain TCP, before the links are opened. Blocking; waits are bounded.
+// How two machines meet for `bench link` without a file. One listens; the other calls and tells on
+// which port it listens itself, since both ends dial each link. One line each way over plain TCP,
+// before the links are opened. Blocking; waits are bounded.
 //
 //   caller:    isthmus-bench-link 1 TOKEN PORT NAME
 //   listener:  isthmus-bench-link 1 TOKEN NAME
@@ -23,29 +23,30 @@ struct HostPort {
 /// THROWS: UsageError naming `flag`.
 [[nodiscard]] HostPort parse_host_port(std::string_view flag, const std::string& text);
 
-/// What each end learns of the other.
+/// Facts that each end learns about the other.
 struct Meeting {
-  std::string token;  // 32 hexadecimal digits, drawn by the caller: both mean the same measurement
-  std::string host;   // the other's, as the address of the connection
-  int port = 0;       // it listens there
+  std::string token;  // 32 hexadecimal digits, drawn by the caller; identifies the measurement
+  std::string host;   // of the other end: the address of the connection
+  int port = 0;       // on which the other end listens
   std::string name;
 };
 
-/// Tries once to connect. RETURNS: why that is not possible, in words; empty: it is.
+/// Tries once to connect. RETURNS: the reason if that fails, in words; empty: it succeeded.
 [[nodiscard]] std::string why_not_reached(const HostPort& place);
 
-/// One line of the talk. RETURNS: why it is none.
+/// Parses one line of the protocol. RETURNS: the reason if it is malformed.
 [[nodiscard]] Expected<Meeting, std::string> read_call(std::string_view line);
 
 struct MeetingOptions {
   std::string name;             // of this end
-  double patience_s = 600;      // for the other end to come
-  std::function<void()> check;  // asked now and then; throws to end it
+  double patience_s = 600;      // timeout for the other end to arrive
+  std::function<void()> check;  // called now and then; throws to end the wait
 };
-/// Waits for the caller. Strangers are sent away. THROWS: SystemError when the address cannot be
-/// bound; PeerError when nobody comes.
+/// Waits for the caller; other connections are refused. THROWS: SystemError when the address cannot
+/// be bound; PeerError when no caller arrives in time.
 [[nodiscard]] Meeting await_call(const HostPort& listen, const MeetingOptions& options);
-/// Calls until it is answered. `token`, `port`: to be told. THROWS: PeerError with what was tried.
+/// Calls until it is answered. `token`, `port`: sent to the other end. THROWS: PeerError with what
+/// was tried.
 [[nodiscard]] Meeting call(const HostPort& to, const std::string& token, int port,
                            const MeetingOptions& options);
 

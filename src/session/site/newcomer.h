@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A site that comes to a run that goes on, as it sees the join (session/site/join_host.h has the
-// whole).
+// The joiner's side of a join (protocol: session/site/join_host.h).
 #pragma once
 
 #include <cstddef>
@@ -26,9 +25,10 @@ namespace isthmus::app {
 class Newcomer {
  public:
   /// Borrows `real` and `runtime`. `sites`: names, in member order. `send`: any task. `saved`:
-  /// where pieces are kept for its next process, until the state is whole; null: nowhere. A disk
-  /// that fails is warned of once, and done without. `awaits_end`: it trains only once the donor
-  /// has ended the last step it replays, since until then that may be taken back.
+  /// keeps pieces for the joiner's next process until the state is whole; null: pieces are not
+  /// kept. A failing disk causes one warning, and pieces are then not kept. `awaits_end`: the
+  /// joiner trains only once the donor has ended the last replayed step, since that step may be
+  /// rolled back until then.
   Newcomer(Exchange& real, Runtime& runtime, WorkerId donor, std::vector<std::string> sites,
            std::function<void(WorkerId to, const Note&)> send,
            std::unique_ptr<SavedPieces> saved = nullptr, bool awaits_end = false);
@@ -37,48 +37,48 @@ class Newcomer {
   Newcomer(const Newcomer&) = delete;
   Newcomer& operator=(const Newcomer&) = delete;
 
-  /// What it says to the donor once its links to these sites stand.
+  /// The note to the donor once links to these sites are open.
   [[nodiscard]] JoinNote join(std::vector<int> linked) const {
     return {.linked = std::move(linked), .table = has_.table, .saved = has_.bytes};
   }
 
   // From the links' task.
-  /// An OfferNote, TableNote, ResultNote or ReachedNote of the donor, a HoldsNote or PieceNote of
-  /// any site; others are none of its business.
+  /// Handles OfferNote, TableNote, ResultNote and ReachedNote of the donor, HoldsNote and PieceNote
+  /// of any site; ignores all other notes.
   void receive(WorkerId from, const Note& note);
-  /// A site other than the donor is gone.
+  /// A site other than the donor is lost.
   void lost(WorkerId site);
-  /// A member for rounds sent after this step.
+  /// This site is a member for rounds sent after this step.
   void admitted(std::int64_t after);
   void fail(WorkerId who, const std::string& why);
 
-  /// Fetches the state. RETURNS: true once it is here, false at the deadline: call again, a few
-  /// times a second, since it also looks after sources that are silent.
-  /// THROWS: PeerError when it cannot be had.
+  /// Fetches the state. RETURNS: true once it is here, false at the deadline. Call again, a few
+  /// times a second, since the call also detects silent sources. THROWS: PeerError when the state
+  /// cannot be fetched.
   [[nodiscard]] bool fetch(TimePoint deadline);
-  /// How far that is, for people.
+  /// Progress of the fetch, for people.
   [[nodiscard]] std::string progress() const;
-  /// After `fetch`: the step after which the state was taken, and the state, once.
+  /// After `fetch`: the donor's step of the state, and the state, once.
   [[nodiscard]] const OfferNote& offer() const { return *state_.offer; }
   [[nodiscard]] std::unique_ptr<StateReader> take_state();
 
-  /// After `fetch`. The worker's exchange.
+  /// After `fetch`: the exchange for the worker.
   [[nodiscard]] JoiningExchange& exchange() { return *exchange_; }
-  /// The worker is about to replay step t; blocks until it can. RETURNS: false when t is the first
-  /// step to be trained on. `wishes`: a wish to stop ends the replay; null: nobody has any. THROWS:
-  /// PeerError when the donor is gone; Error after a wish to stop.
+  /// The worker is about to replay step t; blocks until its results are here. RETURNS: false when t
+  /// is the first step to be trained. `wishes`: a wish to stop ends the replay; null: no wishes.
+  /// THROWS: PeerError when the donor is lost; Error after a wish to stop.
   [[nodiscard]] bool may_replay(StepIndex t, Duration patience, const Wishes* wishes = nullptr);
 
  private:
-  /// The state that the donor offers, on its way here in pieces.
+  /// The offered state, fetched in pieces.
   struct FetchedState {
     std::optional<OfferNote> offer;
     std::optional<PieceFetch> fetch;  // once the table is here
     std::map<WorkerId, std::vector<bool>>
-        early;  // pieces that sites announced before the table came
+        early;  // pieces that sites announced before the table arrived
     TimePoint fetching_since;
     bool said_enough = false;
-    bool reads_disk = false;      // no piece is asked for meanwhile
+    bool reads_disk = false;      // no piece is requested meanwhile
     std::uint64_t from_disk = 0;  // bytes
   };
 
@@ -105,7 +105,7 @@ class Newcomer {
   std::optional<std::string> failure_;
   std::optional<StepIndex> reached_;
   std::map<SyncId, std::uint64_t> unplayed_;  // bytes of results that wait for the worker
-  std::uint64_t taken_ = 0;                   // bytes of those that do not
+  std::uint64_t taken_ = 0;                   // bytes of results already replayed
   // The links' task's alone:
   NoteStreamAssembler results_;
   NoteStreamAssembler tables_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What notes between sites are made of (session/site/site_notes.h), as JSON values: a step's word,
-// bytes, bits. Pure; any thread. What reads THROWS: std::exception for a value that cannot be.
+// Fields of notes between sites (session/site/site_notes.h) as JSON values: a step's post, bytes,
+// bits. Pure; any thread. Readers THROW std::exception for an invalid value.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace isthmus::app {
 [[nodiscard]] nlohmann::json of_bytes(const std::vector<std::byte>& bytes);
 [[nodiscard]] std::vector<std::byte> bytes_of(const nlohmann::json& value);
 
-/// A bit each, the first the lowest of its byte.
+/// One bit an entry, the first in the lowest bit of its byte.
 [[nodiscard]] nlohmann::json of_bits(const std::vector<bool>& bits);
 [[nodiscard]] std::vector<bool> bits_of(const nlohmann::json& value);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a site's board does about the digests of outer states: they are compared where sites start
-// and join, and where all lay down a checkpoint. At a checkpoint all sites wait for one another's
-// digests, which arrive with the lines up to that step, so that a difference is settled before
-// anybody writes the checkpoint. Part of SiteBoard; the worker calls it.
+// The comparison of digests of outer states by a site's board. Sites compare them at their start,
+// at a join, and at each common checkpoint. At a checkpoint all sites wait for the digests of the
+// others, which arrive with the lines up to that step, so a difference is settled before any site
+// writes the checkpoint. Part of SiteBoard; the worker calls it.
 #pragma once
 
 #include <functional>
@@ -26,7 +26,7 @@ class OuterSettling {
   void settle(StepIndex t, const OuterReplay& replay);
 
  private:
-  /// Blocks until `ready`, under the lock. THROWS: as explain; PeerError where that takes too long.
+  /// Blocks until `ready`, under the lock. THROWS: as explain; PeerError at the timeout.
   void await(StepIndex t, const std::function<bool()>& ready);
 
   SiteBoardState& all_;

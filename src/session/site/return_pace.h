@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a site that was cut off comes back: at once, and after pauses that grow where it is cut off
-// again and again soon after. A way that passes handshakes and notes but no values lets it in each
-// time, and each time the others begin their round anew. Pure; one task.
+// Backoff of a site that was cut off: it rejoins at once, and after growing pauses if it is cut off
+// again soon. A path that passes handshakes and notes but no values lets the site in each time, and
+// each time the others begin their round again. Pure; one task.
 #pragma once
 
 #include <algorithm>
@@ -17,12 +17,12 @@ class ReturnPace {
   static constexpr Duration kFirst = std::chrono::seconds(10);
   static constexpr Duration kLongest = std::chrono::minutes(10);
 
-  /// `gather`: for how long sites wait for one another; no pause is longer than half of it, since
-  /// the others may wait for this one.
+  /// `gather`: the time for which sites wait for one another. No pause is longer than half of it,
+  /// since the others may wait for this site.
   explicit ReturnPace(Duration gather) : longest_(std::min(kLongest, gather / 2)) {}
 
-  /// The site was cut off at `now`. RETURNS: how long it waits before it comes back. Who has been
-  /// in the run for as long as the longest pause has been in it, and comes back at once.
+  /// The site was cut off at `now`. RETURNS: the pause before it rejoins; 0 if the site had been in
+  /// the run for at least the longest pause.
   [[nodiscard]] Duration pause(TimePoint now) {
     const bool soon = back_ && now - *back_ < longest_;
     pause_ = soon ? std::min(std::max(2 * pause_, kFirst), longest_) : Duration{0};
@@ -32,7 +32,7 @@ class ReturnPace {
 
  private:
   Duration longest_;
-  std::optional<TimePoint> back_;  // since when it was, the last time
+  std::optional<TimePoint> back_;  // when it last rejoined
   Duration pause_{0};
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a site's session talks through: its routes, transport and exchange, in the order in which
-// they stand on one another. SiteSession owns the links; its parts borrow them.
+// The links of a site's session: its routes, transport and exchange, each built on the previous
+// one. SiteSession owns them; its parts borrow them.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@ class SiteRoutes;
 class StatusBoard;
 class WatchedTransport;
 
-/// Events of the exchange, which starts before anybody writes them down.
+/// Events of the exchange, which starts before an event sink exists.
 class SessionEvents final : public EventSink {
  public:
   void record(const Event& event) override {
@@ -35,7 +35,7 @@ class SessionEvents final : public EventSink {
   std::atomic<EventSink*> sink_{nullptr};
 };
 
-/// Who hears of what the exchange brings; called by the links' task.
+/// Callbacks for events of the exchange; called by the links' task.
 struct SessionHandlers {
   std::function<void(WorkerId, std::span<const std::byte>)> on_note;
   std::function<void(WorkerId, const std::string&)> on_lost;
@@ -52,10 +52,11 @@ struct SessionLinks {
   SessionLinks(const SessionLinks&) = delete;
   SessionLinks& operator=(const SessionLinks&) = delete;
 
-  /// Rounds, notes and epochs go from here on. `handlers` are called until this ends.
+  /// From here on rounds, notes and epochs are exchanged. `handlers` are called until this object
+  /// ends.
   void open_exchange(const SessionHandlers& handlers);
   void send(WorkerId to, const Note& note) { exchange->note(to, write_note(note)); }
-  /// This site keeps results for newcomers from now on: those of `results`.
+  /// Keeps the results of `results` for joiners from now on.
   void forward(Exchange& results);
 
   SessionState& all_;
@@ -63,14 +64,14 @@ struct SessionLinks {
   MeasuredRounds rounds;
   SessionEvents events;
   FrameRecorder* const recorder;       // null: nothing is recorded
-  const MemberOptions options;         // of no use under MPI
+  const MemberOptions options;         // unused under MPI
   std::unique_ptr<SiteRoutes> routes;  // null under MPI; ends after the transport
   std::unique_ptr<NetworkTransport> transport;
   std::unique_ptr<RecordingTransport> recording;  // null: nothing is recorded
   std::unique_ptr<WatchedTransport> watched;
   SiteLateness lateness;
   std::unique_ptr<PeerExchange> exchange;
-  std::unique_ptr<ForwardingExchange> forwarding;  // at who may be a donor
+  std::unique_ptr<ForwardingExchange> forwarding;  // only at possible donors
 };
 
 }  // namespace isthmus::app

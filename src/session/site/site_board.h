@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The board of a run whose sites are processes of their own. Every site hears of every other's
-// steps, in batches, so each of them writes the whole run's lines; they agree on steps to stop or
-// to lay down a checkpoint (site_agreement.h), and compare the digests of their outer parameters
-// wherever they know them. Where the run is elastic, sites go and come, told of by epochs.
+// The board of a run whose sites are separate processes. Every site receives every other site's
+// steps, in batches, and so writes the whole run's lines. The sites agree on steps to stop or to
+// save a checkpoint (site_agreement.h), and compare the digests of their outer parameters whenever
+// they know them. In an elastic run sites join and leave, announced by epochs.
 //
-// The board itself is what the worker meets: steps posted, steps begun. Its parts share one state:
+// The board itself is the worker's interface: steps posted, steps begun. Its parts share one state:
 // SiteMembers (notes and epochs from the links), OuterSettling (digests of outer states) and
-// SiteStandstill (the wait while too few sites are there). site_connection.h joins it to a session.
+// SiteStandstill (the pause while too few sites are present). site_connection.h connects the board
+// to a session.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +49,8 @@ class SiteBoard final : public Board {
   [[nodiscard]] StopWish stop_after(StepIndex t) override;
   [[nodiscard]] StopWish stopped() const override;
 
-  /// This site's outer state after step t, where it starts or joins; compared with the others' as
-  /// they are heard. `tensors`: as digests_of_start, or empty. Any task.
+  /// This site's outer state after step t, at its start or join; compared with the others' as they
+  /// arrive. `tensors`: as digests_of_start, or empty. Any task.
   void tell_outer(StepIndex t, const Digest128& digest, const std::string& tensors = {}) {
     settling_.tell(t, digest, tensors);
   }
@@ -57,45 +58,46 @@ class SiteBoard final : public Board {
   void settle_outer(StepIndex t, const OuterReplay& replay) override {
     settling_.settle(t, replay);
   }
-  /// What became of this site's work of before it joined after step t. By the worker.
+  /// The outcome of the work that this site had before it joined after step t. Called by the
+  /// worker.
   void came_back(StepIndex t, const BroughtBack& work) {
     all_.whole.came_back(all_.options.self, t, work);
   }
-  /// At a donor: a step for a joiner is wanted; Options::on_join is told of it. One at a time:
-  /// while one is being agreed on, another wish is none. Any task.
+  /// At a donor: asks for a step for a joiner; Options::on_join receives it. One at a time: no
+  /// effect while another wish is open. Any task.
   void wish_join(const WishNote& note);
-  /// Sends what has been posted and not yet sent.
+  /// Sends all unsent posts.
   void flush();
-  /// Blocks until all sites' lines up to step t are written. THROWS: PeerError when one is gone.
+  /// Blocks until all sites' lines up to step t are written. THROWS: PeerError when a site is lost.
   void await_lines(StepIndex t);
-  /// THROWS: Error with ExitCode::kPeer when two sites' outer parameters were found to differ; what
-  /// the links threw.
+  /// THROWS: Error with ExitCode::kPeer when two sites' outer parameters differ; the error of the
+  /// links, if they failed.
   void check() const { all_.check(); }
-  /// What became of a run whose rounds failed. THROWS: as check; PeerError naming the lost site.
+  /// Explains failed rounds of the run. THROWS: as check; PeerError naming the lost site.
   void explain() const { all_.explain(); }
   /// When this site's part began, on the runtime's clock; the run's lines count from there.
   [[nodiscard]] TimePoint start() const { return start_; }
 
-  /// Whether this site may begin step `sent` now, of which a round is to be begun in its name, say:
-  /// from then on it has. Any task.
+  /// Whether this site may begin step `sent` now, for a round by proxy for example; if so, the step
+  /// has begun. Any task.
   [[nodiscard]] bool may_stand_in(StepIndex sent);
 
-  // From the links' task. THROWS: PeerError for a note that cannot be.
+  // From the links' task. THROWS: PeerError for an invalid note.
   void receive(WorkerId from, const Note& note) { members_.receive(from, note); }
   void lost(WorkerId site, const std::string& why) { members_.lost(site, why); }
   /// The hub's next process is there.
   void hub_back();
-  /// Who is there has changed. A join is told of before any site begins the step after
+  /// The membership has changed. A join is announced before any site begins the step after
   /// `epoch.after`.
   void epoch(const Epoch& epoch) { members_.epoch(epoch); }
-  /// The links failed: what they threw is thrown by whatever the worker does next.
+  /// The links failed: the next call of the worker throws their error.
   void fail(const std::exception_ptr& failure);
 
  private:
-  /// Whether this site asks for the checkpoints that are due by time: one site does.
+  /// Whether this site requests the checkpoints that are due by time: exactly one site does.
   [[nodiscard]] bool asks_by_time() const;
-  /// Tells the agreement how far ahead this site's answers lie, by the mean length of steps, of
-  /// which t is the next.
+  /// Tells the agreement how far ahead this site's answers lie, from the mean length of the steps
+  /// before t.
   void look_ahead(StepIndex t);
 
   const TimePoint start_;
@@ -104,13 +106,13 @@ class SiteBoard final : public Board {
   // The worker's alone:
   OuterSettling settling_{all_};
   SiteStandstill standstill_{all_};
-  StepIndex begun_ahead_;  // the last step that may_begin has begun
+  StepIndex begun_ahead_;  // by may_begin
   PostsNote unsent_;
   TimePoint last_sent_;
   std::size_t unsent_rounds_ = 0;
-  TimePoint window_begin_;  // of steps whose mean length is taken
+  TimePoint window_begin_;  // of the steps in the mean length
   std::int64_t window_steps_ = 0;
-  StepIndex looked_at_;  // the step at which that was last looked at
+  StepIndex looked_at_;  // step of the last look_ahead
 };
 
 }  // namespace isthmus::app

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The state that the parts of a SiteBoard share: what the sites have agreed, what they have told of
-// their outer states, who takes part, and why the run cannot go on. One lock guards all of it.
-// SiteBoard owns the state; the parts borrow it.
+// The state that the parts of a SiteBoard share: agreements of the sites, digests of outer states,
+// the membership, and why the run cannot continue. One lock guards all of it. SiteBoard owns the
+// state; the parts borrow it.
 #pragma once
 
 #include <cstdint>
@@ -29,29 +29,29 @@ struct SiteBoardOptions {
   std::int64_t resumed_after = 0;  // steps taken before
   /// Sends a note to another site. Any task; keeps the order of one task's notes.
   std::function<void(WorkerId to, const Note&)> send;
-  /// The loss of a site other than the first is no error by itself: an epoch follows.
+  /// The loss of a site other than the first is no error: an epoch follows.
   bool elastic = false;
-  int min_sites = 1;                       // nobody leaves so many; with fewer all wait,
-  Duration gather = kNever - TimePoint{};  // for so long at most
-  /// Whether a site that comes back is being taken in: all wait longer for that.
+  int min_sites = 1;                       // with fewer sites all pause; no site may leave then
+  Duration gather = kNever - TimePoint{};  // longest pause
+  /// Whether a returning site is being taken in: a pause may then last longer.
   std::function<bool()> takes_in = {};
-  /// All wait for these sites; empty: they go on. By the worker. May be empty.
+  /// All sites pause and wait for these sites; empty: they continue. Called by the worker. May be
+  /// empty.
   std::function<void(const std::string& for_whom)> on_wait = {};
   std::int64_t window = 0;                         // SiteAgreement::set_window
   std::vector<WorkerId> relays = {}, hidden = {};  // SiteAgreement::set_relays
-  /// Behind the sites: a hub, which may be lost and come back. Else site 0.
+  /// The hub, numbered after the sites, which may be lost and restarted; otherwise site 0.
   WorkerId coordinator{0};
-  /// So long a step waits for a hub that is away.
+  /// Timeout of a step that waits for an absent hub.
   Duration patience = kNever - TimePoint{};
-  /// This site joins a run under way: until the epoch in which it does, it tells nobody of its
-  /// steps and writes no lines.
+  /// This site joins a running run: until its epoch it sends no posts and writes no lines.
   bool joining = false;
   std::string about = {};  // this site's program and processor
-  /// At site 0: sites have agreed on a step for a joiner. Called before anybody else is told, and
-  /// so before any site begins the step after it. Any task, without a lock. May be empty.
-  /// RETURNS: whether the epoch of a join follows, which this site awaits before its next steps.
+  /// At site 0: sites have agreed on a step for a joiner. Called before any other site is told, and
+  /// so before any site begins the step after it. Any task, without a lock. May be empty. RETURNS:
+  /// whether the epoch of a join follows, which this site awaits before its next steps.
   std::function<bool(StepIndex)> on_join = {};
-  /// The same of a site that leaves.
+  /// The same for a site that leaves.
   std::function<bool(WorkerId, StepIndex)> on_leave = {};
 };
 
@@ -59,19 +59,19 @@ struct SiteBoardState {
   /// Borrows both.
   SiteBoardState(SiteBoardOptions options, Runtime& runtime, RunLog& log);
 
-  /// Runs `step(outbox)` under the lock, then sends.
+  /// Runs `step(outbox)` under the lock, then sends the notes.
   void drive(const std::function<void(NotesOut&)>& step);
-  /// Sends to all others that take part.
+  /// Sends to all other present sites.
   void tell_others(const Note& note) const;
   /// Whether this site takes part in step t.
   [[nodiscard]] bool takes_part(StepIndex t) const;
-  /// At which step, and why, this site ends before the last one.
+  /// The step at which this site ends before the last one, and why.
   [[nodiscard]] std::optional<std::pair<std::int64_t, Purpose>> end() const;
   /// THROWS: as SiteBoard::check.
   void check() const;
   /// THROWS: as SiteBoard::explain.
   void explain() const;
-  /// The run cannot go on: a site that cannot be spared is gone. The first cause counts.
+  /// The run cannot continue: a site that cannot be spared is lost. The first cause counts.
   void lose(const std::string& why);
 
   [[nodiscard]] bool has_hub() const { return options.coordinator != WorkerId(0); }
@@ -83,19 +83,19 @@ struct SiteBoardState {
   const SiteBoardOptions options;
   Wishes& wishes;
   Runtime& runtime;
-  RunBoard whole;  // the lines of all sites; has a lock of its own
+  RunBoard whole;  // the lines of all sites; has its own lock
   std::unique_ptr<WaitQueue> queue;
   // Under the lock of `queue`:
   SiteAgreement agreement;
   OuterWords outer;
   std::optional<std::string> lost;
   std::exception_ptr failure;
-  /// A step for a site that comes or goes is agreed on, and no site may pass it yet.
+  /// A step for a join or leave is agreed on, and no site may pass it yet.
   bool admitting = false;
-  std::optional<std::int64_t> leaves_after;  // this site
+  std::optional<std::int64_t> leaves_after;  // of this site
   // By site; written by the links' task alone.
   std::vector<bool> live;
-  std::vector<std::int64_t> after;  // the site takes part in the steps after this one
+  std::vector<std::int64_t> after;  // the site takes part in steps after this one
 };
 
 }  // namespace isthmus::app

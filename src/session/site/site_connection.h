@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joins the board of a site to the site's session: the board sends its notes through the session,
-// and hears what the session hears.
+// Connects a site's board to its session: the board sends its notes through the session, and
+// receives the session's news.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class StatusBoard;
                                                          std::int64_t taken, RunLog& log,
                                                          StatusBoard* status);
 
-/// Notes of `session` go to `board` while this lives. Borrows both; null: nothing to do.
+/// Passes notes of `session` to `board` while this object lives. Borrows both; null: does nothing.
 class SiteConnection {
  public:
   SiteConnection(SiteSession* session, SiteBoard* board);

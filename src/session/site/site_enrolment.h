@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A site that comes by an invitation asks the hub to be let in, before anything else.
+// Enrolment of a site with an invitation at the hub, before anything else.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace isthmus::app {
 
-/// Uses the site's invitation where it has one: `invitation`, or keys/NAME.invite beside the file.
-/// Blocks until the hub has answered, for at most net.gather. Asking again with the same key
-/// changes nothing. THROWS: ConfigError where there is no hub or the site needs no invitation;
-/// PeerError for one that is not for this site or run, or that the hub refuses, or when it is not
-/// reached; SystemError for a key file that cannot be read; Error after a wish to stop.
+/// Uses the site's invitation if there is one: `invitation`, or keys/NAME.invite next to the file.
+/// Blocks until the hub has answered, for at most net.gather. Repeating it with the same key has no
+/// effect. THROWS: ConfigError when there is no hub or the site needs no invitation; PeerError for
+/// an invitation of another site or run, one that the hub refuses, or when the hub is not reached;
+/// SystemError for an unreadable key file; Error after a wish to stop.
 void use_invitation(const Config& config, const SiteArguments& arguments,
                     const std::string& invitation, const Wishes& wishes);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A site whose training is late for rounds (net.deadline): whether they may be begun in its name,
-// which steps it then skips, what people hear of both. `skips` is for the worker; the other calls
-// may come from any task.
+// A site whose training is late for rounds (net.deadline): whether rounds may be begun by proxy,
+// which training steps the site then skips, and the messages about both. The worker calls `skips`;
+// the other calls may come from any task.
 #pragma once
 
 #include <cstdint>
@@ -17,36 +17,35 @@
 
 namespace isthmus::app {
 
-/// As net.deadline says; "auto" waits for a quarter of net.patience at most (a millisecond where
-/// that is shorter still), even where that is less than the second that it waits at least
-/// otherwise.
+/// From net.deadline; "auto" waits at most a quarter of net.patience (but at least a millisecond),
+/// even if that is shorter than the usual minimum of one second.
 [[nodiscard]] std::optional<RoundDeadline> round_deadline(const Config& config);
 
-/// Whether what a round has not counted of a site enters with its next contribution.
+/// Whether values that a round has not counted enter the site's next contribution.
 [[nodiscard]] bool carries_lost(const Config& config);
 
 class SiteLateness {
  public:
-  /// `carries`: what a round has not counted enters with the next contribution (outer.carry).
-  /// `before`: how late the site has been in its process's sessions before this one.
+  /// `carries`: values that a round has not counted enter the next contribution (outer.carry).
+  /// `before`: the lateness in earlier sessions of this process.
   explicit SiteLateness(bool carries, const LateStatus& before = {})
       : carries_(carries), so_far_(before) {}
-  /// Who knows whether the site may begin a step; empty: nobody, and it may not. No call of what
-  /// was given before is made after this.
+  /// Sets the function that tells whether the site may begin a step; empty: it may not. After the
+  /// call the previous function is not called any more.
   void ask(std::function<bool(StepIndex)> may_begin);
-  /// Hears how late the site has been: now, and whenever that changes.
+  /// Sets a callback for the lateness: called now, and at every change.
   void watch(std::function<void(const LateStatus&)> watch);
   [[nodiscard]] LateStatus so_far();
-  /// Whether a round sent after that step may be begun in the site's name.
+  /// Whether a round sent after step `sent` may be begun by proxy.
   [[nodiscard]] bool may_stand_in(StepIndex sent);
-  /// That one was. Tells people at 1, 2, 4, ... times.
+  /// A round was begun by proxy. Warns at the 1st, 2nd, 4th, ... time.
   void stood_in(const ProxyRound& round);
-  /// Whether training step t is not worth taking. Rounds sent after step `ahead` and before have
-  /// been begun without it; or so many of a fragment's rounds in a row, `missed`, that what it
-  /// carries comes first: it skips until it has begun the fragment's next round itself. So of three
-  /// rounds one counts it, however slow it is, of four where the others already wait for it in the
-  /// third. Tells people how many steps were skipped, at 1, 2,
-  /// 4, ... times.
+  /// Whether the worker should skip training step t: rounds sent up to step `ahead` were begun by
+  /// proxy, so step t <= ahead comes too late; or `missed` rounds of a fragment in a row were, and
+  /// the site first contributes the values that it carries: it skips steps until it has begun the
+  /// fragment's next round itself. So one of three rounds counts the site, however slow it is; one
+  /// of four if the others already wait for it in the third. Warns about skipped steps at the 1st,
+  /// 2nd, 4th, ... time.
   [[nodiscard]] bool skips(StepIndex t, std::optional<StepIndex> ahead, int missed);
 
  private:
@@ -57,7 +56,7 @@ class SiteLateness {
   std::function<void(const LateStatus&)> watch_;
   LateStatus so_far_;
   // Of the worker.
-  std::uint64_t times_ = 0;  // it has caught up
+  std::uint64_t times_ = 0;  // times it has caught up
   bool catches_up_ = false;
   bool told_of_pace_ = false;
 };

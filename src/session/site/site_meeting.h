@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a site's session begins: the sites find one another, say what they bring, and agree where the
-// run starts; or this site finds that the run goes on already. Part of SiteSession; the task that
-// gathers calls it, but for the greetings.
+// The beginning of a site's session: the sites find one another, exchange greetings, and agree
+// where the run starts; or this site finds that the run is already running. Part of SiteSession;
+// the task that gathers calls it, except for greetings.
 #pragma once
 
 #include <functional>
@@ -16,47 +16,46 @@ namespace isthmus::app {
 
 class SiteMeeting {
  public:
-  /// What else this site does while it looks for the others.
+  /// Activity of this site while it looks for the others.
   struct Meanwhile {
-    std::function<bool()> goes_on;  // net.gather counts from when it does no more
-    std::function<void()> end;      // they are found. Blocks
+    std::function<bool()> goes_on;  // net.gather counts from its end
+    std::function<void()> end;      // the sites are found. Blocks
   };
-  /// Borrows both. `open_exchange`: opens that of the session.
+  /// Borrows both. `open_exchange`: opens the session's exchange.
   SiteMeeting(SessionState& all, SessionLinks& links, std::function<void()> open_exchange)
       : all_(all), links_(links), open_exchange_(std::move(open_exchange)) {}
 
-  /// Blocks until all sites are together, or it is known that the run goes on. RETURNS: whether it
-  /// does. THROWS: as SiteSession::gather.
+  /// Blocks until all sites have met, or the run is known to be running. RETURNS: whether it is
+  /// running. THROWS: as SiteSession::gather.
   [[nodiscard]] bool gather(const std::function<void(const std::string&)>& say,
                             Meanwhile meanwhile);
-  /// Where the run that gather found is over before it was joined, and the hub begins anew. As
-  /// gather.
+  /// The running run ended before this site joined it, and the hub begins anew. As gather.
   [[nodiscard]] bool gather_again(const std::function<void(const std::string&)>& say);
-  /// After a gather that found all.
+  /// After a gather in which all sites met.
   [[nodiscard]] SiteStart start_together();
-  /// Until when the others are looked for, as it stands now.
+  /// The current deadline for finding the other sites.
   [[nodiscard]] TimePoint gather_end();
 
-  /// What this site brings. Any task.
+  /// This site's greeting. Any task.
   [[nodiscard]] HelloNote hello() const;
-  /// To a site that has not been told, this process, since it came. Any task.
+  /// Greets a site unless this process of it was greeted already. Any task.
   void say_hello(WorkerId to);
 
  private:
-  /// Blocks until all are linked, or site 0 has said that the run goes on.
+  /// Blocks until all are linked, or site 0 has told that the run is running.
   void meet(const std::function<void(const std::string&)>& say);
-  /// Blocks until all have said what they bring, or it is known that the run goes on. RETURNS:
-  /// whether it does.
+  /// Blocks until all greetings are here, or the run is known to be running. RETURNS: whether it is
+  /// running.
   [[nodiscard]] bool await_words(const std::function<void(const std::string&)>& say);
   void say_hellos();
-  /// Under the lock: whether all that a start needs has been said.
+  /// Under the lock: whether all greetings that a start needs are here.
   [[nodiscard]] bool may_start() const;
-  /// While the sites meet. THROWS: ConfigError as agree_on_start, once all who have to hear of it
-  /// have been told what this site brings; TryAgainError where site 0 has gone, of whose next
-  /// process this session knows nothing.
+  /// Checks the meeting. THROWS: ConfigError as agree_on_start, once all affected sites have this
+  /// site's greeting; TryAgainError when site 0 is lost, since this session does not know its next
+  /// process.
   void check_meeting();
   [[nodiscard]] std::optional<std::size_t> enough() const;
-  /// For people: what keeps the run from beginning.
+  /// For people: why the run does not begin yet.
   [[nodiscard]] std::string awaits() const;
   [[nodiscard]] std::vector<WorkerId> awaited() const;
   void tell_start(const SiteStart& start);

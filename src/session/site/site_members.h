@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a site's board hears from the links: the others' notes, and which sites go and come. Part of
-// SiteBoard; the links' task alone calls it.
+// Handles news from the links for a site's board: notes of the other sites, joins and losses. Part
+// of SiteBoard; only the links' task calls it.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ class SiteMembers {
  public:
   explicit SiteMembers(SiteBoardState& all);
 
-  /// THROWS: PeerError for a note that cannot be.
+  /// THROWS: PeerError for an invalid note.
   void receive(WorkerId from, const Note& note);
   void lost(WorkerId site, const std::string& why);
   /// As SiteBoard::epoch.
@@ -27,11 +27,11 @@ class SiteMembers {
   void take(WorkerId from, const Note& note);
   void take_posts(WorkerId from, const PostsNote& note);
   void take_eval(WorkerId from, const EvalNote& note);
-  /// `epoch.who` is gone.
+  /// `epoch.who` is lost.
   void leave(const Epoch& epoch);
-  /// `epoch.who` takes part up to step `epoch.after`.
+  /// `epoch.who` leaves after step `epoch.after`.
   void take_leave(const Epoch& epoch);
-  /// ... and has ended that step.
+  /// `epoch.who` has ended its last step.
   void part_with(const Epoch& epoch);
   void join(const Epoch& epoch);
   /// `site` takes part in the steps after `after`.
@@ -39,10 +39,10 @@ class SiteMembers {
 
   SiteBoardState& all_;
   // By site:
-  std::vector<std::vector<Note>> early_;  // of steps before the site is known to take part
-  std::vector<std::optional<std::int64_t>> until_;  // it has taken leave, and tells up to this step
-  std::vector<std::int64_t> told_;                  // the last step that the site has told
-  std::vector<std::int64_t> evaluated_;             // the step of the last evaluation that it told
+  std::vector<std::vector<Note>> early_;  // for steps before the site is known to take part
+  std::vector<std::optional<std::int64_t>> until_;  // it leaves, and posts up to this step
+  std::vector<std::int64_t> told_;                  // the last step that the site has posted
+  std::vector<std::int64_t> evaluated_;             // the step of its last posted evaluation
 };
 
 }  // namespace isthmus::app

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the processes of one run tell each other beside the rounds: what each site's worker has
-// done, so that every site writes the whole run's lines; at which step to stop or to lay down a
-// checkpoint; which checkpoints a site has. CBOR arrays [kind, fields...]; a NOTE frame carries one
+// Notes between the processes of one run, independent of the rounds: the steps of each site's
+// worker, so that every site writes the whole run's lines; the steps at which to stop or to save a
+// checkpoint; the checkpoints of a site. CBOR arrays [kind, fields...]; a NOTE frame carries one
 // (transport/wire/WIRE_FORMAT.md). Pure; any thread.
 #pragma once
 
@@ -21,18 +21,18 @@
 
 namespace isthmus::app {
 
-/// Bumped when a note changes its meaning: members of unlike versions refuse each other.
+/// Raised when a note changes its meaning: members with different versions refuse each other.
 inline constexpr int kNotesVersion = 14;
 
-/// First of all: who speaks, and where it could start.
+/// The first note: the sender's identity, and where it could start.
 struct HelloNote {
-  std::string run_id;    // a fresh one; that of site 0 holds for a new run
-  bool resumes = false;  // goes on where all can, instead of starting anew
+  std::string run_id;    // a fresh one; the one of site 0 holds for a new run
+  bool resumes = false;  // continues at the common checkpoint instead of starting anew
   std::vector<HeldCheckpoint> held;
-  std::vector<std::pair<std::string, std::string>> common;  // (what, value) alike at all sites
-  bool unreadable = false;                                  // it has checkpoints beside those held
+  std::vector<std::pair<std::string, std::string>> common;  // must be equal at all sites
+  bool unreadable = false;                                  // it has unreadable ones too
 };
-/// Steps the sender has taken, in order.
+/// Steps that the sender has taken, in order.
 struct PostsNote {
   std::vector<StepPost> posts;  // `now` counts from the start of the sender's training
 };
@@ -42,34 +42,34 @@ struct EvalNote {
   std::vector<EvalPart> parts;
   TimePoint now;
 };
-/// The digest of the outer state that the sender holds after a step; or, where that is not the same
-/// everywhere, of what its replay has come to (session/run/outer_verdict.h).
+/// The digest of the sender's outer state after a step; or, if the digests differ, the digest of
+/// its replay (session/run/outer_verdict.h).
 struct OuterNote {
   StepIndex step;
-  std::string digest;      // of a replay: empty where there is none
+  std::string digest;      // of a replay: empty if there is none
   std::string about = {};  // the sender's program and processor, for people
   bool replayed = false;
-  std::string why = {};  // there is no replay; of a start: its tensors (session/run/run_start.h)
+  std::string why = {};  // why there is no replay; at a start: its tensors
+                         // (session/run/run_start.h)
 };
-/// What the sender has heard of outer states from sites that are gone, when another has gone in
-/// this epoch.
+/// The rebroadcast after a loss in this epoch: digests that the sender got from lost sites.
 struct GoneNote {
   struct Word {
-    std::uint32_t epoch = 0;  // in which the site has gone
+    std::uint32_t epoch = 0;  // of the site's loss
     int site = -1;
     OuterNote note;
   };
   std::uint32_t epoch = 0;
   std::vector<Word> words;
 };
-/// Outer states differ, and the sender has seen that nobody can say whose is right.
+/// Outer states differ, and the sender has found that no site can tell which is right.
 struct DifferNote {
   std::string why;
 };
 
-/// What sites agree on a step for. kJoin: another one joins, or is given a state to join with.
-/// kLeave: who wished it goes, and the others go on. kWait: a checkpoint, after which nobody begins
-/// a step while too few are there.
+/// The purpose of an agreed step. kJoin: a site joins, or is given a state to join with. kLeave:
+/// the site that wished it leaves, and the others continue. kWait: a checkpoint, after which all
+/// pause while too few sites are present.
 enum class Purpose : int {
   kInterrupt = 0,
   kRequeue = 1,
@@ -79,85 +79,86 @@ enum class Purpose : int {
   kWait = 5
 };
 
-// The coordinator is the hub, or site 0 where there is none.
+// The coordinator is the hub, or site 0 without a hub.
 
-/// To the coordinator: the sender has been asked for it.
+/// To the coordinator: a wish of the sender.
 struct WishNote {
   Purpose purpose = Purpose::kCheckpoint;
-  int joiner = -1;  // of kJoin, to a hub: the newcomer, and the sites it has found
+  int joiner = -1;  // kJoin, to a hub: the joiner, and the sites that it has found
   std::vector<int> linked = {};
 };
-/// From the coordinator: how far have you come?
+/// From the coordinator: asks for the site's progress.
 struct AskNote {
   std::int64_t number = 0;
 };
-/// To the coordinator: the sender does not begin this step before it has been told.
+/// To the coordinator: the sender does not begin this step before the agreement.
 struct HoldNote {
   std::int64_t number = 0;
   StepIndex step;
 };
-/// From the coordinator: it happens after this step, at every site.
+/// From the coordinator: the agreed step, at every site.
 struct AgreedNote {
   std::int64_t number = 0;
   Purpose purpose = Purpose::kCheckpoint;
   StepIndex step;
 };
 
-/// From site 0, to one that wished to leave: it cannot.
+/// From site 0 to a site that wished to leave: it cannot.
 struct RefusedNote {
   std::string why;
 };
 
-// A site that comes to a run that goes on (session/site/join_host.h, session/site/newcomer.h);
-// `newcomer` is who sends or gets them, the other end is the donor: site 0, or with a hub the first
-// that is there. Parts of the state come from any site (session/site/state_source.h).
+// Notes of a join into a running run (session/site/join_host.h, session/site/newcomer.h). One end
+// is the joiner, the other the donor: site 0, or with a hub the first site present. Parts of the
+// state come from any site (session/site/state_source.h).
 
-/// To a newcomer, which has said Hello to the coordinator: the run goes on without you.
+/// To a joiner that said Hello to the coordinator: the run is running without it.
 struct RunningNote {
   std::string run_id;
   std::vector<int> live;  // sites
   int donor = 0;
   std::string session = {};  // of a hub
 };
-/// To a newcomer: it cannot be one, or no more.
+/// To a joiner: it cannot join, or cannot continue to.
 struct TurnedAwayNote {
   std::string why;
-  bool configuration = false;  // which has to change
+  bool configuration = false;  // the cause; it has to change
   bool again = false;          // it may try again at once
 };
-/// To a newcomer, from any site of the run that it has said Hello to: what is sent now reaches it.
+/// To a joiner, from each site of the run that received its Hello: notes reach the joiner from now
+/// on.
 struct SeenNote {};
-/// From a newcomer: its links to these sites stand, and they have answered.
+/// From a joiner: its links to these sites are open, and the sites have answered.
 struct JoinNote {
   std::vector<int> linked;
-  /// Of a join that its last process did not end: the digest of that state's table, and how much of
-  /// the state is on its disk (session/run/saved_pieces.h).
+  /// Of an unfinished join of its previous process: the digest of that state's table, and how much
+  /// of the state its disk holds (session/run/saved_pieces.h).
   Digest128 table = {};
   std::uint64_t saved = 0;  // bytes
 };
-/// From the donor, to every other site of the run: lay down your state after this step, or after
-/// the one you are in if that is later.
+/// From the donor, to every other site of the run: save your state after this step, or after your
+/// current step if that is later.
 struct PrepareNote {
   int newcomer = -1;
   StepIndex step;
 };
-/// To a newcomer: a worker's state after this step is to be had.
+/// To a joiner: a worker's state after this step is available.
 struct OfferNote {
   StepIndex step;
   std::uint64_t bytes = 0;
   double clock_s = 0;  // of the run, so far
 };
-/// From the donor, behind OfferNote and to all who were told to prepare: a piece of the stream
-/// (transport/wire/note_stream.h) that is the state's table
+/// From the donor, after OfferNote, also to all sites that got PrepareNote: a piece of the stream
+/// (transport/wire/note_stream.h) with the state's table
 /// (transport/exchange/catch_up/piece_table.h).
 struct TableNote {
   std::vector<std::byte> piece;
 };
-/// To a newcomer, from such a site: it has these pieces.
+/// To a joiner, from such a site: the pieces that it can serve.
 struct HoldsNote {
   std::vector<bool> pieces;  // by place in the table
 };
-/// From a newcomer, to who has it: that part of the state, within one piece.
+/// From a joiner, to a site that has it: requests that part of the state, within one piece.
 struct GetNote {
   std::uint64_t offset = 0;
   std::uint64_t bytes = 0;
@@ -166,42 +167,42 @@ struct PieceNote {
   std::uint64_t offset = 0;
   std::vector<std::byte> bytes;
 };
-/// From a newcomer, to all who have given of the state: it is whole.
+/// From a joiner, to all sites that served parts of the state: it is whole.
 struct EnoughNote {};
-/// To a newcomer: a piece of a round's result (transport/wire/note_stream.h).
+/// To a joiner: a piece of a round's result (transport/wire/note_stream.h).
 struct ResultNote {
   std::vector<std::byte> piece;
 };
-/// To a newcomer: site 0 has ended this step, and its results have been sent.
+/// To a joiner: the donor has ended this step and has sent its results.
 struct ReachedNote {
   StepIndex step;
 };
-/// From a newcomer: so many bytes of results have been replayed, in all.
+/// From a joiner: the total bytes of results that it has replayed.
 struct TakenNote {
   std::uint64_t bytes = 0;
 };
-/// From a newcomer: it has replayed all there is.
+/// From a joiner: it has replayed all results so far.
 struct CaughtUpNote {};
 
-/// From the hub, or site 0 where there is none, once all sites have said Hello: the run begins.
+/// From the hub, or from site 0 without a hub, once all sites have said Hello: the run begins.
 struct StartNote {
   std::string run_id;
-  std::string session;           // names this start of the run; of site 0: that Hello's run_id
-  std::vector<int> absent = {};  // sites that have not been let in yet: nobody waits for them
-  std::optional<std::int64_t> resume_after = std::nullopt;  // of site 0: goes on after this step
-  std::optional<std::int64_t> given_up = std::nullopt;      // of site 0: SiteStart's
+  std::string session;           // names this start; from site 0: its Hello's run_id
+  std::vector<int> absent = {};  // sites not let in yet: the run does not wait for them
+  std::optional<std::int64_t> resume_after = std::nullopt;  // from site 0: continue after it
+  std::optional<std::int64_t> given_up = std::nullopt;      // from site 0: as in SiteStart
 };
 
 // Between a site and the hub (session/hub/hub_run.h).
 
-/// To a hub's new process: the sender is in this run, and knows so much of what was decided.
+/// To a hub's new process: the sender is in this run, and knows these decisions.
 struct StandingNote {
   std::string run_id;
   std::string session;
   Decided decided = {};
 };
-/// From it: it goes on with that run. Questions of the process before are void, what has been
-/// agreed was told before.
+/// From the hub's new process: it continues that run. Open questions of the previous process are
+/// void; agreements were repeated before this note.
 struct ServeNote {};
 
 using Note = std::variant<HelloNote, PostsNote, EvalNote, OuterNote, WishNote, AskNote, HoldNote,
@@ -211,7 +212,7 @@ using Note = std::variant<HelloNote, PostsNote, EvalNote, OuterNote, WishNote, A
                           HoldsNote, EnoughNote, GoneNote, DifferNote>;
 
 [[nodiscard]] std::vector<std::byte> write_note(const Note& note);
-/// RETURNS: why the bytes are no note.
+/// RETURNS: the reason if the bytes are no note.
 [[nodiscard]] Expected<Note, std::string> read_note(std::span<const std::byte> bytes);
 
 }  // namespace isthmus::app

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `train --site NAME --record FILE`: what a site's links carry, written down.
+// `train --site NAME --record FILE`: records the frames on a site's links.
 #pragma once
 
 #include <filesystem>
@@ -14,14 +14,14 @@
 
 namespace isthmus::app {
 
-/// Of one process: a site that comes back opens its links anew, and its frames go on into the same
-/// file.
+/// One per process: a site that rejoins opens its links again and records into the same file.
 class SiteRecording {
  public:
   /// Opens nothing yet.
   explicit SiteRecording(std::filesystem::path file) : file_(std::move(file)) {}
 
-  /// Lives as long as this. THROWS: as FrameRecorder, until it has been opened once.
+  /// The recorder lives as long as this object. THROWS: as FrameRecorder, until it has been opened
+  /// once.
   [[nodiscard]] FrameRecorder& open(WorkerId self, std::vector<std::string> sites, bool hub);
 
  private:
@@ -31,7 +31,7 @@ class SiteRecording {
   std::unique_ptr<FrameRecorder> recorder_;
 };
 
-/// Connections tell it of each frame from now on. Borrows `recorder`; null: nothing.
+/// Connections record each frame from now on. Borrows `recorder`; null: no effect.
 void record_connections(MemberOptions& options, FrameRecorder* recorder);
 
 }  // namespace isthmus::app

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// One site's part of a run whose sites are processes of their own: links to all others, what they
-// must have alike, where they go on from. Sites may die and come back while the run goes on
-// (`elastic`), but for the first, which says who is there; or any of them, where a hub does.
+// One site's part of a run whose sites are separate processes: links to all others, the values that
+// must be equal, and where the run continues. In an `elastic` run sites may die and rejoin, except
+// site 0, which coordinates; with a hub any site may.
 //
-// The session hears what the exchange brings and gives it to its listener, to the host of
-// newcomers, or to the newcomer that this site is. Its parts share one state: SiteMeeting (how the
-// session begins) and LateArrival (a site that comes to a run that goes on).
+// The session passes the exchange's news to its listener, to the JoinHost, or to the Newcomer that
+// this site is. Its parts share one state: SiteMeeting (how the session begins) and LateArrival (a
+// site that joins a running run).
 #pragma once
 
 #include <functional>
@@ -34,50 +34,49 @@
 
 namespace isthmus::app {
 
-/// What tells data apart: files by place, size and SHA-256; of many, a digest of all.
+/// Identity of the data: files by place, size and SHA-256; of many files one digest.
 void append_data(std::span<const DataFile> files,
                  std::vector<std::pair<std::string, std::string>>& common);
 
 class SiteSession final : public WorkerSite {
  public:
   /// Listens. Borrows `wishes`, and `status` and `recording`, which may be null: frames are then
-  /// written down nowhere. THROWS: ConfigError, SystemError for an address, key or recording that
-  /// cannot be used.
+  /// not recorded. THROWS: ConfigError, SystemError for an unusable address, key or recording.
   SiteSession(const Config& config, const SiteArguments& arguments, const SiteFacts& facts,
               Wishes& wishes, StatusBoard* status = nullptr, SiteRecording* recording = nullptr);
-  /// Ends the links: in order after `leave`, otherwise the others see this site as lost.
+  /// Ends the links: in order after `leave`; otherwise the others see this site as lost.
   ~SiteSession();
   SiteSession(const SiteSession&) = delete;
   SiteSession& operator=(const SiteSession&) = delete;
 
   using Meanwhile = SiteMeeting::Meanwhile;
-  /// Dials, and blocks until all sites are together and have said what they bring, for at most
-  /// net.gather; or, where they have gone on without this one, until a worker's state is here.
-  /// `say`: a line for people now and then. THROWS: PeerError naming who is missing, refused or
-  /// gone; ConfigError as agree_on_start; RunError after a signal.
+  /// Dials, and blocks until all sites have met and exchanged greetings, for at most net.gather;
+  /// or, if the run is already running, until a worker's state is here. `say`: a line for people
+  /// now and then. THROWS: PeerError naming a site that is missing, refused or lost; ConfigError as
+  /// agree_on_start; RunError after a signal.
   [[nodiscard]] SiteStart gather(const std::function<void(const std::string&)>& say,
                                  Meanwhile meanwhile);
 
   [[nodiscard]] Wishes& wishes() { return all_.wishes; }
   [[nodiscard]] WorkerId self() const override { return all_.self; }
   [[nodiscard]] Runtime& runtime() override { return all_.runtime; }
-  /// The worker's.
+  /// For the worker.
   [[nodiscard]] Exchange& exchange() override;
-  /// As PeerExchange has it. From the worker.
+  /// As in PeerExchange. Called by the worker.
   [[nodiscard]] ResultOrigin origin_of(const SyncId& id) const override {
     return links_.exchange->origin_of(id);
   }
   /// Whether a site other than the first may be lost.
   [[nodiscard]] bool elastic() const { return all_.elastic; }
-  /// Whether rounds may be taken back: takes_steps_back.
+  /// Whether rounds may be rolled back: takes_steps_back.
   [[nodiscard]] bool takes_back() const override { return all_.takes_back; }
-  /// The hub's rank where there is one, else that of site 0.
+  /// The hub's WorkerId, or that of site 0.
   [[nodiscard]] WorkerId coordinator() const { return all_.coordinator; }
   [[nodiscard]] bool has_hub() const { return all_.has_hub(); }
-  /// After a round has failed: whether the others go on without this site, or wait for the first,
-  /// which it has lost. Blocks until the news are here, a moment behind the round's end, or 2 s.
+  /// After a failed round: whether the others continue without this site, or wait for site 0, which
+  /// this site has lost. Blocks until the news are here, which follow the round's end, or for 2 s.
   [[nodiscard]] bool cut_off();
-  /// After a gather that `joins`; else null.
+  /// The joiner's side after a gather that `joins`; otherwise null.
   [[nodiscard]] Newcomer* newcomer() { return all_.newcomer.get(); }
   [[nodiscard]] std::unique_ptr<StateReader> take_state() override {
     return all_.newcomer ? all_.newcomer->take_state() : nullptr;
@@ -90,7 +89,7 @@ class SiteSession final : public WorkerSite {
   /// How long rounds took here, from the session's start.
   [[nodiscard]] RoundTimes rounds() const override { return links_.rounds.so_far(); }
 
-  /// Who hears of what comes from the links.
+  /// Callbacks for news from the links.
   struct Listener {
     std::function<void(WorkerId, const Note&)> on_note;
     std::function<void(WorkerId, const std::string&)> on_lost;
@@ -98,47 +97,47 @@ class SiteSession final : public WorkerSite {
     std::function<void(const std::exception_ptr&)> on_failure;
     std::function<void()> on_hub_back = {};
   };
-  /// From now on, what came before included. Called by the links' task, one call at a time, but
-  /// epochs that `admit` brings by its caller.
+  /// From now on, including earlier news. Called by the links' task, one call at a time; epochs
+  /// that `admit` causes are reported by the caller of `admit`.
   void connect(Listener listener);
-  /// No call of what `connect` was given is made after this.
+  /// After this call the callbacks of `connect` are not called any more.
   void disconnect();
 
-  /// In an elastic run: newcomers are given state from now on; by site 0, or at all with a hub,
-  /// they are taken in. `wish`: the sites shall agree on a step for one. `window`: as
+  /// In an elastic run: joiners are given state from now on, and taken in by site 0, or with a hub
+  /// by any donor. `wish`: asks the sites to agree on a step for a joiner. `window`: as
   /// JoinHost::Options.
   void take_newcomers(const std::string& run_id, std::function<void(const WishNote&)> wish,
                       std::int64_t window, std::int64_t total_steps);
-  /// The sites have agreed: the newcomer takes part in rounds sent after step t.
-  /// RETURNS: whether it does, an epoch then having begun. Any task.
+  /// The sites have agreed: the joiner takes part in rounds sent after step t. RETURNS: true when
+  /// it does; its epoch has then begun. Any task.
   bool admit(StepIndex t);
-  /// ... that `site` leaves: it takes part in rounds sent by step t. RETURNS: as admit. Any task.
+  /// The sites have agreed: `site` leaves after step t. RETURNS: as admit. Any task.
   bool release(WorkerId site, StepIndex t) { return links_.exchange->release(site, t.value()); }
-  /// From the worker, between two steps. `stands`: all sites stand after step t, for now; called
-  /// again while they do.
+  /// Called by the worker between two steps. `stands`: all sites pause after step t; called again
+  /// while they do.
   void after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy,
                   bool stands = false) override;
-  /// From the worker, which goes on after step t: what it has taken since does not count.
+  /// Called by the worker, which continues after step t: later steps do not count.
   void gone_back(StepIndex t) override;
-  /// Whether somebody who comes back is being taken in, as far as is known here. Any task.
+  /// Whether a returning site is being taken in, as far as known here. Any task.
   [[nodiscard]] bool takes_in() const { return source_.takes_in(); }
-  /// Whether training step t is late for a round that has been begun without it. From the worker.
+  /// Whether training step t is late for a round begun by proxy. Called by the worker.
   [[nodiscard]] bool skips(StepIndex t) override {
     return links_.lateness.skips(t, links_.exchange->begun_ahead(),
                                  links_.exchange->missed_in_a_row());
   }
   [[nodiscard]] SiteLateness& lateness() { return links_.lateness; }
-  /// How late this site has been so far; nothing where rounds have no deadline. Any task.
+  /// This site's lateness so far; nothing when rounds have no deadline. Any task.
   [[nodiscard]] std::optional<LateStatus> late() {
     return all_.config.net.deadline ? std::optional(links_.lateness.so_far()) : std::nullopt;
   }
-  /// Waiting spans go there from now on; null: nowhere.
+  /// Waiting spans are recorded there from now on; null: not recorded.
   void record_into(EventSink* events) { links_.events.record_into(events); }
   /// Serves the others until all have finished, for at most net.patience.
   void leave();
 
  private:
-  /// Null: this site is no donor.
+  /// Null: this site cannot be a donor.
   [[nodiscard]] JoinHost* host();
   void open_exchange();
   // From the links' task:
@@ -155,12 +154,12 @@ class SiteSession final : public WorkerSite {
   std::optional<Listener> listener_;
   std::vector<std::pair<WorkerId, Note>> early_;
   std::vector<Epoch> early_epochs_;
-  StateSource source_;  // has a lock of its own
+  StateSource source_;  // has its own lock
   std::unique_ptr<JoinHost> host_;
   SessionLinks links_;
   SiteMeeting meeting_;
   LateArrival arrival_{all_, links_, meeting_};
-  std::unique_ptr<StateServer> server_;  // while newcomers are given state; under all_.calls
+  std::unique_ptr<StateServer> server_;  // while joiners are served; under all_.calls
 };
 
 }  // namespace isthmus::app

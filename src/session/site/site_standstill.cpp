@@ -70,8 +70,8 @@ void SiteStandstill::end() {
   int here = 0;
   all_.queue->update([&] { here = static_cast<int>(std::ranges::count(all_.live, true)); });
   log_info("{}", here < all_.options.min_sites
-                     ? "going on for a while, to take in who has come back"
-                     : "enough sites are there again: going on");
+                     ? "continuing for a while, to admit sites that have come back"
+                     : "enough sites are connected again: continuing");
   if (all_.options.on_wait) all_.options.on_wait("");
   stands_with_.reset();
 }

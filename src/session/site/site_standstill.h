@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run with fewer sites than net.min_sites stands still: each site waits until enough are there
-// again, for net.gather at most. Part of SiteBoard; the worker calls it.
+// A run with fewer sites than net.min_sites pauses: each site waits until enough are present, for
+// net.gather at most. Part of SiteBoard; the worker calls it.
 #pragma once
 
 #include <optional>
@@ -15,12 +15,12 @@ class SiteStandstill {
  public:
   explicit SiteStandstill(SiteBoardState& all) : all_(all) {}
 
-  /// Whether this site stands still.
+  /// Whether this site pauses.
   [[nodiscard]] bool stands() const { return stands_with_.has_value(); }
-  /// Too few are there to begin step t: tells so once, and blocks for a moment, or until the run
-  /// goes on. THROWS: Error when nobody has come back for too long.
+  /// Too few sites are present to begin step t: reports it once, and blocks for a moment, or until
+  /// the run continues. THROWS: Error at the timeout, when no site has returned.
   void wait(StepIndex t);
-  /// The run goes on.
+  /// The run continues.
   void end();
 
  private:
@@ -28,9 +28,9 @@ class SiteStandstill {
   [[nodiscard]] std::string too_few() const;
 
   SiteBoardState& all_;
-  std::optional<std::vector<bool>> stands_with_;  // who was there when that was last told of
-  std::optional<TimePoint> stop_asked_;           // by a signal, while this site stands
-  TimePoint since_;                               // or since somebody was last taken in
+  std::optional<std::vector<bool>> stands_with_;  // sites present at the last report
+  std::optional<TimePoint> stop_asked_;           // by a signal, during the pause
+  TimePoint since_;                               // of the pause, or of the last join
 };
 
 }  // namespace isthmus::app

@@ -42,7 +42,7 @@ void StateServer::run() {
         send_(part->first, part->second);
       }
     } catch (const std::exception& error) {  // who joins asks others, or again
-      log_warning("who joins is not given what it has asked for: {}", error.what());
+      log_warning("the joining site does not get what it asked for: {}", error.what());
       source_.forget_asked();
     }
     const std::optional<TimePoint> due = source_.due();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The task that sends what a StateSource has to give, as fast as its pace allows.
+// The task that sends the parts that a StateSource serves, as fast as its throttle allows.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ class StateServer {
   StateServer(const StateServer&) = delete;
   StateServer& operator=(const StateServer&) = delete;
 
-  /// Something may have been asked for. Any task.
+  /// A part may have been requested. Any task.
   void wake();
 
  private:

@@ -108,7 +108,8 @@ void StateSource::after_step(StepIndex t, InnerLoop& inner, const OuterStrategy&
     state = write_state(worker_snapshot(inner, strategy, true));
     own = pieces_of(state);
   } catch (const std::bad_alloc&) {
-    log_warning("no memory for a copy of this site's state: who joins has it from the others");
+    log_warning(
+        "no memory for a copy of this site's state: a joining site fetches it from other sites");
     const std::scoped_lock lock(mutex_);
     if (after_ && t >= *after_) give_no_more();
     return;

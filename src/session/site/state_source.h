@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a site gives of its state to one that joins. The donor (session/site/join_host.h) has all of
-// its own state at hand. Every other site of the run lays down its state after the step that the
-// donor names, holds it against the donor's table of pieces, keeps what is the same and tells the
-// newcomer which that is: the outer parameters and buffers of every method, with H = 1 nearly
-// everything. Nobody needs to know which parts a method shares. A site keeps one state, for one
-// newcomer, until that has all it wants or has joined. One that has gone in the middle may come
-// back to it for a while (Options::keeps_for), until the donor names another state.
+// The parts of its state that a site serves to a joiner. The donor (session/site/join_host.h)
+// serves all of its own state. Every other site saves its state after the step that the donor
+// names, compares it with the donor's table of pieces, keeps the equal pieces and announces them to
+// the joiner: the outer parameters and buffers of every method, with H = 1 nearly all. So no code
+// needs to know which parts a method shares. A site keeps one state, for one joiner, until the
+// joiner needs no more or has joined. A joiner that was lost in between may return to that state
+// for a while (Options::keeps_for), until the donor names another state.
 //
-// Parts go at a DonorThrottle, sent by a StateServer. All calls from any task.
+// A DonorThrottle limits the rate; a StateServer sends. All calls from any task.
 #pragma once
 
 #include <chrono>
@@ -30,7 +30,7 @@
 
 namespace isthmus::app {
 
-/// A copy is as large as a checkpoint, and in memory.
+/// Longest time to keep a state: the copy is as large as a checkpoint, and in memory.
 inline constexpr Duration kMostKeeps = std::chrono::minutes(10);
 
 class StateSource {
@@ -40,40 +40,41 @@ class StateSource {
     std::optional<double> bits_per_s;
     /// Any task.
     std::function<void(WorkerId to, const Note&)> send;
-    Duration keeps_for = kMostKeeps;  // of a newcomer that is gone
+    Duration keeps_for = kMostKeeps;  // for a lost joiner
   };
   explicit StateSource(Options options);
 
-  /// A PrepareNote or TableNote of the donor, a GetNote or EnoughNote of the newcomer; others are
-  /// none of its business.
+  /// Handles PrepareNote and TableNote of the donor, GetNote and EnoughNote of the joiner; ignores
+  /// all other notes.
   void receive(WorkerId from, const Note& note);
-  /// `site` has joined, or is not taken in: if it was the newcomer, or the donor, nothing is kept.
+  /// `site` has joined, or was refused: if it was the joiner, or the donor, drops the state.
   void forget(WorkerId site);
-  /// `site` is gone: as `forget`, but what is there for a newcomer stays for a while.
+  /// `site` is lost: as `forget`, but a joiner's finished state is kept for a while.
   void lost(WorkerId site, TimePoint now);
-  /// Whether a state is there for it.
+  /// Whether a state for this joiner is ready.
   [[nodiscard]] bool serves(WorkerId newcomer) const;
-  /// Whether somebody is there who is being taken in, be it that no more is given from here.
+  /// Whether a joiner is being taken in, even if it needs no more parts from here.
   [[nodiscard]] bool takes_in() const;
-  /// At the donor: the newcomer has come back for the state that is there.
+  /// At the donor: the joiner has returned for the state that is kept.
   void returned(WorkerId newcomer);
-  /// From the worker, between two steps: what has been kept for long enough goes.
+  /// Called by the worker between two steps: drops a state that was kept long enough.
   void expire(TimePoint now);
 
-  /// From the worker, between two steps: where a donor has asked for it, the state is laid down.
-  /// That takes as much memory as the state has; without it the others give.
+  /// Called by the worker between two steps: saves the state if a donor has requested it. That
+  /// needs as much memory as the state; without that memory the other sites serve it.
   void after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy);
-  /// At the donor: all of `state` is to be had. RETURNS: its pieces.
+  /// At the donor: serves all of `state`. RETURNS: its pieces.
   [[nodiscard]] PieceTable hold(WorkerId newcomer, std::vector<std::byte> state);
 
-  /// The newcomer falls behind: without a rate, parts go freely from now on, rounds or not.
+  /// The joiner falls behind: without a configured rate, parts are sent at full rate, also during
+  /// rounds.
   void hurry(WorkerId newcomer);
-  /// Parts that could not be sent.
+  /// Drops the requests: their parts could not be sent.
   void forget_asked();
-  /// The next part to send, if one may go now. `round_open`: here. Takes its time where the table
-  /// has come after the state.
+  /// The next part to send, if the throttle allows one now. `round_open`: at this site. Takes long
+  /// when the table arrived after the state: it compares both.
   [[nodiscard]] std::optional<std::pair<WorkerId, PieceNote>> next(TimePoint now, bool round_open);
-  /// While parts wait: when to ask again at the latest; else nothing.
+  /// While parts wait: when to call next() again at the latest; otherwise nothing.
   [[nodiscard]] std::optional<TimePoint> due() const;
 
  private:
@@ -81,31 +82,31 @@ class StateSource {
   void say_holds() const;
   void take_table(const TableNote& note);
   void get(const GetNote& note);
-  /// Once table and state are there: what is alike is kept. Without the lock; not by a task that
-  /// receives.
+  /// Once table and state are here: keeps the equal pieces. Without the lock; not on a receiving
+  /// task.
   void compare();
-  /// Nobody is being taken in.
+  /// No joiner is being taken in.
   void drop();
-  /// The newcomer needs nothing more of here, or there is nothing.
+  /// The joiner needs no more from here, or there is nothing to serve.
   void give_no_more();
 
   const Options options_;
   mutable std::mutex mutex_;
   // Under mutex_:
   DonorThrottle pace_;
-  std::uint64_t number_ = 0;  // counts newcomers
+  std::uint64_t number_ = 0;  // counts joiners
   std::optional<WorkerId> newcomer_;
-  std::optional<WorkerId> donor_;        // of another's state
-  std::optional<StepIndex> prepared_;    // what the donor has named
-  std::optional<TimePoint> kept_until_;  // while the newcomer is gone
-  std::optional<StepIndex> after_;       // the state is to be laid down; not before this step
+  std::optional<WorkerId> donor_;        // of a state that is not this site's
+  std::optional<StepIndex> prepared_;    // the step that the donor has named
+  std::optional<TimePoint> kept_until_;  // while the joiner is lost
+  std::optional<StepIndex> after_;       // the state is to be saved; not before this step
   NoteStreamAssembler tables_;
   std::optional<PieceTable> table_;                   // the donor's
-  std::optional<std::vector<std::byte>> state_;       // the own one; after `compare` what is alike
-  PieceTable own_;                                    // of the state; until `compare`
-  std::vector<std::optional<std::uint64_t>> places_;  // in it, by piece
+  std::optional<std::vector<std::byte>> state_;       // this site's; after `compare` equal pieces
+  PieceTable own_;                                    // of state_; until `compare`
+  std::vector<std::optional<std::uint64_t>> places_;  // by piece: its offset in state_
   bool serves_ = false;
-  bool over_ = false;  // nothing more is given to this newcomer
+  bool over_ = false;  // this joiner is served no more
   bool hurries_ = false;
   std::deque<GetNote> asked_;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transport whose frames a StatusBoard counts, by peer; fault points are reached by them.
+// A transport that counts frames by peer for a StatusBoard, and triggers fault points.
 #pragma once
 
 #include <utility>

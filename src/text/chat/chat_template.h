@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The chat template of a model: a list of messages becomes the text that the model was trained on.
-// The templates are those of transformers' apply_chat_template, and so are their variables. A
-// ChatTemplate is immutable and serves any thread.
+// The chat template of a model: turns a list of messages into the text format on which the model
+// was trained. Templates and variables are those of transformers' apply_chat_template. A
+// ChatTemplate is immutable and may be used from any thread.
 #pragma once
 
 #include <ctime>
@@ -21,21 +21,20 @@ namespace isthmus {
 
 struct ChatRequest {
   jinja::Value messages;               // a list of dicts with "role" and "content"
-  jinja::Value tools = {};             // none, or a list of JSON schemas
-  bool add_generation_prompt = false;  // end with what begins a reply
+  jinja::Value tools = {};             // none, or a list of JSON schemas of tools
+  bool add_generation_prompt = false;  // end with the beginning of a reply
   jinja::Items more = {};              // other variables, such as ("enable_thinking", false)
   std::tm now = {};                    // for strftime_now
 };
 
 class ChatTemplate {
  public:
-  /// `label` names the source. tokens: the special tokens by their roles, which are variables.
-  /// THROWS: SystemError "LABEL:LINE: ..." for what the reader does not have, or is no template.
+  /// `label` names the source. tokens: the special tokens by their roles, which become variables.
+  /// THROWS: SystemError "LABEL:LINE: ..." for unsupported constructs and for invalid templates.
   ChatTemplate(std::string_view source, std::string label,
                std::vector<std::pair<std::string, std::string>> tokens);
 
-  /// THROWS: SystemError "LABEL:LINE: ..." where the template fails or says that it does not take
-  /// these messages.
+  /// THROWS: SystemError "LABEL:LINE: ..." when the template fails or rejects these messages.
   [[nodiscard]] jinja::Rendered render(const ChatRequest& request) const;
   [[nodiscard]] const std::string& label() const { return label_; }
 
@@ -47,10 +46,9 @@ class ChatTemplate {
 
 /// The template of a model folder, in transformers' order: chat_template.jinja, with those of
 /// additional_chat_templates/ beside it; else chat_template of tokenizer_config.json, a text or a
-/// list of named ones; else that of chat_template.json. name: "" is "tool_use" where there are
-/// tools and such a template, else "default".
-/// RETURNS: nothing where the folder has none. THROWS: SystemError of a file; ConfigError for a
-/// name that the folder does not have.
+/// list of named templates; else that of chat_template.json. name: "" means "tool_use" if there are
+/// tools and such a template, else "default". RETURNS: absent if the folder has none. THROWS:
+/// SystemError of a file; ConfigError for a name that the folder does not have.
 [[nodiscard]] std::optional<ChatTemplate> chat_template_of(const Storage& storage,
                                                            const std::filesystem::path& folder,
                                                            const std::string& name, bool tools);

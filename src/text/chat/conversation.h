@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A conversation becomes ids, with a mask of those that the assistant says: what supervised
-// fine-tuning learns from. Which part of the text is the assistant's is said by the template's
-// {% generation %} blocks; a template without them is rendered up to each reply and behind it, and
-// what lies between is the reply, up to its end token. Each thread has an encoder of its own.
+// Encodes a conversation to ids with a mask of the assistant's ids, which supervised fine-tuning
+// learns. The template's {% generation %} blocks mark the assistant's text. A template without them
+// is rendered up to the beginning and up to the end of each reply; the difference is the reply, up
+// to its end token. Each thread has its own encoder.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +17,24 @@
 
 namespace isthmus {
 
-/// A line of a file: {"messages": [{"role", "content", ...}, ...], "tools": [...]}. Its other keys
-/// are variables of the template.
-/// THROWS: SystemError saying what is malformed, without a place: no JSON object, no list of
-/// messages, a message without a role, no reply of an assistant.
+/// Parses a line of a file: {"messages": [{"role", "content", ...}, ...], "tools": [...]}. Other
+/// keys become variables of the template. THROWS: SystemError naming the defect, without a place:
+/// no JSON object, no list of messages, a message without a role, no reply of an assistant.
 [[nodiscard]] ChatRequest conversation_of_line(std::string_view line);
 
 struct EncodedConversation {
   std::vector<std::uint32_t> ids;
-  std::vector<bool> learnt;  // (ids.size(),): true where the id is of a reply
+  std::vector<bool> learnt;  // (ids.size(),): true if the id belongs to a reply
 };
 
 class ConversationEncoder {
  public:
-  /// Borrows both. end_token: the text of the token that ends a reply, or "" where none is known.
+  /// Borrows both references. end_token: the text of the token that ends a reply, or "" if unknown.
   ConversationEncoder(const Tokenizer& tokenizer, const ChatTemplate& chat, std::string end_token);
 
-  /// A token that reaches over the border of a reply counts as the reply's.
-  /// THROWS: SystemError where the template refuses the messages, or has no {% generation %} and
-  /// renders an earlier reply otherwise than a last one, so that replies cannot be found.
+  /// A token across the border of a reply counts as part of the reply. THROWS: SystemError when the
+  /// template rejects the messages, or has no {% generation %} and renders an earlier reply
+  /// differently from a last one, so that replies cannot be found.
   [[nodiscard]] EncodedConversation encode(const ChatRequest& conversation);
 
  private:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arguments of a call, and how they become parameters.
+// The arguments of a call, and their assignment to parameters.
 #pragma once
 
 #include <array>
@@ -22,12 +22,12 @@ struct Arguments {
 /// A call's arguments by the names of its parameters.
 class Parameters {
  public:
-  /// function: for messages. THROWS: Refusal for an argument too many, of another name or twice,
-  /// and for fewer than `required`.
+  /// function: for messages. THROWS: Refusal for too many arguments, an unknown name or a repeated
+  /// one, and for fewer than `required`.
   Parameters(std::string_view function, const Arguments& arguments,
              std::initializer_list<std::string_view> names, std::size_t required);
 
-  /// True where the argument was given.
+  /// True if the argument was given.
   [[nodiscard]] bool has(std::size_t index) const { return values_[index] != nullptr; }
   [[nodiscard]] const Value& at(std::size_t index) const { return *values_[index]; }
   [[nodiscard]] Value at(std::size_t index, Value otherwise) const {

@@ -17,12 +17,13 @@ class ExpressionParser {
  public:
   explicit ExpressionParser(TokenCursor& cursor) : cursor_(cursor) {}
 
-  /// One expression; conditional: it may be "a if b else c". THROWS (all): Refusal "line N: ...".
+  /// Parses one expression; conditional: it may be "a if b else c". THROWS (all): Refusal "line N:
+  /// ...".
   ExpressionPtr expression(bool conditional = true);
-  /// One, or several with commas between them; brackets: or none. It ends at a bracket, the end of
-  /// a tag, or the name `end_word`.
+  /// Parses one expression, or several with commas between them; brackets: possibly none. It ends
+  /// at a bracket, the end of a tag, or the name `end_word`.
   ExpressionPtr tuple(bool conditional, bool brackets, std::string_view end_word = {});
-  /// "| name(...)" behind `node`, at the "|".
+  /// Parses "| name(...)" after `node`, at the "|".
   ExpressionPtr filter(ExpressionPtr node);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Filters of templates: "x | trim", "xs | map(attribute='name') | join(', ')". Pure functions, but
-// for generators, which they use up; any thread.
+// Filters of templates: "x | trim", "xs | map(attribute='name') | join(', ')". Pure functions,
+// except that they use up generators; any thread.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,9 @@
 namespace isthmus::jinja {
 
 [[nodiscard]] bool is_filter(std::string_view name);
-/// REQUIRES: is_filter(name). THROWS: Refusal for a value or arguments that it does not take.
+/// REQUIRES: is_filter(name). THROWS: Refusal for an unsupported value or argument.
 [[nodiscard]] Value filtered(std::string_view name, const Value& value, const Arguments& arguments);
-/// How much work that is, before it is done: about the bytes and values that are walked through.
+/// Estimated work of the call, before it runs: about the number of bytes and values it traverses.
 [[nodiscard]] std::int64_t filter_cost(std::string_view name, const Value& value,
                                        const Arguments& arguments);
 /// Bytes of a text, items of a list or dict, 1 for others.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values from JSON and back, as Python's json has them: the keys of an object stay in their order.
+// Converts JSON to values and back as Python's json does: the keys of an object keep their order.
 // Pure functions; any thread.
 #pragma once
 
@@ -12,8 +12,8 @@
 namespace isthmus::jinja {
 
 /// The value of a JSON document; of equal keys the last value counts. `label` names it. Fuzzed.
-/// THROWS: SystemError "LABEL: ..." for what is no JSON, is nested deeper than 64 levels, or has a
-/// whole number beyond 64 bits.
+/// THROWS: SystemError "LABEL: ..." for invalid JSON, nesting deeper than 64 levels, or an integer
+/// beyond 64 bits.
 [[nodiscard]] Value value_of_json(std::string_view json, const std::string& label);
 
 /// Arguments of json.dumps.
@@ -24,7 +24,7 @@ struct JsonStyle {
   std::string behind_key = ": ";
   bool sort_keys = false;
 };
-/// THROWS: Refusal for what JSON has not, or a text that is too large.
+/// THROWS: Refusal for values that JSON does not have, or a text that is too large.
 [[nodiscard]] std::string to_json(const Value& value, const JsonStyle& style);
 
 }  // namespace isthmus::jinja

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tokens of a template, with whitespace controlled as transformers sets it up: trim_blocks and
-// lstrip_blocks, and the signs "-" and "+" beside a delimiter. A pure function; any thread.
+// The tokens of a template, with transformers' whitespace control: trim_blocks and lstrip_blocks,
+// and the signs "-" and "+" at a delimiter. A pure function; any thread.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct Token {
   std::string text = {};  // of a string: its value
 };
 
-/// THROWS: Refusal "line N: ..." for what no token begins with.
+/// THROWS: Refusal "line N: ..." for a character that begins no token.
 [[nodiscard]] std::vector<Token> tokens_of(std::string_view source);
 
 }  // namespace isthmus::jinja

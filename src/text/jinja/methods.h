@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Methods of texts, dicts and lists that a template may call: those that change nothing. Pure
-// functions; any thread.
+// Methods of texts, dicts and lists that a template may call: only methods that change nothing.
+// Pure functions; any thread.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@
 
 namespace isthmus::jinja {
 
-/// True where Python's object has the method, be it supported or not.
+/// True if Python's object has the method, supported or not.
 [[nodiscard]] bool has_method(const Value& value, std::string_view name);
 /// REQUIRES: has_method(value, name). THROWS: Refusal for a method that is not supported or changes
-/// the object, and for arguments that it does not take.
+/// the object, and for unsupported arguments.
 [[nodiscard]] Value call_method(const Value& value, std::string_view name,
                                 const Arguments& arguments);
-/// How much work that is, before it is done.
+/// Estimated work of the call, before it runs.
 [[nodiscard]] std::int64_t method_cost(const Value& value, const Arguments& arguments);
 
 }  // namespace isthmus::jinja

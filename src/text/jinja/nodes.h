@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tree of a template: statements, and the expressions in them. Plain data, immutable once
-// parsed; names and constants lie in the tree.
+// The syntax tree of a template: statements and expressions. Plain data, immutable once parsed; the
+// tree owns names and constants.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,7 @@ struct Expression {
   std::vector<Comparison> comparisons = {};
 };
 
-/// What `set` and `for` assign to: a name, an attribute of a namespace, or several of those.
+/// Target of `set` and `for`: a name, an attribute of a namespace, or several of these.
 struct Target {
   std::string name;
   std::string attribute = {};      // of a namespace; empty for a name

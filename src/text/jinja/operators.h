@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Operators of expressions, as Python computes them; whole numbers have 64 bits. Pure functions.
-// THROWS (all): Refusal for operands that have no such operator, and for results beyond limits.
+// Operators of expressions with Python's semantics; integers have 64 bits. Pure functions. THROWS
+// (all): Refusal for operands without such an operator, and for results beyond limits.
 #pragma once
 
 #include <span>
@@ -14,17 +14,17 @@ namespace isthmus::jinja {
 /// op: kAdd to kPower.
 [[nodiscard]] Value computed(Op op, const Value& a, const Value& b);
 [[nodiscard]] Value negative(const Value& value);
-/// a ~ b ~ ...: their texts.
+/// a ~ b ~ ...: the concatenated texts.
 [[nodiscard]] Value concatenated(std::span<const Value> values);
 [[nodiscard]] bool compared(Comparison comparison, const Value& a, const Value& b);
-/// Whether a sorts before b.
+/// True if a sorts before b.
 [[nodiscard]] bool less(const Value& a, const Value& b);
-/// value[key], where there is such an item; nothing is undefined.
+/// value[key]; undefined if there is no such item.
 [[nodiscard]] Value item_of(const Value& value, const Value& key);
-/// value[begin:end:step], of which each may be none.
+/// value[begin:end:step]; each bound may be none.
 [[nodiscard]] Value slice_of(const Value& value, const Value& begin, const Value& end,
                              const Value& step);
-/// "'x' is undefined" becomes a refusal; other values do nothing.
+/// THROWS: Refusal "'x' is undefined" for an undefined value; no effect for others.
 void check_defined(const Value& value);
 
 }  // namespace isthmus::jinja

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tree of a template from its source. What Jinja has and this reader has not is refused with
-// its line; so are filters and tests of other names. A pure function; any thread.
+// Parses a template's source into its tree. Constructs of Jinja that this reader does not support
+// are errors with their line, as are unknown filters and tests. A pure function; any thread.
 #pragma once
 
 #include <string_view>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What Python's str does, on UTF-8: places are counted in characters. Pure functions; any thread.
+// Python's str functions on UTF-8: positions count characters. Pure functions; any thread.
 #pragma once
 
 #include <cstddef>
@@ -11,16 +11,16 @@
 
 namespace isthmus::jinja {
 
-/// Bytes of the character at `at`. REQUIRES: `text` is UTF-8, `at` begins a character.
+/// Number of bytes of the character at `at`. REQUIRES: `text` is UTF-8, `at` begins a character.
 [[nodiscard]] std::size_t character_bytes(std::string_view text, std::size_t at);
 /// len(text).
 [[nodiscard]] std::int64_t length(std::string_view text);
-/// The byte at which character `index` begins; the text's end for one beyond it. index >= 0.
+/// The byte offset of character `index`; the text's end for larger indices. index >= 0.
 [[nodiscard]] std::size_t byte_of(std::string_view text, std::int64_t index);
 
 /// str.isspace() of one character.
 [[nodiscard]] bool is_space(char32_t c);
-/// Bytes of the whitespace that begins at `at`, or ends at `at`; 0 for none.
+/// Number of bytes of the whitespace that begins at `at`, or ends at `at`; 0: none.
 [[nodiscard]] std::size_t space_at(std::string_view text, std::size_t at);
 [[nodiscard]] std::size_t space_before(std::string_view text, std::size_t at);
 
@@ -35,7 +35,7 @@ enum class Side { kBoth, kLeft, kRight };
                                                 std::int64_t most, bool from_right);
 /// str.splitlines(keepends).
 [[nodiscard]] std::vector<std::string> split_lines(std::string_view text, bool keep_ends);
-/// str.replace(from, to, most); most < 0: all. THROWS: Refusal where the result is too large.
+/// str.replace(from, to, most); most < 0: all. THROWS: Refusal when the result is too large.
 [[nodiscard]] std::string replaced(std::string_view text, std::string_view from,
                                    std::string_view to, std::int64_t most);
 

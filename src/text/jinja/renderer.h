@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a template. Everything is bounded: work, output, calls within calls; what a template makes
-// is bounded by value.h. A pure function of its arguments; any thread.
+// Runs a template. Work, output and nested calls are bounded here; the size of values in value.h. A
+// pure function of its arguments; any thread.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +17,23 @@ namespace isthmus::jinja {
 
 struct RenderOptions {
   std::tm now = {};  // for strftime_now
-  /// Steps, and bytes and values that are walked through; about a nanosecond each.
+  /// Bound of steps plus bytes and values traversed; about a nanosecond each.
   std::int64_t most_work = std::int64_t{1} << 30;
 };
 
 struct Rendered {
   std::string text;
-  /// Bytes [begin, end) of `text` that {% generation %} blocks made, in order.
+  /// Ranges [begin, end) of `text` that came from {% generation %} blocks, in order.
   std::vector<std::pair<std::size_t, std::size_t>> generations;
 };
 
-/// What ended a rendering, and where.
+/// Cause and place of a failed rendering.
 class RenderError : public std::runtime_error {
  public:
   RenderError(const std::string& what, int line, bool raised)
       : std::runtime_error(what), line_(line), raised_(raised) {}
   [[nodiscard]] int line() const { return line_; }
-  /// True where the template called raise_exception: the text is its own.
+  /// True if the template called raise_exception: the text is the template's own.
   [[nodiscard]] bool raised() const { return raised_; }
 
  private:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A place in the tokens of a template, with what all parsers ask of it. Belongs to one parser.
+// A position in the tokens of a template, with functions common to all parsers. Belongs to one
+// parser.
 #pragma once
 
 #include <fmt/format.h>
@@ -23,7 +24,7 @@ class TokenCursor {
   [[nodiscard]] const Token& next() const { return tokens_[std::min(at_ + 1, tokens_.size() - 1)]; }
   Token take() { return tokens_[at_ + 1 < tokens_.size() ? at_++ : at_]; }
 
-  // THROWS: Refusal "line N: ...", of the token that stands here.
+  // THROWS: Refusal "line N: ...", with the line of the current token.
   [[noreturn]] static void fail_at(int line, const std::string& what) {
     throw Refusal(fmt::format("line {}: {}", line, what));
   }
@@ -62,7 +63,7 @@ class TokenCursor {
     take();
   }
 
-  /// Counts how deep the parser is within itself. THROWS: Refusal where it is too deep.
+  /// Counts the parser's recursion depth. THROWS: Refusal when it is too deep.
   class Nested {
    public:
     explicit Nested(TokenCursor& cursor) : cursor_(cursor) {
@@ -79,7 +80,7 @@ class TokenCursor {
   };
 
  private:
-  static constexpr int kMostNested = 200;  // statements in one another, and brackets
+  static constexpr int kMostNested = 200;  // nested statements and brackets
   [[nodiscard]] static std::string described(const Token& token);
 
   const std::vector<Token> tokens_;

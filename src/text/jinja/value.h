@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A value of a template, as Python has it: none, booleans, whole numbers, floats, texts, lists,
+// A value of a template with the types of Python: none, booleans, integers, floats, texts, lists,
 // tuples, dicts, and objects such as macros. Texts and containers are immutable and shared, so a
-// copy of a value is cheap. Any thread may read one.
+// copy of a value is cheap. Any thread may read a value.
 //
-// A template may come from anybody. Every container therefore knows how deep it is and how much it
-// weighs (texts by their bytes), and one that is too deep or too heavy is not made: what walks
-// through a value needs no limit of its own.
+// A template may come from an untrusted source. Every container therefore knows its depth and its
+// weight (texts count by their bytes), and a container beyond the limits cannot be created: code
+// that traverses a value needs no limit.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,8 @@
 
 namespace isthmus::jinja {
 
-/// What a template may not do, in words, without its place: the renderer adds file and line.
+/// An operation that a template may not make, in words, without a place: the renderer adds file and
+/// line.
 class Refusal : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -29,13 +30,14 @@ class Refusal : public std::runtime_error {
 
 inline constexpr std::int64_t kMostWeight = std::int64_t{1} << 26;
 inline constexpr int kMostDepth = 100;
-/// THROWS: Refusal where a text or list of so many bytes or values is too large.
+/// THROWS: Refusal when a text or list of `weight` bytes or values is too large.
 void check_weight(std::int64_t weight);
-/// a * b. THROWS: Refusal where a result of that size is too large. REQUIRES: neither is negative.
+/// RETURNS: a * b. THROWS: Refusal when a result of that size is too large. REQUIRES: neither is
+/// negative.
 std::int64_t checked_product(std::int64_t a, std::int64_t b);
 
 enum class Kind {
-  kUndefined,  // a name, item or attribute that is not there
+  kUndefined,  // a missing name, item or attribute
   kNone,
   kBool,
   kInt,
@@ -44,17 +46,17 @@ enum class Kind {
   kList,
   kTuple,
   kRange,      // range(...)
-  kView,       // of a dict: items(), keys(), values()
-  kGenerator,  // of a filter such as map: can be walked once
+  kView,       // view of a dict: items(), keys(), values()
+  kGenerator,  // result of a filter such as map; can be iterated once
   kDict,
   kObject,  // a namespace, macro, method, function or loop
 };
 
-/// What a template can call or ask for attributes; the renderer's.
+/// An object of the renderer that a template can call or read attributes of.
 class Object {
  public:
   virtual ~Object() = default;
-  /// Of Python's type, for messages.
+  /// Name of the Python type, for messages.
   [[nodiscard]] virtual std::string_view type_name() const = 0;
   [[nodiscard]] virtual bool callable() const { return true; }
 };
@@ -72,11 +74,11 @@ class Value {
   Value(bool value) : kind_(Kind::kBool), data_(value) {}         // NOLINT
   Value(std::int64_t value) : kind_(Kind::kInt), data_(value) {}  // NOLINT
   Value(double value) : kind_(Kind::kFloat), data_(value) {}      // NOLINT
-  /// THROWS: Refusal where it is too large, as all that make a text or container.
+  /// THROWS: Refusal when the text is too large, as all functions that make a text or container.
   Value(std::string text);                                    // NOLINT
   Value(const char* text) : Value(std::string(text)) {}       // NOLINT
   Value(std::string_view text) : Value(std::string(text)) {}  // NOLINT
-  /// Text that `safe` has marked: what is joined to it is escaped.
+  /// Text marked by `safe`: text joined to it is escaped.
   [[nodiscard]] static Value markup(std::string text);
   /// why: "'x' is undefined".
   [[nodiscard]] static Value undefined(std::string why);
@@ -86,7 +88,7 @@ class Value {
   [[nodiscard]] static Value tuple(Values items) {
     return sequence(Kind::kTuple, std::move(items));
   }
-  /// Of equal keys the last value counts, at the place of the first.
+  /// Of equal keys the last value counts, at the position of the first.
   [[nodiscard]] static Value dict(Items items);
   [[nodiscard]] static Value object(std::shared_ptr<Object> object);
 
@@ -96,28 +98,28 @@ class Value {
   [[nodiscard]] bool is_string() const { return kind_ == Kind::kString; }
   [[nodiscard]] bool is_markup() const { return markup_; }
   [[nodiscard]] bool is_dict() const { return kind_ == Kind::kDict; }
-  /// A bool too, which is a number in Python.
+  /// True for a bool too, which is a number in Python.
   [[nodiscard]] bool is_whole() const { return kind_ == Kind::kInt || kind_ == Kind::kBool; }
   [[nodiscard]] bool is_number() const { return is_whole() || kind_ == Kind::kFloat; }
   /// kList to kGenerator.
   [[nodiscard]] bool is_sequence() const {
     return kind_ >= Kind::kList && kind_ <= Kind::kGenerator;
   }
-  /// Has items by number: a list, tuple or range.
+  /// True if items have indices: a list, tuple or range.
   [[nodiscard]] bool is_indexed() const { return kind_ >= Kind::kList && kind_ <= Kind::kRange; }
 
-  // REQUIRES of each: the kind.
+  // REQUIRES (each function): a value of the right kind.
   [[nodiscard]] std::int64_t whole() const;
-  [[nodiscard]] double number() const;  // of whole ones too
+  [[nodiscard]] double number() const;  // also of integers
   [[nodiscard]] const std::string& text() const;
   [[nodiscard]] const std::string& why_undefined() const { return *std::get<Text>(data_); }
-  /// Of a generator: what it has left.
+  /// The items; of a generator those that are left.
   [[nodiscard]] std::span<const Value> items() const;
   [[nodiscard]] const Items& pairs() const;
   [[nodiscard]] Object& as_object() const;
   [[nodiscard]] const std::shared_ptr<Object>& shared_object() const;
 
-  /// A generator gives up its next `count` items.
+  /// Removes the next `count` items of a generator.
   void use_up(std::size_t count) const;
   /// The value of a dict's key, or null.
   [[nodiscard]] const Value* find(const Value& key) const;
@@ -125,7 +127,7 @@ class Value {
 
   /// Python's truth. A generator is true.
   [[nodiscard]] bool truth() const;
-  /// Bytes of texts and number of values, all told.
+  /// Total bytes of texts and number of values.
   [[nodiscard]] std::int64_t weight() const;
   [[nodiscard]] int depth() const;
   /// Python's name of the type.
@@ -149,8 +151,9 @@ class Value {
 /// repr(value).
 [[nodiscard]] std::string to_repr(const Value& value);
 
-/// The items that a loop walks through: of a list, the keys of a dict, the characters of a text,
-/// nothing of what is undefined. Uses up a generator. THROWS: Refusal for what cannot be walked.
+/// The items over which a loop iterates: of a list, the keys of a dict, the characters of a text,
+/// none of an undefined value. Uses up a generator. THROWS: Refusal for a value that cannot be
+/// iterated.
 [[nodiscard]] Values walked(const Value& value);
 
 }  // namespace isthmus::jinja

@@ -9,7 +9,7 @@
 namespace isthmus::jinja {
 
 [[nodiscard]] bool is_test(std::string_view name);
-/// REQUIRES: is_test(name). THROWS: Refusal for arguments that it does not take.
+/// REQUIRES: is_test(name). THROWS: Refusal for unsupported arguments.
 [[nodiscard]] bool passes_test(std::string_view name, const Value& value,
                                const Arguments& arguments);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Communicator in front of every back end: checks arguments, runs what is started on a thread
-// of its own and lets blocking calls wait for it.
+// The Communicator in front of every back end: checks arguments, runs started operations on its own
+// thread, and makes blocking calls wait for them.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The calls that are timed: each operation of a communicator with values of a given size, f32.
+// The calls to time: each operation of a communicator with f32 values of a given size.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,12 @@ struct CollectiveCase {
   std::function<void(Communicator&)> run;
 };
 
-/// One rank's memory for them.
+/// One rank's memory for these calls.
 class CollectiveRoom {
  public:
   CollectiveRoom(int ranks, int rank, std::int64_t largest_bytes);
-  /// `bytes` as call_bytes() has them; of an all-to-all: what each rank gives. They borrow this.
-  /// REQUIRES: bytes <= largest_bytes; the communicators are of these ranks.
+  /// The calls borrow this object. `bytes`: as in call_bytes(); for an all-to-all the bytes that
+  /// each rank sends. REQUIRES: bytes <= largest_bytes; the communicators have these ranks.
   [[nodiscard]] std::vector<CollectiveCase> cases(std::int64_t bytes);
 
  private:
@@ -31,7 +31,7 @@ class CollectiveRoom {
   std::vector<float> values_;
   std::vector<float> room_;
   std::vector<std::int64_t> shares_;
-  std::vector<std::int64_t> given_;  // of an all-to-all, alike for all ranks
+  std::vector<std::int64_t> given_;  // for an all-to-all, equal for all ranks
 };
 
 }  // namespace isthmus

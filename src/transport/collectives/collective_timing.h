@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long the operations of a communicator take, and what bounds them between threads: the bytes
-// that must be read and written, over what the same ranks read and write at once when each updates
-// memory of its own.
+// Times of a communicator's operations, and their bound between threads: the bytes that must be
+// read and written, over the rate at which the same ranks update separate memory at once.
 #pragma once
 
 #include <chrono>
@@ -16,33 +15,33 @@
 namespace isthmus {
 
 struct CollectiveTiming {
-  MeasuredCall call;             // median of the slowest rank of each call
+  MeasuredCall call;             // median over the calls of the slowest rank's time
   double least_us = 0;           // the fastest call
   std::int64_t moved_bytes = 0;  // read and written by all ranks together
-  double bound_us = 0;           // moved_bytes at the speed of memory; 0: not known
+  double bound_us = 0;           // moved_bytes at the speed of memory; 0: unknown
   int repetitions = 0;
 };
 
 struct CollectiveTimingOptions {
   std::int64_t largest_bytes = 64 << 20;
-  Duration each = std::chrono::milliseconds(200);  // of timed calls, about
+  Duration each = std::chrono::milliseconds(200);  // approximate total time of the timed calls
 };
 
-/// Bytes of the calls that are timed: from 1 KiB on, each twice the one before.
+/// Bytes of the timed calls: from 1 KiB on, doubling.
 [[nodiscard]] std::vector<std::int64_t> timed_sizes(std::int64_t largest_bytes);
 
-/// Collective; every rank gets the same. Values are f32, of the timed_sizes().
+/// Collective; every rank gets the same times. Values are f32, of the timed_sizes().
 [[nodiscard]] std::vector<CollectiveTiming> time_collectives(
     Communicator& ranks, const Clock& clock, const CollectiveTimingOptions& options);
 
-/// The same of several back ends of the same ranks, in turns, without bounds: all times of a back
-/// end, then those of the next.
+/// The same for several back ends of the same ranks, in turns, without bounds: all times of one
+/// back end, then those of the next.
 [[nodiscard]] std::vector<CollectiveTiming> time_in_turns(
     const std::vector<NamedCommunicator>& backends, const Clock& clock,
     const CollectiveTimingOptions& options);
 
-/// Of the groups that meshes of `ranks` ranks are split into: 2 (the ends of a pipeline share a
-/// table), and all that divide them.
+/// Sizes of the groups into which meshes of `ranks` ranks are split: 2 (the ends of a pipeline
+/// share a table), and all divisors of `ranks`.
 [[nodiscard]] std::vector<int> group_sizes(int ranks);
 
 }  // namespace isthmus

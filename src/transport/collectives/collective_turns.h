@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times one call over several communicators of the same ranks in turns, so that what else the
-// machine does meets all alike, and so do caches: each finds there what it has left itself, since
-// a call that is not timed goes before.
+// Times one call over several communicators of the same ranks in alternation, so that noise of the
+// machine affects all alike. One untimed call before each timed one warms the caches.
 #pragma once
 
 #include <vector>
@@ -15,18 +14,18 @@ namespace isthmus {
 class CollectiveTurns {
  public:
   struct Times {
-    std::vector<double> median_us, least_us;  // of each communicator; the slowest rank's calls
-    int repetitions = 0;                      // of each
+    std::vector<double> median_us, least_us;  // by communicator; of the slowest rank
+    int repetitions = 0;                      // of each communicator
   };
-  /// The communicators are borrowed. each: of timed calls over each of them, about.
+  /// The communicators are borrowed. each: approximate total time of the timed calls on each one.
   CollectiveTurns(std::vector<Communicator*> communicators, const Clock& clock, Duration each);
 
-  /// Collective; every rank gets the same. Short calls are timed several at a time.
+  /// Collective; every rank gets the same times. Short calls are timed several at a time.
   [[nodiscard]] Times time(const CollectiveCase& call);
 
  private:
   [[nodiscard]] Communicator& common() { return *communicators_.front(); }
-  /// RETURNS: microseconds a call, of so many.
+  /// RETURNS: mean microseconds a call over `calls` calls.
   double sample(const CollectiveCase& call, Communicator& on, int calls);
 
   const std::vector<Communicator*> communicators_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the back ends of a Communicator share: the name of a call, by which ranks see that they do
-// the same, and the interface they implement behind the checks of checked_communicator.
+// Shared by the back ends of a Communicator: the description of a call, by which ranks check that
+// they make the same one, and the interface behind the checks of checked_communicator.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +27,14 @@ enum class Operation : std::uint8_t {
   kGone,  // the communicator has been destroyed
 };
 
-/// What all ranks must agree on.
+/// The properties of a call on which all ranks must agree.
 struct Call {
   Operation operation = Operation::kNothing;
   Dtype dtype = Dtype::kF32;
   Reduce reduce = Reduce::kSum;
   int root = 0;              // of a broadcast; the other rank of a message
   int tag = 0;               // of a message
-  std::int64_t count = 0;    // over all ranks where they have shares; 0 where not all know it
+  std::int64_t count = 0;    // over all ranks' shares; 0 if not all ranks know it
   std::uint64_t layout = 0;  // digest of the shares' counts
 
   bool operator==(const Call&) const = default;
@@ -48,8 +48,8 @@ struct Call {
 /// Values of the ranks before `rank`.
 [[nodiscard]] std::int64_t place_of(std::span<const std::int64_t> counts, int rank);
 
-/// One rank's end of a back end: the calls of Communicator with arguments that have been checked,
-/// from one thread at a time.
+/// One rank's end of a back end: the calls of Communicator with checked arguments, from one thread
+/// at a time.
 class CommunicatorBackend {
  public:
   virtual ~CommunicatorBackend() = default;
@@ -57,7 +57,7 @@ class CommunicatorBackend {
   [[nodiscard]] virtual int size() const = 0;
   [[nodiscard]] virtual std::string_view name() const = 0;
   virtual void all_reduce(Values values, Reduce reduce) = 0;
-  /// THROWS: CommunicatorError where the back end is none between devices.
+  /// THROWS: CommunicatorError unless the back end is between devices.
   virtual void all_reduce_behind(std::span<const DeviceValues> sums);
   virtual void reduce_scatter(ConstValues input, std::span<const std::int64_t> counts,
                               Values output, Reduce reduce) = 0;
@@ -75,7 +75,7 @@ class CommunicatorBackend {
   [[nodiscard]] virtual std::string end_cause() = 0;
 };
 
-/// The calls that ranks compare, from their arguments.
+/// The calls that ranks compare, built from their arguments.
 [[nodiscard]] Call all_reduce_call(const Values& values, Reduce reduce);
 [[nodiscard]] Call all_reduce_behind_call(std::span<const DeviceValues> sums);
 [[nodiscard]] Call reduce_scatter_call(Dtype dtype, std::span<const std::int64_t> counts,

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// One communicator over several back ends of the same ranks: each operation runs on the one that a
-// measured table names for its kind and size.
+// One communicator over several back ends of the same ranks: a measured table names the back end
+// for each operation and size.
 //
-// No deadlock: the choice is a pure function of what the ranks agree on, the table's digest is
-// compared when the communicator is made, and a rank ends one operation before it begins the next,
-// whatever back end runs it; so all ranks make the same calls on each back end in the same order.
-// Messages go by kind alone, whatever their size, and so keep their order; so does an all-to-all
-// whose caller does not know what all ranks give. A group that is split goes by the times of its
+// No deadlock: the choice is a pure function of values on which the ranks agree, the tables'
+// digests are compared at creation, and a rank ends one operation before it begins the next,
+// whatever the back end. So all ranks make the same calls on each back end in the same order.
+// Messages choose by operation alone, whatever their size, and so keep their order; so does an
+// all-to-all whose caller does not know the total. A group that is split off uses the times of its
 // own size.
-// Ranks that call unlike operations may wait in different back ends and hear of it at the deadline.
-// An error of one back end ends all.
+// Ranks that call different operations may wait in different back ends until the deadline. An error
+// of one back end ends all.
 //
-// DETERMINISM: results have the same bits on all back ends, so the table changes none. NCCL adds
-// floats in an order of its own: with it, the table decides bits, which has to be asked for.
+// DETERMINISM: all back ends give the same bits, so the table changes none. NCCL adds floats in its
+// own order: with it the table decides bits, which must be requested.
 #pragma once
 
 #include <memory>
@@ -26,7 +26,7 @@
 namespace isthmus {
 
 struct NamedCommunicator {
-  std::string name;  // as the table has it
+  std::string name;  // as in the table
   std::unique_ptr<Communicator> communicator;
 };
 
@@ -35,15 +35,15 @@ enum class MixedSums {
   kAny,        // the back end that the table names for a size decides its bits
 };
 
-/// Collective over `ranks`: compares the table's digest, 0 of a rank that has no table. To be asked
-/// over the first communicator that there is, before more back ends are made by a table's names:
-/// ranks with unlike names would wait for one another in unlike back ends, till the deadline.
-/// THROWS: CommunicatorError naming the last rank whose table is unlike that of rank 0.
+/// Collective over `ranks`: compares the tables' digests, 0 for a rank without a table. Call it
+/// over the first communicator, before more back ends are made from a table: ranks with different
+/// tables would wait for one another in different back ends until the deadline. THROWS:
+/// CommunicatorError naming the last rank whose table differs from that of rank 0.
 void check_same_table(Communicator& ranks, const MixTable* table);
 
 /// Collective. REQUIRES: at least one back end, all of the same rank and size. THROWS:
-/// CommunicatorError when the ranks have unlike tables, the table has no times of groups of this
-/// size, or a back end does not add in rank order as `sums` wants.
+/// CommunicatorError when the ranks' tables differ, the table has no times for this group size, or
+/// a back end does not add in rank order although `sums` requires it.
 [[nodiscard]] std::unique_ptr<Communicator> make_mixed_communicator(
     std::vector<NamedCommunicator> backends, MixTable table,
     MixedSums sums = MixedSums::kRankOrder);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's end of a group of MPI processes: waiting with a deadline, meeting before a collective,
-// messages, and the control messages by which an abort reaches the others.
+// One rank's end of a group of MPI processes: waits with a deadline, the meeting before a
+// collective, messages, and the control messages that carry an abort to the others.
 //
-// meet() is where a call can end with an error: it sends 4 KiB at most, from memory of the group.
-// After it all ranks are in the same call and move the callers' memory, which nothing interrupts
-// but the deadline. So no request of MPI is left behind that knows memory of a call that has ended.
+// A call can end with an error in meet(), which sends at most 4 KiB from the group's memory. After
+// it all ranks are in the same call and transfer the callers' memory, which only the deadline
+// interrupts. So no MPI request stays behind that refers to memory of an ended call.
 #pragma once
 
 #include <mpi.h>
@@ -30,7 +30,7 @@ class MpiGroup {
  public:
   static constexpr std::size_t kInlineBytes = 4096;
 
-  /// Takes `comm` over.
+  /// Takes ownership of `comm`.
   MpiGroup(std::shared_ptr<Runtime> runtime, std::shared_ptr<MpiGroup> parent, MPI_Comm comm,
            Duration deadline, RankNames names);
   ~MpiGroup();
@@ -45,16 +45,16 @@ class MpiGroup {
   [[nodiscard]] MPI_Comm comm() const { return comm_; }
   [[nodiscard]] const RankNames& names() const { return names_; }
 
-  /// Returns once all ranks have come with the same call. `copied`: at most kInlineBytes that the
-  /// others find in inlined() until the next meeting. THROWS: CommunicatorError.
+  /// Returns once all ranks have arrived with the same call. `copied`: at most kInlineBytes, which
+  /// the others can read in inlined() until the next meeting. THROWS: CommunicatorError.
   void meet(const Call& call, std::span<const std::byte> copied = {});
   [[nodiscard]] const std::byte* inlined(int peer) const;
 
-  /// Requests of the collective that was met for; the memory is the caller's until wait_all().
+  /// Requests of the current collective; the memory is the caller's, valid until wait_all().
   void post_send(const void* data, std::size_t bytes, int to);
   void post_receive(void* data, std::size_t bytes, int from);
-  /// Waits for the first `count` requests posted since the last wait, or for all.
-  /// THROWS: CommunicatorError when the deadline passes, after what is left was called back.
+  /// Waits for the first `count` requests posted since the last wait, or for all. THROWS:
+  /// CommunicatorError at the deadline, after cancelling the rest.
   void wait_all(const Call& call) { wait_first(call, requests_.size()); }
   void wait_first(const Call& call, std::size_t count);
   [[nodiscard]] std::size_t posted() const { return requests_.size(); }
@@ -69,7 +69,7 @@ class MpiGroup {
   [[noreturn]] void fail(const Call& call, const std::string& cause);
 
  private:
-  // One communicator of MPI a group; what is what is told by the tag.
+  // One MPI communicator a group; the tag tells the kind of message.
   enum Tag : int { kControl = 1, kMeeting = 2, kValues = 3, kFirstMessage = 16 };
   static constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // a request: MPI counts in int
 
@@ -82,8 +82,8 @@ class MpiGroup {
     MPI_Request request = MPI_REQUEST_NULL;
   };
 
-  /// Asks `done` (under mpi_mutex) until it is true. RETURNS: kEnded where control messages are
-  /// heard and the group has ended, kLate when the deadline has passed.
+  /// Polls `done` (under mpi_mutex) until it is true. RETURNS: kEnded if control messages are read
+  /// and the group has ended, kLate at the deadline.
   enum class Waited { kDone, kLate, kEnded };
   Waited wait_until(const std::function<bool()>& done, bool hear);
   void hear_control();  // under mpi_mutex
@@ -98,17 +98,17 @@ class MpiGroup {
   void bury();
 
   const std::shared_ptr<Runtime> runtime_;  // shared with all groups of the process
-  const std::shared_ptr<MpiGroup> parent_;  // its end is the end of this group too
+  const std::shared_ptr<MpiGroup> parent_;  // when it ends, this group ends
   const MPI_Comm comm_;
   const Duration deadline_;
   const RankNames names_;
   int rank_ = 0;
-  bool left_behind_ = false;  // requests that have not ended know memory of this group
+  bool left_behind_ = false;  // unfinished requests refer to this group's memory
   std::vector<MPI_Request> requests_;
-  // Of each rank, the last meeting's (its own is what is sent); then the head of the message being
-  // received.
+  // Of each rank, its packet of the last meeting (this rank's: the sent one); then the head of the
+  // message being received.
   std::vector<Packet> packets_;
-  std::vector<MPI_Request> meeting_;  // receives, then sends, without the rank itself
+  std::vector<MPI_Request> meeting_;  // receives, then sends, without this rank
   std::mutex mutex_;
   std::string cause_;             // under mutex_
   std::list<Outgoing> outgoing_;  // under mpi_mutex

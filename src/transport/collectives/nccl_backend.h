@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The communicator between GPUs over any table of NCCL's and CUDA's functions.
+// The communicator between GPUs, over any table of NCCL and CUDA functions.
 #pragma once
 
 #include <chrono>

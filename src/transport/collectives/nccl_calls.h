@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The functions of NCCL and of the CUDA runtime that communicators between GPUs call, as a table:
-// tests put another library in their place. The only file that includes the headers of both.
+// tests replace them by another library. The only file that includes the headers of both.
 //
-// NCCL is loaded when the first communicator is made, so a program that was built with it starts
-// where it is absent.
+// NCCL is loaded when the first communicator is made, so a program built with NCCL also starts
+// without it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,7 +14,7 @@
 
 namespace isthmus {
 
-/// A call of NCCL or CUDA that was refused, or an operation that has failed; the text names both.
+/// A refused NCCL or CUDA call, or a failed operation; the text names both.
 class NcclFailure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -41,7 +41,7 @@ struct NcclCalls {
   decltype(&ncclSend) send = nullptr;
   decltype(&ncclRecv) receive = nullptr;
 
-  // Spelled out where the CUDA headers overload the name for C++.
+  // Written out, since the CUDA headers overload these names for C++.
   decltype(&cudaGetDeviceCount) get_device_count = nullptr;
   decltype(&cudaSetDevice) set_device = nullptr;
   decltype(&cudaGetLastError) cuda_get_last_error = nullptr;
@@ -63,17 +63,17 @@ struct NcclCalls {
   decltype(&cudaEventQuery) event_query = nullptr;
 };
 
-/// Adds NCCL's functions, of the library of this name or path, which stays open for the life of the
-/// process. THROWS: SystemError naming it, and the versions, where it cannot be loaded, is too old
-/// or lacks a function.
+/// Adds NCCL's functions from the library of this name or path, which stays loaded for the life of
+/// the process. THROWS: SystemError naming it, and the versions, when it cannot be loaded, is too
+/// old or lacks a function.
 void add_nccl_calls(NcclCalls& calls, const std::string& library);
 
-/// Those of this machine, loaded once for the life of the process.
-/// THROWS: SystemError when there is no NCCL, an old one, or no CUDA device.
+/// The functions of this machine, loaded once for the life of the process. THROWS: SystemError when
+/// there is no NCCL, an old one, or no CUDA device.
 [[nodiscard]] const NcclCalls& system_nccl_calls();
 
-/// Whether `status` is success. If not, the runtime forgets it ("not ready" too): the thread's next
-/// launch of a kernel would be blamed for it.
+/// Whether `status` is success. If not, clears the error from the runtime ("not ready" too):
+/// otherwise the thread's next kernel launch would report it.
 [[nodiscard]] bool cuda_ok(const NcclCalls& calls, cudaError_t status) noexcept;
 /// THROWS: NcclFailure naming `call` unless `status` is success (for NCCL: or "in progress").
 void check_cuda(const NcclCalls& calls, cudaError_t status, const char* call);

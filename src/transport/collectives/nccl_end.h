@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The end of NCCL's communicators. ncclCommDestroy and ncclCommAbort, and with some versions
-// ncclCommFinalize, may hold the calling thread until the other ranks have come too, also when
-// `blocking = 0`. So a task that owns the handle makes these calls, and is waited for so long.
+// ncclCommFinalize, may block the calling thread until the other ranks call them too, also when
+// `blocking = 0`. So a task that owns the handle makes these calls, with a bounded wait for it.
 #pragma once
 
 #include <functional>
@@ -12,10 +12,10 @@
 
 namespace isthmus {
 
-/// Ends `comm`, which the caller must not touch again. `orderly`, asked from the calling thread
-/// again and again: whether it may still be finalized, for `patience` and some seconds at most;
-/// else it is aborted. RETURNS: whether NCCL has let go of it within a second after that. If not,
-/// its task is left behind for good, and NCCL may touch stream, memory and where it wrote `comm`.
+/// Ends `comm`, which the caller must not use again. `orderly`, called repeatedly on the calling
+/// thread: whether it may still be finalized, for at most `patience` and some seconds; else it is
+/// aborted. RETURNS: whether NCCL has returned within a second after that. If not, the task is
+/// leaked, and NCCL may still access stream, memory and the address of `comm`.
 [[nodiscard]] bool end_nccl(const NcclCalls& calls, const std::shared_ptr<Runtime>& runtime,
                             ncclComm_t comm, int device, Duration patience,
                             const std::function<bool()>& orderly) noexcept;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// One rank's end of a group of GPUs: meeting before an operation, waiting for the device with a
+// One rank's end of a group of GPUs: the meeting before an operation, waits for the device with a
 // deadline, and the end of the group.
 //
-// The ranks meet over another communicator of the same ranks (threads, MPI) before NCCL is asked
-// for anything: it compares what they call, has a deadline and carries aborts, none of which NCCL
-// does. After the meeting all launch the same, so only a device, a link or a process that fails can
-// hold NCCL up. Then the rank that has waited for the deadline, or has heard that another one ended
-// the group, aborts NCCL's communicator. NCCL never blocks this thread: operations do not
-// (`blocking = 0`), and ends are called by another one (nccl_end.h).
+// The ranks meet over another communicator of the same ranks (threads, MPI) before each NCCL call:
+// it compares their calls, has a deadline and transports aborts; NCCL does none of these. After the
+// meeting all launch the same operation, so only a failed device, link or process can block NCCL.
+// Then a rank that reaches the deadline, or hears that another one ended the group, aborts NCCL's
+// communicator. NCCL never blocks this thread: operations do not (`blocking = 0`), and another
+// thread ends communicators (nccl_end.h).
 #pragma once
 
 #include <functional>
@@ -37,43 +37,43 @@ class NcclGroup {
   [[nodiscard]] const NcclDevice& device() const { return *device_; }
   [[nodiscard]] ncclComm_t comm() const { return comm_; }
 
-  /// What may fail on this rank alone, before the meeting.
+  /// Runs steps before the meeting that may fail on this rank alone.
   void prepare(const Call& call, const std::function<void()>& body);
-  /// Returns once all ranks have come with the same call.
+  /// Returns once all ranks have arrived with the same call.
   void meet(const Call& call);
-  /// Calls of ranks(), whose errors are told as those of `call`.
+  /// Calls of ranks(), whose errors are reported as errors of `call`.
   void over_ranks(const Call& call, const std::function<void()>& body);
-  /// `queue` puts work on the stream, NCCL's by launch(). Returns when the stream has done it.
+  /// `queue` puts work on the stream, NCCL's through launch(). Returns when the stream has done it.
   void run(const Call& call, const std::function<void()>& queue);
-  /// The same, of work that waits for `ready`, an event of the device: once it is reached the ranks
-  /// meet again, and the deadline is that of what goes on after they have.
+  /// The same for work after `ready`, an event of the device: once it is reached the ranks meet
+  /// again, and the deadline counts from then.
   void run_behind(const Call& call, void* ready, const std::function<void()>& queue);
-  /// `calls`: what NCCL does at once, each result given to check().
+  /// `calls`: NCCL calls to launch together, each result passed to check().
   void launch(const std::function<void()>& calls);
   void check(ncclResult_t result, const char* call) const;
 
-  /// The group of the ranks with this color, in the order of (key, rank).
+  /// The group of the ranks with this color, ordered by (key, rank).
   [[nodiscard]] std::unique_ptr<NcclGroup> split(int color, int key);
 
-  /// Gives NCCL's communicator back. NCCL waits for the other ranks to do the same; this rank waits
-  /// for NCCL a few seconds at most, and then leaves it stream, memory and a thread for good.
+  /// Ends NCCL's communicator. NCCL waits for the other ranks to do the same; this rank waits for
+  /// NCCL for a few seconds at most, and then leaks the stream, the memory and a thread.
   void close() noexcept;
   /// Ends the group, and this call.
   [[noreturn]] void fail(const Call& call, const std::string& cause);
 
  private:
-  /// Of a communicator that NCCL has split off.
+  /// For a communicator that NCCL has split off.
   NcclGroup(const NcclGroup& parent, std::unique_ptr<Communicator> ranks);
 
   void join();
   void split_off(const NcclGroup& child, int color, ncclComm_t* comm);
-  /// Failures of NCCL and CUDA in `body` end the group.
+  /// NCCL and CUDA failures in `body` end the group.
   void guard(const Call& call, const std::function<void()>& body);
   void begin(Duration patience);
   void wait_until(const std::function<bool()>& done);
   void settle(ncclComm_t comm);
   [[nodiscard]] bool settled(ncclComm_t comm) const;
-  /// orderly: by finalizing, as long as no rank has ended the group.
+  /// orderly: finalizes, as long as no rank has ended the group.
   void end(bool orderly) noexcept;
   [[noreturn]] void throw_ended(const Call& call);
 
@@ -85,7 +85,7 @@ class NcclGroup {
   std::unique_ptr<NcclDevice> device_;
   ncclComm_t comm_ = nullptr;  // null: the group has ended
   Duration patience_{};
-  TimePoint end_{};  // of the wait for the device that goes on
+  TimePoint end_{};  // of the current wait for the device
   std::vector<Call> met_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs functions one after another on one thread of its own, which starts with the first of them.
-// One thread at a time calls it. `runtime` is borrowed and outlives it.
+// Runs functions one after another on its own thread, which starts with the first one. One thread
+// at a time calls it. `runtime` is borrowed and outlives it.
 #pragma once
 
 #include <atomic>
@@ -18,14 +18,14 @@ namespace isthmus {
 class ProgressQueue {
  public:
   ProgressQueue(Runtime& runtime, std::string name);
-  /// Runs what has been started to its end.
+  /// Runs the started functions to their end.
   ~ProgressQueue();
   ProgressQueue(const ProgressQueue&) = delete;
   ProgressQueue& operator=(const ProgressQueue&) = delete;
 
   /// THROWS: SystemError when the system refuses a thread.
   [[nodiscard]] std::unique_ptr<Work> start(std::function<void()> function);
-  /// Blocks until everything started has ended, however it ended.
+  /// Blocks until all started functions have ended, with or without an error.
   void drain();
 
  private:
@@ -35,7 +35,7 @@ class ProgressQueue {
 
   Runtime& runtime_;
   const std::string name_;
-  // Shared with the works, which may be asked after the queue is gone.
+  // Shared with the Work objects, which may outlive the queue.
   std::shared_ptr<WaitQueue> changed_;
   std::deque<std::shared_ptr<Started>> waiting_;  // under changed_'s lock; shared with its Work
   bool closing_ = false;                          // under changed_'s lock

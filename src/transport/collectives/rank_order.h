@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arithmetic of reductions between ranks: each element in rank order, in float (double for f64,
-// integers modulo 2^bits; bf16 is summed in float and rounded once). Pure; any thread may call it.
+// integers modulo 2^bits; bf16 is summed in float and rounded once). Pure; any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The word by which ranks that share memory meet: generation | ended | ranks inside. One word says
-// both whether all are in and whether the group has ended, so either all ranks go on or none.
+// The word at which ranks with shared memory meet: generation | ended | ranks inside. One word says
+// both whether all ranks are inside and whether the group has ended, so either all ranks continue
+// or none.
 #pragma once
 
 #include <atomic>
@@ -13,10 +14,10 @@ inline constexpr std::uint32_t kEnded = 0x800;
 inline constexpr std::uint32_t kGeneration = 0x1000;
 inline constexpr std::uint32_t kGenerationMask = ~(kGeneration - 1);
 
-/// Looks at the word before the first sleep: the others are mostly a few microseconds away.
+/// Polls of the word before the first sleep: the others usually arrive within a few microseconds.
 inline constexpr int kLooks = 300;
 
-/// Counts one more rank in, unless the group has ended. RETURNS: the word before.
+/// Counts one more rank in, unless the group has ended. RETURNS: the previous word.
 inline std::uint32_t count_in(std::atomic<std::uint32_t>& word, int size) {
   std::uint32_t old = word.load(std::memory_order_relaxed);
   std::uint32_t next = 0;

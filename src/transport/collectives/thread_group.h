@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where ranks that are threads of one process meet: a seat for each rank, a rendezvous for
-// collectives, an inbox for messages, and one word that decides whether a collective takes place.
+// The meeting point of ranks that are threads of one process: a seat for each rank, a rendezvous
+// for collectives, an inbox for messages, and one word that decides whether a collective takes
+// place.
 //
-// A collective: every rank writes what it calls into its seat and enters; when all have, everybody
-// may read everybody's seat and the memory it names; leave() ends that, also for a group that has
-// been aborted meanwhile. So no rank returns while another still touches its memory.
-// Small values travel in the seats themselves and need no leave(): each seat has two, used in turn,
-// and nobody is two calls ahead of another.
+// A collective: every rank writes its call into its seat and enters; when all have, each rank may
+// read all seats and the memory that they point to; leave() ends that, also in a group that has
+// been aborted meanwhile. So no rank returns while another still accesses its memory. Small values
+// are copied into the seats and need no leave(): each seat has two copies, used alternately, and no
+// rank is two calls ahead of another.
 #pragma once
 
 #include <array>
@@ -29,14 +30,14 @@
 
 namespace isthmus {
 
-/// A place to wait for a change of atomics: looks a few times, then sleeps.
+/// Waits for a change of atomics: polls a few times, then sleeps.
 class Gate {
  public:
   explicit Gate(Runtime& runtime) : clock_(runtime.clock()), queue_(runtime.make_wait_queue()) {}
-  /// Blocks until `ready()` or for `patience`. `ready` may lock; it is called many times.
+  /// Blocks until `ready()`, for at most `patience`. `ready` may lock; it is called many times.
   /// RETURNS: the last value of `ready()`.
   bool await(const std::function<bool()>& ready, Duration patience);
-  /// After each change that somebody may wait for.
+  /// Call after each change that a waiting thread may need.
   void wake();
 
  private:
@@ -45,7 +46,7 @@ class Gate {
   std::atomic<int> sleepers_{0};
 };
 
-/// What a rank shows the others in a collective.
+/// The arguments that a rank shows the others in a collective.
 struct Posted {
   Call call;
   const void* input = nullptr;
@@ -64,21 +65,21 @@ class ThreadGroup {
   [[nodiscard]] std::string name_of(int rank) const { return names_.of(rank); }
   [[nodiscard]] const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
 
-  /// Returns once all ranks have come in with the same call. `copied`: at most kInlineBytes that
-  /// the others find in inlined(). THROWS: CommunicatorError.
+  /// Returns once all ranks have entered with the same call. `copied`: at most kInlineBytes that
+  /// the others can read in inlined(). THROWS: CommunicatorError.
   void enter(int rank, const Posted& posted, std::span<const std::byte> copied = {});
   /// What `peer` posted for the collective that `rank` is in.
   [[nodiscard]] const Posted& posted(int rank, int peer) const;
   [[nodiscard]] const std::byte* inlined(int rank, int peer) const;
-  /// Returns once nobody reads or writes the memory of the collective any more.
+  /// Returns once no rank accesses the memory of the collective any more.
   void leave();
 
   /// THROWS: CommunicatorError.
   void send(int rank, const Call& call, const void* data);
   void receive(int rank, const Call& call, void* data);
 
-  /// The group split from this one that `rank`, of `world_ranks` (places in this group), is in.
-  /// Each of its ranks asks once.
+  /// The group of `rank` after a split of this one; `places`: its ranks' places in this group. Each
+  /// of its ranks calls it once.
   [[nodiscard]] std::shared_ptr<ThreadGroup> child(int rank, int color,
                                                    const std::vector<int>& places);
 
@@ -87,17 +88,17 @@ class ThreadGroup {
   [[nodiscard]] std::string end_cause();
   /// Ends the group, and this call of `rank`.
   [[noreturn]] void fail(int rank, const Call& call, const std::string& cause);
-  /// Nobody drives this rank any more.
+  /// No thread drives this rank any more.
   void go(int rank) { seat(rank).doing.store(Operation::kGone, std::memory_order_relaxed); }
 
  private:
-  /// A message that came before its receiver.
+  /// A message that arrived before its receiver.
   struct Parcel {
     int from;
     Call call;
     std::vector<std::byte> bytes;
   };
-  /// A receiver that came before its message; on its stack.
+  /// A receiver that arrived before its message; on the receiver's stack.
   struct Wanted {
     const Call* call;
     void* data;
@@ -106,8 +107,8 @@ class ThreadGroup {
   struct alignas(64) Seat {
     std::array<Posted, 2> posted;
     alignas(64) std::array<std::array<std::byte, kInlineBytes>, 2> inlined;
-    alignas(64) std::uint64_t entered = 0;      // collectives; the rank's own
-    std::atomic<std::uint64_t> collectives{0};  // the same, for the others' error messages
+    alignas(64) std::uint64_t entered = 0;      // number of collectives; of this rank
+    std::atomic<std::uint64_t> collectives{0};  // the same, for other ranks' error messages
     std::atomic<Operation> doing{Operation::kNothing};
     std::unique_ptr<Gate> gate;  // for messages
     std::mutex mutex;
@@ -115,7 +116,7 @@ class ThreadGroup {
     Wanted* wanted = nullptr;    // under mutex
   };
   struct Child {
-    std::shared_ptr<ThreadGroup> group;  // until all its ranks have it
+    std::shared_ptr<ThreadGroup> group;  // until all its ranks have fetched it
     int missing;
   };
 
@@ -128,7 +129,7 @@ class ThreadGroup {
   /// Ends the group when a message and its receiver do not agree.
   void check_message(int rank, const Call& call, const Call& sent, int from, const Call& wanted,
                      int to);
-  /// RETURNS: whether the message was there.
+  /// RETURNS: whether the message had arrived.
   [[nodiscard]] bool take_parcel(int rank, const Call& call, void* data);
 
   const std::shared_ptr<Runtime> runtime_;  // shared with all groups split from this one
@@ -137,7 +138,7 @@ class ThreadGroup {
   std::vector<Seat> seats_;
   Gate gate_;                                             // for collectives
   alignas(64) std::atomic<std::uint32_t> arrivals_{0};    // generation | ended | ranks inside
-  alignas(64) std::atomic<std::uint32_t> departures_{0};  // generation | ranks that are through
+  alignas(64) std::atomic<std::uint32_t> departures_{0};  // generation | ranks that have left
   std::mutex mutex_;
   std::string cause_;                                        // under mutex_
   std::vector<std::weak_ptr<ThreadGroup>> children_;         // under mutex_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A communicator that counts how long its rank is inside calls that wait for other ranks. What it
-// is not in there, a rank computes: which of two ranks holds the other up shows in that.
+// A communicator that measures the time that its rank spends in calls that wait for other ranks.
+// The rest is computing time, and tells which of two ranks delays the other.
 #pragma once
 
 #include <atomic>
@@ -21,9 +21,9 @@ class WaitingTime {
   std::atomic<Duration::rep> total_{0};
 };
 
-/// Calls of `inner`, and of the communicators split from it, add the time until they return to
-/// `waited`. What is started runs beside the rank's computing and is not counted, but waiting for
-/// its end is. All three are borrowed.
+/// Calls of `inner`, and of communicators split from it, add their duration to `waited`. Started
+/// operations run while the rank computes and do not count, but waiting for their end does. All
+/// three are borrowed.
 [[nodiscard]] std::unique_ptr<Communicator> make_waiting_communicator(Communicator& inner,
                                                                       const Clock& clock,
                                                                       WaitingTime& waited);

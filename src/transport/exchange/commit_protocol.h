@@ -3,8 +3,9 @@
 // coordinator; when all digests agree, the coordinator sends COMMIT to all. A member that finds
 // that a round cannot become final (digests differ, a member is lost, bytes do not decode) tells
 // the coordinator, which sends ABORT with the reason to all. A round with commit = false is handed
-// out when whole; its digest joins that of the next committing round begun after it, which covers
-// it. Member's side and coordinator's side, since the coordinator may be a member. Pure.
+// out when its result is complete. The next committing round that begins after it covers it: the
+// digest of that round includes the digest of the covered one. The class holds the member's side
+// and the coordinator's side, since the coordinator may be a member. Pure.
 #pragma once
 
 #include <map>
@@ -26,21 +27,22 @@
 
 namespace isthmus {
 
-/// A round whose result is final at this member, and when it has begun here.
+/// A round whose result is final at this member, and the time at which this member began it.
 struct ThroughRound {
   SyncId id;
   TimePoint begun;
 };
 
-/// The coordinator's word on a round: nothing = committed.
+/// The coordinator's decision on a round: no value means committed, an error means aborted.
 using Verdict = std::optional<ExchangeError>;
 
 class CommitProtocol {
  public:
-  /// Of fragments, the last round that is final.
+  /// By fragment: its newest final round and the digest of that round's result.
   using Newest = std::map<FragmentId, std::pair<StepIndex, Digest128>>;
 
-  /// Borrows all. `decisions`: a hub's, to be written down before anything is sent.
+  /// Borrows all. `decisions`: a hub's records, which the caller writes to the log before it sends
+  /// a frame.
   CommitProtocol(const MemberView& members, RoundTable& rounds, MovingShares& shares,
                  DivergentResults& divergent, ControlSender& sender,
                  std::vector<HubRecord>& decisions)
@@ -52,59 +54,61 @@ class CommitProtocol {
         decisions_(decisions) {}
 
   // At every member.
-  /// A round has begun here: it covers those without commit, or is one.
+  /// A round has begun here. A committing round covers the uncommitted rounds begun before it.
   void begun(OpenRound& open);
-  /// Looks at all rounds: hands out those without commit that are whole, says DONE of the others.
+  /// Checks all rounds: closes complete rounds without commit, and sends DONE for complete rounds
+  /// with it.
   void progress(Outbox& out);
-  /// Says DONE again of a round, or of all that have no verdict, which may have been lost.
+  /// Sends DONE again for one round, or for all rounds without a verdict: a DONE may have been
+  /// lost.
   void repeat_done(const OpenRound& open, Outbox& out);
   void repeat_all_done(Outbox& out);
-  /// A round cannot become final. The failure stands here at once; what it means for the others is
-  /// the coordinator's word.
+  /// The round cannot become final. It fails at this member at once; the coordinator decides what
+  /// the other members do.
   void fail(OpenRound& open, const ExchangeError& error, Outbox& out);
-  /// Fails every round, open or yet to begin: the member itself cannot go on.
+  /// Fails every round, open or yet to begin: this member cannot continue.
   void give_up(const std::string& why, Outbox& out);
-  /// Frames COMMIT and ABORT. REQUIRES of COMMIT: it is from the coordinator.
+  /// Frames COMMIT and ABORT. REQUIRES: a COMMIT comes from the coordinator.
   void take_commit(const SyncId& id, std::span<const std::byte> payload, Outbox& out);
   void take_abort(WorkerId from, const Frame& frame, Outbox& out);
   /// The round is final.
   void close(OpenRound& open);
   void tell(WorkerId to, const SyncId& id, const Verdict& verdict, Outbox& out);
-  /// Forgets rounds and verdicts that nobody can ask for any more.
+  /// Forgets rounds and verdicts that no member can ask for any more.
   void forget_closed();
 
   // At the coordinator.
   /// Frame DONE.
   void take_done(WorkerId from, const Frame& frame, Outbox& out);
-  /// A round that has no verdict waits for that member too, from which this one may want nothing
-  /// else. It may have missed the news of who takes part, as it may where a later round's verdict
-  /// is to cover this one. `wanted`: the round, or one that covers it, gets a verdict.
+  /// True when the coordinator (this member) still needs `peer`'s digest of the open round `open`.
+  /// `peer` may have missed the EPOCH that tells it to take part. `wanted`: the caller waits for a
+  /// verdict on this round or on a round that covers it.
   [[nodiscard]] bool waits_for_digest(const OpenRound& open, WorkerId peer, bool wanted) const;
   [[nodiscard]] bool has_digest(const SyncId& id, WorkerId peer) const;
-  /// Digests of the round have come, and none of that member.
+  /// Some digests of the round have arrived, but none from `peer`.
   [[nodiscard]] bool lacks_digest(const SyncId& id, WorkerId peer) const;
-  /// Digests of rounds that begin again.
+  /// Drops the digests: their rounds begin again.
   void forget_digests() { dones_.clear(); }
-  /// The rounds that somebody may not know to be committed.
+  /// Committed rounds that some member may not know to be committed.
   [[nodiscard]] std::vector<SyncId> committed() const;
 
   // Of rounds without commit.
-  /// Rounds have begun without commit, and no round that covers them has.
+  /// Rounds without commit have begun, and no round that covers them has begun yet.
   [[nodiscard]] bool any_uncovered() const { return !uncovered_.empty(); }
-  /// They are taken back.
+  /// The uncovered rounds are rolled back.
   void forget_uncovered();
-  /// The last step of which a round is committed here; 0: none.
+  /// The newest step after which a round sent was committed here; 0: none.
   [[nodiscard]] StepIndex committed_after() const { return committed_after_; }
 
   // At a hub.
-  /// Another run begins, or the records of the process before are about to be restored.
+  /// Another run begins, or the records of the previous hub process are about to be restored.
   void restart();
   void restore(const SyncId& id, const Digest128& digest);
-  /// The records of all that a next process needs to know of commits.
+  /// Records of all commits that the next hub process needs.
   [[nodiscard]] std::vector<HubRecord> history() const;
 
   [[nodiscard]] const Newest& newest() const { return newest_; }
-  /// Rounds that have become final here since the last call, as `Reduced` can be handed out.
+  /// Rounds that became final here since the last call, when their results became available.
   [[nodiscard]] std::vector<ThroughRound> take_through() { return std::exchange(through_, {}); }
 
  private:
@@ -128,10 +132,10 @@ class CommitProtocol {
   StepIndex committed_after_;
   Newest newest_;
   std::vector<ThroughRound> through_;
-  // At the coordinator: digests that came in; verdicts, kept for whoever missed them.
+  // At the coordinator: received digests, and verdicts, kept for members that missed them.
   std::map<SyncId, std::map<WorkerId, Digest128>> dones_;
   std::map<SyncId, Verdict> verdicts_;
-  std::map<SyncId, Digest128> committed_;  // at a hub: of its verdicts
+  std::map<SyncId, Digest128> committed_;  // at a hub: digests of its commits
 };
 
 }  // namespace isthmus

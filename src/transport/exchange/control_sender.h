@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The way out of the exchange's control frames: everything but a round's values
-// (round_sending.h). Stamps each frame with the epoch and with how far this member is, and counts
-// its bytes for the round it is about. Pure.
+// Sends the control frames of the exchange: all frames except those with a round's values
+// (round_sending.h). Stamps each frame with the membership number and this member's progress, and
+// adds the frame's bytes to the round that the frame concerns. Pure.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,7 @@ class ControlSender {
   ControlSender(const MemberView& members, RoundTable& rounds)
       : members_(members), rounds_(rounds) {}
 
-  /// `head`: without epoch, but for EPOCH frames, and without closed_before.
+  /// `head`: the caller leaves closed_before unset, and also the epoch, except in EPOCH frames.
   void send(FrameHeader head, WorkerId to, std::span<const std::byte> payload, Outbox& out);
 
  private:

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members whose result of a round differs from that of the greater half: the coordinator leaves
-// them out, and they join again with the others' state. Once each: a member that differs again
-// after it has taken over the others' state does not compute alike. Pure.
+// Members whose result of a round differs from the result of more than half of the members. The
+// coordinator excludes such a member, which then rejoins with the state of the others. A member
+// that diverges a second time computes differently, so it is not excluded again: the round fails
+// instead. Pure.
 #pragma once
 
 #include <map>
@@ -22,12 +23,13 @@ class DivergentResults {
   DivergentResults(const EngineOptions& options, const MemberView& members)
       : options_(options), members_(members) {}
 
-  /// Notes the members that are not with the greater half of a round's `digests`, to be taken.
-  /// RETURNS: false when there is no such half, or it cannot do without the rest.
+  /// Adds to the list for take() the members whose digest differs from that of more than half of
+  /// `digests`. RETURNS: false without `elastic`, without such a majority, with a majority smaller
+  /// than min_members, or when the coordinator or a member excluded before is among the rest.
   [[nodiscard]] bool single_out(const SyncId& id, const std::map<WorkerId, Digest128>& digests);
   /// The members to leave out, and why, since the last call.
   [[nodiscard]] std::map<WorkerId, std::string> take() { return std::exchange(found_, {}); }
-  /// One of them is being left out.
+  /// `member` is being excluded.
   void excluded(WorkerId member) { once_excluded_.insert(member); }
 
  private:

@@ -12,16 +12,16 @@
 
 namespace isthmus {
 
-/// The frames by part and share; none where the fp32 result is as small itself.
+/// The frames by part and contributor; empty when the fp32 result takes no more bytes.
 class EncodedResult {
  public:
   EncodedResult() = default;
-  /// Payloads begin with `prefix` bytes of something else.
+  /// The first `prefix` bytes of each payload are not part of the encoded values.
   EncodedResult(std::size_t parts, std::size_t prefix) : frames_(parts), prefix_(prefix) {}
   void keep(std::size_t part, std::vector<FrameBytes> shares) { frames_[part] = std::move(shares); }
   [[nodiscard]] bool empty() const { return frames_.empty(); }
-  /// Of a reduce the mean, of a gather what each contributor encoded, in member order: whole
-  /// vectors. Copies.
+  /// For a reduce the encoded mean, for a gather each contributor's encoding in member order; whole
+  /// vectors. Copies the bytes.
   [[nodiscard]] std::vector<EncodedShare> shares() const;
 
  private:

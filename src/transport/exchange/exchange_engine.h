@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The protocol of one member of an exchange: frames, losses and begins come in, frames go out. A
-// pure state machine; peer_exchange.h drives it under one lock. The engine owns the parts, hands
-// each frame to the part that it concerns, and begins rounds:
+// The protocol of one member of an exchange. Frames, losses and new rounds come in; frames go out.
+// A pure state machine: peer_exchange.h calls it under one lock. The engine owns the parts below,
+// passes each frame to the part that it concerns, and begins rounds:
 //   round_table          open rounds and their results
 //   exchange_round       data path of one round
 //   round_repair         PROBE, ECHO, REQUEST
 //   commit_protocol      DONE, COMMIT, ABORT
 //   member_view          peers, membership, coordinator
-//   membership_protocol  members come and go: EPOCH, BYE
+//   membership_protocol  members that join or leave: EPOCH, BYE
 //   peer_losses          members lost and returned: GONE
 //   hub_recovery         a hub's process ends and its next one begins
-// and what a run may do besides: start_barrier, rollback, proxy_rounds, moving_shares,
+// Parts for options of a run: start_barrier, rollback, proxy_rounds, moving_shares,
 // divergent_results.
 #pragma once
 
@@ -44,12 +44,12 @@
 
 namespace isthmus {
 
-/// What has happened in an engine, for its owner.
+/// Events in an engine since the last call, for the exchange that owns the engine.
 struct EngineNews {
   std::vector<ThroughRound> through;  // rounds that have become final
   std::vector<HubRecord> records;     // HubRecovery::take_records
   std::vector<Epoch> epochs;          // ExchangeEngine::take_epochs
-  std::optional<ShareMove> move;      // at the coordinator, where shares move: they have
+  std::optional<ShareMove> move;      // at the coordinator, with moving shares: the new shares
   std::vector<ProxyRound> proxies;    // ProxyRounds::take
 };
 
@@ -59,78 +59,83 @@ class ExchangeEngine {
   ExchangeEngine(const ExchangeEngine&) = delete;
   ExchangeEngine& operator=(const ExchangeEngine&) = delete;
 
-  /// Opens a round made from `rounds().place()`. `retained`: the contribution it was made of, where
-  /// `elastic`. REQUIRES: the rules of Exchange::begin.
+  /// Opens a round made from `rounds().place()`. `retained`: a copy of the round's contribution,
+  /// with `elastic`. REQUIRES: the rules of Exchange::begin.
   void begin(Round round, bool commit, std::optional<Contribution> retained, TimePoint now,
              Outbox& out);
-  /// As `begin`, of a round that was begun in this member's name: its own contribution is too late.
-  /// RETURNS: false when it was not. `begin` asks too; asked before, no round is made in vain.
+  /// Training has reached a round that was begun by proxy in this member's name: its own
+  /// contribution is too late. RETURNS: false when the round was not begun by proxy. `begin` calls
+  /// this too; a caller that asks first avoids building the round in vain.
   [[nodiscard]] bool meet(const SyncId& id, TimePoint now);
-  /// Takes a frame as it came. Damaged and foreign ones are dropped: what they carried is missing
-  /// and will be asked for.
+  /// Takes a frame as it arrived. Damaged and foreign frames are dropped; the repair requests their
+  /// content again.
   void receive(WorkerId from, FrameBytes bytes, TimePoint now, Outbox& out);
-  /// The transport's news, in its order: `peer` is gone, once a loss.
+  /// The transport's news, in the transport's order: `peer` is lost. One call a loss.
   void lose(WorkerId peer, const std::string& why, TimePoint now, Outbox& out,
             LossCause cause = LossCause::kGone);
-  /// ... and links to a new process of it stand, to which nothing has been sent yet. It is no
-  /// member by that; where it is one, the news of its admission was faster.
+  /// Links to a new process of `peer` are open, and nothing has been sent to it yet. The call does
+  /// not make `peer` a member; `peer` is one already if the EPOCH that admits it arrived first.
   void welcome_back(WorkerId peer, TimePoint now, Outbox& out);
-  /// The members have met, with `gathers`. `met`: how often each had been welcomed back when it was
-  /// met; a member that has been lost since, or started anew, counts as lost from now on.
+  /// With `gathers`: all members have met. `met`: by process, how often the peer had been welcomed
+  /// back when this member met it. A peer that was lost or restarted since then counts as lost.
   void start(std::span<const std::uint64_t> met, TimePoint now, Outbox& out);
-  /// This member takes part only once an epoch says so: the run goes on without it.
+  /// Waits to be admitted: this member takes part only once an EPOCH names it; the run continues
+  /// without it.
   /// REQUIRES: nothing has been begun.
   void stand_aside();
-  /// At the coordinator: `joiner` takes part in rounds sent after step `after`, which nobody has
-  /// begun.
-  /// RETURNS: false when it is a member, or lost. REQUIRES: links between it and all members.
+  /// At the coordinator: `joiner` takes part in rounds sent after step `after`. REQUIRES: no member
+  /// has begun such a round; links between the joiner and all members. RETURNS: false when it is a
+  /// member already, or lost.
   bool admit(WorkerId joiner, std::int64_t after, TimePoint now, Outbox& out);
-  /// At the coordinator: rounds sent after step `after`, which nobody has begun, are without
-  /// `member`; those sent before end with it, then it says goodbye and is gone. RETURNS: false when
-  /// it is none, or leaves already, or too few would be left.
+  /// At the coordinator: `member` takes no part in rounds sent after step `after`, none of which
+  /// has begun. It finishes the earlier rounds, then says goodbye. RETURNS: false when it is no
+  /// member, is leaving already, or too few members would be left.
   bool release(WorkerId member, std::int64_t after, TimePoint now, Outbox& out);
-  /// At a hub: `peer` is gone; a hub counts nobody as gone by its own links alone. No member: no
-  /// news.
+  /// At a hub: excludes `peer`; a hub excludes no member only because of its own links. No effect
+  /// when `peer` is no member.
   void exclude(WorkerId peer, const std::string& why, TimePoint now, Outbox& out);
-  /// Fails every round, open or yet to begin: the member itself cannot go on.
+  /// Fails every round, open or yet to begin: this member cannot continue.
   void give_up(const std::string& why, Outbox& out) { commit_.give_up(why, out); }
-  /// The member has waited long for this round: a member that has not begun it is left out, where
-  /// the run can go on without. `groups`: it has waited longer, and nobody of a group has named the
-  /// member that has not: the one that was to send the group's partials is left out.
+  /// This member has waited long for the round. A member that has not begun it is excluded if the
+  /// run can continue without it. `groups`: this member has waited longer; a collector of another
+  /// group whose partial is missing is excluded too, although no member of its group has reported
+  /// the cause.
   void leave_behind(const SyncId& id, bool groups, TimePoint now, Outbox& out);
-  /// Sends PROBE to all that this round waits for, who need not answer.
+  /// Sends PROBE to all members that this round waits for; no answer is required.
   void ask(const SyncId& id, Outbox& out);
-  /// Probes, repeats, begins what is due. Harmless when called early or by two tasks.
+  /// Probes, repeats frames and begins rounds that are due. Calls that come early or from two tasks
+  /// do no harm.
   void tick(TimePoint now, Outbox& out);
-  /// When `tick` has something to look at; kNever while nothing is open.
+  /// The time of the next useful `tick`; kNever while no round is open.
   [[nodiscard]] TimePoint next_tick() const;
 
   /// True when `take` has an answer.
   [[nodiscard]] bool ready(const SyncId& id) const;
   /// The committed result or the round's error. REQUIRES: ready(id).
   [[nodiscard]] Expected<Reduced, ExchangeError> take(const SyncId& id);
-  /// Who and what a round waits for, for people.
+  /// The members and frames that a round waits for, for people.
   [[nodiscard]] std::string describe(const SyncId& id) const;
 
-  /// A frame for the program of another member, beside the rounds.
+  /// Sends a note: bytes for the program of member `to`, independent of the rounds.
   void note(WorkerId to, std::span<const std::byte> bytes, Outbox& out);
-  /// Those that have come since the last call, in order of arrival.
+  /// Notes received since the last call, in order of arrival.
   [[nodiscard]] std::vector<std::pair<WorkerId, std::vector<std::byte>>> take_notes();
 
-  /// A member that goes while the others go on may say goodbye once its rounds have ended.
+  /// A member that leaves a running run may say goodbye once its rounds have ended.
   [[nodiscard]] bool may_leave() const;
-  /// Says goodbye: nothing will be begun or waited for any more; others are still served.
+  /// Says goodbye: this member begins no round and waits for none any more, and still serves the
+  /// others.
   void leave(Outbox& out);
-  /// True when every peer has said goodbye or is lost; to a hub, a lost one has not left. Of one
-  /// that goes alone, when the coordinator has taken note, or is lost.
+  /// True when every peer has said goodbye or is lost; at a hub a lost peer does not count as left.
+  /// At a member that was released: true when the coordinator has acknowledged it or is lost.
   [[nodiscard]] bool all_left() const;
 
-  /// Members that have come and gone since the last call, one entry each.
+  /// Members that joined or left since the last call, one entry each.
   [[nodiscard]] std::vector<Epoch> take_epochs() { return epochs_.take_epochs(); }
   /// Everything since the last call.
   [[nodiscard]] EngineNews take_news();
 
-  // The parts that its owner asks directly.
+  // Parts that the owner of the engine uses directly.
   [[nodiscard]] const MemberView& members() const { return members_; }
   [[nodiscard]] const RoundTable& rounds() const { return rounds_; }
   [[nodiscard]] ProxyRounds& proxies() { return proxies_; }
@@ -156,7 +161,7 @@ class ExchangeEngine {
   MovingShares shares_;
   RoundTable rounds_;
   ControlSender sender_;
-  std::vector<HubRecord> decisions_;  // at a hub: decided and not taken
+  std::vector<HubRecord> decisions_;  // at a hub: not yet taken
   DivergentResults divergent_;
   CommitProtocol commit_;
   ProxyRounds proxies_;
@@ -167,7 +172,7 @@ class ExchangeEngine {
   PeerLosses losses_;
   RoundRepair repair_;
   HubRecovery hub_;
-  std::vector<std::pair<WorkerId, std::vector<std::byte>>> notes_;  // come and not taken
+  std::vector<std::pair<WorkerId, std::vector<std::byte>>> notes_;  // received and not taken
 };
 
 }  // namespace isthmus

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The data path of one round at one member: which parts it sends, reduces, answers and still
-// misses. A pure state machine: frames in, frames out. It does not know threads, time or the commit
-// protocol (exchange_engine.h). Everything is idempotent, so a frame may come twice, late or in any
-// order. Routes of the parts: round_routes.h. Frames sent: round_sending.h. The result:
+// The data path of one round at one member: the parts that it sends, sums, answers and still
+// misses. A pure state machine: frames in, frames out; it does not know threads, time or the commit
+// protocol (exchange_engine.h). All operations are idempotent: frames may arrive twice, late or in
+// any order. Routes of the parts: round_routes.h. Sent frames: round_sending.h. The result:
 // result_builder.h.
 #pragma once
 
@@ -26,16 +26,16 @@ namespace isthmus {
 
 class Round {
  public:
-  /// Cuts and frames the own contribution. REQUIRES: a valid contribution (peer_exchange.cpp
-  /// checks).
+  /// Cuts this member's contribution into parts and frames. REQUIRES: a valid contribution
+  /// (peer_exchange.cpp checks).
   Round(Contribution contribution, const RoundPlace& place);
 
-  /// Queues the own contribution's frames; reduces what needs nobody else.
-  /// RETURNS: kCorrupt when the own bytes do not decode.
+  /// Queues this member's contribution; sums the parts that need no other member. RETURNS: kCorrupt
+  /// when this member's own bytes do not decode.
   [[nodiscard]] Expected<void, ExchangeError> launch(Outbox& out);
-  /// Takes a kContribution or kResult frame that `parse_frame` accepted. Sets `fresh` when it was
-  /// not known before. RETURNS: kDiverged when the sender's layout differs, kCorrupt when its bytes
-  /// do not decode or contradict its other frames.
+  /// Takes a kContribution, kPartial or kResult frame that `parse_frame` accepted. Sets `fresh`
+  /// when its content is new here. RETURNS: kDiverged when the sender's layout differs, kCorrupt
+  /// when its bytes do not decode or contradict its other frames.
   [[nodiscard]] Expected<void, ExchangeError> receive(WorkerId from, const Frame& frame,
                                                       FrameBytes bytes, bool& fresh, Outbox& out);
   /// As RoundSending.
@@ -47,34 +47,35 @@ class Round {
 
   /// True when all values of the result are here.
   [[nodiscard]] bool complete() const { return result_.complete(); }
-  /// What this member still needs from `peer`; empty when nothing. At most kMaxRequestEntries.
+  /// The frames that this member still needs from `peer`; at most kMaxRequestEntries; may be empty.
   [[nodiscard]] std::vector<RequestEntry> missing_from(WorkerId peer) const;
   [[nodiscard]] bool owes(WorkerId peer) const { return !missing_from(peer).empty(); }
-  /// This member adds up contributions, and has got none of `peer`'s: it has not begun the round.
+  /// True when this member sums contributions and has none from `peer`: `peer` has not begun the
+  /// round.
   [[nodiscard]] bool nothing_from(WorkerId peer) const;
-  /// This member adds up groups' partials, and has got none that `peer` of another group is to
-  /// send: it has not begun the round, or waits for one of its group who has not.
+  /// True when this member sums partials of groups and has none of those that `peer` of another
+  /// group sends: `peer` has not begun the round, or waits for a member of its group.
   [[nodiscard]] bool no_partial_from(WorkerId peer) const;
   /// As ResultBuilder. REQUIRES: complete().
   [[nodiscard]] Digest128 digest() const { return result_.digest(); }
-  /// Frees the frames kept for peers that may ask again: all of them have the whole result.
+  /// Frees the frames kept for repeats: all members have the whole result.
   void drop_frames();
   /// The result, moved out. REQUIRES: complete(), called once.
   [[nodiscard]] Reduced take();
-  /// What it was decoded from, where the place keeps it. REQUIRES: as take.
+  /// The frames that the result was decoded from, if the place keeps them. REQUIRES: as take.
   [[nodiscard]] EncodedResult take_encoded() { return result_.take_encoded(); }
 
   [[nodiscard]] const SyncId& id() const { return id_; }
   [[nodiscard]] std::uint32_t epoch() const { return epoch_; }
   [[nodiscard]] std::uint64_t wire_bytes() const { return sending_.wire_bytes(); }
-  /// Adds a protocol message to the round's wire bytes.
+  /// Adds a control frame to the round's wire bytes.
   void count_wire(std::size_t bytes) { sending_.count_wire(bytes); }
 
  private:
-  /// What has come of one part.
+  /// The received inputs of one part.
   struct PartInputs {
-    std::vector<FrameBytes> inputs;    // by member, where this member gathers the part
-    std::vector<FrameBytes> partials;  // of two levels: by group, where this member owns the part
+    std::vector<FrameBytes> inputs;    // by member, if this member sums the part
+    std::vector<FrameBytes> partials;  // two levels: by group, if this member owns the part
   };
 
   void frame_contribution(Contribution contribution);
@@ -106,7 +107,7 @@ class Round {
   ResultBuilder result_;
   std::vector<PartInputs> parts_;
   std::vector<std::optional<double>> weights_;        // by member, once known
-  std::vector<std::optional<double>> group_weights_;  // of two levels: by group, once known
+  std::vector<std::optional<double>> group_weights_;  // two levels: by group, once known
 };
 
 }  // namespace isthmus

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a hub has decided about its rounds, as bytes for its log: written down before anybody is
-// told, and given to the engine of the hub's next process (exchange_engine.h). Pure.
+// A hub's decisions about its rounds, as bytes for its log. The hub writes each record before it
+// tells any member; the engine of the next hub process reads them (exchange_engine.h). Pure.
 #pragma once
 
 #include <cstddef>
@@ -18,31 +18,32 @@ namespace isthmus {
 
 struct HubRecord {
   enum class Kind : std::uint16_t {
-    // fragment u32, step u64, digest: a round is final. Where shares move, those of its fragment's
-    // next round follow, u32 a member.
+    // fragment u32, step u64, digest: a round is final. With moving shares, the shares of the
+    // fragment's next round follow, u32 a member.
     kCommit = 1,
-    kEpoch = 2,  // EpochNews::write(): who is there
+    kEpoch = 2,  // EpochNews::write(): the membership
   };
   Kind kind = Kind::kCommit;
   std::vector<std::byte> body;
 };
 
-/// How far that is, as a hub has it written down, or a member been told.
+/// The progress of a run's decisions, as a hub has them in its log or as a member was told.
 struct Decided {
   std::uint32_t epoch = 0;
-  std::vector<SyncId> newest = {};  // of each fragment, the last round that is final
+  std::vector<SyncId> newest = {};  // by fragment: the newest final round
 
-  /// Fragments' rounds become final in order, so a log that lacks one of these lacks what was told.
+  /// False when this log lacks a decision of `other`. The newest rounds suffice: the rounds of a
+  /// fragment become final in order.
   [[nodiscard]] bool includes(const Decided& other) const;
 };
 
-/// `shares`: as told with it, in their bytes; may be empty.
+/// `shares`: the bytes of MovingShares that go with the COMMIT; may be empty.
 [[nodiscard]] HubRecord commit_record(const SyncId& id, const Digest128& digest,
                                       std::span<const std::byte> shares = {});
-/// RETURNS: why the record's body is none.
+/// RETURNS: the reason if the record's body is not a commit.
 [[nodiscard]] Expected<std::pair<SyncId, Digest128>, std::string> read_commit(
     const HubRecord& record);
-/// What follows in one that has been read; borrows the record.
+/// The shares' bytes in a record that read_commit accepted; borrows the record.
 [[nodiscard]] std::span<const std::byte> shares_of_commit(const HubRecord& record);
 
 }  // namespace isthmus

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A hub that dies and comes back (PeerExchangeOptions::hub): the decisions that its process writes
-// down, what its next process takes over from them, and what members tell that process again.
-// Rounds wait meanwhile. Pure.
+// A hub that dies and is restarted (PeerExchangeOptions::hub): the decisions that its process logs,
+// the state that its next process restores from them, and the frames that members send again to
+// that process. Rounds wait meanwhile. Pure.
 #pragma once
 
 #include <span>
@@ -23,7 +23,7 @@ namespace isthmus {
 
 class HubRecovery {
  public:
-  /// The parts of the engine that a hub's return concerns; borrowed.
+  /// The parts of the engine that a hub's restart concerns; borrowed.
   struct Parts {
     MemberView& members;
     RoundTable& rounds;
@@ -37,19 +37,21 @@ class HubRecovery {
   HubRecovery(const EngineOptions& options, const Parts& parts) : options_(options), at_(parts) {}
 
   // At a hub.
-  /// Takes over all that has been decided by the process before; members are heard only once they
-  /// stand. No records: a run begins.
+  /// Restores all decisions of the previous process; a member is heard again only after stands().
+  /// No records: a run begins.
   void restore(std::span<const HubRecord> records);
-  /// Decided since the last call: to be written down before anything of the outbox is sent.
+  /// Decisions since the last call. The caller writes them to the log before it sends any frame of
+  /// the outbox.
   [[nodiscard]] std::vector<HubRecord> take_records() { return std::exchange(at_.decisions, {}); }
-  /// All that a next process needs of what has been decided.
+  /// Records of all decisions that the next process needs.
   [[nodiscard]] std::vector<HubRecord> history() const;
-  /// `peer` has come back from before `restore`, and is of the same run.
+  /// `peer`, lost with the previous process, has reconnected and belongs to the same run.
   void stands(WorkerId peer, TimePoint now, Outbox& out);
 
-  /// At a hub all that was decided, at a member what it knows of that.
+  /// At a hub: all decisions. At a member: the decisions that it knows.
   [[nodiscard]] Decided decided() const;
-  /// At a member with a hub: its next process knows this member's run. Says again what it was told.
+  /// At a member with a hub: the hub's next process knows this run. Sends again all that the
+  /// previous process was told.
   void tell_again(TimePoint now, Outbox& out);
 
  private:

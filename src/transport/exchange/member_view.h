@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The members of a run as one of them sees them: the membership that counts now, the coordinator,
-// and the state of each peer's process and link. Member 0 coordinates, or a hub, which stands
-// behind the members (WorkerId(members)) and takes part in no round. Data and questions only: the
-// decisions are made in membership_protocol.h and peer_losses.h. Pure.
+// The members of a run as one member sees them: the current membership, the coordinator, and the
+// state of each peer's process and link. The coordinator is member 0 or a hub, which has the number
+// WorkerId(members) and takes part in no round. Only data and queries: membership_protocol.h and
+// peer_losses.h make the decisions. Pure.
 #pragma once
 
 #include <cstddef>
@@ -22,15 +22,15 @@ namespace isthmus {
 struct Peer {
   bool lost = false;
   bool left = false;
-  std::optional<std::uint64_t> begun;  // rounds in all, as its BYE says
-  bool fresh = false;                  // its present process came after its membership had ended
-  bool unheard = false;                // at a hub: may be of another run, or not there
-  std::string why;                     // it is lost
+  std::optional<std::uint64_t> begun;  // rounds in all, from its BYE
+  bool fresh = false;                  // its present process started after its membership ended
+  bool unheard = false;                // at a hub: may be of another run, or absent
+  std::string why;                     // cause of the loss
   LossCause cause = LossCause::kGone;
-  std::optional<TimePoint> told;  // of the epoch, since it was last behind
+  std::optional<TimePoint> told;  // EPOCH was sent, since it was last behind
   std::int64_t closed_before = 0;
   TimePoint probe_at;    // not before
-  Duration patience{0};  // between probes; doubles while they bring nothing
+  Duration patience{0};  // timeout between probes; doubles while no probe brings anything
 };
 
 class MemberView {
@@ -46,7 +46,7 @@ class MemberView {
   [[nodiscard]] bool is_hub() const { return options_.exchange.hub && coordinates(); }
 
   [[nodiscard]] const Membership& membership() const { return membership_; }
-  /// Whether this process takes part: a hub always does.
+  /// Whether this process is a member; always true at a hub.
   [[nodiscard]] bool is_member() const { return is_member_; }
   /// A member now; never a hub.
   [[nodiscard]] bool live(WorkerId rank) const {
@@ -56,7 +56,7 @@ class MemberView {
   bool enter(const Membership& next);
   /// All are members, as at the start of a run.
   void restart() { membership_ = Membership(options_.members, options_.exchange.epoch, true); }
-  /// Nobody is a member, as a joiner sees the run before it is admitted.
+  /// This process becomes a non-member, as a joiner is before it is admitted.
   void stand_aside();
 
   [[nodiscard]] Peer& peer(WorkerId rank) { return peer_[static_cast<std::size_t>(rank.value())]; }
@@ -64,16 +64,15 @@ class MemberView {
     return peer_[static_cast<std::size_t>(rank.value())];
   }
   [[nodiscard]] std::size_t processes() const { return peer_.size(); }
-  /// All members' places but the own one, without the hub.
+  /// All members' numbers except this one's, without the hub.
   [[nodiscard]] std::vector<WorkerId> everyone_else() const;
-  /// The other members of now.
+  /// The other current members.
   [[nodiscard]] std::vector<WorkerId> peers() const;
-  /// Whether the run goes on without this member. A member that is only slow is worth waiting for
-  /// otherwise.
+  /// Whether the run can continue without `peer`. If not, a slow member is worth waiting for.
   [[nodiscard]] bool can_spare(WorkerId peer) const;
-  /// Whether all peers are known to be through with the rounds sent at that step.
+  /// Whether all peers have reported that their rounds sent at `sent` are final.
   [[nodiscard]] bool all_closed(StepIndex sent) const;
-  /// The peers have to say anew which rounds they are through with.
+  /// Forgets the reported progress of the peers; each has to report it again.
   void forget_closed();
 
   /// This process has said goodbye.

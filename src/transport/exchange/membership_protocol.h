@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members that come and go, in epochs (membership.h): the coordinator decides and says EPOCH to
-// all, and every member begins again, from retained inputs, the rounds that are not committed.
-// Without `elastic` nobody comes or goes, and this protocol has nothing to do. What tells the
-// coordinator that a member is gone: peer_losses.h. Pure.
+// Members that join and leave, in numbered memberships (membership.h). The coordinator decides and
+// sends EPOCH to all; every member begins the uncommitted rounds again from its retained
+// contributions. Without `elastic` the membership never changes, and this protocol does nothing.
+// peer_losses.h tells the coordinator about lost members. Pure.
 #pragma once
 
 #include <cstdint>
@@ -40,42 +40,41 @@ class MembershipProtocol {
     Rollback& rollback;
     ReachabilityReports& reports;
     ControlSender& sender;
-    std::vector<HubRecord>& decisions;  // a hub's, to be written down before anything is sent
+    std::vector<HubRecord>& decisions;  // a hub's records, to be written before any frame is sent
   };
-  /// Takes a frame that has waited for its epoch.
+  /// Takes a frame that was kept until its membership number was known.
   using Deliver = std::function<void(WorkerId from, FrameBytes bytes, TimePoint now, Outbox& out)>;
 
   MembershipProtocol(const EngineOptions& options, const Parts& parts, Deliver deliver)
       : options_(options), at_(parts), deliver_(std::move(deliver)) {}
 
-  /// Whether a frame is one of this membership. Frames about no round belong anywhere; those of an
-  /// epoch still to be heard of wait for it.
+  /// Whether a frame belongs to the current membership. Frames that concern no round always do. A
+  /// frame with a newer membership number is kept until its EPOCH arrives.
   [[nodiscard]] bool accepts(WorkerId from, const FrameHeader& head, const FrameBytes& bytes,
                              TimePoint now, Outbox& out);
   /// Frame EPOCH.
   void take_epoch(WorkerId from, const Frame& frame, TimePoint now, Outbox& out);
 
   // At the coordinator.
-  /// As ExchangeEngine's.
+  /// As in ExchangeEngine.
   bool admit(WorkerId joiner, std::int64_t after, TimePoint now, Outbox& out);
   bool release(WorkerId member, std::int64_t after, TimePoint now, Outbox& out);
-  /// A member is gone: rounds begin again without it. Of one that takes leave nothing is missing
-  /// any more once the rounds it was in are through.
+  /// A member is lost: rounds begin again without it. If it was leaving and its rounds are final,
+  /// nothing is missing and it only leaves.
   void exclude(WorkerId peer, const std::string& why, TimePoint now, Outbox& out);
-  /// A member that takes leave has ended its rounds.
+  /// A leaving member has ended its rounds.
   void part_with(WorkerId peer, TimePoint now, Outbox& out);
-  /// Tells a process the membership that counts.
+  /// Sends the current membership to a process.
   void tell(WorkerId peer, Outbox& out);
 
-  /// This member takes part only once an epoch says so.
+  /// As in ExchangeEngine.
   void stand_aside();
-  /// This member has lost all others, the hub too.
+  /// This member has lost all others, and the hub if there is one.
   void cut_off(const std::string& why);
-  /// Epochs that have been entered since the last call, one entry for each member that has come or
-  /// gone.
+  /// Memberships entered since the last call, one entry for each member that joined or left.
   [[nodiscard]] std::vector<Epoch> take_epochs() { return std::exchange(entered_, {}); }
 
-  /// At a hub: the news of the process before; none: another run begins.
+  /// At a hub: the last news of the previous process; none: another run begins.
   void restore(std::optional<EpochNews> news);
   [[nodiscard]] const std::optional<EpochNews>& last_news() const { return news_; }
 
@@ -94,8 +93,8 @@ class MembershipProtocol {
   const Deliver deliver_;
   std::optional<EpochNews> news_;  // at the coordinator: the last one
   std::vector<std::pair<WorkerId, FrameBytes>>
-      ahead_;                       // of epochs that this member does not know yet
-  std::optional<TimePoint> asked_;  // for the news of them, or the first such came
+      ahead_;                       // with a membership number that is unknown here
+  std::optional<TimePoint> asked_;  // when their news were requested, or the first such frame came
   std::vector<Epoch> entered_;      // and not taken
 };
 

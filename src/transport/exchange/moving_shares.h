@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The owners' shares of a run whose shares move (PeerExchangeOptions::moves_shares): a member
-// reports with DONE how fast the others' values came, and COMMIT says how the fragment's next round
-// is cut. What is measured, and when shares move: measured_shares.h. Without moves_shares every
-// round has the shares of the options, and nothing is reported. Pure.
+// The owners' shares of a run whose shares move (PeerExchangeOptions::moves_shares). A member
+// reports in DONE how fast the other members' values arrived, and COMMIT carries the shares of the
+// fragment's next round. measured_shares.h measures the rates and decides when shares move. Without
+// moves_shares every round has the shares of the options, and nothing is reported. Pure.
 #pragma once
 
 #include <cstddef>
@@ -27,48 +27,50 @@ class MovingShares {
   /// Borrows both.
   MovingShares(const EngineOptions& options, const MemberView& members);
 
-  /// Nothing has been measured, and nothing told: another run begins.
+  /// Another run begins: forgets all measured rates and received shares.
   void restart();
-  /// A frame of values has come, of a round that may still be open.
+  /// A frame of values has arrived; its round may still be open.
   void took(WorkerId from, const SyncId& id, FrameKind kind, std::size_t bytes, TimePoint now);
   /// The round begins again.
   void forget(const SyncId& id);
-  /// Another process has taken the member's place, or it is gone.
+  /// A new process has replaced the member, or the member has left.
   void forget(WorkerId member);
 
-  /// Of the round of that name: as the last committed one of its fragment has told, or as at the
-  /// start where that was in another epoch.
+  /// The shares of round `id`: those carried by the COMMIT of the fragment's previous round, or the
+  /// shares of the start if that COMMIT had another membership number.
   [[nodiscard]] std::span<const std::uint32_t> of(const SyncId& id) const;
 
-  /// This member has the whole result of a round. RETURNS: the bytes that go behind its digest in a
+  /// This member has the whole result of a round. RETURNS: the bytes that follow the digest in a
   /// DONE.
   [[nodiscard]] std::vector<std::byte> report(const SyncId& id);
-  /// At the coordinator. `counts`: the first DONE of that member for that round.
-  /// RETURNS: whether a DONE with these bytes behind its digest is one of this run.
+  /// At the coordinator. `counts`: this is the first DONE of that member for that round. RETURNS:
+  /// false when bytes of this form belong to another run.
   [[nodiscard]] bool take_report(WorkerId from, std::span<const std::byte> bytes, bool counts);
   /// At the coordinator: a round is committed.
   void choose_next(const SyncId& id);
-  /// The bytes that go with a round's COMMIT.
+  /// The bytes that follow in a round's COMMIT.
   [[nodiscard]] std::vector<std::byte> told_with(const SyncId& id) const;
-  /// Takes the bytes that came with a round's COMMIT. RETURNS: false where they are of another run.
+  /// Takes the bytes that followed in a round's COMMIT. RETURNS: false when they are of another
+  /// run.
   [[nodiscard]] bool take_told(const SyncId& id, std::span<const std::byte> bytes);
-  /// The reason for bytes that cannot be read.
+  /// The error text for bytes that cannot be read.
   [[nodiscard]] std::string of_unlike_files() const;
-  /// A round of that epoch is final here: its fragment's next one is cut as its COMMIT has said.
+  /// A round of membership number `epoch` is final here: the fragment's next round uses the shares
+  /// of its COMMIT.
   void adopt(const SyncId& id, std::uint32_t epoch);
-  /// At the coordinator: rounds other than those that `needed` names are told to nobody any more.
+  /// At the coordinator: forgets the shares of rounds for which `needed` is false.
   void forget_told(const std::function<bool(const SyncId&)>& needed);
 
-  /// At a hub: a commit that the process before has written down.
+  /// At a hub: a commit from the log of the previous process.
   void restore(const HubRecord& record, const SyncId& id);
-  /// ... and those were all of them.
+  /// All commits of the log have been restored.
   void end_restore();
-  /// At the coordinator: the shares have moved since the last call.
+  /// At the coordinator: the change of shares since the last call.
   [[nodiscard]] std::optional<ShareMove> take_move();
 
  private:
   struct NextShares {
-    std::uint32_t epoch = 0;  // they hold in
+    std::uint32_t epoch = 0;  // in which the shares hold
     std::vector<std::uint32_t> shares;
   };
 
@@ -78,8 +80,8 @@ class MovingShares {
   const MemberView& members_;
   std::optional<ArrivalGauge> gauge_;
   std::optional<MeasuredShares> measured_;             // at the coordinator
-  std::map<SyncId, std::vector<std::uint32_t>> told_;  // with that round's COMMIT
-  std::map<FragmentId, NextShares> next_;              // as the last one has told
+  std::map<SyncId, std::vector<std::uint32_t>> told_;  // by round, the shares in its COMMIT
+  std::map<FragmentId, NextShares> next_;              // from the fragment's last COMMIT
 };
 
 }  // namespace isthmus

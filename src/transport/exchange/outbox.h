@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames that a state machine of the exchange wants to have sent. The machines are pure: the caller
+// Frames that a state machine of the exchange wants to send. The machines are pure: the caller
 // hands the frames to the transport, in their order.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace isthmus {
 struct Outgoing {
   WorkerId to;
   FrameBytes frame;
-  std::uint64_t payload_bytes = 0;  // encoded values in it; a repetition counts none
+  std::uint64_t payload_bytes = 0;  // encoded values in it; 0 for a repeated frame
 };
 /// Frames to hand to the transport, in order.
 using Outbox = std::vector<Outgoing>;

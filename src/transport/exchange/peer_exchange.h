@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// PeerExchange: the Exchange of one member over a Transport. One spawned task takes in frames, so
-// rounds go on while the worker computes; the worker's own calls send and, while it waits, repair.
+// PeerExchange: the Exchange of one member over a Transport. One spawned task receives frames, so
+// rounds progress while the worker computes; the worker's own calls send frames and, while they
+// wait, repair lost ones.
 //
-// The worker's thread calls begin, poll, wait, leave; everything the two share is the
-// ExchangeEngine, touched under the wait queue's lock. Results: see transport/exchange/reduction.h
-// for the arithmetic. Payload bytes count each encoded value sent once; wire bytes count every
-// frame, repetitions too.
+// The worker's thread calls begin, poll, wait and leave. Both threads share the ExchangeEngine,
+// which they use under the wait queue's lock. Arithmetic of results:
+// transport/exchange/reduction.h. Payload bytes count each encoded value sent once; wire bytes
+// count every frame, repeated ones too.
 #pragma once
 
 #include <chrono>
@@ -32,7 +33,7 @@ namespace isthmus {
 
 class PeerExchange final : public Exchange {
  public:
-  /// Borrows both for its lifetime; the transport is this exchange's alone.
+  /// Borrows both for its lifetime; no other object uses the transport.
   PeerExchange(Transport& transport, Runtime& runtime, PeerExchangeOptions options = {});
   /// Closes the transport: the others see this member as lost unless all have left in order.
   ~PeerExchange() override;
@@ -52,70 +53,73 @@ class PeerExchange final : public Exchange {
   [[nodiscard]] bool uncommitted() const override;
   StepIndex go_back() override;
   void agree_on_start(const std::function<StartTerms()>& terms) override;
-  /// Whether a round has begun here and is not through. Any task.
+  /// Whether a round has begun here and is not final. Any task.
   [[nodiscard]] bool round_open() const;
-  /// With a deadline: the last step after which a round was sent that was begun in this member's
-  /// name and that its training has not begun. What it trains until there is late for it. Any task.
+  /// With a deadline: the newest send step of a round that was begun by proxy and that training has
+  /// not reached. Values trained up to that step come too late for the round. Any task.
   [[nodiscard]] std::optional<StepIndex> begun_ahead() const;
-  /// With a deadline: how many rounds of a fragment, in a row, this member's training was late for,
-  /// up to the last one; of the fragment of which it is most. Any task.
+  /// With a deadline: the number of consecutive rounds of a fragment, up to its last one, that were
+  /// begun by proxy; the largest number over the fragments. Any task.
   [[nodiscard]] int missed_in_a_row() const;
-  /// After `wait` has handed out that round's result, and before it hands out another: what it
-  /// comes from. Without what EncodedResult::shares says where the fp32 result is as small, or
-  /// nothing is kept.
+  /// The origin of the round's result, after `wait` has returned it and before `wait` returns
+  /// another. `encoded` is empty when the fp32 result is as small, or when encoded results are not
+  /// kept.
   [[nodiscard]] ResultOrigin origin_of(const SyncId& id) const;
 
-  /// Sends bytes to the program of member `to`, after everything sent to it before. At most
-  /// kMaxFramePayload. For transports that lose nothing: it is not repeated. Any task.
+  /// Sends a note: bytes for the program of member `to`, ordered after everything sent to it
+  /// before. At most kMaxFramePayload bytes. Never repeated, so only for transports that lose
+  /// nothing. Any task.
   void note(WorkerId to, std::span<const std::byte> bytes);
 
-  /// At the coordinator, with `elastic`: `joiner` takes part in rounds sent after step `after`; no
-  /// member may have begun one, and none may do so before its EPOCH has come. Each member's
-  /// transport has told that member of the joiner's process. Any task. RETURNS: false when it is a
-  /// member, or lost.
+  /// At the coordinator, with `elastic`: `joiner` takes part in rounds sent after step `after`. No
+  /// member may have begun such a round, or begin one before its EPOCH has arrived. Each member's
+  /// transport has reported the joiner's process. Any task. RETURNS: false when it is a member
+  /// already, or lost.
   bool admit(WorkerId joiner, std::int64_t after);
-  /// At the coordinator, with `elastic`: rounds sent after step `after` are without `member`, under
-  /// the same rule; those sent by then end with it. Any task. RETURNS: false when it is no member,
-  /// leaves already, or too few would be left.
+  /// At the coordinator, with `elastic`: `member` takes no part in rounds sent after step `after`,
+  /// under the same rule; earlier rounds end with it. Any task. RETURNS: false when it is no
+  /// member, is leaving already, or too few members would be left.
   bool release(WorkerId member, std::int64_t after);
 
-  /// With `gathers`: the members have met. `met`: how often `on_back` had told of each when it was
-  /// met; who has been lost since, or started anew, counts as lost. Before the first round.
+  /// With `gathers`: all members have met. `met`: by process, how often `on_back` had reported the
+  /// peer when this member met it; a peer lost or restarted since then counts as lost. Call before
+  /// the first round.
   void start(std::span<const std::uint64_t> met);
 
   // At a hub; any task.
-  /// A member of before is there and of the same run: from now on it is heard.
+  /// A previous member has reconnected and belongs to the same run: the hub hears it from now on.
   void stands(WorkerId member);
-  /// A run begins: nothing has been decided, all are members, none has been heard.
+  /// A run begins: no decisions yet, all members are live, none has been heard.
   void begin_anew();
-  /// A member is gone. Nothing where it is none.
+  /// Excludes a member. No effect when it is none.
   void exclude(WorkerId member, const std::string& why);
   [[nodiscard]] bool has_left(WorkerId member) const;
-  /// Whether all who are there have said goodbye.
+  /// Whether all present members have said goodbye.
   [[nodiscard]] bool all_left() const;
-  /// At a member too: what it knows of that. Any task.
+  /// At a hub all decisions, at a member those that it knows. Any task.
   [[nodiscard]] Decided decided() const;
-  /// `take` gets all that a next process needs; nothing new is decided meanwhile.
+  /// Calls `take` with the records that the next process needs; no decision is made meanwhile.
   void with_history(const std::function<void(std::span<const HubRecord>)>& take);
 
-  /// At a member: the hub's next process knows this run. Says again what was said to the last one.
+  /// At a member: the hub's next process knows this run. Sends again all that the previous process
+  /// was told.
   void tell_hub_again();
 
-  /// This member takes part only once the coordinator admits it; until then only notes go either
-  /// way. Before the first round.
+  /// Waits to be admitted: this member takes part only once the coordinator admits it; until then
+  /// only notes are sent and received. Call before the first round.
   void stand_aside();
 
-  /// Ends in order: says goodbye and serves the others until all have done so or are lost, for at
-  /// most `patience`. A member that was released ends its open rounds first, and then waits for
-  /// member 0 to take note instead. Nothing may be begun or waited for afterwards.
+  /// Ends in order: says goodbye and serves the others until all have said goodbye or are lost, at
+  /// most for `patience`. A released member ends its open rounds first, and then waits for the
+  /// coordinator's acknowledgement instead. No round may be begun or waited for afterwards.
   void leave(Duration patience);
 
  private:
   /// RETURNS: `read(engine)`, under the lock.
   template <typename Read>
   [[nodiscard]] auto locked(const Read& read) const;
-  /// Runs `step(engine, now, outbox)` under the lock, then sends what it queued.
-  /// RETURNS: when the engine wants its next tick.
+  /// Runs `step(engine, now, outbox)` under the lock, then sends the queued frames. RETURNS: the
+  /// time of the engine's next useful tick.
   template <typename Step>
   TimePoint drive(const Step& step);
   void take_in_frames();
@@ -126,8 +130,8 @@ class PeerExchange final : public Exchange {
   Runtime& runtime_;
   PeerExchangeOptions options_;
   std::unique_ptr<WaitQueue> queue_;
-  std::mutex decisions_;   // at a hub: held while it decides, writes that down and tells of it
-  bool mute_ = false;      // under decisions_: what was decided could not be written down
+  std::mutex decisions_;   // at a hub: held from a decision until it is logged and sent
+  bool mute_ = false;      // under decisions_: a decision could not be logged
   ExchangeEngine engine_;  // under queue_'s lock
   ByteCounts bytes_;       // under queue_'s lock
   std::unique_ptr<Task> task_;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a member makes of peers whose links are lost, that return as new processes, say goodbye, or
-// hold a round up, and what the coordinator makes of such reports. A member tells the coordinator
-// with GONE; the coordinator excludes the member (membership_protocol.h). Reports that values
-// vanish between two members are gathered first (reachability_reports.h). Without `elastic` every
-// round that needs the lost peer fails. Pure.
+// Handling of peers whose links are lost, whose processes restart, that say goodbye or that delay a
+// round, at the member and at the coordinator. A member reports a loss to the coordinator with
+// GONE; the coordinator excludes the lost member (membership_protocol.h). Reports that values do
+// not arrive between two members are collected first (reachability_reports.h). Without `elastic`
+// every round that needs the lost peer fails. Pure.
 #pragma once
 
 #include <string>
@@ -38,24 +38,25 @@ class PeerLosses {
   };
   PeerLosses(const EngineOptions& options, const Parts& parts) : options_(options), at_(parts) {}
 
-  /// The transport's news: `peer` is gone.
+  /// The transport's news: `peer` is lost.
   void lose(WorkerId peer, const std::string& why, TimePoint now, Outbox& out, LossCause cause);
-  /// A peer was lost before: something waits for it yet, or the word on it may not have come.
+  /// A lost peer is lost once more: a round still waits for it, or the GONE about it may have been
+  /// lost.
   void lose_again(WorkerId peer, TimePoint now, Outbox& out);
-  /// As lose_again of all lost members, while a round is open.
+  /// Calls lose_again for all lost members, if a round is open.
   void lose_again_all(TimePoint now, Outbox& out);
-  /// Links to a new process of `peer` stand: as ExchangeEngine's.
+  /// As in ExchangeEngine.
   void welcome_back(WorkerId peer, TimePoint now, Outbox& out);
   /// Frame GONE.
   void take_gone(WorkerId from, const Frame& frame, TimePoint now, Outbox& out);
-  /// Frame BYE. In a group without membership changes a round that the sender has not begun can
-  /// never be complete: it fails, at once or as soon as this member begins it.
+  /// Frame BYE. In a group with a fixed membership, a round that the sender has not begun can never
+  /// complete: it fails at once, or when this member begins it.
   void take_bye(WorkerId from, const FrameHeader& head, TimePoint now, Outbox& out);
-  /// A round has begun: the members that had left without it fail it.
+  /// A round has begun: it fails if a member left before it began that round.
   void fail_if_left(OpenRound& open, Outbox& out);
-  /// The member has waited long for a round: as ExchangeEngine's.
+  /// As in ExchangeEngine.
   void leave_behind(const SyncId& id, bool groups, TimePoint now, Outbox& out);
-  /// At the coordinator: members are excluded whose reports have been gathered for long enough.
+  /// At the coordinator: excludes members according to the reports collected long enough.
   void settle_reports(TimePoint now, Outbox& out);
 
  private:

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rounds that are begun in this member's name, without its work, where rounds have a deadline
-// (round_deadline.h): a member whose training is late for a round takes part in it by proxy. Its
-// own engine, which lives while its training computes, begins the round with weight 0, so for the
-// others it is a member like any: it owns its parts, agrees, commits. When its training gets there,
-// its contribution is too late, and the round's result is there.
+// Rounds begun by proxy: in this member's name, without its values, when rounds have a deadline
+// (round_deadline.h) and its training is late. The member's engine, which runs while training
+// computes, begins the round with weight 0. For the other members it behaves like any member: it
+// reduces the parts that it owns, sends DONE and takes the commit. When its training reaches the
+// round, its contribution is too late, and the round's result is ready.
 //
-// Nothing is agreed on. Each member says what it has begun, and which round before that; so a
-// member that is behind knows what comes next, and begins nothing out of order, whatever was lost
-// on the way. Both count only as two thirds say them alike: no single member's word makes anybody
-// begin anything. Pure.
+// No agreement is needed. Each member announces the round that it has begun and the round that it
+// began before; so a member that is behind knows the next round and begins rounds in order, even if
+// frames were lost. Both count only when two thirds of the members announce the same: a single
+// member's frame cannot make another member begin a round. Pure.
 #pragma once
 
 #include <map>
@@ -28,13 +28,13 @@ namespace isthmus {
 
 class ProxyRounds {
  public:
-  /// A round to begin in this member's name.
+  /// A round to begin by proxy.
   struct Due {
     Contribution contribution;  // without weight or bytes
-    TimePoint since;            // enough others had begun it
+    TimePoint since;            // when enough other members had begun it
   };
 
-  /// Borrows all but `deadline`, which is the member's own.
+  /// Copies the deadline of the options; borrows everything else.
   ProxyRounds(const EngineOptions& options, const MemberView& members, const RoundTable& rounds,
               ControlSender& sender)
       : options_(options),
@@ -43,32 +43,34 @@ class ProxyRounds {
         sender_(sender),
         deadline_(options.exchange.deadline) {}
 
-  /// A round was begun here, by the member or in its name. RETURNS: the one begun before it.
+  /// A round was begun here, by the member or by proxy. RETURNS: the round begun before it.
   std::optional<SyncId> begun(const SyncId& id);
-  /// This member begins a round itself: so the fragment's next ones look too.
+  /// This member begins a round itself: later proxy rounds of its fragment copy the contribution's
+  /// form.
   void keep_form(const Contribution& own, TimePoint now);
-  /// This member has got to a round that was begun in its name: its own contribution is too late.
+  /// Training has reached a round that was begun by proxy: its own contribution is too late.
   void met(TimePoint since, TimePoint now);
-  /// Sends BEGUN of a round that has begun here.
+  /// Sends BEGUN for a round that has begun here.
   void announce(const OpenRound& open, const std::vector<WorkerId>& to, Outbox& out);
   /// Frame BEGUN.
   void take_begun(WorkerId from, const FrameHeader& head);
 
-  /// Counts who has begun what.
+  /// Counts the rounds that other members have begun.
   void look_ahead(TimePoint now);
-  /// The next round that is due to be begun in this member's name; the caller begins it.
+  /// The next round that is due to begin by proxy; the caller begins it.
   [[nodiscard]] std::optional<Due> take_due(TimePoint now);
-  /// When there is one.
+  /// When the next round is due to begin by proxy.
   [[nodiscard]] TimePoint due() const;
-  /// Nothing has been heard of any round.
+  /// Forgets all announcements of other members.
   void clear() { ahead_.clear(); }
 
-  /// The last step after which a round was sent that was begun in this member's name and not met.
+  /// The newest send step of a round that was begun by proxy and that training has not reached.
   [[nodiscard]] std::optional<StepIndex> begun_ahead() const;
-  /// Of the fragment of which it is most: how many of its last rounds, in a row, were begun so. One
-  /// that this member begins itself ends the row.
+  /// The number of consecutive last rounds of a fragment that were begun by proxy; the largest
+  /// number over the fragments. A round that this member begins itself sets its fragment's number
+  /// to 0.
   [[nodiscard]] int missed_in_a_row() const;
-  /// Those begun so since the last call.
+  /// Rounds begun by proxy since the last call.
   [[nodiscard]] std::vector<ProxyRound> take() { return std::exchange(begun_so_, {}); }
 
  private:
@@ -84,12 +86,12 @@ class ProxyRounds {
   ControlSender& sender_;
   std::optional<RoundDeadline> deadline_;
   std::map<SyncId, RoundAhead> ahead_;        // begun by others, not here
-  std::map<FragmentId, Contribution> forms_;  // as this member contributes, without weight or bytes
-  std::map<FragmentId, int> missed_;          // in its name, since it has begun one itself
-  std::optional<SyncId> begun_last_;          // by this member or in its name
-  TimePoint look_again_;                      // not before, for what is due and may not be begun
-  TimePoint ask_again_;                       // the same, of PeerExchangeOptions::may_proxy
-  std::vector<ProxyRound> begun_so_;          // and not taken
+  std::map<FragmentId, Contribution> forms_;  // contributions' forms, without weight or bytes
+  std::map<FragmentId, int> missed_;          // proxy rounds since it began one itself
+  std::optional<SyncId> begun_last_;          // by the member or by proxy
+  TimePoint look_again_;                      // next check of a due round that may not begin
+  TimePoint ask_again_;                       // the same, for PeerExchangeOptions::may_proxy
+  std::vector<ProxyRound> begun_so_;          // by proxy, and not taken
 };
 
 }  // namespace isthmus

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who cannot get values to whom, as members report it, and who of them is to go. Where something
-// drops packets of full size, each of the two ends sees a peer that is heard and takes nothing; so
-// one report does not tell whose way is at fault, but several do: the member that they have in
-// common. Whoever coordinates gathers them for a moment before it leaves anybody out. Pure; one
+// Reports of members whose values do not reach a peer, and the decision which member to exclude. If
+// a network drops full-size packets, each end sees a peer that is alive but reads nothing. One
+// report does not tell which end is at fault; several reports do, by the member that they have in
+// common. The coordinator collects reports for a moment before it excludes a member. Pure; one
 // task.
 #pragma once
 
@@ -20,11 +20,11 @@ namespace isthmus {
 
 class ReachabilityReports {
  public:
-  /// From the first report of a pair: a member's links look at each heartbeat, and values to all
-  /// its peers are on their way by then.
+  /// Time to collect after the first report of a pair: links check at each heartbeat, and by then
+  /// values to all peers are in flight.
   static constexpr Duration kGather = std::chrono::seconds(3);
-  /// What was found counts for so long when others report: one end of a pair may have been left out
-  /// when a third member finds out which of the two it was.
+  /// A decision counts this long for later reports: one end of a pair may have been excluded before
+  /// a third member's report tells which end was at fault.
   static constexpr Duration kRemember = std::chrono::hours(1);
 
   struct Gone {
@@ -32,20 +32,19 @@ class ReachabilityReports {
     std::string why;
   };
 
-  /// `from` gets no values to `to`. `what`: in words, as far as is known. Said again while it is
-  /// not settled, it changes nothing but words that were missing.
+  /// Values of `from` do not reach `to`. `what`: the cause in words, as far as known. A repeated
+  /// report of an unsettled pair only adds a missing cause.
   void note(WorkerId from, WorkerId to, const std::string& what, TimePoint now);
-  /// Whether it is being settled who goes of these, as the values of `from` do not get to `to`.
+  /// Whether a report that values of `from` do not reach `to` is not settled yet.
   [[nodiscard]] bool open(WorkerId from, WorkerId to) const;
-  /// The member has gone, for whatever reason: what was reported of this process is settled.
+  /// The member has left, for whatever reason: reports about this process are settled.
   void gone(WorkerId member);
-  /// When `settle` has something to say; kNever: nothing was reported.
+  /// The time of the next useful `settle`; kNever: no open reports.
   [[nodiscard]] TimePoint due() const;
-  /// Who is to go of what has been reported for long enough: of each pair the one that more pairs
-  /// have in common, and where that tells nothing who reported it, whose packets vanish. The
-  /// coordinator stays, unless there are several others and its own values reach none of them: then
-  /// it is who goes, and nobody else.
-  /// `live`: who takes part, the coordinator too where it is a member.
+  /// Members to exclude, from reports collected long enough: of each pair the member that is in
+  /// more reported pairs; on a tie the reporter, whose packets vanish. The coordinator stays,
+  /// unless there are several other members and its values reach none of them; then only the
+  /// coordinator is returned. `live`: the current members, including the coordinator if it is one.
   [[nodiscard]] std::vector<Gone> settle(TimePoint now, WorkerId coordinator,
                                          const std::set<WorkerId>& live);
 
@@ -54,13 +53,13 @@ class ReachabilityReports {
     TimePoint seen;
     std::string what;
     bool settled = false;
-    std::optional<WorkerId> blamed = {};  // once others have told which of the two it is
+    std::optional<WorkerId> blamed = {};  // by other reports: which of the two
   };
   [[nodiscard]] int peers_of(WorkerId member) const;
   void blame(WorkerId member);
   [[nodiscard]] bool reaches_nobody(WorkerId member, const std::set<WorkerId>& live) const;
 
-  std::map<std::pair<WorkerId, WorkerId>, Report> reports_;  // by who reports and about whom
+  std::map<std::pair<WorkerId, WorkerId>, Report> reports_;  // by reporter and unreached peer
 };
 
 }  // namespace isthmus

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rounds that leave their commit to a later one, in a group whose members may be lost
-// (PeerExchangeOptions::takes_back). What their results were used for is not known here, so no such
-// round can be begun again by itself: an epoch that loses a member takes back all that is not
-// committed. The program that begins rounds then goes back to the last step of which one was
-// committed, which is the same at all members that are left: nothing is committed without any of
-// them, and the news name what was. The ids of the rounds taken back come again; frames of before
-// name an earlier epoch and are foreign. Pure.
+// Rounds whose commit is left to a later round, in a group whose members may be lost
+// (PeerExchangeOptions::takes_back). The exchange does not know how their results were used, so it
+// cannot begin such a round again by itself: a loss rolls back all uncommitted rounds. The program
+// then returns to the last step with a committed round. That step is the same at all remaining
+// members: a commit needs all of them, and the EPOCH frame names the committed rounds. The ids of
+// rolled-back rounds are used again; frames from before the loss carry an earlier membership number
+// and are foreign. Pure.
 #pragma once
 
 #include <optional>
@@ -28,26 +28,26 @@ class Rollback {
            CommitProtocol& commit)
       : options_(options), members_(members), rounds_(rounds), commit_(commit) {}
 
-  /// Whether results have been handed out that may be taken back, or that were, unknown to the
-  /// program that begins rounds.
+  /// Whether uncommitted results have been handed out, or were rolled back and the program does not
+  /// know it yet.
   [[nodiscard]] bool uncommitted() const;
-  /// The rounds taken back are known to be so: the next ones count.
-  /// RETURNS: the last step of which a round is committed here; 0: none.
+  /// The program knows of the rollback: the rounds that it begins next count. RETURNS: the newest
+  /// step after which a round sent was committed here; 0: none.
   StepIndex go_back();
 
-  /// An epoch has begun that loses a member: all that is not committed is taken back.
+  /// A new membership without a lost member: rolls back all uncommitted rounds.
   void take_back();
-  /// A round is begun by a program that has not gone back: it is taken back at once.
-  /// RETURNS: false where that is not so.
+  /// A program that has not gone back begins a round: the round is rolled back at once. RETURNS:
+  /// false when no rollback is pending, so that the round may begin.
   [[nodiscard]] bool absorbs(const SyncId& id);
-  /// Whether that round was taken back, and `take` has not told.
+  /// Whether the round was rolled back, and `take` has not reported it.
   [[nodiscard]] bool took_back(const SyncId& id) const { return taken_back_.contains(id); }
-  /// RETURNS: the error of a round that was taken back; nothing: it was not.
+  /// RETURNS: the error of a rolled-back round; nothing if the round was not rolled back.
   [[nodiscard]] std::optional<ExchangeError> take(const SyncId& id);
-  /// Why rounds were taken back, for people.
+  /// The cause of the rollback, for people.
   [[nodiscard]] std::string why() const { return why_.value_or(""); }
-  /// Of a frame: whether what it says of rounds that are through is of those that count now. News
-  /// are sent before their sender has entered what they tell.
+  /// Whether the progress that a frame reports (closed_before) is about rounds that count now. An
+  /// EPOCH frame never counts: its sender sends it before it enters that membership.
   [[nodiscard]] bool speaks_of_now(const FrameHeader& head) const;
 
  private:
@@ -55,8 +55,8 @@ class Rollback {
   MemberView& members_;
   RoundTable& rounds_;
   CommitProtocol& commit_;
-  std::optional<std::string> why_;  // while the program that begins rounds has not gone back
-  std::set<SyncId> taken_back_;     // begun, and nobody has been told
+  std::optional<std::string> why_;  // until the program has gone back
+  std::set<SyncId> taken_back_;     // begun, and the program not yet told
 };
 
 }  // namespace isthmus

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Repair of frames that were lost, driven by the receiver: after silence a member probes the peer,
-// whose echo queues behind everything it has sent; what is still missing when the echo arrives was
-// lost and is requested. So a slow link never causes a repetition. Also tells, for people and for
-// probes, what a round waits for. Pure.
+// Repair of lost frames, driven by the receiver. After a timeout a member probes the silent peer,
+// whose echo queues behind all frames that it has sent; a frame that is still missing when the echo
+// arrives was lost, and is requested. So a slow link never causes a repeat. The class also tells,
+// for people and for probes, what a round waits for. Pure.
 #pragma once
 
 #include <string>
@@ -25,19 +25,19 @@ class RoundRepair {
               const CommitProtocol& commit, ControlSender& sender)
       : options_(options), members_(members), rounds_(rounds), commit_(commit), sender_(sender) {}
 
-  /// A round is about to begin.
+  /// A round is about to begin: restarts the timeout of silence if no round was open.
   void begins(TimePoint now);
-  /// When `probe_silent` has something to look at; kNever while nothing is open.
+  /// The time of the next useful `probe_silent`; kNever while no round is open.
   [[nodiscard]] TimePoint due() const;
-  /// Sends PROBE to peers that owe something and have been silent for long enough.
+  /// Sends PROBE to peers that owe frames and have been silent for the timeout.
   void probe_silent(TimePoint now, Outbox& out);
-  /// Sends PROBE to all that this round waits for, who need not answer.
+  /// Sends PROBE to all members that this round waits for; no answer is required.
   void ask(const OpenRound& open, Outbox& out);
   /// Frames PROBE, ECHO and REQUEST.
   void answer_probe(WorkerId from, Outbox& out);
   void take_echo(WorkerId from, std::uint32_t echo, Outbox& out);
   void answer_request(WorkerId from, const Frame& frame, Outbox& out);
-  /// Who and what a round waits for, for people.
+  /// The members and frames that a round waits for, for people.
   [[nodiscard]] std::string describe(const OpenRound& open) const;
 
  private:
@@ -48,7 +48,7 @@ class RoundRepair {
   RoundTable& rounds_;
   const CommitProtocol& commit_;
   ControlSender& sender_;
-  TimePoint last_;  // peers were looked at
+  TimePoint last_;  // when the peers were last checked
 };
 
 }  // namespace isthmus

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A round's result as bytes, for a member that took no part in it (WIRE_FORMAT.md, "Joining"): as
-// its members decoded it, or in fp32. Without what the receiver did for it: bytes sent, time
-// waited. Pure; any thread.
+// A round's result as bytes, for a member that took no part in it (WIRE_FORMAT.md, "Joining"):
+// encoded as its members received it, or in fp32. Receiver's statistics (bytes sent, time waited)
+// are not included. Pure; any thread.
 #pragma once
 
 #include <cstddef>
@@ -25,45 +25,45 @@ namespace isthmus {
 
 struct RoundResult {
   SyncId id;
-  Reduced reduced;                    // without values where they are encoded
-  std::vector<EncodedShare> encoded;  // of a reduce the mean, of a gather each contributor's vector
+  Reduced reduced;                    // without values if `encoded` has them
+  std::vector<EncodedShare> encoded;  // a reduce: the mean; a gather: each contributor's vector
 };
 
-/// Where a result that was handed out comes from.
+/// The origin of a result that was handed out.
 struct ResultOrigin {
-  std::optional<Digest128> digest;    // that its round has committed with; nothing: not known
-  std::vector<EncodedShare> encoded;  // what it was decoded from, where that is smaller
+  std::optional<Digest128> digest;    // with which its round was committed; nothing: unknown
+  std::vector<EncodedShare> encoded;  // what it was decoded from, if that is smaller
 };
 
-/// What members compare of a result: XXH3-128 of the contributor bits and the values, or of a
-/// collect the contributions.
+/// The digest that members compare: XXH3-128 of the contributor bits and the values (of a collect:
+/// the contributions).
 [[nodiscard]] Digest128 digest_of(const Reduced& result, int members);
 
-/// `encoded`, where there is any, goes instead of the values. `to` gets the bytes in pieces, the
-/// long ones as they lie in memory.
+/// Writes `encoded`, if not empty, instead of the values. `to` receives the bytes in pieces, long
+/// pieces without a copy.
 void write_result(const SyncId& id, const Reduced& result, std::span<const EncodedShare> encoded,
                   const std::function<void(std::span<const std::byte>)>& to);
-/// How many these are.
+/// The number of bytes that write_result writes.
 [[nodiscard]] std::uint64_t written_bytes(const Reduced& result,
                                           std::span<const EncodedShare> encoded);
 [[nodiscard]] std::vector<std::byte> write_result(const SyncId& id, const Reduced& result,
                                                   std::span<const EncodedShare> encoded = {});
 
-/// RETURNS: why `bytes` are no result of a run of `members` members. Whether its sizes are those of
-/// the model is for the caller to see.
+/// RETURNS: the reason if `bytes` are no result of a run with `members` members. The caller checks
+/// the sizes against the model.
 [[nodiscard]] Expected<RoundResult, std::string> read_result(std::span<const std::byte> bytes,
                                                              int members);
 
-/// What a worker asks of a round, to be held against a result that comes from elsewhere.
+/// A worker's round, for comparison with a result from another source.
 struct AskedRound {
   ReductionKind kind = ReductionKind::kAuto;
   std::size_t values = 0;
-  std::size_t bytes = 0;  // of its own contribution
+  std::size_t bytes = 0;  // of the worker's contribution
   std::shared_ptr<const Codec> codec = nullptr;
 };
 [[nodiscard]] AskedRound asked_of(const Contribution& contribution);
-/// The result as a member of the round has it, decoded where it comes encoded.
-/// RETURNS: in what it is not one of `asked`.
+/// The result as a member of the round has it, decoded if it is encoded. RETURNS: the property in
+/// which it differs from `asked`.
 [[nodiscard]] Expected<Reduced, std::string> as_a_member_has_it(
     Reduced result, std::span<const EncodedShare> encoded, const AskedRound& asked, int members);
 

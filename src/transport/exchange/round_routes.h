@@ -16,25 +16,26 @@
 
 namespace isthmus {
 
-/// Where a round takes place. May outlive the call that gave it: a round is made of it while the
-/// engine goes on.
+/// The parameters of a round at this member. May outlive the call that returned it: the caller
+/// builds the round from it while the engine continues.
 struct RoundPlace {
   WorkerId self;
   int members = 1;
   std::uint32_t epoch = 0;
   std::int64_t closed_before = 0;          // stamped into the frames sent at launch
   std::vector<std::uint32_t> shares = {};  // of the owners; empty: even
-  /// In their place, by the vector's size; empty: none. Read at construction, as `groups` below.
+  /// In place of `shares`: by the vector's size; empty: none. Read at construction, as `groups`
+  /// below.
   std::span<const SharesOfSize> table = {};
-  /// Of a reduce in two levels: by member, equal numbers are one group; empty: one level. Read at
-  /// construction; those of an engine never change.
+  /// Two levels: the group number by member; empty: one level. Read at construction; an engine's
+  /// groups never change.
   std::span<const std::uint32_t> groups = {};
-  std::size_t chunk_bytes = kMaxPartBytes;  // of a part, at most; the same on all members
-  /// By member: who takes part; none: all. The others own nothing and count as weight 0.
+  std::size_t chunk_bytes = kMaxPartBytes;  // largest part; the same on all members
+  /// By member: whether it takes part; empty: all do. The others own nothing and have weight 0.
   std::vector<bool> live = {};
-  std::uint64_t run_key = 0;   // of the means' encoding
-  bool keeps_encoded = false;  // take_encoded has something
-  /// Echoes sent to each member so far; belongs to the engine, which outlives its rounds.
+  std::uint64_t run_key = 0;   // seed of the means' encoding
+  bool keeps_encoded = false;  // whether take_encoded returns the frames
+  /// Echoes sent to each member so far; owned by the engine, which outlives its rounds.
   const std::vector<std::uint32_t>* echoes = nullptr;
 };
 
@@ -52,25 +53,25 @@ class RoundRoutes {
   [[nodiscard]] bool takes_part(std::size_t member) const { return live_.empty() || live_[member]; }
   /// This member owns the part: it computes the result and answers with it.
   [[nodiscard]] bool owns(std::size_t k) const { return plan_.parts[k].owner == self_; }
-  /// The member whose sum this member's contribution to a part enters. Of a reduce.
+  /// The member whose sum this member's contribution to a part enters. Only in a reduce.
   [[nodiscard]] WorkerId gatherer(std::size_t k) const;
   /// This member sums contributions to the part.
   [[nodiscard]] bool gathers(std::size_t k) const;
-  /// Whether that member's contributions enter the sums of this one.
+  /// Whether `member`'s contributions enter the sums of this member.
   [[nodiscard]] bool feeds(std::size_t member) const;
-  /// The member that gets this member's contribution to the part.
+  /// Whether member `to` gets this member's contribution to the part.
   [[nodiscard]] bool contribution_goes(std::size_t k, WorkerId to) const;
-  /// The member that sends the result of a part to this one. Of a reduce.
+  /// The member that sends the result of a part to this one. Only in a reduce.
   [[nodiscard]] WorkerId source(std::size_t k) const;
-  /// The members to which this one sends the result of a part. Of a reduce.
+  /// The members to which this one sends the result of a part. Only in a reduce.
   [[nodiscard]] std::vector<WorkerId> receivers(std::size_t k) const;
 
   // Of two levels.
   [[nodiscard]] std::size_t group_of(WorkerId member) const;
   [[nodiscard]] std::size_t own_group() const { return group_of(self_); }
-  /// `member`, of another group, sends the mean of its group to this one, which owns the part.
+  /// Whether `member`, of another group, sends its group's mean to this member, the part's owner.
   [[nodiscard]] bool collects_for_own_part(std::size_t k, WorkerId member) const;
-  /// The contribution stays in the own group, since the part's owner is one of it.
+  /// The contribution stays in this member's group, since the part's owner belongs to it.
   [[nodiscard]] bool stays_in_group(std::size_t k) const;
 
  private:
@@ -78,7 +79,7 @@ class RoundRoutes {
   int members_;
   std::vector<bool> live_;  // by member; empty: all
   ReductionPlan plan_;
-  std::vector<std::size_t> group_of_;  // by member; none: takes no part; empty: one level
+  std::vector<std::size_t> group_of_;  // by member; groups.size(): none; empty: one level
 };
 
 }  // namespace isthmus

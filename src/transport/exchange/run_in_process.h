@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `run_in_process` of isthmus/transport.h with the exchange's options (an event sink, for example),
-// or over endpoints of any kind.
+// or over any endpoints.
 #pragma once
 
 #include <functional>
@@ -16,8 +16,8 @@ namespace isthmus {
 void run_in_process(int workers, const PeerExchangeOptions& options,
                     const std::function<void(WorkerContext&)>& body);
 
-/// The same for all members of a group whose endpoints are here, each on a task of its own.
-/// Blocks until all have returned; the endpoints are closed then. THROWS: the first failure.
+/// Runs all members of a group whose endpoints are in this process, each on its own task. Blocks
+/// until all have returned and the endpoints are closed. THROWS: the first failure.
 void run_over(Runtime& runtime, const std::vector<std::unique_ptr<Transport>>& transports,
               const PeerExchangeOptions& options, const std::function<void(WorkerContext&)>& body);
 

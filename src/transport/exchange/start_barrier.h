@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The time before a run begins, in which its members meet (PeerExchangeOptions::gathers). A member
-// that is met may be the end of a former life of its process, which has not noticed yet that the
-// run before is over. So none of that counts before all have met: neither its going, nor its
-// frames. Pure.
+// Holds back frames until all members have met at the start of a run
+// (PeerExchangeOptions::gathers). A peer met early may be an old process that has not noticed that
+// its previous run is over. So before all have met, a loss of it does not count, and its frames
+// wait. Pure.
 #pragma once
 
 #include <cstddef>
@@ -22,33 +22,34 @@ class StartBarrier {
 
   StartBarrier(std::size_t processes, bool closed) : closed_(closed), returns_(processes) {}
 
-  /// The members have not all met.
+  /// True until all members have met.
   [[nodiscard]] bool closed() const { return closed_; }
-  /// Of frames that come meanwhile, notes alone count. RETURNS: whether the frame has to wait.
+  /// Holds the frame unless it is a note or the barrier is open. RETURNS: whether the frame was
+  /// held.
   [[nodiscard]] bool hold(WorkerId from, FrameKind kind, const FrameBytes& bytes) {
     if (!closed_ || kind == FrameKind::kNote) return false;
     held_.emplace_back(from, bytes);
     return true;
   }
-  /// What a process has sent that is gone.
+  /// A process is gone: drops its held frames.
   void drop_from(WorkerId peer) {
     std::erase_if(held_, [&](const auto& each) { return each.first == peer; });
   }
-  /// A new process of a member has come.
+  /// A new process of the member has connected.
   void count_return(WorkerId peer) { ++returns_[static_cast<std::size_t>(peer.value())]; }
 
-  /// The members have met. `members`: so many have been named.
+  /// All members have met. `members`: their number, equal to the number of processes.
   void open(std::size_t members) {
     ISTHMUS_CHECK(closed_);
     ISTHMUS_CHECK(members == returns_.size(), members, returns_.size());
     closed_ = false;
   }
-  /// `met`: how often it had returned when it was met.
+  /// `met`: the peer's restart count when this member met it. True if it has restarted since.
   [[nodiscard]] bool started_anew(WorkerId peer, std::uint64_t met) const {
     return returns_[static_cast<std::size_t>(peer.value())] != met;
   }
   [[nodiscard]] Held take_held() { return std::exchange(held_, {}); }
-  /// This member is no part of the run that begins.
+  /// Opens the barrier and drops the held frames: this member is not in the run that begins.
   void lift() {
     closed_ = false;
     held_.clear();
@@ -56,7 +57,7 @@ class StartBarrier {
 
  private:
   bool closed_;
-  std::vector<std::uint64_t> returns_;  // by process
+  std::vector<std::uint64_t> returns_;  // restart count by process
   Held held_;
 };
 

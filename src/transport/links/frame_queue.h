@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames that wait for one link, in the order in which they go: first what the protocol says and
-// the notes of the program above, in the order in which they came; then the rounds' values, those
-// of the round sent first before those of later ones, whose apply steps are later too, results or
-// contributions alike. ECHO and BYE stand for "all that I have sent you", so they go after
-// everything that came before them. Nobody starves: a round's values wait for those of earlier
-// rounds, of which there are finitely many, and for words, which are short but for what is handed
-// to a joiner, who has no part in rounds yet. One task.
+// Frames that wait for one link, in sending order. Control frames and the notes of the program go
+// first, in order of arrival. Then the rounds' values, results and contributions alike: an earlier
+// round goes before a later one, whose result is applied later too. ECHO and BYE mean "all frames
+// that I have sent you", so they go after everything that was pushed before them. No frame starves:
+// values wait for those of earlier rounds, of which there are finitely many, and for control
+// frames, which are short except for the state that is sent to a joiner, and a joiner has no part
+// in rounds yet. One task.
 #pragma once
 
 #include <cstddef>
@@ -20,29 +20,29 @@ namespace isthmus {
 
 class FrameQueue {
  public:
-  /// Bytes that are no frame (transport/wire/frame.h) go with what the protocol says.
+  /// Bytes that are no frame (transport/wire/frame.h) are queued as control frames.
   void push(FrameBytes frame);
   [[nodiscard]] bool empty() const { return words_.empty() && values_.empty() && last_.empty(); }
-  /// What goes next. REQUIRES: !empty().
+  /// The next frame to send. REQUIRES: !empty().
   [[nodiscard]] const FrameBytes& front() const;
-  /// ... and does so. REQUIRES: !empty().
+  /// Removes it. REQUIRES: !empty().
   [[nodiscard]] FrameBytes pop();
   void clear();
 
  private:
   struct Waiting {
-    std::uint64_t number = 0;  // in the order in which they came
+    std::uint64_t number = 0;  // in order of arrival
     FrameBytes frame;
   };
   using Line = std::deque<Waiting>;
-  /// The line whose turn it is.
+  /// The line of the next frame.
   template <typename Queue>
   [[nodiscard]] static auto& next_of(Queue& queue);
   [[nodiscard]] bool waits_before(std::uint64_t number) const;
 
   Line words_;
   std::map<std::int64_t, Line>
-      values_;  // by the step after which their round was sent; no empty one
+      values_;  // by the step after which their round was sent; none is empty
   Line last_;   // ECHO, BYE
   std::uint64_t pushed_ = 0;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The connections that peers have dialled to this member: which peer and stream each one is, and
-// what goes back over them (acknowledgements, refusals). Part of LinkEngine.
+// The connections that peers have dialled to this member: the peer and stream of each, and the
+// messages that go back over them (acknowledgements, refusals). Part of LinkEngine.
 #pragma once
 
 #include <cstdint>
@@ -22,19 +22,19 @@ class LinkConnections {
 
   /// RETURNS: null for a connection that has not greeted.
   [[nodiscard]] Connection* find(const ConnectionId& id);
-  /// `id` carries this stream of the peer from now on, in place of the connection before.
+  /// `id` carries this stream of the peer from now on, and replaces the previous connection.
   void accept(const ConnectionId& id, WorkerId peer, std::uint32_t stream);
   void forget(const ConnectionId& id);
   void forget_all(WorkerId peer);
 
-  /// Tells the dialler that it is not accepted.
+  /// Tells the dialler that the connection is not accepted.
   void refuse(const ConnectionId& id, const Refusal& refusal, std::uint32_t stream = 0);
-  /// Tells the peer on all its connections that this member does without it.
+  /// Tells the peer on all its connections that this member counts it as lost.
   void give_up_on(WorkerId peer, const char* why);
-  /// Says this on every connection of the peer.
+  /// Sends the message on every connection of the peer.
   void say(WorkerId peer, LinkKind kind, std::uint64_t number = 0);
-  /// Acknowledges the frames taken, where the peer was heard last: a connection that broke would
-  /// swallow the message.
+  /// Acknowledges the frames taken, on the connection on which the peer was last heard: a broken
+  /// connection would lose the message.
   void acknowledge(WorkerId peer);
 
  private:

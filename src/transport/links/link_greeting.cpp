@@ -215,7 +215,7 @@ std::string LinkGreeting::handshake_words(WorkerId rank, HandshakeFault fault) c
   }
   if (!all_.with_keys()) {
     return fmt::format(
-        "handshake failed: whoever answers there {}",
+        "handshake failed: the process at that address {}",
         fault == HandshakeFault::kHungUp ? "is no member, or wants a key" : "is no member");
   }
   const auto label = [&](WorkerId member) {
@@ -234,8 +234,8 @@ std::string LinkGreeting::handshake_words(WorkerId rank, HandshakeFault fault) c
         label(options.self), options.self.value());
   }
   return fmt::format(
-      "handshake failed: whoever answers there does not have the key {}, or none at all; compare "
-      "it with the public key in the key file of member {}, and the address with its own",
+      "handshake failed: the process at that address does not have the key {}, or has none; "
+      "compare it with the public key in the key file of member {}, and check the address",
       label(rank), rank.value());
 }
 
@@ -244,8 +244,8 @@ void LinkGreeting::handshake_failed(WorkerId rank, int stream, HandshakeFault fa
   // The port that was dialled is of this machine, and answers whether or not the peer is there.
   if (fault == HandshakeFault::kHungUp && all_.passed_on(rank)) {
     stream_trouble(rank, stream, LinkEvent::Kind::kRetried,
-                   all_.with_keys() ? "no answer by way of a relay, or not from who has its key"
-                                    : "no answer by way of a relay");
+                   all_.with_keys() ? "no answer through a relay, or an answer under another key"
+                                    : "no answer through a relay");
     return;
   }
   const std::string what = handshake_words(rank, fault);

@@ -20,7 +20,7 @@ class LinkGreeting {
                LinkSending& sending, LinkPresence& presence)
       : all_(all), strangers_(strangers), keys_(keys), sending_(sending), presence_(presence) {}
 
-  // What happens to dialled connections, as LinkEngine has it.
+  // Events of dialled connections, as in LinkEngine.
   void stream_up(WorkerId rank, int stream, TimePoint now);
   void stream_down(WorkerId rank, int stream, TimePoint now, const std::string& why);
   void stream_trouble(WorkerId rank, int stream, LinkEvent::Kind kind, const std::string& what);
@@ -28,10 +28,10 @@ class LinkGreeting {
   void writable(WorkerId rank, int stream);
 
   void greet(WorkerId rank, int stream, TimePoint now);
-  /// The connection counts as down, and what it carried goes again.
+  /// The connection counts as down, and its unacknowledged frames are retransmitted.
   void drop(WorkerId rank, int stream, TimePoint now);
   void drop_all(WorkerId rank, TimePoint now);
-  /// Heartbeat of the peer's connections: those that stand say what they carried, the others greet.
+  /// Heartbeat on the peer's connections: open ones report their number of frames, others greet.
   void beat(WorkerId rank, TimePoint now);
   /// The peer has accepted the greeting.
   void welcomed(WorkerId rank, const LinkHeader& header, std::span<const std::byte> body,
@@ -42,7 +42,7 @@ class LinkGreeting {
   void settle_misfit(WorkerId rank, TimePoint now);
 
  private:
-  /// Whether the process that answered is the one that this link is with.
+  /// Whether the answering process is the known process of this peer.
   bool answers_for(WorkerId rank, int stream, std::span<const std::byte> body, TimePoint now);
   [[nodiscard]] std::string handshake_words(WorkerId rank, HandshakeFault fault) const;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Keys of the links between members: a Curve25519 pair a member, written as ZeroMQ does in 40
-// characters of Z85 (https://rfc.zeromq.org/spec/32). The public half stands in the configuration
-// of all members, the secret one in a file that only its owner may read. Pure, but for the files;
-// any thread. No message ever holds a secret, nor text that could be one.
+// Keys of the links between members: a Curve25519 pair a member, written as in ZeroMQ in 40
+// characters of Z85 (https://rfc.zeromq.org/spec/32). The public half is in the configuration of
+// all members, the secret half in a file that only its owner may read. Pure, except for the files;
+// any thread. Messages never contain a secret, nor text that could be one.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ namespace isthmus {
 inline constexpr std::size_t kKeyBytes = 32;
 inline constexpr std::size_t kKeyCharacters = 40;
 
-/// Both halves in Z85. The memory of the secret is wiped at the end of its life.
+/// Both halves in Z85. The destructor wipes the secret's memory.
 struct LinkKeys {
   ~LinkKeys();
   std::string secret;
@@ -34,23 +34,23 @@ struct LinkKeys {
 
 /// A fresh pair. THROWS: SystemError when the system gives no random numbers.
 [[nodiscard]] LinkKeys make_link_keys();
-/// The public half. THROWS: ConfigError for what is no key.
+/// The public half. THROWS: ConfigError for an invalid key.
 [[nodiscard]] std::string public_of(std::string_view secret);
-/// THROWS: ConfigError for what is no key. `whose`: words before the colon of the message.
+/// THROWS: ConfigError for an invalid key. `whose`: the words before the colon of the message.
 void check_public_key(std::string_view text, std::string_view whose = "key");
 /// How messages name a key: its first 8 characters.
 [[nodiscard]] std::string key_label(std::string_view public_key);
 
-/// Writes a key file (0600), never over one that is there. THROWS: SystemError.
+/// Writes a key file (0600), never over an existing one. THROWS: SystemError.
 void write_secret_key(const std::filesystem::path& path, const LinkKeys& keys);
 /// THROWS: SystemError when the file is missing or others may read it; ConfigError when it is no
 /// key file.
 [[nodiscard]] LinkKeys read_secret_key(const std::filesystem::path& path);
 
-/// What only the owners of two pairs can make: BLAKE2b of `message`, keyed with what crypto_box
-/// computes from one's secret key and the other's public one. The same from both ends.
+/// A proof that only the owners of two key pairs can compute: BLAKE2b of `message`, keyed with the
+/// crypto_box secret of one's secret key and the other's public key. The same at both ends.
 using KeyProof = std::array<std::uint8_t, 32>;
-/// What crypto_box computes: wiped at the end.
+/// The shared secret of crypto_box; wiped by the destructor.
 struct SharedKey {
   SharedKey() = default;
   SharedKey(const SharedKey&) = default;
@@ -58,21 +58,21 @@ struct SharedKey {
   ~SharedKey();
   std::array<std::uint8_t, 32> bytes{};
 };
-/// THROWS: ConfigError when `other` is no key that one can share a secret with.
+/// THROWS: ConfigError when `other` is no valid public key for a shared secret.
 [[nodiscard]] SharedKey share_key(const LinkKeys& own, std::string_view other);
 [[nodiscard]] KeyProof prove_with(const SharedKey& shared, std::span<const std::byte> message);
-/// What crypto_auth makes of `message` with `secret` (40 characters of Z85): nobody else can.
-/// THROWS: ConfigError for what is no secret.
+/// crypto_auth of `message` with `secret` (40 characters of Z85); only a holder of the secret can
+/// compute it. THROWS: ConfigError for an invalid secret.
 [[nodiscard]] KeyProof authenticate(std::string_view secret, std::span<const std::byte> message);
-/// The pair that follows from 32 bytes, always the same.
+/// The pair derived from 32 bytes; deterministic.
 [[nodiscard]] LinkKeys keys_from_seed(const KeyProof& seed);
 /// Letters, digits, - and _, without padding (RFC 4648 section 5).
 [[nodiscard]] std::string write_base64(std::span<const std::byte> bytes);
-/// RETURNS: nothing when `text` is none of at most `most` bytes.
+/// RETURNS: nothing when `text` is not base64 of at most `most` bytes.
 [[nodiscard]] std::optional<std::vector<std::byte>> read_base64(std::string_view text,
                                                                 std::size_t most);
 void wipe_secret(KeyProof& secret);
-/// Takes as long for unlike ones wherever they differ.
+/// Compares in constant time.
 [[nodiscard]] bool same_proof(const KeyProof& a, const KeyProof& b);
 
 }  // namespace isthmus

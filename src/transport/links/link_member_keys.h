@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose keys count: those of the configuration, or of the table that one member (a hub) announces.
-// A key that changes ends the links of its former owner. Part of LinkEngine.
+// The valid keys: those of the configuration, or of the table that one member (a hub) announces. A
+// changed key ends the links of its former owner. Part of LinkEngine.
 #pragma once
 
 #include <cstdint>
@@ -18,30 +18,30 @@ namespace isthmus {
 
 class LinkMemberKeys {
  public:
-  /// Where keys are announced, only the own one and that of the announcing member count at first.
+  /// If keys are announced, only this member's and the announcing member's keys are valid at first.
   LinkMemberKeys(LinkPeers& all, LinkStrangers& strangers, LinkConnections& connections,
                  LinkPresence& presence);
 
-  /// Whether members may be let in whose keys are not in the configuration.
+  /// Whether members with keys outside the configuration may be admitted.
   [[nodiscard]] bool may_come() const { return all_.options.keys_from && all_.options.keys_come; }
-  /// Whether only the announcing member can be let in, since no table has come.
+  /// Whether only the announcing member can be admitted, since no table has arrived.
   [[nodiscard]] bool awaited() const {
     return may_come() && all_.options.self != *all_.options.keys_from && !version_;
   }
-  /// The announcing member's key is known from the configuration alone. Where the configuration
-  /// gives that member's key and all others, a key that is refused here is no member's.
+  /// Whether the configuration alone decides about the announcing member's key. If it also gives
+  /// all other keys, a key that is refused here belongs to no member.
   [[nodiscard]] bool final_for(WorkerId rank) const {
     return all_.options.keys_from == rank && !all_.options.keys_come;
   }
 
-  /// At the announcing member: the table from now on. All living peers are told.
+  /// At the announcing member: the new table. All living peers are told.
   void set(const KeyTable& table);
   /// A table that a peer has sent.
   void take(WorkerId from, std::span<const std::byte> body);
-  /// At the announcing member: tells the peer the table. Each heartbeat repeats the table, since a
-  /// connection that breaks loses messages.
+  /// At the announcing member: sends the table to the peer. Each heartbeat repeats it, since a
+  /// broken connection loses messages.
   void say(WorkerId rank);
-  /// Another process is this member. An announcing process counts versions from the start.
+  /// A new process is this member. A new announcing process counts versions from the start.
   void begin_anew(WorkerId rank);
 
  private:
@@ -52,8 +52,8 @@ class LinkMemberKeys {
   LinkStrangers& strangers_;
   LinkConnections& connections_;
   LinkPresence& presence_;
-  std::vector<std::string> file_keys_;    // as configured; an empty key may be announced
-  std::optional<std::uint64_t> version_;  // of the table in use, where one is announced
+  std::vector<std::string> file_keys_;    // of the configuration; an empty key may be announced
+  std::optional<std::uint64_t> version_;  // of the announced table in use
 };
 
 }  // namespace isthmus

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a LinkEngine acts through: the connections of one member, its queue of frames, its log.
-// ZmqTransport implements the port over sockets; tests implement it without any.
+// The interface through which a LinkEngine acts: the connections of one member, its queue of
+// frames, its log. ZmqTransport implements it over sockets; tests implement it without any.
 #pragma once
 
 #include <string>
@@ -15,7 +15,7 @@ namespace isthmus {
 /// Names an accepted connection. An id is unique while the process lives.
 using ConnectionId = std::string;
 
-/// Why a connection was not established, as far as this end of it can tell.
+/// Why a connection was not established, as far as this end can tell.
 enum class HandshakeFault {
   kHungUp,        // no reason given: a dialler also sees this when the listener has the wrong key
   kMechanism,     // one end has keys, the other has none
@@ -31,18 +31,19 @@ class LinkPort {
   virtual bool to_stream(WorkerId peer, int stream, const LinkHeader& header, FrameBytes body) = 0;
   /// Sends over an accepted connection. The message may be dropped.
   virtual void to_connection(const ConnectionId& id, const LinkHeader& header, FrameBytes body) = 0;
-  /// Appends to the member's own queue.
+  /// Appends to the member's receive queue.
   virtual void deliver(WorkerId from, FrameBytes frame) = 0;
-  /// News for the member: the peer is gone, or stands as a new process. The two calls alternate.
+  /// News for the member: the peer is lost, or has joined as a new process. The two calls
+  /// alternate.
   virtual void lost(WorkerId peer, LossCause cause, const std::string& why) = 0;
   virtual void back(WorkerId peer) = 0;
-  /// Ends the connections dialled to the peer; `dial_again` begins new ones in their place. Both
-  /// may happen later: until then the old connections may bring and take messages.
+  /// Ends the connections dialled to the peer; `dial_again` replaces them by new ones. Both may
+  /// happen later: until then the old connections may send and receive messages.
   virtual void hang_up(WorkerId peer) = 0;
   virtual void dial_again(WorkerId peer) = 0;
   /// Dials more connections to the peer, until there are `streams`.
   virtual void dial_more(WorkerId peer, int streams) = 0;
-  /// Whose keys count from now on, by member.
+  /// The valid keys from now on, by member.
   virtual void keys_changed(const std::vector<std::string>& /*members*/) {}
   virtual void event(const LinkEvent& event) = 0;
 };

@@ -15,9 +15,9 @@ class LinkReceiving {
 
   /// Takes frame `number` of the link. RETURNS: false when the frame exceeds the window.
   [[nodiscard]] bool take_frame(WorkerId from, std::uint64_t number, FrameBytes frame);
-  /// Hands out the frames that came before the peer had joined.
+  /// Hands out the frames that arrived before the peer had joined.
   void hand_out_early(WorkerId from);
-  /// The owner has taken a frame of so many bytes.
+  /// The owner has taken a frame of that size.
   void count_taken(WorkerId from, std::size_t frame_bytes);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames that leave: when each one goes, and over which dialled connection. The farewell of a
-// member that leaves goes the same way. Part of LinkEngine.
+// Outgoing frames: when each one is sent, and over which dialled connection; also the farewell of a
+// leaving member. Part of LinkEngine.
 #pragma once
 
 #include <utility>
@@ -18,18 +18,18 @@ class LinkSending {
   void submit(WorkerId to, FrameBytes frame, std::uint64_t returns);
   /// As LinkEngine::use_streams.
   void use_streams(WorkerId to, int streams);
-  /// Sends what may go to this peer now.
+  /// Sends the frames that may go to this peer now.
   void pump(WorkerId rank);
-  /// Sends what has waited for the budget, if that is open.
+  /// Sends frames that have waited for the send budget, if it is open.
   void send_held_back(TimePoint now);
   /// Tells the peer that this member leaves, once all frames are out. Each heartbeat repeats the
   /// message until the peer has confirmed.
   void say_close(WorkerId rank);
-  /// The bound on what goes out, which may change from one heartbeat to the next.
+  /// Renews the send budget, whose rate may change at every heartbeat.
   void renew_budget(TimePoint now);
-  /// Whether something waits for the budget to open.
+  /// Whether frames wait for the send budget.
   [[nodiscard]] bool held_back() const { return held_back_; }
-  /// When the budget opens for what waits; kNever: nothing waits.
+  /// When the send budget opens for waiting frames; kNever: none waits.
   [[nodiscard]] TimePoint goes_on() const { return held_back_ ? budget_.opens() : kNever; }
 
  private:

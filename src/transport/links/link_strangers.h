@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reports on unknown diallers: bytes that are no message, keys that are no member's, greetings that
-// are refused. Each text is reported at its 1st, 2nd, 4th, ... time, and the number of texts is
-// bounded, so strangers cannot fill a log. Part of LinkEngine.
+// Reports on unknown diallers: bytes that are no message, keys of no member, refused greetings.
+// Each text is reported at its 1st, 2nd, 4th, ... time, and the number of texts is bounded, so
+// strangers cannot fill a log. Part of LinkEngine.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ class LinkStrangers {
  public:
   explicit LinkStrangers(const LinkPeers& all) : all_(all) {}
 
-  /// Someone sent bytes that are no message of a member.
+  /// A stranger has sent bytes that are no member's message.
   void sent(const std::string& what);
   /// Counts `what` among the texts of its kind.
   void count(LinkEvent::Kind kind, const std::string& what);
-  /// Someone has connected to `endpoint` and failed in the handshake.
+  /// A stranger has connected to `endpoint` and failed in the handshake.
   void failed_handshake(HandshakeFault fault, const std::string& endpoint);
-  /// A connection was refused because its key is no member's.
+  /// A connection was refused because its key belongs to no member.
   void brought_key(const std::string& public_key);
 
   /// Why a member may be missing: the last stranger with a key, or without one. May be empty.

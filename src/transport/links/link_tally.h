@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What TCP has counted on the connections dialled to one peer, over all there ever were: each
-// begins at zero again when it breaks and comes back. For pages about a run. Pure; one task.
+// TCP's counters over all connections ever dialled to one peer: a connection's own counters restart
+// at zero when it reopens. For pages about a run. Pure; one task.
 #pragma once
 
 #include <optional>
@@ -13,14 +13,13 @@ namespace isthmus {
 
 class LinkTally {
  public:
-  /// Less between two looks tells nothing of what a link carries: heartbeats, a note.
+  /// Less traffic between two looks (heartbeats, a note) does not show a link's goodput.
   static constexpr std::uint64_t kTelling = 16 << 10;
 
-  /// `each`: of every connection, in their order; nothing for one that does not stand or tell.
-  /// Connections of another kind than before (by way of a relay, or no longer): call `forget`
-  /// first.
+  /// `each`: one entry for every connection, in order; nothing for one that is not open or has no
+  /// counters. Before connections of the other kind (over a relay, or direct again) call `forget`.
   void add(std::span<const std::optional<LinkCounters>> each);
-  /// What was seen last is no base for what comes.
+  /// The counters seen last are no base for the next ones.
   void forget() { last_.clear(); }
   [[nodiscard]] const LinkReading& reading() const { return reading_; }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which of two ways the connections dialled to one peer take: to its address, or by way of a third
-// member that relays (relayed_links.h). Decides from what was seen, for each direction by itself;
-// knows no sockets, so tests can feed it anything.
+// The choice between two paths to one peer: direct to its address, or a detour over a relaying
+// third member (relayed_links.h). Decides from observations, for each direction separately; knows
+// no sockets, so tests can feed it anything.
 //
-// The other way is tried with one connection beside those that are in use, and taken only once that
-// stands, so a peer that is dead costs an attempt and nothing else: when it counts as lost is
-// LinkEngine's, and does not wait for this.
+// The other path is tried with one extra connection, and taken only once that connection is open,
+// so a dead peer costs one attempt. LinkEngine decides when the peer counts as lost, and does not
+// wait for this.
 #pragma once
 
 #include <optional>
@@ -14,34 +14,34 @@
 
 namespace isthmus {
 
-/// What is known of the connections dialled to a peer.
+/// Observations of the connections dialled to a peer.
 struct LinkSigns {
   bool joined = false;
-  TimePoint answered{};                              // heard last on one of them, or begun
-  std::optional<TimePoint> stalled_since = {};       // it is heard, but no values get through
-  std::optional<TimePoint> down_since = {};          // joined, and none stands
-  std::optional<TimePoint> other_stands_since = {};  // the one that tries the other way
+  TimePoint answered{};                              // last heard on one of them, or dialled
+  std::optional<TimePoint> stalled_since = {};       // the peer is heard, but no values get through
+  std::optional<TimePoint> down_since = {};          // joined, and no connection is open
+  std::optional<TimePoint> other_stands_since = {};  // the extra connection on the other path
 };
 
 class LinkWay {
  public:
   enum class Act {
     kNone,
-    kTryOther,    // one connection over the other way
-    kTakeOther,   // all over the other way, which is the current one from now on
-    kLeaveOther,  // end that one connection
-    kDialAnew,    // all over the current way, the detour; that one connection ends
+    kTryOther,    // dial one extra connection on the other path
+    kTakeOther,   // move all connections to the other path, now the current one
+    kLeaveOther,  // end the extra connection
+    kDialAnew,    // redial all on the current path, the detour; end the extra one
   };
-  /// `dead_after`: of the links. The current way is given half of it, so the other way has the
+  /// `dead_after`: of the links. The current path gets half of that timeout, the other path the
   /// rest.
   explicit LinkWay(Duration dead_after);
 
-  /// Call often; what is returned is done at once, so the next signs are of what follows it.
+  /// Call often; the caller performs the returned act at once, so that the next signs reflect it.
   [[nodiscard]] Act observe(TimePoint now, const LinkSigns& signs);
-  /// The connections are dialled anew, the current way; none tries the other any more.
+  /// The connections are redialled on the current path; the extra connection is gone.
   void begin() { tries_ = false; }
   [[nodiscard]] bool around() const { return around_; }
-  /// The direct way is to be good for so long before it is taken again.
+  /// How long the direct path must work before it is taken again.
   [[nodiscard]] Duration direct_trial() const { return trial_; }
 
  private:
@@ -50,8 +50,8 @@ class LinkWay {
   const Duration patience_, first_trial_;
   bool around_ = false;
   bool tries_ = false;
-  std::optional<TimePoint> turned_ = {};    // onto the current way
-  std::optional<TimePoint> returned_ = {};  // to the direct way
+  std::optional<TimePoint> turned_ = {};    // to the current path
+  std::optional<TimePoint> returned_ = {};  // to the direct path
   Duration trial_;
 };
 

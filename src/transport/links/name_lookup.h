@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Names of machines, looked up by a task of their own: the system's lookup blocks, for many seconds
-// where a name server is silent. An address in numbers is there at once. One task asks.
+// Lookup of host names by its own task: the system's lookup blocks, for many seconds if a name
+// server is silent. A numeric address is known at once. One task asks.
 #pragma once
 
 #include <deque>
@@ -21,19 +21,18 @@ class NameLookup {
   using Found = Expected<std::vector<TcpAddress>, std::string>;
   using LookUp = std::function<Found(const std::string& host, int port)>;
 
-  /// `look_up`: as resolve_tcp, by its own task.
+  /// `look_up`: as resolve_tcp, called by its own task.
   NameLookup(Runtime& runtime, LookUp look_up);
-  /// Blocks until the lookup at hand is over.
+  /// Blocks until the current lookup is over.
   ~NameLookup();
   NameLookup(const NameLookup&) = delete;
   NameLookup& operator=(const NameLookup&) = delete;
 
-  /// Begins to look the place up, as number `place`, unless it does already or
-  /// what it has found has not been taken.
+  /// Starts the lookup with number `place`, unless it is running or its result has not been taken.
   void ask(std::size_t place, const std::string& host, int port);
-  /// Whether what was asked for is not known yet.
+  /// Whether the requested lookup is not finished.
   [[nodiscard]] bool under_way(std::size_t place) const;
-  /// What was found, once.
+  /// The result, once.
   [[nodiscard]] std::optional<Found> take(std::size_t place);
 
  private:

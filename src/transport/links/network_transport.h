@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transport whose members are other processes: first every member binds, then all learn the
-// endpoints of all, then they join. Implemented over ZeroMQ (transport/links/zmq/zmq_transport.h).
+// A transport whose members are other processes: first every member binds, then all exchange
+// endpoints, then they join. Implemented over ZeroMQ (transport/links/zmq/zmq_transport.h).
 //
-// Frames between one pair keep their order and survive broken connections while both processes
-// live; a member is lost when it leaves, when its connections break and do not come back, when it
-// is silent for too long, or when it breaks the protocol. With `readmits` it may come back, as a
-// new process that knows nothing of what was sent before. Frames nobody has taken count against a
-// window, so a slow reader slows its senders down and bounds what lies here for it.
+// Frames between a pair keep their order and survive broken connections while both processes live.
+// A member is lost when it leaves, when its connections break and do not reopen, when it is silent
+// for the timeout, or when it violates the protocol. With `readmits` it may return as a new
+// process, which has received nothing that was sent before. Untaken frames count against a window,
+// so a slow reader slows its senders down, and its memory is bounded.
 #pragma once
 
 #include <algorithm>
@@ -28,29 +28,29 @@
 
 namespace isthmus {
 
-/// What a network transport has seen of its connections, in words. For logs, and for tests.
+/// Events of a network transport's connections, in words. For logs, and for tests.
 struct LinkEvent {
   enum class Kind {
-    kConnected,        // a connection stands
-    kWelcomed,         // ... and the peer has accepted this member; stream -1: who was away is here
-    kDisconnected,     // a connection that stood broke
-    kHandshakeFailed,  // whoever answered does not speak the protocol, or not with this key
-    kRetried,          // nobody answers yet
+    kConnected,        // a connection is open
+    kWelcomed,         // ... and the peer has accepted this member; stream -1: it was absent
+    kDisconnected,     // an open connection broke
+    kHandshakeFailed,  // the other end does not speak the protocol, or has another key
+    kRetried,          // no answer yet
     kUnresolved,       // the peer's name has no address; stream -1
     kRefused,          // one of the two does not accept the other
-    kLost,             // the peer is counted as gone
+    kLost,             // the peer counts as lost
     kLeft,             // the peer has left in order
-    kAdapted,          // more or fewer connections carry frames from now on; stream -1
-    kRerouted,         // connections to the peer take another way from now on; stream -1
-    kStranger,         // someone unknown: bytes that are no message, or a key that is no member's
+    kAdapted,          // the number of connections that carry frames has changed; stream -1
+    kRerouted,         // connections to the peer use another path from now on; stream -1
+    kStranger,         // a stranger: bytes that are no message, or a key of no member
   };
   Kind kind = Kind::kConnected;
   WorkerId peer{-1};  // -1: unknown
-  int stream = -1;    // which of the parallel connections, where it is about one
+  int stream = -1;    // index among the parallel connections, if about one
   std::string text;
 };
 
-/// What all members of a run have alike.
+/// Values that all members of a run must have equal.
 struct RunIdentity {
   Digest128 run;
   std::string configuration;  // sha256_hex; empty counts as zeros
@@ -64,62 +64,64 @@ struct MemberOptions {
   RunIdentity identity = {};
   std::string name = {};  // for people; at most kMaxMemberName bytes
   std::vector<std::string> expected_names =
-      {};           // of all members, until they say theirs; may be empty
+      {};           // of all members, until they send theirs; may be empty
   int streams = 4;  // parallel connections of each directed link, 1 to 64
-  /// 0: no more than that, ever. Otherwise a link that loses packets dials more, up to so many, and
+  /// 0: fixed at `streams`. Otherwise a link that loses packets dials more, up to this many, and
   /// uses fewer again when it does not (stream_policy.h).
   int most_streams = 0;
-  /// In place of what the system's TCP counts on the first `streams` connections; for tests.
+  /// For tests, in place of TCP's counters on the first `streams` connections.
   std::function<std::optional<LinkCounters>(WorkerId peer, int streams)> count_tcp = {};
-  /// Of each incoming link: frames come and not taken. At least kSmallestWindow.
+  /// Of each incoming link: bytes of frames arrived and not taken. At least kSmallestWindow.
   std::size_t window_bytes = std::size_t{32} << 20;
   Duration heartbeat = std::chrono::seconds(1);
-  Duration dead_after = std::chrono::seconds(8);  // of silence
-  Duration gone_after = std::chrono::seconds(2);  // after its last connection broke
-  /// While it is heard, and has frames of which its owner takes none: it hangs.
+  Duration dead_after = std::chrono::seconds(8);  // timeout of silence
+  Duration gone_after = std::chrono::seconds(2);  // timeout after its last connection broke
+  /// Timeout of a peer that is heard and takes none of the frames that it has: it hangs.
   Duration stuck_after = std::chrono::minutes(2);
-  Duration linger = std::chrono::seconds(5);  // a close waits that long for what was sent
-  Duration far = kFarRoundTrip;               // longer round trips are those of long thin links
-  /// What may go to all others together, in bit/s of frames; 0: no bound. Asked when the
-  /// transport is made and then at every heartbeat by its own task; none: no bound.
+  Duration linger = std::chrono::seconds(5);  // how long a close waits for sent frames
+  Duration far = kFarRoundTrip;               // longer round trips mean a long-distance link
+  /// The send limit to all others together, in bit/s of frames; 0: none. Called by the transport's
+  /// own task at the start and at every heartbeat; empty: no limit.
   std::function<double()> send_bits_per_s = {};
-  /// With keys all links are encrypted, and only who proves to have a member's key is let in: the
-  /// own pair, and the public keys of all members, in member order, the own one included.
+  /// With keys all links are encrypted, and only owners of members' keys are admitted: this
+  /// member's pair, and the public keys of all members, in member order, its own included.
   std::optional<LinkKeys> keys = {};
   std::vector<std::string> member_keys = {};
-  /// The member that says whose keys count (a hub), at all the same: what it says goes before
-  /// `member_keys`, whose keys it can take out but not replace. With keys and `readmits`.
+  /// The member that announces the valid keys (a hub), equal at all members. Its table overrides
+  /// `member_keys`: it can remove those keys but not replace them. With keys and `readmits`.
   std::optional<WorkerId> keys_from = {};
-  /// It may also give keys, at all the same: those are empty in `member_keys`, but for the own one,
-  /// and until it has spoken nobody else is dialled or let in.
+  /// The announcing member may also add keys, equal at all members: such keys are empty in
+  /// `member_keys`, except this member's own. Before its first table no other member is dialled or
+  /// admitted.
   bool keys_come = false;
-  /// At that member, by the transport's own task: who holds an invitation, by its public key, asks
-  /// for a place. Each at most once a second. An answer without a welcome or a reason: ask again.
+  /// At that member, called by the transport's own task: the holder of an invitation, identified by
+  /// its public key, asks to be admitted. At most once a second for each. An answer without a
+  /// welcome or a reason means: ask again.
   std::function<EnrolAnswer(const std::string& invitation, std::span<const std::byte> request)>
       on_enrol = {};
-  /// Members whose links to here, and from here to them, go by way of a relay: what TCP counts on
-  /// their connections is of this machine's part of the way, so nothing is made of it. They are
-  /// far.
+  /// Members that are linked to this one through a relay. TCP's counters on their connections
+  /// describe only this machine's part of the path, so they are ignored. These links count as
+  /// long-distance.
   std::vector<WorkerId> relayed = {};
-  /// Members with an address are reached by way of a relay too, where the direct way fails
-  /// (link_way.h): counts in what this member may take of the machine.
+  /// Members with an address are also reached through a relay when the direct path fails
+  /// (link_way.h). Counts in this member's use of files and sockets.
   bool detours = false;
-  /// Its process is also a relay of `relayed`: counts likewise.
+  /// This process is also a relay for `relayed`: counts likewise.
   bool relays = false;
-  /// Without keys: allows links beyond this machine, which anyone on the way can read and change.
+  /// Without keys: allows links beyond this machine, which anyone on the path can read and change.
   bool plaintext = false;
-  /// A member that is lost, however it went, may come back as a new process (kPeerBack). One that
-  /// is not known to be dead must have been silent for three heartbeats.
+  /// A lost member, whatever the cause, may return as a new process (kPeerBack). If it is not known
+  /// to be dead it must have been silent for three heartbeats.
   bool readmits = false;
   std::function<void(const LinkEvent&)> on_event = {};  // called by the transport's own task
-  /// Likewise, every few seconds, of each peer whose connections' counters are of the way to it.
+  /// Likewise, every few seconds, for each peer whose TCP counters describe the path to it.
   std::function<void(WorkerId peer, const LinkReading& reading)> on_reading = {};
-  /// Likewise, of each frame that is put into a connection (`leaves`), or brought by one; of one
-  /// that goes again, again. For recordings.
+  /// Likewise, for each frame given to a connection (`leaves`) or received on one; for a
+  /// retransmitted frame again. For recordings.
   std::function<void(bool leaves, WorkerId peer, int stream, std::span<const std::byte> frame)>
       on_carried = {};
 };
-/// What "auto" in a configuration means: the number at first, and the most.
+/// The meaning of "auto" in a configuration: the number at first, and the most.
 inline constexpr int kFewestStreams = 4, kMostStreams = 24;
 [[nodiscard]] inline bool is_relayed(const MemberOptions& options, WorkerId peer) {
   return std::find(options.relayed.begin(), options.relayed.end(), peer) != options.relayed.end();
@@ -128,57 +130,57 @@ inline constexpr int kFewestStreams = 4, kMostStreams = 24;
 [[nodiscard]] inline int most_streams(const MemberOptions& options) {
   return std::max(options.streams, options.most_streams);
 }
-/// As a configuration has it: so many, or 0 for "auto".
+/// From a configuration: the number, or 0 for "auto".
 inline void set_streams(MemberOptions& options, int configured) {
   options.streams = configured == 0 ? kFewestStreams : configured;
   options.most_streams = configured == 0 ? kMostStreams : 0;
 }
-/// An eighth is acknowledged at a time, so a sender of the biggest frames never waits for a rest.
+/// An eighth of the window is acknowledged at a time, so a sender of the largest frames never waits
+/// for the rest.
 inline constexpr std::size_t kSmallestWindow = 8 * (kMaxLinkBody + 256);
 
-/// Why the members did not find together.
+/// Why the members did not all join.
 struct JoinError {
-  bool refused = false;  // by or of a peer, or it was lost; otherwise time was up
-  RefusedField field = RefusedField::kMalformed;  // where a peer refused
+  bool refused = false;  // by a peer or of a peer, or it was lost; otherwise the timeout
+  RefusedField field = RefusedField::kMalformed;  // the cause, if a peer refused
   WorkerId peer{-1};
   std::string what;
 };
 
-/// THROWS: ConfigError naming what cannot be.
+/// THROWS: ConfigError naming the invalid option.
 void check_options(const MemberOptions& options);
-/// THROWS: ConfigError when it is not tcp://HOST:PORT (*: any, for who listens), or when it is
-/// beyond this machine and that is not `allowed`.
+/// THROWS: ConfigError when it is not tcp://HOST:PORT (*: any, for a listener), or is beyond this
+/// machine and that is not `allowed`.
 void check_endpoint(const std::string& endpoint, bool listens, bool allowed);
-/// Whether links may leave this machine: with keys, or as plain text by wish.
+/// Whether links may leave this machine: with keys, or with the option plaintext.
 [[nodiscard]] inline bool may_leave_machine(const MemberOptions& options) {
   return options.keys.has_value() || options.plaintext;
 }
 
 class NetworkTransport : public Transport {
  public:
-  /// Where this member can be reached; the port is known.
+  /// The address at which this member can be reached; the port is known.
   [[nodiscard]] virtual const std::string& endpoint() const = 0;
-  /// Starts to dial the others. `endpoints`: one a member, in member order, the own one included.
-  /// `detours`: what to dial where that fails, likewise; empty: nothing, for a member or for all.
-  /// Call once. THROWS: ConfigError for one that is no address, or beyond this machine without keys
-  /// or `plaintext`.
+  /// Starts to dial the others. `endpoints`: one a member, in member order, this one's included.
+  /// `detours`: endpoints to dial when those fail, likewise; an empty string or list: none. Call
+  /// once. THROWS: ConfigError for an invalid address, or one beyond this machine without keys or
+  /// `plaintext`.
   virtual void join(std::span<const std::string> endpoints,
                     std::span<const std::string> detours) = 0;
   void join(std::span<const std::string> endpoints) { join(endpoints, {}); }
-  /// Blocks until every one of `these` has accepted this member on every stream, and with
-  /// `readmits` has greeted it on every one.
-  /// REQUIRES: MemberOptions::readmits, unless they are all the others. One caller at a time.
-  /// RETURNS: who of the others is not here; each is news (kPeerBack) when it comes, and until then
-  /// nothing is sent to it. Or who of `these` refused, is lost or is missing, and why; a wait that
-  /// failed for want of time may be tried again.
+  /// Blocks until each of `these` has accepted this member on every stream, and with `readmits` has
+  /// greeted it on every stream. REQUIRES: MemberOptions::readmits, unless `these` are all others.
+  /// One caller at a time. RETURNS: the other members that are absent; each is reported (kPeerBack)
+  /// when it connects, and nothing is sent to it before that. Or the member of `these` that
+  /// refused, is lost or is missing, and why; after a timeout the call may be repeated.
   [[nodiscard]] virtual Expected<std::vector<WorkerId>, JoinError> await_members(
       TimePoint deadline, std::span<const WorkerId> these) = 0;
-  /// At the member that says whose keys count: the table from now on, the first before `join`. All
-  /// are told; connections of keys that are no longer in it end. Any task.
-  // NOLINTNEXTLINE(performance-unnecessary-value-param): whoever keeps it takes it over
+  /// At the member that announces keys: the new table, the first one before `join`. All members are
+  /// told; connections with keys that are no longer in it end. Any task.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): an implementation that keeps it moves it
   virtual void set_keys(KeyTable /*table*/) {}
-  /// With keys: who may be here, this member included. RETURNS: nothing while that is still to be
-  /// said (`keys_come`).
+  /// With keys: the members that may be present, this one included. RETURNS: nothing while the
+  /// table is still missing (`keys_come`).
   [[nodiscard]] virtual std::optional<std::vector<WorkerId>> members_with_keys() {
     return std::nullopt;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a member may send in all, over all its links: a rate. A token bucket that holds kCatchUp of
-// it, for whoever looks late. Pure; one task.
+// A rate limit for all that a member sends, over all its links. A token bucket that holds kCatchUp
+// of the rate, for a caller that checks late. Pure; one task.
 #pragma once
 
 #include <algorithm>
@@ -13,9 +13,9 @@ namespace isthmus {
 
 class SendBudget {
  public:
-  /// 0: no bound.
+  /// `bits_per_s` 0: no limit.
   explicit SendBudget(double bits_per_s) : bits_per_s_(bits_per_s) {}
-  /// From now on; what is not paid for yet is paid for at the new rate.
+  /// Changes the rate from now on; bytes not yet paid for are paid at the new rate.
   void set_rate(TimePoint now, double bits_per_s) {
     if (bits_per_s == bits_per_s_) return;
     if (opens_ > now) {  // so there was a rate
@@ -26,9 +26,9 @@ class SendBudget {
     bits_per_s_ = bits_per_s;
   }
 
-  /// Whether a frame of any size may go; a large one is paid for afterwards.
+  /// Whether a frame of any size may be sent; a large one is paid for afterwards.
   [[nodiscard]] bool open(TimePoint now) const { return bits_per_s_ == 0 || opens_ <= now; }
-  /// When it is next.
+  /// When it opens next.
   [[nodiscard]] TimePoint opens() const { return opens_; }
   void spend(TimePoint now, std::size_t bytes) {
     if (bits_per_s_ == 0) return;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whose keys count now, where a hub says so (MemberOptions::keys_from): written by a member's
-// transport, read by the relay and the relayed links of the same process, which share it. Any
-// thread.
+// The valid keys as announced by a hub (MemberOptions::keys_from): written by a member's transport,
+// read by the relay and the relayed links of the same process, which share it. Any thread.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +17,10 @@ class ToldKeys {
  public:
   explicit ToldKeys(Runtime& runtime);
 
-  /// By member; empty: nobody is let in there.
+  /// By member; empty: not admitted.
   void set(std::vector<std::string> members);
   struct Told {
-    std::uint64_t version = 0;  // grows with every `set`; 0: nothing has been said
+    std::uint64_t version = 0;  // grows with every `set`; 0: no announcement
     std::vector<std::string> members;
   };
   [[nodiscard]] Told told() const;
@@ -35,17 +34,17 @@ class ToldKeys {
 /// Members that have a key in `keys`, by member.
 [[nodiscard]] std::vector<WorkerId> with_keys(const std::vector<std::string>& keys);
 
-/// A transport that is told keys.
+/// A transport that receives announced keys.
 class HearsKeys {
  public:
   virtual ~HearsKeys() = default;
   [[nodiscard]] virtual std::shared_ptr<const ToldKeys> told_keys() const = 0;
 };
-/// Of `transport`; null where it is told none.
+/// Of `transport`; null if it receives none.
 [[nodiscard]] std::shared_ptr<const ToldKeys> told_keys_of(const NetworkTransport& transport);
 
-/// The key by which a relay and who calls it know a member now: as told, or else by the options;
-/// empty: it is to be told yet. `told` may be null.
+/// The key by which a relay and its callers know a member now: as announced, or else from the
+/// options; empty: not announced yet. `told` may be null.
 [[nodiscard]] std::string key_now(const ToldKeys* told, const MemberOptions& options,
                                   WorkerId member);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Little-endian fields of fixed width, one after another; the buffer's end is checked. For the
+// Little-endian fields of fixed width, one after another, with checks of the buffer's end. For the
 // formats of WIRE_FORMAT.md.
 #pragma once
 

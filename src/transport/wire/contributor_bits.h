@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has contributed to a part of a mean, as bits in front of its bytes (WIRE_FORMAT.md). Pure.
+// The contributors of a part of a mean, as bits before its bytes (WIRE_FORMAT.md). Pure.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace isthmus {
 
-/// Of a result's contributor bits.
+/// Bytes of a result's contributor bits.
 [[nodiscard]] inline std::size_t bitmap_bytes(int members) {
   return (static_cast<std::size_t>(members) + 7) / 8;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A numbered membership: who contributes to rounds from some step on. Decided by member 0.
+// A numbered membership: the members of rounds from some step on. Decided by the coordinator.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace isthmus {
 struct Epoch {
   std::uint32_t number = 0;
   std::vector<bool> live;   // by member
-  WorkerId who;             // whose coming or going made it; meaningless for number 0
-  bool joins = false;       // `who` has come
-  bool leaves = false;      // it takes leave: rounds sent by `after` still end with it; else gone
-  std::int64_t after = -1;  // holds for rounds sent after this step; -1, of a loss: for all open
+  WorkerId who;             // the member that joined, left or was lost; meaningless for number 0
+  bool joins = false;       // `who` has joined
+  bool leaves = false;      // `who` leaves: it ends rounds sent by `after`; else lost
+  std::int64_t after = -1;  // holds for rounds sent after it; -1, after a loss: for all open ones
   std::string why;          // for people
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One frame of the exchange between members: a fixed header, a payload, a checksum. The layout is
 // drawn in WIRE_FORMAT.md; fields are little-endian, version and length come first, CRC-32C last.
-// Whatever bytes arrive, `parse_frame` answers with a frame or a reason; it never reads outside.
-// Pure functions and values; any thread.
+// For any bytes `parse_frame` returns a frame or a reason, and never reads out of bounds. Pure
+// functions and values; any thread.
 #pragma once
 
 #include <cstddef>
@@ -25,58 +25,59 @@ inline constexpr std::size_t kFrameHeaderBytes = 64;
 inline constexpr std::size_t kFrameTrailerBytes = 4;
 inline constexpr std::size_t kFrameOverheadBytes = kFrameHeaderBytes + kFrameTrailerBytes;
 
-/// What a frame says. Values are part of the wire format: append only.
+/// The kind of a frame. Values are part of the wire format: append only.
 enum class FrameKind : std::uint16_t {
   kContribution = 1,  // one part of the sender's encoded vector
   kResult = 2,        // one part of the mean, from its owner: contributor bits, then encoded tiles
-  kDone = 3,          // "I have the whole result", with its digest; to member 0
-  kCommit = 4,        // all digests agree; from member 0
-  kAbort = 5,     // it cannot become final; about worker `part`, why in `offset` and the payload
-  kProbe = 6,     // asks for an echo, which queues behind all data sent before it
-  kEcho = 7,      // `part` counts the echoes sent to this peer
-  kRequest = 8,   // parts missing although the echo numbered `part` has come; payload: entries
-  kBye = 9,       // the sender will begin and wait for nothing more
-  kNote = 10,     // bytes for the program above; nobody repeats one that is lost
-  kEpoch = 11,    // who takes part in which rounds (transport/exchange/membership.h); from member 0
-  kGone = 12,     // to member 0: member `part` is gone, as the sender sees it
-  kPartial = 13,  // one part of a group's mean, to the part's owner: contributor bits, then tiles
-  kBegun = 14,    // the sender has begun that round; `part`, `offset`: the one it began before
+  kDone = 3,          // the sender has the whole result; with its digest; to the coordinator
+  kCommit = 4,        // all digests agree; from the coordinator
+  kAbort = 5,         // the round cannot become final; cause: worker `part`, `offset`, payload
+  kProbe = 6,         // asks for an echo, which queues behind all data sent before it
+  kEcho = 7,          // `part`: number of echoes sent to this peer
+  kRequest = 8,       // parts missing at the echo numbered `part`; payload: entries
+  kBye = 9,           // the sender begins no round and waits for none any more
+  kNote = 10,         // bytes for the program; not repeated if lost
+  kEpoch = 11,        // the membership (transport/exchange/membership.h); from the coordinator
+  kGone = 12,         // to the coordinator: the sender has lost member `part`
+  kPartial = 13,      // one part of a group's mean, to its owner: contributor bits, tiles
+  kBegun = 14,        // the sender has begun the round; `part`, `offset`: the one before it
 };
 inline constexpr auto kLastFrameKind = FrameKind::kBegun;
 
-/// A BEGUN frame's part: the sender had begun no round before.
+/// A BEGUN frame's part: no round before.
 inline constexpr std::uint32_t kNoRoundBefore = 0xFFFFFFFF;
 
-/// A GONE frame's offset: the member is there, but has not begun a round for long.
+/// A GONE frame's offset: the member is present, but has not begun a round for long.
 inline constexpr std::uint64_t kStraggles = 1;
-/// ... it is heard, and the sender's values do not get through to it.
+/// ... the member is heard, but the sender's values do not reach it.
 inline constexpr std::uint64_t kStalls = 2;
-/// ... it has said that it counts the sender as lost.
+/// ... the member has said that it counts the sender as lost.
 inline constexpr std::uint64_t kGivesUp = 3;
 
-/// Shares are 0 (takes without giving) or in a range whose sums fp32 holds. Their products with
-/// values may still leave it; the mean is then not finite, or zero, on all members alike.
+/// Weights are 0 (receives without contributing) or in a range whose sums fit fp32. Their products
+/// with values may still overflow or underflow; the mean is then infinite, NaN or zero on all
+/// members alike.
 inline constexpr double kSmallestWeight = 1e-30;
 inline constexpr double kLargestWeight = 1e30;
 [[nodiscard]] constexpr bool is_weight(double weight) {
   return weight == 0 || (weight >= kSmallestWeight && weight <= kLargestWeight);
 }
-/// A group's weight is the sum of its contributors'.
+/// A group's weight is the sum of its contributors' weights.
 inline constexpr double kLargestGroupWeight = kLargestWeight * 1e6;
 
 struct FrameHeader {
   FrameKind kind = FrameKind::kBye;
   std::uint32_t epoch = 0;
   SyncId id;               // fragment and send step of the round
-  std::uint32_t part = 0;  // which of `parts` parts of the round's vector
+  std::uint32_t part = 0;  // index among the `parts` parts of the round's vector
   std::uint32_t parts = 0;
-  std::uint64_t offset = 0;  // place of the part's tiles in the encoded vector, in bytes
-  std::uint32_t layout = 0;  // hash of codec, size and exchange, so that unlike configurations show
-  double weight = 0;         // the sender's share in the mean, or its group's; see is_weight
-  std::int64_t closed_before = 0;  // the sender is through with all rounds sent before this step
+  std::uint64_t offset = 0;  // of the part's tiles in the encoded vector, in bytes
+  std::uint32_t layout = 0;  // hash of codec, size and exchange; differs for other configurations
+  double weight = 0;         // the sender's or its group's weight in the mean; see is_weight
+  std::int64_t closed_before = 0;  // all rounds sent before this step are final at the sender
 };
 
-/// A checked frame; `payload` borrows the bytes it was parsed from.
+/// A checked frame; `payload` borrows the bytes that it was parsed from.
 struct Frame {
   FrameHeader header;
   std::span<const std::byte> payload;
@@ -92,7 +93,7 @@ class FrameBuilder {
  public:
   /// REQUIRES: payload_bytes <= kMaxFramePayload.
   FrameBuilder(const FrameHeader& header, std::size_t payload_bytes);
-  /// The payload; unspecified until written, all of which is the caller's duty.
+  /// The payload; unspecified until written. The caller writes all of it.
   [[nodiscard]] std::span<std::byte> payload();
   /// Adds the checksum. Call once.
   [[nodiscard]] FrameBytes finish() &&;
@@ -104,8 +105,8 @@ class FrameBuilder {
 
 [[nodiscard]] FrameBytes make_frame(const FrameHeader& header,
                                     std::span<const std::byte> payload = {});
-/// The same with a payload that stays where it is, and which `owner`, who keeps it unchanged, holds
-/// together with the frame. It is copied, and its checksum found on the way, where the frame goes.
+/// The same without a copy of the payload: `owner`, which keeps it unchanged, is held together with
+/// the frame. The payload is copied, and its checksum computed, when the frame is sent.
 [[nodiscard]] FrameBytes make_frame_around(const FrameHeader& header,
                                            std::span<const std::byte> payload,
                                            std::shared_ptr<const void> owner);
@@ -113,21 +114,21 @@ class FrameBuilder {
 /// RETURNS: FrameError for a wrong length, magic, version, kind, field or checksum.
 [[nodiscard]] Expected<Frame, FrameError> parse_frame(std::span<const std::byte> bytes);
 
-/// What decides when a frame goes, of bytes that were built here: no check but for what they are.
+/// The fields that decide a frame's place in the queue; for bytes built here, without checks.
 struct FrameOrder {
   FrameKind kind = FrameKind::kNote;
   StepIndex sent;
 };
-/// RETURNS: nothing for bytes that do not begin as a frame of this version does.
+/// RETURNS: nothing for bytes that do not begin like a frame of this version.
 [[nodiscard]] std::optional<FrameOrder> order_of(std::span<const std::byte> bytes);
 [[nodiscard]] std::optional<FrameOrder> order_of(const FrameBytes& frame);
-/// Whether frames of this kind bring a round's values.
+/// Whether frames of this kind carry a round's values.
 [[nodiscard]] constexpr bool is_values(FrameKind kind) {
   return kind == FrameKind::kContribution || kind == FrameKind::kResult ||
          kind == FrameKind::kPartial;
 }
 
-/// The frame whose bytes `parse_frame` has accepted before; no checks.
+/// A frame whose bytes `parse_frame` has accepted before; no checks.
 [[nodiscard]] Frame accepted_frame(const FrameBytes& frame);
 /// Its payload.
 [[nodiscard]] std::span<const std::byte> payload_of(const FrameBytes& frame);
@@ -139,7 +140,7 @@ struct RequestEntry {
   std::uint32_t count = 0;
   bool operator==(const RequestEntry&) const = default;
 };
-/// A request names at most this many ranges; what it leaves out is asked for next time.
+/// A request names at most this many ranges; the rest is requested next time.
 inline constexpr std::size_t kMaxRequestEntries = 1024;
 
 [[nodiscard]] std::vector<std::byte> write_request(std::span<const RequestEntry> entries);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Handles of frames (header and payload). A frame is immutable, and shared by the sender, who may
-// have to send it again, and by every receiver's queue. Where its bytes lie is its store's affair:
-// in memory of their own, in the message of a network library that has brought them, or in pieces
-// that are put together where they go, so that no byte is copied from one buffer of ours to
-// another. Any thread.
+// Handles of frames (header and payload). A frame is immutable, shared by the sender, which may
+// have to repeat it, and by every receiver's queue. Its store decides where its bytes lie: in
+// separate memory, in the message of a network library that received them, or in pieces that are
+// joined when they are sent, so that no byte is copied between two of our buffers. Any thread.
 #pragma once
 
 #include <cstddef>
@@ -25,15 +24,15 @@ class FrameStore {
   FrameStore& operator=(const FrameStore&) = delete;
 
   [[nodiscard]] virtual std::size_t size() const = 0;
-  /// All of them in a row, the same span in every call. Pieces are put together by the first one,
-  /// and stay so.
+  /// All bytes, contiguous; the same span in every call. The first call joins pieces, which stay
+  /// joined.
   [[nodiscard]] virtual std::span<const std::byte> bytes() const = 0;
-  /// `count` of them from `first` on. Nothing is put together where they lie in one piece.
+  /// `count` bytes from `first` on. Joins nothing if they lie in one piece.
   [[nodiscard]] virtual std::span<const std::byte> range(std::size_t first,
                                                          std::size_t count) const {
     return bytes().subspan(first, count);
   }
-  /// True where `copy_to` spares putting pieces together.
+  /// True if `copy_to` avoids joining pieces.
   [[nodiscard]] virtual bool in_pieces() const { return false; }
   /// REQUIRES: out.size() == size().
   virtual void copy_to(std::span<std::byte> out) const {
@@ -50,7 +49,7 @@ class FrameBytes {
   FrameBytes(std::nullptr_t) {}  // NOLINT(google-explicit-constructor)
   /// The store's co-owners are the copies of this handle.
   explicit FrameBytes(std::shared_ptr<const FrameStore> store) : store_(std::move(store)) {}
-  /// Bytes that lie there already; null: no frame.
+  /// Existing bytes; null: no frame.
   // NOLINTBEGIN(google-explicit-constructor)
   template <typename Bytes>
   requires std::is_same_v<std::remove_const_t<Bytes>, std::vector<std::byte>> FrameBytes(
@@ -60,7 +59,7 @@ class FrameBytes {
 
   void reset() { store_.reset(); }
   explicit operator bool() const { return store_ != nullptr; }
-  /// Of the frames themselves, not of their bytes.
+  /// Compares the handles, not the bytes.
   friend bool operator==(const FrameBytes&, const FrameBytes&) = default;
   friend bool operator==(const FrameBytes& frame, std::nullptr_t) {
     return frame.store_ == nullptr;
@@ -77,7 +76,7 @@ class FrameBytes {
     [[nodiscard]] std::span<const std::byte> bytes() const override { return *bytes_; }
 
    private:
-    std::shared_ptr<const std::vector<std::byte>> bytes_;  // with whoever has made the frame
+    std::shared_ptr<const std::vector<std::byte>> bytes_;  // shared with the frame's creator
   };
 
   std::shared_ptr<const FrameStore> store_;

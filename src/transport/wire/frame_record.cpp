@@ -155,7 +155,7 @@ Expected<Recording, std::string> read_recording(std::span<const std::byte> bytes
   if (FieldReader(bytes.subspan(at)).get<std::uint32_t>() != crc32c(bytes.first(at)) ||
       members == 0 || members > kMostRecordedMembers || self >= members ||
       started > 0x7fffffffffffffffu) {
-    return no("has a damaged head: who recorded it cannot be told");
+    return no("has a damaged header: the recording member is unknown");
   }
   recording.head.self = WorkerId(static_cast<int>(self));
   recording.head.started_ms = static_cast<std::int64_t>(started);

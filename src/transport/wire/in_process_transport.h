@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Members of one process, joined by queues in memory: a frame is there as soon as it is sent. Works
-// under any Runtime; under SimWorld it is a network without delay.
+// Members in one process, connected by queues in memory: a sent frame arrives at once. Works under
+// any Runtime; under SimWorld it is a network without delay.
 #pragma once
 
 #include <memory>
@@ -12,8 +12,8 @@
 namespace isthmus {
 
 /// Endpoints of members 0 .. members-1. `runtime` is borrowed and outlives them; they may be used
-/// and destroyed in any order, and destroying one closes it. Queues are unbounded: the protocol
-/// above bounds what it has in flight. REQUIRES: members >= 1.
+/// and destroyed in any order, and destruction closes an endpoint. Queues are unbounded: the
+/// protocol above bounds its frames in flight. REQUIRES: members >= 1.
 [[nodiscard]] std::vector<std::unique_ptr<Transport>> make_in_process_transports(Runtime& runtime,
                                                                                  int members);
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the loss of a peer says about the peer.
+// What the loss of a peer tells about the peer.
 #pragma once
 
 namespace isthmus {
 
 enum class LossCause {
-  kGone,     // that it is not there, or of no use
-  kStalled,  // nothing: it is heard and takes nothing, and the fault may be at either end
-  kGivenUp,  // that it counts this member as lost: as it may say of a stalled one
+  kGone,     // it is absent, or unusable
+  kStalled,  // nothing: it is heard and reads nothing; either end may be at fault
+  kGivenUp,  // it counts this member as lost: as it may say of a stalled one
 };
 
 }  // namespace isthmus

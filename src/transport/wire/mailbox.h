@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// One member's queue of incoming frames and of news about peers that are lost or come back, in the
-// order of arrival.
-// Shared by the transports that live in one process. Any task may call it.
+// One member's queue of incoming frames and of news about peers that are lost or return, in order
+// of arrival. Shared by the transports in one process. Any task.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +15,17 @@ namespace isthmus {
 
 class Mailbox {
  public:
-  /// `runtime` is borrowed and outlives the box; `peers`: members of the group, owner included.
+  /// `runtime` is borrowed and outlives the box; `peers`: members of the group, including the
+  /// owner.
   Mailbox(Runtime& runtime, int peers);
 
-  /// Appends a frame. Dropped when the box is closed or `from` has been marked lost.
+  /// Appends a frame. Dropped when the box is closed or `from` is marked lost.
   void deliver(WorkerId from, FrameBytes frame);
-  /// Tells the owner, once and after the frames delivered before, that `peer` is gone.
+  /// Tells the owner, once and after the frames delivered before, that `peer` is lost.
   void mark_lost(WorkerId peer);
-  /// ... that `peer` stands again: what is delivered from now on comes after this news.
+  /// Tells the owner that `peer` has returned: later frames come after this news.
   void mark_back(WorkerId peer);
-  /// `peer` is not there yet: nothing of it counts before `mark_back`. No news for the owner.
+  /// `peer` is absent at first: its frames are dropped before `mark_back`. No news for the owner.
   void expect(WorkerId peer);
   /// From now on `receive` returns kClosed.
   void close();
@@ -37,8 +37,8 @@ class Mailbox {
   std::unique_ptr<WaitQueue> queue_;
   // All below belong to `queue_`'s lock.
   struct Item {
-    ReceivedFrame frame;  // no bytes: news of `from`
-    bool back = false;    // it stands again; otherwise it is lost
+    ReceivedFrame frame;  // empty: news about `from`
+    bool back = false;    // it has returned; otherwise it is lost
   };
   std::deque<Item> items_;
   std::vector<bool> lost_;

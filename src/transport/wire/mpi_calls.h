@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the MPI files share. MPI is started with MPI_THREAD_SERIALIZED: whoever calls it holds
-// mpi_mutex(), and only for calls that do not wait for another process.
+// Shared by the MPI files. MPI is started with MPI_THREAD_SERIALIZED: a caller holds mpi_mutex(),
+// and only for calls that do not wait for another process.
 #pragma once
 
 #include <mpi.h>
@@ -17,9 +17,9 @@ inline std::mutex& mpi_mutex() {
   return mutex;
 }
 
-/// Which of the job's processes this process's communicators and its transport are of; as global as
-/// MPI itself. Set by split_mpi_job, before there is a second thread; `abandoned` by the
-/// transport's end.
+/// The processes of the job that this process's communicators and transport connect; as global as
+/// MPI itself. Set by split_mpi_job, before a second thread exists; `abandoned` by the transport's
+/// end.
 struct MpiJob {
   MPI_Comm ranks = MPI_COMM_WORLD;
   MPI_Comm members = MPI_COMM_WORLD;
@@ -28,12 +28,11 @@ struct MpiJob {
 };
 [[nodiscard]] MpiJob& mpi_job();
 
-/// Naps of a task that asks MPI again and again, from the first one to the longest: MPI wakes
-/// nobody.
+/// Pauses of a task that polls MPI, from the first one to the longest: MPI wakes no thread.
 inline constexpr Duration kShortestMpiNap = std::chrono::microseconds(20);
 inline constexpr Duration kLongestMpiNap = std::chrono::milliseconds(1);
 
-/// THROWS: SystemError with MPI's words when `code` is none of success.
+/// THROWS: SystemError with MPI's error text unless `code` is success.
 void check_mpi(int code, const char* what);
 
 }  // namespace isthmus

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Byte strings longer than a note, cut into pieces that fit notes and put together again
-// (WIRE_FORMAT.md, "Joining"). Pieces of one sender arrive in order, so a stream is over before the
-// next one begins; what is missing, doubled or changed is found. Pure; one thread each.
+// Byte strings longer than a note, cut into pieces that fit into notes, and joined again
+// (WIRE_FORMAT.md, "Joining"). Pieces of one sender arrive in order, so a stream ends before the
+// next one begins; missing, repeated or changed pieces are detected. Pure; one thread each.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,13 @@
 
 namespace isthmus {
 
-inline constexpr std::size_t kNotePieceBytes =
-    std::size_t{512} * 1024;  // of a stream, in one piece
+inline constexpr std::size_t kNotePieceBytes = std::size_t{512} * 1024;  // of a stream in one piece
 inline constexpr std::size_t kNotePieceHeadBytes = 44;
 
 /// Cuts one stream into pieces.
 class NoteStreamCutter {
  public:
-  /// `stream`: its number, 0, 1, 2, ... at one sender. `kind`: the caller's. Borrows `bytes`.
+  /// `stream`: its number, 0, 1, 2, ... at one sender. `kind`: for the caller. Borrows `bytes`.
   NoteStreamCutter(std::uint32_t stream, std::uint32_t kind, std::span<const std::byte> bytes);
 
   /// Whether all pieces have been taken. An empty stream has one piece.
@@ -45,14 +44,14 @@ struct NoteStream {
   std::vector<std::byte> bytes;
 };
 
-/// Puts the streams of one sender together.
+/// Joins the streams of one sender.
 class NoteStreamAssembler {
  public:
   /// A stream of more than `limit` bytes is refused.
   explicit NoteStreamAssembler(std::uint64_t limit) : limit_(limit) {}
 
-  /// The next piece. RETURNS: the stream, where this was its last piece; else nothing; or why the
-  /// piece is none or not the next: nothing that follows can be relied on then.
+  /// Takes the next piece. RETURNS: the stream if this was its last piece; else nothing; or why the
+  /// piece is invalid or not the next: later pieces cannot be relied on then.
   [[nodiscard]] Expected<std::optional<NoteStream>, std::string> take(
       std::span<const std::byte> piece);
 
@@ -60,7 +59,7 @@ class NoteStreamAssembler {
   std::uint64_t limit_;
   std::uint32_t stream_ = 0;
   std::uint32_t piece_ = 0;
-  std::uint64_t total_ = 0;  // of the stream under way, and what else its pieces repeat
+  std::uint64_t total_ = 0;  // of the current stream; all its pieces repeat it and these:
   std::uint32_t kind_ = 0;
   Digest128 digest_;
   std::vector<std::byte> bytes_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ranks of a group are called in errors. Immutable.
+// The names of a group's ranks in errors. Immutable.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,15 +13,15 @@ namespace isthmus {
 
 class RankNames {
  public:
-  /// Ranks 0 .. size-1 that were not split off. places: what each is in words, as "tp 1, pp 0, dp
-  /// 0", or nothing.
+  /// Ranks 0 .. size-1 of an unsplit group. places: descriptions of the ranks, such as "tp 1, pp 0,
+  /// dp 0"; empty: none.
   explicit RankNames(int size, std::vector<std::string> places = {})
       : places_(std::make_shared<const std::vector<std::string>>(std::move(places))) {
     for (int rank = 0; rank < size; ++rank) world_.push_back(rank);
   }
 
   [[nodiscard]] int size() const { return static_cast<int>(world_.size()); }
-  /// "rank 1", "rank 1 (tp 1, pp 0, dp 0)", or of a rank split off "rank 1 (world rank 5: ...)".
+  /// "rank 1", "rank 1 (tp 1, pp 0, dp 0)", or for a split group "rank 1 (world rank 5: ...)".
   [[nodiscard]] std::string of(int rank) const {
     const int world = world_[static_cast<std::size_t>(rank)];
     const auto place = static_cast<std::size_t>(world);
@@ -33,7 +33,7 @@ class RankNames {
     return fmt::format("rank {} (world rank {}{}{})", rank, world, words.empty() ? "" : ": ",
                        words);
   }
-  /// Of the group that consists of `ranks` of this one, in this order.
+  /// The names of the group that consists of `ranks` of this one, in this order.
   [[nodiscard]] RankNames part(const std::vector<int>& ranks) const {
     RankNames names = *this;
     names.world_.clear();

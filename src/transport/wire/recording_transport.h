@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Frames of one member, written down as they come and go (frame_record.h), for whoever wants to
-// know afterwards why a round took long. A task of its own writes, so nothing else waits for the
-// disk, and no bit of a run depends on it: what a slow disk leaves waiting beyond some megabytes is
-// left out and counted, what cannot be written ends the recording with a warning, never the run.
+// Records one member's frames as they are sent and received (frame_record.h), to explain later why
+// a round took long. Its own task writes, so nothing else waits for the disk, and no bit of a run
+// depends on it. Records that a slow disk leaves waiting beyond some megabytes are dropped and
+// counted; a failing disk ends the recording with a warning, never the run.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@
 
 namespace isthmus {
 
-/// What the file and the one before it may have together. When FILE has half of it, it becomes
-/// FILE.old and a new one begins, so what is kept are the last 1.4 million records at least.
+/// The most bytes of the file and its predecessor together. When FILE has half of it, it becomes
+/// FILE.old and a new one begins, so at least the last 1.4 million records are kept.
 inline constexpr std::uint64_t kRecordingBytes = std::uint64_t{128} << 20;
 
-/// Bytes of records that wait for the disk; the one write under way has as many at most.
+/// Most bytes of records that wait for the disk; the current write has as many at most.
 inline constexpr std::size_t kMostWaitingRecords = std::size_t{4} << 20;
 
 /// FILE.old
@@ -38,15 +38,15 @@ class FrameRecorder {
     std::uint64_t limit = kRecordingBytes;
     std::size_t most_waiting = kMostWaitingRecords;
   };
-  /// Borrows both. A recording that is there becomes FILE.old. THROWS: ConfigError where FILE or
-  /// FILE.old is there and is no recording; SystemError when the disk refuses.
+  /// Borrows both. An existing recording becomes FILE.old. THROWS: ConfigError when an existing
+  /// FILE or FILE.old is no recording; SystemError when the disk refuses.
   FrameRecorder(Storage& storage, Runtime& runtime, Options options);
-  /// Writes what is left; blocks until it is written.
+  /// Writes the waiting records; blocks until they are written.
   ~FrameRecorder();
   FrameRecorder(const FrameRecorder&) = delete;
   FrameRecorder& operator=(const FrameRecorder&) = delete;
 
-  /// Any task; never waits for the disk. What is no frame of this version is passed over.
+  /// Any task; never waits for the disk. Bytes that are no frame of this version are ignored.
   void record(FrameEvent event, WorkerId peer, int stream, std::span<const std::byte> frame);
 
  private:
@@ -65,15 +65,15 @@ class FrameRecorder {
   std::unique_ptr<WaitQueue> queue_;
   // Under queue_'s lock:
   std::vector<std::byte> waiting_;
-  std::uint32_t left_out_ = 0;  // since what waits last
-  bool told_ = false;           // that some are left out
-  bool refused_ = false;        // by the disk: nothing is recorded any more
+  std::uint32_t left_out_ = 0;  // since the last waiting record
+  bool told_ = false;           // that some were dropped
+  bool refused_ = false;        // by the disk: recording has ended
   bool ends_ = false;
 
   std::unique_ptr<Task> task_;
 };
 
-/// In front of any transport: what is handed to it and taken from it.
+/// Records the frames sent and received through any transport.
 class RecordingTransport final : public Transport {
  public:
   /// Borrows both.

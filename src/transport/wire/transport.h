@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // One member's endpoint: frames out to any member, frames in from all of them in one queue.
-// Implemented in memory (transport/wire/in_process_transport.h) and over simulated links (sim/).
+// Implemented in memory (transport/wire/in_process_transport.h), over networks (transport/links)
+// and over simulated links (sim/).
 //
-// Order is kept between one pair of members; nothing is promised across pairs. A transport may
-// lose, repeat, delay or damage frames only where a fault plan says so; the protocol above must
-// survive it.
+// Frames between one pair of members keep their order; there is no order across pairs. A transport
+// may lose, repeat, delay or damage frames only under a fault plan; the protocol above must survive
+// that.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +25,7 @@ inline constexpr std::size_t kMaxFramePayload = std::size_t{1} << 20;
 struct ReceivedFrame {
   WorkerId from;
   FrameBytes bytes;
-  std::uint64_t returns = 0;  // how often there had been kPeerBack of `from` before it
+  std::uint64_t returns = 0;  // number of kPeerBack of `from` before it
 };
 
 struct TransportError {
@@ -32,9 +33,9 @@ struct TransportError {
     kDeadlineExceeded,
     kClosed,
     kPeerLost,
-    /// `peer`, which had been lost (or was absent when this member began), stands again as a new
-    /// process. Nothing of what was sent to it before this was received reaches it, and after it
-    /// come only frames of the new process. Of transports between processes alone, where asked for.
+    /// `peer`, which was lost (or was absent when this member began), has returned as a new
+    /// process. It receives nothing that was sent to it before this news was received, and only
+    /// frames of the new process follow. Only from transports between processes, on request.
     kPeerBack,
   };
   Kind kind = Kind::kDeadlineExceeded;
@@ -50,9 +51,9 @@ class Transport {
   [[nodiscard]] virtual int size() const = 0;
   /// Queues one frame for `to` (not self) and returns at once. Frames to a lost peer are dropped.
   virtual void send(WorkerId to, FrameBytes frame) = 0;
-  /// Blocks for the next frame from anyone, until `deadline`.
-  /// RETURNS: kDeadlineExceeded; kClosed after `close`; kPeerLost once per lost peer, and between
-  /// two of the same peer kPeerBack.
+  /// Blocks for the next frame from any member, until `deadline`. RETURNS: kDeadlineExceeded;
+  /// kClosed after `close`; kPeerLost once a loss, and kPeerBack between two losses of the same
+  /// peer.
   [[nodiscard]] virtual Expected<ReceivedFrame, TransportError> receive(TimePoint deadline) = 0;
   /// Ends the endpoint: `receive` returns kClosed, the others see this member as lost. Any task.
   virtual void close() = 0;

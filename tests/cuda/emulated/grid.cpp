@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a grid: one block after another, a block's threads as fibers that change at barriers and
 // exchanges.
+#include <sys/mman.h>
+
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -15,8 +17,9 @@
 namespace isthmus::cuda::emulated {
 namespace {
 
-constexpr std::size_t kStackBytes = 128 << 10;
-constexpr std::size_t kCacheLine = 64, kStackColors = 64;
+// The tops of stacks lie 13 cache lines apart beside a power of two: at a distance of 128 KiB alone
+// they would share a few sets of the first and second cache.
+constexpr std::size_t kStackBytes = (128 << 10) + 13 * 64;
 constexpr unsigned kMostThreads = 1024;
 constexpr unsigned kLanes = 32;
 constexpr std::size_t kSharedAlignment = 128;  // room for it is part of dynamic shared memory here
@@ -34,7 +37,7 @@ struct Copy {
 };
 
 struct Fiber {
-  std::unique_ptr<std::byte[]> stack;  // null: never begun
+  bool begun = false;
   FiberPlace place;
   dim3 index;
   std::vector<Copy> copies;            // queued and not done, oldest first
@@ -53,6 +56,7 @@ struct Machine {
   std::vector<Fiber> fibers = std::vector<Fiber>(kMostThreads);
   Waiting waiting[kMostThreads];
   Warp warps[kMostThreads / kLanes];
+  std::byte* stacks = nullptr;  // kMostThreads of kStackBytes
   std::vector<std::byte> shared;
   std::size_t shared_bytes = 0;       // of the block, static and dynamic
   std::vector<std::uint64_t> blocks;  // of a grid in shuffled order: their numbers
@@ -63,6 +67,8 @@ struct Machine {
   std::vector<unsigned> order;  // in which the block's threads take turns
   unsigned turn = 0;            // the next place of `order` to look at
   bool progress = false;        // some thread has run since turn 0
+  bool again = false;           // in order: a lane of the warp that `turn` is in has run, or of the
+                                // warp before it, whose lanes take turns until all of them wait
   FiberPlace block;             // who runs the block, once all threads have returned
 };
 
@@ -80,7 +86,11 @@ Machine& machine() { return *the_machine; }
 FiberPlace& next_in_turn() {
   Machine& m = machine();
   for (;;) {
-    while (m.turn < m.threads) {
+    while (m.turn < m.threads || m.again) {
+      if (m.again && m.turn % kLanes == 0) {
+        m.turn -= kLanes;
+        m.again = false;
+      }
       const unsigned t = m.order[m.turn++];
       Waiting& waiting = m.waiting[t];
       if (waiting.on != nullptr && *waiting.on == waiting.value) continue;
@@ -88,6 +98,7 @@ FiberPlace& next_in_turn() {
       m.current = t;
       threadIdx = m.fibers[t].index;
       m.progress = true;
+      m.again = m.seed == 0;
       return m.fibers[t].place;
     }
     if (m.live == 0) return m.block;
@@ -124,11 +135,14 @@ void fiber_main() {
 }
 
 void begin(Fiber& fiber, unsigned thread) {
-  fiber.stack = std::make_unique<std::byte[]>(kStackBytes);
-  // Stacks begin at unlike places of a page: otherwise all of them would share a few lines of the
-  // cache.
-  const std::size_t color = static_cast<std::size_t>(thread) % kStackColors * kCacheLine;
-  fiber.place = new_fiber({fiber.stack.get(), kStackBytes - color}, fiber_main);
+  Machine& m = machine();
+  if (m.stacks == nullptr) {
+    constexpr std::size_t bytes = kMostThreads * kStackBytes;
+    void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) fail("no memory for the threads' stacks");
+    m.stacks = static_cast<std::byte*>(at);
+  }
+  fiber.place = new_fiber({m.stacks + thread * kStackBytes, kStackBytes}, fiber_main);
 }
 
 std::uint64_t mixed(std::uint64_t x) {  // splitmix64
@@ -165,14 +179,14 @@ void run_block(std::uint64_t number) {
   }
   for (unsigned t = 0; t < m.threads; ++t) {
     Fiber& fiber = m.fibers[t];
-    if (!fiber.stack) begin(fiber, t);
+    if (!std::exchange(fiber.begun, true)) begin(fiber, t);
     m.waiting[t].on = nullptr;
     fiber.copies.clear();
     fiber.committed.clear();
     fiber.index = dim3(t % blockDim.x, t / blockDim.x % blockDim.y, t / (blockDim.x * blockDim.y));
   }
   m.turn = 0;
-  m.progress = false;
+  m.progress = m.again = false;
   change_fiber(m.block, next_in_turn());
 }
 

@@ -14,7 +14,8 @@ struct BenchCodecDeviceArguments {
   std::int64_t values = std::int64_t{1} << 28;
 };
 
-/// THROWS: SystemError where there is no device or no kernels; ConfigError for a codec without any.
+/// THROWS: SystemError when there is no device or no kernels; ConfigError for a codec without
+/// kernels.
 [[nodiscard]] int command_bench_codec_device(const BenchCodecArguments& arguments,
                                              const BenchCodecDeviceArguments& device,
                                              Session& session);

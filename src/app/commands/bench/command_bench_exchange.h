@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// `bench collectives CONFIG`: the ways in which its sites could exchange their largest fragment
-// over its [[link]]s; with --out the fastest one for every size, as a table for net.table.
+// `bench collectives CONFIG`: compares algorithms for the exchange of the sites' largest fragment
+// over the [[link]]s; with --out it writes the fastest one for every size, as a table for
+// net.table.
 #pragma once
 
 #include <filesystem>
@@ -14,8 +15,8 @@ namespace isthmus::app {
 struct BenchExchangeArguments {
   std::filesystem::path config;
   std::vector<std::string> overrides;
-  std::filesystem::path links;  // in the place of the file's; empty: those
-  std::filesystem::path out;    // a table of ways to write instead (net.table); empty: none
+  std::filesystem::path links;  // replaces the file's links; empty: the file's links
+  std::filesystem::path out;    // table of algorithms to write (net.table); empty: none
 };
 
 [[nodiscard]] int command_bench_exchange(const BenchExchangeArguments& arguments, Session& session);

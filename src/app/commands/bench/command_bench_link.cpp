@@ -175,8 +175,8 @@ void check_plaintext(const BenchLinkArguments& arguments, const std::string& fla
                      const std::string& place, const std::string& host) {
   if (!arguments.plaintext && !is_loopback_host(host)) {
     throw ConfigError(fmt::format(
-        "{} {}: without a CONFIG that gives sites keys, links go unencrypted, and anyone who "
-        "reaches the port may take part: give --plaintext if that may be",
+        "{} {}: without a CONFIG that gives sites keys, links go unencrypted, and everybody "
+        "on the network can take part: give --plaintext to accept that",
         flag, place));
   }
 }

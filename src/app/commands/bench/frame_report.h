@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a recording of frames says (transport/wire/frame_record.h): of each peer, how much went and
-// came and how long frames waited; of each round, what it waited for, as this member saw it. Pure.
+// Statistics of a recording of frames (transport/wire/frame_record.h): for each peer, frames, bytes
+// and queueing times; for each round, its moments and the frames that it waited for, as this member
+// saw them. A round ends with DONE from every member, then COMMIT or ABORT from the coordinator.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,41 +16,41 @@
 
 namespace isthmus::app {
 
-/// One way of a link. "Waited": out, from the exchange until a connection took it; in, from a
-/// connection until the exchange took it. Only where connections have been recorded.
+/// One direction of a link. "Waited" is time in the queue: out, before a connection takes the
+/// frame; in, before the exchange reads it. Zero if connections were not recorded.
 struct FramesOfWay {
   std::uint64_t frames = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t again = 0;  // over a connection once more, since one broke
-  std::set<int> streams;    // connections that carried any
+  std::uint64_t again = 0;  // retransmitted after a connection broke
+  std::set<int> streams;    // connections that carried frames
   double waited_median_s = 0, waited_longest_s = 0;
 };
 struct FramesOfPeer {
   FramesOfWay out, in;
 };
 
-/// Seconds since the recording began; none: there was no such frame.
+/// Seconds since the recording began; nothing: there was no such frame.
 using Moment = std::optional<double>;
 
-/// What a round got from a peer and gave to it.
+/// A round's values from and to one peer.
 struct RoundOfPeer {
   Moment first_in, last_in;  // values: contributions, partials and results
-  Moment last_out;           // the last of the own values left, or was handed to the links
+  Moment last_out;           // the last own value left (unrecorded: was queued)
   std::uint64_t bytes_in = 0, bytes_out = 0;
 };
 struct RecordedRound {
   SyncId id;
-  std::uint32_t epoch = 0;  // the last one
-  Moment begun;             // the own contribution was handed to the links
-  Moment done;              // its whole result was here: DONE was said
-  Moment verdict;           // the first COMMIT or ABORT came, or went out
-  bool aborted = false;     // that was ABORT
-  /// It has no verdict and waits for none: its fragment's next round began here, or those before
-  /// it had none either (a later round's stands for theirs).
+  std::uint32_t epoch = 0;  // the last membership number of its frames
+  Moment begun;             // the own contribution was queued
+  Moment done;              // DONE was sent: the whole result was here
+  Moment verdict;           // the first COMMIT or ABORT was received or sent
+  bool aborted = false;     // the verdict was ABORT
+  /// Begun here, without a verdict, and none is expected: the fragment's next round has begun here,
+  /// or its earlier rounds had no verdict either, since a later round's verdict covers them.
   bool through = false;
-  std::set<std::uint32_t> epochs;         // more than one: it began again
+  std::set<std::uint32_t> epochs;         // more than one: the round was restarted
   std::map<std::size_t, RoundOfPeer> of;  // by peer
-  double begin_s = 0, end_s = 0;          // of what is known of it
+  double begin_s = 0, end_s = 0;          // of its known frames
   [[nodiscard]] double took_s() const { return end_s - begin_s; }
 };
 
@@ -61,7 +63,7 @@ struct FrameReport {
 [[nodiscard]] FrameReport report_frames(const std::vector<FrameRecord>& records,
                                         std::size_t members);
 
-/// What took the time: for people, with the members' names.
+/// The causes of the round's duration, for people, with the members' names.
 [[nodiscard]] std::string words_of(const RecordedRound& round,
                                    const std::vector<std::string>& names);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The commands about links between sites: `bench link`, those that read what it writes, and
+// The commands about links between sites: `bench link`, the commands that use its links file, and
 // `doctor` of a site.
 #pragma once
 
@@ -11,15 +11,15 @@
 
 namespace isthmus::app {
 
-/// One site of a file, or one of two machines without one.
+/// Measures one site of a file, or one of two machines without a file.
 struct BenchLinkArguments {
   std::filesystem::path config;        // empty: --listen or --to
-  std::vector<std::string> overrides;  // --set, of that
-  SiteArguments site;                  // name: with a file one of its, otherwise any
+  std::vector<std::string> overrides;  // --set, for `config`
+  SiteArguments site;                  // name: a site of `config`; free without a file
   std::string to;                      // HOST:PORT of the machine that listens
   bool plaintext = false;              // as net.plaintext
-  double seconds = 6;                  // of each direction
-  int streams = 16;                    // the most to be tried
+  double seconds = 6;                  // to measure in each direction
+  int streams = 16;                    // the most to try
   std::filesystem::path out;           // links file to write; empty: none
 };
 int command_bench_link(const BenchLinkArguments& arguments, Session& session);
@@ -29,11 +29,11 @@ struct DoctorSiteArguments {
   std::filesystem::path config;
   std::vector<std::string> overrides;
   SiteArguments site;
-  double seconds = 10;  // for the others to answer
+  double seconds = 10;  // timeout for answers of the other sites
 };
 int command_doctor_site(const DoctorSiteArguments& arguments, Session& session);
 
-// As the commands without `links`, over the links of a links file; empty: none given.
+// Like the versions without `links`; if `links` is not empty, its links replace the config's.
 int command_simulate(const SimulateArguments& arguments, const std::filesystem::path& links,
                      Session& session);
 int command_plan_utilisation(const PlanUtilisationArguments& arguments,

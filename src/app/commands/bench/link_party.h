@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// One site of a file that opens its links without training: to measure them, or to see whether they
+// One site of a file that opens its links without training: to measure them, or to check that they
 // can be opened.
 #pragma once
 
@@ -14,19 +14,19 @@
 
 namespace isthmus::app {
 
-/// How this site meets the others.
+/// The site's parameters for meeting the others.
 struct LinkParty {
   MemberOptions options;
-  std::vector<SiteConfig> sites;       // of the file; empty: there is none
-  std::vector<std::string> endpoints;  // tcp://HOST:PORT; with `sites` to be had from SiteRoutes
+  std::vector<SiteConfig> sites;       // of the file; empty: no file
+  std::vector<std::string> endpoints;  // tcp://HOST:PORT; with `sites` they come from SiteRoutes
   std::vector<std::string> names;
-  std::string hub;  // HOST:PORT of the file's; empty: it has none
+  std::string hub;  // HOST:PORT of the file; empty: no hub
   Duration gather = std::chrono::minutes(10);
 };
 
-/// `purpose`: those who open links for the same one meet; a run, and other purposes, are told
-/// apart. THROWS: ConfigErrors; ConfigError naming the sites there are, and what keeps this one
-/// from opening links, or two of them from reaching each other.
+/// `purpose`: sites with the same purpose meet; a run has another one. THROWS: ConfigErrors;
+/// ConfigError naming the existing sites, and why this site cannot open links, or two sites cannot
+/// reach each other.
 [[nodiscard]] LinkParty link_party(const std::filesystem::path& config,
                                    const std::vector<std::string>& overrides,
                                    const SiteArguments& site, const std::string& purpose);

@@ -13,31 +13,31 @@
 
 namespace isthmus::app {
 
-/// What the bytes of its own links have cost the process that reports.
+/// Processor time that the reporting process has spent on the bytes of its links.
 struct CarryingCost {
   WorkerId self{-1};
   std::uint64_t bytes = 0;  // sent and received
   double processor_s = 0;   // of all its threads
 
-  /// Bits that one core sends or receives in a second; nothing where too little passed to tell.
+  /// Bits that one core sends or receives in a second; nothing if too few bytes passed to tell.
   [[nodiscard]] std::optional<double> bits_a_core() const;
-  /// What bounds a direction of its own links at this rate: "processor" where it keeps half of a
-  /// core busy, else "line".
+  /// What bounds a direction of the process's links at this rate: "processor" if the rate keeps
+  /// half of a core busy, else "line".
   [[nodiscard]] const char* bound_at(double bits_per_s) const;
 };
 [[nodiscard]] CarryingCost carrying_cost(const Survey& survey, WorkerId self, double processor_s);
-/// The same in a sentence or two; empty where too little passed.
+/// The same in a sentence or two; empty if too few bytes passed.
 [[nodiscard]] std::string carrying_words(const Survey& survey, const CarryingCost& cost);
 
-/// A row a direction, and what its columns mean.
+/// A row for each direction, and an explanation of the columns.
 [[nodiscard]] std::string link_table(const Survey& survey, const Terminal& terminal);
 
-/// One object for the direction of `pair` from a to b, or from b to a. What was not measured is
-/// null.
+/// One object for the direction of `pair` from a to b (`up`), or from b to a. Values that were not
+/// measured are null.
 [[nodiscard]] std::string link_json(const Survey& survey, const PairMeasurement& pair, bool up);
 
-/// The entry of a links file: the line that, in a simulation, gives the rates that were measured.
-/// What TCP had to repeat is in those already and becomes no `loss`.
+/// The entry of a links file whose simulation gives the measured rates. The rates include the
+/// effect of TCP's retransmissions, which therefore do not become a `loss`.
 [[nodiscard]] NotedLink noted_link(const Survey& survey, const PairMeasurement& pair);
 
 }  // namespace isthmus::app

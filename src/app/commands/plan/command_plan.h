@@ -22,8 +22,8 @@ struct PlanPipelineArguments {
 };
 
 struct PlanMeshArguments {
-  std::filesystem::path config;        // a run whose model and batch are meant, or empty
-  std::vector<std::string> overrides;  // --set, of that
+  std::filesystem::path config;        // a run with the model and batch, or empty
+  std::vector<std::string> overrides;  // --set, for `config`
   std::string model;                   // "llama-8b", "llama:layers=32,d_model=4096,..."
   std::optional<std::int64_t> context;
   std::string batch;  // "4M tok": of the site in a step
@@ -31,8 +31,8 @@ struct PlanMeshArguments {
   std::int64_t nodes = 1;
   std::string memory;  // "80GB", of a rank
   std::string compute = "400TFLOP/s";
-  std::string attention;    // rate of attention's operations; empty: compute
-  std::string memory_rate;  // of a rank's memory; empty: it takes no time
+  std::string attention;    // rate for attention's operations; empty: compute
+  std::string memory_rate;  // of a rank's memory; empty: memory takes no time
   std::string node_rate = "400GB/s", network_rate = "50GB/s";
   std::string node_latency = "5us", network_latency = "15us";
   std::string precision;  // empty: bf16, or the file's
@@ -40,7 +40,7 @@ struct PlanMeshArguments {
   std::string schedule;
   std::optional<int> tp, pp, dp, zero, virtual_stages;
   std::optional<std::int64_t> micro_batches;
-  std::string recompute;  // none, selective or full; empty: as little as fits
+  std::string recompute;  // none, selective or full; empty: as little as memory allows
   std::optional<bool> sequence_parallel;
   std::int64_t top = 8;  // rows of the table
 };

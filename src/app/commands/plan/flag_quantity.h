@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantities with units that the commands below `plan` take as flags.
+// Quantities with units in the flags of the commands below `plan`.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace isthmus::app {
 
-/// RETURNS: `text` of the flag as a number, above 0 and at most `most`.
-/// THROWS: UsageError naming the flag, its value and what it can be.
+/// RETURNS: `text` of the flag as a number, above 0 and at most `most`. THROWS: UsageError naming
+/// the flag, its value and the allowed ones.
 [[nodiscard]] double flag_quantity(std::string_view flag, const std::string& text,
                                    Dimension dimension, double most);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `plan mesh` is asked, read from its flags and a configuration.
+// The input of `plan mesh`, read from its flags and a configuration.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct MeshQuestion {
   std::int64_t nodes = 1;
 };
 
-/// THROWS: UsageError naming the flag, its value and what it can be; ConfigError of the file.
+/// THROWS: UsageError naming the flag, its value and the allowed ones; ConfigError of the file.
 [[nodiscard]] MeshQuestion mesh_question(const PlanMeshArguments& arguments);
 
 }  // namespace isthmus::app

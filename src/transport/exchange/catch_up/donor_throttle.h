@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a member may send a part of its state to one that joins, so that the others' rounds hardly
-// notice: at a rate that was asked for, or else freely while no round is open here, and for a tenth
-// of the time while one is. A member that has nothing but rounds still gives something. Pure; one
-// task.
+// When a donor may send a part of its state to a joiner, so that the rounds are hardly delayed: at
+// a configured rate; or else freely while no round is open at the donor, and a tenth of the time
+// while one is, so that a donor with permanent rounds still sends something. Pure; one task.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +16,11 @@ namespace isthmus {
 
 class DonorThrottle {
  public:
-  /// `bits_per_s`: goes before the rule for rounds.
+  /// `bits_per_s`: a configured rate, which replaces the rule for rounds.
   explicit DonorThrottle(std::optional<double> bits_per_s)
       : asked_for_(bits_per_s.has_value()), budget_(bits_per_s.value_or(0)) {}
 
-  /// Whether a part may go.
+  /// Whether a part may be sent.
   [[nodiscard]] bool open(TimePoint now, bool round_open) {
     if (asked_for_) return budget_.open(now);
     if (round_open && now >= slot_end_ && now < last_ + kYield) return false;
@@ -29,7 +28,7 @@ class DonorThrottle {
     last_ = now;
     return true;
   }
-  /// When it is worth to ask again, if no round ends before.
+  /// When to check again, if no round ends before.
   [[nodiscard]] TimePoint opens() const { return asked_for_ ? budget_.opens() : last_ + kYield; }
   void spend(TimePoint now, std::size_t bytes) { budget_.spend(now, bytes); }
 
@@ -39,8 +38,8 @@ class DonorThrottle {
  private:
   bool asked_for_;
   SendBudget budget_;
-  TimePoint last_ = TimePoint::min();      // it was open
-  TimePoint slot_end_ = TimePoint::min();  // of the last one within a round
+  TimePoint last_ = TimePoint::min();      // when it was last open
+  TimePoint slot_end_ = TimePoint::min();  // of the last slot within a round
 };
 
 }  // namespace isthmus

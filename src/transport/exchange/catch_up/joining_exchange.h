@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a member of a run that goes on takes in one that comes back. The donor gives the joiner its
-// state after some step, then the result of every round that it takes after that and a mark for
-// every step it ends. The joiner takes the same steps without training, on these results, until a
-// step K that all have agreed on; rounds sent after K it shares like anybody. So nobody waits for
-// the joiner, and it asks nobody for a round again.
+// How a member of a running run takes in a joiner. The donor sends the joiner its state after some
+// step, then the result of every later round, and a mark for every step that it ends. The joiner
+// takes the same steps without training, on these results, up to a step K that all members have
+// agreed on; in rounds sent after K it takes part like any member. So no member waits for the
+// joiner, and it repeats no round.
 //   donor:   ForwardingExchange, a sink that sends `write_result` (round_result.h), and a mark
 //            for each step that the donor ends
 //   joiner:  JoiningExchange, whose `deliver`, `reached` and `become_member` follow what arrives
@@ -29,18 +29,18 @@
 
 namespace isthmus {
 
-/// The donor's exchange: `real`, whose results somebody else may be given too. One thread.
+/// The donor's exchange: `real`, whose results are also forwarded. One thread.
 class ForwardingExchange final : public Exchange {
  public:
   using Encoded = std::vector<EncodedShare>;
-  /// `encoded`: what the result was decoded from; none: the result itself is to be handed on.
+  /// `encoded`: the frames that the result was decoded from; empty: forward the result itself.
   using Sink = std::function<void(const SyncId& id, const Reduced& result, const Encoded& encoded)>;
-  /// Borrows `real`. `encoded`: of a result that `real` has just handed out; may be empty.
+  /// Borrows `real`. `encoded`: of the result that `real` has just returned; may be empty.
   explicit ForwardingExchange(Exchange& real, std::function<Encoded(const SyncId&)> encoded = {})
       : real_(real), encoded_(std::move(encoded)) {}
 
-  /// `sink` sees every result that `wait` hands out from now on, before it is handed out, but those
-  /// of rounds without values, which only commit others; an empty one ends that.
+  /// From now on `sink` gets every result that `wait` returns, before it is returned, except
+  /// results of rounds without values, which only commit others. An empty `sink` ends that.
   void forward_to(Sink sink) { sink_ = std::move(sink); }
 
   [[nodiscard]] WorkerId self() const override { return real_.self(); }
@@ -64,30 +64,29 @@ class ForwardingExchange final : public Exchange {
   std::set<SyncId> bare_;  // begun, without values
 };
 
-/// The joiner's exchange. `begin`, `poll`, `wait` and `await_step` are for the worker's thread; the
-/// calls that tell it something may come from any task and never block. What it is told comes from
-/// another machine: what does not fit ends the joining (`fail`), it breaks no invariant.
+/// The joiner's exchange. The worker's thread calls `begin`, `poll`, `wait` and `await_step`; the
+/// calls that bring news may come from any task and never block. News come from another machine:
+/// invalid news end the join (`fail`) and break no invariant.
 class JoiningExchange final : public Exchange {
  public:
-  /// The donor's state is that after step `from`. Borrows both; `real` is asked for no round before
-  /// this is a member.
-  /// `replayed`: called by the worker when it has been handed the result of a round.
+  /// `from`: the step of the donor's state. Borrows both; `real` gets no round before this member
+  /// is admitted. `replayed`: called by the worker for each result that it has received.
   JoiningExchange(Exchange& real, Runtime& runtime, StepIndex from,
                   std::function<void(const SyncId&)> replayed = {});
 
-  /// The donor's result of a round sent by K; one sent after it is left aside. `encoded`, where
-  /// there is any, stands for its values.
+  /// The donor's result of a round sent by step K; a later round is ignored. `encoded`, if not
+  /// empty, replaces its values.
   void deliver(const SyncId& id, Reduced result, std::vector<EncodedShare> encoded = {});
-  /// The donor has ended step t, and all results that it took in it have been delivered.
+  /// The donor has ended step t, and all of its results in that step have been delivered.
   void reached(StepIndex t);
-  /// K: rounds sent after `last` are the real exchange's. The first word stands.
+  /// K: rounds sent after `last` use the real exchange. The first call counts.
   void become_member(StepIndex last);
-  /// The joining is over: whoever waits for the donor is told why, as for a lost peer `who`. The
-  /// first word stands; rounds of the real exchange go on.
+  /// The join has failed: waits for the donor end with the cause, as for a lost peer `who`. The
+  /// first call counts; rounds of the real exchange continue.
   void fail(WorkerId who, const std::string& why);
 
   /// Blocks until step t may be taken: the donor has ended it, or K is known. RETURNS:
-  /// DeadlineExceeded after `patience`, PeerLost when the joining has failed.
+  /// DeadlineExceeded after `patience`, PeerLost when the join has failed.
   [[nodiscard]] Expected<void, ExchangeError> await_step(StepIndex t, Duration patience);
   /// Blocks until the donor has ended step t, whether or not K is known. RETURNS: as await_step.
   [[nodiscard]] Expected<void, ExchangeError> await_end(StepIndex t, Duration patience);
@@ -97,11 +96,11 @@ class JoiningExchange final : public Exchange {
   [[nodiscard]] WorkerId self() const override { return real_.self(); }
   [[nodiscard]] int members() const override { return real_.members(); }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override { return real_.key(id); }
-  /// Of a round sent by K, or while K is not known: gives nothing to anybody.
+  /// For a round sent by K, or while K is unknown: sends nothing to any member.
   Ticket begin(Contribution contribution) override;
   [[nodiscard]] bool poll(const Ticket& ticket) override;
-  /// Of such a round: blocks until its result has been delivered. RETURNS: as await_step;
-  /// Corrupt when it is of another size than what was begun.
+  /// For such a round: blocks until its result has been delivered. RETURNS: as await_step; Corrupt
+  /// when its size differs from the contribution's.
   [[nodiscard]] Expected<Reduced, ExchangeError> wait(const Ticket& ticket,
                                                       Duration patience) override;
   [[nodiscard]] ByteCounts bytes() const override { return real_.bytes(); }
@@ -113,10 +112,10 @@ class JoiningExchange final : public Exchange {
     Reduced result;
     std::vector<EncodedShare> encoded;
   };
-  // These two with the lock held.
+  // Call these two with the lock held.
   [[nodiscard]] bool replays(const SyncId& id) const { return !last_ || id.sent <= *last_; }
   void set_failure(WorkerId who, std::string why);
-  /// Blocks until `ready()` or a failure. RETURNS: what hinders, as await_step; `what` is awaited.
+  /// Blocks until `ready()` or a failure. RETURNS: the error, as await_step; `what` is awaited.
   [[nodiscard]] Expected<void, ExchangeError> await(const std::function<bool()>& ready,
                                                     Duration patience, const std::string& what);
 
@@ -126,7 +125,7 @@ class JoiningExchange final : public Exchange {
   std::unique_ptr<WaitQueue> queue_;  // guards what follows
   std::map<SyncId, Delivered> delivered_;
   std::map<SyncId, AskedRound> begun_;  // replayed and not yet handed out
-  StepIndex begun_last_;                // the latest step after which a replayed round was sent
+  StepIndex begun_last_;                // the newest send step of a replayed round
   StepIndex donor_;                     // the last step that the donor has ended
   std::optional<StepIndex> last_;
   std::optional<ExchangeError> failure_;

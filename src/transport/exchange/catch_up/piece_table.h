@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A state as pieces of at most 4 MiB, each known by its size and digest (WIRE_FORMAT.md,
-// "Joining"). Pieces begin and end where tensors do, so what two members hold alike makes equal
-// pieces, wherever it lies, and who has a piece can be told without knowing what is in it. Pure;
-// any thread.
+// A state as pieces of at most 4 MiB, each identified by its size and digest (WIRE_FORMAT.md,
+// "Joining"). Pieces begin and end at tensors' borders, so equal content of two members gives equal
+// pieces wherever it lies, and equal pieces can be found without knowing their content. Pure; any
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -20,31 +20,32 @@ namespace isthmus {
 inline constexpr std::uint32_t kMostPieceBytes = std::uint32_t{4} << 20;
 
 struct StatePiece {
-  std::uint64_t offset = 0;  // in the state: pieces follow one another without holes
+  std::uint64_t offset = 0;  // in the state; pieces are contiguous
   std::uint32_t bytes = 0;   // 1 to kMostPieceBytes
   Digest128 digest;          // XXH3-128
   bool operator==(const StatePiece&) const = default;
 };
-/// In the order of their offsets, from 0 on.
+/// In order of offsets, from 0 on.
 using PieceTable = std::vector<StatePiece>;
 
 [[nodiscard]] inline std::uint64_t table_bytes(const PieceTable& table) {
   return table.empty() ? 0 : table.back().offset + table.back().bytes;
 }
 
-/// `borders`: ascending places within `state` that no piece spans.
+/// `borders`: ascending offsets in `state` that no piece crosses.
 [[nodiscard]] PieceTable cut_pieces(std::span<const std::byte> state,
                                     std::span<const std::uint64_t> borders);
 
 [[nodiscard]] std::vector<std::byte> write_table(const PieceTable& table);
-/// RETURNS: why `bytes` are no table.
+/// RETURNS: the reason if `bytes` are no table.
 [[nodiscard]] Expected<PieceTable, std::string> read_table(std::span<const std::byte> bytes);
 
-/// The place in the table of the piece that holds all of these bytes; none: no one piece does.
+/// The index of the piece that contains all of these bytes; nothing: no single piece does.
 [[nodiscard]] std::optional<std::size_t> find_piece(const PieceTable& table, std::uint64_t offset,
                                                     std::uint64_t bytes);
 
-/// For each piece of `wanted` where `state`, which is `own`, has the same bytes; none: nowhere.
+/// For each piece of `wanted` the offset of the same bytes in the state of table `own`; nothing: it
+/// lacks them.
 [[nodiscard]] std::vector<std::optional<std::uint64_t>> match_pieces(const PieceTable& wanted,
                                                                      const PieceTable& own);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The results of the rounds that a worker has taken since all were last seen to hold the same outer
-// state, on its disk: from that state and them it can work out what it ought to hold, without
-// anybody's help (session/run/outer_healing.h). One thread.
+// The results of a worker's rounds since all workers were last seen to hold the same outer state,
+// on the worker's disk: from that state and these results it can recompute its state without other
+// members (session/run/outer_healing.h). One thread.
 #pragma once
 
 #include <cstddef>
@@ -27,34 +27,33 @@ namespace isthmus {
 class RetainedResults {
  public:
   struct Room {
-    std::uint64_t most_bytes = 0;               // that lie there
-    std::function<std::uint64_t()> free_bytes;  // that the disk has
+    std::uint64_t most_bytes = 0;               // of retained results
+    std::function<std::uint64_t()> free_bytes;  // free bytes of the disk
   };
-  /// What the disk has free for everything else, the run's lines above all, beside a result that is
-  /// kept: with less the results go. A checkpoint finds their room free anyway.
+  /// Free disk space to leave for other files, above all the run's lines: with less, the results
+  /// are dropped. Checkpoints check their own room.
   static constexpr std::uint64_t kLeavesFree = 250'000'000;
 
-  /// `file` is this object's own: it comes with the first result and goes with the last. Borrows
-  /// `storage`.
+  /// Owns `file`: it is created with the first result and removed with the last. Borrows `storage`.
   RetainedResults(Storage& storage, std::filesystem::path file, Room room);
   ~RetainedResults();
   RetainedResults(const RetainedResults&) = delete;
   RetainedResults& operator=(const RetainedResults&) = delete;
 
-  /// What is there is needed no more; what comes from now on is.
+  /// Drops the retained results and retains later ones.
   void restart();
-  /// As write_result has it. `committed`: its digest. Where there is no room, or the disk fails,
-  /// nothing more is kept until `restart`.
+  /// Retains a result in the form of write_result. `committed`: its digest. If there is no room, or
+  /// the disk fails, nothing more is retained until `restart`.
   void keep(const SyncId& id, const Reduced& result, std::span<const EncodedShare> encoded,
             const Digest128& committed);
-  /// Rounds sent after step `last` have been taken back.
+  /// Rounds sent after step `last` were rolled back.
   void forget_after(StepIndex last);
   [[nodiscard]] bool holds(const SyncId& id) const { return places_.contains(id); }
   [[nodiscard]] std::uint64_t bytes() const { return size_; }  // on the disk
-  /// RETURNS: why it cannot be had: it is not there, or is not what was committed.
+  /// RETURNS: the reason if the result is missing, or differs from the committed one.
   [[nodiscard]] Expected<Reduced, std::string> read(const SyncId& id, const AskedRound& asked,
                                                     int members);
-  /// Why not all results since the last restart are there; nothing: all are.
+  /// Why not all results since the last restart are retained; nothing: all are.
   [[nodiscard]] const std::optional<std::string>& lack() const { return lack_; }
 
  private:
@@ -65,7 +64,7 @@ class RetainedResults {
   };
   using Kept = std::map<SyncId, Place>::value_type;
   void forget();
-  /// Why a result of so many bytes is not kept.
+  /// Why a result of that size cannot be retained.
   [[nodiscard]] std::optional<std::string> no_room(std::uint64_t bytes) const;
   /// THROWS: SystemError.
   [[nodiscard]] Expected<Reduced, std::string> read_at(const Kept& kept, const AskedRound& asked,
@@ -81,17 +80,16 @@ class RetainedResults {
   std::optional<std::string> lack_;
 };
 
-/// A worker's exchange: `real`, whose results are retained and can be had again.
+/// A worker's exchange: `real`, with retained results that can be replayed.
 class RetainingExchange final : public Exchange {
  public:
-  /// `origin`: of a result that `real` has just handed out; may be empty. Borrows the first two.
+  /// `origin`: of the result that `real` has just returned; may be empty. Borrows the first two.
   RetainingExchange(Exchange& real, RetainedResults& results,
                     std::function<ResultOrigin(const SyncId&)> origin = {})
       : real_(real), results_(results), origin_(std::move(origin)) {}
 
-  /// While it replays, a method that is made anew gets the results that are retained, and `begin`
-  /// of a round that is under way already goes on with that one. Nothing reaches `real`. Between
-  /// two steps.
+  /// While replaying, a newly made method gets the retained results, and `begin` of an open round
+  /// continues with that round. No call reaches `real`. Call between two steps.
   void set_replaying(bool replaying);
 
   [[nodiscard]] WorkerId self() const override { return real_.self(); }
@@ -99,7 +97,7 @@ class RetainingExchange final : public Exchange {
   [[nodiscard]] EncodeKey key(const SyncId& id) const override { return real_.key(id); }
   Ticket begin(Contribution contribution) override;
   [[nodiscard]] bool poll(const Ticket& ticket) override;
-  /// Replaying: Corrupt where the round is neither retained nor under way.
+  /// While replaying: Corrupt if the round is neither retained nor open.
   [[nodiscard]] Expected<Reduced, ExchangeError> wait(const Ticket& ticket,
                                                       Duration patience) override;
   [[nodiscard]] ByteCounts bytes() const override { return real_.bytes(); }
@@ -113,7 +111,7 @@ class RetainingExchange final : public Exchange {
   Exchange& real_;
   RetainedResults& results_;
   const std::function<ResultOrigin(const SyncId&)> origin_;
-  std::map<SyncId, bool> open_;  // begun and not taken: whether the round has values
+  std::map<SyncId, bool> open_;  // begun and not taken: whether it has values
   bool replaying_ = false;
   std::map<SyncId, AskedRound> asked_;  // replayed and not taken
 };

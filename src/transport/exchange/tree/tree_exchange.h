@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchange along a ring or a tree (transport/exchange/tree/tree_plan.h), for benchmarks: the rounds
-// of runs go through PeerExchange, which has all that is left out here. Nothing is repeated, nobody
-// may come or go, one round is open at a time, and bytes move only inside `begin`, `poll` and
-// `wait`. What is alike: the cut into parts, which are passed on one by one, frames and their
-// checks, DONE with a digest to member 0, COMMIT to all.
+// Exchange along a ring or a tree (transport/exchange/tree/tree_plan.h), for benchmarks; runs use
+// PeerExchange, which has all features that are missing here. No frame is repeated, membership is
+// fixed, one round is open at a time, and bytes move only inside `begin`, `poll` and `wait`. Equal
+// to PeerExchange: the cut into parts, which are passed on one by one, frames and their checks,
+// DONE with a digest to member 0, COMMIT to all.
 #pragma once
 
 #include <cstddef>
@@ -30,8 +30,8 @@ class TreeExchange final : public Exchange {
   [[nodiscard]] WorkerId self() const override { return transport_.self(); }
   [[nodiscard]] int members() const override { return transport_.size(); }
   [[nodiscard]] EncodeKey key(const SyncId& id) const override;
-  /// REQUIRES besides: no round is open; a weight of 1; a codec that is not sparse; no owner
-  /// residual. The contribution's kind is not looked at.
+  /// REQUIRES also: no round is open; a weight of 1; a codec that is not sparse; no owner residual.
+  /// The contribution's kind is ignored.
   Ticket begin(Contribution contribution) override;
   [[nodiscard]] bool poll(const Ticket& ticket) override;
   /// RETURNS: kDeadlineExceeded, after which `wait` may be called again; kPeerLost for a member
@@ -44,7 +44,7 @@ class TreeExchange final : public Exchange {
   struct Round;
 
   void send(WorkerId to, FrameBytes frame);
-  /// Takes in frames until the round is complete or `deadline`.
+  /// Takes frames until the round is complete or `deadline`.
   void take_frames(TimePoint deadline);
   void take(const ReceivedFrame& received);
   void take_sum(std::size_t part, const ReceivedFrame& received);
@@ -62,8 +62,8 @@ class TreeExchange final : public Exchange {
   const Clock& clock_;
   const TreeShape shape_;
   std::unique_ptr<Round> round_;
-  /// Of the next round, from members who are through with this one. Nobody gets further: a result
-  /// needs everyone's contribution.
+  /// Frames of the next round, from members that have finished this one. No member gets further: a
+  /// result needs all contributions.
   std::vector<ReceivedFrame> early_;
   std::vector<WorkerId> lost_;
   ByteCounts sent_;

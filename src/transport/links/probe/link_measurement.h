@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is measured of the link between two members, and how it follows from echoes and arrivals:
-// pure functions and values, any thread. Who measures is link_probe.h.
+// The measurement of the link between two members, computed from echoes and arrivals: pure
+// functions and values, any thread. link_probe.h measures.
 #pragma once
 
 #include <cstddef>
@@ -20,15 +20,15 @@ struct EchoSummary {
   Duration least{0};
   Duration p50{0};
   Duration p99{0};
-  /// J such that echoes, each late by two independent uniform times in [0, J] (one a direction),
-  /// would spread like these. Their sum has the quantiles J sqrt(2q) and 2J - J sqrt(2(1-q)), so
-  /// p90 - p10 = (2 - 2 sqrt(0.2)) J; what is rarer than one in ten does not count.
+  /// J such that echoes would spread like these if each were late by two independent uniform times
+  /// in [0, J], one a direction. Their sum has the quantiles J sqrt(2q) and 2J - J sqrt(2(1-q)), so
+  /// p90 - p10 = (2 - 2 sqrt(0.2)) J; delays rarer than one in ten do not count.
   Duration jitter{0};
   bool operator==(const EchoSummary&) const = default;
 };
 
-/// The smallest sample that at least a share `q` of all do not exceed. REQUIRES: samples, q in
-/// (0, 1].
+/// The smallest sample that is not exceeded by at least a share `q` of all samples. REQUIRES:
+/// samples, q in (0, 1].
 [[nodiscard]] Duration quantile(std::span<const Duration> samples, double q);
 /// REQUIRES: samples.
 [[nodiscard]] EchoSummary summarise_echoes(std::span<const Duration> samples);
@@ -37,14 +37,15 @@ struct EchoSummary {
 struct Arrivals {
   std::uint64_t bytes = 0;
   Duration elapsed{0};             // first to last arrival
-  std::uint64_t steady_bytes = 0;  // that came in the second half of that time
-  Duration steady{0};              // which began with an arrival and ended with the last one
+  std::uint64_t steady_bytes = 0;  // that arrived in the second half of that time
+  Duration steady{0};              // from the first arrival of that half to the last
   bool operator==(const Arrivals&) const = default;
 };
-/// Bits per second once the transfer had got going; nothing when it was too short to tell.
+/// Bits per second after the transfer's start-up; nothing when it was too short to tell.
 [[nodiscard]] std::optional<double> steady_rate(const Arrivals& arrivals);
 
-/// Gathers arrivals in bounded memory: of very many, every other one is forgotten, again and again.
+/// Collects arrivals in bounded memory: when there are too many, every other one is dropped,
+/// repeatedly.
 class ArrivalSeries {
  public:
   /// REQUIRES: times in order.
@@ -55,14 +56,14 @@ class ArrivalSeries {
  private:
   struct Point {
     TimePoint at;
-    std::uint64_t total = 0;  // with this one
+    std::uint64_t total = 0;  // including this one
   };
   static constexpr std::size_t kMostPoints = 4096;
-  std::vector<Point> points_;  // the first one always among them
+  std::vector<Point> points_;  // always including the first one
   Point last_;
   std::uint64_t total_ = 0;
   std::uint64_t seen_ = 0;
-  std::uint64_t every_ = 1;  // arrivals to a point
+  std::uint64_t every_ = 1;  // arrivals per point
 };
 
 /// Rate with a number of parallel connections.
@@ -74,12 +75,12 @@ struct StreamRate {
 inline constexpr double kEnoughOfBest = 0.9;
 /// The fewest streams that reach 90 % of the best rate. REQUIRES: rates.
 [[nodiscard]] std::uint32_t enough_streams(std::span<const StreamRate> rates);
-/// Whether it is worth trying more streams than those of `rates`, in order of their number: not
-/// when the last two numbers were no better, by a tenth, than the best before each.
+/// Whether more streams than those of `rates`, in order of their number, are worth trying: not when
+/// neither of the last two numbers was better, by a tenth, than the best before it.
 [[nodiscard]] bool more_streams_may_help(std::span<const StreamRate> rates);
 
-/// Segments that TCP sent again: what got lost on the way, losses by the transfers' own queues
-/// included, and a few repeated without need.
+/// Segments that TCP retransmitted: losses on the path, including those in queues that the
+/// transfers filled, and a few retransmissions without need.
 struct Retransmits {
   std::uint64_t segments = 0;
   std::uint64_t repeated = 0;
@@ -92,10 +93,10 @@ struct Retransmits {
 /// One direction of a link.
 struct DirectionMeasurement {
   double bits_per_s = 0;                   // steady goodput with `streams` connections
-  std::uint32_t streams = 0;               // that reach 90 % of the best rate; 0: not measured
+  std::uint32_t streams = 0;               // fewest for 90 % of the best rate; 0: not measured
   std::vector<StreamRate> scan;            // by streams
   std::uint64_t bytes = 0;                 // sent to measure it
-  std::optional<Retransmits> retransmits;  // nothing: the system does not tell
+  std::optional<Retransmits> retransmits;  // nothing: not known to the system
   std::optional<Duration> loaded_rtt;      // TCP's round trip while the link was full, or nothing
   std::string congestion;                  // of the sender; empty: not known
   bool operator==(const DirectionMeasurement&) const = default;
@@ -111,11 +112,11 @@ struct PairMeasurement {
   bool operator==(const PairMeasurement&) const = default;
 };
 
-/// What of it cannot be, in words; empty: nothing. For measurements that others report.
+/// What is impossible in it, in words; empty: nothing. For measurements reported by others.
 [[nodiscard]] std::string fault_of(const EchoSummary& echo);
 [[nodiscard]] std::string fault_of(const DirectionMeasurement& direction);
 [[nodiscard]] std::string fault_of(const PairMeasurement& pair);
-/// ... given that the sender has sent `bytes` and heard the answer `took` later, on its own clock.
+/// The same, if the sender has sent `bytes` and received the answer `took` later, on its own clock.
 [[nodiscard]] std::string fault_of(const Arrivals& arrivals, std::uint64_t bytes, Duration took);
 
 }  // namespace isthmus

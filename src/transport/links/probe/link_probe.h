@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures one link from its two ends, over the transport that training uses: the same frames,
-// connections and credits, so the rate is what an exchange will see. One end leads: it sends
-// echoes, then transfers; the other serves. Then they swap, for the other direction.
+// Measures one link from both ends, over the transport of training: the same frames, connections
+// and credits, so the rate is what an exchange will get. One end leads: it sends echoes, then
+// transfers; the other end serves. Then they swap, for the other direction.
 //
-// A transfer keeps the link full for a given time: what may be on its way grows with what arrives,
-// as far as some round trips' worth, so that the end of a transfer is not long in coming on any
-// link. Its receiver tells when the bytes came, by its own clock; the sender checks that against
-// its own. Blocking; one task. All waits are bounded.
+// A transfer keeps the link full for a given time: the bytes in flight grow with the arrival rate,
+// up to the worth of some round trips, so that a transfer ends soon on any link. The receiver
+// reports the arrival times by its own clock; the sender checks them against its own. Blocking; one
+// task. All waits are bounded.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ namespace isthmus {
 class ProbeMailbox {
  public:
   struct Options {
-    std::vector<std::string> names;  // of all members, until they say theirs
-    /// Asked now and then while waiting; throws to end it.
+    std::vector<std::string> names;  // of all members, until they send theirs
+    /// Called now and then during waits; throws to end them.
     std::function<void()> check = {};
   };
   /// Borrows both.
@@ -42,11 +42,11 @@ class ProbeMailbox {
     std::size_t payload_bytes = 0;
   };
   /// Blocks for the next message of `from`. RETURNS: nothing at `deadline`. THROWS: PeerError when
-  /// a member that is still needed is lost, has stopped, or sends what cannot be.
+  /// a member that is still needed is lost, has stopped, or sends an invalid message.
   [[nodiscard]] std::optional<Received> receive(WorkerId from, TimePoint deadline);
-  /// Tells everyone why this member goes no further.
+  /// Tells all members why this one stops.
   void stop(const std::string& why);
-  /// Members that nothing more is expected of: they may leave.
+  /// The member is needed no more: it may leave.
   void not_needed(WorkerId member) { needed_.at(static_cast<std::size_t>(member.value())) = false; }
 
   void set_name(WorkerId member, const std::string& name);
@@ -69,12 +69,12 @@ class ProbeMailbox {
 };
 
 struct ProbePlan {
-  Duration budget = std::chrono::seconds(6);  // of each direction; longer where round trips are
-  std::uint32_t streams = 16;                 // the most to be tried: a power of two
+  Duration budget = std::chrono::seconds(6);  // of each direction; more for long round trips
+  std::uint32_t streams = 16;                 // the most to try: a power of two
 };
 /// Numbers of streams that are tried: 1, 2, 4, ... and `most`.
 [[nodiscard]] std::vector<std::uint32_t> streams_to_try(std::uint32_t most);
-/// How long a pair takes at most while both ends do their part.
+/// The longest time for a pair if both ends respond.
 [[nodiscard]] Duration longest_pair(const ProbePlan& plan);
 
 class LinkProbe {
@@ -84,9 +84,9 @@ class LinkProbe {
   LinkProbe(ProbeMailbox& mailbox, LinkGauge* gauge, const ProbePlan& plan, std::uint32_t pair,
             std::function<void(const std::string&)> say);
 
-  /// The whole of the pair (self, b), led from here. THROWS: PeerError.
+  /// Measures the whole pair (self, b), as its leader. THROWS: PeerError.
   [[nodiscard]] PairMeasurement lead(WorkerId b);
-  /// The other end of it. RETURNS: the result as the leader tells it.
+  /// The other end of a pair. RETURNS: the result as the leader reports it.
   [[nodiscard]] PairMeasurement follow(WorkerId a);
 
  private:
@@ -95,7 +95,7 @@ class LinkProbe {
   /// RETURNS: the rate, or nothing when the transfer was too short to tell.
   [[nodiscard]] std::optional<double> transfer(WorkerId peer, Duration time, Duration rtt,
                                                DirectionMeasurement& into, bool watch);
-  /// Answers until something else comes. RETURNS: that.
+  /// Answers until another message arrives. RETURNS: that message.
   [[nodiscard]] ProbeMessage serve(WorkerId peer);
   [[nodiscard]] ProbeMailbox::Received next(WorkerId peer);
   [[noreturn]] void refuse(WorkerId peer, const std::string& what) const;
@@ -105,9 +105,9 @@ class LinkProbe {
   const ProbePlan plan_;
   const std::uint32_t pair_;
   const std::function<void(const std::string&)> say_;
-  const TimePoint end_;             // whatever the other end does, it is over by then
+  const TimePoint end_;             // the deadline, whatever the other end does
   std::uint32_t transfers_ = 0;     // sent
-  std::vector<Duration> loaded_{};  // TCP's round trips of the transfer under way
+  std::vector<Duration> loaded_{};  // TCP's round trips during the current transfer
 };
 
 }  // namespace isthmus

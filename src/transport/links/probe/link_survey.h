@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// All links of a group, measured one pair at a time. The order of the pairs is a function of their
-// number, so nobody has to be told: the first member of a pair begins when it has heard the results
-// of all pairs before, and tells its own to everyone. So no two pairs measure at once, and in the
-// end every member has everything.
+// All links of a group, measured one pair at a time. The order of the pairs follows from their
+// number, so no coordination is needed: the first member of a pair begins when it has received the
+// results of all earlier pairs, and sends its own to all. So no two pairs measure at once, and at
+// the end every member has all results.
 #pragma once
 
 #include <cstdint>
@@ -19,32 +19,32 @@
 
 namespace isthmus {
 
-/// Every pair (a, b) with a < b, once. Rounds of a tournament: neighbours in the order share few
+/// Every pair (a, b) with a < b, once. As rounds of a tournament: neighbours in the order share few
 /// members, so a member's turns are spread.
 [[nodiscard]] std::vector<std::pair<WorkerId, WorkerId>> survey_pairs(int members);
-/// How long it takes with links whose round trips are short.
+/// The duration for links with short round trips.
 [[nodiscard]] Duration survey_time(int members, const ProbePlan& plan);
 
 struct SurveyOptions {
-  ProbePlan plan = {};                               // alike at all members
+  ProbePlan plan = {};                               // equal at all members
   std::string name = {};                             // of this member, for people
-  std::vector<std::string> names = {};               // of all; empty: as they say themselves
-  LinkGauge* gauge = nullptr;                        // of the transport, where it has one; borrowed
-  Duration patience = std::chrono::seconds(30);      // for the first word of each member
+  std::vector<std::string> names = {};               // of all; empty: as they send them
+  LinkGauge* gauge = nullptr;                        // the transport's, if it has one; borrowed
+  Duration patience = std::chrono::seconds(30);      // timeout for the first message of each member
   std::function<void(const std::string&)> say = {};  // progress in words
-  /// A pair has been measured, by whomever; how many of how many.
+  /// A pair was measured, by any member; `done` of `all` pairs.
   std::function<void(const PairMeasurement&, std::size_t done, std::size_t all)> on_result = {};
-  std::function<void()> check = {};  // asked now and then; throws to end it
+  std::function<void()> check = {};  // called now and then; throws to end it
 };
 
 struct Survey {
-  std::vector<std::string> names;      // as the members say them
+  std::vector<std::string> names;      // as sent by the members
   std::vector<PairMeasurement> pairs;  // in the order of `survey_pairs`
 };
 
-/// Blocks until all pairs are measured. The transport's members all do this, and nothing else.
-/// Borrows both. THROWS: PeerError naming who is gone, silent, of another mind or version, or sends
-/// what cannot be; the others are told why.
+/// Blocks until all pairs are measured. All members of the transport call it, and do nothing else.
+/// Borrows both. THROWS: PeerError naming a member that is lost, silent, has other options or
+/// another version, or sends an invalid message; the others are told why.
 [[nodiscard]] Survey survey_links(Transport& transport, Runtime& runtime,
                                   const SurveyOptions& options);
 

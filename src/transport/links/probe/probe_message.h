@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What members say to one another while they measure their links. Each message is the payload of a
-// NOTE frame, so that it goes the way of everything else; the layout is drawn in WIRE_FORMAT.md.
-// Whatever bytes arrive, `read_probe` answers with a message whose numbers can be, or a reason.
-// Pure functions and values; any thread.
+// Messages between members that measure their links. Each one is the payload of a NOTE frame, so
+// that it is sent like all other frames; the layout is drawn in WIRE_FORMAT.md. For any bytes
+// `read_probe` returns a message with valid numbers, or a reason. Pure functions and values; any
+// thread.
 #pragma once
 
 #include <cstddef>
@@ -21,13 +21,13 @@ namespace isthmus {
 inline constexpr std::uint32_t kProbeMagic = 0x42525049;  // "IPRB" as bytes in the message
 inline constexpr std::uint16_t kProbeVersion = 1;
 
-/// First of all, to everyone: who speaks, and how it means to measure.
+/// The first message, to all: the sender, and its options for measuring.
 struct ProbeHello {
   Duration budget{0};         // of each direction
-  std::uint32_t streams = 1;  // the most to be tried
+  std::uint32_t streams = 1;  // the most to try
   std::string name;           // for people; at most kMaxMemberName bytes
 };
-/// To be answered at once with the same number.
+/// The receiver answers at once with the same number.
 struct ProbePing {
   std::uint32_t pair = 0;
   std::uint64_t number = 0;
@@ -41,30 +41,30 @@ struct ProbeLoad {
   std::uint32_t pair = 0;
   std::uint32_t transfer = 0;
 };
-/// So much of it has come.
+/// The receiver's progress: bytes of the transfer so far.
 struct ProbeTaken {
   std::uint32_t pair = 0;
   std::uint32_t transfer = 0;
   std::uint64_t bytes = 0;
 };
-/// All of it has been sent.
+/// The whole transfer has been sent.
 struct ProbeEnd {
   std::uint32_t pair = 0;
   std::uint32_t transfer = 0;
   std::uint64_t bytes = 0;
 };
-/// All of it has come, like this.
+/// The whole transfer has arrived, with these arrivals.
 struct ProbeReport {
   std::uint32_t pair = 0;
   std::uint32_t transfer = 0;
   Arrivals arrivals;
 };
-/// From a to b: now the other direction.
+/// From a to b: begin the other direction.
 struct ProbeTurn {
   std::uint32_t pair = 0;
   EchoSummary echo;
 };
-/// From b to a: what came of it.
+/// From b to a: its result.
 struct ProbeDirection {
   std::uint32_t pair = 0;
   DirectionMeasurement direction;
@@ -74,7 +74,7 @@ struct ProbeResult {
   std::uint32_t pair = 0;
   PairMeasurement result;
 };
-/// The sender goes no further.
+/// The sender stops.
 struct ProbeStop {
   std::string why;  // at most kMaxStopText bytes
 };
@@ -86,16 +86,16 @@ using ProbeMessage = std::variant<ProbeHello, ProbePing, ProbePong, ProbeLoad, P
 /// "a ping", for messages about messages.
 [[nodiscard]] const char* name_of(const ProbeMessage& message);
 
-/// The payload. REQUIRES: numbers that can be.
+/// The payload. REQUIRES: valid numbers.
 [[nodiscard]] std::vector<std::byte> write_probe(const ProbeMessage& message);
-/// RETURNS: why the payload is no message of this version.
+/// RETURNS: the reason if the payload is no message of this version.
 [[nodiscard]] Expected<ProbeMessage, std::string> read_probe(std::span<const std::byte> payload);
 
 /// The same as a whole frame.
 [[nodiscard]] FrameBytes probe_frame(const ProbeMessage& message);
-/// The piece of a transfer that begins `place` bytes into it and has so many bytes of payload. The
-/// filler is another one at each place: a tunnel that compresses finds nothing to gain, neither in
-/// a frame nor in those before. REQUIRES: kSmallestLoad to kMaxFramePayload.
+/// The piece of a transfer that begins `place` bytes into it, with `payload_bytes` of payload. The
+/// filler differs at each place, so that a compressing tunnel gains nothing, neither within a frame
+/// nor from earlier frames. REQUIRES: kSmallestLoad to kMaxFramePayload.
 [[nodiscard]] FrameBytes load_frame(const ProbeLoad& load, std::uint64_t place,
                                     std::size_t payload_bytes);
 inline constexpr std::size_t kSmallestLoad = 16;

@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the links of a member may take of what its process has: open files, and sockets of ZeroMQ.
+// The use of a process's open files and ZeroMQ sockets by the links of a member.
 #pragma once
 
 #include "transport/links/network_transport.h"
 
 namespace isthmus {
 
-/// A connection is a DEALER and both ends of its monitor, each with a file to be woken by, and its
-/// TCP connection; one more comes in return. Those to a peer that comes back, or that go another
-/// way, may be there before those to its former process, or over the former way, end; one more to
-/// a peer may try another way.
+/// A connection needs a DEALER and both ends of its monitor, each with a wake-up file, and its TCP
+/// connection; one more comes from the peer. The connections to a returning peer, or on another
+/// path, may exist before the old ones end; one more connection a peer may try another path.
 struct LinkAllowance {
   int streams = 0;  // to each peer
   int sockets = 0;
 };
-/// As many connections as there are files for, if those of the beginning have theirs.
-/// THROWS: ConfigError when this process may not have so many open.
+/// As many connections as files allow, at least the initial ones. THROWS: ConfigError when this
+/// process may not open enough files for those.
 [[nodiscard]] LinkAllowance link_allowance(const MemberOptions& options);
 
-/// Turns MemberOptions::detours off where only without them there are files for all, and warns. To
-/// be called when all else is set, and before anything is made of the options.
+/// Disables MemberOptions::detours, with a warning, if only then files suffice for all connections.
+/// Call when all other options are set, and before they are used.
 void spare_detours(MemberOptions& options);
 
 }  // namespace isthmus

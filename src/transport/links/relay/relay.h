@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A relay: joins members that cannot be dialled to the others. It listens at one port. Such a
-// member keeps a connection open, on which it is told when somebody calls it; it answers by another
-// one, and the relay passes on the bytes between caller and called, which it neither reads nor
-// could, where links have keys. It is a member itself, and with keys serves members alone. One
-// task; bounded in connections, in bytes of each, and in how long anybody may take.
+// A relay: connects members that cannot be dialled with the others. It listens at one port. Such a
+// member keeps a connection open, on which the relay announces calls; the member answers with a
+// second connection, and the relay forwards the bytes between caller and called. It does not read
+// them, and cannot if links have keys. The relay's process is a member itself; with keys it serves
+// only members. One task; bounded in connections, in bytes of each, and in all waits.
 #pragma once
 
 #include <array>
@@ -25,21 +25,21 @@
 
 namespace isthmus {
 
-/// How long a member that listens, or its relay, may be silent; and how often each says something.
+/// Timeout of silence for a listening member and its relay; and the interval of their beats.
 inline constexpr Duration kRelaySilence = std::chrono::seconds(4);
 inline constexpr Duration kRelayBeat = std::chrono::seconds(1);
 
-/// The files that a relay of this member's process takes when all connections to members that
-/// cannot be dialled pass here, two each, beside who listens and who has just come. Former
-/// processes' connections, and pairs that only go round, come out of what nobody uses at the time.
+/// The files of a relay in this member's process when all connections to members that cannot be
+/// dialled pass through it, two each, besides listening members and new visitors. Connections of
+/// former processes, and detours of pairs, use files that are free at the time.
 [[nodiscard]] long relay_files(const MemberOptions& options);
 
 class Relay {
  public:
-  /// Listens. `options`: of the member whose process this is: run, members, keys, streams,
-  /// dead_after. `told`: what a hub says of keys since; may be null. Members whose key is still to
-  /// be told are asked to wait. THROWS: SystemError when the address cannot be bound; ConfigError
-  /// for a member's key that no secret can be shared with.
+  /// Listens. `options`: of this process's member: run, members, keys, streams, dead_after. `told`:
+  /// keys announced by a hub; may be null. Members without an announced key are asked to wait.
+  /// THROWS: SystemError when the address cannot be bound; ConfigError for a member's key that is
+  /// no valid public key.
   Relay(Runtime& runtime, const MemberOptions& options, const std::string& host, int port,
         std::shared_ptr<const ToldKeys> told = nullptr);
   /// Ends all connections; blocks after `finish_in_order`.
@@ -48,15 +48,15 @@ class Relay {
   Relay& operator=(const Relay&) = delete;
 
   [[nodiscard]] int port() const { return listener_.port(); }
-  /// It serves no more, whatever its port says: it has met an error. Any task.
+  /// True once it has failed and serves no more, even if its port is open. Any task.
   [[nodiscard]] bool gone() const { return gone_; }
-  /// What its member's next transport is told of keys. Any task.
+  /// Uses the announced keys of its member's next transport. Any task.
   void listen_to(std::shared_ptr<const ToldKeys> told);
-  /// The end is to wait for those whose connections pass here, for at most `linger`. Any task.
+  /// The destructor waits for relayed connections to end, for at most `linger`. Any task.
   void finish_in_order() { lingers_ = true; }
 
  private:
-  /// Has connected, and not said what for; or was refused, and may still be sending.
+  /// A connection that has not sent its request yet, or was refused and may still be sending.
   struct Visitor {
     TcpSocket socket;
     std::string peer;
@@ -65,7 +65,7 @@ class Relay {
     std::string input = {};
     bool refused = false;
     std::size_t drained = 0;
-    std::size_t place = 0;  // in what was waited for
+    std::size_t place = 0;  // index in the list of the last wait
   };
   struct Listening {
     TcpSocket socket;
@@ -86,15 +86,15 @@ class Relay {
   };
   void serve();
   void turn();
-  /// What a hub has said since of whose keys count; ends what other keys have opened.
+  /// Takes newly announced keys; ends connections of keys that are no longer valid.
   void look_at_keys();
   void take_connections(TimePoint now);
-  /// RETURNS: false once it is over, or has become something else.
+  /// RETURNS: false once the visitor is done, or has become another kind of connection.
   [[nodiscard]] bool advance(Visitor& visitor, TimePoint now);
   [[nodiscard]] static bool advance(Listening& listening, bool ready, TimePoint now);
-  /// One of those from the address that has the most, so that a flood ends itself.
+  /// Ends a visitor from the address with the most visitors, so that a flood ends itself.
   void end_a_visitor();
-  /// RETURNS: why not; otherwise the visitor's socket has been taken.
+  /// RETURNS: why the request failed; nothing: the visitor's socket has been taken.
   [[nodiscard]] std::optional<RelayWordKind> fulfil(Visitor& visitor, TimePoint now);
   [[nodiscard]] std::optional<RelayWordKind> check(const Visitor& visitor,
                                                    const RelayRequest& request) const;
@@ -105,7 +105,7 @@ class Relay {
                                                   TimePoint now);
   [[nodiscard]] std::optional<RelayWordKind> accept(Visitor& visitor, const RelayRequest& request);
   void refuse(Visitor& visitor, RelayWordKind why, TimePoint now);
-  /// Says it at the 1st, 2nd, 4th, 8th, ... time.
+  /// Reports it at the 1st, 2nd, 4th, 8th, ... time.
   void complain(RelayWordKind about, const std::string& text);
   [[nodiscard]] std::string name(WorkerId member) const;
 
@@ -113,12 +113,12 @@ class Relay {
   const MemberOptions options_;
   std::unique_ptr<WaitQueue> queue_;
   // Under queue_'s lock:
-  std::shared_ptr<const ToldKeys> told_;  // with the transport and the relayed links
-  bool tells_anew_ = false;               // it is that of another transport than before
+  std::shared_ptr<const ToldKeys> told_;  // shared with the transport and the relayed links
+  bool tells_anew_ = false;               // it belongs to another transport than before
   // The task's alone:
-  std::vector<std::string> keys_;                 // by member; empty: none that is known
+  std::vector<std::string> keys_;                 // by member; empty: none known
   std::vector<std::optional<SharedKey>> shared_;  // with each; empty without keys
-  std::uint64_t told_version_ = 0;                // of which they are
+  std::uint64_t told_version_ = 0;                // version of these keys
   TcpSocket listener_;
   Alarm stop_;
   std::atomic<bool> lingers_{false};
@@ -128,7 +128,7 @@ class Relay {
   std::map<int, Listening> listening_;
   std::list<Caller> callers_;
   std::list<Joined> joined_;
-  TimePoint listen_again_;  // no connections are taken before
+  TimePoint listen_again_;  // no connections are accepted before
   std::map<RelayWordKind, std::uint64_t> complaints_;
   bool stopping_ = false;
   std::unique_ptr<Task> task_;

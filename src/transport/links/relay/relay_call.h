@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member's talk with a relay, up to the point where it listens there or has the other end:
-// connects (every address of the name in turn, each for about a second), proves who it is, asks.
-// Pure but for its socket; one task.
+// A member's connection to a relay, up to the point where it listens there or is connected to the
+// other end: connects (to every address of the name in turn, each for about a second),
+// authenticates, sends its request. Pure, except for its socket; one task.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace isthmus {
 
-/// Where a relay is reached, and whose it is.
+/// The address of a relay, and its member.
 struct RelayPlace {
   WorkerId member;
   std::string host;  // without brackets
@@ -27,19 +27,19 @@ class RelayCall {
  public:
   enum class State { kGoing, kDone, kFailed };
 
-  /// Begins. Borrows `options`: run, keys; and `told`, which may be null. Fails after `most`, and
-  /// much sooner where no address says anything.
+  /// Begins. Borrows `options` (run, keys), and `told`, which may be null. Fails after `most`, and
+  /// much sooner if no address answers.
   RelayCall(const MemberOptions& options, const RelayPlace& relay,
             std::vector<TcpAddress> addresses, const RelayRequest& request, TimePoint now,
             Duration most, const ToldKeys* told);
 
   void add_to(std::vector<Waited>& all);
-  /// `all`: of the last `add_to`, waited for since.
+  /// `all`: the list of the last `add_to`, after the wait.
   State advance(const std::vector<Waited>& all, TimePoint now);
-  /// Of a call that failed: in words. `reached`: something answered there.
+  /// After a failure: the cause in words. `reached`: the relay answered.
   [[nodiscard]] const std::string& why() const { return why_; }
   [[nodiscard]] bool reached() const { return greeted_; }
-  /// Of one that is done. Nothing that follows the relay's word has been read.
+  /// After success: the socket. No byte after the relay's word has been read.
   [[nodiscard]] TcpSocket take_socket() { return *std::move(socket_); }
 
  private:
@@ -53,13 +53,13 @@ class RelayCall {
   std::vector<TcpAddress> addresses_;
   RelayRequest request_;
   TimePoint deadline_;
-  TimePoint greeted_by_;  // else the next address is tried
+  TimePoint greeted_by_;  // deadline of an address; then the next one is tried
   std::size_t next_ = 0;  // address
   std::optional<TcpSocket> socket_;
   bool connected_ = false, greeted_ = false;
   std::string input_;
   std::string why_;
-  std::size_t place_ = 0;  // in what was waited for
+  std::size_t place_ = 0;  // index in the list of the last wait
 };
 
 }  // namespace isthmus

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is said to a relay, and by it, before and between the bytes of links that it passes on
-// (WIRE_FORMAT.md, Relays). Words go both ways, requests to the relay. Pure; any thread.
+// Messages to and from a relay, before and between the bytes of links that it forwards
+// (WIRE_FORMAT.md, Relays). Words go both ways, requests only to the relay. Pure; any thread.
 #pragma once
 
 #include <array>
@@ -22,24 +22,24 @@ using RelayWordBytes = std::array<std::byte, kRelayWordBytes>;
 using RelayRequestBytes = std::array<std::byte, kRelayRequestBytes>;
 
 enum class RelayWordKind : std::uint16_t {
-  kGreeting = 1,      // relay, first on every connection; its token is a challenge
-  kGreetingKeys = 2,  // ... where a proof is asked for
-  kDone = 3,          // relay, to a request: what follows is the other end's
-  kCall = 4,          // relay, to who listens: somebody calls; answer with the token
-  kBeat = 5,          // either, while a member listens
-  // To a request, before the end of the connection:
+  kGreeting = 1,      // from the relay, first on every connection; its token is a challenge
+  kGreetingKeys = 2,  // the same, if a proof is required
+  kDone = 3,          // from the relay, to a request: the other end's bytes follow
+  kCall = 4,          // from the relay, to a listening member: answer a call with the token
+  kBeat = 5,          // from both, while a member listens
+  // Refusals of a request, before the end of the connection:
   kVersion = 16,
   kMalformed = 17,
   kRun = 18,
   kKey = 19,
   kPlace = 20,     // no such members
   kTaken = 21,     // another process listens as this member
-  kNobody = 22,    // whom one calls does not listen
-  kNoAnswer = 23,  // ... did not answer
+  kNobody = 22,    // the called member does not listen
+  kNoAnswer = 23,  // the called member did not answer
   kFull = 24,
-  kNotYet = 25,  // the relay has not been told the asker's key (keys come from a hub)
+  kNotYet = 25,  // the asker's key is not announced yet (keys come from a hub)
 };
-/// For people, in the relay's place: "nobody listens there as that site".
+/// For people, about the relay: "nobody listens there as that site".
 [[nodiscard]] std::string_view relay_words(RelayWordKind kind);
 
 struct RelayWord {
@@ -52,14 +52,14 @@ struct RelayWord {
     std::span<const std::byte, kRelayWordBytes> bytes);
 
 enum class RelayVerb : std::uint16_t {
-  kListen = 1,  // `from` is to be called here; stays open
+  kListen = 1,  // `from` can be called here; stays open
   kDial = 2,    // connects `from` to `to`
-  kAccept = 3,  // `from` answers the call `token`
+  kAccept = 3,  // `from` answers the call with `token`
 };
 struct RelayRequest {
   RelayVerb verb = RelayVerb::kListen;
   WorkerId from;
-  WorkerId to;  // but for kDial as `from`
+  WorkerId to;  // for kDial; otherwise equal to `from`
   Digest128 run;
   Digest128 token = {};  // kAccept
   KeyProof proof = {};   // zeros without keys
@@ -70,8 +70,8 @@ struct RelayRequest {
 [[nodiscard]] Expected<RelayRequest, RelayWordKind> read_relay_request(
     std::span<const std::byte, kRelayRequestBytes> bytes);
 
-/// That the request comes from the owner of a key and is meant for that of another, now: alike from
-/// both ends, given one's own pair and the other's public key.
+/// A proof that the request comes from the owner of one key and is meant for the owner of the
+/// other, now: the same from both ends, given one's own pair and the other's public key.
 [[nodiscard]] KeyProof prove_request(const LinkKeys& own, std::string_view other,
                                      const RelayRequest& request, const Digest128& challenge);
 [[nodiscard]] KeyProof prove_request(const SharedKey& shared, const RelayRequest& request,

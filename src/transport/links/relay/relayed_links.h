@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member's side of relays (relay.h): towards members that cannot be dialled, now or ever, it
-// stands as a port of its own machine for each, whose connections it takes to a relay; a member
-// that may have to be reached so itself listens at every other's relay, and takes calls to the port
-// at which its transport listens. To the transports at both ends these are connections like others,
-// that break when something on the way does. One task; it passes bytes on and knows nothing of what
-// they are.
+// A member's side of relays (relay.h). For each member that cannot be dialled, at present or at
+// all, it opens a port on its own machine, and forwards connections to that port through a relay. A
+// member that may have to be reached in this way listens at every other member's relay, and
+// forwards calls to its own transport's port. To the transports at both ends these are normal
+// connections, which break when something on the path does. One task; it forwards bytes without
+// knowing their meaning.
 //
-// Names of relays are looked up beside it (name_lookup.h), when they are first needed; what was
-// found is kept until a later lookup, at most one a minute, finds other addresses. A connection
-// waits for the name of its relay for a second, then it goes by another one.
+// Host names of relays are looked up by a second task (name_lookup.h) when they are first needed. A
+// result is kept until a later lookup, at most one a minute, finds other addresses. A connection
+// waits one second for the name of its relay, then tries another relay.
 #pragma once
 
 #include <cstdint>
@@ -28,23 +28,23 @@
 
 namespace isthmus {
 
-/// The most files that connections passed on take in this member's process, two each: from here to
-/// members that cannot be dialled, and from all to here where it is one itself. With detours all
-/// may be such members. What passes a relay of this process: relay_files (relay.h).
+/// The most files for forwarded connections in this member's process, two each: from here to
+/// members that cannot be dialled, and from all to here if this member is one. With detours all
+/// members may count as such. For the relay of this process: relay_files (relay.h).
 [[nodiscard]] long passed_on_files(const MemberOptions& options);
 
 class RelayedLinks {
  public:
   struct Routes {
-    std::vector<RelayPlace> relays;  // tried in this order; at least one
-    std::vector<WorkerId> hidden;    // members that cannot be dialled, this one possibly among them
-    std::vector<WorkerId> detours = {};  // that can be, and are reached this way too; likewise
-    int own_port = 0;                    // of this member's transport, where it is one of those,
+    std::vector<RelayPlace> relays;      // tried in this order; at least one
+    std::vector<WorkerId> hidden;        // members that cannot be dialled, possibly with this one
+    std::vector<WorkerId> detours = {};  // dialable members that are reached this way too; likewise
+    int own_port = 0;                    // of this member's transport, if it is listed,
     std::string own_host = "127.0.0.1";  // ... and a numeric address of this machine for it
     NameLookup::LookUp look_up = resolve_tcp;  // of relays
   };
-  /// `options`: of this member. `told`: the relays' keys, where a hub says them; may be null.
-  /// THROWS: SystemError when no port can be had.
+  /// `options`: of this member. `told`: the relays' keys, if a hub announces them; may be null.
+  /// THROWS: SystemError when no port is available.
   RelayedLinks(Runtime& runtime, const MemberOptions& options, Routes routes,
                std::shared_ptr<const ToldKeys> told = nullptr);
   /// Ends all connections.
@@ -52,27 +52,27 @@ class RelayedLinks {
   RelayedLinks(const RelayedLinks&) = delete;
   RelayedLinks& operator=(const RelayedLinks&) = delete;
 
-  /// What to dial in the place of the member. REQUIRES: another one of the hidden or the detours.
+  /// The endpoint to dial in place of the member's. REQUIRES: another member, hidden or in detours.
   [[nodiscard]] std::string endpoint(WorkerId hidden) const;
-  /// Why the last attempt to reach it, or for this member itself to be reached, has failed; empty:
-  /// it has not. Any task.
+  /// Why the last attempt to reach it (for this member: to be reached) failed; empty: it did not.
+  /// Any task.
   [[nodiscard]] std::string trouble(WorkerId hidden) const;
 
  private:
-  /// For one hidden member: who connects here, means it.
+  /// For one hidden member: connections here are meant for it.
   struct Door {
     TcpSocket listener;
-    std::size_t relay = 0;  // that is tried first: the last that served, or after one that did not
-    std::size_t place = 0;  // in what was waited for
+    std::size_t relay = 0;  // to try first: the last that served, or the one after a failed one
+    std::size_t place = 0;  // index in the list of the last wait
   };
-  /// A connection of the transport's on its way to a hidden member.
+  /// A connection of the transport that is being forwarded to a hidden member.
   struct Outgoing {
     WorkerId to;
     TcpSocket local;
     TimePoint given_up_at;
     TimePoint again;         // the next attempt
-    Duration backoff;        // after that
-    std::string early = {};  // what it has sent
+    Duration backoff;        // after the next attempt
+    std::string early = {};  // bytes sent so far
     std::size_t relay = 0;
     std::optional<RelayCall> call = {};
     std::size_t place = 0;
@@ -88,12 +88,12 @@ class RelayedLinks {
     std::string input = {};
     std::size_t place = 0;
   };
-  /// Of a relay's name.
+  /// The addresses of a relay's name.
   struct Addresses {
     std::vector<TcpAddress> found = {};
     bool doubted = true;  // they do not answer, or there are none
     TimePoint look_up_at = {};
-    std::string why = {};  // there are none
+    std::string why = {};  // why there are none
   };
   void serve();
   void turn();
@@ -101,16 +101,16 @@ class RelayedLinks {
   void take_connections(WorkerId to, Door& door, TimePoint now);
   /// The door's next connections try the relay after `relay` first.
   void turn_from(std::size_t relay, WorkerId to);
-  /// Nobody listens at a relay of its own.
+  /// A member does not listen at its own relay.
   [[nodiscard]] std::size_t relay_after(std::size_t relay, WorkerId to) const;
-  /// RETURNS: false once it is over, or joined.
+  /// RETURNS: false once it has ended, or has been connected.
   [[nodiscard]] bool advance(Outgoing& outgoing, const std::vector<Waited>& all, TimePoint now);
   void advance(Listening& listening, const std::vector<Waited>& all, TimePoint now);
-  /// RETURNS: false when the relay is gone.
+  /// RETURNS: false when the relay is lost.
   [[nodiscard]] bool hear(Listening& listening, TimePoint now);
   void answer_call(std::size_t relay, const Digest128& token, TimePoint now);
   [[nodiscard]] bool advance(RelayCall& accepting, const std::vector<Waited>& all, TimePoint now);
-  /// What is known of the relay's name; looked up where that is due.
+  /// The known addresses of the relay's name; starts a lookup if one is due.
   const Addresses& addresses(std::size_t relay, TimePoint now);
   /// RETURNS: nothing when the relay's name has no address, or none yet.
   [[nodiscard]] std::optional<RelayCall> call(std::size_t relay, const RelayRequest& request,
@@ -120,7 +120,7 @@ class RelayedLinks {
 
   Runtime& runtime_;
   const MemberOptions options_;
-  const std::shared_ptr<const ToldKeys> told_;  // with the transport and the relay
+  const std::shared_ptr<const ToldKeys> told_;  // shared with the transport and the relay
   const Routes routes_;
   const std::size_t most_from_each_;  // connections of or to one member
   Alarm stop_;
@@ -136,7 +136,7 @@ class RelayedLinks {
   NameLookup names_;                       // by relay
   std::vector<Addresses> addresses_;       // by relay
   std::map<int, std::uint64_t> failures_;  // in a row, by hidden member
-  TimePoint take_again_ = {};              // doors take nothing before
+  TimePoint take_again_ = {};              // doors accept nothing before
   bool stopping_ = false;
   std::unique_ptr<Task> task_;
 };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// TCP sockets that never block, and waiting for several of them: what the relay of sites that
-// nobody can dial needs of the operating system, and the page about a run. The sockets of links
-// themselves are ZeroMQ's.
+// TCP sockets that never block, and a wait for several of them: for relays, and for the page about
+// a run. The sockets of links themselves are ZeroMQ's.
 #pragma once
 
 #include <cstddef>
@@ -16,23 +15,23 @@
 
 namespace isthmus {
 
-/// What one call moved. `closed`: the other side has gone, or the connection broke.
+/// The result of one call. `closed`: the other end is gone, or the connection broke.
 struct Transfer {
   std::size_t bytes = 0;
   bool closed = false;
 };
 
-/// One of those that a name stands for, as the system has it.
+/// One address of a host name, in the system's form.
 struct TcpAddress {
   int family = 0;
   std::vector<std::byte> bytes;
 };
-/// At least one, in the order in which they are to be tried. Blocks while a name is looked up.
-/// RETURNS: why the name has none.
+/// At least one address, in the order in which to try them. Blocks during a lookup. RETURNS: why
+/// the name has none.
 [[nodiscard]] Expected<std::vector<TcpAddress>, std::string> resolve_tcp(const std::string& host,
                                                                          int port);
 
-/// An address in numbers, which `resolve_tcp` need not look up.
+/// Whether `host` is a numeric address, which `resolve_tcp` need not look up.
 [[nodiscard]] bool is_numeric_host(const std::string& host);
 
 /// One descriptor; closes it. One thread at a time.
@@ -41,10 +40,10 @@ class TcpSocket {
   /// Listens at a numeric address or name; port 0: any free one.
   /// THROWS: SystemError with the cause: taken, not an address of this machine, not allowed.
   [[nodiscard]] static TcpSocket listen_at(const std::string& host, int port);
-  /// Begins to connect; once the socket is ready to write, `connect_error` tells what came of it.
-  /// RETURNS: why there is not even a beginning.
+  /// Begins to connect; once the socket is ready to write, `connect_error` tells the result.
+  /// RETURNS: why it cannot even begin.
   [[nodiscard]] static Expected<TcpSocket, std::string> start_connect(const TcpAddress& address);
-  /// Blocks until connected, for at most `seconds`. RETURNS: why not, in words.
+  /// Blocks until connected, for at most `seconds`. RETURNS: why it failed, in words.
   [[nodiscard]] static Expected<TcpSocket, std::string> connect_to(
       const std::string& host, int port, double seconds, const std::function<double()>& now_s);
   TcpSocket(TcpSocket&& other) noexcept;
@@ -52,17 +51,17 @@ class TcpSocket {
   ~TcpSocket();
 
   [[nodiscard]] int descriptor() const { return descriptor_; }
-  /// Of the own end. THROWS: SystemError when the kernel does not tell.
+  /// The local port. THROWS: SystemError when the kernel does not report it.
   [[nodiscard]] int port() const;
-  /// The next connection, or nothing. `failed`: the machine has no room for one.
+  /// The next connection, or nothing. `failed`: the machine lacks the resources for one.
   [[nodiscard]] std::optional<TcpSocket> accept(bool& failed) const;
   [[nodiscard]] Transfer read_some(std::span<char> into) const;
   [[nodiscard]] Transfer write_some(std::string_view bytes) const;
-  /// Empty: the connection stands.
+  /// Empty: the connection is open.
   [[nodiscard]] std::string connect_error() const;
-  /// The other end's address in numbers; empty when the kernel does not tell.
+  /// The other end's numeric address; empty when the kernel does not report it.
   [[nodiscard]] std::string peer() const;
-  /// Tells the other side that nothing more comes.
+  /// Tells the other end that no more bytes follow.
   void finish_writing() const;
 
  private:
@@ -70,7 +69,7 @@ class TcpSocket {
   int descriptor_ = -1;
 };
 
-/// A descriptor that one thread waits for and any other makes ready, once and for all.
+/// A descriptor that one thread waits for and any other thread makes ready, permanently.
 class Alarm {
  public:
   /// THROWS: SystemError when the machine refuses.
@@ -85,7 +84,7 @@ class Alarm {
   int descriptor_;
 };
 
-/// Who wants neither to read nor to write is not waited for.
+/// A descriptor to wait for; one with neither to_read nor to_write is ignored.
 struct Waited {
   int descriptor = -1;
   bool to_read = false;

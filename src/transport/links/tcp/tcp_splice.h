@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two TCP connections of which each is sent what the other brings. What cannot go out holds up what
-// comes in, so a slow end slows the other down, and memory is two small buffers; whatever goes out
-// makes room for more at once, so that no window stays shut while the other end takes anything.
-// When one ends, what it has sent still goes out, then the other is ended too. One task.
+// Two TCP connections, each of which is sent what the other one receives. Unsent bytes stop the
+// reading of more, so a slow end slows the other down, and memory is two small buffers; sent bytes
+// make room at once, so that no window stays closed while the other end reads. When one end closes,
+// its bytes are still sent, then the other end is closed too. One task.
 #pragma once
 
 #include <array>
@@ -19,24 +19,24 @@ namespace isthmus {
 
 class TcpSplice {
  public:
-  /// `to_a`, `to_b`: go out before anything else. Either may still be connecting. Ends are given up
-  /// when they acknowledge nothing for `dead_after`.
+  /// `to_a`, `to_b`: bytes to send first. Either socket may still be connecting. An end is given up
+  /// when it acknowledges nothing for `dead_after`.
   TcpSplice(TcpSocket a, TcpSocket b, std::string to_a, std::string to_b, Duration dead_after);
 
-  /// Appends what it waits for.
+  /// Appends the descriptors that it waits for.
   void add_to(std::vector<Waited>& all);
-  /// Moves what goes without blocking. `all`: of the last `add_to`, waited for since.
-  /// RETURNS: false once it is over.
+  /// Moves bytes without blocking. `all`: the list of the last `add_to`, after the wait. RETURNS:
+  /// false once both ends are closed.
   [[nodiscard]] bool advance(const std::vector<Waited>& all, TimePoint now);
 
  private:
-  /// From one end to the other one.
+  /// From one end to the other.
   struct Way {
     std::vector<char> bytes;          // a ring
-    std::size_t begin = 0, held = 0;  // what is to go out
+    std::size_t begin = 0, held = 0;  // bytes to send
     [[nodiscard]] bool empty() const { return held == 0; }
     [[nodiscard]] bool full() const { return held == bytes.size(); }
-    /// What goes out next, and where what comes next belongs: up to where the ring closes.
+    /// The next bytes to send, and the free room for the next bytes: up to the end of the ring.
     [[nodiscard]] std::string_view next() const;
     [[nodiscard]] std::span<char> room();
   };
@@ -45,12 +45,12 @@ class TcpSplice {
   void read_from(std::size_t from);
 
   std::array<TcpSocket, 2> ends_;
-  std::array<Way, 2> to_;             // by where it goes
-  std::optional<std::size_t> ended_;  // the first end that brings no more
+  std::array<Way, 2> to_;             // by receiving end
+  std::optional<std::size_t> ended_;  // the first end that sends no more
   bool other_ended_ = false;
-  bool told_ = false;  // the other end, that nothing more comes
+  bool told_ = false;  // the other end, that no more bytes follow
   TimePoint over_at_ = kNever;
-  std::size_t place_ = 0;  // in what was waited for
+  std::size_t place_ = 0;  // index in the list of the last wait
 };
 
 }  // namespace isthmus

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which endpoints a member dials: of each peer its own, or where that fails and there is one, a
-// detour. Does with sockets and engine what LinkWay decides. Belongs to the task that owns both.
+// The endpoints that a member dials: each peer's own, or its detour if that fails. Carries out on
+// sockets and engine what LinkWay decides. Belongs to the task that owns both.
 #pragma once
 
 #include <functional>
@@ -17,18 +17,18 @@ namespace isthmus {
 
 class LinkDialling {
  public:
-  /// Borrows all of them. `event`: is told when connections take another way.
+  /// Borrows all. `event`: reports that connections use another path.
   LinkDialling(const MemberOptions& options, LinkEngine& engine, ZmqSockets& sockets,
                std::function<void(const LinkEvent&)> event)
       : options_(options), engine_(engine), sockets_(sockets), event_(std::move(event)) {}
 
   /// As NetworkTransport::join; dials all. Call once.
   void begin(std::span<const std::string> endpoints, std::span<const std::string> detours);
-  /// Anew, the way that was taken last.
+  /// Redials, on the path that was used last.
   void dial(WorkerId peer);
-  /// Looks at who answers, and may move connections. Call in every turn.
+  /// Checks the peers' signs, and may move connections. Call in every turn.
   void look(TimePoint now);
-  /// When `look` has something to look at again; kNever where there are no detours.
+  /// The time of the next useful `look`; kNever without detours.
   [[nodiscard]] TimePoint next_look() const { return ways_.empty() ? kNever : next_look_; }
   [[nodiscard]] bool goes_around(WorkerId peer) const;
   [[nodiscard]] const std::vector<std::string>& endpoints() const { return endpoints_; }
@@ -38,7 +38,7 @@ class LinkDialling {
     LinkWay choice;
     std::string detour;
   };
-  /// THROWS: SystemError for want of a file or socket; the next look goes on from there.
+  /// THROWS: SystemError when files or sockets run out; the next look continues from there.
   void look_at(WorkerId peer, Way& way, TimePoint now);
   void tell_taken(WorkerId peer, bool around, const LinkSigns& signs, TimePoint now) const;
   [[nodiscard]] const std::string& direct(WorkerId peer) const {
@@ -50,7 +50,7 @@ class LinkDialling {
   ZmqSockets& sockets_;
   const std::function<void(const LinkEvent&)> event_;
   std::vector<std::string> endpoints_;
-  std::map<int, Way> ways_;  // by peer, where there are two
+  std::map<int, Way> ways_;  // by peer, if it has a detour
   TimePoint next_look_{};
 };
 

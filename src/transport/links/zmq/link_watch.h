@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Looks at each heartbeat at what TCP has made of what the connections to each peer were given, and
-// tells the engine. Belongs to the task that owns all of them.
+// Checks at each heartbeat, from TCP's counters, the progress of values given to the connections of
+// each peer, and tells the engine. Belongs to the task that owns all of them.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ namespace isthmus {
 
 class LinkWatch {
  public:
-  /// Borrows all of them.
+  /// Borrows all.
   LinkWatch(const MemberOptions& options, LinkEngine& engine, const ZmqSockets& sockets,
             const LinkDialling& dialling)
       : options_(options), engine_(engine), sockets_(sockets), dialling_(dialling) {}

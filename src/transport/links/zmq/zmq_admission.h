@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who may connect: answers ZeroMQ's question for every key that comes (ZAP,
-// https://rfc.zeromq.org/spec/27), from a table. Sockets of the context that are CURVE servers of
-// the domain let nobody in without its answer. Who has opened a connection is asked of the table
-// again with each message, so a key that is taken out counts no more. Belongs to one task, like the
-// sockets.
+// Admission of connections: answers ZeroMQ's request for every key (ZAP,
+// https://rfc.zeromq.org/spec/27) from a table. Sockets of the context that are CURVE servers of
+// the domain admit no connection without its answer. The owner of a connection is looked up again
+// for each message, so a removed key is invalid at once. Belongs to one task, like the sockets.
 #pragma once
 
 #include <functional>
@@ -20,25 +19,25 @@ namespace isthmus {
 
 class ZmqAdmission {
  public:
-  /// Outlives the sockets that listen: where nobody can be asked, libzmq lets everybody in.
-  /// Lets nobody in yet.
+  /// Must outlive the listening sockets: without a handler libzmq admits every connection. Admits
+  /// none yet.
   explicit ZmqAdmission(zmq::context_t& context);
 
   /// For polling.
   [[nodiscard]] void* handle() { return socket_.handle(); }
-  /// Answers what has come, a limited number. `refused`: the public key in Z85.
+  /// Answers requests that have arrived, a limited number. `refused`: the public key in Z85.
   void answer(TimePoint now, const std::function<void(const std::string&)>& refused);
-  /// Who is let in from now on: members by place, an empty key being nobody's; and guests, each
-  /// with few connections an hour.
+  /// The keys to admit from now on: of members by place, an empty key admits none; and of guests,
+  /// each with few connections an hour.
   void set_keys(std::vector<std::string> members, const std::vector<std::string>& guests);
 
-  /// Of a listening socket, before it binds.
+  /// For a listening socket, before it binds.
   static void make_server(zmq::socket_t& socket, const LinkKeys& keys);
-  /// Of a dialling one, before it connects. `peer_key`: who must answer.
+  /// For a dialling socket, before it connects. `peer_key`: of the expected peer.
   static void make_client(zmq::socket_t& socket, const LinkKeys& keys, const std::string& peer_key);
-  /// The key that opened the connection that this came on.
+  /// The key that opened the connection of this message.
   [[nodiscard]] static std::string key_of(zmq::message_t& message);
-  /// Whose it is now.
+  /// The present owner of the key.
   [[nodiscard]] std::optional<WorkerId> owner_of(const std::string& key) const;
   [[nodiscard]] bool is_guest(const std::string& key) const { return guests_.contains(key); }
 

@@ -69,7 +69,7 @@ class EnrolmentCall {
       } else if (news->kind == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) {
         refused_ = true;
       } else {
-        trouble = "whoever answers there does not have the key that the invitation names";
+        trouble = "the process at that address does not have the key that the invitation names";
         stands_ = false;
       }
     }

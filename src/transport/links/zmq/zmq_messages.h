@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // ZeroMQ's messages as the links use them: frames lent and kept without a copy, whole multipart
-// messages, news of a monitor. For the files that know ZeroMQ.
+// messages, events of a monitor. For the files that use ZeroMQ.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,11 @@ namespace isthmus {
 
 [[nodiscard]] std::span<const std::byte> message_bytes(const zmq::message_t& message);
 
-/// A big frame in a row is lent to ZeroMQ, another one copied. Null: an empty message.
+/// A large contiguous frame is lent to ZeroMQ, any other one copied. Null: an empty message.
 [[nodiscard]] zmq::message_t message_of(const FrameBytes& body);
 
-/// A frame whose bytes stay where ZeroMQ has put them. Null, and `message` as it was, where it is
-/// so small that a copy is cheaper.
+/// A frame whose bytes stay in ZeroMQ's memory. Null, with `message` unchanged, if it is so small
+/// that a copy is cheaper.
 [[nodiscard]] FrameBytes kept_message(zmq::message_t& message);
 
 /// All parts of the next message, or nothing. Parts beyond the third are dropped.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the task that owns the sockets of a member shares with the member: orders one way, answers
-// the other. The transport guards it.
+// The state shared by a member and the task that owns its sockets. The member writes submitted,
+// taken, question, streams, keys and asks_counters; the task writes failure, answer, why, with_keys
+// and counted. Protected by the lock of the transport's wait queue.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,7 @@
 namespace isthmus {
 
 struct ZmqShared {
-  /// With how often the peer had come back, as far as the owner knew.
+  /// A frame to send. `returns`: how often the peer had been reported back to the member by then.
   struct Submitted {
     WorkerId to;
     FrameBytes frame;
@@ -34,7 +35,7 @@ struct ZmqShared {
   };
   struct Question {
     std::vector<WorkerId> these;
-    bool last = false;  // to be answered whatever the answer is
+    bool last = false;  // answer at once, even if not all have joined
   };
   struct Answer {
     bool joined = false;
@@ -44,21 +45,21 @@ struct ZmqShared {
   };
 
   std::vector<Submitted> submitted;
-  std::vector<Taken> taken;
-  std::size_t taken_bytes = 0;
-  bool woken = false;
-  bool closing = false;
-  std::string failure;  // nothing is sent any more; empty: none
+  std::vector<Taken> taken;     // frames that the member has read
+  std::size_t taken_bytes = 0;  // their charges; the task is woken at an eighth of the window
+  bool woken = false;           // the task has been woken and not run yet
+  bool closing = false;         // the member has closed the transport
+  std::string failure;          // of the sockets: nothing is sent any more; empty: none
   std::optional<Question> question;
   std::optional<Answer> answer;
-  std::map<int, Loss> why;                         // by lost peer
-  std::map<int, std::uint64_t> returns;            // by peer, of those that the owner knows of
-  std::map<int, int> streams;                      // to be used from now on, by peer
-  std::optional<KeyTable> keys;                    // to be used from now on
-  std::uint64_t keys_version = 0;                  // of the newest that was given
-  std::optional<std::vector<WorkerId>> with_keys;  // once that is known
-  std::optional<WorkerId> asks_counters;
-  std::optional<std::optional<LinkCounters>> counted;  // the answer
+  std::map<int, Loss> why;                             // by lost peer
+  std::map<int, std::uint64_t> returns;                // by peer, as reported to the member
+  std::map<int, int> streams;                          // number of connections to use, by peer
+  std::optional<KeyTable> keys;                        // to be used from now on
+  std::uint64_t keys_version = 0;                      // of the newest table
+  std::optional<std::vector<WorkerId>> with_keys;      // members with a key, once known
+  std::optional<WorkerId> asks_counters;               // a request for the counters of this peer
+  std::optional<std::optional<LinkCounters>> counted;  // the answer; inner empty: no counters
 };
 
 }  // namespace isthmus

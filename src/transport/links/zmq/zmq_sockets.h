@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The ZeroMQ sockets of one member: a ROUTER that listens, and DEALERs that dial, each with a
-// monitor. Moves messages between them and a LinkEngine. Belongs to one task, but for `wake`.
+// monitor. Moves messages between them and a LinkEngine. Belongs to one task, except `wake`.
 #pragma once
 
 #include <functional>
@@ -19,49 +19,50 @@ class ZmqSockets {
  public:
   /// Listens. THROWS: SystemError when the address cannot be bound.
   explicit ZmqSockets(const MemberOptions& options);
-  /// Blocks for a moment for what has not gone out yet; at once unless `close` was called.
+  /// Blocks for a moment for unsent messages; not at all unless `close` was called.
   ~ZmqSockets();
   ZmqSockets(const ZmqSockets&) = delete;
   ZmqSockets& operator=(const ZmqSockets&) = delete;
 
   [[nodiscard]] const std::string& endpoint() const;
-  /// The most connections to each peer for which there are open files, of those it may have.
+  /// The most connections to each peer, within the options, for which open files suffice.
   [[nodiscard]] int most_streams() const;
-  /// `around`: by way of a relay, so that what TCP says of the connections is not of the peer.
+  /// `around`: over a relay, so that TCP's counters do not describe the path to the peer.
   void dial(WorkerId peer, const std::string& endpoint, bool around);
-  /// Where something has been dialled and not hung up. THROWS: SystemError for want of a file.
+  /// No effect for a peer that was not dialled, or was hung up. THROWS: SystemError when files run
+  /// out.
   void dial_more(WorkerId peer, int streams);
   void hang_up(WorkerId peer);
-  /// With keys: whose count from now on, by member, and those of guests. Where a member has none
-  /// nothing is dialled; connections opened with keys that count no more are ended.
+  /// With keys: the valid keys from now on, by member, and those of guests. A member without a key
+  /// is not dialled; connections with invalid keys are ended.
   void set_keys(const std::vector<std::string>& members, const std::vector<std::string>& guests);
-  /// Tries another endpoint of the peer by one connection, which says nothing of itself and is
-  /// broken off where it brings no answer for a while. One at a time; `hang_up` ends it too.
+  /// Tries another endpoint of the peer with one extra connection, which sends nothing of its own
+  /// and ends if no answer arrives for a while. One at a time; `hang_up` ends it too.
   void dial_beside(WorkerId peer, const std::string& endpoint);
   void end_beside(WorkerId peer);
-  /// Since when it stands, without a break; nothing: it does not.
+  /// Since when the extra connection is open, without a break; nothing: it is not.
   [[nodiscard]] std::optional<TimePoint> beside_stands_since(WorkerId peer) const;
-  /// It takes the place of those dialled to the peer, alone until `dial_more`, and the engine is
-  /// told. REQUIRES: it stands.
+  /// The extra connection replaces those dialled to the peer, alone until `dial_more`, and the
+  /// engine is told. REQUIRES: it is open.
   void take_over(LinkEngine& engine, WorkerId peer, bool around, TimePoint now);
-  /// As LinkPort. Over what has been hung up nothing goes.
+  /// As LinkPort. Nothing is sent over connections that were hung up.
   bool to_stream(WorkerId peer, int stream, const LinkHeader& header, const FrameBytes& body);
   void to_connection(const ConnectionId& id, const LinkHeader& header, const FrameBytes& body);
 
-  /// Blocks until there is news, or for `at_most`, or until `wake`.
+  /// Blocks until there are messages or events, or for `at_most`, or until `wake`.
   void wait(LinkEngine& engine, Duration at_most);
-  /// Feeds the engine with what has come; a limited number of messages of each connection.
+  /// Passes arrived messages to the engine; a limited number from each connection.
   void read(LinkEngine& engine, const std::function<TimePoint()>& now);
-  /// What those who hold invitations have asked, where it is known by now; part of `read`.
+  /// Answers requests of invitations' holders whose answer is known by now; part of `read`.
   void answer_guests();
-  /// Of the first `streams` connections dialled to `peer`; of the first `in_use` the mean round
-  /// trip. RETURNS: nothing when one of them does not stand, or the system does not tell.
+  /// Counters of the first `streams` connections dialled to `peer`, with the mean round trip of the
+  /// first `in_use`. RETURNS: nothing when one of them is not open, or the system does not report.
   [[nodiscard]] std::optional<LinkCounters> counters(WorkerId peer, int streams, int in_use) const;
-  /// Of every connection dialled to `peer`; nothing for one that does not stand or tell.
+  /// Of every connection dialled to `peer`; nothing for one that is not open or does not report.
   [[nodiscard]] std::vector<std::optional<LinkCounters>> each_counter(WorkerId peer) const;
   /// Ends `wait`. Any thread, one at a time.
   void wake();
-  /// Ends all connections; what has been said last still goes out.
+  /// Ends all connections; messages submitted before are still sent.
   void close();
 
  private:

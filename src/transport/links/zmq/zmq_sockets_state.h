@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What ZmqSockets holds. For its own files.
+// The members of ZmqSockets. Only for its own files.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@
 
 namespace isthmus {
 
-/// Of a handshake, as news.
+/// Events of a failed handshake.
 inline constexpr int kHandshakeFailed = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                                         ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
                                         ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
@@ -29,9 +29,9 @@ inline constexpr Duration kRedialAfter = std::chrono::seconds(1);
 struct ZmqSockets::State {
   explicit State(const MemberOptions& given) : options(given) {}
 
-  /// One that tries a way (`tries`) finds out by itself whether that is still there.
+  /// `tries`: a connection that tries another path detects by itself whether the path still works.
   std::unique_ptr<Watched> dial(WorkerId peer, const std::string& address, bool tries = false);
-  /// In the place of one that has ended; for want of a file or socket it is tried again later.
+  /// Replaces a connection that has ended; tries again later when files or sockets run out.
   void redial(std::unique_ptr<Watched>& link, WorkerId peer, const std::string& address, bool tries,
               TimePoint now);
   void dial_ended_again(TimePoint now);
@@ -39,10 +39,10 @@ struct ZmqSockets::State {
     return std::make_unique<Watched>(context, std::move(socket),
                                      fmt::format("inproc://monitor-{}", monitors++));
   }
-  /// What came of a connection that was dialled.
+  /// Events of a dialled connection.
   void take_news(LinkEngine& engine, WorkerId peer, int stream, Watched& link,
                  const std::function<TimePoint()>& now);
-  /// What came of connections that try another way.
+  /// Events of connections that try another path.
   void take_news_beside(TimePoint now);
   [[nodiscard]] Duration far_of(WorkerId peer) const {
     const bool passed_on = around[static_cast<std::size_t>(peer.value())];
@@ -57,14 +57,14 @@ struct ZmqSockets::State {
     }
   }
 
-  /// Where somebody says whose keys count: of the connection that this came on.
+  /// With announced keys: records the key of the connection of this message.
   void note_key(const std::string& key, zmq::message_t& message);
-  /// Those with keys that count no more. ZeroMQ ends none by itself.
+  /// Ends connections with invalid keys; ZeroMQ ends none by itself.
   void end_uncounted();
   [[nodiscard]] bool may_dial(WorkerId peer) const {
     return !options.keys || !keys[static_cast<std::size_t>(peer.value())].empty();
   }
-  /// Takes a guest's question, unless it says something else, or too much.
+  /// Takes a guest's request, unless it is another or too large a message.
   void hear_guest(const std::string& guest, const std::vector<zmq::message_t>& parts,
                   TimePoint now);
 
@@ -78,14 +78,14 @@ struct ZmqSockets::State {
   std::unique_ptr<Watched> router;
   std::vector<std::vector<std::unique_ptr<Watched>>> dialled;  // by peer
   std::vector<std::string> addresses;                          // of those, by peer
-  std::vector<bool> around;                                    // ... by way of a relay
-  std::vector<std::string> keys;                               // of those that have one, by peer
-  std::map<int, std::string> opened;  // by file of a connection, the key it came with
-  /// Of who holds an invitation, by its key: one question each, however many ask with it.
+  std::vector<bool> around;                                    // over a relay, by peer
+  std::vector<std::string> keys;                               // of members that have one, by peer
+  std::map<int, std::string> opened;                           // by file of a connection, its key
+  /// The holder of an invitation, by its key: one request each, however many connections use it.
   struct Guest {
     std::string connection;
     std::vector<std::byte> request;  // not answered yet
-    TimePoint next{};                // question: not before
+    TimePoint next{};                // earliest next request
   };
   std::map<std::string, Guest> guests;
   struct Beside {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// NetworkTransport over ZeroMQ and TCP. One task of `runtime` owns all sockets: a ROUTER takes in
-// what others send, and `streams` DEALERs a peer carry what goes there, so every directed link has
-// connections of its own. Frames go out without a copy; ZeroMQ's own queues are a few messages
-// long, memory is bounded by the windows of link_flow.h. Not for simulated runtimes.
+// NetworkTransport over ZeroMQ and TCP. One task of `runtime` owns all sockets: a ROUTER receives
+// from all peers, and `streams` DEALERs a peer send to it, so every directed link has separate
+// connections. Frames are sent without a copy; ZeroMQ's own queues hold a few messages, so the
+// windows of link_flow.h bound the memory. Not for simulated runtimes.
 #pragma once
 
 #include <memory>
@@ -13,10 +13,9 @@
 
 namespace isthmus {
 
-/// Binds. `runtime` is borrowed and outlives it. Destroying it closes it and blocks for at most
-/// `linger` and a moment; no thread and no socket is left.
-/// THROWS: ConfigError for options that cannot be; SystemError when the address cannot be bound, or
-/// by name when this build has no ZeroMQ.
+/// Binds. `runtime` is borrowed and outlives it. The destructor closes it and blocks for at most
+/// `linger` and a moment; no thread and no socket is left. THROWS: ConfigError for invalid options;
+/// SystemError when the address cannot be bound, or naming ZeroMQ when this build has none.
 [[nodiscard]] std::unique_ptr<NetworkTransport> make_zmq_transport(Runtime& runtime,
                                                                    const MemberOptions& options);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A socket of ZeroMQ with the news of its connections, and how all sockets of links are made. For
-// the files that know ZeroMQ. Options and their reasons: README.md.
+// A ZeroMQ socket with the events of its connections, and the creation of all sockets of links. For
+// the files that use ZeroMQ. Options and their reasons: README.md.
 #pragma once
 
 #include <chrono>
@@ -17,17 +17,17 @@ namespace isthmus {
   return static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(duration).count());
 }
 
-/// For `address`. THROWS: SystemError for want of a file.
+/// For `address`. THROWS: SystemError when files run out.
 [[nodiscard]] zmq::socket_t new_socket(zmq::context_t& context, zmq::socket_type type,
                                        const std::string& address, const MemberOptions& options);
 
-/// ZeroMQ's own thread writes the news and waits for a reader for ever, with all sockets of the
-/// context, so it must end before the reader does.
+/// ZeroMQ's own thread writes the events, and blocks forever without a reader, together with all
+/// sockets of the context; so the monitor must end before its reader.
 class Watched {
  public:
-  /// `place`: of the news, a name of its own. THROWS: SystemError for want of a file.
+  /// `place`: a unique name for the events. THROWS: SystemError when files run out.
   Watched(zmq::context_t& context, zmq::socket_t plain, std::string place);
-  /// From now on there is news. Call once, when someone reads it. THROWS: SystemError likewise.
+  /// Starts the events. Call once, when a reader exists. THROWS: SystemError likewise.
   void watch(int events);
   ~Watched() { (void)zmq_socket_monitor(socket.handle(), nullptr, 0); }
   Watched(const Watched&) = delete;
@@ -36,9 +36,9 @@ class Watched {
   zmq::socket_t monitor;
   const std::string address;  // of the news
   bool watched = false;
-  bool stands = false;               // a dialled connection, as far as the news says
-  int descriptor = -1;               // of its TCP connection, which ZeroMQ owns and may have closed
-  std::optional<TimePoint> ended{};  // ... which ZeroMQ does not try again
+  bool stands = false;               // a dialled connection is open, according to the events
+  int descriptor = -1;               // of its TCP connection, owned by ZeroMQ and possibly closed
+  std::optional<TimePoint> ended{};  // ... and ZeroMQ does not reconnect it
   zmq::socket_t socket;              // destroyed first
 };
 
