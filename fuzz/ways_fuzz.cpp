@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "config/load/ways_file.h"
+#include "config/load/collective_table_file.h"
 #include "transport/exchange/reduction.h"
 
 namespace {

@@ -12,9 +12,9 @@ namespace isthmus::cuda {
 /// Hooks for work of other code that overlaps the loop's step: on separate streams, and on the host
 /// while the device executes the step. All calls come from the loop's thread. None of them throws:
 /// implementations keep errors and report them elsewhere.
-class BesideStep {
+class OverlapHooks {
  public:
-  virtual ~BesideStep() = default;
+  virtual ~OverlapHooks() = default;
   /// Called when the step's passes, which read the weights, are queued, and its update, which
   /// writes them, is not yet. RETURNS: true if weights were written
   /// (ResidentValues::wrote_device_values). The loop then queues the passes again, and the step is
@@ -50,7 +50,7 @@ class ResidentValues {
   virtual void wrote_device_values(CanonicalRange elements) = 0;
   /// Sets the hooks that every train_step calls from now on; null: none. RETURNS: false for a loop
   /// whose steps are not queued as a whole, which calls no hooks.
-  [[nodiscard]] virtual bool go_beside(BesideStep* beside) = 0;
+  [[nodiscard]] virtual bool go_beside(OverlapHooks* beside) = 0;
 };
 
 }  // namespace isthmus::cuda

@@ -7,8 +7,8 @@
 #include <array>
 #include <memory>
 
+#include "config/load/collective_table_file.h"
 #include "config/load/link_trace.h"
-#include "config/load/ways_file.h"
 #include "config/schema/config_schema.h"
 #include "config/schema/config_schema_values.h"
 #include "core/base/hash.h"

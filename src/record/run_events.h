@@ -39,7 +39,7 @@ struct EvalResult {
 };
 
 /// The outcome of the work of a worker that was cut off and has rejoined.
-struct BroughtBack {
+struct RejoinReport {
   std::int64_t kept_tokens = 0;   // in its next contribution, and in no earlier one
   std::int64_t lost_tokens = 0;   // lost
   std::int64_t alone_steps = 0;   // taken while it was cut off
@@ -55,7 +55,7 @@ struct RunEvent {
   int present = 0;           // workers present afterwards
   std::int64_t of = 0;       // of an evaluation: its batches
   std::int64_t missing = 0;  // and batches that no worker has evaluated
-  BroughtBack work = {};     // kCameBack
+  RejoinReport work = {};    // kCameBack
   std::string why;
 };
 

@@ -4,8 +4,8 @@
 
 namespace isthmus::app {
 
-/// Pieces of the state that a joiner has received (session/run/saved_pieces.h); the second one
-/// while the first is rewritten.
+/// Pieces of the state that a joiner has received (session/run/partial_state_file.h); the second
+/// one while the first is rewritten.
 inline constexpr const char* kPiecesFile = "joining.pieces";
 inline constexpr const char* kPiecesTemporaryFile = ".joining.pieces.tmp";
 

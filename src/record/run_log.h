@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Completed steps and evaluations as lines of metrics.jsonl, totals for summary.json and the status
-// block. Called by the RunBoard, one call at a time.
+// block. Called by the LocalStepCoordinator, one call at a time.
 #pragma once
 
 #include <cstdint>

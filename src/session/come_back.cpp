@@ -9,7 +9,7 @@
 #include "core/base/system_runtime.h"
 #include "core/base/units.h"
 #include "session/run_session.h"
-#include "session/site/return_pace.h"
+#include "session/site/rejoin_backoff.h"
 
 namespace isthmus::app {
 namespace {
@@ -34,10 +34,10 @@ void train_and_come_back(Duration gather, const Wishes& wishes,
                          const std::function<void(const std::string&)>& say,
                          const std::function<void(SessionTry&)>& train) {
   constexpr int kReturns = 100;  // each brings a whole state over the links
-  InHand in_hand;
+  PendingDelta pending_delta;
   std::optional<RunLock> lock;
-  SessionTry attempt{.in_hand = in_hand, .lock = lock, .directory = {}};
-  ReturnPace pace(gather);
+  SessionTry attempt{.pending_delta = pending_delta, .lock = lock, .directory = {}};
+  RejoinBackoff pace(gather);
   for (int returns = 0;; ++returns) {
     const auto ends = [&] {
       return returns == kReturns || wishes.stop() != StopWish::kNone || wishes.leaving();
@@ -55,7 +55,7 @@ void train_and_come_back(Duration gather, const Wishes& wishes,
                                         human_time(in_seconds(pause))),
                       human_time(in_seconds(gather))));
       if (!wait_before_return(pause, wishes)) throw;
-      if (in_hand.training) in_hand.training->begin();
+      if (pending_delta.training) pending_delta.training->begin();
       attempt.directory = error.directory();
     } catch (const TryAgainError& error) {
       if (ends()) throw;

@@ -10,13 +10,13 @@
 
 #include "isthmus/session.h"
 #include "record/run_lock.h"
-#include "session/run/lone_training.h"
+#include "session/run/offline_training.h"
 
 namespace isthmus::app {
 
 /// State that the sessions of one site hand on to each other.
 struct SessionTry {
-  InHand& in_hand;
+  PendingDelta& pending_delta;
   std::optional<RunLock>& lock;  // held to the end: no other process enters between two sessions
   /// The folder of the previous session, in which this one resumes the run. Empty: first session.
   std::filesystem::path directory;

@@ -15,10 +15,10 @@
 #include "record/tensorboard_sink.h"
 #include "record/wall_clock.h"
 #include "session/run/checkpointing.h"
+#include "session/run/local_step_coordinator.h"
 #include "session/run/owner_shares.h"
-#include "session/run/run_board.h"
+#include "session/run/partial_state_file.h"
 #include "session/run/run_settings.h"
-#include "session/run/saved_pieces.h"
 #include "session/run/trainer_facts.h"
 #include "session/run/wishes.h"
 #include "session/run/worker.h"
@@ -177,7 +177,7 @@ RunDirectory RunSession::begin_folder(const Manifest& manifest) {
   hold(run_folder(place));
   RunDirectory directory(storage_, place, *lock_);
   if (!start_.joins) {  // of a join that has ended
-    storage_.remove_all(directory.path() / SavedPieces::kFile);
+    storage_.remove_all(directory.path() / PartialStateFile::kFile);
   }
   storage_.remove_all(directory.path() / kResultsFile);  // of a process that was killed
   directory.write_config(config_);
@@ -190,8 +190,8 @@ void RunSession::fail(const std::exception_ptr& failure, const std::filesystem::
     try {
       std::rethrow_exception(failure);
     } catch (const PeerError& error) {
-      if (options_.in_hand != nullptr) {
-        options_.in_hand->late = site_->late().value_or(LateStatus());
+      if (options_.pending_delta != nullptr) {
+        options_.pending_delta->late = site_->late().value_or(LateStatus());
       }
       throw CutOffError(error.what(), folder);
     }
@@ -304,28 +304,29 @@ void RunSession::train(RunDirectory& directory, const Manifest& manifest, Metric
                        RunOutcome& outcome) {
   SiteSession* const site = site_ ? &*site_ : nullptr;
   const RunPlan& plan = options_.plan;
-  const std::unique_ptr<SiteBoard> site_board =
+  const std::unique_ptr<SiteStepCoordinator> site_step_coordinator =
       site != nullptr
           ? make_site_board(*site, config_, plan.total_steps, totals.steps, log, observer.status())
           : nullptr;
-  const SiteConnection connection(site, site_board.get());
+  const SiteConnection connection(site, site_step_coordinator.get());
   std::function<void(StepIndex, const Digest128&, const std::string&)> tell_outer;
   std::function<void(StepIndex)> await_lines;
   std::function<bool(StepIndex)> of_all_sites;
   if (site != nullptr) {
     site->take_newcomers(
-        manifest.run_id, [&board = *site_board](const WishNote& note) { board.wish_join(note); },
+        manifest.run_id,
+        [&board = *site_step_coordinator](const WishNote& note) { board.wish_join(note); },
         join_window(config_), plan.total_steps);
     of_all_sites = [&](StepIndex t) {  // at the start all are there for the first step
-      return !std::ranges::count(site_board->present(std::max(t, StepIndex(1))), false);
+      return !std::ranges::count(site_step_coordinator->present(std::max(t, StepIndex(1))), false);
     };
-    await_lines = [&](StepIndex t) { site_board->await_lines(t); };
+    await_lines = [&](StepIndex t) { site_step_coordinator->await_lines(t); };
     tell_outer = [&](StepIndex t, const Digest128& digest, const std::string& tensors) {
-      site_board->tell_outer(t, digest, tensors);
+      site_step_coordinator->tell_outer(t, digest, tensors);
     };
   }
-  RunBoard own_board(plan.workers, plan.total_steps, log, options_.wishes);
-  Board& board = site_board ? static_cast<Board&>(*site_board) : own_board;
+  LocalStepCoordinator own_board(plan.workers, plan.total_steps, log, options_.wishes);
+  Board& board = site_step_coordinator ? static_cast<Board&>(*site_step_coordinator) : own_board;
   Checkpointing checkpointing({.storage = storage_,
                                .held = [this] { lock_->check(); },
                                .patience = &patience_,
@@ -344,8 +345,10 @@ void RunSession::train(RunDirectory& directory, const Manifest& manifest, Metric
   const Duration begun = clock_of(totals);
   std::optional<EventLog> events;
   if (options_.events) {
-    events.emplace(directory.open_lines("events.jsonl", &patience_),
-                   begun - (site_board ? site_board->start().time_since_epoch() : Duration{0}));
+    events.emplace(
+        directory.open_lines("events.jsonl", &patience_),
+        begun - (site_step_coordinator ? site_step_coordinator->start().time_since_epoch()
+                                       : Duration{0}));
     if (site != nullptr) site->record_into(&*events);
   }
   AnchorMean anchor_mean(plan.workers);
@@ -378,23 +381,23 @@ void RunSession::train(RunDirectory& directory, const Manifest& manifest, Metric
                           .retained = retained.get(),
                           .site = site,
                           .growth = findings_.growth,
-                          .in_hand = site != nullptr && site->elastic() && options_.returns
-                                         ? options_.in_hand
-                                         : nullptr,
-                          .on_own_work = [&](StepIndex t, const BroughtBack& work) {
-                            if (site_board) site_board->came_back(t, work);
+                          .pending_delta = site != nullptr && site->elastic() && options_.returns
+                                               ? options_.pending_delta
+                                               : nullptr,
+                          .on_own_work = [&](StepIndex t, const RejoinReport& work) {
+                            if (site_step_coordinator) site_step_coordinator->came_back(t, work);
                           }};
   WorldResult result;
   try {
     result = run_workers(world, [&](WorkerContext& context) { run_worker(setup, context); });
   } catch (const PeerError&) {
-    if (site_board) site_board->explain();
+    if (site_step_coordinator) site_step_coordinator->explain();
     throw;
   }
   if (site != nullptr) {
-    site_board->flush();
+    site_step_coordinator->flush();
     site->leave();
-    site_board->check();
+    site_step_coordinator->check();
   }
   outcome.stopped = board.stopped() != StopWish::kNone;
   switch (board.stopped()) {
@@ -429,13 +432,14 @@ std::unique_ptr<RetainedResults> RunSession::retained_results(const RunDirectory
 }
 
 SiteFacts RunSession::site_facts() const {
-  SiteFacts facts{.run_id = random_id(),
-                  .layout = layout_,
-                  .common = common_values(config_),
-                  .resumes = options_.resume == "auto",
-                  .folder = options_.out,
-                  .held = {},
-                  .late = options_.in_hand != nullptr ? options_.in_hand->late : LateStatus()};
+  SiteFacts facts{
+      .run_id = random_id(),
+      .layout = layout_,
+      .common = common_values(config_),
+      .resumes = options_.resume == "auto",
+      .folder = options_.out,
+      .held = {},
+      .late = options_.pending_delta != nullptr ? options_.pending_delta->late : LateStatus()};
   append_shares(config_, facts.common);
   facts.common.emplace_back("outer.commit, given where sites may be lost",
                             takes_steps_back(config_, *options_.site) ? "yes" : "no");
@@ -457,8 +461,8 @@ void RunSession::join_sites(RunObserver& observer) {
   const SiteFacts facts = site_facts();
   site_.emplace(config_, *options_.site, facts, options_.wishes, observer.status(),
                 options_.recording);
-  InHand none;
-  InHand& hand = options_.in_hand != nullptr ? *options_.in_hand : none;
+  PendingDelta none;
+  PendingDelta& hand = options_.pending_delta != nullptr ? *options_.pending_delta : none;
   start_ = site_->gather([&](const std::string& what) { observer.waiting(what); },
                          {.goes_on = [&] { return hand.training && hand.training->trains(); },
                           .end = [&] { hand.end_training(); }});

@@ -25,11 +25,11 @@
 #include "record/run_lock.h"
 #include "record/run_log.h"
 #include "record/status_board.h"
-#include "session/run/lone_training.h"
+#include "session/run/offline_training.h"
 #include "session/run/resume.h"
+#include "session/run/run_backends.h"
 #include "session/run/run_changes.h"
 #include "session/run/run_plan.h"
-#include "session/run/run_worlds.h"
 #include "session/run/site_arguments.h"
 #include "session/run/trainer.h"
 #include "session/site/site_recording.h"
@@ -65,7 +65,7 @@ struct SessionOptions {
       std::nullopt;                    // this process is one site; the others are elsewhere
   SiteRecording* recording = nullptr;  // of that site's frames; may be null
   /// The work that this site's worker keeps while it is cut off; may be null.
-  InHand* in_hand = nullptr;
+  PendingDelta* pending_delta = nullptr;
   /// A site that is cut off throws CutOffError and can rejoin; otherwise it throws PeerError.
   bool returns = true;
   /// A run that is complete ends before a trainer is made; false: other sites wait for the trainer.

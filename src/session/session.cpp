@@ -187,7 +187,7 @@ class CallersRun final : public RunObserver {
                            .force = first && arguments.force,
                            .simulated = arguments.simulated,
                            .site = own_site(arguments),
-                           .in_hand = &attempt.in_hand,
+                           .pending_delta = &attempt.pending_delta,
                            .lock = &attempt.lock,
                            .changes = parts.changes};
     if (arguments.simulated) {

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "app/common/commands.h"
-#include "app/train/run_parts.h"
+#include "app/train/config_to_options.h"
 #include "core/base/storage_faults.h"
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "app/common/commands.h"
-#include "app/train/run_parts.h"
+#include "app/train/config_to_options.h"
 #include "app/train/site_lanes.h"
 #include "core/base/freed_memory.h"
 #include "core/base/system_runtime.h"

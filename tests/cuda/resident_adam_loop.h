@@ -44,7 +44,7 @@ class ResidentAdamLoop final : public InnerLoop, public cuda::ResidentAdam {
   [[nodiscard]] float* device_values() override { return values_.there.data(); }
   [[nodiscard]] cuda::Stream& stream() override { return stream_; }
   void wrote_device_values(CanonicalRange) override { forget(values_); }
-  [[nodiscard]] bool go_beside(cuda::BesideStep*) override { return false; }
+  [[nodiscard]] bool go_beside(cuda::OverlapHooks*) override { return false; }
   [[nodiscard]] float* device_gradients() override { return gradients_.there.data(); }
   void keep_gradients_on_device(bool keep) override { stay_ = keep; }
   [[nodiscard]] float* device_moment(int index) override {

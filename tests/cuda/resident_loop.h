@@ -53,7 +53,7 @@ class ResidentLoop final : public InnerLoop, public cuda::ResidentValues {
 
   /// False from now on: steps are not told to anybody.
   void set_tells(bool tells) { tells_ = tells; }
-  [[nodiscard]] bool go_beside(cuda::BesideStep* beside) override {
+  [[nodiscard]] bool go_beside(cuda::OverlapHooks* beside) override {
     beside_ = tells_ ? beside : nullptr;
     return tells_;
   }
@@ -150,7 +150,7 @@ class ResidentLoop final : public InnerLoop, public cuda::ResidentValues {
   bool tells_ = true;
   int passes_again_ = 0, waited_for_ = 0;
   cuda::Event point_, end_;
-  cuda::BesideStep* beside_ = nullptr;
+  cuda::OverlapHooks* beside_ = nullptr;
 };
 
 }  // namespace isthmus::testing_support

@@ -64,7 +64,7 @@ TEST_F(PlacedTraining, IsTheSameInAllPlaces) {
 }
 
 /// Other weights, which come when the passes of a step are queued.
-class ChangesWeights final : public cuda::BesideStep {
+class ChangesWeights final : public cuda::OverlapHooks {
  public:
   ChangesWeights(CudaLoop& loop, std::vector<float> weights)
       : loop_(loop), weights_(std::move(weights)) {}

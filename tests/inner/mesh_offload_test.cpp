@@ -113,7 +113,7 @@ TEST_P(MeshOffloadTest, SharesLieInFilesAndAreForeseen) {
         in_files += 4 * values.range.size();
       };
       for (std::size_t k = 0; k < rank.chunks(); ++k) {
-        ChunkState& state = rank.state(k);
+        StageState& state = rank.state(k);
         count(state.own_weights(), "weights");
         count(state.gradients(), "gradients");
         if (options.zero == 0) continue;

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "core/base/system_runtime.h"
-#include "session/run/saved_pieces.h"
-#include "session/site/join_host.h"
-#include "session/site/newcomer.h"
+#include "session/run/partial_state_file.h"
+#include "session/site/joiner.h"
+#include "session/site/state_donor.h"
 #include "session/site/state_source.h"
 
 namespace isthmus::app {
@@ -116,7 +116,7 @@ class Join : public ::testing::Test {
     }
   }
   /// All notes reach whom they are for, until nothing is under way.
-  void settle(Newcomer& newcomer) {
+  void settle(Joiner& newcomer) {
     while (true) {
       answer();
       const TimePoint now = runtime_.clock().now();
@@ -135,19 +135,19 @@ class Join : public ::testing::Test {
       }
     }
   }
-  std::unique_ptr<Newcomer> newcomer(WorkerId self) {
+  std::unique_ptr<Joiner> newcomer(WorkerId self) {
     real_ = std::make_unique<FakeExchange>(self);
-    return std::make_unique<Newcomer>(
+    return std::make_unique<Joiner>(
         *real_, runtime_, WorkerId(0), std::vector<std::string>{"east", "west", "north"},
         [this](WorkerId to, const Note& note) { answers_.emplace_back(to, note); });
   }
   /// One whose pieces go to a file.
-  std::unique_ptr<Newcomer> saving_newcomer() {
+  std::unique_ptr<Joiner> saving_newcomer() {
     real_ = std::make_unique<FakeExchange>(WorkerId(2));
-    return std::make_unique<Newcomer>(
+    return std::make_unique<Joiner>(
         *real_, runtime_, WorkerId(0), std::vector<std::string>{"east", "west", "north"},
         [this](WorkerId to, const Note& note) { answers_.emplace_back(to, note); },
-        std::make_unique<SavedPieces>(storage_, file_));
+        std::make_unique<PartialStateFile>(storage_, file_));
   }
   /// Until `condition`, which some task brings about.
   void until(const std::function<bool()>& condition) {
@@ -182,10 +182,10 @@ class Join : public ::testing::Test {
   std::vector<std::string> admitted_;
   StateSource source_;
   StateSource west_;
-  JoinHost host_;
+  StateDonor host_;
   SystemStorage storage_;
   const std::filesystem::path file_ =
-      std::filesystem::path(testing::TempDir()) / "join_test" / SavedPieces::kFile;
+      std::filesystem::path(testing::TempDir()) / "join_test" / PartialStateFile::kFile;
 };
 
 }  // namespace isthmus::app

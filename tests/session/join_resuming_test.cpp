@@ -34,7 +34,7 @@ TEST_F(Join, OneThatDiesGoesOnWithTheStateOfBefore) {
   deliver();
   EXPECT_FALSE(west_.next(runtime_.clock().now(), false)) << "it says what it has";
   const auto piece_is_saved = [&] {
-    return SavedPieces(storage_, file_).summary().bytes >= 1'200'000;
+    return PartialStateFile(storage_, file_).summary().bytes >= 1'200'000;
   };
   for (int part = 0; part < 15; ++part) {
     until([&] {

@@ -192,7 +192,7 @@ TEST_F(Join, WhoWasGivenStepsThatAreTakenBackStartsOver) {
 TEST_F(Join, TrainsOnceTheDonorHasEndedTheLastStepItReplays) {
   for (const bool awaits_end : {false, true}) {
     real_ = std::make_unique<FakeExchange>(WorkerId(2));
-    Newcomer north(
+    Joiner north(
         *real_, runtime_, WorkerId(0), {"east", "west", "north"},
         [this](WorkerId to, const Note& note) { answers_.emplace_back(to, note); }, nullptr,
         awaits_end);
@@ -328,7 +328,7 @@ TEST_F(Join, TurnsAwayAnotherConfiguration) {
 
 TEST_F(Join, RefusesWhatItDidNotAskFor) {
   const std::vector<std::byte> zeros(1000);
-  const auto offer = [&](Newcomer& to, std::uint64_t bytes) {
+  const auto offer = [&](Joiner& to, std::uint64_t bytes) {
     to.receive(WorkerId(0), OfferNote{.step = StepIndex(3), .bytes = bytes, .clock_s = 0});
     const std::vector<std::byte> table = write_table(cut_pieces(zeros, {}));
     to.receive(WorkerId(0), TableNote{NoteStreamCutter(0, 0, table).next()});

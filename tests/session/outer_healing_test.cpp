@@ -19,13 +19,13 @@
 #include <string>
 #include <vector>
 
-#include "app/train/run_parts.h"
+#include "app/train/config_to_options.h"
 #include "core/base/storage.h"
 #include "core/state/state_bytes.h"
 #include "outer/method_cases.h"
 #include "outer/parts/late_rounds.h"
 #include "outer/parts/shared_state.h"
-#include "session/run/outer_verdict.h"
+#include "session/run/divergence_rule.h"
 #include "sim/run_simulated.h"
 #include "transport/exchange/peer_exchange.h"
 

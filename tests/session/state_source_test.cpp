@@ -17,7 +17,7 @@
 #include "core/base/system_runtime.h"
 #include "core/state/state_bytes.h"
 #include "session/run/worker_state.h"
-#include "session/site/newcomer.h"
+#include "session/site/joiner.h"
 #include "session/site/state_server.h"
 #include "transport/exchange/catch_up/joining_exchange.h"
 
@@ -178,8 +178,7 @@ TEST_F(Source, WhoFallsBehindIsGivenItWhileRoundsAreOpen) {
 // Every site of the run is told of the pieces that the next one is given.
 TEST_F(Source, WhoHasJoinedLeavesTheNextOnesTableAside) {
   SystemRuntime runtime;
-  Newcomer north(exchange_, runtime, kEast, {"east", "west", "north"},
-                 [](WorkerId, const Note&) {});
+  Joiner north(exchange_, runtime, kEast, {"east", "west", "north"}, [](WorkerId, const Note&) {});
   const auto take_table = [&](const PieceTable& table) {
     const std::vector<std::byte> bytes = write_table(table);
     north.receive(kEast, TableNote{NoteStreamCutter(0, 0, bytes).next()});

@@ -166,13 +166,13 @@ void HostileRun::check_masses() {
     for (const auto& [life, mass] : of(m).masses) {
       const int here = mass.received + mass.made;
       const int known = counted[{m, life}] + mass.dropped + mass.handed_over;
-      const int in_hand = sum(mass.window) + sum(mass.carried);
+      const int pending_delta = sum(mass.window) + sum(mass.carried);
       const bool lives = life == of(m).life;
-      if (lives ? here != known + in_hand : here < known + in_hand) {
+      if (lives ? here != known + pending_delta : here < known + pending_delta) {
         blame(fmt::format(
             "site {} life {} had {} windows: {} counted, {} dropped, {} handed over, "
             "{} in hand",
-            m, life, here, counted[{m, life}], mass.dropped, mass.handed_over, in_hand));
+            m, life, here, counted[{m, life}], mass.dropped, mass.handed_over, pending_delta));
       }
     }
   }

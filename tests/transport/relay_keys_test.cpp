@@ -32,7 +32,7 @@ class RelayKeysTest : public ::testing::Test {
 TEST_F(RelayKeysTest, KeysThatAHubTellsOfCountFromThenOn) {
   MemberOptions told = options(0);
   told.member_keys[1].clear();
-  const auto said = std::make_shared<ToldKeys>(runtime);
+  const auto said = std::make_shared<AnnouncedKeys>(runtime);
   Relay with_hub(runtime, told, "127.0.0.1", 0, said);
   const auto say_keys = [&](const std::string& of_1) {
     said->set({keys[0].public_key, of_1, keys[2].public_key});
@@ -78,7 +78,7 @@ TEST_F(RelayKeysTest, KeysThatAHubTellsOfCountFromThenOn) {
 
 // A hub that begins anew has another transport, which is told the keys again.
 TEST_F(RelayKeysTest, WhatPassesGoesOnWhereAnotherTransportIsToldTheKeys) {
-  const auto said = std::make_shared<ToldKeys>(runtime);
+  const auto said = std::make_shared<AnnouncedKeys>(runtime);
   said->set({keys[0].public_key, keys[1].public_key, keys[2].public_key});
   Relay relay(runtime, options(0), "127.0.0.1", 0, said);
   Client listening(relay, options(1)), calling(relay, options(2)), answering(relay, options(1));
@@ -89,7 +89,7 @@ TEST_F(RelayKeysTest, WhatPassesGoesOnWhereAnotherTransportIsToldTheKeys) {
   ASSERT_EQ(calling.hear().kind, RelayWordKind::kDone);
   ASSERT_EQ(answering.hear().kind, RelayWordKind::kDone);
 
-  const auto next = std::make_shared<ToldKeys>(runtime);
+  const auto next = std::make_shared<AnnouncedKeys>(runtime);
   relay.listen_to(next);
   EXPECT_TRUE(calling.bytes().send("before"));
   EXPECT_EQ(answering.bytes().read(6), "before");
@@ -105,7 +105,7 @@ TEST_F(RelayKeysTest, WhatPassesGoesOnWhereAnotherTransportIsToldTheKeys) {
 
 // What a hub has barred for good is not on its way.
 TEST_F(RelayKeysTest, ABarredKeyOfTheFileIsRefusedAsAnotherKey) {
-  const auto said = std::make_shared<ToldKeys>(runtime);
+  const auto said = std::make_shared<AnnouncedKeys>(runtime);
   said->set({keys[0].public_key, "", keys[2].public_key});
   Relay relay(runtime, options(0), "127.0.0.1", 0, said);
   Client client(relay, options(1));
@@ -117,7 +117,7 @@ TEST_F(RelayKeysTest, ABarredKeyOfTheFileIsRefusedAsAnotherKey) {
 TEST_F(RelayKeysTest, WhoIsToldTheRelaysKeyIsReachedByWayOfIt) {
   MemberOptions waits = options(1);
   waits.member_keys[0].clear();
-  const auto said = std::make_shared<ToldKeys>(runtime);
+  const auto said = std::make_shared<AnnouncedKeys>(runtime);
   Relay relay(runtime, options(0), "127.0.0.1", 0);
   RelayedLinks links(
       runtime, waits,

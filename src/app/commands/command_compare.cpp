@@ -19,7 +19,7 @@
 #include "app/compare/comparison_text.h"
 #include "app/compare/finished_cells.h"
 #include "app/compare/reference_curves.h"
-#include "app/train/run_parts.h"
+#include "app/train/config_to_options.h"
 #include "app/train/training.h"
 #include "core/base/log.h"
 #include "core/base/suggest.h"

@@ -17,7 +17,7 @@
 #include "isthmus/errors.h"
 #include "session/hub/hub_board.h"
 #include "session/hub/hub_keys.h"
-#include "session/hub/hub_lives.h"
+#include "session/hub/hub_supervisor.h"
 #include "session/run/owner_shares.h"
 #include "session/site/site_links.h"
 #include "session/site/site_routes.h"
@@ -71,13 +71,13 @@ int command_hub(const HubArguments& arguments, const std::filesystem::path& link
     }
   }
   const SignalScope signals;
-  HubLives lives({.config = config,
-                  .links = arguments.links,
-                  .folder = folder,
-                  .resumes = arguments.resume,
-                  .board = &board,
-                  .stopped = [] { return SignalScope::wish() != StopWish::kNone; },
-                  .wishes = SignalScope::wishes()});
+  HubSupervisor lives({.config = config,
+                       .links = arguments.links,
+                       .folder = folder,
+                       .resumes = arguments.resume,
+                       .board = &board,
+                       .stopped = [] { return SignalScope::wish() != StopWish::kNone; },
+                       .wishes = SignalScope::wishes()});
   if (lives.serve()) return 0;
   session.err.write(fmt::format(
       "isthmus: hub: stopped; the sites wait for it: start it again with --out {} --resume auto\n",

@@ -6,9 +6,9 @@
 #include <optional>
 
 #include "app/common/commands.h"
+#include "app/train/config_to_options.h"
 #include "app/train/hf_model.h"
 #include "app/train/model_steps.h"
-#include "app/train/run_parts.h"
 #include "core/base/units.h"
 #include "core/state/checkpoint.h"
 #include "inner/hf/hf_config.h"

@@ -8,9 +8,9 @@
 
 #include "app/commands/command_runs.h"
 #include "app/inference/model_folder.h"
+#include "app/train/config_to_options.h"
 #include "app/train/hf_model.h"
 #include "app/train/model_steps.h"
-#include "app/train/run_parts.h"
 #include "core/base/log.h"
 #include "core/base/units.h"
 #include "core/state/checkpoint.h"

@@ -181,7 +181,7 @@ TrainingOutcome train_returning(const Config& config, TrainingRequest request, S
   TrainingOutcome outcome;
   const auto say = [&](const std::string& text) { session.err.write("isthmus: " + text + "\n"); };
   train_and_come_back(config.net.gather, SignalScope::wishes(), say, [&](SessionTry& attempt) {
-    request.in_hand = &attempt.in_hand;
+    request.pending_delta = &attempt.pending_delta;
     request.lock = &attempt.lock;
     if (!attempt.directory.empty()) {
       request.out = attempt.directory;

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "app/train/run_parts.h"
+#include "app/train/config_to_options.h"
 #include "isthmus/errors.h"
 #include "record/build_info.h"
 

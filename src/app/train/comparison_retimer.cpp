@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "app/common/commands.h"
-#include "app/train/run_parts.h"
+#include "app/train/config_to_options.h"
 #include "inner/loop/model_cost.h"
 #include "kernels/thread_team.h"
 #include "session/run/owner_shares.h"

@@ -8,8 +8,8 @@
 #include <set>
 #include <utility>
 
+#include "app/train/config_to_options.h"
 #include "app/train/matmul_choices.h"
-#include "app/train/run_parts.h"
 #include "app/train/training_plan.h"
 #include "config/schema/device_request.h"
 #include "core/base/suggest.h"

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "app/train/config_to_options.h"
 #include "app/train/device_choice.h"
 #include "app/train/offload.h"
-#include "app/train/run_parts.h"
 #include "config/schema/device_request.h"
 #include "core/base/check.h"
 #include "core/base/log.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/train/last_windows.h"
 
-#include "app/train/run_parts.h"
+#include "app/train/config_to_options.h"
 #include "inner/model/model_shape.h"
 
 namespace isthmus::app {

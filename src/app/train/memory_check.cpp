@@ -14,7 +14,7 @@
 #include <system_error>
 #include <vector>
 
-#include "app/train/run_parts.h"
+#include "app/train/config_to_options.h"
 #include "app/train/site_lanes.h"
 #include "config/schema/device_request.h"
 #include "config/schema/recompute.h"

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "app/common/signals.h"
+#include "app/train/config_to_options.h"
 #include "app/train/memory_check.h"
 #include "app/train/offload.h"
 #include "app/train/rank_communicators.h"
-#include "app/train/run_parts.h"
 #include "app/train/training_plan.h"
 #include "config/schema/device_request.h"
 #include "core/base/system_runtime.h"

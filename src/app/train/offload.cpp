@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "app/train/run_parts.h"
+#include "app/train/config_to_options.h"
 #include "core/base/units.h"
 #include "inner/loop/model_cost.h"
 #include "inner/model/optimizer.h"

@@ -5,13 +5,13 @@
 
 #include <chrono>
 
+#include "app/train/config_to_options.h"
 #include "app/train/device_choice.h"
 #include "app/train/last_windows.h"
 #include "app/train/memory_check.h"
 #include "app/train/model_steps.h"
 #include "app/train/offload.h"
 #include "app/train/rank_communicators.h"
-#include "app/train/run_parts.h"
 #include "app/train/run_prediction.h"
 #include "app/train/site_lanes.h"
 #include "config/schema/device_request.h"

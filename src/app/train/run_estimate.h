@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "app/train/checkpoint_room.h"
+#include "app/train/config_to_options.h"
 #include "app/train/resume_preview.h"
-#include "app/train/run_parts.h"
 #include "core/base/data_file.h"
 #include "isthmus/config.h"
 #include "outer/place/lane_memory.h"

@@ -7,9 +7,9 @@
 #include <optional>
 #include <string>
 
+#include "app/train/config_to_options.h"
 #include "app/train/device_choice.h"
 #include "app/train/offload.h"
-#include "app/train/run_parts.h"
 #include "core/base/system_runtime.h"
 #include "core/state/state_memory.h"
 #include "data/batch_source.h"

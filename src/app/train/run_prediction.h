@@ -10,7 +10,7 @@
 #include "inner/model/model_layout.h"
 #include "plan/prediction.h"
 #include "record/round_times.h"
-#include "session/run/run_worlds.h"
+#include "session/run/run_backends.h"
 
 namespace isthmus::app {
 

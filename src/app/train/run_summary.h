@@ -6,7 +6,7 @@
 
 #include "app/train/training.h"
 #include "record/run_directory.h"
-#include "session/run/run_worlds.h"
+#include "session/run/run_backends.h"
 
 namespace isthmus::app {
 

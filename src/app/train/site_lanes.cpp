@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/train/site_lanes.h"
 
-#include "app/train/run_parts.h"
+#include "app/train/config_to_options.h"
 #include "config/schema/device_request.h"
 
 namespace isthmus::app {

@@ -18,6 +18,7 @@
 #include "app/observe/progress.h"
 #include "app/observe/run_watch.h"
 #include "app/train/checkpoint_room.h"
+#include "app/train/config_to_options.h"
 #include "app/train/language_model_trainer.h"
 #include "app/train/last_windows.h"
 #include "app/train/memory_check.h"
@@ -25,7 +26,6 @@
 #include "app/train/model_steps.h"
 #include "app/train/offload.h"
 #include "app/train/rank_communicators.h"
-#include "app/train/run_parts.h"
 #include "app/train/run_prediction.h"
 #include "app/train/run_summary.h"
 #include "app/train/training_plan.h"
@@ -41,7 +41,7 @@
 #include "inner/model/schedule.h"
 #include "kernels/isa.h"
 #include "record/run_directory.h"
-#include "session/run/run_worlds.h"
+#include "session/run/run_backends.h"
 #include "session/run_checks.h"
 #include "session/run_session.h"
 #include "session/site/site_links.h"
@@ -176,7 +176,7 @@ SessionOptions Training::session_options() const {
           .on_step = beside ? beside->on_step : nullptr,
           .site = request_.site,
           .recording = request_.recording,
-          .in_hand = request_.in_hand,
+          .pending_delta = request_.pending_delta,
           .returns = request_.mesh == nullptr,
           .ends_complete_run = request_.mesh == nullptr,  // its other processes serve a trainer
           .lock = request_.lock,

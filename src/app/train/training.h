@@ -20,7 +20,7 @@
 #include "plan/prediction.h"
 #include "record/round_times.h"
 #include "record/run_log.h"
-#include "session/run/lone_training.h"
+#include "session/run/offline_training.h"
 #include "session/run_session.h"
 #include "session/site/site_session.h"
 
@@ -60,7 +60,7 @@ struct TrainingRequest {
   std::vector<LaneProgress> finished_lanes;  // demo: the runs before this one
   std::optional<SideBySide> side_by_side;
   /// The work that this site's worker keeps while it is cut off; borrowed, may be null.
-  InHand* in_hand = nullptr;
+  PendingDelta* pending_delta = nullptr;
   /// Holds the run's folder across the sessions of a site that rejoins; borrowed, may be null.
   std::optional<RunLock>* lock = nullptr;
   std::string lock_remedy;  // a further remedy for a folder in use; may be empty

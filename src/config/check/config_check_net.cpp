@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "config/check/config_check.h"
+#include "config/load/collective_table_file.h"
 #include "config/load/config_load_defaults.h"
-#include "config/load/ways_file.h"
 #include "config/schema/send_cap.h"
 #include "isthmus/errors.h"
 

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "config/load/collective_table_file.h"
 #include "config/load/link_trace.h"
-#include "config/load/ways_file.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::config {

@@ -45,8 +45,9 @@ struct CudaArena {
   double* row_losses;          // (2 chunk,)
   cuda::RowShare* row_shares;  // if ranks share the vocabulary: own (chunk,), (ranks, chunk)
 
-  CudaArena(Carver& activations, Carver& head, const ModelLayout& layout, const CudaBlock<T>& block,
-            const CudaModelOptions& options, std::size_t cudnn_workspace) {
+  CudaArena(ArenaLayout& activations, ArenaLayout& head, const ModelLayout& layout,
+            const CudaBlock<T>& block, const CudaModelOptions& options,
+            std::size_t cudnn_workspace) {
     const ModelShape& s = layout.shape();
     const std::int64_t rows = options.sequences * options.length;
     const bool training = options.purpose != Purpose::kInference;

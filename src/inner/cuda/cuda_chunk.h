@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One virtual stage of a rank of a mesh of devices: its share of weights, gradients and moments in
 // device memory, and the models that its micro-batches pass through; the counterpart of Chunk and
-// ChunkState on the CPU. Used by the rank's thread, on its device and stream.
+// StageState on the CPU. Used by the rank's thread, on its device and stream.
 #pragma once
 
 #include <cstddef>
@@ -15,8 +15,8 @@
 #include "inner/cuda/cuda_model.h"
 #include "inner/cuda/cuda_optimizer.h"
 #include "inner/loop/model_cost.h"
-#include "inner/mesh/chunk_state.h"
 #include "inner/mesh/rank_layout.h"
+#include "inner/mesh/stage_state.h"
 #include "inner/model/weight_copies.h"
 #include "isthmus/config.h"
 #include "kernels/cuda/device.h"

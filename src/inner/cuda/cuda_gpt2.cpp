@@ -20,21 +20,21 @@ struct Memory {
   float *mean1, *rstd1, *lse, *middle, *mean2, *rstd2;
   T *normed1, *qkv, *attended, *normed2, *gelu_input, *activated;
 
-  Memory(Carver& carver, const ModelShape& s, std::int64_t rows) {
+  Memory(ArenaLayout& arena_layout, const ModelShape& s, std::int64_t rows) {
     const std::int64_t d = s.d_model;
     const std::int64_t a = s.query_width();
-    mean1 = carver.take<float>(rows);
-    rstd1 = carver.take<float>(rows);
-    normed1 = carver.take<T>(rows * d);
-    qkv = carver.take<T>(rows * 3 * a);
-    attended = carver.take<T>(rows * a);
-    lse = carver.take<float>(rows * s.heads);
-    middle = carver.take<float>(rows * d);
-    mean2 = carver.take<float>(rows);
-    rstd2 = carver.take<float>(rows);
-    normed2 = carver.take<T>(rows * d);
-    gelu_input = carver.take<T>(rows * s.d_ff);
-    activated = carver.take<T>(rows * std::max(s.d_ff, 3 * a - s.d_ff));
+    mean1 = arena_layout.take<float>(rows);
+    rstd1 = arena_layout.take<float>(rows);
+    normed1 = arena_layout.take<T>(rows * d);
+    qkv = arena_layout.take<T>(rows * 3 * a);
+    attended = arena_layout.take<T>(rows * a);
+    lse = arena_layout.take<float>(rows * s.heads);
+    middle = arena_layout.take<float>(rows * d);
+    mean2 = arena_layout.take<float>(rows);
+    rstd2 = arena_layout.take<float>(rows);
+    normed2 = arena_layout.take<T>(rows * d);
+    gelu_input = arena_layout.take<T>(rows * s.d_ff);
+    activated = arena_layout.take<T>(rows * std::max(s.d_ff, 3 * a - s.d_ff));
   }
 };
 
@@ -47,9 +47,9 @@ class CudaGpt2Block final : public CudaBlock<T> {
   explicit CudaGpt2Block(const ModelShape& shape) : s_(shape) { check_cuda_attention<T>(shape); }
 
   [[nodiscard]] std::int64_t memory_bytes(std::int64_t rows) const override {
-    Carver carver;
-    static_cast<void>(Memory<T>(carver, s_, rows));
-    return carver.bytes();
+    ArenaLayout arena_layout;
+    static_cast<void>(Memory<T>(arena_layout, s_, rows));
+    return arena_layout.bytes();
   }
   [[nodiscard]] std::int64_t scratch_bytes(std::int64_t) const override { return 0; }
   [[nodiscard]] std::size_t kernel_scratch(std::int64_t sequences,
@@ -64,8 +64,8 @@ class CudaGpt2Block final : public CudaBlock<T> {
                        const Forward& f) const override {
     const Gpt2Tensors<const float> w(layer.masters, s_);
     const Gpt2Tensors<const T> m(layer.working.template as<T>(), s_);
-    Carver carver(f.memory);
-    const Memory<T> keep(carver, s_, pass.rows());
+    ArenaLayout arena_layout(f.memory);
+    const Memory<T> keep(arena_layout, s_, pass.rows());
     const std::int64_t rows = pass.rows();
     const std::int64_t d = s_.d_model;
     const std::int64_t a = s_.query_width();
@@ -118,8 +118,8 @@ class CudaGpt2Block final : public CudaBlock<T> {
     const Gpt2Tensors<const float> w(layer.masters, s_);
     const Gpt2Tensors<const T> m(layer.working.template as<T>(), s_);
     const Gpt2Tensors<float> g(b.gradients, s_);
-    Carver carver(b.memory);
-    const Memory<T> keep(carver, s_, pass.rows());
+    ArenaLayout arena_layout(b.memory);
+    const Memory<T> keep(arena_layout, s_, pass.rows());
     const std::int64_t rows = pass.rows();
     const std::int64_t d = s_.d_model;
     const std::int64_t a = s_.query_width();

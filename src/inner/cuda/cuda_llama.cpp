@@ -23,10 +23,10 @@ namespace {
 template <typename T>
 struct HeadScratch {
   T *d_query, *d_key;  // with qk_norm
-  HeadScratch(Carver& carver, const ModelShape& s, std::int64_t rows) {
+  HeadScratch(ArenaLayout& arena_layout, const ModelShape& s, std::int64_t rows) {
     const std::int64_t normed = s.qk_norm ? rows : 0;
-    d_query = carver.take<T>(normed * s.query_width());
-    d_key = carver.take<T>(normed * s.key_width());
+    d_query = arena_layout.take<T>(normed * s.query_width());
+    d_key = arena_layout.take<T>(normed * s.key_width());
   }
 };
 
@@ -82,14 +82,14 @@ class CudaLlamaBlock final : public CudaBlock<T> {
   void make_tables(float* tables) const override { fill_rope_tables<float>(s_, tables); }
 
   [[nodiscard]] std::int64_t memory_bytes(std::int64_t rows) const override {
-    Carver carver;
-    static_cast<void>(LlamaMemory<T>(carver, s_, rows, rows, LayerKeeps::kAll));
-    return carver.bytes();
+    ArenaLayout arena_layout;
+    static_cast<void>(LlamaMemory<T>(arena_layout, s_, rows, rows, LayerKeeps::kAll));
+    return arena_layout.bytes();
   }
   [[nodiscard]] std::int64_t scratch_bytes(std::int64_t rows) const override {
-    Carver carver;
-    static_cast<void>(HeadScratch<T>(carver, s_, rows));
-    return carver.bytes();
+    ArenaLayout arena_layout;
+    static_cast<void>(HeadScratch<T>(arena_layout, s_, rows));
+    return arena_layout.bytes();
   }
   [[nodiscard]] std::size_t kernel_scratch(std::int64_t sequences,
                                            std::int64_t length) const override {
@@ -102,8 +102,8 @@ class CudaLlamaBlock final : public CudaBlock<T> {
                        const Forward& f) const override {
     const LlamaTensors<const float> w(layer.masters, s_);
     const LlamaTensors<const T> m(layer.working.template as<T>(), s_);
-    Carver carver(f.memory);
-    const LlamaMemory<T> keep(carver, s_, pass.rows(), pass.rows(), LayerKeeps::kAll);
+    ArenaLayout arena_layout(f.memory);
+    const LlamaMemory<T> keep(arena_layout, s_, pass.rows(), pass.rows(), LayerKeeps::kAll);
     const std::int64_t rows = pass.rows();
     const std::int64_t d = s_.d_model;
     const std::int64_t a = s_.query_width();
@@ -155,8 +155,8 @@ class CudaLlamaBlock final : public CudaBlock<T> {
     const LlamaTensors<const float> w(layer.masters, s_);
     const LlamaTensors<const T> m(layer.working.template as<T>(), s_);
     const LlamaTensors<float> g(b.gradients, s_);
-    Carver carver(b.memory);
-    const LlamaMemory<T> keep(carver, s_, pass.rows(), pass.rows(), LayerKeeps::kAll);
+    ArenaLayout arena_layout(b.memory);
+    const LlamaMemory<T> keep(arena_layout, s_, pass.rows(), pass.rows(), LayerKeeps::kAll);
     const std::int64_t rows = pass.rows();
     const std::int64_t d = s_.d_model;
     const T* const d_branch = stream_gradient<T>(b.d_stream, b.d_branch);
@@ -261,8 +261,8 @@ class CudaLlamaBlock final : public CudaBlock<T> {
   void attention_backward(const CudaPass& pass, const LlamaTensors<const float>& w,
                           const LlamaMemory<T>& keep, const Backward& b, T* d_attended, T* d_qkv,
                           const LlamaTensors<float>& g) const {
-    Carver carver(b.scratch);
-    const HeadScratch<T> spare(carver, s_, pass.rows());
+    ArenaLayout arena_layout(b.scratch);
+    const HeadScratch<T> spare(arena_layout, s_, pass.rows());
     const Heads in = attention_inputs(pass, keep);
     const Heads d = heads_of(pass, d_qkv, spare.d_query, spare.d_key);
     const std::int64_t a = s_.query_width();

@@ -114,7 +114,7 @@ void CudaLoop::wrote_device_values(CanonicalRange range) {
   if (working_is_own_ && range.size() > 0) static_cast<void>(round(values_.data(), range));
 }
 
-bool CudaLoop::go_beside(cuda::BesideStep* beside) {
+bool CudaLoop::go_beside(cuda::OverlapHooks* beside) {
   beside_ = beside;
   return true;
 }

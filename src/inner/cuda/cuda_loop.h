@@ -101,7 +101,7 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentAdam {
   [[nodiscard]] float* device_values() override { return values_.data(); }
   [[nodiscard]] cuda::Stream& stream() override { return stream_; }
   void wrote_device_values(CanonicalRange elements) override;
-  [[nodiscard]] bool go_beside(cuda::BesideStep* beside) override;
+  [[nodiscard]] bool go_beside(cuda::OverlapHooks* beside) override;
   [[nodiscard]] float* device_gradients() override { return gradients_.data(); }
   void keep_gradients_on_device(bool keep) override { gradients_stay_ = keep; }
   [[nodiscard]] float* device_moment(int index) override;
@@ -201,7 +201,7 @@ class CudaLoop final : public InnerLoop, public cuda::ResidentAdam {
   mutable std::optional<CudaMoments> moments_;
   std::unique_ptr<CudaModel> model_;
   RepeatedWork pass_{"forward and backward pass"}, update_{"update"};
-  cuda::BesideStep* beside_ = nullptr;
+  cuda::OverlapHooks* beside_ = nullptr;
   std::optional<CudaBatches> batches_;
   std::deque<Bucket> buckets_;   // with peers: in the order in which they become final
   cuda::Staging staging_;        // of a source's values

@@ -173,7 +173,7 @@ void CudaMesh::keep_written(CanonicalRange elements) {
   if (elements.size() > 0) written_ = elements;
 }
 
-bool CudaMesh::go_beside(cuda::BesideStep*) { return false; }
+bool CudaMesh::go_beside(cuda::OverlapHooks*) { return false; }
 
 float* CudaMesh::device_gradients() { return first().device_gradients(); }
 

@@ -59,7 +59,7 @@ class CudaMesh final : public InnerLoop, public cuda::ResidentAdam {
   [[nodiscard]] cuda::Stream& stream() override;
   void wrote_device_values(CanonicalRange elements) override;
   /// Returns false: a step waits for sums on the host, so no work can overlap it.
-  [[nodiscard]] bool go_beside(cuda::BesideStep* beside) override;
+  [[nodiscard]] bool go_beside(cuda::OverlapHooks* beside) override;
   [[nodiscard]] float* device_gradients() override;
   void keep_gradients_on_device(bool keep) override;
   [[nodiscard]] float* device_moment(int index) override;

@@ -12,8 +12,8 @@
 #include "core/base/log.h"
 #include "inner/cuda/cuda_loop_memory.h"
 #include "inner/cuda/cuda_team.h"
-#include "inner/mesh/kept_weights.h"
 #include "inner/mesh/mesh_model.h"
+#include "inner/mesh/weight_coherence.h"
 #include "isthmus/errors.h"
 #include "kernels/cuda/device_errors.h"
 
@@ -189,7 +189,7 @@ class CudaMeshModel final : public MeshModel {
         rank, team_.device(rank), other, team_.device(other)));
   }
 
-  KeptWeights own_;
+  WeightCoherence own_;
   MeshShape mesh_;
   int key_copies_;
   CudaTeam team_;

@@ -77,7 +77,7 @@ template <typename T>
 CudaModel::Bytes bytes_of(const ModelLayout& layout, const CudaModelOptions& options,
                           std::size_t workspace) {
   const auto block = make_block<T>(layout.shape());
-  Carver activations, head;
+  ArenaLayout activations, head;
   static_cast<void>(CudaArena<T>(activations, head, layout, *block, options, workspace));
   return {activations.bytes(), head.bytes()};
 }
@@ -98,8 +98,8 @@ class CudaModelOf final : public CudaModel {
     const Bytes bytes = bytes_of<T>(layout, options, workspace);
     activations_ = Memory(static_cast<std::size_t>(bytes.activations));
     if (options.head == nullptr) head_ = Memory(static_cast<std::size_t>(bytes.logits));
-    Carver activations(activations_.data());
-    Carver head(options.head == nullptr ? head_.data() : options.head);
+    ArenaLayout activations(activations_.data());
+    ArenaLayout head(options.head == nullptr ? head_.data() : options.head);
     arena_.emplace(activations, head, layout, *block_, options, workspace);
     std::vector<float> tables(static_cast<std::size_t>(block_->table_floats()));
     block_->make_tables(tables.data());

@@ -20,7 +20,7 @@ struct MeshGroups {
   Communicator& world;                                                    // borrowed
   std::unique_ptr<const Codec> tensor_codec, pipeline_codec, data_codec;  // codecs of the groups
                                                                           // below
-  std::unique_ptr<const Codec> state_codec;  // of the changes of an update (ChunkState)
+  std::unique_ptr<const Codec> state_codec;  // of the changes of an update (StageState)
   std::unique_ptr<Communicator> tensor;      // ranks with the same stage and samples
   std::unique_ptr<Communicator> pipeline;    // ranks with the same tensor share and samples, by
                                              // stage

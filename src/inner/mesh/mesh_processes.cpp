@@ -8,8 +8,9 @@
 //
 // With ZeRO the ranks keep the sums and update their slices, which they gather among themselves.
 // The canonical weights at the first are then those of some earlier step: it collects the tensors
-// that somebody reads, and hands out those that somebody has written (inner/mesh/kept_weights.h).
-// So an ordinary step sends tokens and losses alone between the first and the others.
+// that somebody reads, and hands out those that somebody has written
+// (inner/mesh/weight_coherence.h). So an ordinary step sends tokens and losses alone between the
+// first and the others.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -20,11 +21,11 @@
 #include "core/base/check.h"
 #include "core/base/hash.h"
 #include "inner/mesh/canonical_exchange.h"
-#include "inner/mesh/kept_weights.h"
 #include "inner/mesh/mesh_model.h"
 #include "inner/mesh/mesh_order.h"
 #include "inner/mesh/mesh_update.h"
 #include "inner/mesh/rank_readings.h"
+#include "inner/mesh/weight_coherence.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
@@ -324,7 +325,7 @@ class ProcessMesh final : public MeshModel {
   /// What several tensor-parallel ranks have they update to the same bits: a codec's blocks may
   /// hold shares beside it, which differ.
   bool alike_;
-  KeptWeights own_;
+  WeightCoherence own_;
   std::optional<Digest128> others_;  // the ranks have these weights in the place of own_
   MeshProcess process_;
   bool failed_ = false;

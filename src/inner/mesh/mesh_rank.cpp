@@ -113,7 +113,7 @@ struct MeshRank::Chunk {
   RankLayout layout;
   bool first, last;  // of all stages
   bool awaits_rows;  // its head is a table of which another stage has the embedding's gradient
-  ChunkState state;
+  StageState state;
   std::vector<Slot> slots;
 };
 
@@ -183,7 +183,7 @@ std::int64_t MeshRank::bytes(const ModelLayout& canonical, const MeshOptions& op
     const std::int64_t arena =
         LanguageModel<float>::arena_bytes(layout.local(), rows_of(options), purpose_of(options),
                                           options.bf16, options.mesh.row_shares());
-    bytes += ChunkState::bytes(layout, state_options(options, at, own_weights)) +
+    bytes += StageState::bytes(layout, state_options(options, at, own_weights)) +
              slots * (arena - working);
     if (k == 0) bytes += working;
   }
@@ -196,7 +196,7 @@ std::int64_t MeshRank::stored_bytes(const ModelLayout& canonical, const MeshOpti
   const ChunkStateOptions state =
       state_options(options, mesh_position(options.mesh, rank), own_weights);
   for (const RankLayout& layout : layouts(canonical, options, rank)) {
-    bytes += ChunkState::stored_bytes(layout, state);
+    bytes += StageState::stored_bytes(layout, state);
   }
   return bytes;
 }
@@ -205,7 +205,7 @@ bool MeshRank::has_head() const { return chunks_.back()->last; }
 
 const RankLayout& MeshRank::layout(std::size_t chunk) const { return chunks_[chunk]->layout; }
 
-ChunkState& MeshRank::state(std::size_t chunk) { return chunks_[chunk]->state; }
+StageState& MeshRank::state(std::size_t chunk) { return chunks_[chunk]->state; }
 
 void MeshRank::use_weights(const float* canonical) {
   for (const auto& chunk : chunks_) chunk->state.use(canonical);

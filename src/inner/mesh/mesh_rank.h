@@ -13,13 +13,13 @@
 #include <memory>
 #include <vector>
 
-#include "inner/mesh/chunk_state.h"
 #include "inner/mesh/gradient_buckets.h"
 #include "inner/mesh/mesh.h"
 #include "inner/mesh/mesh_groups.h"
 #include "inner/mesh/pipeline_schedule.h"
 #include "inner/mesh/rank_layout.h"
 #include "inner/mesh/rank_team.h"
+#include "inner/mesh/stage_state.h"
 #include "inner/model/model.h"
 #include "isthmus/config.h"
 #include "kernels/aligned_buffer.h"
@@ -69,7 +69,7 @@ class MeshRank {
   [[nodiscard]] const RankLayout& layout(std::size_t chunk) const;
   /// The chunk's state. The caller must fill its weights before a pass if they are the rank's own;
   /// after `sum_gradients` its gradients are those of the whole mesh, in the rank's shares.
-  [[nodiscard]] ChunkState& state(std::size_t chunk);
+  [[nodiscard]] StageState& state(std::size_t chunk);
   /// Sets the weights of the next passes: weights (elements,), canonical, borrowed until the next
   /// call.
   void use_weights(const float* canonical);

@@ -67,7 +67,7 @@ void MeshUpdate::update(double lr, double gradient_scale, float* canonical) {
 }
 
 void MeshUpdate::gather_slices(std::size_t chunk) {
-  ChunkState& state = rank_.state(chunk);
+  StageState& state = rank_.state(chunk);
   const LocalValues all = state.own_weights();
   const CanonicalRange own = state.slice();
   const std::int64_t elements = rank_.layout(chunk).local().elements();
@@ -81,7 +81,7 @@ void MeshUpdate::gather_slices(std::size_t chunk) {
 }
 
 void MeshUpdate::gather_changes(std::size_t chunk) {
-  ChunkState& state = rank_.state(chunk);
+  StageState& state = rank_.state(chunk);
   std::vector<std::int64_t> counts;
   for (int dp = 0; dp < options_.mesh.dp; ++dp) counts.push_back(state.change_bytes(dp));
   const std::span<const std::byte> own = state.change();
@@ -140,7 +140,7 @@ void MeshUpdate::give_table_slices() {
     }
   }
   if (!has_first_stage()) return;
-  ChunkState& state = rank_.state(0);
+  StageState& state = rank_.state(0);
   const LocalValues weights = state.own_weights();
   for (int dp = 0; dp < options_.mesh.dp; ++dp) {
     const CanonicalRange both = common(table_slice(last_, dp), table_slice(first_, own));

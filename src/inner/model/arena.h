@@ -8,10 +8,10 @@
 
 namespace isthmus {
 
-class Carver {
+class ArenaLayout {
  public:
-  Carver() = default;  // counts only; take() returns null
-  explicit Carver(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
+  ArenaLayout() = default;  // counts only; take() returns null
+  explicit ArenaLayout(void* memory) : memory_(static_cast<std::byte*>(memory)) {}
 
   /// Room for the next `count` values, aligned to 64 bytes when the memory is.
   template <typename T>

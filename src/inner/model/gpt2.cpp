@@ -63,24 +63,24 @@ struct Gpt2Memory {
   T *normed1, *qkv, *attended, *normed2, *gelu_slope, *activated;
 
   /// own: rows of norms and of the stream.
-  Gpt2Memory(Carver& carver, const ModelShape& s, std::int64_t rows, std::int64_t own,
+  Gpt2Memory(ArenaLayout& arena_layout, const ModelShape& s, std::int64_t rows, std::int64_t own,
              LayerKeeps keeps) {
     const std::int64_t d = s.d_model;
     const std::int64_t a = s.query_width();
     const std::int64_t normed = keeps == LayerKeeps::kAll ? own * d : 0;
     const std::int64_t activations = makes_gelu_again<T>(keeps) ? 0 : rows;
-    mean1 = carver.take<Real>(own);
-    rstd1 = carver.take<Real>(own);
-    normed1 = carver.take<T>(normed);
-    qkv = carver.take<T>(rows * 3 * a);
-    attended = carver.take<T>(rows * a);
-    lse = carver.take<Real>(rows * s.heads);
-    middle = carver.take<Real>(own * d);
-    mean2 = carver.take<Real>(own);
-    rstd2 = carver.take<Real>(own);
-    normed2 = carver.take<T>(normed);
-    gelu_slope = carver.take<T>(rows * s.d_ff);
-    activated = carver.take<T>(activations * std::max(s.d_ff, 3 * a - s.d_ff));
+    mean1 = arena_layout.take<Real>(own);
+    rstd1 = arena_layout.take<Real>(own);
+    normed1 = arena_layout.take<T>(normed);
+    qkv = arena_layout.take<T>(rows * 3 * a);
+    attended = arena_layout.take<T>(rows * a);
+    lse = arena_layout.take<Real>(rows * s.heads);
+    middle = arena_layout.take<Real>(own * d);
+    mean2 = arena_layout.take<Real>(own);
+    rstd2 = arena_layout.take<Real>(own);
+    normed2 = arena_layout.take<T>(normed);
+    gelu_slope = arena_layout.take<T>(rows * s.d_ff);
+    activated = arena_layout.take<T>(activations * std::max(s.d_ff, 3 * a - s.d_ff));
   }
 };
 
@@ -93,16 +93,16 @@ class Gpt2Block final : public Block<RealOf<T>> {
   Gpt2Block(const ModelShape& shape, LayerKeeps keeps) : s_(shape), keeps_(keeps) {}
 
   [[nodiscard]] std::int64_t memory_bytes(std::int64_t rows, std::int64_t own) const override {
-    Carver carver;
-    static_cast<void>(Gpt2Memory<T>(carver, s_, rows, own, keeps_));
-    return carver.bytes();
+    ArenaLayout arena_layout;
+    static_cast<void>(Gpt2Memory<T>(arena_layout, s_, rows, own, keeps_));
+    return arena_layout.bytes();
   }
 
   [[nodiscard]] std::int64_t scratch_bytes(std::int64_t rows, BackwardPart part) const override {
     if (part == BackwardPart::kAll && !makes_gelu_again<T>(keeps_)) return 0;
-    Carver carver;
-    carver.take<T>(rows * std::max(s_.d_ff, 3 * s_.query_width()));
-    return carver.bytes();
+    ArenaLayout arena_layout;
+    arena_layout.take<T>(rows * std::max(s_.d_ff, 3 * s_.query_width()));
+    return arena_layout.bytes();
   }
 
   void forward(const Pass& pass, const Real* weights, const Real* x, void* memory, void* scratch,
@@ -217,8 +217,8 @@ class Gpt2Block final : public Block<RealOf<T>> {
   /// What is made again lies in `scratch` and `narrow`, (own rows, d_model) Reals.
   [[nodiscard]] Gpt2Memory<T> memory_of(const Pass& pass, void* memory, void* scratch,
                                         void* narrow) const {
-    Carver carver(memory);
-    Gpt2Memory<T> keep(carver, s_, pass.rows(), pass.own_rows(), keeps_);
+    ArenaLayout arena_layout(memory);
+    Gpt2Memory<T> keep(arena_layout, s_, pass.rows(), pass.own_rows(), keeps_);
     if (keeps_ == LayerKeeps::kProducts) keep.normed1 = keep.normed2 = static_cast<T*>(narrow);
     if (makes_gelu_again<T>(keeps_)) keep.activated = static_cast<T*>(scratch);
     return keep;

@@ -170,15 +170,15 @@ class LlamaBlock final : public Block<RealOf<T>> {
   [[nodiscard]] bool has_adapters() const override { return true; }
 
   [[nodiscard]] std::int64_t memory_bytes(std::int64_t rows, std::int64_t own) const override {
-    Carver carver;
-    static_cast<void>(LlamaMemory<T>(carver, s_, rows, own, keeps_));
-    return carver.bytes();
+    ArenaLayout arena_layout;
+    static_cast<void>(LlamaMemory<T>(arena_layout, s_, rows, own, keeps_));
+    return arena_layout.bytes();
   }
 
   [[nodiscard]] std::int64_t scratch_bytes(std::int64_t rows, BackwardPart part) const override {
-    Carver carver;
-    static_cast<void>(LlamaScratch<T>(carver, s_, rows, part, keeps_));
-    return carver.bytes();
+    ArenaLayout arena_layout;
+    static_cast<void>(LlamaScratch<T>(arena_layout, s_, rows, part, keeps_));
+    return arena_layout.bytes();
   }
 
   void forward(const Pass& pass, const Real* weights, const Real* x, void* memory, void* scratch,
@@ -224,8 +224,8 @@ class LlamaBlock final : public Block<RealOf<T>> {
                 const UpperHalfReady& upper_ready) const override {
     const LlamaTensors<const Real> w(weights, s_);
     const LlamaTensors<Real> g(gradients, s_);
-    Carver carver(scratch);
-    const LlamaScratch<T> spare(carver, s_, pass.rows(), part, keeps_);
+    ArenaLayout arena_layout(scratch);
+    const LlamaScratch<T> spare(arena_layout, s_, pass.rows(), part, keeps_);
     const LlamaMemory<T> keep = memory_of(pass, memory, scratch, other);
     T* d_normed = static_cast<T*>(other);
     kernels::ThreadTeam& team = pass.team;
@@ -314,8 +314,8 @@ class LlamaBlock final : public Block<RealOf<T>> {
   /// What is made again lies in `scratch` and `narrow`, (own rows, d_model) Reals.
   [[nodiscard]] LlamaMemory<T> memory_of(const Pass& pass, void* memory, void* scratch,
                                          void* narrow) const {
-    Carver carver(memory);
-    LlamaMemory<T> keep(carver, s_, pass.rows(), pass.own_rows(), keeps_);
+    ArenaLayout arena_layout(memory);
+    LlamaMemory<T> keep(arena_layout, s_, pass.rows(), pass.own_rows(), keeps_);
     if (keeps_ == LayerKeeps::kAll) return keep;
     keep.normed1 = keep.normed2 = static_cast<T*>(narrow);
     keep.activated = static_cast<T*>(scratch);

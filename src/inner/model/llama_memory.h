@@ -71,32 +71,32 @@ struct LlamaMemory {
   T *normed1, *qkv, *query, *key, *attended, *normed2, *gate_up, *activated;
 
   /// own: rows of norms and of the residual stream.
-  LlamaMemory(Carver& carver, const ModelShape& s, std::int64_t rows, std::int64_t own,
+  LlamaMemory(ArenaLayout& arena_layout, const ModelShape& s, std::int64_t rows, std::int64_t own,
               LayerKeeps keeps) {
     const bool all = keeps == LayerKeeps::kAll;
     const std::int64_t normed_heads = s.qk_norm ? rows : 0;
     const std::int64_t means = s.layer_norm() ? own : 0;
     const std::int64_t after = s.norms_after() ? own : 0;
-    rstd1 = carver.take<Real>(own);
-    normed1 = carver.take<T>(all ? own * s.d_model : 0);
-    qkv = carver.take<T>(rows * s.qkv_width());
-    query = carver.take<T>(normed_heads * s.query_width());
-    key = carver.take<T>(normed_heads * s.key_width());
-    q_rstd = carver.take<Real>(normed_heads * s.query_norms());
-    k_rstd = carver.take<Real>(normed_heads * s.key_norms());
-    attended = carver.take<T>(rows * s.query_width());
-    lse = carver.take<Real>(rows * s.heads);
-    middle = carver.take<Real>(own * s.d_model);
-    rstd2 = carver.take<Real>(own);
-    normed2 = carver.take<T>(all ? own * s.d_model : 0);
-    gate_up = carver.take<T>(rows * std::max(s.up_width(), s.qkv_width()));
-    activated = carver.take<T>(all ? rows * std::max(s.d_ff, s.query_width()) : 0);
-    mean1 = carver.take<Real>(means);
-    mean2 = carver.take<Real>(means);
-    branch1 = carver.take<Real>(after * s.d_model);
-    after1_rstd = carver.take<Real>(after);
-    branch2 = carver.take<Real>(after * s.d_model);
-    after2_rstd = carver.take<Real>(after);
+    rstd1 = arena_layout.take<Real>(own);
+    normed1 = arena_layout.take<T>(all ? own * s.d_model : 0);
+    qkv = arena_layout.take<T>(rows * s.qkv_width());
+    query = arena_layout.take<T>(normed_heads * s.query_width());
+    key = arena_layout.take<T>(normed_heads * s.key_width());
+    q_rstd = arena_layout.take<Real>(normed_heads * s.query_norms());
+    k_rstd = arena_layout.take<Real>(normed_heads * s.key_norms());
+    attended = arena_layout.take<T>(rows * s.query_width());
+    lse = arena_layout.take<Real>(rows * s.heads);
+    middle = arena_layout.take<Real>(own * s.d_model);
+    rstd2 = arena_layout.take<Real>(own);
+    normed2 = arena_layout.take<T>(all ? own * s.d_model : 0);
+    gate_up = arena_layout.take<T>(rows * std::max(s.up_width(), s.qkv_width()));
+    activated = arena_layout.take<T>(all ? rows * std::max(s.d_ff, s.query_width()) : 0);
+    mean1 = arena_layout.take<Real>(means);
+    mean2 = arena_layout.take<Real>(means);
+    branch1 = arena_layout.take<Real>(after * s.d_model);
+    after1_rstd = arena_layout.take<Real>(after);
+    branch2 = arena_layout.take<Real>(after * s.d_model);
+    after2_rstd = arena_layout.take<Real>(after);
   }
 };
 
@@ -107,16 +107,16 @@ template <typename T>
 struct LlamaScratch {
   T *d_wide, *d_query, *d_key, *raw, *d_qkv;
 
-  LlamaScratch(Carver& carver, const ModelShape& s, std::int64_t rows, BackwardPart part,
+  LlamaScratch(ArenaLayout& arena_layout, const ModelShape& s, std::int64_t rows, BackwardPart part,
                LayerKeeps keeps) {
     const std::int64_t normed_heads = s.qk_norm ? rows : 0;
     const std::int64_t split = part == BackwardPart::kInput ? rows : 0;
     const std::int64_t wide = keeps == LayerKeeps::kProducts ? rows : split;
-    d_wide = carver.take<T>(wide * std::max(s.d_ff, s.query_width()));
-    d_query = carver.take<T>(normed_heads * s.query_width());
-    d_key = carver.take<T>(normed_heads * s.key_width());
-    raw = carver.take<T>(normed_heads * s.query_width());
-    d_qkv = carver.take<T>(split * s.qkv_width());
+    d_wide = arena_layout.take<T>(wide * std::max(s.d_ff, s.query_width()));
+    d_query = arena_layout.take<T>(normed_heads * s.query_width());
+    d_key = arena_layout.take<T>(normed_heads * s.key_width());
+    raw = arena_layout.take<T>(normed_heads * s.query_width());
+    d_qkv = arena_layout.take<T>(split * s.qkv_width());
   }
 };
 

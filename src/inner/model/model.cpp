@@ -97,21 +97,22 @@ struct LanguageModel<Real>::Arena {
   Real* other;                 // backward only, and of no use after a call
   void* scratch;               // of no use after a call either
 
-  Arena(Carver& carver, Carver& working, const ModelShape& s, const Block<Real>& block,
-        std::int64_t rows, Purpose purpose, int row_shares) {
+  Arena(ArenaLayout& arena_layout, ArenaLayout& working, const ModelShape& s,
+        const Block<Real>& block, std::int64_t rows, Purpose purpose, int row_shares) {
     const std::int64_t own = (rows + row_shares - 1) / row_shares;
     const bool training = purpose != Purpose::kInference;
     const bool keeps = training && purpose != Purpose::kRecompute;
     const std::int64_t layers = training ? s.layers : 1;
     const std::int64_t memories = keeps ? s.layers : 1;
-    for (std::int64_t i = 0; i <= layers; ++i) stream.push_back(carver.take<Real>(own * s.d_model));
+    for (std::int64_t i = 0; i <= layers; ++i)
+      stream.push_back(arena_layout.take<Real>(own * s.d_model));
     for (std::int64_t i = 0; i < memories; ++i) {
-      memory.push_back(carver.take<std::byte>(block.memory_bytes(rows, own)));
+      memory.push_back(arena_layout.take<std::byte>(block.memory_bytes(rows, own)));
     }
-    hidden = carver.take<Real>(own * s.d_model);
-    mean = carver.take<Real>(own);
-    rstd = carver.take<Real>(own);
-    tables = carver.take<Real>(block.table_values());
+    hidden = arena_layout.take<Real>(own * s.d_model);
+    mean = arena_layout.take<Real>(own);
+    rstd = arena_layout.take<Real>(own);
+    tables = arena_layout.take<Real>(block.table_values());
     other = working.take<Real>(training ? own * s.d_model : 0);
     scratch = working.take<std::byte>(training ? block.scratch_bytes(rows, part_of(purpose)) : 0);
   }
@@ -121,7 +122,7 @@ template <typename Real>
 std::int64_t LanguageModel<Real>::arena_bytes(const ModelLayout& layout, std::int64_t rows,
                                               Purpose purpose, bool bf16, int row_shares) {
   const auto block = make_block<Real>(layout.shape(), bf16, purpose);
-  Carver counter;
+  ArenaLayout counter;
   static_cast<void>(Arena(counter, counter, layout.shape(), *block, rows, purpose, row_shares));
   return counter.bytes();
 }
@@ -130,7 +131,7 @@ template <typename Real>
 std::int64_t LanguageModel<Real>::working_bytes(const ModelLayout& layout, std::int64_t rows,
                                                 Purpose purpose, bool bf16, int row_shares) {
   const auto block = make_block<Real>(layout.shape(), bf16, purpose);
-  Carver kept, working;
+  ArenaLayout kept, working;
   static_cast<void>(Arena(kept, working, layout.shape(), *block, rows, purpose, row_shares));
   return working.bytes();
 }
@@ -148,7 +149,7 @@ LanguageModel<Real>::LanguageModel(const ModelLayout& layout, std::int64_t rows,
       memory_(static_cast<std::size_t>(
           arena_bytes(layout, rows, purpose, bf16, row_shares) -
           (working == nullptr ? 0 : working_bytes(layout, rows, purpose, bf16, row_shares)))) {
-  Carver own(memory_.data()), borrowed(working);
+  ArenaLayout own(memory_.data()), borrowed(working);
   arena_ = std::make_unique<const Arena>(own, working == nullptr ? own : borrowed, layout.shape(),
                                          *block_, rows, purpose, row_shares);
   block_->use_tables(arena_->tables);

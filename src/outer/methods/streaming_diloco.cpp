@@ -90,7 +90,7 @@ bool StreamingDiLoCo::decide_send() const {
   if (!sending_ || sending_->decided) return false;
   sending_->decided = true;
   const Sync& sync = sending_->sync;
-  FragmentBeside& fragment = *state(sync.fragment).beside();
+  AsyncFragment& fragment = *state(sync.fragment).beside();
   const double norm = fragment.gradient_norm();
   const bool fit = guard_.accepts(sync.fragment, norm);
   fragment.begin_encoding(rounds_.key(sync.fragment, sync.sent), fit);
@@ -292,14 +292,14 @@ void StreamingDiLoCo::forget_own_work() {
   rounds_.forget_own_work(steps_);
 }
 
-OwnWork StreamingDiLoCo::own_work() const {
+UncommittedDelta StreamingDiLoCo::uncommitted_delta() const {
   finish_send();
-  OwnWork work{.step = steps_, .trained = std::max(steps_, trained_), .parts = {}};
+  UncommittedDelta work{.step = steps_, .trained = std::max(steps_, trained_), .parts = {}};
   for (const std::unique_ptr<OuterFragment>& fragment : fragments_) {
     const FragmentId id = fragment->fragment().id;
     const Window& open = rounds_.window(id);
     const std::optional<Window> unknown = rounds_.unknown(id);
-    OwnWork::Part part;
+    UncommittedDelta::Part part;
     if (settings_.carry == LostContribution::kCarry && !unknown && open.steps > 0) {
       part = {.beyond = fragment->beyond(), .tokens = open.tokens, .steps = open.steps};
       if (!std::ranges::all_of(part.beyond, [](float x) { return std::isfinite(x); })) part = {};
@@ -312,12 +312,12 @@ OwnWork StreamingDiLoCo::own_work() const {
   return work;
 }
 
-CarriesWork::Kept StreamingDiLoCo::carry(const OwnWork& work) {
+CarriesWork::Kept StreamingDiLoCo::carry(const UncommittedDelta& work) {
   ISTHMUS_CHECK(work.parts.size() == fragments_.size(), work.parts.size(), fragments_.size());
   finish_send();
   Kept kept;
   for (std::size_t p = 0; p < fragments_.size(); ++p) {
-    const OwnWork::Part& part = work.parts[p];
+    const UncommittedDelta::Part& part = work.parts[p];
     const FragmentId id = fragments_[p]->fragment().id;
     const bool has_place = !rounds_.in_flight(id);
     kept.lost_tokens = std::max(kept.lost_tokens, part.lost_tokens + (has_place ? 0 : part.tokens));

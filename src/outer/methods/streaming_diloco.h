@@ -31,9 +31,9 @@
 #include "outer/parts/late_rounds.h"
 #include "outer/parts/norm_guard.h"
 #include "outer/parts/outer_fragment.h"
-#include "outer/parts/own_work.h"
 #include "outer/parts/rounds.h"
 #include "outer/parts/settings.h"
+#include "outer/parts/uncommitted_delta.h"
 
 namespace isthmus::outer {
 
@@ -56,12 +56,12 @@ class StreamingDiLoCo final : public OuterStrategy, public LateRounds, public Ca
   void load(StateReader& reader) override;
   void forget_own_work() override;
   [[nodiscard]] std::vector<RoundReport> apply_late() override;
-  [[nodiscard]] OwnWork own_work() const override;
+  [[nodiscard]] UncommittedDelta uncommitted_delta() const override;
   [[nodiscard]] std::span<const Fragment> fragments() const override { return settings_.fragments; }
   [[nodiscard]] bool carries() const override {
     return settings_.carry == LostContribution::kCarry;
   }
-  [[nodiscard]] Kept carry(const OwnWork& work) override;
+  [[nodiscard]] Kept carry(const UncommittedDelta& work) override;
 
  private:
   /// Position of a parameter's anchor.
@@ -72,7 +72,7 @@ class StreamingDiLoCo final : public OuterStrategy, public LateRounds, public Ca
   };
 
   /// The hooks by which the inner loop's step lets outer work overlap.
-  class Beside final : public cuda::BesideStep {
+  class Beside final : public cuda::OverlapHooks {
    public:
     explicit Beside(StreamingDiLoCo& outer) : outer_(outer) {}
     [[nodiscard]] bool passes_are_queued() noexcept override;

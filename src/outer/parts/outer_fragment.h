@@ -27,9 +27,9 @@ struct OuterGradient {
 
 /// The parts of a fragment's sync that can overlap an inner step. Functions `begin_...` queue work
 /// and return. A worker has at most one outer gradient in flight to the host.
-class FragmentBeside {
+class AsyncFragment {
  public:
-  virtual ~FragmentBeside() = default;
+  virtual ~AsyncFragment() = default;
   /// Begins Delta of the current local values, and its norm. The fragment's local values must not
   /// change until the norm is known.
   virtual void begin_gradient() = 0;
@@ -89,7 +89,7 @@ class OuterFragment {
   virtual void load(StateReader& reader) = 0;
 
   /// The interface for overlap; null if this fragment's work always blocks.
-  [[nodiscard]] virtual FragmentBeside* beside() { return nullptr; }
+  [[nodiscard]] virtual AsyncFragment* beside() { return nullptr; }
 
   [[nodiscard]] virtual const Fragment& fragment() const = 0;
   /// The anchor on the host, valid until the next call that changes it or drop_anchor_copy. Blocks

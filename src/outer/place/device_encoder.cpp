@@ -47,8 +47,8 @@ void DeviceEncoder::begin_after(cuda::Stream& other) {
 }
 
 void DeviceEncoder::go_before(cuda::Stream& other) {
-  own_work_.record(stream_);
-  other.wait(own_work_);
+  uncommitted_delta_.record(stream_);
+  other.wait(uncommitted_delta_);
 }
 
 void DeviceEncoder::begin_vector(std::size_t n) {

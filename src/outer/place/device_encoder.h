@@ -99,7 +99,7 @@ class DeviceEncoder {
   float* residual_ = nullptr;
   std::vector<std::uint32_t> tiles_;  // indices of the sampled tiles
 
-  cuda::Event others_work_, own_work_, norm_is_there_, bytes_are_there_;
+  cuda::Event others_work_, uncommitted_delta_, norm_is_there_, bytes_are_there_;
   // The stream is destroyed before the arrays it uses. Low priority: it fills idle parts of the
   // device.
   cuda::Stream stream_{cuda::Stream::Priority::kLow};

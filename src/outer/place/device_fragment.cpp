@@ -33,7 +33,7 @@ DeviceFragmentArrays arrays_of(const kernels::OuterStep& optimizer, const Codec&
           .residual = codec.error_feedback()};
 }
 
-class DeviceFragment final : public OuterFragment, public FragmentBeside {
+class DeviceFragment final : public OuterFragment, public AsyncFragment {
  public:
   /// encoder: co-owned by the worker's fragments.
   DeviceFragment(Fragment fragment, const kernels::OuterStep& optimizer,
@@ -57,7 +57,7 @@ class DeviceFragment final : public OuterFragment, public FragmentBeside {
   void step_and_rebase(std::span<const float> mean) override;
   void save(StateWriter& writer) const override;
   void load(StateReader& reader) override;
-  [[nodiscard]] FragmentBeside* beside() override { return this; }
+  [[nodiscard]] AsyncFragment* beside() override { return this; }
   void begin_gradient() override;
   [[nodiscard]] double gradient_norm() override { return norm_ = encoder_->norm(); }
   void begin_encoding(const EncodeKey& key, bool fit) override;

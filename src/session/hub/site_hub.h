@@ -14,7 +14,7 @@
 #include "isthmus/config.h"
 #include "isthmus/errors.h"
 #include "isthmus/session.h"
-#include "session/hub/hub_lives.h"
+#include "session/hub/hub_supervisor.h"
 
 namespace isthmus::app {
 
@@ -26,7 +26,7 @@ class SiteHub {
  public:
   /// A run in the log: is an error, is continued, or is discarded.
   enum class Former { kRefused, kResumed, kForgotten };
-  /// Listens, and serves from now on. Borrows `config` and `wishes`. THROWS: as HubLives.
+  /// Listens, and serves from now on. Borrows `config` and `wishes`. THROWS: as HubSupervisor.
   SiteHub(const Config& config, std::filesystem::path folder, Former former, const Wishes& wishes);
   /// Ends the hub at once: the sites wait for its next process.
   ~SiteHub();
@@ -45,7 +45,7 @@ class SiteHub {
   const Wishes& wishes_;
   std::atomic<bool> stopped_{false};
   SystemRuntime runtime_;
-  HubLives lives_;
+  HubSupervisor lives_;
   std::unique_ptr<WaitQueue> queue_;
   // Under queue_'s lock:
   bool over_ = false;           // all have left, or it has failed or was stopped

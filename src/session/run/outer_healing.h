@@ -2,7 +2,7 @@
 // Healing of a worker's outer state: computed again from records, namely the last state that all
 // workers had alike, from this worker's own checkpoint, and the results that the worker has
 // retained since. If the outer states of sites differ, every site does so
-// (session/run/outer_verdict.h), in place of training: it takes memory for copies of the state
+// (session/run/divergence_rule.h), in place of training: it takes memory for copies of the state
 // (docs/guarantees/healing.md), and no second model. The worker's thread, between two steps.
 #pragma once
 
@@ -14,7 +14,7 @@
 #include "core/base/hash.h"
 #include "isthmus/outer.h"
 #include "outer/parts/idle_inner_loop.h"
-#include "session/run/outer_verdict.h"
+#include "session/run/divergence_rule.h"
 #include "session/run/worker_state.h"
 #include "transport/exchange/catch_up/retained_results.h"
 

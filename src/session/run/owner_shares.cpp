@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "config/load/ways_file.h"
+#include "config/load/collective_table_file.h"
 #include "core/base/units.h"
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"

@@ -95,9 +95,9 @@ class Worker {
     } else {
       restore_from_checkpoint(*strategy_);
       started_after_ = strategy_->steps();
-      if (setup.in_hand && setup.in_hand->work) {
+      if (setup.pending_delta && setup.pending_delta->work) {
         log_info("all go on from a checkpoint: what this site has trained on since comes again");
-        setup.in_hand->work.reset();
+        setup.pending_delta->work.reset();
       }
     }
     keep_copy();
@@ -117,20 +117,20 @@ class Worker {
 
   /// Hands over what nobody has of its work, and where it can be trained on with, the model too.
   /// REQUIRES: `run` has ended with PeerError; the worker does nothing more.
-  void leave_off(InHand& hand) {
+  void leave_off(PendingDelta& hand) {
     trainer_->stop_training_ahead();
     hand.training.reset();
-    hand.work = own_work();  // in place of what was before
+    hand.work = uncommitted_delta();  // in place of what was before
     const auto* const carries = dynamic_cast<const outer::CarriesWork*>(strategy_.get());
     const bool something = carries != nullptr && carries->carries() && hand.work;
     if (something && setup_.config.net.max_solo_rounds > 0) {
-      hand.training =
-          std::make_unique<LoneTraining>(LoneTraining::Parts{.config = setup_.config,
-                                                             .plan = setup_.plan,
-                                                             .self = context_.rank,
-                                                             .trainer = std::move(trainer_),
-                                                             .work = *std::move(hand.work),
-                                                             .fragments = carries->fragments()});
+      hand.training = std::make_unique<OfflineTraining>(
+          OfflineTraining::Parts{.config = setup_.config,
+                                 .plan = setup_.plan,
+                                 .self = context_.rank,
+                                 .trainer = std::move(trainer_),
+                                 .work = *std::move(hand.work),
+                                 .fragments = carries->fragments()});
       hand.work.reset();
       strategy_.reset();  // it has gone on beside the model's steps
     } else if (!something && !std::exchange(hand.told, true)) {
@@ -203,7 +203,7 @@ class Worker {
     if (setup_.growth) trainer_->data_grew(*setup_.growth);
   }
 
-  [[nodiscard]] std::optional<outer::OwnWork> own_work() const {
+  [[nodiscard]] std::optional<outer::UncommittedDelta> uncommitted_delta() const {
     const auto* const carries = dynamic_cast<const outer::CarriesWork*>(strategy_.get());
     if (carries == nullptr) return std::nullopt;
     if (StateMemory::current() != nullptr) {  // it would be as large as the model, and in memory
@@ -211,7 +211,7 @@ class Worker {
       return std::nullopt;
     }
     try {
-      return carries->own_work();
+      return carries->uncommitted_delta();
     } catch (const std::exception& error) {  // for want of memory, or of the model's own ranks
       log_warning("what this site has trained on and nobody has is lost: {}", error.what());
       return std::nullopt;
@@ -242,12 +242,13 @@ class Worker {
     strategy_->forget_own_work();
     take_up_own_work();
     setup_.checkpointing.lay_down(context_.rank, strategy_->steps(), inner_, *strategy_);
-    if (setup_.in_hand) setup_.in_hand->work.reset();  // not before: cut off again, it comes again
+    if (setup_.pending_delta)
+      setup_.pending_delta->work.reset();  // not before: cut off again, it comes again
   }
 
   void take_up_own_work() {
-    if (!setup_.in_hand || !setup_.in_hand->work) return;
-    const outer::OwnWork& work = *setup_.in_hand->work;
+    if (!setup_.pending_delta || !setup_.pending_delta->work) return;
+    const outer::UncommittedDelta& work = *setup_.pending_delta->work;
     auto* const carries = dynamic_cast<outer::CarriesWork*>(strategy_.get());
     // Where the others have gone back behind it, it is to be trained again.
     const bool ahead = strategy_->steps() >= work.step;
@@ -439,7 +440,7 @@ void run_worker(const WorkerSetup& setup, WorkerContext& context) {
   try {
     worker.run();
   } catch (const PeerError&) {
-    if (setup.in_hand) worker.leave_off(*setup.in_hand);
+    if (setup.pending_delta) worker.leave_off(*setup.pending_delta);
     throw;
   }
   worker.finish();

@@ -13,8 +13,8 @@
 #include "isthmus/transport.h"
 #include "session/run/anchor_mean.h"
 #include "session/run/checkpointing.h"
-#include "session/run/lone_training.h"
-#include "session/run/run_board.h"
+#include "session/run/local_step_coordinator.h"
+#include "session/run/offline_training.h"
 #include "session/run/run_plan.h"
 #include "session/run/trainer.h"
 #include "session/run/worker_site.h"
@@ -46,9 +46,9 @@ struct WorkerSetup {
   std::optional<DataGrowth> growth = std::nullopt;
   /// The work that this worker had not contributed when it lost the others, and its offline
   /// training: written at the loss, used when it joins again. May be null.
-  InHand* in_hand = nullptr;
+  PendingDelta* pending_delta = nullptr;
   /// Receives the outcome of that work. May be empty if in_hand is null.
-  std::function<void(StepIndex, const BroughtBack&)> on_own_work = {};
+  std::function<void(StepIndex, const RejoinReport&)> on_own_work = {};
 };
 
 /// Runs worker `context.rank` to the last step, or to the step agreed after a signal.

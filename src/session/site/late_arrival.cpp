@@ -8,7 +8,7 @@
 
 #include "core/base/log.h"
 #include "isthmus/errors.h"
-#include "session/run/saved_pieces.h"
+#include "session/run/partial_state_file.h"
 
 namespace isthmus::app {
 namespace {
@@ -30,11 +30,12 @@ std::optional<SiteStart> LateArrival::come_late(
     if (is_past) return std::nullopt;
     const WorkerId to = all_.donor();
     all_.queue->update([&] { all_.arrival.donor = to; });
-    std::unique_ptr<SavedPieces> saved;
+    std::unique_ptr<PartialStateFile> saved;
     if (!all_.facts.folder.empty()) {
-      saved = std::make_unique<SavedPieces>(all_.storage, all_.facts.folder / SavedPieces::kFile);
+      saved = std::make_unique<PartialStateFile>(all_.storage,
+                                                 all_.facts.folder / PartialStateFile::kFile);
     }
-    all_.newcomer = std::make_unique<Newcomer>(
+    all_.newcomer = std::make_unique<Joiner>(
         *links_.exchange, all_.runtime, to, all_.names(),
         [this](WorkerId site, const Note& note) { links_.send(site, note); }, std::move(saved),
         all_.takes_back);

@@ -46,7 +46,7 @@ void OuterSettling::settle(StepIndex t, const OuterReplay& replay) {
     words = all_.outer.words(t);
     return words.has_value();
   });
-  const Expected<OuterVerdict, std::string> verdict = judge_outer(t, *words);
+  const Expected<DivergenceVerdict, std::string> verdict = judge_outer(t, *words);
   all_.drive([&](NotesOut& out) {
     if (verdict) {
       all_.outer.healed(t, verdict->right);

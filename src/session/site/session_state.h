@@ -20,7 +20,7 @@
 #include "isthmus/errors.h"
 #include "isthmus/session.h"
 #include "session/run/site_arguments.h"
-#include "session/site/newcomer.h"
+#include "session/site/joiner.h"
 #include "session/site/site_lateness.h"
 #include "session/site/site_notes.h"
 #include "transport/links/network_transport.h"
@@ -119,11 +119,11 @@ struct SessionState {
   Meeting meeting;
   Arrival arrival;
   Fate fate;
-  /// Held during calls of the listener, the JoinHost and the Newcomer; a call may cause another on
-  /// the same task. Never taken together with the lock of `queue`.
+  /// Held during calls of the listener, the StateDonor and the Newcomer; a call may cause another
+  /// on the same task. Never taken together with the lock of `queue`.
   std::recursive_mutex calls;
   SystemStorage storage;
-  std::unique_ptr<Newcomer> newcomer;  // at a joiner; under `calls`
+  std::unique_ptr<Joiner> newcomer;  // at a joiner; under `calls`
 };
 
 /// Throws for a refused link: ConfigError if the sites' files differ, PeerError otherwise.

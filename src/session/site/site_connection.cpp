@@ -11,10 +11,10 @@
 
 namespace isthmus::app {
 
-std::unique_ptr<SiteBoard> make_site_board(SiteSession& session, const Config& config,
-                                           std::int64_t total_steps, std::int64_t taken,
-                                           RunLog& log, StatusBoard* status) {
-  SiteBoard::Options options{
+std::unique_ptr<SiteStepCoordinator> make_site_board(SiteSession& session, const Config& config,
+                                                     std::int64_t total_steps, std::int64_t taken,
+                                                     RunLog& log, StatusBoard* status) {
+  SiteStepCoordinator::Options options{
       .wishes = &session.wishes(),
       .self = session.self(),
       .sites = {},
@@ -41,10 +41,11 @@ std::unique_ptr<SiteBoard> make_site_board(SiteSession& session, const Config& c
   for (const SiteConfig& site : config.sites) {
     options.sites.push_back(site.name);
   }
-  return std::make_unique<SiteBoard>(std::move(options), session.runtime(), log);
+  return std::make_unique<SiteStepCoordinator>(std::move(options), session.runtime(), log);
 }
 
-SiteConnection::SiteConnection(SiteSession* session, SiteBoard* board) : session_(session) {
+SiteConnection::SiteConnection(SiteSession* session, SiteStepCoordinator* board)
+    : session_(session) {
   if (session_ != nullptr) {
     session_->connect(
         {.on_note = [board](WorkerId from, const Note& note) { board->receive(from, note); },

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Handles news from the links for a site's board: notes of the other sites, joins and losses. Part
-// of SiteBoard; only the links' task calls it.
+// of SiteStepCoordinator; only the links' task calls it.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "session/site/site_board_state.h"
+#include "session/site/site_step_state.h"
 #include "transport/wire/epoch.h"
 
 namespace isthmus::app {
@@ -20,7 +20,7 @@ class SiteMembers {
   /// THROWS: PeerError for an invalid note.
   void receive(WorkerId from, const Note& note);
   void lost(WorkerId site, const std::string& why);
-  /// As SiteBoard::epoch.
+  /// As SiteStepCoordinator::epoch.
   void epoch(const Epoch& epoch);
 
  private:

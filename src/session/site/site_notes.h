@@ -43,7 +43,7 @@ struct EvalNote {
   TimePoint now;
 };
 /// The digest of the sender's outer state after a step; or, if the digests differ, the digest of
-/// its replay (session/run/outer_verdict.h).
+/// its replay (session/run/divergence_rule.h).
 struct OuterNote {
   StepIndex step;
   std::string digest;      // of a replay: empty if there is none
@@ -108,7 +108,7 @@ struct RefusedNote {
   std::string why;
 };
 
-// Notes of a join into a running run (session/site/join_host.h, session/site/newcomer.h). One end
+// Notes of a join into a running run (session/site/state_donor.h, session/site/joiner.h). One end
 // is the joiner, the other the donor: site 0, or with a hub the first site present. Parts of the
 // state come from any site (session/site/state_source.h).
 
@@ -132,7 +132,7 @@ struct SeenNote {};
 struct JoinNote {
   std::vector<int> linked;
   /// Of an unfinished join of its previous process: the digest of that state's table, and how much
-  /// of the state its disk holds (session/run/saved_pieces.h).
+  /// of the state its disk holds (session/run/partial_state_file.h).
   Digest128 table = {};
   std::uint64_t saved = 0;  // bytes
 };

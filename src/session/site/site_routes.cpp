@@ -119,7 +119,7 @@ void check_addresses(const Config& config) {
 
 SiteRoutes::SiteRoutes(Runtime& runtime, std::span<const SiteConfig> sites,
                        const MemberOptions& options, const std::string& endpoint,
-                       const std::shared_ptr<const ToldKeys>& told, HubRelay hub)
+                       const std::shared_ptr<const AnnouncedKeys>& told, HubRelay hub)
     : hidden_(hidden_sites(sites)), detours_(static_cast<std::size_t>(options.members)) {
   for (const SiteConfig& site : sites) {
     endpoints_.push_back("tcp://" + site.address);

@@ -43,8 +43,8 @@ class SiteRoutes {
   /// end. THROWS: SystemError for an unavailable relay port; ConfigError as check_endpoint for a
   /// relay.
   SiteRoutes(Runtime& runtime, std::span<const SiteConfig> sites, const MemberOptions& options,
-             const std::string& endpoint, const std::shared_ptr<const ToldKeys>& told = nullptr,
-             HubRelay hub = {});
+             const std::string& endpoint,
+             const std::shared_ptr<const AnnouncedKeys>& told = nullptr, HubRelay hub = {});
   /// The endpoints that the transport dials, one a site; this site's own address at its place.
   [[nodiscard]] const std::vector<std::string>& endpoints() const { return endpoints_; }
   /// The endpoints to dial when those fail, one a member, the hub included; empty: none.

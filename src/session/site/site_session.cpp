@@ -235,7 +235,7 @@ void SiteSession::take_newcomers(const std::string& run_id,
   all_.queue->update([&] {
     session = all_.arrival.running ? all_.arrival.running->session : all_.fate.in_session;
   });
-  JoinHost::Options options{
+  StateDonor::Options options{
       .self = all_.self,
       .sites = all_.names(),
       .run_id = run_id,
@@ -260,7 +260,7 @@ void SiteSession::take_newcomers(const std::string& run_id,
     };
   }
   const std::scoped_lock lock(all_.calls);
-  host_ = std::make_unique<JoinHost>(std::move(options), source_);
+  host_ = std::make_unique<StateDonor>(std::move(options), source_);
   for (int site = 1; site < all_.config.workers() && !all_.has_hub(); ++site) {
     std::optional<HelloNote> waits;  // who has come since the start
     all_.queue->update([&] {
@@ -272,21 +272,21 @@ void SiteSession::take_newcomers(const std::string& run_id,
 }
 
 bool SiteSession::admit(StepIndex t) {
-  JoinHost* const host = this->host();
+  StateDonor* const host = this->host();
   return host != nullptr && host->agreed(t.value());
 }
 
 void SiteSession::after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& strategy,
                              bool stands) {
   reach(FaultPoint::kApplied);
-  if (JoinHost* const host = this->host())
+  if (StateDonor* const host = this->host())
     host->after_step(t, inner, strategy, *links_.forwarding, stands);
   source_.expire(all_.now());
   if (all_.elastic) source_.after_step(t, inner, strategy);
 }
 
 void SiteSession::gone_back(StepIndex t) {
-  if (JoinHost* const host = this->host()) host->gone_back(t);
+  if (StateDonor* const host = this->host()) host->gone_back(t);
 }
 
 void SiteSession::leave() {
@@ -367,7 +367,7 @@ bool SiteSession::cut_off() {
   return cut_off;
 }
 
-JoinHost* SiteSession::host() {
+StateDonor* SiteSession::host() {
   const std::scoped_lock lock(all_.calls);
   return host_.get();
 }

@@ -3,9 +3,9 @@
 // must be equal, and where the run continues. In an `elastic` run sites may die and rejoin, except
 // site 0, which coordinates; with a hub any site may.
 //
-// The session passes the exchange's news to its listener, to the JoinHost, or to the Newcomer that
-// this site is. Its parts share one state: SiteMeeting (how the session begins) and LateArrival (a
-// site that joins a running run).
+// The session passes the exchange's news to its listener, to the StateDonor, or to the Newcomer
+// that this site is. Its parts share one state: SiteMeeting (how the session begins) and
+// LateArrival (a site that joins a running run).
 #pragma once
 
 #include <functional>
@@ -20,14 +20,14 @@
 #include "isthmus/config.h"
 #include "session/run/site_arguments.h"
 #include "session/run/worker_site.h"
-#include "session/site/join_host.h"
+#include "session/site/joiner.h"
 #include "session/site/late_arrival.h"
-#include "session/site/newcomer.h"
 #include "session/site/session_links.h"
 #include "session/site/session_state.h"
 #include "session/site/site_meeting.h"
 #include "session/site/site_notes.h"
 #include "session/site/site_start.h"
+#include "session/site/state_donor.h"
 #include "session/site/state_server.h"
 #include "session/site/state_source.h"
 #include "transport/wire/epoch.h"
@@ -77,7 +77,7 @@ class SiteSession final : public WorkerSite {
   /// this site has lost. Blocks until the news are here, which follow the round's end, or for 2 s.
   [[nodiscard]] bool cut_off();
   /// The joiner's side after a gather that `joins`; otherwise null.
-  [[nodiscard]] Newcomer* newcomer() { return all_.newcomer.get(); }
+  [[nodiscard]] Joiner* newcomer() { return all_.newcomer.get(); }
   [[nodiscard]] std::unique_ptr<StateReader> take_state() override {
     return all_.newcomer ? all_.newcomer->take_state() : nullptr;
   }
@@ -105,7 +105,7 @@ class SiteSession final : public WorkerSite {
 
   /// In an elastic run: joiners are given state from now on, and taken in by site 0, or with a hub
   /// by any donor. `wish`: asks the sites to agree on a step for a joiner. `window`: as
-  /// JoinHost::Options.
+  /// StateDonor::Options.
   void take_newcomers(const std::string& run_id, std::function<void(const WishNote&)> wish,
                       std::int64_t window, std::int64_t total_steps);
   /// The sites have agreed: the joiner takes part in rounds sent after step t. RETURNS: true when
@@ -138,7 +138,7 @@ class SiteSession final : public WorkerSite {
 
  private:
   /// Null: this site cannot be a donor.
-  [[nodiscard]] JoinHost* host();
+  [[nodiscard]] StateDonor* host();
   void open_exchange();
   // From the links' task:
   void take(WorkerId from, std::span<const std::byte> bytes);
@@ -155,7 +155,7 @@ class SiteSession final : public WorkerSite {
   std::vector<std::pair<WorkerId, Note>> early_;
   std::vector<Epoch> early_epochs_;
   StateSource source_;  // has its own lock
-  std::unique_ptr<JoinHost> host_;
+  std::unique_ptr<StateDonor> host_;
   SessionLinks links_;
   SiteMeeting meeting_;
   LateArrival arrival_{all_, links_, meeting_};

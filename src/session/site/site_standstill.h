@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // A run with fewer sites than net.min_sites pauses: each site waits until enough are present, for
-// net.gather at most. Part of SiteBoard; the worker calls it.
+// net.gather at most. Part of SiteStepCoordinator; the worker calls it.
 #pragma once
 
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "session/site/site_board_state.h"
+#include "session/site/site_step_state.h"
 
 namespace isthmus::app {
 

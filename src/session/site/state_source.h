@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of its state that a site serves to a joiner. The donor (session/site/join_host.h)
+// The parts of its state that a site serves to a joiner. The donor (session/site/state_donor.h)
 // serves all of its own state. Every other site saves its state after the step that the donor
 // names, compares it with the donor's table of pieces, keeps the equal pieces and announces them to
 // the joiner: the outer parameters and buffers of every method, with H = 1 nearly all. So no code

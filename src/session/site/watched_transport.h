@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "record/status_board.h"
-#include "session/site/frame_points.h"
+#include "session/site/frame_fault_points.h"
 #include "transport/wire/transport.h"
 
 namespace isthmus::app {
@@ -41,7 +41,7 @@ class WatchedTransport final : public Transport {
  private:
   Transport& below_;
   StatusBoard* board_;
-  FramePoints points_;
+  FrameFaultPoints points_;
 };
 
 }  // namespace isthmus::app

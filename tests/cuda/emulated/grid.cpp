@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a grid: one block after another, a block's threads as fibers that change at barriers and
 // exchanges.
-#include <sys/mman.h>
-
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -56,7 +54,7 @@ struct Machine {
   std::vector<Fiber> fibers = std::vector<Fiber>(kMostThreads);
   Waiting waiting[kMostThreads];
   Warp warps[kMostThreads / kLanes];
-  std::byte* stacks = nullptr;  // kMostThreads of kStackBytes
+  std::unique_ptr<std::byte[]> stacks;  // kMostThreads of kStackBytes; null: none has begun
   std::vector<std::byte> shared;
   std::size_t shared_bytes = 0;       // of the block, static and dynamic
   std::vector<std::uint64_t> blocks;  // of a grid in shuffled order: their numbers
@@ -136,13 +134,8 @@ void fiber_main() {
 
 void begin(Fiber& fiber, unsigned thread) {
   Machine& m = machine();
-  if (m.stacks == nullptr) {
-    constexpr std::size_t bytes = kMostThreads * kStackBytes;
-    void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (at == MAP_FAILED) fail("no memory for the threads' stacks");
-    m.stacks = static_cast<std::byte*>(at);
-  }
-  fiber.place = new_fiber({m.stacks + thread * kStackBytes, kStackBytes}, fiber_main);
+  if (!m.stacks) m.stacks.reset(new std::byte[kMostThreads * kStackBytes]);  // untouched until used
+  fiber.place = new_fiber({m.stacks.get() + thread * kStackBytes, kStackBytes}, fiber_main);
 }
 
 std::uint64_t mixed(std::uint64_t x) {  // splitmix64

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "app/commands/bench/played_ways.h"
-#include "app/commands/bench/ways_table.h"
+#include "app/commands/bench/collective_table.h"
+#include "app/commands/bench/simulated_algorithms.h"
 #include "app/common/text_table.h"
 #include "config/links_file.h"
 #include "core/base/units.h"

@@ -7,7 +7,7 @@
 #include "app/commands/bench/link_commands.h"
 #include "app/commands/plan/flag_quantity.h"
 #include "app/common/text_table.h"
-#include "app/train/run_parts.h"
+#include "app/train/config_to_options.h"
 #include "config/links_file.h"
 #include "core/base/suggest.h"
 #include "core/base/units.h"

@@ -8,7 +8,7 @@
 #include <map>
 
 #include "app/commands/plan/command_plan.h"
-#include "app/commands/plan/mesh_question.h"
+#include "app/commands/plan/plan_mesh_request.h"
 #include "app/common/text_table.h"
 #include "config/schema/recompute.h"
 #include "core/base/units.h"
@@ -47,12 +47,12 @@ std::string values_text(std::int64_t values) {
   return text;
 }
 
-double tokens_of(const MeshQuestion& q) {
+double tokens_of(const PlanMeshRequest& q) {
   return static_cast<double>(q.workload.sequences * q.workload.context);
 }
 
 /// Step times of the best mesh with its dimensions in all orders, innermost first.
-std::vector<std::pair<std::string, double>> all_orders(const MeshQuestion& q,
+std::vector<std::pair<std::string, double>> all_orders(const PlanMeshRequest& q,
                                                        const MeshCandidate& best) {
   const auto costs = plan::rank_costs(ModelLayout(q.workload.shape), q.workload, best.choice);
   MeshOrder order = {MeshDimension::kTensor, MeshDimension::kPipeline, MeshDimension::kData};
@@ -65,7 +65,7 @@ std::vector<std::pair<std::string, double>> all_orders(const MeshQuestion& q,
 }
 
 /// Ranks of the mesh by node, where it is placed best.
-std::vector<std::vector<std::int64_t>> ranks_of_nodes(const MeshQuestion& q,
+std::vector<std::vector<std::int64_t>> ranks_of_nodes(const PlanMeshRequest& q,
                                                       const MeshCandidate& best) {
   const std::vector<std::int64_t> ranks = plan::ranks_by_slot(best.choice, best.order);
   const auto of_node = static_cast<std::ptrdiff_t>(q.search.ranks / q.nodes);
@@ -98,7 +98,7 @@ std::string volume_json(const plan::Volume& v) {
   return line.str();
 }
 
-std::string candidate_json(const MeshQuestion& q, const MeshCandidate& candidate) {
+std::string candidate_json(const PlanMeshRequest& q, const MeshCandidate& candidate) {
   const MeshChoice& c = candidate.choice;
   const plan::MeshTime& t = candidate.time;
   const plan::RankCost cost = plan::rank_cost(q.workload, c, candidate.fullest);
@@ -143,7 +143,7 @@ std::string candidate_json(const MeshQuestion& q, const MeshCandidate& candidate
   return line.str();
 }
 
-void print_json(const MeshQuestion& q, const MeshRanking& ranking, Session& session) {
+void print_json(const PlanMeshRequest& q, const MeshRanking& ranking, Session& session) {
   std::vector<std::string> meshes, refused, orders, placed;
   for (const MeshCandidate& candidate : ranking.candidates) {
     meshes.push_back(candidate_json(q, candidate));
@@ -178,7 +178,7 @@ void print_json(const MeshQuestion& q, const MeshRanking& ranking, Session& sess
 
 std::string bytes_text(double bytes) { return human_bytes(bytes); }
 
-void print_head(const MeshQuestion& q, Session& session) {
+void print_head(const PlanMeshRequest& q, Session& session) {
   const ModelShape& s = q.workload.shape;
   std::string text = fmt::format(
       "{}: {} parameters, {} layers; a step of {} x {} tokens in {}; {} ranks", q.name,
@@ -238,7 +238,7 @@ void print_part(Session& session, Style style, std::string_view heading,
 }
 
 /// Where ranks go that are better placed otherwise than in their order.
-std::string placement_line(const MeshQuestion& q, const MeshCandidate& best) {
+std::string placement_line(const PlanMeshRequest& q, const MeshCandidate& best) {
   constexpr std::size_t kShown = 4;  // nodes; --json has all
   const auto nodes = ranks_of_nodes(q, best);
   std::string text = "place the ranks of this site";
@@ -254,7 +254,7 @@ std::string placement_line(const MeshQuestion& q, const MeshCandidate& best) {
                     best.rank_order_s / best.time.step);
 }
 
-std::vector<std::string> best_lines(const MeshQuestion& q, const MeshCandidate& best) {
+std::vector<std::string> best_lines(const PlanMeshRequest& q, const MeshCandidate& best) {
   const MeshChoice& c = best.choice;
   const plan::MeshTime& t = best.time;
   const plan::RankMemory& m = best.memory;
@@ -333,7 +333,7 @@ std::vector<std::string> refused_lines(const MeshRanking& ranking) {
   return lines;
 }
 
-std::string too_large_text(const MeshQuestion& q, const MeshRanking& ranking) {
+std::string too_large_text(const PlanMeshRequest& q, const MeshRanking& ranking) {
   const MeshCandidate& smallest = ranking.candidates.front();
   return fmt::format(
       "plan mesh: no mesh of {} ranks fits in {} a rank: the smallest, {}, needs {}; {}",
@@ -350,7 +350,7 @@ int command_plan_mesh(const PlanMeshArguments& arguments, Session& session) {
   if (arguments.top < 1) {
     throw UsageError(fmt::format("--top {}: must be at least 1", arguments.top));
   }
-  const MeshQuestion q = mesh_question(arguments);
+  const PlanMeshRequest q = plan_mesh_request(arguments);
   const MeshRanking ranking = plan::rank_meshes(q.workload, q.machine, q.search);
   if (session.json) {
     print_json(q, ranking, session);

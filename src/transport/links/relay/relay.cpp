@@ -51,7 +51,7 @@ long relay_files(const MemberOptions& options) {
 }
 
 Relay::Relay(Runtime& runtime, const MemberOptions& options, const std::string& host, int port,
-             std::shared_ptr<const ToldKeys> told)
+             std::shared_ptr<const AnnouncedKeys> told)
     : runtime_(runtime),
       options_(options),
       queue_(runtime.make_wait_queue()),
@@ -94,7 +94,7 @@ void Relay::serve() {
   joined_.clear();
 }
 
-void Relay::listen_to(std::shared_ptr<const ToldKeys> told) {
+void Relay::listen_to(std::shared_ptr<const AnnouncedKeys> told) {
   queue_->update([&] {
     told_ = std::move(told);
     tells_anew_ = true;
@@ -102,13 +102,13 @@ void Relay::listen_to(std::shared_ptr<const ToldKeys> told) {
 }
 
 void Relay::look_at_keys() {
-  std::shared_ptr<const ToldKeys> tells;
+  std::shared_ptr<const AnnouncedKeys> tells;
   queue_->update([&] {
     tells = told_;
     if (std::exchange(tells_anew_, false)) told_version_ = 0;  // what was told so far counts on
   });
   if (!options_.keys || tells == nullptr || tells->version() == told_version_) return;
-  const ToldKeys::Told told = tells->told();
+  const AnnouncedKeys::Told told = tells->told();
   told_version_ = told.version;
   for (std::size_t m = 0; m < keys_.size(); ++m) {
     if (told.members.at(m) == keys_[m]) continue;

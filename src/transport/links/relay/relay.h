@@ -17,11 +17,11 @@
 #include <vector>
 
 #include "isthmus/runtime.h"
+#include "transport/links/announced_keys.h"
 #include "transport/links/network_transport.h"
 #include "transport/links/relay/relay_message.h"
 #include "transport/links/tcp/tcp_socket.h"
 #include "transport/links/tcp/tcp_splice.h"
-#include "transport/links/told_keys.h"
 
 namespace isthmus {
 
@@ -41,7 +41,7 @@ class Relay {
   /// THROWS: SystemError when the address cannot be bound; ConfigError for a member's key that is
   /// no valid public key.
   Relay(Runtime& runtime, const MemberOptions& options, const std::string& host, int port,
-        std::shared_ptr<const ToldKeys> told = nullptr);
+        std::shared_ptr<const AnnouncedKeys> told = nullptr);
   /// Ends all connections; blocks after `finish_in_order`.
   ~Relay();
   Relay(const Relay&) = delete;
@@ -51,7 +51,7 @@ class Relay {
   /// True once it has failed and serves no more, even if its port is open. Any task.
   [[nodiscard]] bool gone() const { return gone_; }
   /// Uses the announced keys of its member's next transport. Any task.
-  void listen_to(std::shared_ptr<const ToldKeys> told);
+  void listen_to(std::shared_ptr<const AnnouncedKeys> told);
   /// The destructor waits for relayed connections to end, for at most `linger`. Any task.
   void finish_in_order() { lingers_ = true; }
 
@@ -113,8 +113,8 @@ class Relay {
   const MemberOptions options_;
   std::unique_ptr<WaitQueue> queue_;
   // Under queue_'s lock:
-  std::shared_ptr<const ToldKeys> told_;  // shared with the transport and the relayed links
-  bool tells_anew_ = false;               // it belongs to another transport than before
+  std::shared_ptr<const AnnouncedKeys> told_;  // shared with the transport and the relayed links
+  bool tells_anew_ = false;                    // it belongs to another transport than before
   // The task's alone:
   std::vector<std::string> keys_;                 // by member; empty: none known
   std::vector<std::optional<SharedKey>> shared_;  // with each; empty without keys

@@ -19,7 +19,7 @@ constexpr Duration kLastAddress = std::chrono::milliseconds(1500);
 
 RelayCall::RelayCall(const MemberOptions& options, const RelayPlace& relay,
                      std::vector<TcpAddress> addresses, const RelayRequest& request, TimePoint now,
-                     Duration most, const ToldKeys* told)
+                     Duration most, const AnnouncedKeys* told)
     : options_(&options),
       told_(told),
       relay_(relay),

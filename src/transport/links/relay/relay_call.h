@@ -9,10 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "transport/links/announced_keys.h"
 #include "transport/links/network_transport.h"
 #include "transport/links/relay/relay_message.h"
 #include "transport/links/tcp/tcp_socket.h"
-#include "transport/links/told_keys.h"
 
 namespace isthmus {
 
@@ -31,7 +31,7 @@ class RelayCall {
   /// much sooner if no address answers.
   RelayCall(const MemberOptions& options, const RelayPlace& relay,
             std::vector<TcpAddress> addresses, const RelayRequest& request, TimePoint now,
-            Duration most, const ToldKeys* told);
+            Duration most, const AnnouncedKeys* told);
 
   void add_to(std::vector<Waited>& all);
   /// `all`: the list of the last `add_to`, after the wait.
@@ -48,7 +48,7 @@ class RelayCall {
   State answer_greeting(const RelayWord& word);
 
   const MemberOptions* options_;
-  const ToldKeys* told_;
+  const AnnouncedKeys* told_;
   RelayPlace relay_;
   std::vector<TcpAddress> addresses_;
   RelayRequest request_;

@@ -49,7 +49,7 @@ long passed_on_files(const MemberOptions& options) {
 }
 
 RelayedLinks::RelayedLinks(Runtime& runtime, const MemberOptions& options, Routes routes,
-                           std::shared_ptr<const ToldKeys> told)
+                           std::shared_ptr<const AnnouncedKeys> told)
     : runtime_(runtime),
       options_(options),
       told_(std::move(told)),

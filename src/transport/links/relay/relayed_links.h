@@ -20,11 +20,11 @@
 #include <vector>
 
 #include "isthmus/runtime.h"
+#include "transport/links/announced_keys.h"
 #include "transport/links/name_lookup.h"
 #include "transport/links/network_transport.h"
 #include "transport/links/relay/relay_call.h"
 #include "transport/links/tcp/tcp_splice.h"
-#include "transport/links/told_keys.h"
 
 namespace isthmus {
 
@@ -46,7 +46,7 @@ class RelayedLinks {
   /// `options`: of this member. `told`: the relays' keys, if a hub announces them; may be null.
   /// THROWS: SystemError when no port is available.
   RelayedLinks(Runtime& runtime, const MemberOptions& options, Routes routes,
-               std::shared_ptr<const ToldKeys> told = nullptr);
+               std::shared_ptr<const AnnouncedKeys> told = nullptr);
   /// Ends all connections.
   ~RelayedLinks();
   RelayedLinks(const RelayedLinks&) = delete;
@@ -120,7 +120,7 @@ class RelayedLinks {
 
   Runtime& runtime_;
   const MemberOptions options_;
-  const std::shared_ptr<const ToldKeys> told_;  // shared with the transport and the relay
+  const std::shared_ptr<const AnnouncedKeys> told_;  // shared with the transport and the relay
   const Routes routes_;
   const std::size_t most_from_each_;  // connections of or to one member
   Alarm stop_;

@@ -15,12 +15,12 @@
 #include "core/base/check.h"
 #include "core/base/fresh_id.h"
 #include "isthmus/errors.h"
+#include "transport/links/announced_keys.h"
 #include "transport/links/link_engine.h"
 #include "transport/links/link_gauge.h"
 #include "transport/links/link_names.h"
 #include "transport/links/link_tally.h"
 #include "transport/links/stream_policy.h"
-#include "transport/links/told_keys.h"
 #include "transport/links/zmq/link_dialling.h"
 #include "transport/links/zmq/link_watch.h"
 #include "transport/links/zmq/zmq_shared.h"
@@ -41,7 +41,7 @@ class ZmqTransport final : public NetworkTransport,
   ZmqTransport(Runtime& runtime, const MemberOptions& options)
       : runtime_(runtime),
         options_(options),
-        told_(std::make_shared<ToldKeys>(runtime)),
+        told_(std::make_shared<AnnouncedKeys>(runtime)),
         queue_(runtime.make_wait_queue()),
         mailbox_(runtime, options.members),
         engine_(options, fresh_id(), *this, runtime.clock().now()),
@@ -82,7 +82,9 @@ class ZmqTransport final : public NetworkTransport,
     task_ = runtime_.spawn(fmt::format("links of member {}", self().value()), [this] { serve(); });
   }
 
-  [[nodiscard]] std::shared_ptr<const ToldKeys> told_keys() const override { return told_; }
+  [[nodiscard]] std::shared_ptr<const AnnouncedKeys> announced_keys() const override {
+    return told_;
+  }
   void set_keys(KeyTable table) override {
     queue_->update([&] {
       if (table.version < shared_.keys_version) return;  // two tasks may give some
@@ -376,7 +378,7 @@ class ZmqTransport final : public NetworkTransport,
 
   Runtime& runtime_;
   const MemberOptions options_;
-  const std::shared_ptr<ToldKeys> told_;  // with this process's relay and relayed links
+  const std::shared_ptr<AnnouncedKeys> told_;  // with this process's relay and relayed links
   std::unique_ptr<WaitQueue> queue_;
   ZmqShared shared_;  // under queue_'s lock, and so is sockets_.wake
   Mailbox mailbox_;
