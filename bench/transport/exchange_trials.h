@@ -6,9 +6,15 @@
 //   begin_s, end_s  the same on the monotonic clock, which processes of one machine share
 //   bound_s   the least time any schedule of direct links needs for the encoded bytes (--line-mbit)
 //   fraction  bound / seconds
+//   user_s, system_s, switches, faults  of this process (getrusage), from begin_s to end_s:
+//   processor
+//             seconds, changes of context, pages touched for the first time
+//   cpu_s_per_gb  those seconds by 1e9 bytes of the vector in fp32, whatever the codec makes of
+//   them
 #pragma once
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -85,6 +91,26 @@ inline double quantile(const std::vector<double>& sorted, double q) {
   return sorted[static_cast<std::size_t>(std::max(1.0, rank)) - 1];
 }
 
+/// What this process has used of the processors.
+struct ProcessUse {
+  double user_s = 0;
+  double system_s = 0;
+  long switches = 0;
+  long faults = 0;
+};
+
+inline ProcessUse process_use() {
+  rusage use{};
+  ::getrusage(RUSAGE_SELF, &use);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+  };
+  return {.user_s = seconds(use.ru_utime),
+          .system_s = seconds(use.ru_stime),
+          .switches = use.ru_nvcsw + use.ru_nivcsw,
+          .faults = use.ru_minflt};
+}
+
 inline std::vector<float> values_of(int member, std::size_t count) {
   std::vector<float> values(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -136,13 +162,15 @@ class Trials {
     std::ranges::sort(seconds_);
     const double median = quantile(seconds_, 0.5);
     const double p95 = quantile(seconds_, 0.95);
-    fmt::print(
-        R"({{"bench":"exchange_summary","member":{},"members":{},"codec":"{}","bytes":{},)"
-        R"("streams":{},"commit":{},"trials":{},"bound_s":{:.4f},"best_s":{:.4f},)"
-        R"("median_s":{:.4f},"p95_s":{:.4f},"fraction_median":{:.3f},"fraction_p95":{:.3f}}})"
-        "\n",
-        bench_.member, bench_.members, bench_.codec, bench_.bytes, bench_.streams, bench_.commit,
-        bench_.trials, bound_s_, seconds_.front(), median, p95, bound_s_ / median, bound_s_ / p95);
+    fmt::print(R"({{"bench":"exchange_summary","member":{},"members":{},"codec":"{}","bytes":{},)"
+               R"("streams":{},"commit":{},"trials":{},"bound_s":{:.4f},"best_s":{:.4f},)"
+               R"("median_s":{:.4f},"p95_s":{:.4f},"fraction_median":{:.3f},"fraction_p95":{:.3f},)"
+               R"("cpu_s_per_gb":{:.3f}}})"
+               "\n",
+               bench_.member, bench_.members, bench_.codec, bench_.bytes, bench_.streams,
+               bench_.commit, bench_.trials, bound_s_, seconds_.front(), median, p95,
+               bound_s_ / median, bound_s_ / p95,
+               processor_s_ / bench_.trials / static_cast<double>(bench_.bytes) * 1e9);
   }
 
  private:
@@ -160,22 +188,29 @@ class Trials {
   }
 
   void one(int trial) {
+    const ProcessUse before = process_use();
     const double begin_s = machine_seconds();
     const TimePoint begin = runtime_.clock().now();
     const Reduced result = round(values_, bench_.kind, bench_.commit);
     const TimePoint end = runtime_.clock().now();
+    const ProcessUse after = process_use();
     check_mean(result.values, exchange_.members());
     if (trial < 0) return;
     const double seconds = Seconds(end - begin).count();
     seconds_.push_back(seconds);
+    const double user_s = after.user_s - before.user_s;
+    const double system_s = after.system_s - before.system_s;
+    processor_s_ += user_s + system_s;
     if (!prints_) return;
     fmt::print(R"({{"bench":"exchange","member":{},"members":{},"trial":{},"codec":"{}",)"
                R"("bytes":{},"seconds":{:.4f},"bound_s":{:.4f},"fraction":{:.3f},)"
-               R"("payload_bytes":{},"wire_bytes":{},"begin_s":{:.4f},"end_s":{:.4f}}})"
+               R"("payload_bytes":{},"wire_bytes":{},"begin_s":{:.4f},"end_s":{:.4f},)"
+               R"("user_s":{:.4f},"system_s":{:.4f},"switches":{},"faults":{}}})"
                "\n",
                bench_.member, bench_.members, trial, bench_.codec, bench_.bytes, seconds, bound_s_,
                bound_s_ / seconds, result.payload_bytes, result.wire_bytes, begin_s,
-               begin_s + seconds);
+               begin_s + seconds, user_s, system_s, after.switches - before.switches,
+               after.faults - before.faults);
     std::fflush(stdout);
   }
 
@@ -188,6 +223,7 @@ class Trials {
   double bound_s_ = 0;
   std::int64_t step_ = 0;
   std::vector<double> seconds_;
+  double processor_s_ = 0;  // of the trials, all threads
 };
 
 /// The options of the trials; `app` checks them when it parses.

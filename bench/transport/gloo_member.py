@@ -10,6 +10,7 @@ import argparse
 import datetime
 import json
 import os
+import resource
 import time
 
 
@@ -39,9 +40,11 @@ def main():
         values.fill_(args.member)
         time.sleep(args.pause)
         dist.barrier()
+        before = resource.getrusage(resource.RUSAGE_SELF)
         begin = time.monotonic()
         dist.all_reduce(values)
         end = time.monotonic()
+        after = resource.getrusage(resource.RUSAGE_SELF)
         want = args.members * (args.members - 1) / 2
         if values[0].item() != want or values[-1].item() != want:
             raise SystemExit(f"error: member {args.member}: sum {values[0].item()}, want {want}")
@@ -49,7 +52,10 @@ def main():
             print(json.dumps({"bench": "exchange", "member": args.member, "members": args.members,
                               "trial": trial, "codec": "fp32", "bytes": args.bytes,
                               "seconds": round(end - begin, 4), "begin_s": round(begin, 4),
-                              "end_s": round(end, 4)}), flush=True)
+                              "end_s": round(end, 4), "user_s": round(after.ru_utime - before.ru_utime, 4),
+                              "system_s": round(after.ru_stime - before.ru_stime, 4),
+                              "switches": after.ru_nvcsw + after.ru_nivcsw - before.ru_nvcsw - before.ru_nivcsw,
+                              "faults": after.ru_minflt - before.ru_minflt}), flush=True)
     dist.barrier()
     dist.destroy_process_group()  # else its threads end the process as they like
 

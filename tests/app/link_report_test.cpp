@@ -53,6 +53,23 @@ TEST(LinkReport, TheTableHasARowADirectionAndMakesNothingUp) {
   EXPECT_THAT(text, Not(HasSubstr("0.00%"))) << "what was not counted is no zero";
 }
 
+TEST(LinkReport, SaysWhatACoreCarriesAndWhatBoundsALink) {
+  Survey survey = some_survey();
+  PairMeasurement& pair = survey.pairs[0];
+  pair.up.bytes = 300'000'000;
+  pair.down.bytes = 200'000'000;
+  const CarryingCost slow = carrying_cost(survey, WorkerId(1), 0.5);
+  EXPECT_DOUBLE_EQ(slow.bits_a_core().value(), 8e9);
+  EXPECT_STREQ(slow.bound_at(91e6), "line");
+  EXPECT_STREQ(slow.bound_at(7e9), "processor");
+  EXPECT_THAT(carrying_words(survey, slow), HasSubstr("what bounds it is the line"));
+  // Of a link between two others, and of a process that carried next to nothing, nothing is known.
+  const CarryingCost other = carrying_cost(survey, WorkerId(2), 0.5);
+  EXPECT_EQ(other.bytes, 0u);
+  EXPECT_TRUE(carrying_words(survey, other).empty());
+  EXPECT_FALSE(carrying_cost(survey, WorkerId(1), 0.001).bits_a_core());
+}
+
 TEST(LinkReport, AJsonLineHasNullForWhatWasNotMeasured) {
   const Survey survey = some_survey();
   const json up = json::parse(link_json(survey, survey.pairs[0], true));

@@ -37,7 +37,8 @@ TEST(Crc32c, GivesTheCheckValueOfTheStandard) {
 
 TEST(Crc32c, EqualsTheBitwiseDefinitionAtEveryLengthAndOffset) {
   const std::vector<std::byte> bytes = random_bytes(7000);
-  for (const std::size_t length : {0, 1, 3, 7, 8, 9, 63, 64, 65, 3071, 3072, 3073, 6145, 6990}) {
+  for (const std::size_t length :
+       {0, 1, 3, 7, 8, 9, 63, 64, 65, 1023, 1024, 1025, 1279, 1280, 3071, 3072, 3073, 6145, 6990}) {
     for (std::size_t offset = 0; offset < 9; ++offset) {
       const auto part = std::span(bytes).subspan(offset, length);
       ASSERT_EQ(crc32c(part), naive_crc32c(part)) << "length " << length << " offset " << offset;

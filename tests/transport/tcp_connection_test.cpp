@@ -14,6 +14,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "core/base/system_runtime.h"
@@ -87,6 +88,35 @@ TEST(TcpConnection, LoopbackIsNearAndLeftAlone) {
   EXPECT_FALSE(pace_connection(pair.sender, 1min));
   EXPECT_EQ(unsent_limit(pair.sender), before);
   EXPECT_FALSE(spaced(pair.sender));
+}
+
+std::string congestion_of(int fd) {
+  std::array<char, 16> name{};
+  socklen_t size = name.size();
+  EXPECT_EQ(::getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), &size), 0);
+  return name.data();
+}
+
+/// RETURNS: whether this system lets a process choose it.
+bool choose_congestion(int fd, const std::string& name) {
+  return ::setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(),
+                      static_cast<socklen_t>(name.size())) == 0;
+}
+
+TEST(TcpConnection, ANearPeerIsNotSentToByATimer) {
+  const Pair near;
+  const Pair far;
+  const Pair chosen;
+  ASSERT_TRUE(choose_congestion(chosen.sender, "reno"));
+  (void)pace_connection(chosen.sender, 1min);
+  EXPECT_EQ(congestion_of(chosen.sender), "reno");  // what is no BBR stands
+  if (!choose_congestion(near.sender, "bbr") || !choose_congestion(far.sender, "bbr")) {
+    GTEST_SKIP() << "this system has no BBR to choose";
+  }
+  (void)pace_connection(near.sender, 1min);
+  EXPECT_NE(congestion_of(near.sender), "bbr");
+  ASSERT_TRUE(pace_connection(far.sender, 0s));
+  EXPECT_EQ(congestion_of(far.sender), "bbr");
 }
 
 TEST(TcpConnection, OfWhatCannotBeSentTheKernelTakesLittleForAFarPeer) {

@@ -2,7 +2,10 @@
 // CRC-32C with the SSE4.2 instruction: eight bytes in three cycles of latency, one a cycle of
 // throughput, so three independent streams of kLane bytes run side by side and are joined by
 // advancing the first two over the bytes behind them (a linear map, kept as four byte tables).
-#include <nmmintrin.h>
+// With carry-less products of 512 bits long inputs are folded instead, three times as fast: 64
+// bytes, moved on by a whole turn, are two products of each 128 bits, so what is left of the input
+// in the end is 16 bytes with the same checksum.
+#include <immintrin.h>
 
 #include <array>
 #include <cstring>
@@ -44,6 +47,77 @@ std::uint32_t over_lane(const Shift& shift, std::uint32_t crc) {
          shift[3][crc >> 24];
 }
 
+// x^(d+32) and x^(d-32) modulo the polynomial, bits reversed, one place up: what moves 128 bits on
+// by d bits.
+struct Fold {
+  long long low;
+  long long high;
+};
+constexpr Fold kFold2048{0x0dcb17aa4, 0x0b9e02b86};
+constexpr Fold kFold512{0x0740eef02, 0x09e4addf8};
+constexpr Fold kFold128{0x0f20c0dfe, 0x14cd00bd6};
+constexpr std::size_t kTurn = 256;  // bytes: four registers
+constexpr std::size_t kWorthFolding = 1024;
+
+#define ISTHMUS_FOLDS __attribute__((target("avx512f,avx512vl,vpclmulqdq,pclmul,sse4.2")))
+
+ISTHMUS_FOLDS inline __m512i fold(__m512i x, __m512i by, __m512i next) {
+  const __m512i low = _mm512_clmulepi64_epi128(x, by, 0x00);
+  const __m512i high = _mm512_clmulepi64_epi128(x, by, 0x11);
+  return _mm512_ternarylogic_epi64(low, high, next, 0x96);  // the three, added
+}
+ISTHMUS_FOLDS inline __m128i fold(__m128i x, __m128i by, __m128i next) {
+  const __m128i low = _mm_clmulepi64_si128(x, by, 0x00);
+  const __m128i high = _mm_clmulepi64_si128(x, by, 0x11);
+  return _mm_xor_si128(_mm_xor_si128(low, high), next);
+}
+ISTHMUS_FOLDS inline __m512i wide(const Fold& by) {
+  return _mm512_set_epi64(by.high, by.low, by.high, by.low, by.high, by.low, by.high, by.low);
+}
+
+ISTHMUS_FOLDS inline __m512i part(const std::byte* at, std::size_t i) {
+  return _mm512_loadu_si512(at + 64 * i);
+}
+
+// Whole turns of `bytes`, the checksum register before them in `crc`. RETURNS: the one behind them.
+// REQUIRES: one turn at least.
+ISTHMUS_FOLDS std::uint32_t folded(std::span<const std::byte> bytes, std::uint32_t crc) {
+  const std::byte* at = bytes.data();
+  __m512i a = _mm512_xor_si512(part(at, 0),
+                               _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(crc))));
+  __m512i b = part(at, 1);
+  __m512i c = part(at, 2);
+  __m512i d = part(at, 3);
+  at += kTurn;
+  const __m512i turn = wide(kFold2048);
+  for (std::size_t left = bytes.size() - kTurn; left >= kTurn; left -= kTurn, at += kTurn) {
+    a = fold(a, turn, part(at, 0));
+    b = fold(b, turn, part(at, 1));
+    c = fold(c, turn, part(at, 2));
+    d = fold(d, turn, part(at, 3));
+  }
+  const __m512i next = wide(kFold512);
+  d = fold(fold(fold(a, next, b), next, c), next, d);
+  const __m128i lane = _mm_set_epi64x(kFold128.high, kFold128.low);
+  alignas(64) std::array<std::uint64_t, 8> words;  // lanes, without an intrinsic that gcc warns of
+  _mm512_store_si512(words.data(), d);
+  const auto words_of = [&words](std::size_t i) {
+    return _mm_set_epi64x(static_cast<long long>(words[2 * i + 1]),
+                          static_cast<long long>(words[2 * i]));
+  };
+  __m128i last = words_of(0);
+  for (const std::size_t i : {1, 2, 3}) last = fold(last, lane, words_of(i));
+  const std::uint64_t first =
+      _mm_crc32_u64(0, static_cast<std::uint64_t>(_mm_extract_epi64(last, 0)));
+  return static_cast<std::uint32_t>(
+      _mm_crc32_u64(first, static_cast<std::uint64_t>(_mm_extract_epi64(last, 1))));
+}
+
+bool can_fold() {
+  return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
+         __builtin_cpu_supports("vpclmulqdq") != 0;
+}
+
 std::uint64_t word(const std::byte* at) {
   std::uint64_t value = 0;
   std::memcpy(&value, at, sizeof value);
@@ -60,6 +134,13 @@ __attribute__((target("sse4.2"))) std::uint32_t crc32c_hardware(std::span<const 
   const std::byte* at = bytes.data();
   std::size_t left = bytes.size();
   std::uint64_t a = ~crc;
+  static const bool folds = can_fold();
+  if (folds && left >= kWorthFolding) {
+    const std::size_t turns = left / kTurn * kTurn;
+    a = folded(bytes.first(turns), static_cast<std::uint32_t>(a));
+    left -= turns;
+    at += turns;
+  }
   for (; left >= 3 * kLane; left -= 3 * kLane, at += 3 * kLane) {
     std::uint64_t b = 0;
     std::uint64_t c = 0;

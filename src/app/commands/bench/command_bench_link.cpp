@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // `bench link`: this process is one site; all of them measure their links, one pair at a time.
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -248,6 +249,16 @@ std::unique_ptr<NetworkTransport> meet(const BenchLinkArguments& arguments, Runt
   return transport;
 }
 
+/// Of all threads of this process, since it began.
+double processor_seconds() {
+  rusage use{};
+  (void)::getrusage(RUSAGE_SELF, &use);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+  };
+  return seconds(use.ru_utime) + seconds(use.ru_stime);
+}
+
 void write_links(const BenchLinkArguments& arguments, const Survey& survey) {
   const BuildInfo build = build_info();
   std::vector<NotedLink> links;
@@ -312,7 +323,10 @@ int command_bench_link(const BenchLinkArguments& arguments, Session& session) {
                              name(pair.b), name(pair.a), human_rate(pair.down.bits_per_s),
                              human_time(in_seconds(pair.echo.p50))));
   };
+  const double before_s = processor_seconds();
   const Survey survey = survey_links(*transport, runtime, options);
+  const CarryingCost cost =
+      carrying_cost(survey, party.options.self, processor_seconds() - before_s);
   if (routes) routes->finish_in_order();
   if (session.json) {
     for (const PairMeasurement& pair : survey.pairs) {
@@ -323,6 +337,8 @@ int command_bench_link(const BenchLinkArguments& arguments, Session& session) {
   } else {
     session.out.write("\n" + link_table(survey, session.out));
   }
+  // Beside the results, which are the same at every site.
+  if (const std::string words = carrying_words(survey, cost); !words.empty()) progress.say(words);
   if (!party.hub.empty()) {
     progress.say(fmt::format(
         "the hub at {} was not measured: a round costs it some hundred bytes a site", party.hub));

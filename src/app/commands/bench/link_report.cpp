@@ -82,7 +82,45 @@ std::string note_of(const std::string& from, const std::string& to,
   return text;
 }
 
+bool is_own(const PairMeasurement& pair, WorkerId self) { return pair.a == self || pair.b == self; }
+
 }  // namespace
+
+std::optional<double> CarryingCost::bits_a_core() const {
+  constexpr double kFewestSeconds = 0.02;  // of a clock that ticks in hundredths
+  constexpr std::uint64_t kFewestBytes = 1 << 20;
+  if (bytes < kFewestBytes || processor_s < kFewestSeconds) return std::nullopt;
+  return 8 * static_cast<double>(bytes) / processor_s;
+}
+
+const char* CarryingCost::bound_at(double bits_per_s) const {
+  constexpr double kBusy = 0.5;  // several threads share the work, and the busiest has half of it
+  return bits_per_s >= kBusy * bits_a_core().value_or(1e300) ? "processor" : "line";
+}
+
+CarryingCost carrying_cost(const Survey& survey, WorkerId self, double processor_s) {
+  CarryingCost cost{.self = self, .processor_s = processor_s};
+  for (const PairMeasurement& pair : survey.pairs) {
+    if (is_own(pair, self)) cost.bytes += pair.up.bytes + pair.down.bytes;
+  }
+  return cost;
+}
+
+std::string carrying_words(const Survey& survey, const CarryingCost& cost) {
+  const std::optional<double> core = cost.bits_a_core();
+  if (!core) return {};
+  double fastest = 0;
+  for (const PairMeasurement& pair : survey.pairs) {
+    if (is_own(pair, cost.self)) {
+      fastest = std::max({fastest, pair.up.bits_per_s, pair.down.bits_per_s});
+    }
+  }
+  return fmt::format(
+      "{} sent and received {} for {:.2f} s of processor time: {} a core. Its fastest direction, "
+      "{}, takes {:.0f} % of a core, so what bounds it is the {}.",
+      name_of(survey, cost.self), human_bytes(static_cast<double>(cost.bytes)), cost.processor_s,
+      human_rate(*core), human_rate(fastest), 100 * fastest / *core, cost.bound_at(fastest));
+}
 
 std::string link_table(const Survey& survey, const Terminal& terminal) {
   TextTable table({"link", "Mbit/s", "streams", "rtt ms", "p99", "jitter", "loaded", "resent",

@@ -2,6 +2,8 @@
 // Measured links for people, for programs, and as a links file. Pure.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,6 +12,22 @@
 #include "transport/links/probe/link_survey.h"
 
 namespace isthmus::app {
+
+/// Processor time that the reporting process has spent on the bytes of its links.
+struct CarryingCost {
+  WorkerId self{-1};
+  std::uint64_t bytes = 0;  // sent and received
+  double processor_s = 0;   // of all its threads
+
+  /// Bits that one core sends or receives in a second; nothing if too few bytes passed to tell.
+  [[nodiscard]] std::optional<double> bits_a_core() const;
+  /// What bounds a direction of the process's links at this rate: "processor" if the rate keeps
+  /// half of a core busy, else "line".
+  [[nodiscard]] const char* bound_at(double bits_per_s) const;
+};
+[[nodiscard]] CarryingCost carrying_cost(const Survey& survey, WorkerId self, double processor_s);
+/// The same in a sentence or two; empty if too few bytes passed.
+[[nodiscard]] std::string carrying_words(const Survey& survey, const CarryingCost& cost);
 
 /// A row for each direction, and an explanation of the columns.
 [[nodiscard]] std::string link_table(const Survey& survey, const Terminal& terminal);

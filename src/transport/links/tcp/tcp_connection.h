@@ -27,7 +27,7 @@ inline constexpr Duration kFarRoundTrip = std::chrono::milliseconds(1);
 [[nodiscard]] std::optional<Duration> round_trip(int fd);
 
 /// If the peer is far, makes the kernel pace packets and buffer at most kUnsentBytes (and a
-/// segment) of unsent bytes; does nothing for a near peer. RETURNS: whether it does so now.
+/// segment) of unsent bytes; for a near peer it turns BBR's timers off. RETURNS: whether far.
 bool pace_connection(int fd, Duration far = kFarRoundTrip);
 
 /// Gives a listening socket a small receive buffer, so that backlog stays at the sender.
