@@ -19,7 +19,7 @@ namespace isthmus {
 namespace {
 
 constexpr std::string_view kConversations = "conversations in windows of ";
-constexpr std::size_t kDigestDigits = 16;
+constexpr std::size_t kDigitsOfMarks = 16;
 
 bool is_target(std::span<const std::uint8_t> marks, std::size_t t) {
   return t + 1 < marks.size() && (marks[t + 1] & kBeginsConversation) == 0 &&
@@ -123,7 +123,7 @@ PackedConversations pack_conversations(std::vector<TokenFile> files,
   digest.update(std::as_bytes(std::span(ids)));
   digest.update(std::as_bytes(std::span(marks)));
   const std::string format = fmt::format("{}{}, ids and marks {}", kConversations, context,
-                                         digest.digest().hex().substr(0, kDigestDigits));
+                                         digest.digest().hex().substr(0, kDigitsOfMarks));
   TokenFile& last = files.back();
   last.inflated.resize(ids.size() * sizeof(std::uint32_t));
   std::memcpy(last.inflated.data(), ids.data(), last.inflated.size());
