@@ -205,8 +205,10 @@ class Conversations(unittest.TestCase):
             part = self.train("part", "--resume", "auto", *short, "--change", "train.steps=8", workers=2,
                               outer=METHODS[1], lora=lora)
             self.assertEqual(self.losses(part)[4:], self.losses(whole)[4:])
-        (self.folder / "llama/chat_template.jinja").write_text(TEMPLATE.replace("<{{", "[{{"))
-        done = self.start("part", "--resume", "auto", *short, workers=2, outer=METHODS[1], lora=LORA)
+        (self.folder / "llama/chat_template.jinja").write_text(
+            TEMPLATE.replace("<{{", "[{{").replace("<assistant>", "[assistant>"))
+        done = self.start("part", "--resume", "auto", "--change", "train.steps=12", workers=2, outer=METHODS[1],
+                          lora=LORA)
         self.assertEqual(done.returncode, 3, done.stderr)
         self.assertIn("ids and marks", done.stderr)
 
@@ -236,11 +238,11 @@ class Conversations(unittest.TestCase):
         self.assertIn("train", made.stdout)
         (self.folder / "llama").rename(self.folder / "mine/base")
         (self.folder / "chats.jsonl").rename(self.folder / "mine/conversations.jsonl")
-        dry = call("train", "mine/run.toml", "--dry-run", folder=self.folder)
+        sizes = ("--set", "train.steps=4", "--set", "train.context=64", "--set", "train.global_batch=256 tok")
+        small = (*sizes, "--set", "inner.lr=1e-2", "--set", "train.threads=1", "--progress", "none")
+        dry = call("train", "mine/run.toml", "--dry-run", *sizes, folder=self.folder)
         self.assertEqual(dry.returncode, 0, dry.stderr)
         self.assertIn("300 conversations", dry.stdout)
-        small = ("--set", "train.steps=4", "--set", "train.context=64", "--set", "train.global_batch=256 tok",
-                 "--set", "inner.lr=1e-2", "--set", "train.threads=1", "--progress", "none")
         for words in (("train", "mine/run.toml", "--out", "mine/run", *small),
                       ("export", "mine/run", "--to", "peft", "mine/adapter"),
                       ("export", "mine/run", "--to", "hf", "mine/merged"),
@@ -256,7 +258,7 @@ class Conversations(unittest.TestCase):
         for line in keys:
             text = text.replace("# " + line, line)
         (self.folder / "mine/run.toml").write_text(text)
-        dry = call("train", "mine/run.toml", "--dry-run", "--set", 'lora.targets=["q_proj"]', "--set",
+        dry = call("train", "mine/run.toml", "--dry-run", *sizes, "--set", 'lora.targets=["q_proj"]', "--set",
                    "lora.init=", folder=self.folder)
         self.assertEqual(dry.returncode, 0, dry.stderr)
 
