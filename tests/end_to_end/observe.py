@@ -429,7 +429,7 @@ def check_refusals(bench):
     bench.call("status", "https://127.0.0.1:1/", code=3)
     open_to_all = Run(bench, "open", "train", bench.write("open.toml", 10**7), "--http", "0.0.0.0:0")
     open_to_all.url()
-    until(lambda: "open to everyone" in "".join(open_to_all.said), "a warning")
+    until(lambda: "open to everybody" in "".join(open_to_all.said), "a warning")
     require(open_to_all.get("/healthz", headers={"Host": "east.example.org"})[0] == 200, "a name")
     open_to_all.stop()
 

@@ -114,7 +114,7 @@ def test_a_programs_cells_are_the_runs_that_it_makes(toml, tmp_path):
     assert found["ddp", 1]["evals"] != found["ddp", 2]["evals"]
     summary = json.loads((out / "summary.json").read_text())
     assert [each["name"] for each in summary["variants"]] == ["ddp", "diloco"]
-    assert summary["cells_run"] == 4 and "program of its own" in summary["variants"][0]["needs_simulating"]
+    assert summary["cells_run"] == 4 and "an external program" in summary["variants"][0]["needs_simulating"]
     assert "diloco" in (out / "report.html").read_text()
 
 
