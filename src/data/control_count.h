@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Control characters of texts. A text hardly has any, and never a NUL: a file with NULs was cut off
-// by a crash, has records that NULs divide, or is no text. Everything that reads texts counts them
-// and warns in the same words. Pure.
+// by a crash, has records that NULs divide, or is no text. All readers of texts, except those of
+// conversations, count them and warn in the same words. Pure.
 #pragma once
 
 #include <cstdint>

@@ -188,6 +188,13 @@ bool is_tiff(Bytes bytes) {
   return entries > 0 && entries < 256;
 }
 
+/// The text at its start may begin any text; the header ends with version and byte order.
+bool is_matlab(Bytes bytes) {
+  const std::uint64_t end = number_at(bytes, 124, 4);  // version 0x0100 and "IM", or swapped
+  return text_of(bytes).starts_with("MATLAB 5.0 MAT-file") &&
+         (end == 0x4D490100 || end == 0x494D0001);
+}
+
 bool is_bmp(Bytes bytes) {
   return text_of(bytes).starts_with("BM") && number_at(bytes, 2, 4) == bytes.size() &&
          number_at(bytes, 6, 4) == 0;
@@ -360,7 +367,6 @@ constexpr Signature kSignatures[] = {
     {std::string_view("\xcf\xfa\xed\xfe\x07\0\0\1", 8), "a program (Mach-O)", kName},
     {std::string_view("\xcf\xfa\xed\xfe\x0c\0\0\1", 8), "a program (Mach-O)", kName},
     {std::string_view("\0asm\1\0\0\0", 8), "a WebAssembly module", kName},
-    {"MATLAB 5.0 MAT-file", "a MATLAB file", kSaveColumn},
     {"RDX2\nX\n", "data of R", kSaveColumn},
     {"RDX3\nX\n", "data of R", kSaveColumn},
     {"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a document of Microsoft Office",
@@ -404,6 +410,7 @@ std::optional<ForeignFormat> signed_format(Bytes bytes) {
   if (is_lzma(bytes)) return ForeignFormat{"LZMA data", "unpack it with unlzma"};
   if (is_jpeg(bytes)) return ForeignFormat{"a JPEG image", kName};
   if (is_tiff(bytes)) return ForeignFormat{"a TIFF image", kName};
+  if (is_matlab(bytes)) return ForeignFormat{"a MATLAB file", kSaveColumn};
   if (is_bmp(bytes)) return ForeignFormat{"a BMP image", kName};
   if (text.starts_with("RIFF")) {
     const std::string_view kind = text.substr(0, 12).substr(std::min<std::size_t>(8, text.size()));

@@ -60,7 +60,7 @@ TEST(LinkReport, SaysWhatACoreCarriesAndWhatBoundsALink) {
   pair.down.bytes = 200'000'000;
   const CarryingCost slow = carrying_cost(survey, WorkerId(1), 0.5);
   EXPECT_DOUBLE_EQ(slow.bits_a_core().value(), 8e9);
-  EXPECT_STREQ(slow.bound_at(91e6), "line");
+  EXPECT_STREQ(slow.bound_at(91e6), "elsewhere");
   EXPECT_STREQ(slow.bound_at(7e9), "processor");
   EXPECT_THAT(carrying_words(survey, slow), HasSubstr("what bounds it is the line"));
   // Of a link between two others, and of a process that carried next to nothing, nothing is known.
@@ -89,7 +89,7 @@ TEST(LinkReport, AJsonLineHasNullForWhatWasNotMeasured) {
 // The promise of the file: a simulation over the link gets the rates that were measured.
 TEST(LinkReport, TheLinkGivesTheMeasuredRatesInASimulation) {
   const Survey survey = some_survey();
-  for (const char* congestion : {"cubic", "bbr"}) {
+  for (const char* congestion : {"cubic", "reno", "bbr"}) {
     Survey other = survey;
     other.pairs[0].up.congestion = congestion;
     const NotedLink noted = noted_link(other, other.pairs[0]);

@@ -50,6 +50,9 @@ std::string operator""_b(const char* text, std::size_t size) { return {text, siz
 
 TEST(FileSignatures, MediaProgramsAndDatabasesAreNamed) {
   const std::string tail(600, '\x2b');
+  std::string matlab = "MATLAB 5.0 MAT-file, Platform: GLNXA64";
+  matlab.resize(124, ' ');
+  EXPECT_EQ(signed_as(matlab + " and other formats, in words"), "") << "a text on such files";
   const std::string size_of_bmp = packed<std::uint32_t>({614});
   std::string program = "MZ" + std::string(0x3A, '\x11') + packed<std::uint32_t>({128});
   program += std::string(128 - program.size(), '\x11') + "PE\0\0"_b;
@@ -71,7 +74,7 @@ TEST(FileSignatures, MediaProgramsAndDatabasesAreNamed) {
       {"Mach-O", "\xcf\xfa\xed\xfe\x0c\0\0\1"_b},
       {"Windows", program},
       {"WebAssembly", "\0asm\1\0\0\0"_b},
-      {"MATLAB", "MATLAB 5.0 MAT-file, Platform: GLNXA64"},
+      {"MATLAB", matlab + "\0\1IM"_b},
       {"of R", "RDX3\nX\n"},
       {"LMDB", lmdb},
       {"DuckDB",

@@ -99,6 +99,28 @@ TEST_F(ConversationTest, RefusesATemplateThatHidesReplies) {
   }
 }
 
+TEST_F(ConversationTest, TakesTheTemplateOfToolsForALineThatHasSome) {
+  const ChatTemplate chat(kPlain, "chat", {});
+  const ChatTemplate tools(std::string("tools ") + kPlain, "tools", {});
+  ConversationEncoder encoder(tokenizer_, chat, "<|endoftext|>", &tools);
+  const std::string messages = std::string(kConversation).substr(1);
+  const auto text = [&](const std::string& line) {
+    return tokenizer_.decode(encoder.encode(conversation_of_line(line)).ids, false);
+  };
+  EXPECT_EQ(text(R"({"tools": [{"name": "f"}], )" + messages), "tools " + text(kConversation));
+}
+
+TEST_F(ConversationTest, IgnoresAPromptThatALineAsksFor) {
+  const EncodedConversation plain = encoded(kPlain, kConversation);
+  for (const char* const asked : {"true", "false"}) {
+    const EncodedConversation same =
+        encoded(kPlain, std::string(R"({"add_generation_prompt": )") + asked + ", " +
+                            std::string(kConversation).substr(1));
+    EXPECT_EQ(same.ids, plain.ids);
+    EXPECT_EQ(same.learnt, plain.learnt);
+  }
+}
+
 TEST_F(ConversationTest, ReadsLinesAndSaysWhatIsWrong) {
   const ChatRequest request = conversation_of_line(
       R"({"tools": [{"name": "f"}], "thinking": false, "messages": [{"role": "assistant"}]})");

@@ -53,7 +53,9 @@ std::string CellInputs::of(const Config& config) {
   const std::string init =
       config.model.init.empty() ? "none" : weights(config.locate(config.model.init));
   std::string digests;
-  if (config.data.source.empty()) return fmt::format("{} weights {}", program_, init);
+  if (config.data.source.empty() && config.data.sources.empty()) {
+    return fmt::format("{} weights {}", program_, init);
+  }
   const OpenData& source = data(config);
   const bool as_first = is_read_as_first(source);
   for (const DataFile& file : source.fingerprint) {

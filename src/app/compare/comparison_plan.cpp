@@ -88,6 +88,10 @@ void check_evaluations(const Experiment& experiment, const std::vector<std::size
         {"data.pack", config.data.pack},
         {"train.objective", config.train.objective},
         {"data.over_long", config.data.over_long},
+        // Its tokenizer and template make the windows of conversations.
+        {"model.init", config.train.objective == "sft"
+                           ? config.locate(config.model.init).lexically_normal().string()
+                           : std::string()},
         {"data.val_fraction", fmt::format("{}", config.data.val_fraction)},
         {"train.context", fmt::format("{}", config.train.context)},
         {"eval.tokens", config.eval.all ? "all" : fmt::format("{}", config.eval.tokens)}};

@@ -220,8 +220,8 @@ Trial trial_of(Point point, std::span<const double> losses) {
           .spread = finite ? spread.deviation : 0};
 }
 
-// With two seeds a deviation is |a - b| / sqrt(2): of equal points one in about 150 has four times
-// the middle one's.
+// With two seeds a deviation is |a - b| / sqrt(2), a rough measure: of 4 to 8 equal normal points,
+// one tuning in ten passes one over by chance, which then is rarely the best.
 bool unsteady(const std::vector<Trial>& trials, const Trial& trial) {
   constexpr double kTimes = 4;
   constexpr std::size_t kFewest = 3;

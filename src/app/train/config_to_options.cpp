@@ -149,7 +149,7 @@ void check_adapter_config(const Storage& storage, const Config& config) {
   }
 }
 
-/// Reads every value of the frozen weights below adapters once.
+/// Checks the frozen weights below adapters, and digests them.
 InitialWeights read_base(const Storage& storage, const std::filesystem::path& folder,
                          const ModelShape& base) {
   const std::vector<Parameter> parameters = parameters_without_values(ModelLayout(base));

@@ -371,7 +371,7 @@ constexpr KeyRow<Config> kRows[] = {
      "\"documents\""},
     {"data.eos", Type::kInteger, at_least(0, 2147483647), "", field<kData, &D::eos>(),
      "The token id that ends a document, for a source that does not name it (token files of other programs; GPT-2's id is 50256).",
-     "50256", "data.pack = documents", packs_documents},
+     "50256", "data.pack = documents, train.objective = text", packs_documents},
     {"data.over_long", Type::kChoice, {}, "cut|drop", field<kData, &D::over_long>(),
      "What becomes of a conversation of more than train.context tokens: its end is cut, or it is left out. The run says before it begins how many.",
      "\"drop\"", "train.objective = sft", learns_replies},

@@ -29,7 +29,8 @@ class ModelsReading {
       : config_(config),
         folder_(config.file.parent_path() / config.model.init),
         tokenizer_(open_tokenizer(storage, config, folder_)),
-        chat_(open_template(storage, config, folder_)),
+        chat_(open_template(storage, config, folder_, false)),
+        with_tools_(open_template(storage, config, folder_, true)),
         end_token_(special_token(storage, folder_, "eos_token")) {}
 
   [[nodiscard]] PackedConversations open(const Storage& storage, const std::vector<fs::path>& paths,
@@ -40,7 +41,8 @@ class ModelsReading {
         {.most_tokens = context,
          .over_long = config_.data.over_long == "drop" ? OverLong::kDrop : OverLong::kCut,
          .skip_bad = config_.data.skip_bad,
-         .to_skip = "data.skip_bad = true"});
+         .to_skip = "data.skip_bad = true"},
+        &with_tools_);
     std::vector<EncodedConversation> conversations;
     for (EncodedConversation each; reader.next(each);) conversations.push_back(std::move(each));
     std::vector<TokenFile> files;
@@ -72,8 +74,8 @@ class ModelsReading {
     return Tokenizer::open(storage, folder);
   }
   static ChatTemplate open_template(const Storage& storage, const Config& config,
-                                    const fs::path& folder) {
-    std::optional<ChatTemplate> found = chat_template_of(storage, folder, "", false);
+                                    const fs::path& folder, bool tools) {
+    std::optional<ChatTemplate> found = chat_template_of(storage, folder, "", tools);
     if (!found) {
       lacks(config, "chat template",
             "put one there as chat_template.jinja, for example that of the model's chat variant");
@@ -84,7 +86,7 @@ class ModelsReading {
   const Config& config_;
   const fs::path folder_;
   const Tokenizer tokenizer_;
-  const ChatTemplate chat_;
+  const ChatTemplate chat_, with_tools_;  // of conversations without and with tools
   const std::string end_token_;
 };
 

@@ -11,11 +11,12 @@ namespace isthmus {
 
 ConversationReader::ConversationReader(std::vector<std::filesystem::path> files,
                                        const Tokenizer& tokenizer, const ChatTemplate& chat,
-                                       std::string end_token, ConversationOptions options)
+                                       std::string end_token, ConversationOptions options,
+                                       const ChatTemplate* with_tools)
     : files_(std::move(files)),
       tokenizer_(tokenizer),
       options_(std::move(options)),
-      encoder_(tokenizer, chat, std::move(end_token)) {
+      encoder_(tokenizer, chat, std::move(end_token), with_tools) {
   for (const std::filesystem::path& file : files_) {
     if (names_json_lines(file)) continue;
     throw ConfigError(

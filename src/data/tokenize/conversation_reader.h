@@ -32,9 +32,10 @@ struct ConversationOptions {
 
 class ConversationReader {
  public:
-  /// Borrows tokenizer and chat. end_token: as for ConversationEncoder.
+  /// Borrows tokenizer and templates. end_token, with_tools: as for ConversationEncoder.
   ConversationReader(std::vector<std::filesystem::path> files, const Tokenizer& tokenizer,
-                     const ChatTemplate& chat, std::string end_token, ConversationOptions options);
+                     const ChatTemplate& chat, std::string end_token, ConversationOptions options,
+                     const ChatTemplate* with_tools = nullptr);
 
   /// Reads the next conversation; false at the end. Blocks. THROWS: SystemError of a file, and
   /// "FILE:LINE: ..." for a malformed line without skip_bad.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "report/data/comparison.h"
@@ -268,21 +269,25 @@ void note_spread(const Comparison& comparison, std::vector<std::string>& notes) 
 
 /// What should be the same for all and is not.
 void note_differences(const Comparison& comparison, std::vector<std::string>& notes) {
-  std::set<std::int64_t> tokens;
+  std::map<std::size_t, std::set<std::int64_t>> tokens;  // by seed: what is learnt of conversations
+                                                         // differs with the samples
   std::set<std::int64_t> parameters;
   std::set<std::string> versions;
   for (const ComparedVariant& variant : comparison.variants) {
-    for (const CellResult& run : variant.runs) {
+    for (std::size_t seed = 0; seed < variant.runs.size(); ++seed) {
+      const CellResult& run = variant.runs[seed];
       versions.insert(run.version);
       if (run.status == CellStatus::kOk) {
-        tokens.insert(run.tokens);
+        tokens[seed].insert(run.tokens);
         parameters.insert(run.parameters);
       }
     }
   }
-  if (tokens.size() > 1) {
-    notes.push_back(
-        fmt::format("runs differ in length: {} to {} tokens", *tokens.begin(), *tokens.rbegin()));
+  const auto unlike =
+      std::ranges::find_if(tokens, [](const auto& of_seed) { return of_seed.second.size() > 1; });
+  if (unlike != tokens.end()) {
+    notes.push_back(fmt::format("runs differ in length: {} to {} tokens", *unlike->second.begin(),
+                                *unlike->second.rbegin()));
   }
   if (parameters.size() > 1) {
     notes.push_back(fmt::format("models differ: {} to {} parameters", *parameters.begin(),

@@ -189,11 +189,11 @@ ComparisonFolder read_comparison(const fs::path& path) {
   for (const Json& note : list_at(summary, "notes")) {
     folder.comparison.notes.push_back(scalar_text(note));
   }
-  std::map<std::pair<std::string, std::vector<std::pair<std::string, std::string>>>, CellResult>
-      trials;
+  using Settings = std::vector<std::pair<std::string, std::string>>;
+  std::map<std::tuple<std::string, Settings, std::int64_t>, CellResult> trials;  // by their seeds
   for (const CellResult& cell : file.cells) {
     if (cell.stage == CellStage::kTune && std::ranges::find(names, cell.variant) != names.end()) {
-      trials[{cell.variant, cell.tuned}] = cell;  // a later start's word stands
+      trials[{cell.variant, cell.tuned, cell.seed}] = cell;  // a later start's word stands
     }
   }
   for (auto& [key, cell] : trials) {

@@ -107,12 +107,14 @@ std::vector<TriedPoint> points_of(const std::vector<const CellResult*>& trials) 
   std::vector<TriedPoint> points;
   std::vector<int> seeds;
   for (const CellResult* trial : trials) {
-    if (points.empty() || points.back().tuned != trial->tuned) {
-      points.push_back({trial->tuned, 0});
+    auto at = std::ranges::find(points, trial->tuned, &TriedPoint::tuned);
+    if (at == points.end()) {
+      at = points.insert(at, {trial->tuned, 0});
       seeds.push_back(0);
     }
-    const double before = points.back().loss * seeds.back();
-    points.back().loss = (before + trial->final_loss()) / ++seeds.back();
+    int& count = seeds[static_cast<std::size_t>(at - points.begin())];
+    const double before = at->loss * count;
+    at->loss = (before + trial->final_loss()) / ++count;
   }
   return points;
 }

@@ -74,11 +74,17 @@ struct Judged {
   }
 };
 
-/// Windows of these methods are closed where a round has been applied, so that nothing is left of a
-/// former H there.
+/// Windows are closed where a round has been applied, so that nothing of a former H is left there.
+bool closes_windows(const Config& config) {
+  const OuterOptions& outer = config.outer;
+  return config.method == "diloco" || config.method == "localsgd" ||
+         (config.method == "muloco" && outer.overlap == 0 && outer.fragments == 1 &&
+          !std::holds_alternative<std::vector<std::int64_t>>(outer.offsets));
+}
+
 void check_window(const Judged& judged) {
   const std::string& method = judged.from.method;
-  if (method != "diloco" && method != "localsgd") {
+  if (!closes_windows(judged.from) || !closes_windows(judged.to)) {
     judged.refuse(
         fmt::format("rounds of \"{}\" are in flight whose windows are of the former H", method),
         judged.new_run());
@@ -95,8 +101,7 @@ void check_window(const Judged& judged) {
 /// A run that has ended without a closing round has left out what was in flight.
 void check_end(const Judged& judged) {
   const Config& from = judged.from;
-  const bool in_flight = from.origins.contains("outer.final_sync") && from.method != "diloco" &&
-                         from.method != "localsgd";
+  const bool in_flight = from.origins.contains("outer.final_sync") && !closes_windows(from);
   if (!in_flight || from.outer.final_sync == FinalSync::kFull) return;
   judged.refuse(
       fmt::format("it has ended, and outer.final_sync = \"{}\" left out what \"{}\" had in flight",

@@ -198,10 +198,10 @@ std::optional<DataGrowth> check_data(const Checkpoint& checkpoint, const Resumed
     if (tokens) return DataGrowth{.after_step = step, .tokens = *tokens};
     throw ConfigError(fmt::format(
         "{} {} = \"{}\": the run has taken {} steps with data that are not the beginning of "
-        "these: {}; bring the former data back and append to them, or start a new run from its "
-        "model with model.init",
+        "these: {}; bring the former data back{}, or start a new run from its model with "
+        "model.init",
         change_flag(run.changes.by_argument), kAppendedKey, run.config.data.source, step,
-        tokens.error()));
+        tokens.error(), run.config.train.objective == "sft" ? "" : " and append to them"));
   }
   std::vector<std::string> changes = data_changes(by_name(before), by_name(run.data));
   if (changes.empty()) {

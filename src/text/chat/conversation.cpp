@@ -59,7 +59,7 @@ ChatRequest conversation_of_line(std::string_view line) {
   for (const auto& [key, item] : value.pairs()) {
     if (key.text() == "tools") {
       request.tools = item;
-    } else if (key.text() != "messages") {
+    } else if (key.text() != "messages" && key.text() != "add_generation_prompt") {
       request.more.emplace_back(key, item);
     }
   }
@@ -67,8 +67,16 @@ ChatRequest conversation_of_line(std::string_view line) {
 }
 
 ConversationEncoder::ConversationEncoder(const Tokenizer& tokenizer, const ChatTemplate& chat,
-                                         std::string end_token)
-    : tokenizer_(tokenizer), chat_(chat), end_token_(std::move(end_token)), encoder_(tokenizer) {}
+                                         std::string end_token, const ChatTemplate* with_tools)
+    : tokenizer_(tokenizer),
+      chat_(chat),
+      with_tools_(with_tools == nullptr ? chat : *with_tools),
+      end_token_(std::move(end_token)),
+      encoder_(tokenizer) {}
+
+const ChatTemplate& ConversationEncoder::template_of(const ChatRequest& conversation) const {
+  return conversation.tools.kind() == Kind::kList ? with_tools_ : chat_;
+}
 
 /// Behind the reply's end token, where nothing but whitespace follows it up to `end`.
 std::size_t ConversationEncoder::end_of_reply(std::string_view text, std::size_t begin,
@@ -85,21 +93,22 @@ std::size_t ConversationEncoder::end_of_reply(std::string_view text, std::size_t
 ConversationEncoder::Spans ConversationEncoder::replies_by_rendering(
     const ChatRequest& conversation, const std::string& text) const {
   Spans spans;
+  const ChatTemplate& chat = template_of(conversation);
   const auto messages = conversation.messages.items();
   for (std::size_t i = 0; i < messages.size(); ++i) {
     if (!is_reply(messages[i])) continue;
     ChatRequest part = conversation;
     part.messages = first_messages(conversation.messages, i);
     part.add_generation_prompt = true;
-    const std::string before = chat_.render(part).text;
+    const std::string before = chat.render(part).text;
     part.messages = first_messages(conversation.messages, i + 1);
     part.add_generation_prompt = false;
-    const std::string through = chat_.render(part).text;
+    const std::string through = chat.render(part).text;
     if (!through.starts_with(before) || !text.starts_with(through)) {
       throw SystemError(fmt::format(
           "{}: the template has no {{% generation %}} blocks and renders message {} otherwise "
           "when others follow, so the reply cannot be found: give a template with such blocks",
-          chat_.label(), i + 1));
+          chat.label(), i + 1));
     }
     spans.emplace_back(before.size(), end_of_reply(text, before.size(), through.size()));
   }
@@ -116,7 +125,7 @@ std::pair<std::size_t, bool> ConversationEncoder::ids_before(
 }
 
 EncodedConversation ConversationEncoder::encode(const ChatRequest& conversation) {
-  const jinja::Rendered rendered = chat_.render(conversation);
+  const jinja::Rendered rendered = template_of(conversation).render(conversation);
   const Spans replies = rendered.generations.empty()
                             ? replies_by_rendering(conversation, rendered.text)
                             : rendered.generations;

@@ -30,8 +30,10 @@ struct EncodedConversation {
 
 class ConversationEncoder {
  public:
-  /// Borrows both references. end_token: the text of the token that ends a reply, or "" if unknown.
-  ConversationEncoder(const Tokenizer& tokenizer, const ChatTemplate& chat, std::string end_token);
+  /// Borrows tokenizer and templates. end_token: the text of the token that ends a reply, or "" if
+  /// unknown. with_tools: the template of conversations with tools; null: `chat`.
+  ConversationEncoder(const Tokenizer& tokenizer, const ChatTemplate& chat, std::string end_token,
+                      const ChatTemplate* with_tools = nullptr);
 
   /// A token across the border of a reply counts as part of the reply. THROWS: SystemError when the
   /// template rejects the messages, or has no {% generation %} and renders an earlier reply
@@ -40,6 +42,7 @@ class ConversationEncoder {
 
  private:
   using Spans = std::vector<std::pair<std::size_t, std::size_t>>;
+  [[nodiscard]] const ChatTemplate& template_of(const ChatRequest& conversation) const;
   [[nodiscard]] Spans replies_by_rendering(const ChatRequest& conversation,
                                            const std::string& text) const;
   [[nodiscard]] std::size_t end_of_reply(std::string_view text, std::size_t begin,
@@ -49,6 +52,7 @@ class ConversationEncoder {
 
   const Tokenizer& tokenizer_;
   const ChatTemplate& chat_;
+  const ChatTemplate& with_tools_;
   const std::string end_token_;
   TextEncoder encoder_;
 };

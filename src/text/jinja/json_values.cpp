@@ -52,7 +52,14 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool parse_error(std::size_t, const std::string&,
                    const nlohmann::json::exception& error) override {
-    return fail(fmt::format("is not valid JSON: {}", error.what()));
+    std::string what = error.what();  // it repeats all that was read, which may be long or no text
+    const std::size_t read = what.find("; last read: '");
+    const std::size_t after = what.rfind("'; ");
+    if (read != std::string::npos) {
+      what = what.substr(0, read) +
+             (after > read && after != std::string::npos ? what.substr(after + 1) : std::string());
+    }
+    return fail(fmt::format("is not valid JSON: {}", what));
   }
 
   [[nodiscard]] const std::string& problem() const { return problem_; }

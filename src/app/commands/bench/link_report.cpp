@@ -95,7 +95,7 @@ std::optional<double> CarryingCost::bits_a_core() const {
 
 const char* CarryingCost::bound_at(double bits_per_s) const {
   constexpr double kBusy = 0.5;  // several threads share the work, and the busiest has half of it
-  return bits_per_s >= kBusy * bits_a_core().value_or(1e300) ? "processor" : "line";
+  return bits_per_s >= kBusy * bits_a_core().value_or(1e300) ? "processor" : "elsewhere";
 }
 
 CarryingCost carrying_cost(const Survey& survey, WorkerId self, double processor_s) {
@@ -117,9 +117,10 @@ std::string carrying_words(const Survey& survey, const CarryingCost& cost) {
   }
   return fmt::format(
       "{} sent and received {} for {:.2f} s of processor time: {} a core. Its fastest direction, "
-      "{}, takes {:.0f} % of a core, so what bounds it is the {}.",
+      "{}, takes {:.0f} % of a core, so this site's processor {} it.",
       name_of(survey, cost.self), human_bytes(static_cast<double>(cost.bytes)), cost.processor_s,
-      human_rate(*core), human_rate(fastest), 100 * fastest / *core, cost.bound_at(fastest));
+      human_rate(*core), human_rate(fastest), 100 * fastest / *core,
+      std::string_view(cost.bound_at(fastest)) == "processor" ? "bounds" : "does not bound");
 }
 
 std::string link_table(const Survey& survey, const Terminal& terminal) {
@@ -204,7 +205,8 @@ NotedLink noted_link(const Survey& survey, const PairMeasurement& pair) {
   link.streams = static_cast<int>(std::max({1u, pair.up.streams, pair.down.streams}));
   // Where the two senders differ, the one that starts slowly after each pause.
   for (const DirectionMeasurement* direction : {&pair.up, &pair.down}) {
-    if (direction->congestion == "cubic") link.congestion = "cubic";
+    const bool bbr = direction->congestion.empty() || direction->congestion.starts_with("bbr");
+    if (!bbr) link.congestion = "cubic";  // Reno, too, starts slowly
   }
   const DirectedLink model = directed_link(link, true);
   link.bits_per_s_up = significant(line_rate(pair.up.bits_per_s, model));

@@ -186,12 +186,15 @@ AfterRun after_run(const PlanChooseArguments& a, const Asked& asked, const Metho
   const auto steps = static_cast<double>(after.steps);
   after.measured_step_s = seconds / steps;
   after.measured_compute_s = number("compute_utilisation") * after.measured_step_s;
-  after.predicted_step_s =
-      time_run(asked.question, config.method, config.outer, after.steps).step_s;
+  ChoiceQuestion ran = asked.question;
+  if (config.model.layers > 0) ran.layers = static_cast<int>(config.model.layers);
+  after.predicted_step_s = time_run(ran, config.method, config.outer, after.steps).step_s;
   after.predicted_compute_s = asked.question.step_s;
   const MethodCandidate& chosen = *choice.candidates[choice.chosen].candidate;
-  after.chosen =
-      after.method == chosen.method && after.H == chosen.H && after.codec == chosen.codec;
+  const OuterOptions would = options_of(chosen, ran.layers);
+  after.chosen = after.method == chosen.method && after.H == chosen.H &&
+                 after.codec == chosen.codec && config.outer.fragments == would.fragments &&
+                 config.outer.overlap == would.overlap;
   const double trained = config.surrogate ? config.surrogate->params : number("parameters");
   if (std::abs(trained / asked.question.parameters - 1) > 0.1) {
     after.notes.push_back(fmt::format("the run's model has {} parameters, {} are asked about",
@@ -330,10 +333,11 @@ void print_after(const PlanChooseArguments& a, const AfterRun& after, Session& s
   row("computing", after.predicted_compute_s, after.measured_compute_s);
   row("waiting for exchanges", std::max(0.0, predicted_rest), std::max(0.0, measured_rest));
   row("in all", after.predicted_step_s, after.measured_step_s);
-  session.out.write(fmt::format(
-      "\n{}It ran {} with H = {}{} for {} steps{}.\n", table.text(session.out), after.method,
-      after.H, after.codec.empty() ? "" : ", " + after.codec, after.steps,
-      after.chosen ? ", which is what is chosen here" : "; another method is chosen here"));
+  session.out.write(fmt::format("\n{}It ran {} with H = {}{} for {} steps{}.\n",
+                                table.text(session.out), after.method, after.H,
+                                after.codec.empty() ? "" : ", " + after.codec, after.steps,
+                                after.chosen ? ", which is what is chosen here"
+                                             : "; another method or setting is chosen here"));
 }
 
 }  // namespace

@@ -97,7 +97,12 @@ SyncQuestion sync_question(const PlanSyncArguments& a) {
   take_sync_links(a, question);
   question.link.model = link_model_of(a.link_model);
   for (DirectedLink& link : question.links) {
+    if (link.bits_per_s == 0) continue;  // of a site to itself
     link.bits_per_s = std::llround(static_cast<double>(link.bits_per_s) * a.link_share);
+    if (link.bits_per_s < 1) {
+      throw UsageError(fmt::format("plan sync: --link-share {:g}: leaves a link less than 1 bit/s",
+                                   a.link_share));
+    }
   }
   return question;
 }
