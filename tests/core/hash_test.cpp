@@ -43,6 +43,9 @@ TEST(Crc32c, EqualsTheBitwiseDefinitionAtEveryLengthAndOffset) {
       const auto part = std::span(bytes).subspan(offset, length);
       ASSERT_EQ(crc32c(part), naive_crc32c(part)) << "length " << length << " offset " << offset;
       ASSERT_EQ(detail::crc32c_portable(part, 0), naive_crc32c(part)) << "length " << length;
+      if (detail::crc32c_has_hardware()) {
+        ASSERT_EQ(detail::crc32c_lanes(part, 0), naive_crc32c(part)) << "length " << length;
+      }
     }
   }
 }

@@ -69,10 +69,13 @@ class Xxh3Stream {
                                         std::uint32_t crc = 0);
 
 namespace detail {
-/// The two implementations behind `crc32c`, for tests and benchmarks.
+/// The implementations behind `crc32c`, for tests and benchmarks.
 [[nodiscard]] std::uint32_t crc32c_portable(std::span<const std::byte> bytes, std::uint32_t crc);
 /// REQUIRES: crc32c_has_hardware().
 [[nodiscard]] std::uint32_t crc32c_hardware(std::span<const std::byte> bytes, std::uint32_t crc);
+/// The same without carry-less products, which not every such processor has.
+/// REQUIRES: crc32c_has_hardware().
+[[nodiscard]] std::uint32_t crc32c_lanes(std::span<const std::byte> bytes, std::uint32_t crc);
 [[nodiscard]] bool crc32c_has_hardware();
 }  // namespace detail
 

@@ -115,7 +115,7 @@ ISTHMUS_FOLDS std::uint32_t folded(std::span<const std::byte> bytes, std::uint32
 
 bool can_fold() {
   return __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
-         __builtin_cpu_supports("vpclmulqdq") != 0;
+         __builtin_cpu_supports("vpclmulqdq") != 0 && __builtin_cpu_supports("pclmul") != 0;
 }
 
 std::uint64_t word(const std::byte* at) {
@@ -128,19 +128,19 @@ std::uint64_t word(const std::byte* at) {
 
 bool crc32c_has_hardware() { return __builtin_cpu_supports("sse4.2") != 0; }
 
-__attribute__((target("sse4.2"))) std::uint32_t crc32c_hardware(std::span<const std::byte> bytes,
-                                                                std::uint32_t crc) {
+std::uint32_t crc32c_hardware(std::span<const std::byte> bytes, std::uint32_t crc) {
+  static const bool folds = can_fold();
+  if (!folds || bytes.size() < kWorthFolding) return crc32c_lanes(bytes, crc);
+  const std::size_t turns = bytes.size() / kTurn * kTurn;
+  return crc32c_lanes(bytes.subspan(turns), ~folded(bytes.first(turns), ~crc));
+}
+
+__attribute__((target("sse4.2"))) std::uint32_t crc32c_lanes(std::span<const std::byte> bytes,
+                                                             std::uint32_t crc) {
   static const Shift shift = make_shift();
   const std::byte* at = bytes.data();
   std::size_t left = bytes.size();
-  std::uint64_t a = ~crc;
-  static const bool folds = can_fold();
-  if (folds && left >= kWorthFolding) {
-    const std::size_t turns = left / kTurn * kTurn;
-    a = folded(bytes.first(turns), static_cast<std::uint32_t>(a));
-    left -= turns;
-    at += turns;
-  }
+  std::uint64_t a = static_cast<std::uint32_t>(~crc);
   for (; left >= 3 * kLane; left -= 3 * kLane, at += 3 * kLane) {
     std::uint64_t b = 0;
     std::uint64_t c = 0;
