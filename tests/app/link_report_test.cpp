@@ -62,7 +62,7 @@ TEST(LinkReport, SaysWhatACoreCarriesAndWhatBoundsALink) {
   EXPECT_DOUBLE_EQ(slow.bits_a_core().value(), 8e9);
   EXPECT_STREQ(slow.bound_at(91e6), "elsewhere");
   EXPECT_STREQ(slow.bound_at(7e9), "processor");
-  EXPECT_THAT(carrying_words(survey, slow), HasSubstr("what bounds it is the line"));
+  EXPECT_THAT(carrying_words(survey, slow), HasSubstr("processor does not bound it"));
   // Of a link between two others, and of a process that carried next to nothing, nothing is known.
   const CarryingCost other = carrying_cost(survey, WorkerId(2), 0.5);
   EXPECT_EQ(other.bytes, 0u);
