@@ -19,8 +19,8 @@ void require(bool condition) {
   if (!condition) std::abort();
 }
 
-void use(const WaysFile& file) {
-  const WaysFile again = read_ways_text(ways_toml(file, "written"), "/f/w.toml");
+void use(const CollectiveTable& file) {
+  const CollectiveTable again = read_ways_text(ways_toml(file, "written"), "/f/w.toml");
   require(again.sites == file.sites);
   require(again.ways.size() == file.ways.size());
   std::vector<WayConfig> ways, ways_again;

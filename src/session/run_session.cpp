@@ -315,9 +315,9 @@ void RunSession::train(RunDirectory& directory, const Manifest& manifest, Metric
   SiteSession* const site = site_ ? &*site_ : nullptr;
   const RunPlan& plan = options_.plan;
   const std::unique_ptr<SiteStepCoordinator> site_step_coordinator =
-      site != nullptr
-          ? make_site_board(*site, config_, plan.total_steps, totals.steps, log, observer.status())
-          : nullptr;
+      site != nullptr ? make_site_step_coordinator(*site, config_, plan.total_steps, totals.steps,
+                                                   log, observer.status())
+                      : nullptr;
   const SiteConnection connection(site, site_step_coordinator.get());
   std::function<void(StepIndex, const Digest128&, const std::string&)> tell_outer;
   std::function<void(StepIndex)> await_lines;

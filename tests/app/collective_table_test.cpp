@@ -73,7 +73,7 @@ Config config(const std::string& more, const std::vector<std::string>& overrides
 }
 
 /// The same file with the table that its links give.
-Config with_table(const Config& of, const WaysFile& ways) {
+Config with_table(const Config& of, const CollectiveTable& ways) {
   Config config = of;
   config.net.shares = "table";
   for (const NotedWay& noted : ways.ways) config.net.ways.push_back(noted.way);
@@ -110,7 +110,7 @@ double played(const Config& config, std::int64_t values) {
 TEST(WaysTable, RoundsTakeAsLongAsItSaysAndNoLongerThanInEvenShares) {
   for (const auto& [name, links] : kLinks) {
     const Config even = config(kFour + links);
-    const WaysFile ways = tuned_ways(even, kSizes);
+    const CollectiveTable ways = tuned_ways(even, kSizes);
     const Config tabled = with_table(even, ways);
     ASSERT_EQ(ways.ways.size(), kSizes.size());
     for (std::size_t i = 0; i < kSizes.size(); ++i) {
@@ -125,12 +125,12 @@ TEST(WaysTable, RoundsTakeAsLongAsItSaysAndNoLongerThanInEvenShares) {
 
 TEST(WaysTable, ASlowSiteOwnsNothingOfALargeVector) {
   const Config slow = config(kFour + kLinks.at("one slow site"));
-  const WaysFile ways = tuned_ways(slow, kSizes);
+  const CollectiveTable ways = tuned_ways(slow, kSizes);
   EXPECT_THAT(ways.sites, ElementsAre("a", "b", "c", "d"));
   ASSERT_EQ(ways.ways.back().way.shares.size(), 4U);
   EXPECT_EQ(ways.ways.back().way.shares[2], 0U);
   EXPECT_LE(1.4 * ways.ways.back().played_s, ways.ways.back().even_s);
-  const WaysFile alike = tuned_ways(config(kFour + kLinks.at("equal")), kSizes);
+  const CollectiveTable alike = tuned_ways(config(kFour + kLinks.at("equal")), kSizes);
   EXPECT_THAT(alike.ways.back().way.shares, IsEmpty());
 }
 

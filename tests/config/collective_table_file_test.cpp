@@ -45,8 +45,8 @@ std::string with(const std::string& old, const std::string& other) {
   return text;
 }
 
-TEST(WaysFile, SizesAndSharesAreRead) {
-  const WaysFile file = read_ways_text(kFile, "ways.toml");
+TEST(CollectiveTable, SizesAndSharesAreRead) {
+  const CollectiveTable file = read_ways_text(kFile, "ways.toml");
   EXPECT_THAT(file.sites, testing::ElementsAre("a", "b", "c"));
   ASSERT_EQ(file.ways.size(), 2u);
   EXPECT_EQ(file.ways[0].way, (WayConfig{4096, {}}));
@@ -55,11 +55,11 @@ TEST(WaysFile, SizesAndSharesAreRead) {
   EXPECT_EQ(file.ways[1].played_s, 1);
 }
 
-TEST(WaysFile, WhatIsWrittenIsReadBack) {
-  WaysFile file = read_ways_text(kFile, "ways.toml");
+TEST(CollectiveTable, WhatIsWrittenIsReadBack) {
+  CollectiveTable file = read_ways_text(kFile, "ways.toml");
   file.sites[0] = "quote \" and\\back";
   file.ways[0].even_s = 1.0 / 3;
-  const WaysFile again = read_ways_text(ways_toml(file, "how\nit came"), "ways.toml");
+  const CollectiveTable again = read_ways_text(ways_toml(file, "how\nit came"), "ways.toml");
   EXPECT_EQ(again.sites, file.sites);
   ASSERT_EQ(again.ways.size(), file.ways.size());
   for (std::size_t i = 0; i < again.ways.size(); ++i) {
@@ -70,7 +70,7 @@ TEST(WaysFile, WhatIsWrittenIsReadBack) {
   }
 }
 
-TEST(WaysFile, WhatIsWrongIsToldWithItsPlace) {
+TEST(CollectiveTable, WhatIsWrongIsToldWithItsPlace) {
   EXPECT_THAT(refusal(with("bytes = 4096", "bytes = 0")),
               AllOf(HasSubstr("ways.toml:3:9"), HasSubstr("'way.bytes = 0'"), HasSubstr("[1, ")));
   EXPECT_THAT(refusal(with("bytes = 4096", "bytes = \"4KiB\"")),
@@ -95,7 +95,7 @@ TEST(WaysFile, WhatIsWrongIsToldWithItsPlace) {
   EXPECT_THAT(refusal("sites = [\n"), HasSubstr("ways.toml:"));
 }
 
-TEST(WaysFile, TheDigestIsOfSizesAndSharesAlone) {
+TEST(CollectiveTable, TheDigestIsOfSizesAndSharesAlone) {
   const auto digest = [](std::string_view text) {
     std::vector<WayConfig> ways;
     for (const NotedWay& noted : read_ways_text(text, "ways.toml").ways) ways.push_back(noted.way);

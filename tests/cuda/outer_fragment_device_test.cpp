@@ -120,7 +120,7 @@ TEST_P(FragmentOnDevice, WhatWasSentComesBack) {
   static_cast<void>(twins.encode(2));
 }
 
-TEST_P(FragmentOnDevice, OwnWorkIsTakenAndPutBackAlike) {
+TEST_P(FragmentOnDevice, UncommittedDeltaIsTakenAndPutBackAlike) {
   constexpr std::size_t kSize = kTileValues + 9;
   Twins twins("fp32", kSize, GetParam());
   const std::vector<float> local = cuda::normal_floats(kSize, 4),

@@ -51,16 +51,16 @@ StepPost post_with_loss(double loss) {
   return post;
 }
 
-class RunBoardTest : public testing::Test {
+class LocalStepCoordinatorTest : public testing::Test {
  protected:
-  RunBoardTest() { board_.attach(runtime_); }
+  LocalStepCoordinatorTest() { board_.attach(runtime_); }
   SystemRuntime runtime_;
   RecordingLog log_;
   Wishes wishes_;
   LocalStepCoordinator board_{2, 10, log_, wishes_};
 };
 
-TEST_F(RunBoardTest, HandsOnAStepOnceAllWorkersHavePostedInRankOrder) {
+TEST_F(LocalStepCoordinatorTest, HandsOnAStepOnceAllWorkersHavePostedInRankOrder) {
   board_.post_step(WorkerId(1), StepIndex(1), post_with_loss(11));
   board_.post_step(WorkerId(1), StepIndex(2), post_with_loss(12));
   EXPECT_THAT(log_.steps, ElementsAre());
@@ -71,7 +71,7 @@ TEST_F(RunBoardTest, HandsOnAStepOnceAllWorkersHavePostedInRankOrder) {
   EXPECT_THAT(log_.steps, ElementsAre(1, 2));
 }
 
-TEST_F(RunBoardTest, WeighsEvaluationBatchesByTheirTargets) {
+TEST_F(LocalStepCoordinatorTest, WeighsEvaluationBatchesByTheirTargets) {
   board_.post_eval(WorkerId(1), StepIndex(5),
                    {.parts = {{.batch = 1, .loss_sum = 30, .tokens = 10}}, .batches = 2});
   EXPECT_THAT(log_.evals, ElementsAre());
@@ -80,7 +80,7 @@ TEST_F(RunBoardTest, WeighsEvaluationBatchesByTheirTargets) {
   EXPECT_THAT(log_.evals, ElementsAre(1.5));
 }
 
-TEST_F(RunBoardTest, AgreesOnACheckpointStepThatNobodyHasFinished) {
+TEST_F(LocalStepCoordinatorTest, AgreesOnACheckpointStepThatNobodyHasFinished) {
   EXPECT_TRUE(board_.begin_step(WorkerId(0), StepIndex(1), false));
   EXPECT_TRUE(board_.begin_step(WorkerId(1), StepIndex(1), false));
   EXPECT_TRUE(board_.begin_step(WorkerId(1), StepIndex(2), false));

@@ -22,13 +22,13 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-class SavedPiecesTest : public ::testing::Test {
+class PartialStateFileTest : public ::testing::Test {
  protected:
-  SavedPiecesTest() {
+  PartialStateFileTest() {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
   }
-  ~SavedPiecesTest() override { std::filesystem::remove_all(folder_); }
+  ~PartialStateFileTest() override { std::filesystem::remove_all(folder_); }
 
   /// Places of the pieces of `state` that the file has, whose bytes are right.
   std::vector<std::size_t> found(PartialStateFile& saved, std::span<const std::byte> state,
@@ -66,7 +66,7 @@ class SavedPiecesTest : public ::testing::Test {
   const PieceTable table_ = cut_pieces(state_, borders_);  // six pieces
 };
 
-TEST_F(SavedPiecesTest, ThoseOfOneStateAreThereForTheNextProcess) {
+TEST_F(PartialStateFileTest, ThoseOfOneStateAreThereForTheNextProcess) {
   EXPECT_EQ(PartialStateFile(storage_, file_).summary().bytes, 0u);
   save(state_, table_, {4, 1});
   const PartialStateFile::Summary summary = PartialStateFile(storage_, file_).summary();
@@ -82,7 +82,7 @@ TEST_F(SavedPiecesTest, ThoseOfOneStateAreThereForTheNextProcess) {
   EXPECT_FALSE(std::filesystem::exists(file_));
 }
 
-TEST_F(SavedPiecesTest, OfAnotherStateWhatIsTheSameStaysAndNothingElse) {
+TEST_F(PartialStateFileTest, OfAnotherStateWhatIsTheSameStaysAndNothingElse) {
   save(state_, table_, {0, 1, 2});
   std::vector<std::byte> other = random_bytes(2, 7);  // in front of the same: all lies elsewhere
   other.insert(other.end(), state_.begin(), state_.end());
@@ -100,7 +100,7 @@ TEST_F(SavedPiecesTest, OfAnotherStateWhatIsTheSameStaysAndNothingElse) {
 }
 
 // Cut off at any length, and changed in any place of a few: what is found is right.
-TEST_F(SavedPiecesTest, NothingIsBelieved) {
+TEST_F(PartialStateFileTest, NothingIsBelieved) {
   const std::vector<std::byte> state = random_bytes(4, 300);
   const std::vector<std::uint64_t> borders = {100, 110};
   const PieceTable table = cut_pieces(state, borders);
@@ -127,7 +127,7 @@ TEST_F(SavedPiecesTest, NothingIsBelieved) {
   }
 }
 
-TEST_F(SavedPiecesTest, WhoStopsReadingLeavesTheFileAsItWas) {
+TEST_F(PartialStateFileTest, WhoStopsReadingLeavesTheFileAsItWas) {
   save(state_, table_, {1, 4});
   const std::vector<std::byte> before = storage_.read(file_);
   struct Stop {};
@@ -136,7 +136,7 @@ TEST_F(SavedPiecesTest, WhoStopsReadingLeavesTheFileAsItWas) {
   EXPECT_EQ(storage_.read(file_), before);
 }
 
-TEST_F(SavedPiecesTest, WhatAKillLeavesOfARewriteIsNoRunAndGoesToo) {
+TEST_F(PartialStateFileTest, WhatAKillLeavesOfARewriteIsNoRunAndGoesToo) {
   save(state_, table_, {1});
   const std::filesystem::path half = temporary_beside(file_);
   std::ofstream(half) << "half of it";
@@ -148,7 +148,7 @@ TEST_F(SavedPiecesTest, WhatAKillLeavesOfARewriteIsNoRunAndGoesToo) {
   EXPECT_THAT(remove_run(disk_, run), IsEmpty());
 }
 
-TEST_F(SavedPiecesTest, AFullDiskIsAnError) {
+TEST_F(PartialStateFileTest, AFullDiskIsAnError) {
   FaultyStorage full(disk_, {.disk_full_after_bytes = 5'000'000});
   PartialStateFile saved(full, file_);
   (void)found(saved, state_, table_);

@@ -40,9 +40,9 @@ class Lines final : public RunLog {
   std::vector<std::string> told;
 };
 
-class SiteBoardTest : public testing::Test {
+class SiteStepCoordinatorTest : public testing::Test {
  protected:
-  SiteBoardTest() {
+  SiteStepCoordinatorTest() {
     for (int m = 0; m < 3; ++m) start(m, {});
   }
   /// A process of site m, instead of the one before.
@@ -129,7 +129,7 @@ class SiteBoardTest : public testing::Test {
   std::unique_ptr<SiteStepCoordinator> boards_[3];
 };
 
-TEST_F(SiteBoardTest, TheOthersGoOnWithoutTheOneThatIsGone) {
+TEST_F(SiteStepCoordinatorTest, TheOthersGoOnWithoutTheOneThatIsGone) {
   for (int m = 0; m < 3; ++m) step(m, 1);
   deliver();
   lose(1, {0, 2});
@@ -141,7 +141,7 @@ TEST_F(SiteBoardTest, TheOthersGoOnWithoutTheOneThatIsGone) {
   EXPECT_NO_THROW(board(0).await_lines(StepIndex(2)));
 }
 
-TEST_F(SiteBoardTest, TooFewStandAfterOneStepUntilEnoughAreBack) {
+TEST_F(SiteStepCoordinatorTest, TooFewStandAfterOneStepUntilEnoughAreBack) {
   std::vector<std::string> words;
   for (int m = 0; m < 3; ++m) {
     start(m, {.min_sites = 3, .on_wait = [&words, m](const std::string& word) {
@@ -170,7 +170,7 @@ TEST_F(SiteBoardTest, TooFewStandAfterOneStepUntilEnoughAreBack) {
   EXPECT_THAT(words, ElementsAre(why, ""));
 }
 
-TEST_F(SiteBoardTest, TooFewGiveUpAfterAWhileAndDoNotComeBack) {
+TEST_F(SiteStepCoordinatorTest, TooFewGiveUpAfterAWhileAndDoNotComeBack) {
   bool gives = true;
   for (int m = 0; m < 3; ++m) {
     start(m, {.min_sites = 3, .gather = std::chrono::milliseconds(1), .takes_in = [&gives] {
@@ -196,7 +196,7 @@ TEST_F(SiteBoardTest, TooFewGiveUpAfterAWhileAndDoNotComeBack) {
 
 // What is under way may take longer than that to end, and so may the steps in which one of several
 // is taken in.
-TEST_F(SiteBoardTest, TooFewCountTheTimeFromWhenTheyStand) {
+TEST_F(SiteStepCoordinatorTest, TooFewCountTheTimeFromWhenTheyStand) {
   constexpr Duration kGather = std::chrono::milliseconds(1);
   for (int m = 0; m < 3; ++m) start(m, {.min_sites = 3, .gather = kGather, .window = 2});
   const auto pass = [&] {
@@ -221,7 +221,7 @@ TEST_F(SiteBoardTest, TooFewCountTheTimeFromWhenTheyStand) {
   stands(4);
 }
 
-TEST_F(SiteBoardTest, WhoJoinsWhereAllStandIsComparedWithThem) {
+TEST_F(SiteStepCoordinatorTest, WhoJoinsWhereAllStandIsComparedWithThem) {
   Digest128 one;
   Digest128 other = one;
   other.bytes[0] = 1;
@@ -238,7 +238,7 @@ TEST_F(SiteBoardTest, WhoJoinsWhereAllStandIsComparedWithThem) {
   for (const int m : {0, 2}) EXPECT_THAT(difference_at(m), HasSubstr("west (program 1)")) << m;
 }
 
-TEST_F(SiteBoardTest, WhatComesFromOneThatIsGoneDoesNoHarm) {
+TEST_F(SiteStepCoordinatorTest, WhatComesFromOneThatIsGoneDoesNoHarm) {
   lose(1, {0, 2});
   step(1, 1);
   evaluate(1, 1, {1});
@@ -248,14 +248,14 @@ TEST_F(SiteBoardTest, WhatComesFromOneThatIsGoneDoesNoHarm) {
   EXPECT_THAT(told(0), ElementsAre("left 1", "1: 0 2"));
 }
 
-TEST_F(SiteBoardTest, NobodyIsToldWhoIsGone) {
+TEST_F(SiteStepCoordinatorTest, NobodyIsToldWhoIsGone) {
   lose(1, {0, 2});
   step(0, 1);
   for (const Sent& sent : links_) EXPECT_NE(sent.to, 1);
   EXPECT_FALSE(links_.empty());
 }
 
-TEST_F(SiteBoardTest, WithoutTheFirstSiteNobodyGoesOn) {
+TEST_F(SiteStepCoordinatorTest, WithoutTheFirstSiteNobodyGoesOn) {
   board(2).lost(WorkerId(0), "silent");
   try {
     (void)board(2).begin_step(WorkerId(2), StepIndex(1), false);
@@ -265,7 +265,7 @@ TEST_F(SiteBoardTest, WithoutTheFirstSiteNobodyGoesOn) {
   }
 }
 
-TEST_F(SiteBoardTest, WhoeverIsPutOutIsToldSo) {
+TEST_F(SiteStepCoordinatorTest, WhoeverIsPutOutIsToldSo) {
   lose(1, {1});
   try {
     board(1).await_lines(StepIndex(1));
@@ -275,7 +275,7 @@ TEST_F(SiteBoardTest, WhoeverIsPutOutIsToldSo) {
   }
 }
 
-TEST_F(SiteBoardTest, AJoinersStepsCountFromTheAgreedOne) {
+TEST_F(SiteStepCoordinatorTest, AJoinersStepsCountFromTheAgreedOne) {
   lose(1, {0, 2});
   start(1, {.resumed_after = 3, .joining = true});
   for (std::int64_t t = 1; t <= 4; ++t) {
@@ -296,7 +296,7 @@ TEST_F(SiteBoardTest, AJoinersStepsCountFromTheAgreedOne) {
   EXPECT_THAT(told(2), testing::ElementsAreArray(common));
 }
 
-TEST_F(SiteBoardTest, AProcessThatWasLostAgainLeavesNothingBehind) {
+TEST_F(SiteStepCoordinatorTest, AProcessThatWasLostAgainLeavesNothingBehind) {
   lose(1, {0, 2});
   step(1, 1);
   deliver();  // kept: it might come back
@@ -308,7 +308,7 @@ TEST_F(SiteBoardTest, AProcessThatWasLostAgainLeavesNothingBehind) {
   EXPECT_NO_THROW(board(0).receive(WorkerId(1), links_.front().note));
 }
 
-TEST_F(SiteBoardTest, TheFirstSiteActsOnAJoinersStepBeforeAnybodyMayPassIt) {
+TEST_F(SiteStepCoordinatorTest, TheFirstSiteActsOnAJoinersStepBeforeAnybodyMayPassIt) {
   lose(1, {0, 2});
   std::vector<std::string> order;
   start(0, {.on_join = [&](StepIndex t) {
@@ -331,7 +331,7 @@ TEST_F(SiteBoardTest, TheFirstSiteActsOnAJoinersStepBeforeAnybodyMayPassIt) {
   }
 }
 
-TEST_F(SiteBoardTest, OneThatLeavesEndsAfterItsStepAndItsLastWordCounts) {
+TEST_F(SiteStepCoordinatorTest, OneThatLeavesEndsAfterItsStepAndItsLastWordCounts) {
   for (int m = 0; m < 3; ++m) step(m, 1);
   deliver();
   Epoch leaves{.number = 1,
@@ -362,7 +362,7 @@ TEST_F(SiteBoardTest, OneThatLeavesEndsAfterItsStepAndItsLastWordCounts) {
   board(2).explain();  // it has lost nobody
 }
 
-TEST_F(SiteBoardTest, ALastEvaluationThatLacksAShareIsCompletedAtEverySite) {
+TEST_F(SiteStepCoordinatorTest, ALastEvaluationThatLacksAShareIsCompletedAtEverySite) {
   for (int m = 0; m < 3; ++m) start(m, {.resumed_after = kSteps - 1});
   for (int m = 0; m < 3; ++m) step(m, kSteps);
   evaluate(0, kSteps, {0});
@@ -378,7 +378,7 @@ TEST_F(SiteBoardTest, ALastEvaluationThatLacksAShareIsCompletedAtEverySite) {
   }
 }
 
-TEST_F(SiteBoardTest, WhatThoseThereStartFromIsCompared) {
+TEST_F(SiteStepCoordinatorTest, WhatThoseThereStartFromIsCompared) {
   lose(1, {0, 2});
   Digest128 one;
   Digest128 other = one;
@@ -392,7 +392,7 @@ TEST_F(SiteBoardTest, WhatThoseThereStartFromIsCompared) {
   for (const int m : {0, 2}) EXPECT_THAT(difference_at(m), HasSubstr(sites)) << m;
 }
 
-TEST_F(SiteBoardTest, ANoteOutOfTurnIsRefused) {
+TEST_F(SiteStepCoordinatorTest, ANoteOutOfTurnIsRefused) {
   PostsNote note;
   note.posts.resize(1);
   note.posts[0].report.step = StepIndex(2);

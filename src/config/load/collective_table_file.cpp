@@ -36,7 +36,7 @@ class WaysReader {
  public:
   explicit WaysReader(Diagnostics& diagnostics) : diagnostics_(diagnostics) {}
 
-  WaysFile read(const SourceTable& table) {
+  CollectiveTable read(const SourceTable& table) {
     for (const SourceEntry& entry : table) {
       if (entry.key == "sites") {
         read_sites(entry.value);
@@ -195,27 +195,27 @@ class WaysReader {
   }
 
   Diagnostics& diagnostics_;
-  WaysFile file_;
+  CollectiveTable file_;
   Place sites_place_;
   std::vector<Place> places_;  // of the ways
 };
 
 }  // namespace
 
-WaysFile read_ways_text(std::string_view text, const std::filesystem::path& name) {
+CollectiveTable read_ways_text(std::string_view text, const std::filesystem::path& name) {
   Diagnostics diagnostics(text, name.string());
   WaysReader reader(diagnostics);
-  WaysFile file;
+  CollectiveTable file;
   if (const auto source = config::parse_source(text, diagnostics)) file = reader.read(*source);
   if (!diagnostics.empty()) throw ConfigErrors(diagnostics.take());
   return file;
 }
 
-WaysFile read_ways_file(const std::filesystem::path& file) {
+CollectiveTable read_ways_file(const std::filesystem::path& file) {
   return read_ways_text(config::read_config_file(file), file);
 }
 
-std::string ways_toml(const WaysFile& ways, const std::string& how) {
+std::string ways_toml(const CollectiveTable& ways, const std::string& how) {
   std::vector<std::string> names;
   for (const std::string& site : ways.sites) names.push_back(config::toml_quote(site));
   std::string text = fmt::format(

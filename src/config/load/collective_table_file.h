@@ -32,18 +32,19 @@ struct NotedWay {
   double even_s = 0;  // simulated, with even shares
 };
 
-struct WaysFile {
+struct CollectiveTable {
   std::vector<std::string> sites;
   std::vector<NotedWay> ways;  // in ascending order of size
 };
 
 /// THROWS: ConfigErrors naming line and column; SystemError when the file cannot be read.
-[[nodiscard]] WaysFile read_ways_file(const std::filesystem::path& file);
+[[nodiscard]] CollectiveTable read_ways_file(const std::filesystem::path& file);
 /// The same for a text; `name` stands for the file in messages.
-[[nodiscard]] WaysFile read_ways_text(std::string_view text, const std::filesystem::path& name);
+[[nodiscard]] CollectiveTable read_ways_text(std::string_view text,
+                                             const std::filesystem::path& name);
 
 /// The text of a ways file, which reads back to the same. `how`: a line about its origin.
-[[nodiscard]] std::string ways_toml(const WaysFile& ways, const std::string& how);
+[[nodiscard]] std::string ways_toml(const CollectiveTable& ways, const std::string& how);
 
 /// Why a run of this configuration can only have even shares, and the remedy; empty: these keys
 /// allow others.

@@ -36,7 +36,7 @@ void read_shares_table(Draft& draft) {
                  fmt::format("'net.table': {}: no such file", table.string()), kWrites);
     return;
   }
-  WaysFile file;
+  CollectiveTable file;
   try {
     file = read_ways_file(table);
   } catch (const ConfigErrors& errors) {

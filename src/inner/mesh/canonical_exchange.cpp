@@ -50,7 +50,7 @@ void CanonicalExchange::for_parts(
     const std::function<void(int rank, std::size_t chunk, CanonicalRange)>& body) {
   for (int r = 0; r < ranks_.size(); ++r) {
     for (std::size_t k = 0; k < layouts(r).size(); ++k) {
-      const ChunkStateOptions options{.ranks = options_.mesh.dp, .rank = position(r).dp};
+      const StageStateOptions options{.ranks = options_.mesh.dp, .rank = position(r).dp};
       const CanonicalRange part = common(StageState::owned(layouts(r)[k], options),
                                          layouts(r)[k].places(tensors.begin, tensors.end));
       if (part.size() > 0) body(r, k, part);

@@ -74,7 +74,7 @@ std::int64_t working_bytes(const RankLayout& layout, const MeshOptions& options)
                                              options.bf16, options.mesh.row_shares());
 }
 
-ChunkStateOptions state_options(const MeshOptions& options, const MeshPosition& at,
+StageStateOptions state_options(const MeshOptions& options, const MeshPosition& at,
                                 bool own_weights) {
   return {.zero = options.zero,
           .ranks = options.mesh.dp,
@@ -102,7 +102,7 @@ struct MeshRank::Slot {
 
 /// One virtual stage of this rank.
 struct MeshRank::Chunk {
-  Chunk(RankLayout held, const RankShare& share, const ChunkStateOptions& options,
+  Chunk(RankLayout held, const RankShare& share, const StageStateOptions& options,
         const MeshGroups& groups)
       : layout(std::move(held)),
         first(share.first_stage),
@@ -193,7 +193,7 @@ std::int64_t MeshRank::bytes(const ModelLayout& canonical, const MeshOptions& op
 std::int64_t MeshRank::stored_bytes(const ModelLayout& canonical, const MeshOptions& options,
                                     int rank, bool own_weights) {
   std::int64_t bytes = 0;
-  const ChunkStateOptions state =
+  const StageStateOptions state =
       state_options(options, mesh_position(options.mesh, rank), own_weights);
   for (const RankLayout& layout : layouts(canonical, options, rank)) {
     bytes += StageState::stored_bytes(layout, state);

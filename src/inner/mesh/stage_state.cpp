@@ -19,17 +19,17 @@ constexpr int kRowsTag = 1001;  // of messages between first and last stage
 
 CanonicalRange all_of(const RankLayout& layout) { return {0, layout.local().elements()}; }
 
-CanonicalRange own_slice(const RankLayout& layout, const ChunkStateOptions& options) {
+CanonicalRange own_slice(const RankLayout& layout, const StageStateOptions& options) {
   return slice_of(layout.local().elements(), options.ranks, options.rank);
 }
 
 /// Places whose weights the rank has memory for.
-CanonicalRange weights_held(const RankLayout& layout, const ChunkStateOptions& options) {
+CanonicalRange weights_held(const RankLayout& layout, const StageStateOptions& options) {
   if (layout.whole() && !options.own_weights) return {0, 0};
   return options.trains && options.zero == 3 ? own_slice(layout, options) : all_of(layout);
 }
 
-CanonicalRange gradients_held(const RankLayout& layout, const ChunkStateOptions& options) {
+CanonicalRange gradients_held(const RankLayout& layout, const StageStateOptions& options) {
   if (!options.trains) return {0, 0};
   return options.zero >= 2 ? own_slice(layout, options) : all_of(layout);
 }
@@ -44,11 +44,11 @@ void add_decoded(const Codec& codec, std::span<const std::byte> codes, std::span
 }
 
 /// A tied table's gradient has two parts, and this stage adds the embedding's.
-bool has_tied_embedding(const RankLayout& layout, const ChunkStateOptions& options) {
+bool has_tied_embedding(const RankLayout& layout, const StageStateOptions& options) {
   return options.trains && layout.local().part().embedding && layout.local().shape().tied;
 }
 
-EmbeddingRowsSize rows_size(const RankLayout& layout, const ChunkStateOptions& options) {
+EmbeddingRowsSize rows_size(const RankLayout& layout, const StageStateOptions& options) {
   return embedding_rows_size(layout.local(), options.tokens, options.micro_batches);
 }
 
@@ -57,7 +57,7 @@ StateArray array_of(CanonicalRange range) {
 }
 }  // namespace
 
-StageState::StageState(const RankLayout& layout, const ChunkStateOptions& options,
+StageState::StageState(const RankLayout& layout, const StageStateOptions& options,
                        const MeshGroups& groups)
     : layout_(layout),
       groups_(groups),
@@ -86,7 +86,7 @@ StageState::StageState(const RankLayout& layout, const ChunkStateOptions& option
   }
 }
 
-std::int64_t StageState::stored_bytes(const RankLayout& layout, const ChunkStateOptions& options) {
+std::int64_t StageState::stored_bytes(const RankLayout& layout, const StageStateOptions& options) {
   std::int64_t values =
       weights_held(layout, options).size() + gradients_held(layout, options).size();
   if (options.zero >= 1 && options.trains) {
@@ -95,7 +95,7 @@ std::int64_t StageState::stored_bytes(const RankLayout& layout, const ChunkState
   return values * kFloatBytes;
 }
 
-std::int64_t StageState::bytes(const RankLayout& layout, const ChunkStateOptions& options) {
+std::int64_t StageState::bytes(const RankLayout& layout, const StageStateOptions& options) {
   std::int64_t bytes = stored_bytes(layout, options);
   if (options.zero >= 2 && options.trains) {
     const std::int64_t buffers = ParameterBuckets(layout.local()).memory_values() * kFloatBytes;
@@ -117,7 +117,7 @@ std::size_t StageState::held_bytes() const {
 
 CanonicalRange StageState::slice() const { return own_slice(layout_, options_); }
 
-CanonicalRange StageState::owned(const RankLayout& layout, const ChunkStateOptions& options) {
+CanonicalRange StageState::owned(const RankLayout& layout, const StageStateOptions& options) {
   return common(own_slice(layout, options),
                 {layout.tied_embedding().end, layout.local().elements()});
 }
@@ -260,7 +260,7 @@ void StageState::update(kernels::ThreadTeam& team, double lr, double gradient_sc
 }
 
 CanonicalRange StageState::owned_by(int dp) const {
-  ChunkStateOptions options = options_;
+  StageStateOptions options = options_;
   options.rank = dp;
   return owned(layout_, options);
 }

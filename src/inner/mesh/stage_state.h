@@ -30,7 +30,7 @@
 
 namespace isthmus {
 
-struct ChunkStateOptions {
+struct StageStateOptions {
   int zero = 0;              // sharded state: 1 moments, 2 also gradients, 3 also weights
   int ranks = 1, rank = 0;   // data-parallel
   bool own_weights = false;  // own memory even if the canonical weights could be used in place
@@ -48,7 +48,7 @@ class StageState {
  public:
   /// `layout` and `groups` are borrowed.
   /// THROWS: std::bad_alloc.
-  StageState(const RankLayout& layout, const ChunkStateOptions& options, const MeshGroups& groups);
+  StageState(const RankLayout& layout, const StageStateOptions& options, const MeshGroups& groups);
   StageState(const StageState&) = delete;
   StageState& operator=(const StageState&) = delete;
 
@@ -59,7 +59,7 @@ class StageState {
   [[nodiscard]] CanonicalRange owned() const { return owned(layout_, options_); }
   /// The same for the rank that the arguments describe.
   [[nodiscard]] static CanonicalRange owned(const RankLayout& layout,
-                                            const ChunkStateOptions& options);
+                                            const StageStateOptions& options);
 
   /// The rank's own weights: all, or with zero = 3 its slice; empty if the canonical weights are
   /// used in place.
@@ -130,10 +130,10 @@ class StageState {
   [[nodiscard]] std::size_t held_bytes() const;
   /// Bytes of weights, gradients and moments of such a state, without buffers.
   [[nodiscard]] static std::int64_t stored_bytes(const RankLayout& layout,
-                                                 const ChunkStateOptions& options);
+                                                 const StageStateOptions& options);
   /// All bytes of such a state.
   [[nodiscard]] static std::int64_t bytes(const RankLayout& layout,
-                                          const ChunkStateOptions& options);
+                                          const StageStateOptions& options);
 
  private:
   [[nodiscard]] CanonicalRange owned_by(int dp) const;
@@ -144,7 +144,7 @@ class StageState {
 
   const RankLayout& layout_;
   const MeshGroups& groups_;
-  ChunkStateOptions options_;
+  StageStateOptions options_;
   StateArray weights_memory_;
   StateArray gradients_memory_;  // empty when forward only
   LocalValues own_weights_, gradients_;

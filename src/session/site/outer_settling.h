@@ -16,7 +16,7 @@ namespace isthmus::app {
 
 class OuterSettling {
  public:
-  explicit OuterSettling(SiteBoardState& all) : all_(all) {}
+  explicit OuterSettling(SiteStepState& all) : all_(all) {}
 
   /// This site's outer state after step t; `tensors`: as SiteStepCoordinator::tell_outer. Any task.
   void tell(StepIndex t, const Digest128& digest, const std::string& tensors);
@@ -29,7 +29,7 @@ class OuterSettling {
   /// Blocks until `ready`, under the lock. THROWS: as explain; PeerError at the timeout.
   void await(StepIndex t, const std::function<bool()>& ready);
 
-  SiteBoardState& all_;
+  SiteStepState& all_;
 };
 
 }  // namespace isthmus::app

@@ -11,9 +11,11 @@
 
 namespace isthmus::app {
 
-std::unique_ptr<SiteStepCoordinator> make_site_board(SiteSession& session, const Config& config,
-                                                     std::int64_t total_steps, std::int64_t taken,
-                                                     RunLog& log, StatusBoard* status) {
+std::unique_ptr<SiteStepCoordinator> make_site_step_coordinator(SiteSession& session,
+                                                                const Config& config,
+                                                                std::int64_t total_steps,
+                                                                std::int64_t taken, RunLog& log,
+                                                                StatusBoard* status) {
   SiteStepCoordinator::Options options{
       .wishes = &session.wishes(),
       .self = session.self(),

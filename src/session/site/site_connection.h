@@ -14,11 +14,9 @@ namespace isthmus::app {
 class StatusBoard;
 
 /// The board of this session's site. Borrows session, log and status, which may be null.
-[[nodiscard]] std::unique_ptr<SiteStepCoordinator> make_site_board(SiteSession& session,
-                                                                   const Config& config,
-                                                                   std::int64_t total_steps,
-                                                                   std::int64_t taken, RunLog& log,
-                                                                   StatusBoard* status);
+[[nodiscard]] std::unique_ptr<SiteStepCoordinator> make_site_step_coordinator(
+    SiteSession& session, const Config& config, std::int64_t total_steps, std::int64_t taken,
+    RunLog& log, StatusBoard* status);
 
 /// Passes notes of `session` to `board` while this object lives. Borrows both; null: does nothing.
 class SiteConnection {

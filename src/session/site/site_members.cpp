@@ -11,7 +11,7 @@
 
 namespace isthmus::app {
 
-SiteMembers::SiteMembers(SiteBoardState& all)
+SiteMembers::SiteMembers(SiteStepState& all)
     : all_(all),
       early_(all.options.sites.size()),
       until_(all.options.sites.size()),

@@ -15,7 +15,7 @@ namespace isthmus::app {
 
 class SiteMembers {
  public:
-  explicit SiteMembers(SiteBoardState& all);
+  explicit SiteMembers(SiteStepState& all);
 
   /// THROWS: PeerError for an invalid note.
   void receive(WorkerId from, const Note& note);
@@ -37,7 +37,7 @@ class SiteMembers {
   /// `site` takes part in the steps after `after`.
   void admit(WorkerId site, StepIndex after);
 
-  SiteBoardState& all_;
+  SiteStepState& all_;
   // By site:
   std::vector<std::vector<Note>> early_;  // for steps before the site is known to take part
   std::vector<std::optional<std::int64_t>> until_;  // it leaves, and posts up to this step

@@ -13,7 +13,7 @@ namespace isthmus::app {
 
 class SiteStandstill {
  public:
-  explicit SiteStandstill(SiteBoardState& all) : all_(all) {}
+  explicit SiteStandstill(SiteStepState& all) : all_(all) {}
 
   /// Whether this site pauses.
   [[nodiscard]] bool stands() const { return stands_with_.has_value(); }
@@ -27,7 +27,7 @@ class SiteStandstill {
   /// For people.
   [[nodiscard]] std::string too_few() const;
 
-  SiteBoardState& all_;
+  SiteStepState& all_;
   std::optional<std::vector<bool>> stands_with_;  // sites present at the last report
   std::optional<TimePoint> stop_asked_;           // by a signal, during the pause
   TimePoint since_;                               // of the pause, or of the last join

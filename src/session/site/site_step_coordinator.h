@@ -27,7 +27,7 @@ namespace isthmus::app {
 
 class SiteStepCoordinator final : public Board {
  public:
-  using Options = SiteBoardOptions;
+  using Options = SiteStepCoordinatorOptions;
   /// Borrows both.
   SiteStepCoordinator(Options options, Runtime& runtime, RunLog& log);
 
@@ -101,7 +101,7 @@ class SiteStepCoordinator final : public Board {
   void look_ahead(StepIndex t);
 
   const TimePoint start_;
-  SiteBoardState all_;
+  SiteStepState all_;
   SiteMembers members_{all_};  // the links' task's alone
   // The worker's alone:
   OuterSettling settling_{all_};

@@ -6,7 +6,7 @@
 
 namespace isthmus::app {
 
-SiteBoardState::SiteBoardState(SiteBoardOptions given, Runtime& the_runtime, RunLog& log)
+SiteStepState::SiteStepState(SiteStepCoordinatorOptions given, Runtime& the_runtime, RunLog& log)
     : options(std::move(given)),
       wishes(*options.wishes),
       runtime(the_runtime),
@@ -26,7 +26,7 @@ SiteBoardState::SiteBoardState(SiteBoardOptions given, Runtime& the_runtime, Run
   if (options.joining) whole.stand_by();
 }
 
-void SiteBoardState::drive(const std::function<void(NotesOut&)>& step) {
+void SiteStepState::drive(const std::function<void(NotesOut&)>& step) {
   NotesOut out;
   std::optional<StepIndex> join;
   std::optional<std::pair<WorkerId, StepIndex>> leave;
@@ -57,7 +57,7 @@ void SiteBoardState::drive(const std::function<void(NotesOut&)>& step) {
   }
 }
 
-void SiteBoardState::tell_others(const Note& note) const {
+void SiteStepState::tell_others(const Note& note) const {
   std::vector<bool> here;
   queue->update([&] { here = live; });
   for (int to = 0; to < static_cast<int>(here.size()); ++to) {
@@ -67,14 +67,14 @@ void SiteBoardState::tell_others(const Note& note) const {
   }
 }
 
-bool SiteBoardState::takes_part(StepIndex t) const {
+bool SiteStepState::takes_part(StepIndex t) const {
   const auto self = static_cast<std::size_t>(options.self.value());
   bool yes = false;
   queue->update([&] { yes = live[self] && after[self] < t.value(); });
   return yes;
 }
 
-std::optional<std::pair<std::int64_t, Purpose>> SiteBoardState::end() const {
+std::optional<std::pair<std::int64_t, Purpose>> SiteStepState::end() const {
   std::optional<std::pair<std::int64_t, Purpose>> end;
   queue->update([&] {
     end = agreement.stop();
@@ -85,7 +85,7 @@ std::optional<std::pair<std::int64_t, Purpose>> SiteBoardState::end() const {
   return end;
 }
 
-void SiteBoardState::check() const {
+void SiteStepState::check() const {
   std::optional<std::string> difference;
   std::exception_ptr thrown;
   queue->update([&] {
@@ -100,7 +100,7 @@ void SiteBoardState::check() const {
   }
 }
 
-void SiteBoardState::explain() const {
+void SiteStepState::explain() const {
   check();
   std::optional<std::string> why;
   queue->update([&] { why = lost; });
@@ -109,7 +109,7 @@ void SiteBoardState::explain() const {
   }
 }
 
-void SiteBoardState::lose(const std::string& why) {
+void SiteStepState::lose(const std::string& why) {
   queue->update([&] {
     if (!lost) lost = why;
   });

@@ -21,7 +21,7 @@
 
 namespace isthmus::app {
 
-struct SiteBoardOptions {
+struct SiteStepCoordinatorOptions {
   Wishes* wishes = nullptr;  // borrowed
   WorkerId self;
   std::vector<std::string> sites;  // names, in member order
@@ -55,9 +55,9 @@ struct SiteBoardOptions {
   std::function<bool(WorkerId, StepIndex)> on_leave = {};
 };
 
-struct SiteBoardState {
+struct SiteStepState {
   /// Borrows both.
-  SiteBoardState(SiteBoardOptions options, Runtime& runtime, RunLog& log);
+  SiteStepState(SiteStepCoordinatorOptions options, Runtime& runtime, RunLog& log);
 
   /// Runs `step(outbox)` under the lock, then sends the notes.
   void drive(const std::function<void(NotesOut&)>& step);
@@ -80,7 +80,7 @@ struct SiteBoardState {
   }
   [[nodiscard]] TimePoint now() const { return runtime.clock().now(); }
 
-  const SiteBoardOptions options;
+  const SiteStepCoordinatorOptions options;
   Wishes& wishes;
   Runtime& runtime;
   LocalStepCoordinator whole;  // the lines of all sites; has its own lock

@@ -66,7 +66,7 @@ NotedWay tuned(const Config& config, std::int64_t values) {
           .even_s = even.simulated_s};
 }
 
-void print(const WaysFile& ways, const std::filesystem::path& out, Session& session) {
+void print(const CollectiveTable& ways, const std::filesystem::path& out, Session& session) {
   TextTable table({"bytes", "way", "predicted", "simulated", "even shares"});
   for (const NotedWay& each : ways.ways) {
     if (session.json) {
@@ -100,9 +100,9 @@ std::vector<std::int64_t> size_classes(std::span<const std::int64_t> exchanged) 
   return sizes;
 }
 
-WaysFile tuned_ways(const Config& config, std::span<const std::int64_t> sizes) {
+CollectiveTable tuned_ways(const Config& config, std::span<const std::int64_t> sizes) {
   check(config);
-  WaysFile file;
+  CollectiveTable file;
   for (const SiteConfig& site : config.sites) file.sites.push_back(site.name);
   for (const std::int64_t values : sizes) {
     if (values > 0) file.ways.push_back(tuned(config, values));
@@ -110,9 +110,9 @@ WaysFile tuned_ways(const Config& config, std::span<const std::int64_t> sizes) {
   return file;
 }
 
-void write_ways_table(const Config& config, std::span<const std::int64_t> exchanged,
-                      const std::filesystem::path& out, Session& session) {
-  const WaysFile ways = tuned_ways(config, size_classes(exchanged));
+void write_collective_table(const Config& config, std::span<const std::int64_t> exchanged,
+                            const std::filesystem::path& out, Session& session) {
+  const CollectiveTable ways = tuned_ways(config, size_classes(exchanged));
   const std::string how =
       fmt::format("Written {} by isthmus {} for {}, over its links in virtual time.", utc_now(),
                   program_version(), config.file.string());

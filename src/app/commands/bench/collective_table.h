@@ -20,10 +20,10 @@ namespace isthmus::app {
 /// For each size the fastest algorithm over the file's links, alone on them, in virtual time: the
 /// best of those predicted fastest; even shares unless another one saves 1 %. THROWS: ConfigError
 /// when a run of this configuration cannot use a table.
-[[nodiscard]] WaysFile tuned_ways(const Config& config, std::span<const std::int64_t> sizes);
+[[nodiscard]] CollectiveTable tuned_ways(const Config& config, std::span<const std::int64_t> sizes);
 
 /// Writes the table to `out`, and for people or --json its choices and the times of even shares.
-void write_ways_table(const Config& config, std::span<const std::int64_t> exchanged,
-                      const std::filesystem::path& out, Session& session);
+void write_collective_table(const Config& config, std::span<const std::int64_t> exchanged,
+                            const std::filesystem::path& out, Session& session);
 
 }  // namespace isthmus::app

@@ -148,7 +148,7 @@ int command_bench_exchange(const BenchExchangeArguments& arguments, Session& ses
         "outer.method = \"{}\": all its bytes go to all, there is one way only", config.method));
   }
   if (!arguments.out.empty()) {
-    write_ways_table(config, sizes, arguments.out, session);
+    write_collective_table(config, sizes, arguments.out, session);
     return 0;
   }
   std::vector<TimedWay> ways;
