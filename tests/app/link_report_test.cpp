@@ -60,8 +60,8 @@ TEST(LinkReport, SaysWhatACoreCarriesAndWhatBoundsALink) {
   pair.down.bytes = 200'000'000;
   const CarryingCost slow = carrying_cost(survey, WorkerId(1), 0.5);
   EXPECT_DOUBLE_EQ(slow.bits_a_core().value(), 8e9);
-  EXPECT_STREQ(slow.bound_at(91e6), "elsewhere");
-  EXPECT_STREQ(slow.bound_at(7e9), "processor");
+  EXPECT_FALSE(slow.bounds(91e6));
+  EXPECT_TRUE(slow.bounds(7e9));
   EXPECT_THAT(carrying_words(survey, slow), HasSubstr("processor does not bound it"));
   // Of a link between two others, and of a process that carried next to nothing, nothing is known.
   const CarryingCost other = carrying_cost(survey, WorkerId(2), 0.5);

@@ -105,7 +105,7 @@ int synthesize(const DataArguments& arguments, Session& session) {
   const std::vector<std::uint16_t> tokens = generate(spec);
   write_llmc_tokens(storage, arguments.out, tokens);
   const double entropy = entropy_rate_nats(spec);
-  session.saved = fmt::format("'{}' is written whole", arguments.out.string());
+  session.wrote(arguments.out);
   if (session.json) {
     session.out.write(JsonLine()
                           .add("file", arguments.out.string())

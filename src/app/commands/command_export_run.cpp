@@ -80,7 +80,7 @@ int command_export_run(const ExportArguments& arguments, Session& session) {
   for (const std::string& warning : result.warnings) {
     log_warning("{}", warning);
   }
-  session.saved = fmt::format("'{}' is written whole", arguments.to.string());
+  session.wrote(arguments.to);
   if (session.json) {
     std::vector<std::string> files;
     for (const fs::path& file : result.files) {

@@ -39,7 +39,7 @@ void tell(Session& session, const std::filesystem::path& folder, const HfModel& 
           std::string_view arch, const std::string& from, const std::vector<std::string>& left_out,
           const std::optional<outer::UnappliedSteps>& missing = std::nullopt) {
   const std::int64_t parameters = model.layout.elements();
-  session.saved = fmt::format("'{}' is written whole", folder.string());
+  session.wrote(folder);
   if (session.json) {
     JsonLine line;
     line.add("folder", folder.string())

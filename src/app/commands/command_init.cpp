@@ -268,7 +268,7 @@ int command_init(const InitArguments& arguments, Session& session) {
   storage.create_directories(arguments.directory);
   write_atomically(storage, file, render(chosen));
   const std::string next = fmt::format(fmt::runtime(chosen.next), file.string());
-  session.saved = fmt::format("'{}' is written whole", file.string());
+  session.wrote(file);
   if (session.json) {
     session.out.write(
         JsonLine().add("file", file.string()).add("template", chosen.name).add("next", next).str() +

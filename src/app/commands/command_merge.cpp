@@ -111,7 +111,7 @@ void merge_models(const MergeArguments& arguments, const std::vector<double>& we
   std::vector<std::string> left_out = model.write(storage, arguments.out, first);
   left_out.insert(left_out.begin(), not_read.begin(), not_read.end());
   add_unlike_companions(left_out, storage, model.layout.shape(), arguments.from);
-  session.saved = fmt::format("'{}' is written whole", arguments.out.string());
+  session.wrote(arguments.out);
   if (session.json) {
     session.out.write(JsonLine()
                           .add("folder", arguments.out.string())

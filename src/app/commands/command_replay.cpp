@@ -106,7 +106,7 @@ int command_replay(const ReplayArguments& arguments, Session& session) {
   const std::string weights = outer::weights_digest(parameters).hex();
   const std::size_t model_bytes = base.model.values.size() * sizeof(float);
   if (!arguments.out.empty()) {
-    session.saved = fmt::format("'{}' is written whole", arguments.out.string());
+    session.wrote(arguments.out);
   }
   if (session.json) {
     session.out.write(JsonLine()

@@ -38,7 +38,7 @@ int report_comparison(const ReportArguments& arguments, Session& session) {
   for (const std::string& warning : result.warnings) {
     log_warning("{}", warning);
   }
-  session.saved = fmt::format("'{}' is written whole", result.files.front().string());
+  session.wrote(result.files.front());
   if (session.json) {
     session.out.write(JsonLine()
                           .add("files", std::vector<std::string>{result.files.front().string()})
@@ -117,7 +117,7 @@ int command_report(const ReportArguments& arguments, Session& session) {
   for (const std::filesystem::path& file : result.files) {
     files.push_back(file.string());
   }
-  session.saved = fmt::format("'{}' is written whole", result.files.front().string());
+  session.wrote(result.files.front());
   if (session.json) {
     session.out.write(JsonLine()
                           .add("files", std::span<const std::string>(files))

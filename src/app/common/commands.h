@@ -32,6 +32,10 @@ struct Session {
   /// The command's result on the disk, once it is complete: "the run is saved in 'runs/x'". Output
   /// after that only repeats it.
   std::string saved = {};
+  /// Says in `saved` that the file or folder `path` is written whole.
+  void wrote(const std::filesystem::path& path) {
+    saved = "'" + path.string() + "' is written whole";
+  }
 };
 
 /// The methods, codecs and model reader of this build, for `load_config`.

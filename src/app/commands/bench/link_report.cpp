@@ -93,9 +93,10 @@ std::optional<double> CarryingCost::bits_a_core() const {
   return 8 * static_cast<double>(bytes) / processor_s;
 }
 
-const char* CarryingCost::bound_at(double bits_per_s) const {
+bool CarryingCost::bounds(double bits_per_s) const {
   constexpr double kBusy = 0.5;  // several threads share the work, and the busiest has half of it
-  return bits_per_s >= kBusy * bits_a_core().value_or(1e300) ? "processor" : "elsewhere";
+  const std::optional<double> core = bits_a_core();
+  return core && bits_per_s >= kBusy * *core;
 }
 
 CarryingCost carrying_cost(const Survey& survey, WorkerId self, double processor_s) {
@@ -120,7 +121,7 @@ std::string carrying_words(const Survey& survey, const CarryingCost& cost) {
       "{}, takes {:.0f} % of a core, so this site's processor {} it.",
       name_of(survey, cost.self), human_bytes(static_cast<double>(cost.bytes)), cost.processor_s,
       human_rate(*core), human_rate(fastest), 100 * fastest / *core,
-      std::string_view(cost.bound_at(fastest)) == "processor" ? "bounds" : "does not bound");
+      cost.bounds(fastest) ? "bounds" : "does not bound");
 }
 
 std::string link_table(const Survey& survey, const Terminal& terminal) {

@@ -21,9 +21,9 @@ struct CarryingCost {
 
   /// Bits that one core sends or receives in a second; nothing if too few bytes passed to tell.
   [[nodiscard]] std::optional<double> bits_a_core() const;
-  /// What bounds a direction of the process's links at this rate: "processor" if the rate keeps
-  /// half of a core busy, else "line".
-  [[nodiscard]] const char* bound_at(double bits_per_s) const;
+  /// Whether this process bounds a direction of its links at this rate, which then keeps half of a
+  /// core busy.
+  [[nodiscard]] bool bounds(double bits_per_s) const;
 };
 [[nodiscard]] CarryingCost carrying_cost(const Survey& survey, WorkerId self, double processor_s);
 /// The same in a sentence or two; empty if too few bytes passed.
