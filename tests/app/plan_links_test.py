@@ -205,7 +205,7 @@ class PlanLinks(unittest.TestCase):
         self.assertEqual((after["method"], after["H"], after["steps"]), ("diloco", 10, 60))
         self.assertLess(abs(after["error"]), 0.03)
         text = self.program(*self.choose("--after", "ran")).stdout
-        for word in ["off by", "waiting for exchanges", "another method is chosen here"]:
+        for word in ["off by", "waiting for exchanges", "another method or setting is chosen here"]:
             self.assertIn(word, text)
         # A wrong idea of the step time shows where it belongs.
         words = [word if word != "1s" else "2s" for word in self.choose("--after", "ran")]
