@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a grid: one block after another, a block's threads as fibers that change at barriers and
-// exchanges.
+// exchanges. A fiber whose thread has returned goes on with the next thread that has not begun, so
+// that threads which never wait share one fiber and cost no change of stacks.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -34,15 +35,16 @@ struct Copy {
   bool inside;
 };
 
-struct Fiber {
-  bool begun = false;
-  FiberPlace place;
-  dim3 index;
-  std::vector<Copy> copies;            // queued and not done, oldest first
+/// A thread's asynchronous copies.
+struct Copies {
+  std::vector<Copy> queued;            // and not done, oldest first
   std::vector<std::size_t> committed;  // by group: how many of them it and those before it have
 };
 
-/// What the scheduler reads of each thread, over and over: apart from the fibers, which are large.
+/// No fiber, or no thread.
+constexpr unsigned kNone = ~0u;
+
+/// What the scheduler reads of each thread, over and over.
 struct Waiting {
   const std::uint64_t* on = nullptr;  // runs again once this is no longer `value`; null: runs
   std::uint64_t value = 0;
@@ -51,10 +53,14 @@ struct Waiting {
 constexpr std::uint64_t kForEver = 0;
 
 struct Machine {
-  std::vector<Fiber> fibers = std::vector<Fiber>(kMostThreads);
-  Waiting waiting[kMostThreads];
+  dim3 indices[kMostThreads];            // threadIdx by thread, of the grid's shape
+  Waiting waiting[kMostThreads];         // by thread
+  unsigned fiber_of[kMostThreads] = {};  // by thread; kNone: it has not begun
+  Copies copies[kMostThreads];           // by thread
+  std::vector<FiberPlace> fibers;        // as many as were needed at once so far
+  std::vector<unsigned> idle;            // fibers without a thread
   Warp warps[kMostThreads / kLanes];
-  std::unique_ptr<std::byte[]> stacks;  // kMostThreads of kStackBytes; null: none has begun
+  std::unique_ptr<std::byte[]> stacks;  // kMostThreads of kStackBytes; null: no fiber
   std::vector<std::byte> shared;
   std::size_t shared_bytes = 0;       // of the block, static and dynamic
   std::vector<std::uint64_t> blocks;  // of a grid in shuffled order: their numbers
@@ -80,8 +86,9 @@ Machine& machine() { return *the_machine; }
   std::abort();
 }
 
-/// The next thread in turn that waits for nothing; who runs the block once all have returned.
-FiberPlace& next_in_turn() {
+/// Makes the next thread in turn that waits for nothing the current one. RETURNS: it; kNone: all
+/// have returned.
+unsigned next_in_turn() {
   Machine& m = machine();
   for (;;) {
     while (m.turn < m.threads || m.again) {
@@ -94,32 +101,54 @@ FiberPlace& next_in_turn() {
       if (waiting.on != nullptr && *waiting.on == waiting.value) continue;
       waiting.on = nullptr;
       m.current = t;
-      threadIdx = m.fibers[t].index;
+      threadIdx = m.indices[t];
       m.progress = true;
       m.again = m.seed == 0;
-      return m.fibers[t].place;
+      return t;
     }
-    if (m.live == 0) return m.block;
+    if (m.live == 0) return kNone;
     if (!m.progress) fail("threads wait for a barrier or exchange that others never reach");
     m.progress = false;
     m.turn = 0;
   }
 }
 
-void yield() {
-  FiberPlace& self = machine().fibers[machine().current].place;
-  FiberPlace& next = next_in_turn();
-  if (&next != &self) change_fiber(self, next);
+void fiber_main();
+
+/// RETURNS: the place of a fiber without a thread, a new one where there is none.
+unsigned idle_fiber() {
+  Machine& m = machine();
+  if (!m.idle.empty()) {
+    const unsigned fiber = m.idle.back();
+    m.idle.pop_back();
+    return fiber;
+  }
+  if (!m.stacks) m.stacks.reset(new std::byte[kMostThreads * kStackBytes]);  // untouched until used
+  const std::size_t made = m.fibers.size();
+  m.fibers.push_back(new_fiber({m.stacks.get() + made * kStackBytes, kStackBytes}, fiber_main));
+  return static_cast<unsigned>(made);
+}
+
+/// Where `thread` begins or goes on; kNone: who runs the block.
+FiberPlace& place_of(unsigned thread) {
+  Machine& m = machine();
+  if (thread == kNone) return m.block;
+  if (m.fiber_of[thread] == kNone) m.fiber_of[thread] = idle_fiber();
+  return m.fibers[m.fiber_of[thread]];
 }
 
 void wait_while(const std::uint64_t& generation, std::uint64_t value) {
-  machine().waiting[machine().current] = {&generation, value};
-  yield();
+  Machine& m = machine();
+  m.waiting[m.current] = {&generation, value};
+  const unsigned fiber = m.fiber_of[m.current];
+  const FiberPlace& next = place_of(next_in_turn());
+  if (&next != &m.fibers[fiber]) change_fiber(m.fibers[fiber], next);
 }
 
 void fiber_main() {
+  Machine& m = machine();
+  const unsigned fiber = m.fiber_of[m.current];
   for (;;) {
-    Machine& m = machine();
     try {
       (*m.kernel)();
     } catch (...) {
@@ -128,14 +157,14 @@ void fiber_main() {
     m.waiting[m.current] = {&kForEver, kForEver};
     --m.live;
     --m.warps[m.current / kLanes].live;
-    yield();
+    const unsigned next = next_in_turn();
+    if (next != kNone && m.fiber_of[next] == kNone) {
+      m.fiber_of[next] = fiber;
+      continue;
+    }
+    m.idle.push_back(fiber);
+    change_fiber(m.fibers[fiber], place_of(next));  // comes back for a thread that has not begun
   }
-}
-
-void begin(Fiber& fiber, unsigned thread) {
-  Machine& m = machine();
-  if (!m.stacks) m.stacks.reset(new std::byte[kMostThreads * kStackBytes]);  // untouched until used
-  fiber.place = new_fiber({m.stacks.get() + thread * kStackBytes, kStackBytes}, fiber_main);
 }
 
 std::uint64_t mixed(std::uint64_t x) {  // splitmix64
@@ -171,16 +200,14 @@ void run_block(std::uint64_t number) {
     m.warps[w].live = kLanes;
   }
   for (unsigned t = 0; t < m.threads; ++t) {
-    Fiber& fiber = m.fibers[t];
-    if (!std::exchange(fiber.begun, true)) begin(fiber, t);
     m.waiting[t].on = nullptr;
-    fiber.copies.clear();
-    fiber.committed.clear();
-    fiber.index = dim3(t % blockDim.x, t / blockDim.x % blockDim.y, t / (blockDim.x * blockDim.y));
+    m.fiber_of[t] = kNone;
+    m.copies[t].queued.clear();
+    m.copies[t].committed.clear();
   }
   m.turn = 0;
   m.progress = m.again = false;
-  change_fiber(m.block, next_in_turn());
+  change_fiber(m.block, place_of(next_in_turn()));
 }
 
 }  // namespace
@@ -212,6 +239,9 @@ void run_grid(const LaunchShape& shape, const std::function<void()>& kernel) {
   m.shared.resize(shape.shared_bytes + kSharedAlignment);
   m.order.resize(m.threads);
   std::iota(m.order.begin(), m.order.end(), 0u);
+  for (unsigned t = 0; t < m.threads; ++t) {
+    m.indices[t] = dim3(t % blockDim.x, t / blockDim.x % blockDim.y, t / (blockDim.x * blockDim.y));
+  }
   const std::uint64_t blocks = std::uint64_t{gridDim.x} * gridDim.y * gridDim.z;
   if (m.seed == 0) {
     for (std::uint64_t number = 0; number < blocks; ++number) run_block(number);
@@ -261,33 +291,33 @@ const Slot* exchange(const void* value, std::size_t bytes) {
 
 void queue_copy(void* shared, const void* from, bool inside) {
   std::memset(shared, 0xFF, 16);
-  machine().fibers[machine().current].copies.push_back({shared, from, inside});
+  machine().copies[machine().current].queued.push_back({shared, from, inside});
 }
 
 void commit_copies() {
-  Fiber& fiber = machine().fibers[machine().current];
-  fiber.committed.push_back(fiber.copies.size());
+  Copies& copies = machine().copies[machine().current];
+  copies.committed.push_back(copies.queued.size());
 }
 
 void wait_copies(int pending) {
-  Fiber& fiber = machine().fibers[machine().current];
-  const std::size_t groups = fiber.committed.size();
+  Copies& copies = machine().copies[machine().current];
+  const std::size_t groups = copies.committed.size();
   if (groups <= static_cast<std::size_t>(pending)) return;
   const std::size_t over = groups - static_cast<std::size_t>(pending);
-  const std::size_t done = fiber.committed[over - 1];
+  const std::size_t done = copies.committed[over - 1];
   for (std::size_t i = 0; i < done; ++i) {
-    const Copy& copy = fiber.copies[i];
+    const Copy& copy = copies.queued[i];
     if (copy.inside) {
       std::memcpy(copy.to, copy.from, 16);
     } else {
       std::memset(copy.to, 0, 16);
     }
   }
-  fiber.copies.erase(fiber.copies.begin(),
-                     fiber.copies.begin() + static_cast<std::ptrdiff_t>(done));
-  fiber.committed.erase(fiber.committed.begin(),
-                        fiber.committed.begin() + static_cast<std::ptrdiff_t>(over));
-  for (std::size_t& each : fiber.committed) each -= done;
+  copies.queued.erase(copies.queued.begin(),
+                      copies.queued.begin() + static_cast<std::ptrdiff_t>(done));
+  copies.committed.erase(copies.committed.begin(),
+                         copies.committed.begin() + static_cast<std::ptrdiff_t>(over));
+  for (std::size_t& each : copies.committed) each -= done;
 }
 
 }  // namespace isthmus::cuda::emulated
@@ -321,23 +351,26 @@ void mma_16x8x16(float (&d)[4], const std::uint32_t (&a)[4], const std::uint32_t
   std::memcpy(own.b, b, sizeof b);
   const emulated::Slot* const all = emulated::give(own);
   const int lane = emulated::lane();
-  // a[0]: row g, columns 2t, 2t+1; a[1]: row g+8; a[2], a[3]: the same rows, columns + 8, where a
-  // lane is 4 g + t. b[0]: rows 2t, 2t+1 of column g; b[1]: rows + 8.
-  const auto of_a = [&](int row, int k) {
-    const auto& from = emulated::given<Operands>(all, row % 8 * 4 + k % 8 / 2);
-    const std::uint32_t pair = from.a[row / 8 + k / 8 * 2];
-    return k % 2 == 0 ? low(pair) : high(pair);
-  };
-  const auto of_b = [&](int k, int column) {
-    const auto& from = emulated::given<Operands>(all, column * 4 + k % 8 / 2);
-    const std::uint32_t pair = from.b[k / 8];
-    return k % 2 == 0 ? low(pair) : high(pair);
-  };
+  // A lane is 4 g + t. a[0]: row g, columns 2t, 2t+1; a[1]: row g+8; a[2], a[3]: the same rows,
+  // columns + 8. b[0]: rows 2t, 2t+1 of column g; b[1]: rows + 8.
+  float rows[2][16], columns[2][16];  // of a and b: what this lane's four sums need
+  for (int t = 0; t < 4; ++t) {
+    const auto of_rows = emulated::given<Operands>(all, lane / 4 * 4 + t);
+    for (int i = 0; i < 4; ++i) {
+      rows[i % 2][i / 2 * 8 + 2 * t] = low(of_rows.a[i]);
+      rows[i % 2][i / 2 * 8 + 2 * t + 1] = high(of_rows.a[i]);
+    }
+    for (int column = 0; column < 2; ++column) {
+      const auto of_column = emulated::given<Operands>(all, (lane % 4 * 2 + column) * 4 + t);
+      for (int i = 0; i < 2; ++i) {
+        columns[column][i * 8 + 2 * t] = low(of_column.b[i]);
+        columns[column][i * 8 + 2 * t + 1] = high(of_column.b[i]);
+      }
+    }
+  }
   for (int e = 0; e < 4; ++e) {
-    const int row = lane / 4 + e / 2 * 8;
-    const int column = lane % 4 * 2 + e % 2;
     float sum = d[e];
-    for (int k = 0; k < 16; ++k) sum += of_a(row, k) * of_b(k, column);
+    for (int k = 0; k < 16; ++k) sum += rows[e / 2][k] * columns[e % 2][k];
     d[e] = sum;
   }
 }
