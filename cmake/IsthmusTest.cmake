@@ -78,7 +78,6 @@ function(isthmus_test name)
   endif()
   if(ISTHMUS_SANITIZE)  # many times slower, and other work may share the cores
     math(EXPR ARG_TIMEOUT "4 * ${ARG_TIMEOUT}")
-    list(APPEND ARG_ENVIRONMENT ISTHMUS_SANITIZED=1)  # sweeps of seeds are shorter: tests/sweep_seeds.h
   endif()
 
   list(TRANSFORM ARG_DEPENDS PREPEND isthmus_)

@@ -42,7 +42,6 @@ inline std::vector<std::uint64_t> kept_seeds() {
   return seeds;
 }
 
-/// `count` seeds and the kept ones; under a sanitizer a third of `count`.
 inline std::vector<std::uint64_t> sweep_seeds(std::uint64_t count) {
   std::vector<std::uint64_t> seeds;
   std::uint64_t first = 0;
@@ -50,7 +49,6 @@ inline std::vector<std::uint64_t> sweep_seeds(std::uint64_t count) {
     first = count * static_cast<std::uint64_t>(::testing::UnitTest::GetInstance()->random_seed());
   } else {
     seeds = kept_seeds();
-    if (sanitized()) count = (count + 2) / 3;
   }
   for (std::uint64_t seed = first; seed < first + count; ++seed) seeds.push_back(seed);
   return seeds;

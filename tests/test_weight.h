@@ -19,9 +19,6 @@ inline bool nightly() {
   return value != nullptr && std::string_view(value) == "1";
 }
 
-/// Under a sanitizer, which takes a test many times as long.
-inline bool sanitized() { return std::getenv("ISTHMUS_SANITIZED") != nullptr; }
-
 /// A sweep of scripts/fault-sweep, which shuffles.
 inline bool sweeping() { return GTEST_FLAG_GET(shuffle); }
 
