@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "core/base/check.h"
@@ -17,9 +18,11 @@
 
 namespace isthmus::testing_support {
 
-/// What member `rank` puts in: the first n of its values, which are drawn once a thread.
+/// What member `rank` puts in: the first n of its values, which are drawn once a process.
 inline std::vector<float> test_vector(WorkerId rank, std::size_t n) {
-  thread_local std::map<WorkerId, std::vector<float>> drawn;
+  static std::mutex mutex;
+  static std::map<WorkerId, std::vector<float>> drawn;
+  const std::lock_guard lock(mutex);
   std::vector<float>& x = drawn[rank];
   const Rng rng{static_cast<std::uint64_t>(rank.value()), Stream::kTestData};
   while (x.size() < n) {
