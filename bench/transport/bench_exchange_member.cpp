@@ -13,7 +13,7 @@
 #include "core/base/system_runtime.h"
 #include "exchange_trials.h"
 #include "transport/exchange/peer_exchange.h"
-#include "transport/exchange/tree/tree_exchange.h"
+#include "transport/exchange/ring/ring_exchange.h"
 #include "transport/links/zmq/zmq_transport.h"
 
 namespace isthmus {
@@ -45,7 +45,7 @@ void run(TrialOptions& bench, const std::vector<std::string>& endpoints) {
     throw PeerError(all.error().what);
   }
   if (!bench.along.empty()) {
-    TreeExchange exchange(*transport, runtime, tree_shape(bench));
+    RingExchange exchange(*transport, runtime, {});
     return Trials(bench, runtime, exchange).run();
   }
   PeerExchange exchange(*transport, runtime, {.shares = bench.shares});

@@ -13,7 +13,7 @@
 #include "isthmus/config.h"
 #include "sim/run_simulated.h"
 #include "sim/topology.h"
-#include "transport/exchange/tree/tree_exchange.h"
+#include "transport/exchange/ring/ring_exchange.h"
 
 namespace isthmus {
 namespace {
@@ -31,7 +31,7 @@ void run(const TrialOptions& bench, const std::string& link_text, const std::str
   options.exchange.shares = bench.shares;
   if (!bench.along.empty()) {
     options.make_exchange = [&](Transport& transport, Runtime& runtime) {
-      return std::make_unique<TreeExchange>(transport, runtime, tree_shape(bench));
+      return std::make_unique<RingExchange>(transport, runtime, std::vector<int>());
     };
   }
   run_simulated(options, [&](WorkerContext& context) {

@@ -30,7 +30,6 @@
 #include "isthmus/errors.h"
 #include "isthmus/runtime.h"
 #include "isthmus/transport.h"
-#include "transport/exchange/tree/tree_plan.h"
 
 namespace isthmus {
 
@@ -50,7 +49,7 @@ struct TrialOptions {
   double pause_s = 0;
   std::vector<double> line_mbit;  // one a member, or one for all; empty: no bound
   double patience_s = 300;
-  std::string along;  // "ring", "tree": in the place of the exchange of runs
+  std::string along;  // "ring": in the place of the exchange of runs
 };
 
 /// The least seconds of a mean of `bytes`: member i, owner of the share f_i, has to send and to
@@ -74,11 +73,6 @@ inline double least_seconds(double bytes, const std::vector<double>& mbit) {
     (owned(middle) < 1 ? low : high) = middle;
   }
   return high;
-}
-
-/// REQUIRES: bench.along is not empty.
-inline TreeShape tree_shape(const TrialOptions& bench) {
-  return {.kind = bench.along == "ring" ? TreeKind::kRing : TreeKind::kBinary};
 }
 
 inline double machine_seconds() {
@@ -245,8 +239,8 @@ inline void add_trial_options(CLI::App& app, TrialOptions& bench) {
   app.add_option("--line-mbit", bench.line_mbit, "for the bound: one, or one a member")
       ->delimiter(',')
       ->check(CLI::PositiveNumber);
-  app.add_option("--along", bench.along, "a ring or a binary tree of all, in member order")
-      ->check(CLI::IsMember({"ring", "tree"}));
+  app.add_option("--along", bench.along, "a ring of all, in member order")
+      ->check(CLI::IsMember({"ring"}));
   app.add_option("--patience", bench.patience_s, "seconds a trial may take");
 }
 

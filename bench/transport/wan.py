@@ -47,7 +47,7 @@ class Row:
     shares: list = field(default_factory=list)
     rtt_ms: float = 50
     streams: object = None  # connections of a directed link, or "auto"; none: as --streams says
-    along: str = ""  # "ring" or "tree" in the place of the exchange of runs
+    along: str = ""  # "ring" in the place of the exchange of runs
 
 
 ROWS = [
@@ -62,7 +62,6 @@ ROWS = [
     Row("m4-slow-even", [50] * 3 + [12.5], 12.5),
     Row("m4-slow-shares", [50] * 3 + [12.5], 12.5, shares=[1, 1, 1, 0]),
     Row("m4-slow-ring", [50] * 3 + [12.5], 12.5, along="ring"),
-    Row("m4-slow-tree", [50] * 3 + [12.5], 12.5, along="tree"),
     Row("m4-ring", [50] * 4, 12.5, along="ring"),
     Row("m4-int8-ring", [50] * 4, 12.5, codec="int8", along="ring"),
 ]

@@ -15,7 +15,7 @@
 #include "plan/prediction.h"
 #include "sim/link_queue.h"
 #include "transport/exchange/reduction.h"
-#include "transport/exchange/tree/tree_plan.h"
+#include "transport/exchange/ring/ring_plan.h"
 
 namespace isthmus::plan {
 
@@ -32,8 +32,8 @@ class ExchangeModel {
   /// RETURNS: by worker, when the results of all rounds are complete.
   [[nodiscard]] std::vector<PathTime> exchange_together(std::span<const std::int64_t> elements,
                                                         std::span<const PathTime> begin);
-  /// One round along a ring or a tree, as in benchmarks (transport/exchange/tree/tree_exchange.h).
-  [[nodiscard]] std::vector<PathTime> exchange_along(const TreePlan& plan,
+  /// One round along a ring, as in benchmarks (transport/exchange/ring/ring_exchange.h).
+  [[nodiscard]] std::vector<PathTime> exchange_along(const RingPlan& plan,
                                                      std::span<const PathTime> begin);
   /// Every worker sends DONE to worker 0 at whole[w]; worker 0 sends COMMIT to all. RETURNS: by
   /// worker, when it knows the commit.
@@ -53,7 +53,7 @@ class ExchangeModel {
   };
 
   class GroupedReduce;
-  class AlongTrees;
+  class AlongRing;
 
   [[nodiscard]] Link& link(std::size_t from, std::size_t to) {
     return links_[from * workers_ + to];

@@ -122,17 +122,6 @@ std::vector<int> ring_by_links(std::span<const DirectedLink> links, int members)
   return best;
 }
 
-std::vector<int> tree_by_links(std::span<const DirectedLink> links, int members) {
-  const auto size = static_cast<std::size_t>(members);
-  const std::vector<double> line = lines_by_rates(pair_rates(links, size), size);
-  std::vector<int> order(size);
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return line[static_cast<std::size_t>(a)] > line[static_cast<std::size_t>(b)];
-  });
-  return order;
-}
-
 double least_on_shared_lines(std::span<const DirectedLink> links,
                              const std::vector<std::vector<std::uint64_t>>& bytes) {
   const std::size_t members = bytes.size();

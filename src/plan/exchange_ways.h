@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Algorithms for one mean over given links: groups of nearby members, and the ring or tree along
-// which members are connected. For the owners' shares of a reduce see sim/link_shares.h. Pure.
+// Algorithms for one mean over given links: groups of nearby members, and the ring along which
+// members are connected. For the owners' shares of a reduce see sim/link_shares.h. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include "plan/prediction.h"
 #include "sim/link.h"
 #include "sim/link_shares.h"
-#include "transport/exchange/tree/tree_plan.h"
+#include "transport/exchange/ring/ring_plan.h"
 
 namespace isthmus {
 
@@ -29,13 +29,9 @@ inline constexpr double kGroupGap = 3;
 /// more, the best greedy ring (always to the fastest next link) over all first members.
 [[nodiscard]] std::vector<int> ring_by_links(std::span<const DirectedLink> links, int members);
 
-/// Members by their best link (the slower direction), fastest first: members near the root of a
-/// tree send most.
-[[nodiscard]] std::vector<int> tree_by_links(std::span<const DirectedLink> links, int members);
-
 /// Seconds of one round of `plan` that all members begin at once, until all know the commit; from
 /// `input` only the links and their options are used.
-[[nodiscard]] double predict_round_along(const PredictionInput& input, const TreePlan& plan);
+[[nodiscard]] double predict_round_along(const PredictionInput& input, const RingPlan& plan);
 
 /// A lower bound of the seconds for bytes[from][to] if all links of a member share one line, as
 /// fast in each direction as its fastest link: no delays, and no line waits for another.

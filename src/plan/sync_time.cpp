@@ -29,8 +29,8 @@ double sync_seconds(const SyncQuestion& question) {
   std::vector<plan::PathTime> whole;
   if (question.way == SyncWay::kRing) {
     whole = model.exchange_along(
-        make_tree_plan(*question.codec, static_cast<std::size_t>(question.values), question.members,
-                       {.kind = TreeKind::kRing}),
+        make_ring_plan(*question.codec, static_cast<std::size_t>(question.values),
+                       question.members),
         begin);
   } else {
     whole = model.commit(model.exchange(question.values, begin));

@@ -89,7 +89,7 @@ ROOMS = {
     "src/transport/collectives": ["src/transport/wire", "src/transport/links"],
     "src/transport/exchange": ["src/transport/wire"],
     "src/transport/exchange/catch_up": ["src/transport/wire", "src/transport/links", "src/transport/exchange"],
-    "src/transport/exchange/tree": ["src/transport/wire", "src/transport/exchange"],
+    "src/transport/exchange/ring": ["src/transport/wire", "src/transport/exchange"],
     "src/transport/links/probe": ["src/transport/wire", "src/transport/links"],
     "src/transport/links/relay": ["src/transport/links/tcp", "src/transport/wire", "src/transport/links"],
     "src/transport/links/zmq": ["src/transport/links/tcp", "src/transport/wire", "src/transport/links",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rings and trees, against the sum written out by hand, on every transport.
-#include "transport/exchange/tree/tree_exchange.h"
+// Rings, against the sum written out by hand, on every transport.
+#include "transport/exchange/ring/ring_exchange.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -73,48 +73,30 @@ std::vector<float> naive_ring(const Codec& codec, std::size_t n, const std::vect
   return mean;
 }
 
-/// The sum of place `i` and all below it, as it leaves there; children in member order.
-std::vector<float> naive_subtree(const Codec& codec, std::size_t n, const std::vector<int>& order,
-                                 std::size_t i, const SyncId& id) {
-  std::vector<std::size_t> below;
-  for (const std::size_t child : {2 * i + 1, 2 * i + 2}) {
-    if (child < order.size()) below.push_back(child);
-  }
-  std::sort(below.begin(), below.end(),
-            [&](std::size_t a, std::size_t b) { return order[a] < order[b]; });
-  if (below.empty()) return own(codec, order[i], n, id);
-  std::vector<float> sum(n, 0.0f);
-  for (const std::size_t child : below) sum = plus(sum, naive_subtree(codec, n, order, child, id));
-  sum = plus(sum, own(codec, order[i], n, id));
-  return i == 0 ? finished(codec, sum, static_cast<int>(order.size()), id)
-                : passed(codec, order[i], sum, id);
-}
-
-std::vector<float> naive(const Codec& codec, std::size_t n, int members, TreeShape shape,
+std::vector<float> naive(const Codec& codec, std::size_t n, int members, std::vector<int> order,
                          const SyncId& id = kRound) {
-  if (shape.order.empty()) {
-    shape.order.resize(static_cast<std::size_t>(members));
-    std::iota(shape.order.begin(), shape.order.end(), 0);
+  if (order.empty()) {
+    order.resize(static_cast<std::size_t>(members));
+    std::iota(order.begin(), order.end(), 0);
   }
-  return shape.kind == TreeKind::kRing ? naive_ring(codec, n, shape.order, id)
-                                       : naive_subtree(codec, n, shape.order, 0, id);
+  return naive_ring(codec, n, order, id);
 }
 
-class TreeExchangeTest : public ::testing::TestWithParam<WorldKind> {
+class RingExchangeTest : public ::testing::TestWithParam<WorldKind> {
  protected:
   void SetUp() override {
     if (!GetParam().absent.empty()) GTEST_SKIP() << GetParam().absent;
   }
-  /// Runs `body` as each member, over exchanges of `shape`.
-  void run(int members, const TreeShape& shape,
-           const std::function<void(TreeExchange&, Transport&)>& body) {
+  /// Runs `body` as each member, over exchanges along `order`.
+  void run(int members, const std::vector<int>& order,
+           const std::function<void(RingExchange&, Transport&)>& body) {
     const std::unique_ptr<World> world = GetParam().make();
     world->run([&] {
       std::vector<std::unique_ptr<Transport>> ends = world->endpoints(members);
       std::vector<std::unique_ptr<Task>> tasks;
       for (const auto& end : ends) {
         tasks.push_back(world->runtime().spawn("member", [&] {
-          TreeExchange exchange(*end, world->runtime(), shape);
+          RingExchange exchange(*end, world->runtime(), order);
           body(exchange, *end);
         }));
       }
@@ -123,19 +105,14 @@ class TreeExchangeTest : public ::testing::TestWithParam<WorldKind> {
   }
 };
 
-TEST_P(TreeExchangeTest, AllHoldTheBitsOfTheSumByHand) {
+TEST_P(RingExchangeTest, AllHoldTheBitsOfTheSumByHand) {
   struct Case {
-    TreeShape shape;
+    std::vector<int> order;
     int members;
   };
-  const std::vector<Case> cases = {{{TreeKind::kRing}, 2},
-                                   {{TreeKind::kRing}, 3},
-                                   {{TreeKind::kRing, {2, 0, 3, 4, 1}}, 5},
-                                   {{TreeKind::kBinary}, 2},
-                                   {{TreeKind::kBinary}, 6},
-                                   {{TreeKind::kBinary, {3, 4, 0, 2, 1}}, 5}};
+  const std::vector<Case> cases = {{{}, 2}, {{}, 3}, {{}, 6}, {{2, 0, 3, 4, 1}, 5}};
   for (const Case& each : cases) {
-    run(each.members, each.shape, [&](TreeExchange& exchange, Transport&) {
+    run(each.members, each.order, [&](RingExchange& exchange, Transport&) {
       int step = 0;
       for (const std::string spelling : {"fp32", "int8", "int4:64:rounding=stochastic", "bf16"}) {
         const std::shared_ptr<const Codec> codec = make_codec(spelling);
@@ -146,7 +123,7 @@ TEST_P(TreeExchangeTest, AllHoldTheBitsOfTheSumByHand) {
                                                            ReductionKind::kReduce)),
                             seconds(60));
           ASSERT_TRUE(mean) << mean.error().what;
-          EXPECT_EQ(mean->values, naive(*codec, n, each.members, each.shape, id))
+          EXPECT_EQ(mean->values, naive(*codec, n, each.members, each.order, id))
               << spelling << ", " << each.members << " members";
         }
       }
@@ -155,10 +132,10 @@ TEST_P(TreeExchangeTest, AllHoldTheBitsOfTheSumByHand) {
 }
 
 // Some begin the next round while others still wait for the first; nobody waits for a commit.
-TEST_P(TreeExchangeTest, RoundsFollowOneAnotherWithoutACommit) {
+TEST_P(RingExchangeTest, RoundsFollowOneAnotherWithoutACommit) {
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
   constexpr std::size_t kValues = 3 * kTileValues;
-  run(4, {TreeKind::kBinary, {1, 2, 3, 0}}, [&](TreeExchange& exchange, Transport&) {
+  run(4, {1, 3, 2, 0}, [&](RingExchange& exchange, Transport&) {
     for (int step = 1; step <= 20; ++step) {
       const SyncId id{FragmentId(0), StepIndex(step)};
       Contribution mine =
@@ -166,14 +143,14 @@ TEST_P(TreeExchangeTest, RoundsFollowOneAnotherWithoutACommit) {
       mine.commit = step == 20;
       const auto mean = exchange.wait(exchange.begin(std::move(mine)), seconds(60));
       ASSERT_TRUE(mean) << mean.error().what;
-      EXPECT_EQ(mean->values, naive(*codec, kValues, 4, {TreeKind::kBinary, {1, 2, 3, 0}}));
+      EXPECT_EQ(mean->values, naive(*codec, kValues, 4, {1, 3, 2, 0}));
     }
   });
 }
 
-TEST_P(TreeExchangeTest, WhoWaitsForAMemberThatIsGoneIsTold) {
+TEST_P(RingExchangeTest, WhoWaitsForAMemberThatIsGoneIsTold) {
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
-  run(3, {TreeKind::kRing}, [&](TreeExchange& exchange, Transport& transport) {
+  run(3, {}, [&](RingExchange& exchange, Transport& transport) {
     if (exchange.self() == WorkerId(1)) return transport.close();
     const auto mean =
         exchange.wait(exchange.begin(contribution_of(codec, exchange.self(), 9 * kTileValues,
@@ -184,13 +161,13 @@ TEST_P(TreeExchangeTest, WhoWaitsForAMemberThatIsGoneIsTold) {
   });
 }
 
-TEST_P(TreeExchangeTest, FramesThatDoNotBelongHereEndTheRound) {
+TEST_P(RingExchangeTest, FramesThatDoNotBelongHereEndTheRound) {
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
-  run(2, {TreeKind::kRing}, [&](TreeExchange& exchange, Transport& transport) {
+  run(2, {}, [&](RingExchange& exchange, Transport& transport) {
     const auto contribution =
         contribution_of(codec, exchange.self(), 4 * kTileValues, kRound, ReductionKind::kReduce);
-    if (exchange.self() == WorkerId(1)) {  // a part cut in another way
-      const TreePlan plan = make_tree_plan(*codec, 4 * kTileValues, 2, {TreeKind::kBinary});
+    if (exchange.self() == WorkerId(1)) {  // a part of another ring
+      const RingPlan plan = make_ring_plan(*codec, 4 * kTileValues, 2, {1, 0});
       transport.send(
           WorkerId(0),
           make_frame({.kind = FrameKind::kContribution, .id = kRound, .layout = plan.cut.layout}));
@@ -204,24 +181,25 @@ TEST_P(TreeExchangeTest, FramesThatDoNotBelongHereEndTheRound) {
   });
 }
 
-INSTANTIATE_TEST_SUITE_P(Worlds, TreeExchangeTest, ::testing::ValuesIn(all_transport_worlds()),
+INSTANTIATE_TEST_SUITE_P(Worlds, RingExchangeTest, ::testing::ValuesIn(all_transport_worlds()),
                          [](const auto& world) { return world.param.name; });
 
-TEST(TreePlanTest, EachMemberOfARingSendsToItsSuccessorAlone) {
-  const TreePlan plan =
-      make_tree_plan(*make_codec("int8"), 40 * kTileValues, 4, {TreeKind::kRing, {0, 2, 1, 3}});
+TEST(RingPlanTest, EachMemberSendsToItsSuccessorAlone) {
+  const RingPlan plan = make_ring_plan(*make_codec("int8"), 40 * kTileValues, 4, {0, 2, 1, 3});
   const std::vector<int> next = {2, 3, 1, 0};
-  for (std::size_t root = 0; root < 4; ++root) {
-    for (std::size_t m = 0; m < 4; ++m) {
-      EXPECT_EQ(plan.trees[root].up[m], m == root ? -1 : next[m]);
-      for (const int to : plan.trees[root].followers(static_cast<int>(m))) EXPECT_EQ(to, next[m]);
+  EXPECT_EQ(plan.next, next);
+  for (int m = 0; m < 4; ++m) EXPECT_EQ(plan.before_of(plan.next_of(m)), m);
+  for (std::size_t part = 0; part < plan.cut.parts.size(); ++part) {
+    for (int m = 0; m < 4; ++m) {
+      EXPECT_EQ(plan.begins_sum(part, m), plan.next_of(plan.root(part)) == m);
+      EXPECT_EQ(plan.passes_mean(part, m), plan.next_of(m) != plan.root(part));
     }
   }
 }
 
-// int8 loses half of a 127th of the largest value of a block. The bound of tree_plan.h, worked out
+// int8 loses half of a 127th of the largest value of a block. The bound of ring_plan.h, worked out
 // hop by hop with what has been lost before; a ring of 12 loses more than the exchange of runs may.
-TEST(TreePlanTest, ARingLosesNoMoreThanItsBoundAndMoreThanOneEncodingOfTheMean) {
+TEST(RingPlanTest, ARingLosesNoMoreThanItsBoundAndMoreThanOneEncodingOfTheMean) {
   constexpr int kMembers = 12;
   constexpr std::size_t kValues = 24 * kTileValues;
   constexpr double kHalfStep = 0.5 / 127;
@@ -251,10 +229,10 @@ TEST(TreePlanTest, ARingLosesNoMoreThanItsBoundAndMoreThanOneEncodingOfTheMean) 
   ring = lost(1, (ring + one) / kMembers);
   const double runs = lost(1, one);
   constexpr double kRoundingOfSums = 1e-5;
-  const double of_ring = worst(naive(*codec, kValues, kMembers, {TreeKind::kRing}));
+  const double of_ring = worst(naive(*codec, kValues, kMembers, {}));
   EXPECT_LE(of_ring, ring + kRoundingOfSums);
   EXPECT_NEAR(ring / (kHalfStep * largest), 2 + (kMembers - 1) / 2.0 - 1.0 / kMembers, 0.2)
-      << "tree_plan.h";
+      << "ring_plan.h";
   EXPECT_GT(of_ring, runs);
   EXPECT_LE(worst(testing_support::naive_mean(*codec, kMembers, kValues, ReductionKind::kReduce)),
             runs + kRoundingOfSums);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How long a mean along a ring or a tree takes: the closed forms, the prediction, and the exchange
-// itself in virtual time.
+// How long a mean along a ring takes: the closed form, the prediction, and the exchange itself in
+// virtual time.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include "plan/exchange_ways.h"
 #include "sim/network.h"
 #include "sim/run_simulated.h"
-#include "transport/exchange/tree/tree_exchange.h"
+#include "transport/exchange/ring/ring_exchange.h"
 #include "transport/naive_mean.h"
 #include "transport/wire/frame.h"
 
@@ -33,12 +33,12 @@ struct Timed {
 };
 
 Timed simulated(const std::vector<DirectedLink>& links, int members, std::size_t n,
-                const TreeShape& shape, bool commit, LinkModel model = LinkModel::kPlain) {
+                const std::vector<int>& order, bool commit, LinkModel model = LinkModel::kPlain) {
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
   SimulationOptions options{
       .workers = members, .links = links, .network = {.link = {.model = model}}};
   options.make_exchange = [&](Transport& transport, Runtime& runtime) {
-    return std::make_unique<TreeExchange>(transport, runtime, shape);
+    return std::make_unique<RingExchange>(transport, runtime, order);
   };
   Timed timed;
   const auto round = [&](WorkerContext& context, int step, std::size_t values, bool commits) {
@@ -70,7 +70,7 @@ std::vector<DirectedLink> equal_links(int members, Duration one_way) {
 //   T = (2 M - 3) max(S, x + d) + S + d.
 // Where sections are long the link never rests, T = 2 (M - 1) S + d: one delay. Where a section is
 // one part, T = 2 (M - 1) (S + d), the ring without a pipeline.
-TEST(TreeTime, ARingTakesItsClosedForm) {
+TEST(RingTime, ARingTakesItsClosedForm) {
   for (const int members : {2, 3, 4, 7}) {
     for (const int parts : {1, 4, 40}) {
       for (const Duration one_way :
@@ -78,9 +78,9 @@ TEST(TreeTime, ARingTakesItsClosedForm) {
         const double d = std::chrono::duration<double>(one_way).count();
         const double section = parts * kPart;
         const double want = (2 * members - 3) * std::max(section, kPart + d) + section + d;
-        const Timed timed = simulated(equal_links(members, one_way), members,
-                                      static_cast<std::size_t>(members * parts) * kPartValues,
-                                      {TreeKind::kRing}, false);
+        const Timed timed =
+            simulated(equal_links(members, one_way), members,
+                      static_cast<std::size_t>(members * parts) * kPartValues, {}, false);
         EXPECT_NEAR(timed.seconds, want, 1e-5 * want)
             << members << " members, " << parts << " parts, " << d << " s";
         const double vector = members * section * kRate / 8;  // bytes with headers
@@ -96,31 +96,16 @@ TEST(TreeTime, ARingTakesItsClosedForm) {
   }
 }
 
-// Of depth D = floor(log2 M), for a vector of P parts: the last of them leaves a leaf after P x,
-// and passes 2 D - 1 further links, T = (P + 2 D - 1) x + 2 D d.
-TEST(TreeTime, ATreeTakesItsClosedForm) {
-  for (const auto& [members, depth] : {std::pair{2, 1}, {3, 1}, {4, 2}, {7, 2}, {8, 3}}) {
-    for (const int parts : {1, 30}) {
-      const double want = (parts + 2 * depth - 1) * kPart + 2 * depth * 0.02;
-      const Timed timed =
-          simulated(equal_links(members, milliseconds(20)), members,
-                    static_cast<std::size_t>(parts) * kPartValues, {TreeKind::kBinary}, false);
-      EXPECT_NEAR(timed.seconds, want, 1e-5 * want) << members << " members, " << parts << " parts";
-    }
-  }
-}
-
 // One line four times slower, M = 4: the ring sends 2 (M - 1) / M vectors over it, 1.5 V / b, a
 // reduce in which the slow one owns nothing its own vector, V / b.
-TEST(TreeTime, OneSlowLineCostsTheBestRingHalfAsMuchAgainAsTheOthersShares) {
+TEST(RingTime, OneSlowLineCostsTheBestRingHalfAsMuchAgainAsTheOthersShares) {
   std::vector<DirectedLink> links = equal_links(4, milliseconds(1));
   for (std::size_t m = 0; m < 4; ++m) {
     links[3 * 4 + m].bits_per_s = kRate / 4;
     links[m * 4 + 3].bits_per_s = kRate / 4;
   }
   constexpr std::size_t kValues = 120 * kPartValues;
-  const TreeShape shape{TreeKind::kRing, ring_by_links(links, 4)};
-  const Timed ring = simulated(links, 4, kValues, shape, false);
+  const Timed ring = simulated(links, 4, kValues, ring_by_links(links, 4), false);
   const double vector_s = 120 * kPart * 4;  // over the slow line
   EXPECT_NEAR(ring.seconds, 1.5 * vector_s, 0.01 * vector_s);
   EXPECT_NEAR(least_on_shared_lines(links, ring.traffic), 1.5 * vector_s, 1e-4);
@@ -141,7 +126,7 @@ TEST(TreeTime, OneSlowLineCostsTheBestRingHalfAsMuchAgainAsTheOthersShares) {
   EXPECT_NEAR(least_on_shared_lines(links, shares.traffic), vector_s, 0.01 * vector_s);
 }
 
-TEST(TreeTime, ThePredictionIsWhatTheExchangeTakes) {
+TEST(RingTime, ThePredictionIsWhatTheExchangeTakes) {
   std::vector<DirectedLink> links;
   for (int from = 0; from < 5; ++from) {
     for (int to = 0; to < 5; ++to) {
@@ -152,12 +137,10 @@ TEST(TreeTime, ThePredictionIsWhatTheExchangeTakes) {
   constexpr std::size_t kValues = 90 * kPartValues + 77;
   for (const LinkModel model : {LinkModel::kPlain, LinkModel::kTcp}) {
     PredictionInput input{.workers = 5, .links = links, .link = {.model = model}};
-    for (const TreeShape& shape : {TreeShape{TreeKind::kRing}, TreeShape{TreeKind::kBinary},
-                                   TreeShape{TreeKind::kRing, ring_by_links(links, 5)},
-                                   TreeShape{TreeKind::kBinary, tree_by_links(links, 5)}}) {
-      const double measured = simulated(links, 5, kValues, shape, true, model).seconds;
+    for (const std::vector<int>& order : {std::vector<int>(), ring_by_links(links, 5)}) {
+      const double measured = simulated(links, 5, kValues, order, true, model).seconds;
       const double predicted =
-          predict_round_along(input, make_tree_plan(*make_codec("fp32"), kValues, 5, shape));
+          predict_round_along(input, make_ring_plan(*make_codec("fp32"), kValues, 5, order));
       EXPECT_NEAR(predicted, measured, 0.03 * measured);
     }
   }
@@ -190,14 +173,6 @@ TEST(RingByLinks, OfManyMembersFollowsFastLinks) {
     links[m * kMany + (m + 5) % kMany].bits_per_s = 3 * kRate;
   }
   EXPECT_THAT(ring_by_links(links, kMany), ElementsAre(0, 5, 10, 3, 8, 1, 6, 11, 4, 9, 2, 7));
-}
-
-TEST(TreeByLinks, PutsFastLinesNearTheRoot) {
-  std::vector<DirectedLink> links = equal_links(4, milliseconds(9));
-  for (std::size_t m = 0; m < 4; ++m) {
-    links[m].bits_per_s = links[m * 4].bits_per_s = kRate / 3;
-  }
-  EXPECT_THAT(tree_by_links(links, 4), ElementsAre(1, 2, 3, 0));
 }
 
 }  // namespace

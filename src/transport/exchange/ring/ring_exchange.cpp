@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/exchange/tree/tree_exchange.h"
+#include "transport/exchange/ring/ring_exchange.h"
 
 #include <fmt/format.h>
 
@@ -12,19 +12,13 @@
 #include "core/base/check.h"
 
 namespace isthmus {
-struct TreeExchange::Round {
-  /// The children's sums to one part, in member order; null until they are here.
-  struct Sum {
-    std::vector<FrameBytes> of_child;
-    std::size_t missing = 0;
-  };
-
+struct RingExchange::Round {
   SyncId id;
   std::shared_ptr<const Codec> codec;  // with whoever made the contribution
   Encoded own;
   bool commits = true;
-  TreePlan plan;
-  std::vector<Sum> sums;       // by part
+  RingPlan plan;
+  std::vector<bool> has_sum;   // by part: the predecessor's sum is here, or none comes
   std::vector<bool> has_mean;  // by part
   std::size_t parts_missing = 0;
   Reduced result;
@@ -42,23 +36,23 @@ struct TreeExchange::Round {
   }
 };
 
-TreeExchange::TreeExchange(Transport& transport, const Runtime& runtime, TreeShape shape)
-    : transport_(transport), clock_(runtime.clock()), shape_(std::move(shape)) {}
+RingExchange::RingExchange(Transport& transport, const Runtime& runtime, std::vector<int> order)
+    : transport_(transport), clock_(runtime.clock()), order_(std::move(order)) {}
 
-TreeExchange::~TreeExchange() { transport_.close(); }
+RingExchange::~RingExchange() { transport_.close(); }
 
-EncodeKey TreeExchange::key(const SyncId& id) const {
+EncodeKey RingExchange::key(const SyncId& id) const {
   return encode_key(id, static_cast<std::uint32_t>(self().value()));
 }
 
-void TreeExchange::send(WorkerId to, FrameBytes frame) {
+void RingExchange::send(WorkerId to, FrameBytes frame) {
   sent_.wire += frame->size();
   const FrameOrder order = *order_of(frame);
   if (is_values(order.kind)) sent_.payload += payload_of(frame).size();
   transport_.send(to, std::move(frame));
 }
 
-Ticket TreeExchange::begin(Contribution contribution) {
+Ticket RingExchange::begin(Contribution contribution) {
   ISTHMUS_CHECK(round_ == nullptr);
   ISTHMUS_CHECK(contribution.weight == 1, contribution.weight);
   ISTHMUS_CHECK(contribution.owner_residual == nullptr);
@@ -68,19 +62,18 @@ Ticket TreeExchange::begin(Contribution contribution) {
   round.codec = std::move(contribution.codec);
   round.own = std::move(contribution.encoded);
   round.commits = contribution.commit;
-  round.plan = make_tree_plan(*round.codec, round.own.values, members(), shape_);
+  round.plan = make_ring_plan(*round.codec, round.own.values, members(), order_);
   round.sent_before = sent_;
   const std::vector<Part>& parts = round.plan.cut.parts;
-  round.sums.resize(parts.size());
+  round.has_sum.resize(parts.size());
   round.has_mean.resize(parts.size());
   round.parts_missing = parts.size();
   round.result.values.resize(round.own.values);
   for (int m = 0; m < members(); ++m) round.result.contributors.emplace_back(m);
   for (std::size_t k = 0; k < parts.size(); ++k) {
-    Round::Sum& sum = round.sums[k];
-    sum.missing = round.plan.tree(k).children(self().value()).size();
-    sum.of_child.resize(sum.missing);
-    if (sum.missing == 0) pass_on(k);
+    if (!round.plan.begins_sum(k, self().value())) continue;
+    round.has_sum[k] = true;
+    pass_on(k, nullptr);
   }
   if (parts.empty()) finish_part();
   for (const WorkerId peer : std::exchange(lost_, {})) take_loss(peer);
@@ -88,13 +81,13 @@ Ticket TreeExchange::begin(Contribution contribution) {
   return {round.id};
 }
 
-bool TreeExchange::poll(const Ticket& ticket) {
+bool RingExchange::poll(const Ticket& ticket) {
   ISTHMUS_CHECK(round_ != nullptr && round_->id == ticket.id);
   take_frames(clock_.now());
   return round_->error || round_->complete();
 }
 
-Expected<Reduced, ExchangeError> TreeExchange::wait(const Ticket& ticket, Duration patience) {
+Expected<Reduced, ExchangeError> RingExchange::wait(const Ticket& ticket, Duration patience) {
   ISTHMUS_CHECK(round_ != nullptr && round_->id == ticket.id);
   const TimePoint begin = clock_.now();
   take_frames(begin + patience);
@@ -112,7 +105,7 @@ Expected<Reduced, ExchangeError> TreeExchange::wait(const Ticket& ticket, Durati
   return std::move(round->result);
 }
 
-void TreeExchange::take_frames(TimePoint deadline) {
+void RingExchange::take_frames(TimePoint deadline) {
   while (!round_->error && !round_->complete()) {
     const Expected<ReceivedFrame, TransportError> received = transport_.receive(deadline);
     if (received) {
@@ -127,7 +120,7 @@ void TreeExchange::take_frames(TimePoint deadline) {
   }
 }
 
-void TreeExchange::take(const ReceivedFrame& received) {
+void RingExchange::take(const ReceivedFrame& received) {
   const Expected<Frame, FrameError> frame = parse_frame(*received.bytes);
   if (!frame) return fail(ExchangeError::Kind::kCorrupt, received.from, frame.error().what);
   const FrameHeader& header = frame->header;
@@ -136,7 +129,7 @@ void TreeExchange::take(const ReceivedFrame& received) {
     return;
   }
   if (header.layout != round_->plan.cut.layout) {
-    return fail(ExchangeError::Kind::kCorrupt, received.from, "a frame of another cut or tree");
+    return fail(ExchangeError::Kind::kCorrupt, received.from, "a frame of another cut or ring");
   }
   switch (header.kind) {
     case FrameKind::kDone: {
@@ -164,37 +157,29 @@ void TreeExchange::take(const ReceivedFrame& received) {
   fail(ExchangeError::Kind::kCorrupt, received.from, "a frame that says nothing here");
 }
 
-void TreeExchange::take_sum(std::size_t part, const ReceivedFrame& received) {
-  const std::vector<int> children = round_->plan.tree(part).children(self().value());
-  const auto child = std::ranges::find(children, received.from.value());
-  Round::Sum& sum = round_->sums[part];
-  const auto place = static_cast<std::size_t>(child - children.begin());
-  if (child == children.end() || sum.of_child[place] != nullptr) {
+void RingExchange::take_sum(std::size_t part, const ReceivedFrame& received) {
+  Round& round = *round_;
+  if (round.has_sum[part] || received.from.value() != round.plan.before_of(self().value())) {
     return fail(ExchangeError::Kind::kCorrupt, received.from, "a sum that nobody waits for");
   }
-  sum.of_child[place] = received.bytes;
-  if (--sum.missing == 0) pass_on(part);
+  round.has_sum[part] = true;
+  pass_on(part, received.bytes);
 }
 
-void TreeExchange::pass_on(std::size_t part) {
+void RingExchange::pass_on(std::size_t part, const FrameBytes& sum) {
   Round& round = *round_;
-  const SumTree& tree = round.plan.tree(part);
   const Part& cut = round.plan.cut.parts[part];
-  Round::Sum& sum = round.sums[part];
-  const WorkerId above(tree.up[static_cast<std::size_t>(self().value())]);
-  if (sum.of_child.empty() && !tree.root(self().value())) {
-    return send(above, frame_of(FrameKind::kContribution, part, round.own_bytes(cut)));
+  const WorkerId next(round.plan.next_of(self().value()));
+  if (sum == nullptr) {
+    return send(next, frame_of(FrameKind::kContribution, part, round.own_bytes(cut)));
   }
   std::vector<float> values(cut.values);
-  for (std::size_t i = 0; i < sum.of_child.size(); ++i) {
-    if (!decode_add(*round.codec, payload_of(sum.of_child[i]), values)) {
-      return fail(ExchangeError::Kind::kCorrupt, WorkerId(tree.children(self().value())[i]),
-                  "a sum that does not decode");
-    }
+  if (!decode_add(*round.codec, payload_of(sum), values)) {
+    return fail(ExchangeError::Kind::kCorrupt, WorkerId(round.plan.before_of(self().value())),
+                "a sum that does not decode");
   }
-  sum.of_child.clear();
   ISTHMUS_CHECK(decode_add(*round.codec, round.own_bytes(cut), values).has_value());
-  const bool root = tree.root(self().value());
+  const bool root = round.plan.root(part) == self().value();
   if (root) {
     for (float& value : values) value /= static_cast<float>(members());
   }
@@ -203,28 +188,30 @@ void TreeExchange::pass_on(std::size_t part) {
       round.id, root ? kMeanWorker : kMeanWorker - 1 - static_cast<std::uint32_t>(self().value()));
   key.tile = cut.first_value / kTileValues;
   const Encoded encoded = encode(*round.codec, values, key);
-  if (!root) return send(above, frame_of(FrameKind::kPartial, part, encoded.bytes));
+  if (!root) return send(next, frame_of(FrameKind::kPartial, part, encoded.bytes));
   take_mean(part, {self(), frame_of(FrameKind::kResult, part, encoded.bytes)});
 }
 
-void TreeExchange::take_mean(std::size_t part, const ReceivedFrame& received) {
+void RingExchange::take_mean(std::size_t part, const ReceivedFrame& received) {
   Round& round = *round_;
-  const SumTree& tree = round.plan.tree(part);
-  const int from = tree.down[static_cast<std::size_t>(self().value())];
-  if (round.has_mean[part] || received.from.value() != (from < 0 ? self().value() : from)) {
+  const int own = self().value();
+  const int from = round.plan.root(part) == own ? own : round.plan.before_of(own);
+  if (round.has_mean[part] || received.from.value() != from) {
     return fail(ExchangeError::Kind::kCorrupt, received.from, "a mean that nobody waits for");
   }
   if (!decode(*round.codec, payload_of(received.bytes),
               round.mean_of(round.plan.cut.parts[part]))) {
     return fail(ExchangeError::Kind::kCorrupt, received.from, "a mean that does not decode");
   }
-  for (const int to : tree.followers(self().value())) send(WorkerId(to), received.bytes);
+  if (round.plan.passes_mean(part, own)) {
+    send(WorkerId(round.plan.next_of(own)), received.bytes);
+  }
   round.has_mean[part] = true;
   --round.parts_missing;
   finish_part();
 }
 
-void TreeExchange::finish_part() {
+void RingExchange::finish_part() {
   Round& round = *round_;
   if (round.parts_missing > 0 || !round.commits) return;
   const Digest128 digest = xxh3_128(std::as_bytes(std::span(round.result.values)));
@@ -232,7 +219,7 @@ void TreeExchange::finish_part() {
   send(WorkerId(0), frame_of(FrameKind::kDone, 0, std::as_bytes(std::span(digest.bytes))));
 }
 
-void TreeExchange::take_done(WorkerId from, const Digest128& digest) {
+void RingExchange::take_done(WorkerId from, const Digest128& digest) {
   Round& round = *round_;
   round.dones[from] = digest;
   if (static_cast<int>(round.dones.size()) < members()) return;
@@ -246,7 +233,7 @@ void TreeExchange::take_done(WorkerId from, const Digest128& digest) {
 }
 
 // Who is through with a round may leave at once, so not every loss is one for this round.
-void TreeExchange::take_loss(WorkerId peer) {
+void RingExchange::take_loss(WorkerId peer) {
   const Round& round = *round_;
   const bool needed = round.parts_missing > 0 ||
                       (self() == WorkerId(0) ? !round.dones.contains(peer) : peer == WorkerId(0));
@@ -257,7 +244,7 @@ void TreeExchange::take_loss(WorkerId peer) {
   }
 }
 
-FrameBytes TreeExchange::frame_of(FrameKind kind, std::size_t part,
+FrameBytes RingExchange::frame_of(FrameKind kind, std::size_t part,
                                   std::span<const std::byte> payload) const {
   const ReductionPlan& cut = round_->plan.cut;
   return make_frame({.kind = kind,
@@ -270,7 +257,7 @@ FrameBytes TreeExchange::frame_of(FrameKind kind, std::size_t part,
                     payload);
 }
 
-void TreeExchange::fail(ExchangeError::Kind kind, WorkerId peer, std::string what) {
+void RingExchange::fail(ExchangeError::Kind kind, WorkerId peer, std::string what) {
   if (!round_->error) round_->error = ExchangeError{kind, peer, std::move(what)};
 }
 

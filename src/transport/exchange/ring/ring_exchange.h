@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchange along a ring or a tree (transport/exchange/tree/tree_plan.h), for benchmarks; runs use
+// Exchange along a ring (transport/exchange/ring/ring_plan.h), for benchmarks; runs use
 // PeerExchange, which has all features that are missing here. No frame is repeated, membership is
 // fixed, one round is open at a time, and bytes move only inside `begin`, `poll` and `wait`. Equal
 // to PeerExchange: the cut into parts, which are passed on one by one, frames and their checks,
@@ -15,17 +15,18 @@
 #include "core/base/hash.h"
 #include "isthmus/runtime.h"
 #include "isthmus/transport.h"
-#include "transport/exchange/tree/tree_plan.h"
+#include "transport/exchange/ring/ring_plan.h"
 #include "transport/wire/frame.h"
 #include "transport/wire/transport.h"
 
 namespace isthmus {
 
-class TreeExchange final : public Exchange {
+class RingExchange final : public Exchange {
  public:
-  /// Borrows both for its life; closes the transport at its end. `shape` is equal on all members.
-  TreeExchange(Transport& transport, const Runtime& runtime, TreeShape shape);
-  ~TreeExchange() override;
+  /// Borrows both for its life; closes the transport at its end. `order`: the members along the
+  /// ring, equal on all members; empty: by number.
+  RingExchange(Transport& transport, const Runtime& runtime, std::vector<int> order);
+  ~RingExchange() override;
 
   [[nodiscard]] WorkerId self() const override { return transport_.self(); }
   [[nodiscard]] int members() const override { return transport_.size(); }
@@ -51,8 +52,9 @@ class TreeExchange final : public Exchange {
   void take_mean(std::size_t part, const ReceivedFrame& received);
   void take_done(WorkerId from, const Digest128& digest);
   void take_loss(WorkerId peer);
-  /// All sums that `part` waits for are here.
-  void pass_on(std::size_t part);
+  /// Adds this member's contribution to the predecessor's sum of `part` (null where this member
+  /// begins the sum), and sends the sum or, at the root, the mean.
+  void pass_on(std::size_t part, const FrameBytes& sum);
   void finish_part();
   [[nodiscard]] FrameBytes frame_of(FrameKind kind, std::size_t part,
                                     std::span<const std::byte> payload) const;
@@ -60,7 +62,7 @@ class TreeExchange final : public Exchange {
 
   Transport& transport_;
   const Clock& clock_;
-  const TreeShape shape_;
+  const std::vector<int> order_;
   std::unique_ptr<Round> round_;
   /// Frames of the next round, from members that have finished this one. No member gets further: a
   /// result needs all contributions.
