@@ -143,13 +143,6 @@ struct SiteConfig {
                       // "groups"
 };
 
-/// Owner shares of a reduction for vectors of about `bytes` bytes; a row of the file net.table.
-struct WayConfig {
-  std::int64_t bytes = 0;             // size of the encoded vector
-  std::vector<std::uint32_t> shares;  // by site; empty: equal shares
-  bool operator==(const WayConfig&) const = default;
-};
-
 /// `[net]`: links between sites that are separate processes (train --site).
 struct NetConfig {
   std::string transport = "auto";  // auto | inproc | zmq | mpi
@@ -165,9 +158,7 @@ struct NetConfig {
   std::string reduction = "direct";  // direct | groups: how contributions become a mean
   /// Largest rate at which the state is sent to a joining site; absent: a share of the line.
   std::optional<double> serve_bits_per_s;
-  std::string shares = "auto";  // auto|links|measured|table: the owners' shares of a reduction
-  std::filesystem::path table;  // table of owner shares, with shares = "table"; empty: none
-  std::vector<WayConfig> ways;  // rows of that file, smallest size first
+  std::string shares = "auto";  // auto|links: the owners' shares of a reduction
   bool detour = true;           // a pair of sites that loses its direct path uses a relay
   /// A site that begins a round later than this after the others takes part without its work. 0
   /// ("auto"): a time predicted from the site's earlier rounds; absent: all wait for the site.
@@ -292,6 +283,7 @@ struct Config {
   HubConfig hub;
   std::string outer_placement = "host";   // host | device | ranks: place of anchors and momentum
   std::map<std::string, Origin> origins;  // "outer.H" -> origin; every key, defaults too
+  std::vector<std::string> notes;         // keys and values of earlier versions, and their meaning
   [[nodiscard]] int workers() const { return static_cast<int>(sites.size()); }
   /// Sites that must be present for a run to continue without the others.
   [[nodiscard]] int min_sites() const { return static_cast<int>(net.min_sites.value_or(1)); }

@@ -7,7 +7,6 @@
 #include <array>
 #include <memory>
 
-#include "config/load/collective_table_file.h"
 #include "config/load/link_trace.h"
 #include "config/schema/config_schema.h"
 #include "config/schema/config_schema_values.h"
@@ -119,21 +118,45 @@ std::string config_digest(const Config& config) {
 std::string outcome_digest(const Config& config) {
   const auto defaults = std::make_unique<const Config>();
   // Of the keys that do not steer the trajectory, those that leave the outcome as it is.
-  constexpr std::array<std::string_view, 40> kNoMatter = {
-      "schema",          "run.name",        "run.out",
-      "model.preset",    "model.init",      "data.source",
-      "train.recompute", "train.threads",   "train.pin",
-      "net.transport",   "net.patience",    "net.streams",
-      "net.dead_after",  "net.gather",      "net.plaintext",
-      "net.min_sites",   "net.cap",         "net.serve",
-      "net.quiet",       "ckpt.every",      "ckpt.keep",
-      "log.sinks",       "log.http",        "log.stalled_after",
-      "hub.address",     "hub.key",         "hub.site",
-      "net.detour",      "train.offload",   "parallel.patience",
-      "outer.placement", "parallel.codecs", "net.max_solo_rounds",
-      "net.heal",        "net.start",       "net.deadline",
-      "hub.relay",       "net.table",       "parallel.communicators",
-      "data.sources"};
+  constexpr std::array<std::string_view, 39> kNoMatter = {"schema",
+                                                          "run.name",
+                                                          "run.out",
+                                                          "model.preset",
+                                                          "model.init",
+                                                          "data.source",
+                                                          "train.recompute",
+                                                          "train.threads",
+                                                          "train.pin",
+                                                          "net.transport",
+                                                          "net.patience",
+                                                          "net.streams",
+                                                          "net.dead_after",
+                                                          "net.gather",
+                                                          "net.plaintext",
+                                                          "net.min_sites",
+                                                          "net.cap",
+                                                          "net.serve",
+                                                          "net.quiet",
+                                                          "ckpt.every",
+                                                          "ckpt.keep",
+                                                          "log.sinks",
+                                                          "log.http",
+                                                          "log.stalled_after",
+                                                          "hub.address",
+                                                          "hub.key",
+                                                          "hub.site",
+                                                          "net.detour",
+                                                          "train.offload",
+                                                          "parallel.patience",
+                                                          "outer.placement",
+                                                          "parallel.codecs",
+                                                          "net.max_solo_rounds",
+                                                          "net.heal",
+                                                          "net.start",
+                                                          "net.deadline",
+                                                          "hub.relay",
+                                                          "parallel.communicators",
+                                                          "data.sources"};
   std::string text;
   const auto add = [&text](std::string_view name, const std::string& value) {
     text += fmt::format("{}={}\n", name, value);
@@ -153,8 +176,6 @@ std::string outcome_digest(const Config& config) {
   for (const auto& [site, group] : groups_of(config)) add("site.group", group);
   const std::string family = family_text(config.model.family);
   if (!family.empty()) add("model.family", family);
-  // What it says, wherever it lies.
-  if (!config.net.ways.empty()) add("net.table", ways_digest(config.net.ways));
   for (const LinkConfig& link : config.links) {
     for (const auto& row : config::link_rows()) {
       if (row.name != "link.trace") {

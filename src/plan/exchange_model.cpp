@@ -90,13 +90,8 @@ PathTime ExchangeModel::send_word(std::size_t from, std::size_t to, const PathTi
 ReductionPlan ExchangeModel::plan_of(std::int64_t elements) const {
   const ReductionKind kind = resolve_reduction(input_.exchange, *input_.codec, input_.workers);
   const auto values = static_cast<std::size_t>(elements);
-  const std::vector<std::uint32_t> shares =
-      input_.table.empty()
-          ? input_.shares
-          : with_a_tile_each(shares_of_size(input_.table, encoded_bytes(*input_.codec, values)),
-                             values);
-  ReductionPlan plan =
-      make_reduction_plan(*input_.codec, values, input_.workers, kind, shares, input_.chunk_bytes);
+  ReductionPlan plan = make_reduction_plan(*input_.codec, values, input_.workers, kind,
+                                           input_.shares, input_.chunk_bytes);
   if (!input_.groups.empty()) add_groups(plan, input_.groups, {}, input_.shares);
   return plan;
 }

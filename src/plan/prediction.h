@@ -50,7 +50,6 @@ struct PredictionInput {
   std::vector<PlannedFragment> fragments;
   ReductionKind exchange = ReductionKind::kAuto;
   std::vector<std::uint32_t> shares;        // of the owners in a reduce; empty: even
-  std::vector<SharesOfSize> table;          // replaces `shares`, by vector size; empty: none
   std::vector<std::uint32_t> groups;        // two levels: the group by worker; empty: one level
   std::size_t chunk_bytes = kMaxPartBytes;  // most value bytes of a frame
   std::shared_ptr<const Codec> codec;       // co-owned by the input's creator; only sizes are used

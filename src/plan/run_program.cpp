@@ -121,10 +121,7 @@ class RecordedLoop final : public InnerLoop {
 class RecordedExchange final : public Exchange {
  public:
   RecordedExchange(const ProgramInput& input, Recorder& recorder)
-      : members_(input.workers),
-        chunk_bytes_(input.chunk_bytes),
-        table_(input.table),
-        recorder_(recorder) {}
+      : members_(input.workers), chunk_bytes_(input.chunk_bytes), recorder_(recorder) {}
   [[nodiscard]] WorkerId self() const override {
     return WorkerId(members_ - 1);
   }  // 0 also writes logs
@@ -135,13 +132,8 @@ class RecordedExchange final : public Exchange {
     ISTHMUS_CHECK(contribution.weight > 0, contribution.id.sent.value());
     const ReductionKind kind = resolve_reduction(contribution.kind, *contribution.codec, members_);
     const std::size_t values = contribution.encoded.values;
-    std::vector<std::uint32_t> shares;
-    if (!table_.empty()) {
-      const std::size_t bytes = encoded_bytes(*contribution.codec, values);
-      shares = with_a_tile_each(shares_of_size(table_, bytes), values);
-    }
     const ReductionPlan plan =
-        make_reduction_plan(*contribution.codec, values, members_, kind, shares, chunk_bytes_);
+        make_reduction_plan(*contribution.codec, values, members_, kind, {}, chunk_bytes_);
     RoundShape shape{.fragment = contribution.id.fragment.value(),
                      .commits = contribution.commit,
                      .all_to_all = plan.all_to_all(),
@@ -176,7 +168,6 @@ class RecordedExchange final : public Exchange {
   };
   int members_;
   std::size_t chunk_bytes_;
-  std::vector<SharesOfSize> table_;
   Recorder& recorder_;
   std::map<SyncId, Open> open_;
 };

@@ -64,7 +64,6 @@ struct ProgramInput {
   int workers = 1;
   std::int64_t steps = 0;
   std::size_t chunk_bytes = kMaxPartBytes;  // of a frame's values, at most
-  std::vector<SharesOfSize> table = {};     // PeerExchangeOptions::table
 };
 
 /// Why a finished run of this kind cannot be re-timed, in words; nothing if it can: its

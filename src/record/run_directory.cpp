@@ -38,7 +38,7 @@ constexpr std::array<std::string_view, 20> kRunFiles = {"cell.json",
                                                         kPiecesFile,
                                                         kPiecesTemporaryFile,
                                                         kTracesFolder,
-                                                        kWaysFolder,
+                                                        "ways",  // of earlier versions
                                                         kResultsFile,
                                                         "manifest.json"};
 
@@ -154,7 +154,6 @@ FileCopies file_copies(const Storage& storage, const Config& config) {
   for (const LinkConfig& link : config.links) {
     if (!link.trace.empty()) add(link.trace, kTracesFolder, ".csv");
   }
-  if (config.net.shares == "table") add(config.net.table, kWaysFolder, ".toml");
   return copies;
 }
 
@@ -163,7 +162,6 @@ std::string resolved_as_kept(const Config& config, const FileCopies& copies) {
   for (LinkConfig& link : kept->links) {
     if (!link.trace.empty()) link.trace = copies.at(link.trace).name;
   }
-  if (kept->net.shares == "table") kept->net.table = copies.at(kept->net.table).name;
   return resolved_toml(*kept);
 }
 

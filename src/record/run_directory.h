@@ -103,21 +103,19 @@ struct RunDirectoryOptions {
 inline constexpr std::string_view kTagsFile = "tags.json";
 /// Results that a site retains while it trains (transport/exchange/catch_up/retained_results.h).
 inline constexpr std::string_view kResultsFile = "retained.results";
-/// Copies of the links' traces (link.trace), and of net.table.
+/// Copies of the links' traces (link.trace).
 inline constexpr std::string_view kTracesFolder = "link_traces";
-inline constexpr std::string_view kWaysFolder = "ways";
 struct FileCopy {
   /// Of the bytes, so that one name always has one content: equal files are stored once, and a
   /// resumed run with another file keeps the copy of its earlier part.
-  std::string digest;  // the first 16 digits of their SHA-256
-  std::filesystem::path
-      name;  // link_traces/<digest>.csv or ways/<digest>.toml, in the run's folder
+  std::string digest;          // the first 16 digits of their SHA-256
+  std::filesystem::path name;  // link_traces/<digest>.csv, in the run's folder
   std::string text;
 };
 using FileCopies = std::map<std::filesystem::path, FileCopy>;  // by the files' paths
 /// Reads the files. THROWS: SystemError for an unreadable one.
 [[nodiscard]] FileCopies file_copies(const Storage& storage, const Config& config);
-/// The text of a run's config.resolved.toml: `config`, with links and net.table naming the copies.
+/// The text of a run's config.resolved.toml: `config`, with links naming the copies.
 [[nodiscard]] std::string resolved_as_kept(const Config& config, const FileCopies& copies);
 /// Removes a run's files, and its folder if nothing else is in it. RETURNS: the other files.
 [[nodiscard]] std::vector<std::string> remove_run(Storage& storage,
@@ -138,9 +136,9 @@ class RunDirectory {
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
   [[nodiscard]] std::filesystem::path checkpoints() const { return path_ / "ckpt"; }
 
-  /// Writes config.toml (the file's bytes), config.resolved.toml, and copies of the links' traces
-  /// and of the table, whose names config.resolved.toml holds: so the folder is complete wherever
-  /// it is moved.
+  /// Writes config.toml (the file's bytes), config.resolved.toml, and copies of the links'
+  /// traces, whose names config.resolved.toml holds: so the folder is complete wherever it is
+  /// moved.
   void write_config(const Config& config);
   /// Digest of the trace's file, as read by `write_config`.
   [[nodiscard]] const std::string& trace_digest(const std::filesystem::path& trace) const {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/log.h"
 #include "isthmus/errors.h"
 #include "session/run/owner_shares.h"
 #include "session/run/run_settings.h"
@@ -30,9 +31,9 @@ void check_real_time(const Config& config, bool emulated) {
 }  // namespace
 
 void check_run(const Config& config, const RunPlace& place) {
+  for (const std::string& note : config.notes) log_warn("{}", note);
   (void)owner_shares(config);
   const bool mpi = place.site && place.site->mpi;
-  check_measuring_links(config, mpi, place.site && is_elastic(config, *place.site));
   if (config.net.deadline && mpi) {
     throw ConfigError(
         "net.deadline over MPI: there all sites take part in every round, as none may be lost; "

@@ -124,7 +124,6 @@ void RunSession::check_force() const {
         key, file.string(), out.string()));
   };
   for (const LinkConfig& link : config_.links) check_file("link.trace", link.trace, kTracesFolder);
-  check_file("net.table", config_.net.table, kWaysFolder);
 }
 
 void RunSession::take_facts(TrainerFacts facts) {

@@ -222,26 +222,20 @@ TEST_F(RunDirectoryTest, CopiesOfTracesAreCalledByTheirContent) {
   EXPECT_EQ(again.links[1].trace, traces / name);
 }
 
-// The folder loads wherever it lies, though the table is gone from where it was.
-TEST_F(RunDirectoryTest, ATableOfWaysIsCopied) {
-  const std::string ways =
-      "sites = [\"a\", \"b\", \"c\"]\n[[way]]\nbytes = 9\nshares = [1, 2, 0]\n";
-  write(folder / "ways.toml", ways);
+// An earlier version copied the file of net.table there.
+TEST_F(RunDirectoryTest, TheTablesOfAnEarlierVersionGoWithTheRun) {
   write(folder / "run.toml",
         "[data]\nsource = \"synth:markov1\"\n[train]\nsteps = 1\nglobal_batch = \"384 tok\"\n"
-        "[net]\nshares = \"table\"\ntable = \"ways.toml\"\n"
+        "[net]\nshares = \"table\"\ntable = \"ways/00.toml\"\n"
         "[[site]]\nname = \"a\"\n[[site]]\nname = \"b\"\n[[site]]\nname = \"c\"\n");
-  const Config config = load_config(folder / "run.toml");
-  open().write_config(config);
-  std::filesystem::remove(folder / "ways.toml");
+  open().write_config(load_config(folder / "run.toml"));
+  std::filesystem::create_directory(folder / "run" / "ways");
+  write(folder / "run" / "ways" / "00.toml", "sites = []\n");
+  const Config again = load_config(folder / "run" / "config.resolved.toml");
+  EXPECT_EQ(again.net.shares, "auto");
+  EXPECT_TRUE(again.notes.empty());
   lock.reset();
-  std::filesystem::rename(folder / "run", folder / "elsewhere");
-  const Config again = load_config(folder / "elsewhere" / "config.resolved.toml");
-  EXPECT_EQ(again.net.ways, config.net.ways);
-  EXPECT_EQ(again.net.table.parent_path(), folder / "elsewhere" / kWaysFolder);
-  EXPECT_EQ(read(again.net.table), ways);
-  lock.reset();
-  EXPECT_TRUE(remove_run(storage, folder / "elsewhere").empty());
+  EXPECT_TRUE(remove_run(storage, folder / "run").empty());
 }
 
 TEST_F(RunDirectoryTest, DefaultFoldersDoNotMeet) {

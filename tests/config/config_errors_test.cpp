@@ -253,7 +253,7 @@ INSTANTIATE_TEST_SUITE_P(
              "reduction = \"groups\"\n",
              "E-CONFLICT", 12, 13, "method 'spsa' sends all to all"},
         Case{"SharesOfAnUnknownKind", "[net]\nshares = \"even\"\n", "E-VALUE", 7, 10,
-             "auto, links, measured, table"},
+             "auto, links"},
         Case{"SharesOfAGather",
              "[run]\nworkers = 2\n[outer]\nmethod = \"diloco\"\nexchange = "
              "\"gather\"\n[net]\nshares = \"links\"\n",
@@ -261,10 +261,6 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"SharesInGroups",
              "[[site]]\nname = \"a\"\ngroup = \"x\"\n[[site]]\nname = \"b\"\n[outer]\nmethod = "
              "\"diloco\"\n[net]\nreduction = \"groups\"\nshares = \"links\"\n",
-             "E-CONFLICT", 15, 10, "for which there is no form"},
-        Case{"MeasuredSharesInGroups",
-             "[[site]]\nname = \"a\"\ngroup = \"x\"\n[[site]]\nname = \"b\"\n[outer]\nmethod = "
-             "\"diloco\"\n[net]\nreduction = \"groups\"\nshares = \"measured\"\n",
              "E-CONFLICT", 15, 10, "for which there is no form"},
         Case{"SharesOfZeroOneAdam",
              "[run]\nworkers = 2\n[outer]\nmethod = \"01-adam\"\n[net]\nshares = \"links\"\n",

@@ -43,6 +43,33 @@ TEST(Config, SharesArePartOfTheOutcomeAloneUnlessTheyAreTheDefault) {
   EXPECT_NE(resolved_toml(links).find("shares = \"links\""), std::string::npos);
 }
 
+// Files, and resolved files of earlier runs, may have them.
+TEST(Config, SharesOfEarlierVersionsAreReadAsEvenOnesWithANote) {
+  const auto with = [](const std::string& net) { return load(std::string(kMinimal) + net); };
+  const Config by_default = with("[net]\nshares = \"auto\"\n");
+  EXPECT_TRUE(by_default.notes.empty());
+  EXPECT_TRUE(with("[net]\ntable = \"\"\n").notes.empty()) << "it names nothing";
+  const Config measured = with("[net]\nshares = \"measured\"\n");
+  const Config table = with("[net]\nshares = \"table\"\ntable = \"ways.toml\"\n");
+  EXPECT_EQ(measured.net.shares, "auto");
+  EXPECT_EQ(table.net.shares, "auto");
+  ASSERT_EQ(measured.notes.size(), 1U);
+  EXPECT_EQ(
+      measured.notes[0].find("net.shares = \"measured\" of an earlier version is read as \"auto\""),
+      0U)
+      << measured.notes[0];
+  ASSERT_EQ(table.notes.size(), 2U);
+  EXPECT_NE(table.notes[1].find("net.table = \"ways.toml\" of an earlier version is passed over"),
+            std::string::npos)
+      << table.notes[1];
+  for (const Config& each : {measured, table}) {
+    EXPECT_EQ(config_digest(each), config_digest(by_default));
+    EXPECT_EQ(outcome_digest(each), outcome_digest(by_default));
+    EXPECT_EQ(resolved_toml(each), resolved_toml(by_default));
+  }
+  EXPECT_EQ(load_minimal({"net.shares=measured"}).net.shares, "auto");
+}
+
 // Frames are cut alike at all members, and what is in them is nobody's result.
 TEST(ConfigChunk, IsCommonAndSteersNothing) {
   const Config usual = load_minimal();

@@ -24,6 +24,14 @@ std::vector<DirectedLink> links_of(int members, const std::function<int(int, int
   return links;
 }
 
+TEST(SharesByLines, AreThoseOfTheClosedForm) {
+  EXPECT_THAT(shares_by_lines(std::vector{1.0, 1.0, 1.0}, {}), IsEmpty());
+  EXPECT_THAT(shares_by_lines(std::vector{4.0, 4.0, 1.0, 4.0}, {}),
+              ElementsAre(1365, 1365, 0, 1365));
+  // f_i = T b_i / V - 1 for three members: b = 3, 2, 3 gives T = V / 2 and f = 1/2, 0, 1/2.
+  EXPECT_THAT(shares_by_lines(std::vector{3.0, 2.0, 3.0}, {}), ElementsAre(2048, 0, 2048));
+}
+
 TEST(SharesByLinks, AreEvenOnEvenLinks) {
   EXPECT_THAT(shares_by_links(links_of(4, [](int, int) { return 100; }), 4), IsEmpty());
   EXPECT_THAT(shares_by_links(links_of(2, [](int, int to) { return 10 + to; }), 2), IsEmpty());

@@ -32,13 +32,11 @@ struct Plan {
   int rounds = 8;
   std::vector<std::uint32_t> groups = {};  // of a reduce
   std::vector<std::uint32_t> shares = {};  // of its owners
-  bool moves_shares = false;               // others with every commit
   int fragments = 2;
   bool may_be_late = false;  // rounds have a deadline, and fragments one size each
 };
 
-/// A run of one round after another, at most three under way. Where shares move, of three fragments
-/// and one a fragment.
+/// A run of one round after another, at most three under way.
 class ElasticRun {
  public:
   /// `patient`: waits for frames alone, never for a retry interval to pass.
@@ -281,16 +279,6 @@ inline Plan plan_in_shares(std::uint64_t seed) {
   }
   const bool nobody = std::ranges::all_of(plan.shares, [](auto share) { return share == 0; });
   if (nobody) plan.shares[seed / 8 % plan.shares.size()] = 5;
-  return plan;
-}
-
-/// Owners of shares that are others with every commit.
-inline Plan plan_in_moving_shares(std::uint64_t seed) {
-  Plan plan = plan_of(seed);
-  plan.kind = ReductionKind::kReduce;
-  plan.moves_shares = true;
-  plan.fragments = 3;
-  plan.rounds = 12;
   return plan;
 }
 

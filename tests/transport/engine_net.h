@@ -37,8 +37,7 @@ class EngineNet {
   EngineNet(int members, std::uint64_t seed, const Faults& faults, bool elastic = false,
             int min_members = 1, Duration retry_interval = 100ms, bool hub = false,
             std::vector<std::uint32_t> groups = {}, std::vector<std::uint32_t> shares = {},
-            bool moves_shares = false, std::optional<RoundDeadline> deadline = {},
-            std::vector<SharesOfSize> table = {}, bool takes_back = false)
+            std::optional<RoundDeadline> deadline = {}, bool takes_back = false)
       : rng_(seed, Stream::kTestData),
         faults_(faults),
         retry_interval_(retry_interval),
@@ -47,9 +46,7 @@ class EngineNet {
         hub_(hub ? members : -1),
         groups_(std::move(groups)),
         shares_(std::move(shares)),
-        moves_shares_(moves_shares),
         deadline_(std::move(deadline)),
-        table_(std::move(table)),
         takes_back_(takes_back) {
     for (int m = 0; m < members + (hub ? 1 : 0); ++m) {
       engines_.push_back(std::make_unique<ExchangeEngine>(options(WorkerId(m), members)));
@@ -233,26 +230,15 @@ class EngineNet {
             .members = members,
             .exchange = {.retry_interval = retry_interval_,
                          .shares = shares_,
-                         .table = table_,
                          .groups = groups_,
                          .elastic = elastic_,
                          .min_members = min_members_,
                          .takes_back = takes_back_ && self.value() != hub_,
                          .hub = hub_ >= 0,
-                         .moves_shares = moves_shares_,
                          .deadline = self.value() == hub_ ? std::nullopt : deadline_,
-                         .may_proxy =
-                             [this, self](StepIndex sent) {
-                               return !may_proxy || may_proxy(self.value(), sent);
-                             }},
-            .choose_shares = [this, members](const SyncId&) {  // others with every commit
-              std::vector<std::uint32_t> shares;
-              for (int m = 0; m < members; ++m) {
-                shares.push_back(static_cast<std::uint32_t>(uniform() * 4));
-              }
-              shares[static_cast<std::size_t>(uniform() * members)] += 1;
-              return shares;
-            }};
+                         .may_proxy = [this, self](StepIndex sent) {
+                           return !may_proxy || may_proxy(self.value(), sent);
+                         }}};
   }
   /// Even while it lives: how often it was killed or revived.
   [[nodiscard]] int life(int member) const { return lives_[static_cast<std::size_t>(member)]; }
@@ -342,9 +328,7 @@ class EngineNet {
   int hub_;  // -1: none
   std::vector<std::uint32_t> groups_;
   std::vector<std::uint32_t> shares_;
-  bool moves_shares_;
   std::optional<RoundDeadline> deadline_;
-  std::vector<SharesOfSize> table_;
   bool takes_back_;
   std::vector<HubRecord> hub_log_;  // what outlives its processes
   std::optional<std::size_t> hub_dies_at_;

@@ -17,29 +17,26 @@ namespace {
 using namespace std::chrono_literals;
 using namespace testing_support;
 
-enum class Owners { kDirect, kInGroups, kInShares, kInMovingShares };
+enum class Owners { kDirect, kInGroups, kInShares };
 
 class ExchangeEpochSweep : public ::testing::TestWithParam<Owners> {
  protected:
   static Plan plan(std::uint64_t seed) {
-    return GetParam() == Owners::kInMovingShares ? plan_in_moving_shares(seed)
-           : GetParam() == Owners::kInShares     ? plan_in_shares(seed)
-           : GetParam() == Owners::kInGroups     ? plan_in_groups(seed)
-                                                 : plan_of(seed);
+    return GetParam() == Owners::kInShares   ? plan_in_shares(seed)
+           : GetParam() == Owners::kInGroups ? plan_in_groups(seed)
+                                             : plan_of(seed);
   }
   static EngineNet net(const Plan& plan, std::uint64_t seed) {
-    return {plan.members,   seed,  faults_of(seed), true,        1,
-            retry_of(seed), false, plan.groups,     plan.shares, plan.moves_shares};
+    return {plan.members,   seed,  faults_of(seed), true,       1,
+            retry_of(seed), false, plan.groups,     plan.shares};
   }
 };
 INSTANTIATE_TEST_SUITE_P(OneLevelAndTwo, ExchangeEpochSweep,
-                         ::testing::Values(Owners::kDirect, Owners::kInGroups, Owners::kInShares,
-                                           Owners::kInMovingShares),
+                         ::testing::Values(Owners::kDirect, Owners::kInGroups, Owners::kInShares),
                          [](const auto& each) {
-                           return each.param == Owners::kInMovingShares ? "InMovingShares"
-                                  : each.param == Owners::kInShares     ? "InShares"
-                                  : each.param == Owners::kInGroups     ? "InGroups"
-                                                                        : "Direct";
+                           return each.param == Owners::kInShares   ? "InShares"
+                                  : each.param == Owners::kInGroups ? "InGroups"
+                                                                    : "Direct";
                          });
 
 TEST_P(ExchangeEpochSweep, ADeathCostsNoRoundAtWhateverMoment) {

@@ -27,8 +27,7 @@ SteppingPlan stepping_plan(std::uint64_t seed) {
 }
 
 EngineNet stepping_net(const SteppingPlan& plan, std::uint64_t seed, bool hub) {
-  return {plan.members, seed, faults_of(seed), true, 1, retry_of(seed), hub, {}, {}, false, {},
-          {},           true};
+  return {plan.members, seed, faults_of(seed), true, 1, retry_of(seed), hub, {}, {}, {}, true};
 }
 
 class TakingBackSweep : public ::testing::TestWithParam<bool> {};

@@ -58,7 +58,7 @@ class FourMembers : public ::testing::Test {
   }
 
   explicit FourMembers(Duration deadline = 5s)
-      : net(4, 1, {.delay = 1ms}, true, 1, 24h, false, {}, {}, false, RoundDeadline(deadline)) {}
+      : net(4, 1, {.delay = 1ms}, true, 1, 24h, false, {}, {}, RoundDeadline(deadline)) {}
 
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
   EngineNet net;
@@ -228,7 +228,7 @@ TEST(StandingIn, NoSingleMemberDecidesWhichRoundComesNext) {
     return SyncId{FragmentId(fragment), StepIndex(step)};
   };
   for (const auto& [liar, floods] : {std::pair{0, false}, {5, false}, {0, true}, {5, true}}) {
-    EngineNet net(6, 1, {.delay = 1ms}, true, 1, 24h, false, {}, {}, false, RoundDeadline(1s));
+    EngineNet net(6, 1, {.delay = 1ms}, true, 1, 24h, false, {}, {}, RoundDeadline(1s));
     const auto begin = [&](std::initializer_list<int> members, const SyncId& round) {
       for (const int m : members) {
         net.begin(m, contribution_of(codec, WorkerId(m), 100, round, ReductionKind::kReduce));
@@ -285,7 +285,7 @@ TEST(StandingIn, NoSingleMemberDecidesWhichRoundComesNext) {
 
 TEST(StandingIn, OfTwoMembersTheOtherIsWaitedFor) {
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
-  EngineNet net(2, 1, {}, true, 1, 24h, false, {}, {}, false, RoundDeadline(1s));
+  EngineNet net(2, 1, {}, true, 1, 24h, false, {}, {}, RoundDeadline(1s));
   const auto begin = [&](int m, int step) {
     net.begin(m, contribution_of(codec, WorkerId(m), 100, {FragmentId(0), StepIndex(step)},
                                  ReductionKind::kGather));
@@ -304,32 +304,29 @@ TEST(StandingIn, OfTwoMembersTheOtherIsWaitedFor) {
 
 // ---- late members among deaths, returns and leaves
 
-enum class Owners { kDirect, kInGroups, kInShares, kInMovingShares };
+enum class Owners { kDirect, kInGroups, kInShares };
 
 class LateSweep : public ::testing::TestWithParam<Owners> {
  protected:
   static Plan plan(std::uint64_t seed) {
-    return with_late(GetParam() == Owners::kInMovingShares ? plan_in_moving_shares(seed)
-                     : GetParam() == Owners::kInShares     ? plan_in_shares(seed)
-                     : GetParam() == Owners::kInGroups     ? plan_in_groups(seed)
-                                                           : plan_of(seed));
+    return with_late(GetParam() == Owners::kInShares   ? plan_in_shares(seed)
+                     : GetParam() == Owners::kInGroups ? plan_in_groups(seed)
+                                                       : plan_of(seed));
   }
   static EngineNet net(const Plan& plan, std::uint64_t seed) {
     // As long as a few frames take, or as it turns out to be.
     const RoundDeadline deadline =
         seed % 4 < 2 ? RoundDeadline(150ms) : RoundDeadline::adaptive(2s);
-    return {plan.members, seed,        faults_of(seed),   true,    1, retry_of(seed), false,
-            plan.groups,  plan.shares, plan.moves_shares, deadline};
+    return {plan.members,   seed,  faults_of(seed), true,        1,
+            retry_of(seed), false, plan.groups,     plan.shares, deadline};
   }
 };
 INSTANTIATE_TEST_SUITE_P(OneLevelAndTwo, LateSweep,
-                         ::testing::Values(Owners::kDirect, Owners::kInGroups, Owners::kInShares,
-                                           Owners::kInMovingShares),
+                         ::testing::Values(Owners::kDirect, Owners::kInGroups, Owners::kInShares),
                          [](const auto& each) {
-                           return each.param == Owners::kInMovingShares ? "InMovingShares"
-                                  : each.param == Owners::kInShares     ? "InShares"
-                                  : each.param == Owners::kInGroups     ? "InGroups"
-                                                                        : "Direct";
+                           return each.param == Owners::kInShares   ? "InShares"
+                                  : each.param == Owners::kInGroups ? "InGroups"
+                                                                    : "Direct";
                          });
 
 TEST_P(LateSweep, EveryRoundIsAppliedOnceByAllWhoeverIsLateOrDiesOrComesBackOrGoes) {

@@ -64,14 +64,12 @@ class Launch {
     if (arguments.via == "mpi") {
       check_mpi();
       static_cast<void>(owner_shares(config_));  // checks
-      check_measuring_links(config_, true, false);
       return;
     }
     if (arguments.via == "local") give_loopback_addresses();
     if (arguments.via == "slurm") give_node_addresses();
     set_addresses(config_, arguments.addresses);
     static_cast<void>(owner_shares(config_));  // checks
-    check_measuring_links(config_, false, is_elastic(config_, {}));
     for (const SiteConfig& site : config_.sites) {
       static_cast<void>(site_of(config_, {.name = site.name}));  // checks
     }

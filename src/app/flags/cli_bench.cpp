@@ -72,16 +72,13 @@ void add_collectives_command(CLI::App& bench, Parsed& parsed) {
                        "try such a table under mpirun: mixed calls against each back end, in turns")
           ->type_name("FILE"),
       command->add_option("--largest-mib", arguments->largest_mib, "size of the largest call"),
-      command->add_option("--seconds", arguments->seconds, "of timed calls, each")};
-  command
-      ->add_option(
-          "--out", arguments->out,
-          "table to write, or to extend: of back ends for parallel.communicators (--inner), "
-          "or for net.table, of the share that each site reduces, by size")
-      ->type_name("FILE");
+      command->add_option("--seconds", arguments->seconds, "of timed calls, each"),
+      command
+          ->add_option("--out", arguments->out,
+                       "table of back ends to write, or to extend, for parallel.communicators")
+          ->type_name("FILE")};
   command->callback([&parsed, arguments, between, of_sites, of_ranks] {
     parsed.action = [arguments, between, of_sites, of_ranks](Session& session) {
-      between->out = arguments->out;
       if (arguments->inner == !between->config.empty()) {
         throw UsageError(
             "bench collectives: give CONFIG, for those between its sites, or --inner, for those "

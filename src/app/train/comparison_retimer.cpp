@@ -43,9 +43,8 @@ std::optional<std::string> retiming_obstacle(const Config& config) {
   if (config.net.reduction != "direct") {
     return "its net.reduction is not direct, which is all that re-timing knows";
   }
-  if (config.net.shares == "links" || config.net.shares == "measured") {
-    return "its net.shares is " + config.net.shares +
-           ", and re-timing knows shares that stay as "
+  if (config.net.shares == "links") {
+    return "its net.shares is links, and re-timing knows shares that stay as "
            "they are over other links";
   }
   if (!declares_step_time(config)) {
@@ -69,8 +68,7 @@ Retimer::Retimer(Config config) : config_(std::move(config)) {
                              .parameters = parameters_without_values(layout),
                              .workers = plan.workers,
                              .steps = plan.total_steps,
-                             .chunk_bytes = chunk_bytes(config_),
-                             .table = table_of_shares(config_)});
+                             .chunk_bytes = chunk_bytes(config_)});
 }
 
 RetimingInput Retimer::input(const Config& config) const {

@@ -113,7 +113,6 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
   std::vector<std::string> left_out = check_initial_weights(storage, config).not_read;
   (void)LearningRateSchedule(config.inner, plan.total_steps);
   (void)owner_shares(config);  // checks
-  check_measuring_links(config, false, only && is_elastic(config, {}));
 
   const RunWorld world{.config = config,
                        .plan = plan,

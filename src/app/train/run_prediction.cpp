@@ -127,8 +127,7 @@ std::vector<PredictionInput> stretches_of(const ModelRun& run,
       if (run.world.site != nullptr) link.streams = streams_over(link, config.net.streams);
     }
     input.link = link_options(run.world);
-    input.shares = settled_shares(config);
-    input.table = table_of_shares(config);
+    input.shares = owner_shares(config);
     input.groups = site_groups(config);
     input.chunk_bytes = chunk_bytes(config);
     done += input.steps;

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "config/check/config_check.h"
-#include "config/load/collective_table_file.h"
 #include "config/load/config_load_defaults.h"
 #include "config/schema/send_cap.h"
 #include "isthmus/errors.h"
@@ -42,6 +41,31 @@ void check_groups(const NetConfig& net, CheckContext& check) {
                     what, info->name),
         "remove it, or choose another method");
   }
+}
+
+/// Why a run of this configuration can only have even shares, and the remedy; empty: these keys
+/// allow others.
+std::pair<std::string, std::string> shares_obstacle(const Config& config, const MethodInfo& info) {
+  if (!info.takes("exchange") || config.outer.exchange == ReductionKind::kGather) {
+    return {fmt::format("shares need a mean that sites compute for one another, and {}",
+                        info.takes("exchange")
+                            ? "outer.exchange = \"gather\" sends all to all"
+                            : fmt::format("method '{}' sends all to all", info.name)),
+            "remove it"};
+  }
+  if (info.name == "1bit-adam" || info.name == "01-adam") {
+    return {fmt::format("method '{}' keeps what each encoding of a mean has lost where it was "
+                        "encoded, and would go on without it under other shares",
+                        info.name),
+            "remove it, or choose another method"};
+  }
+  if (config.net.reduction == "groups") {
+    return {
+        "in groups the links inside a group and those between groups carry unlike shares, for "
+        "which there is no form",
+        "remove it, or net.reduction = \"groups\""};
+  }
+  return {};
 }
 
 void check_shares(const NetConfig& net, CheckContext& check) {

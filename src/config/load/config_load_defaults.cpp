@@ -329,7 +329,6 @@ void complete(Draft& draft) {
   make_sites(draft);
   apply_codec_policy(draft);
   resolve_shares_of_run(draft);
-  read_shares_table(draft);
   read_link_traces(draft);
 }
 

@@ -7,9 +7,6 @@
 
 namespace isthmus::config {
 
-/// net.table: `config.net.ways` become the entries of the ways file, and its path becomes absolute.
-void read_shares_table(Draft& draft);
-
 /// link.trace: the rates of a link with a trace become the means of the trace, and its path becomes
 /// absolute.
 void read_link_traces(Draft& draft);

@@ -171,8 +171,29 @@ void Reader::read_section(std::string_view section, const SourceValue& value,
   }
 }
 
+bool Reader::read_gone(const std::string& name, const SourceEntry& entry, bool replaces) {
+  const auto* value = std::get_if<std::string>(&entry.value.data);
+  for (const GoneRow& gone : gone_rows()) {
+    if (gone.name != name || value == nullptr) continue;
+    if (!gone.value.empty() && gone.value != *value) continue;
+    if (!value->empty()) {
+      draft_.config.notes.push_back(fmt::format(
+          "{} = \"{}\" of an earlier version is {}: {}; no result depends on it", name, *value,
+          gone.instead.empty() ? "passed over" : fmt::format("read as \"{}\"", gone.instead),
+          gone.text));
+    }
+    if (gone.instead.empty()) return true;
+    SourceEntry replaced = entry;
+    replaced.value.data = std::string(gone.instead);
+    read_key(name, replaced, replaces);
+    return true;
+  }
+  return false;
+}
+
 void Reader::read_key(const std::string& given_name, const SourceEntry& entry, bool replaces) {
   const std::string name(canonical_name(given_name));
+  if (read_gone(name, entry, replaces)) return;
   const KeyRow<Config>* row = find_row(config_rows(), name);
   if (row == nullptr) {
     if (const LaterRow* later = find_later(name); later != nullptr) {

@@ -34,6 +34,8 @@ class Reader {
   void read_top(const SourceEntry& entry);
   void read_section(std::string_view section, const SourceValue& value, const Place& key_place);
   void read_key(const std::string& given_name, const SourceEntry& entry, bool replaces = false);
+  /// A key or value of an earlier version (gone_rows). RETURNS: false for any other key.
+  bool read_gone(const std::string& name, const SourceEntry& entry, bool replaces);
   /// An array of tables, with the given keys and the place of each element.
   template <typename Target>
   void read_elements(const SourceEntry& entry, std::span<const KeyRow<Target>> rows,

@@ -187,6 +187,16 @@ struct LaterRow {
 };
 [[nodiscard]] std::span<const LaterRow> later_names();
 
+/// A key of an earlier version that a file may still have, or one value of a key: it is passed
+/// over, or read as another value, with a note to the user. No result depends on it.
+struct GoneRow {
+  std::string_view name;
+  std::string_view value;    // empty: every value of the key
+  std::string_view instead;  // the value that is read in its place; empty: the key is passed over
+  std::string_view text;     // what has gone
+};
+[[nodiscard]] std::span<const GoneRow> gone_rows();
+
 /// Other spellings of a key: "model.layers" for "model.n_layers".
 [[nodiscard]] std::string_view canonical_name(std::string_view name);
 

@@ -629,12 +629,9 @@ constexpr KeyRow<Config> kRows[] = {
     {"net.reduction", Type::kChoice, {}, "direct|groups", field<&Config::net, &NetConfig::reduction>(),
      "How contributions become a mean, with outer.exchange = \"reduce\". groups: first within each site.group, whose mean is encoded again, so that one vector a group and direction crosses between groups instead of one a site (docs/how-to/unequal-links.md, Groups).",
      "\"groups\""},
-    {"net.shares", Type::kChoice, {}, "auto|links|measured|table", field<&Config::net, &NetConfig::shares>(),
-     "Which share of a round each site reduces, with outer.exchange = \"reduce\"; no result depends on it. auto: equal shares. links: by the rates of the file's [[link]]s, so that a slow site reduces little or nothing; `isthmus bench collectives` says whether that pays. measured: by the link speeds that the run's rounds show, updated as it runs. table: by the size of the vector, from the file of net.table (docs/how-to/unequal-links.md, Shares).",
+    {"net.shares", Type::kChoice, {}, "auto|links", field<&Config::net, &NetConfig::shares>(),
+     "Which share of a round each site reduces, with outer.exchange = \"reduce\"; no result depends on it. auto: equal shares. links: by the rates of the file's [[link]]s, so that a slow site reduces little or nothing; `isthmus bench collectives` says whether that pays (docs/how-to/unequal-links.md, Shares).",
      "\"links\"", {}, nullptr, false},
-    {"net.table", Type::kText, {}, "", field<&Config::net, &NetConfig::table>(),
-     "A file, relative to this one, with the share that each site reduces, by the size of the vector; `isthmus bench collectives CONFIG --out FILE` writes it. All sites must have the same table (docs/how-to/unequal-links.md, A table of ways).",
-     "\"ways.toml\"", "net.shares = \"table\"", nullptr, false},
     {"net.chunk", Type::kBytes, between(1, 1 << 20), "", field<&Config::net, &NetConfig::chunk>(),
      "Most bytes of encoded values in a frame; no result depends on it. Frames are cut at tiles of 4,096 values, so at least one tile must fit. Without this key frames hold 32 to 512 KiB. Smaller frames delay other traffic less and cost 68 bytes each (docs/internals/exchange.md, Frames).",
      "\"128KiB\"", {}, nullptr, false},
@@ -828,6 +825,14 @@ constexpr SectionRow kSections[] = {
     {"fault", "[[fault]]: what goes wrong for a time, under simulate."},
 };
 
+constexpr GoneRow kGone[] = {
+    {"net.shares", "measured", "auto",
+     "shares that follow measured rates are no more; \"links\" follows the file's [[link]]s"},
+    {"net.shares", "table", "auto",
+     "tables of shares by size are no more; \"links\" follows the file's [[link]]s"},
+    {"net.table", "", "", "tables of shares by size are no more"},
+};
+
 constexpr LaterRow kLater[] = {
     {"net.late", "results that come late: outer.late"},
 };
@@ -849,6 +854,7 @@ std::span<const KeyRow<SiteConfig>> site_rows() { return kSiteRows; }
 std::span<const KeyRow<LinkConfig>> link_rows() { return kLinkRows; }
 std::span<const SectionRow> sections() { return kSections; }
 std::span<const LaterRow> later_names() { return kLater; }
+std::span<const GoneRow> gone_rows() { return kGone; }
 
 std::string_view canonical_name(std::string_view name) {
   for (const Alias& alias : kAliases) {

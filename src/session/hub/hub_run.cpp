@@ -97,14 +97,7 @@ void HubRun::open_exchange() {
               },
           .on_back = [this](WorkerId site) { push(Back{site}); },
           .on_epoch = [this](const Epoch& epoch) { push(epoch); },
-          .on_failure = [this](const std::exception_ptr& failure) { push(failure); },
-          .moves_shares = all_.config().net.shares == "measured",
-          .on_shares =
-              [this](const ShareMove& move) {
-                std::vector<std::string> sites;
-                for (const SiteConfig& site : all_.config().sites) sites.push_back(site.name);
-                log_info("{}", words_of(move, sites));
-              }});
+          .on_failure = [this](const std::exception_ptr& failure) { push(failure); }});
   all_.exchange = exchange_.get();
 }
 

@@ -40,7 +40,7 @@ HubState::HubState(HubOptions given, HubLog& the_log)
                     "another --out",
                     session->sites, config.file.string(), config.workers()));
   }
-  if (session) check_log_shares(config, session->common);
+  if (session) check_log_shares(session->common);
   for (const HubRecord& record : log.contents().history) {
     if (record.kind != HubRecord::Kind::kEpoch) continue;
     const auto news = EpochNews::read(record.body, config.workers());

@@ -5,10 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <numeric>
 
-#include "config/load/collective_table_file.h"
-#include "core/base/units.h"
 #include "isthmus/errors.h"
 #include "isthmus/outer.h"
 #include "outer/parts/settings.h"
@@ -25,8 +22,7 @@ namespace {
   throw ConfigError(fmt::format("net.shares = \"{}\": {}; {}", config.net.shares, why, remedy));
 }
 
-/// Told always: rounds in which they differ come to no end, and a hub leaves out what its own file
-/// does not tell.
+/// Two facts about an earlier program's site, whose rounds would come to no end with this one's.
 constexpr std::string_view kTable =
     "what net.table says, with net.shares = \"table\" (it takes the same file at all sites)";
 constexpr std::string_view kSharesMove = "whether shares move (net.shares = \"measured\")";
@@ -72,9 +68,8 @@ std::vector<std::uint32_t> even_shares(const Config& config) {
 }
 
 std::vector<std::uint32_t> owner_shares(const Config& config) {
-  if (config.net.shares == "auto") return {};
-  check_rounds(config);
   if (config.net.shares != "links") return {};
+  check_rounds(config);
   const std::vector<std::uint32_t> even = even_shares(config);
   std::vector<std::uint32_t> shares =
       shares_by_links(declared_links(config), config.workers(), even);
@@ -91,60 +86,8 @@ std::vector<std::uint32_t> owner_shares(const Config& config) {
   return shares;
 }
 
-std::vector<SharesOfSize> table_of_shares(const Config& config) {
-  std::vector<SharesOfSize> table;
-  if (config.net.shares != "table") return table;
-  for (const WayConfig& way : config.net.ways) {
-    table.push_back({static_cast<std::uint64_t>(way.bytes), way.shares});
-  }
-  return table;
-}
-
 std::vector<std::uint32_t> first_shares(const Config& config) {
   return config.net.shares == "links" ? owner_shares(config) : even_shares(config);
-}
-
-std::vector<std::uint32_t> settled_shares(const Config& config) {
-  if (config.net.shares != "measured") return owner_shares(config);
-  if (config.links.empty()) return {};
-  return shares_by_links(declared_links(config), config.workers(), even_shares(config));
-}
-
-std::string words_of(const ShareMove& move, const std::vector<std::string>& sites) {
-  const auto total = [](const std::vector<std::uint32_t>& shares) {
-    return std::accumulate(shares.begin(), shares.end(), 0.0);
-  };
-  std::string words, lines;
-  for (std::size_t m = 0; m < move.shares.size(); ++m) {
-    words += fmt::format("{}{} {:.1f} % (was {:.1f} %)", m == 0 ? "" : ", ", sites.at(m),
-                         100 * move.shares[m] / total(move.shares),
-                         100 * move.before[m] / total(move.before));
-    if (move.lines[m] > 0) {
-      lines += fmt::format("{}{} {}", lines.empty() ? "" : ", ", sites.at(m),
-                           human_rate(8 * move.lines[m]));
-    }
-  }
-  return fmt::format(
-      "shares of the mean move to {}: as links have been measured (a link of {}, the worse way), "
-      "a round's values take {:.0f} % less time",
-      words, lines, 100 * move.gain);
-}
-
-void check_measuring_links(const Config& config, bool mpi, bool elastic) {
-  if (config.net.shares != "measured") return;
-  if (mpi) {
-    refuse(config,
-           "MPI's own messages are not what shares should follow, and it is not measured there",
-           "remove it, or use \"links\"");
-  }
-  if (!elastic && !info_of(config.method).commits_rounds) {
-    refuse(config,
-           fmt::format("shares move where a round is committed, and outer.method = \"{}\" commits "
-                       "few of its rounds where no site may be lost",
-                       config.method),
-           "remove it or use \"links\"; sites that are processes of their own may have it with "
-           "net.min_sites or [hub]");
-  }
 }
 
 std::string words_of_shares(const std::vector<std::uint32_t>& shares) {
@@ -152,12 +95,8 @@ std::string words_of_shares(const std::vector<std::uint32_t>& shares) {
 }
 
 void append_shares(const Config& config, std::vector<std::pair<std::string, std::string>>& common) {
-  common.emplace_back(kSharesMove, config.net.shares == "measured" ? "yes" : "no");
-  const std::vector<WayConfig>& ways = config.net.ways;
-  common.emplace_back(kTable, ways.empty()
-                                  ? "nothing"
-                                  : fmt::format("{} size{}, digest {}", ways.size(),
-                                                ways.size() == 1 ? "" : "s", ways_digest(ways)));
+  common.emplace_back(kSharesMove, "no");
+  common.emplace_back(kTable, "nothing");
   if (config.net.shares != "links") return;
   common.emplace_back(
       "what net.shares = \"links\" makes of the [[link]]s (it takes the same file, or the same "
@@ -165,18 +104,16 @@ void append_shares(const Config& config, std::vector<std::pair<std::string, std:
       words_of_shares(owner_shares(config)));
 }
 
-void check_log_shares(const Config& config,
-                      const std::vector<std::pair<std::string, std::string>>& logged) {
+void check_log_shares(const std::vector<std::pair<std::string, std::string>>& logged) {
   const auto found = std::ranges::find(
       logged, kSharesMove, [](const auto& each) { return std::string_view(each.first); });
-  const bool moved = found != logged.end() && found->second == "yes";
-  if (moved == (config.net.shares == "measured")) return;
-  refuse(config,
-         fmt::format("the run in the hub's log was begun with shares that {}, and its sites go on "
-                     "so",
-                     moved ? "move (net.shares = \"measured\")" : "stay as they are"),
-         "start the hub with that run's file, or end all sites, start them anew and give the hub "
-         "another --out");
+  if (found == logged.end() || found->second != "yes") return;
+  throw ConfigError(
+      "the run in the hub's log was begun by an earlier program with shares that move (net.shares "
+      "= "
+      "\"measured\"), which this program does not have: end all sites, start them anew and give "
+      "the "
+      "hub another --out");
 }
 
 }  // namespace isthmus::app

@@ -10,8 +10,6 @@
 #include <vector>
 
 #include "isthmus/config.h"
-#include "transport/exchange/measured_shares.h"
-#include "transport/exchange/reduction.h"
 
 namespace isthmus::app {
 
@@ -20,38 +18,23 @@ namespace isthmus::app {
 [[nodiscard]] std::vector<std::uint32_t> even_shares(const Config& config);
 
 /// With net.shares = "links": shares by the file's [[link]]s, among the sites that even_shares
-/// allows; even_shares itself if the links are alike. Empty for "auto", "measured" and "table".
+/// allows; even_shares itself if the links are alike. Empty for "auto".
 /// THROWS: ConfigError when the key has no meaning in this run.
 [[nodiscard]] std::vector<std::uint32_t> owner_shares(const Config& config);
-
-/// PeerExchangeOptions::table: the entries of the table with net.shares = "table", else empty.
-[[nodiscard]] std::vector<SharesOfSize> table_of_shares(const Config& config);
 
 /// "even", or "0:1365:1365:1366".
 [[nodiscard]] std::string words_of_shares(const std::vector<std::uint32_t>& shares);
 
-/// The shares at the start of a run of separate sites: owner_shares for "links", else even_shares;
-/// with "measured" they move from there. THROWS: as owner_shares.
+/// The shares of a run of separate sites: owner_shares for "links", else even_shares. THROWS: as
+/// owner_shares.
 [[nodiscard]] std::vector<std::uint32_t> first_shares(const Config& config);
 
-/// The shares that a prediction uses: with "measured" those for the declared links, if there are
-/// any, since a run comes close to them; else owner_shares. THROWS: as owner_shares.
-[[nodiscard]] std::vector<std::uint32_t> settled_shares(const Config& config);
-
-/// THROWS: ConfigError for "measured" in an MPI job, or with a method whose rounds do not each
-/// commit, unless the exchange is elastic and commits every round.
-void check_measuring_links(const Config& config, bool mpi, bool elastic);
-
-/// One line for people.
-[[nodiscard]] std::string words_of(const ShareMove& move, const std::vector<std::string>& sites);
-
 /// The values about shares that sites, and a hub, must have equal, like common_values (config.h):
-/// whether shares move, the table, and owner_shares with "links". THROWS: as owner_shares.
+/// owner_shares with "links". THROWS: as owner_shares.
 void append_shares(const Config& config, std::vector<std::pair<std::string, std::string>>& common);
 
-/// `logged`: the common values of the sites in a hub's log. A log without the entry comes from a
-/// build without moving shares. THROWS: ConfigError when shares move in only one of both.
-void check_log_shares(const Config& config,
-                      const std::vector<std::pair<std::string, std::string>>& logged);
+/// `logged`: the common values of the sites in a hub's log. THROWS: ConfigError when an earlier
+/// program wrote the log and its shares move.
+void check_log_shares(const std::vector<std::pair<std::string, std::string>>& logged);
 
 }  // namespace isthmus::app

@@ -106,20 +106,13 @@ WorldResult run_workers(const RunWorld& world, const std::function<void(WorkerCo
   const PeerExchangeOptions exchange{
       .retry_interval = kNothingIsLost,
       .shares = owner_shares(world.config),
-      .table = table_of_shares(world.config),
       .groups = site_groups(world.config),
       .chunk_bytes = chunk_bytes(world.config),
       .run_key = run_key(world.config.run.seed, Stream::kRounding),
       .events = world.events,
-      .moves_shares = over_links && world.config.net.shares == "measured",
-      .on_shares =
-          [&world](const ShareMove& move) {
-            log_info("{}", words_of(move, site_names(world.config)));
-          },
-      .on_round =
-          [&](WorkerId self, const SyncId& id, Duration took) {
-            if (over_links && self == WorkerId(0)) rounds.took(id, took);
-          }};
+      .on_round = [&](WorkerId self, const SyncId& id, Duration took) {
+        if (over_links && self == WorkerId(0)) rounds.took(id, took);
+      }};
   if (world.site != nullptr) {
     WorkerContext context{world.site->self(), world.plan.workers, world.site->exchange(),
                           world.site->runtime()};

@@ -64,7 +64,6 @@ void SessionLinks::open_exchange(const SessionHandlers& handlers) {
       PeerExchangeOptions{
           .retry_interval = kNothingIsLost,
           .shares = routes ? first_shares(all_.config) : owner_shares(all_.config),
-          .table = table_of_shares(all_.config),
           .groups = site_groups(all_.config),
           .chunk_bytes = chunk_bytes(all_.config),
           .run_key = run_key(all_.config.run.seed, Stream::kRounding),
@@ -83,9 +82,6 @@ void SessionLinks::open_exchange(const SessionHandlers& handlers) {
           .on_back = handlers.on_back,
           .on_epoch = handlers.on_epoch,
           .on_failure = handlers.on_failure,
-          .moves_shares = all_.config.net.shares == "measured",
-          .on_shares = [this](const ShareMove& m) { log_info("{}", words_of(m, all_.names())); },
-          .connections = most_streams(options),
           .deadline = round_deadline(all_.config),
           .may_proxy = [this](StepIndex sent) { return lateness.may_stand_in(sent); },
           .on_proxy_round = [this](const ProxyRound& round) { lateness.stood_in(round); },

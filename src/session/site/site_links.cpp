@@ -170,12 +170,11 @@ bool is_elastic(const Config& config, const SiteArguments& arguments) {
 }
 
 // Who has not asked for it gives no memory to a copy, and a state in files is not copied into it.
-// Shares move with a round's own commit, and a round in a late site's name has no step to go back
-// to: there each round commits by itself.
+// A round in a late site's name has no step to go back to: there each round commits by itself.
 bool takes_steps_back(const Config& config, const SiteArguments& arguments) {
   return config.origins.contains("outer.commit") && config.outer.commit_every > 1 &&
          is_elastic(config, arguments) && !info_of(config.method).commits_rounds &&
-         config.train.offload.empty() && !config.net.deadline && config.net.shares != "measured";
+         config.train.offload.empty() && !config.net.deadline;
 }
 
 MemberOptions link_options(const Config& config, const SiteArguments& arguments, WorkerId self,

@@ -5,12 +5,17 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "core/base/check.h"
 
 namespace isthmus {
 namespace {
+
+/// Of bytes that an earlier program adds to DONE and COMMIT when its shares of owners move.
+constexpr std::string_view kMovingShares =
+    "as a member sends whose file has net.shares = \"measured\", which this program does not have";
 
 std::string name_groups(const std::map<WorkerId, Digest128>& digests) {
   std::map<Digest128, std::vector<int>> groups;
@@ -65,7 +70,6 @@ void CommitProtocol::progress(Outbox& out) {
 
 void CommitProtocol::say_done(OpenRound& open, Outbox& out) {
   open.said_done = true;
-  open.report = shares_.report(open.round.id());
   open.digest = open.round.digest();
   if (!open.covers.empty()) {
     Xxh3Stream chain;
@@ -84,11 +88,8 @@ void CommitProtocol::say_done(OpenRound& open, Outbox& out) {
 }
 
 void CommitProtocol::repeat_done(const OpenRound& open, Outbox& out) {
-  const std::span<const std::byte> digest = std::as_bytes(std::span(open.digest.bytes));
-  std::vector<std::byte> payload(digest.begin(), digest.end());
-  payload.insert(payload.end(), open.report.begin(), open.report.end());
-  sender_.send({.kind = FrameKind::kDone, .id = open.round.id()}, members_.coordinator(), payload,
-               out);
+  sender_.send({.kind = FrameKind::kDone, .id = open.round.id()}, members_.coordinator(),
+               std::as_bytes(std::span(open.digest.bytes)), out);
 }
 
 void CommitProtocol::repeat_all_done(Outbox& out) {
@@ -104,9 +105,7 @@ void CommitProtocol::take_done(WorkerId from, const Frame& frame, Outbox& out) {
   if (!members_.coordinates()) return;
   const SyncId& id = frame.header.id;
   Digest128 digest;
-  const bool whole = frame.payload.size() >= digest.bytes.size();
-  const bool first = !verdicts_.contains(id) && !has_digest(id, from);
-  if (!whole || !shares_.take_report(from, frame.payload.subspan(digest.bytes.size()), first)) {
+  if (frame.payload.size() != digest.bytes.size()) {
     refuse_done(from, frame, out);
     return;
   }
@@ -125,7 +124,7 @@ void CommitProtocol::refuse_done(WorkerId from, const Frame& frame, Outbox& out)
               ExchangeError::Kind::kCorrupt, from,
               fmt::format("worker {} has ended fragment {} of step {} with a DONE of {} bytes, {}",
                           from.value(), id.fragment.value(), id.sent.value(), frame.payload.size(),
-                          shares_.of_unlike_files())},
+                          kMovingShares)},
           out);
   }
 }
@@ -178,11 +177,10 @@ void CommitProtocol::judge(const SyncId& id, const Verdict& verdict, Outbox& out
   if (!verdicts_.emplace(id, verdict).second) {
     return;  // the first word stands
   }
-  if (!verdict) shares_.choose_next(id);
   if (members_.is_hub() && !verdict) {
     committed_[id] = dones_.at(id).begin()->second;
     note_final(id, committed_[id]);
-    decisions_.push_back(commit_record(id, committed_[id], shares_.told_with(id)));
+    decisions_.push_back(commit_record(id, committed_[id]));
   }
   dones_.erase(id);
   for (const WorkerId peer : members_.peers()) {
@@ -211,7 +209,7 @@ void CommitProtocol::give_up(const std::string& why, Outbox& out) {
 
 void CommitProtocol::tell(WorkerId to, const SyncId& id, const Verdict& verdict, Outbox& out) {
   if (!verdict) {
-    sender_.send({.kind = FrameKind::kCommit, .id = id}, to, shares_.told_with(id), out);
+    sender_.send({.kind = FrameKind::kCommit, .id = id}, to, {}, out);
     return;
   }
   sender_.send({.kind = FrameKind::kAbort,
@@ -227,11 +225,10 @@ void CommitProtocol::take_commit(const SyncId& id, std::span<const std::byte> pa
   if (found == nullptr || !found->said_done || !found->pending()) {
     return;  // it has come before, or nobody can have committed it
   }
-  if (!shares_.take_told(id, payload)) {
-    give_up(
-        fmt::format("fragment {} of step {} was committed with {} bytes, {}", id.fragment.value(),
-                    id.sent.value(), payload.size(), shares_.of_unlike_files()),
-        out);
+  if (!payload.empty()) {
+    give_up(fmt::format("fragment {} of step {} was committed with {} bytes, {}",
+                        id.fragment.value(), id.sent.value(), payload.size(), kMovingShares),
+            out);
     return;
   }
   take_verdict(id, std::nullopt);
@@ -273,7 +270,6 @@ void CommitProtocol::close(OpenRound& open) {
   committed_after_ = std::max(committed_after_, open.round.id().sent);
   through_.push_back({open.round.id(), open.begun});
   note_final(open.round.id(), open.digest);
-  shares_.adopt(open.round.id(), open.round.epoch());
   open.retained.reset();
   open.residual = {};
   open.round.drop_frames();
@@ -324,7 +320,6 @@ void CommitProtocol::forget_closed() {
   rounds_.forget_taken();
   std::erase_if(verdicts_, [&](const auto& each) { return members_.all_closed(each.first.sent); });
   std::erase_if(committed_, [&](const auto& each) { return !verdicts_.contains(each.first); });
-  shares_.forget_told([&](const SyncId& id) { return verdicts_.contains(id); });
 }
 
 void CommitProtocol::note_final(const SyncId& id, const Digest128& digest) {
@@ -354,7 +349,7 @@ std::vector<HubRecord> CommitProtocol::history() const {
     kept.emplace(SyncId{fragment, last.first}, last.second);
   }
   for (const auto& [id, digest] : kept) {
-    records.push_back(commit_record(id, digest, shares_.told_with(id)));
+    records.push_back(commit_record(id, digest));
   }
   return records;
 }

@@ -21,7 +21,6 @@
 #include "transport/exchange/divergent_results.h"
 #include "transport/exchange/hub_record.h"
 #include "transport/exchange/member_view.h"
-#include "transport/exchange/moving_shares.h"
 #include "transport/exchange/round_table.h"
 #include "transport/wire/frame.h"
 
@@ -43,12 +42,10 @@ class CommitProtocol {
 
   /// Borrows all. `decisions`: a hub's records, which the caller writes to the log before it sends
   /// a frame.
-  CommitProtocol(const MemberView& members, RoundTable& rounds, MovingShares& shares,
-                 DivergentResults& divergent, ControlSender& sender,
-                 std::vector<HubRecord>& decisions)
+  CommitProtocol(const MemberView& members, RoundTable& rounds, DivergentResults& divergent,
+                 ControlSender& sender, std::vector<HubRecord>& decisions)
       : members_(members),
         rounds_(rounds),
-        shares_(shares),
         divergent_(divergent),
         sender_(sender),
         decisions_(decisions) {}
@@ -123,7 +120,6 @@ class CommitProtocol {
 
   const MemberView& members_;
   RoundTable& rounds_;
-  MovingShares& shares_;
   DivergentResults& divergent_;
   ControlSender& sender_;
   std::vector<HubRecord>& decisions_;

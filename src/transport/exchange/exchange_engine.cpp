@@ -10,18 +10,16 @@ namespace isthmus {
 ExchangeEngine::ExchangeEngine(EngineOptions options)
     : options_(std::move(options)),
       members_(options_),
-      shares_(options_, members_),
-      rounds_(options_, members_, shares_),
+      rounds_(options_, members_),
       sender_(members_, rounds_),
       divergent_(options_, members_),
-      commit_(members_, rounds_, shares_, divergent_, sender_, decisions_),
+      commit_(members_, rounds_, divergent_, sender_, decisions_),
       proxies_(options_, members_, rounds_, sender_),
       rollback_(options_, members_, rounds_, commit_),
       epochs_(options_,
               {.members = members_,
                .rounds = rounds_,
                .commit = commit_,
-               .shares = shares_,
                .proxies = proxies_,
                .rollback = rollback_,
                .reports = reports_,
@@ -43,7 +41,6 @@ ExchangeEngine::ExchangeEngine(EngineOptions options)
       hub_(options_, {.members = members_,
                       .rounds = rounds_,
                       .commit = commit_,
-                      .shares = shares_,
                       .epochs = epochs_,
                       .losses = losses_,
                       .sender = sender_,
@@ -52,9 +49,8 @@ ExchangeEngine::ExchangeEngine(EngineOptions options)
   ISTHMUS_CHECK(exchange.elastic || !exchange.hub);
   ISTHMUS_CHECK(!exchange.gathers || (exchange.elastic && !exchange.hub));
   ISTHMUS_CHECK(exchange.elastic || !exchange.deadline);
-  ISTHMUS_CHECK(exchange.table.empty() || (exchange.groups.empty() && !exchange.moves_shares));
   ISTHMUS_CHECK(!exchange.takes_back || exchange.elastic);
-  ISTHMUS_CHECK(!exchange.takes_back || (!exchange.deadline && !exchange.moves_shares));
+  ISTHMUS_CHECK(!exchange.takes_back || !exchange.deadline);
 }
 
 void ExchangeEngine::begin(Round round, bool commit, std::optional<Contribution> retained,
@@ -166,10 +162,6 @@ void ExchangeEngine::receive_values(WorkerId from, const Frame& frame, FrameByte
                                     TimePoint now, Outbox& out) {
   const SyncId id = frame.header.id;
   OpenRound* open = rounds_.find(id);
-  // A round may be open still where a later one has begun.
-  if (open != nullptr || !rounds_.over(id)) {
-    shares_.took(from, id, frame.header.kind, bytes->size(), now);
-  }
   if (open != nullptr) {
     feed(*open, from, frame, std::move(bytes), now, out);
   } else if (!rounds_.over(id)) {
@@ -375,7 +367,6 @@ EngineNews ExchangeEngine::take_news() {
   return {.through = commit_.take_through(),
           .records = hub_.take_records(),
           .epochs = epochs_.take_epochs(),
-          .move = shares_.take_move(),
           .proxies = proxies_.take()};
 }
 

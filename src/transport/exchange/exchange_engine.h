@@ -10,8 +10,7 @@
 //   membership_protocol  members that join or leave: EPOCH, BYE
 //   peer_losses          members lost and returned: GONE
 //   hub_recovery         a hub's process ends and its next one begins
-// Parts for options of a run: start_barrier, rollback, proxy_rounds, moving_shares,
-// divergent_results.
+// Parts for options of a run: start_barrier, rollback, proxy_rounds, divergent_results.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +29,6 @@
 #include "transport/exchange/hub_recovery.h"
 #include "transport/exchange/member_view.h"
 #include "transport/exchange/membership_protocol.h"
-#include "transport/exchange/moving_shares.h"
 #include "transport/exchange/peer_exchange_options.h"
 #include "transport/exchange/peer_losses.h"
 #include "transport/exchange/proxy_rounds.h"
@@ -49,7 +47,6 @@ struct EngineNews {
   std::vector<ThroughRound> through;  // rounds that have become final
   std::vector<HubRecord> records;     // HubRecovery::take_records
   std::vector<Epoch> epochs;          // ExchangeEngine::take_epochs
-  std::optional<ShareMove> move;      // at the coordinator, with moving shares: the new shares
   std::vector<ProxyRound> proxies;    // ProxyRounds::take
 };
 
@@ -158,7 +155,6 @@ class ExchangeEngine {
 
   const EngineOptions options_;
   MemberView members_;
-  MovingShares shares_;
   RoundTable rounds_;
   ControlSender sender_;
   std::vector<HubRecord> decisions_;  // at a hub: not yet taken

@@ -14,15 +14,12 @@ constexpr std::size_t kCommitBytes = 12 + sizeof(Digest128::bytes);
 
 }  // namespace
 
-HubRecord commit_record(const SyncId& id, const Digest128& digest,
-                        std::span<const std::byte> shares) {
-  HubRecord record{.kind = HubRecord::Kind::kCommit,
-                   .body = std::vector<std::byte>(kCommitBytes + shares.size())};
+HubRecord commit_record(const SyncId& id, const Digest128& digest) {
+  HubRecord record{.kind = HubRecord::Kind::kCommit, .body = std::vector<std::byte>(kCommitBytes)};
   FieldWriter out(record.body);
   out.put(static_cast<std::uint32_t>(id.fragment.value()));
   out.put(static_cast<std::uint64_t>(id.sent.value()));
   out.put_bytes(std::as_bytes(std::span(digest.bytes)));
-  out.put_bytes(shares);
   return record;
 }
 
@@ -43,10 +40,6 @@ Expected<std::pair<SyncId, Digest128>, std::string> read_commit(const HubRecord&
   const std::span<const std::byte> digest = in.get_bytes(sizeof(Digest128::bytes));
   std::ranges::copy(digest, std::as_writable_bytes(std::span(commit.second.bytes)).begin());
   return commit;
-}
-
-std::span<const std::byte> shares_of_commit(const HubRecord& record) {
-  return std::span(record.body).subspan(kCommitBytes);
 }
 
 bool Decided::includes(const Decided& other) const {

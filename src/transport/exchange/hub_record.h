@@ -37,13 +37,10 @@ struct Decided {
   [[nodiscard]] bool includes(const Decided& other) const;
 };
 
-/// `shares`: the bytes of MovingShares that go with the COMMIT; may be empty.
-[[nodiscard]] HubRecord commit_record(const SyncId& id, const Digest128& digest,
-                                      std::span<const std::byte> shares = {});
-/// RETURNS: the reason if the record's body is not a commit.
+[[nodiscard]] HubRecord commit_record(const SyncId& id, const Digest128& digest);
+/// RETURNS: the reason if the record's body is not a commit. A record may end with shares of the
+/// owners, one 32-bit number a member, which earlier programs wrote; they are passed over.
 [[nodiscard]] Expected<std::pair<SyncId, Digest128>, std::string> read_commit(
     const HubRecord& record);
-/// The shares' bytes in a record that read_commit accepted; borrows the record.
-[[nodiscard]] std::span<const std::byte> shares_of_commit(const HubRecord& record);
 
 }  // namespace isthmus

@@ -10,7 +10,6 @@ void HubRecovery::restore(std::span<const HubRecord> records) {
   at_.epochs.restore(std::nullopt);
   at_.rounds.revive();
   at_.commit.restart();
-  at_.shares.restart();  // of another run nothing counts
   for (const HubRecord& record : records) {
     if (record.kind == HubRecord::Kind::kEpoch) {
       const auto news = EpochNews::read(record.body, options_.members);
@@ -20,10 +19,8 @@ void HubRecovery::restore(std::span<const HubRecord> records) {
       const auto commit = read_commit(record);
       ISTHMUS_CHECK(commit.has_value());
       at_.commit.restore(commit->first, commit->second);
-      at_.shares.restore(record, commit->first);
     }
   }
-  at_.shares.end_restore();
   for (const WorkerId rank : at_.members.everyone_else()) {
     Peer& peer = at_.members.peer(rank);
     peer.unheard = at_.members.live(rank);

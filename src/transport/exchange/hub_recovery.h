@@ -14,7 +14,6 @@
 #include "transport/exchange/hub_record.h"
 #include "transport/exchange/member_view.h"
 #include "transport/exchange/membership_protocol.h"
-#include "transport/exchange/moving_shares.h"
 #include "transport/exchange/peer_exchange_options.h"
 #include "transport/exchange/peer_losses.h"
 #include "transport/exchange/round_table.h"
@@ -28,7 +27,6 @@ class HubRecovery {
     MemberView& members;
     RoundTable& rounds;
     CommitProtocol& commit;
-    MovingShares& shares;
     MembershipProtocol& epochs;
     PeerLosses& losses;
     ControlSender& sender;

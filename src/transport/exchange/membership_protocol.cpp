@@ -193,8 +193,6 @@ void MembershipProtocol::enter(const EpochNews& news, TimePoint now, Outbox& out
   asked_.reset();
   for (const SyncId& id : news.committed) {
     if (!own) break;
-    // Shares of the next round come with COMMIT alone, and within the epoch they count.
-    if (options_.exchange.moves_shares && !begins_anew) break;
     if (OpenRound* open = at_.rounds.find(id);
         open != nullptr && open->said_done && open->pending()) {
       at_.commit.close(*open);
@@ -209,7 +207,7 @@ void MembershipProtocol::enter(const EpochNews& news, TimePoint now, Outbox& out
     return;
   }
   if (begins_anew) at_.rollback.take_back();  // all that is not committed
-  for (const SyncId& id : at_.rounds.drop_outdated_early()) at_.shares.forget(id);
+  at_.rounds.drop_outdated_early();
   for (auto& [id, open] : at_.rounds.all()) {
     if (open.failure && !at_.members.coordinates()) {
       // The word before may have crossed the news.
@@ -254,7 +252,6 @@ void MembershipProtocol::note_changes(const EpochNews& news) {
       note(member, false, false, !other && leaves ? until : -1);
     }
     if (is && (!was || other)) {
-      at_.shares.forget(member);
       // What a member had lost before was a former process; what a joiner has lost, it has.
       const bool lost = (!at_.members.is_member() || peer.fresh) && peer.lost && !other;
       peer = Peer{
@@ -265,7 +262,6 @@ void MembershipProtocol::note_changes(const EpochNews& news) {
 }
 
 void MembershipProtocol::relaunch(OpenRound& open, TimePoint now, Outbox& out) {
-  at_.shares.forget(open.round.id());
   ISTHMUS_CHECK(open.retained.has_value(), open.round.id().sent.value());
   Contribution contribution = *open.retained;
   if (contribution.owner_residual) *contribution.owner_residual = open.residual;

@@ -18,7 +18,6 @@
 #include "transport/exchange/hub_record.h"
 #include "transport/exchange/member_view.h"
 #include "transport/exchange/membership.h"
-#include "transport/exchange/moving_shares.h"
 #include "transport/exchange/peer_exchange_options.h"
 #include "transport/exchange/proxy_rounds.h"
 #include "transport/exchange/reachability_reports.h"
@@ -35,7 +34,6 @@ class MembershipProtocol {
     MemberView& members;
     RoundTable& rounds;
     CommitProtocol& commit;
-    MovingShares& shares;
     ProxyRounds& proxies;
     Rollback& rollback;
     ReachabilityReports& reports;

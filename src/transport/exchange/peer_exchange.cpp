@@ -94,7 +94,6 @@ TimePoint PeerExchange::drive(const Step& step) {
   for (const ThroughRound& round : news.through) {
     if (options_.on_round) options_.on_round(self(), round.id, now - round.begun);
   }
-  if (news.move && options_.on_shares) options_.on_shares(*news.move);
   for (const ProxyRound& round : news.proxies) {
     if (options_.on_proxy_round) options_.on_proxy_round(round);
   }

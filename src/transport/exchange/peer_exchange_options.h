@@ -17,7 +17,6 @@
 #include "isthmus/runtime.h"
 #include "isthmus/transport.h"
 #include "transport/exchange/hub_record.h"
-#include "transport/exchange/measured_shares.h"
 #include "transport/exchange/reduction.h"
 #include "transport/exchange/round_deadline.h"
 #include "transport/wire/epoch.h"
@@ -34,9 +33,6 @@ struct PeerExchangeOptions {
   Duration retry_interval = std::chrono::seconds(2);
   /// Shares of the owners in a reduce, one a member; empty: even. Equal on all members.
   std::vector<std::uint32_t> shares = {};
-  /// In place of `shares`: shares by the vector's size (shares_of_size), in rising order of size.
-  /// Without `groups` and `moves_shares`. Equal on all members.
-  std::vector<SharesOfSize> table = {};
   /// A reduce in two levels (reduction.h): the group number by member; empty: one level. Equal on
   /// all members.
   std::vector<std::uint32_t> groups = {};
@@ -53,8 +49,8 @@ struct PeerExchangeOptions {
   bool elastic = false;
   int min_members = 1;
   /// With `elastic`: Contribution::commit counts. A loss rolls back all uncommitted rounds,
-  /// including results that were handed out (Exchange::go_back). Without `moves_shares` and
-  /// `deadline`. Equal on all members.
+  /// including results that were handed out (Exchange::go_back). Without `deadline`.
+  /// Equal on all members.
   bool takes_back = false;
   /// With `elastic`: the timeout of a straggler. A member is excluded that has not begun a round
   /// after another member has waited this long for it, if no member joined or left meanwhile and
@@ -91,13 +87,6 @@ struct PeerExchangeOptions {
   std::function<void(const Epoch& epoch)> on_epoch = {};
   /// The exchange itself cannot continue, for example after an exception in `on_note`.
   std::function<void(const std::exception_ptr&)> on_failure = {};
-  /// Shares move during the run with the measured rates of links (measured_shares.h); `shares`
-  /// holds at the start. A fragment's round begins only after the result of its previous round was
-  /// taken. Without `groups`. Equal on all members.
-  bool moves_shares = false;
-  /// At the coordinator: the shares have moved. Called by the task that moved them.
-  std::function<void(const ShareMove& move)> on_shares = {};
-  int connections = 1;  // most connections of a link, if shares move
   /// With `elastic`: a member whose training is late for a round takes part by proxy, without its
   /// values, once two thirds of all members and `min_members` (this one not counted) have begun the
   /// round for longer than the deadline. Its Reduced then excludes its values. At most two rounds
@@ -123,8 +112,6 @@ struct EngineOptions {
   WorkerId self;    // a hub: WorkerId(members)
   int members = 1;  // without the hub
   PeerExchangeOptions exchange = {};
-  /// For tests: the shares that the coordinator sends with a commit, instead of measured ones.
-  std::function<std::vector<std::uint32_t>(const SyncId& id)> choose_shares = {};
 };
 
 }  // namespace isthmus

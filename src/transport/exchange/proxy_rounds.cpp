@@ -97,7 +97,7 @@ bool ProxyRounds::may_begin(const SyncId& id, TimePoint now) {
     return each.first.fragment == id.fragment && each.second.in_its_name;
   });
   return forms_.contains(id.fragment) && id.sent >= rounds_.last_begun() && unmet < kMostAhead &&
-         members_.membership().takes_part(members_.self(), id.sent) && rounds_.knows_shares(id) &&
+         members_.membership().takes_part(members_.self(), id.sent) &&
          training_allows(id.sent, now);
 }
 

@@ -179,39 +179,6 @@ ReductionKind resolve_reduction(ReductionKind kind, const Codec& codec, int memb
   return members <= 2 || codec.sparse() ? ReductionKind::kGather : ReductionKind::kReduce;
 }
 
-std::span<const std::uint32_t> shares_of_size(std::span<const SharesOfSize> table,
-                                              std::uint64_t bytes) {
-  ISTHMUS_CHECK(!table.empty());
-  const auto above = std::ranges::lower_bound(table, bytes, {}, &SharesOfSize::bytes);
-  if (above == table.begin()) return above->shares;
-  const auto below = above - 1;
-  if (above == table.end()) return below->shares;
-  const auto size = static_cast<double>(bytes);
-  const bool nearer_below =
-      size * size <= static_cast<double>(below->bytes) * static_cast<double>(above->bytes);
-  return nearer_below ? below->shares : above->shares;
-}
-
-std::vector<std::uint32_t> with_a_tile_each(std::span<const std::uint32_t> shares, std::size_t n) {
-  std::vector<std::uint32_t> owned(shares.begin(), shares.end());
-  const std::size_t tiles = (n + kTileValues - 1) / kTileValues;
-  const std::size_t owners =
-      shares.size() - static_cast<std::size_t>(std::ranges::count(shares, 0u));
-  if (shares.empty() || tiles < owners || tiles > UINT32_MAX) return owned;
-  const int members = static_cast<int>(shares.size());
-  const std::vector<std::size_t> usual = owner_borders(tiles, members, shares);
-  const std::vector<std::size_t> rest = owner_borders(tiles - owners, members, shares);
-  bool each = true;
-  for (std::size_t m = 0; m < shares.size(); ++m) {
-    each = each && (shares[m] == 0 || usual[m + 1] > usual[m]);
-  }
-  for (std::size_t m = 0; m < shares.size() && !each; ++m) {
-    const std::size_t more = rest[m + 1] - rest[m];
-    owned[m] = shares[m] == 0 ? 0 : static_cast<std::uint32_t>(1 + more);
-  }
-  return owned;
-}
-
 ReductionPlan make_reduction_plan(const Codec& codec, std::size_t n, int members,
                                   ReductionKind kind, std::span<const std::uint32_t> shares,
                                   std::size_t chunk_bytes) {

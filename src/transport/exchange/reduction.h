@@ -75,24 +75,6 @@ struct ReductionPlan {
 /// reduce or fewer, one quantisation, one latency), reduce otherwise.
 [[nodiscard]] ReductionKind resolve_reduction(ReductionKind kind, const Codec& codec, int members);
 
-/// The owners' shares for vectors of about this size.
-struct SharesOfSize {
-  std::uint64_t bytes = 0;            // encoded
-  std::vector<std::uint32_t> shares;  // one a member; empty: even
-};
-
-/// RETURNS: from `table`, in rising order of size, the shares of the size nearest to `bytes` by
-/// ratio; of two equally near sizes the smaller. Only products of doubles, so the result is the
-/// same on all machines. REQUIRES: an entry.
-[[nodiscard]] std::span<const std::uint32_t> shares_of_size(std::span<const SharesOfSize> table,
-                                                            std::uint64_t bytes);
-
-/// The table's `shares` adjusted for n values: every member with a share owns at least one tile, if
-/// there are at least as many tiles as nonzero shares. A member that owns nothing cannot notice a
-/// straggler, so rounding must not leave one owner of two. Otherwise `shares` unchanged.
-[[nodiscard]] std::vector<std::uint32_t> with_a_tile_each(std::span<const std::uint32_t> shares,
-                                                          std::size_t n);
-
 /// Cuts n values for `members`. Owner j of a reduce gets the tiles from floor(T S_j / S) on: T
 /// tiles in all, S_j the sum of the shares before j. `shares` (one a member, or empty for even
 /// shares) can follow the links: borders between owners are borders of tiles and change no bit. A

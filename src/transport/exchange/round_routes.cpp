@@ -8,16 +8,10 @@
 namespace isthmus {
 namespace {
 
-/// Owners' shares of so many values: nothing for members that do not take part.
-std::vector<std::uint32_t> shares_of(const RoundPlace& place, const Codec& codec,
-                                     std::size_t values) {
-  const bool by_size = !place.table.empty();
-  const std::span<const std::uint32_t> all =
-      by_size ? shares_of_size(place.table, encoded_bytes(codec, values)) : std::span(place.shares);
-  std::vector<std::uint32_t> shares(all.begin(), all.end());
-  if (std::ranges::find(place.live, true) == place.live.end()) {
-    return by_size ? with_a_tile_each(shares, values) : shares;
-  }
+/// The owners' shares: nothing for members that do not take part.
+std::vector<std::uint32_t> shares_of(const RoundPlace& place) {
+  std::vector<std::uint32_t> shares = place.shares;
+  if (std::ranges::find(place.live, true) == place.live.end()) return shares;
   if (shares.empty()) shares.assign(place.live.size(), 1);
   for (std::size_t m = 0; m < shares.size(); ++m) {
     if (!place.live[m]) shares[m] = 0;
@@ -25,7 +19,7 @@ std::vector<std::uint32_t> shares_of(const RoundPlace& place, const Codec& codec
   if (std::ranges::find_if(shares, [](std::uint32_t s) { return s > 0; }) == shares.end()) {
     std::ranges::copy(place.live, shares.begin());  // all that had a share are gone
   }
-  return by_size ? with_a_tile_each(shares, values) : shares;
+  return shares;
 }
 
 }  // namespace
@@ -33,7 +27,7 @@ std::vector<std::uint32_t> shares_of(const RoundPlace& place, const Codec& codec
 RoundRoutes::RoundRoutes(const RoundPlace& place, const Codec& codec, std::size_t values,
                          ReductionKind kind)
     : self_(place.self), members_(place.members), live_(place.live) {
-  const std::vector<std::uint32_t> shares = shares_of(place, codec, values);
+  const std::vector<std::uint32_t> shares = shares_of(place);
   plan_ = make_reduction_plan(codec, values, members_, kind, shares, place.chunk_bytes);
   if (place.groups.empty() || !takes_part(index(self_))) return;
   ISTHMUS_CHECK(place.groups.size() == static_cast<std::size_t>(members_), place.groups.size(),

@@ -24,9 +24,6 @@ struct RoundPlace {
   std::uint32_t epoch = 0;
   std::int64_t closed_before = 0;          // stamped into the frames sent at launch
   std::vector<std::uint32_t> shares = {};  // of the owners; empty: even
-  /// In place of `shares`: by the vector's size; empty: none. Read at construction, as `groups`
-  /// below.
-  std::span<const SharesOfSize> table = {};
   /// Two levels: the group number by member; empty: one level. Read at construction; an engine's
   /// groups never change.
   std::span<const std::uint32_t> groups = {};

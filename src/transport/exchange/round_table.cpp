@@ -23,14 +23,12 @@ bool RoundTable::any_pending() const {
 }
 
 RoundPlace RoundTable::place(const SyncId& id) const {
-  const std::span<const std::uint32_t> shares = shares_.of(id);
   const PeerExchangeOptions& exchange = options_.exchange;
   return {.self = options_.self,
           .members = options_.members,
           .epoch = members_.membership().epoch_of(id.sent),
           .closed_before = closed_before(),
-          .shares = {shares.begin(), shares.end()},
-          .table = exchange.table,
+          .shares = exchange.shares,
           .groups = exchange.groups,
           .chunk_bytes = exchange.chunk_bytes,
           .live = members_.membership().members_of(id.sent),
@@ -39,17 +37,10 @@ RoundPlace RoundTable::place(const SyncId& id) const {
           .echoes = &members_.echoes()};
 }
 
-bool RoundTable::knows_shares(const SyncId& id) const {
-  return !options_.exchange.moves_shares || std::ranges::none_of(rounds_, [&](const auto& entry) {
-    return entry.first.fragment == id.fragment && entry.second.pending();
-  });
-}
-
 OpenRound& RoundTable::open(OpenRound round) {
   const SyncId id = round.round.id();
   ISTHMUS_CHECK(!rounds_.contains(id), id.fragment.value(), id.sent.value());
   ISTHMUS_CHECK(!over(id), id.fragment.value(), id.sent.value());
-  ISTHMUS_CHECK(knows_shares(id), id.fragment.value(), id.sent.value());
   if (id.sent > last_begun_) {
     last_begun_ = id.sent;
     finished_.clear();
@@ -81,15 +72,11 @@ RoundTable::Early RoundTable::take_early(const SyncId& id) {
   return early ? std::move(early.mapped()) : Early();
 }
 
-std::vector<SyncId> RoundTable::drop_outdated_early() {
-  std::vector<SyncId> dropped;
+void RoundTable::drop_outdated_early() {
   std::erase_if(early_, [&](const auto& entry) {
-    const bool before = parse_frame(*entry.second.front().second)->header.epoch <
-                        members_.membership().epoch_of(entry.first.sent);
-    if (before) dropped.push_back(entry.first);
-    return before;
+    return parse_frame(*entry.second.front().second)->header.epoch <
+           members_.membership().epoch_of(entry.first.sent);
   });
-  return dropped;
 }
 
 Expected<Reduced, ExchangeError> RoundTable::take(const SyncId& id) {

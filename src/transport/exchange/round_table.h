@@ -16,7 +16,6 @@
 #include "isthmus/transport.h"
 #include "transport/exchange/exchange_round.h"
 #include "transport/exchange/member_view.h"
-#include "transport/exchange/moving_shares.h"
 #include "transport/exchange/peer_exchange_options.h"
 
 namespace isthmus {
@@ -31,7 +30,6 @@ struct OpenRound {
   std::optional<ExchangeError> failure;
   std::vector<SyncId> covers;            // uncommitted rounds whose digests its digest includes
   Digest128 digest{};                    // as sent in DONE
-  std::vector<std::byte> report = {};    // of rates, after the digest in DONE, if shares move
   std::vector<TimePoint> heard;          // by member: last useful frame
   std::optional<Contribution> retained;  // until closed, if it may have to begin again
   std::uint64_t number = 0;              // place among the rounds begun here, from 1
@@ -52,8 +50,8 @@ class RoundTable {
   using Early = std::vector<std::pair<WorkerId, FrameBytes>>;
 
   /// Borrows all.
-  RoundTable(const EngineOptions& options, const MemberView& members, const MovingShares& shares)
-      : options_(options), members_(members), shares_(shares) {}
+  RoundTable(const EngineOptions& options, const MemberView& members)
+      : options_(options), members_(members) {}
 
   [[nodiscard]] std::map<SyncId, OpenRound>& all() { return rounds_; }
   [[nodiscard]] const std::map<SyncId, OpenRound>& all() const { return rounds_; }
@@ -67,9 +65,6 @@ class RoundTable {
   /// The parameters of round `id`. Valid as long as the engine, even if the engine begins that
   /// round by proxy meanwhile.
   [[nodiscard]] RoundPlace place(const SyncId& id) const;
-  /// Whether the fragment's previous round is final here, so that the shares in its COMMIT are
-  /// known.
-  [[nodiscard]] bool knows_shares(const SyncId& id) const;
   /// REQUIRES: no round of that id, also none that is over.
   OpenRound& open(OpenRound round);
   /// The round is final and forgotten, or will never begin.
@@ -83,8 +78,8 @@ class RoundTable {
   /// Frames of rounds that have not begun here.
   void keep_early(const SyncId& id, WorkerId from, FrameBytes bytes);
   [[nodiscard]] Early take_early(const SyncId& id);
-  /// Drops frames of earlier membership numbers. RETURNS: their rounds.
-  std::vector<SyncId> drop_outdated_early();
+  /// Drops frames of earlier membership numbers.
+  void drop_outdated_early();
   void clear_early() { early_.clear(); }
 
   /// The committed result or the round's error. REQUIRES: the round is closed or has failed.
@@ -110,7 +105,6 @@ class RoundTable {
  private:
   const EngineOptions& options_;
   const MemberView& members_;
-  const MovingShares& shares_;
   std::map<SyncId, OpenRound> rounds_;
   std::map<SyncId, Early> early_;
   std::set<SyncId> finished_;  // forgotten rounds sent at last_begun_

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 
-#include "app/commands/bench/collective_table.h"
 #include "app/commands/bench/simulated_algorithms.h"
 #include "app/common/text_table.h"
 #include "config/links_file.h"
@@ -24,10 +23,10 @@ const TimedWay& used_by(const std::vector<TimedWay>& ways, const Question& quest
   const ReductionKind kind =
       resolve_reduction(question.round.exchange, *question.round.codec, config.workers());
   const bool groups = config.net.reduction == "groups";
-  const std::vector<std::uint32_t> shares = shares_of_run(question, config);
+  const std::vector<std::uint32_t> shares = first_shares(config);
   return *std::ranges::find_if(ways, [&](const TimedWay& each) {
     const bool as_they_go =
-        !each.way.along && each.way.shares == shares && each.way.groups.empty() != groups;
+        each.way.ring.empty() && each.way.shares == shares && each.way.groups.empty() != groups;
     return each.way.kind == kind && (kind != ReductionKind::kReduce || as_they_go);
   });
 }
@@ -36,7 +35,7 @@ const TimedWay& used_by(const std::vector<TimedWay>& ways, const Question& quest
 std::vector<std::string> settings_of(const Way& way, const Way& used,
                                      const BenchExchangeArguments& arguments,
                                      const Config& config) {
-  if (&way == &used || way.along || way.of_table) return {};
+  if (&way == &used || way.compared_only) return {};
   std::vector<std::string> settings;
   if (way.kind != used.kind) {
     const bool gathers = way.kind == ReductionKind::kGather;
@@ -99,10 +98,10 @@ void print(const std::vector<TimedWay>& ways, const TimedWay& used, const Questi
       "One round of {} values in {}. Fastest: {}; of those with the bits of what this file does: "
       "{}.\n",
       question.values, question.round.codec->name(), fastest.way.name, alike.way.name));
-  if (std::ranges::any_of(ways, [](const TimedWay& each) { return each.way.along.has_value(); })) {
+  if (std::ranges::any_of(ways, [](const TimedWay& each) { return !each.way.ring.empty(); })) {
     session.err.write(
-        "Ring and tree pass sums on, which each hop rounds once more: for comparison, no run goes "
-        "so (docs/internals/exchange.md, Rings and trees).\n");
+        "A ring passes sums on, which each hop rounds once more: for comparison, no run goes so "
+        "(docs/internals/exchange.md, A ring).\n");
   }
   std::vector<const TimedWay*> better = {&fastest};
   if (&alike != &fastest) better.push_back(&alike);
@@ -111,9 +110,7 @@ void print(const std::vector<TimedWay>& ways, const TimedWay& used, const Questi
   for (const TimedWay* each : better) {
     const std::vector<std::string> settings = settings_of(each->way, used.way, arguments, config);
     std::string how = "no key makes a run of this file do so";
-    if (each->way.of_table) {
-      how = "a table of ways has it (--out FILE; docs/how-to/unequal-links.md, A table of ways)";
-    } else if (!settings.empty()) {
+    if (!settings.empty()) {
       how = fmt::format("train --set {}{}, at all sites, or these keys in the file",
                         fmt::join(settings, " --set "), links);
     } else if (!each->way.groups.empty() && named_groups(config).empty()) {
@@ -128,10 +125,7 @@ void print(const std::vector<TimedWay>& ways, const TimedWay& used, const Questi
 }  // namespace
 
 int command_bench_exchange(const BenchExchangeArguments& arguments, Session& session) {
-  std::vector<std::string> overrides = arguments.overrides;
-  // A table that is to be written need not be there yet.
-  if (!arguments.out.empty()) overrides.push_back("net.shares=auto");
-  Config config = load_config(arguments.config, overrides, schema_context());
+  Config config = load_config(arguments.config, arguments.overrides, schema_context());
   if (!arguments.links.empty()) use_links_file(config, arguments.links);
   if (config.workers() < 2 || config.links.empty()) {
     throw ConfigError(fmt::format(
@@ -141,15 +135,10 @@ int command_bench_exchange(const BenchExchangeArguments& arguments, Session& ses
   if (has_traces(config)) {
     session.err.write("note: a [[link]] has a trace; its mean rate is taken here\n");
   }
-  const std::vector<std::int64_t> sizes = sizes_exchanged(config);
-  const Question question = question_of(config, sizes.empty() ? 0 : sizes.back());
+  const Question question = question_of(config, largest_exchanged(config));
   if (question.round.exchange == ReductionKind::kCollect) {
     throw ConfigError(fmt::format(
         "outer.method = \"{}\": all its bytes go to all, there is one way only", config.method));
-  }
-  if (!arguments.out.empty()) {
-    write_collective_table(config, sizes, arguments.out, session);
-    return 0;
   }
   std::vector<TimedWay> ways;
   for (const Way& way : ways_of(question, config)) ways.push_back(timed(question, way));

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `bench collectives CONFIG`: compares algorithms for the exchange of the sites' largest fragment
-// over the [[link]]s; with --out it writes the fastest one for every size, as a table for
-// net.table.
+// over the [[link]]s.
 #pragma once
 
 #include <filesystem>
@@ -16,7 +15,6 @@ struct BenchExchangeArguments {
   std::filesystem::path config;
   std::vector<std::string> overrides;
   std::filesystem::path links;  // replaces the file's links; empty: the file's links
-  std::filesystem::path out;    // table of algorithms to write (net.table); empty: none
 };
 
 [[nodiscard]] int command_bench_exchange(const BenchExchangeArguments& arguments, Session& session);

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
-#include <set>
 #include <utility>
 
 #include "app/common/commands.h"
@@ -18,7 +17,7 @@
 #include "sim/run_simulated.h"
 #include "sim/topology.h"
 #include "transport/exchange/reduction.h"
-#include "transport/exchange/tree/tree_exchange.h"
+#include "transport/exchange/ring/ring_exchange.h"
 
 namespace isthmus::app {
 namespace {
@@ -50,27 +49,14 @@ std::string words_of(const std::vector<std::uint32_t>& groups,
   return fmt::format("{}", fmt::join(words, " | "));
 }
 
-/// A site that works out all of the mean but one tile, which another one does: who owns nothing of
-/// a round cannot tell who has not begun it, so of two owners one can tell of the other.
-std::vector<std::uint32_t> star_of(std::size_t center, std::size_t other, std::int64_t values,
-                                   std::size_t sites) {
-  constexpr std::int64_t kMostTiles = std::int64_t{1} << 20;  // of a share in a table
-  const auto tile = static_cast<std::int64_t>(kTileValues);
-  const std::int64_t tiles = std::min((values + tile - 1) / tile, kMostTiles);
-  std::vector<std::uint32_t> shares(sites);
-  shares[center] = static_cast<std::uint32_t>(std::max<std::int64_t>(tiles - 1, 1));
-  shares[other] = 1;
-  return shares;
-}
-
 }  // namespace
 
-std::vector<std::int64_t> sizes_exchanged(const Config& config) {
-  std::set<std::int64_t> sizes;
+std::int64_t largest_exchanged(const Config& config) {
+  std::int64_t largest = 0;
   for (const PlannedFragment& fragment : input_of(config, layout_of(config)).fragments) {
-    sizes.insert(fragment.elements);
+    largest = std::max(largest, fragment.elements);
   }
-  return {sizes.begin(), sizes.end()};
+  return largest;
 }
 
 Question question_of(const Config& config, std::int64_t values) {
@@ -111,16 +97,7 @@ std::vector<Way> ways_of(const Question& question, const Config& config) {
     one[static_cast<std::size_t>(center)] = 1;
     ways.push_back({fmt::format("star of {}", question.sites[static_cast<std::size_t>(center)]),
                     "reduce", ReductionKind::kReduce, one});
-    ways.back().of_table = true;
-  }
-  const std::vector<std::uint32_t> used = shares_of_run(question, config);
-  const bool known = std::ranges::any_of(ways, [&](const Way& each) {
-    return each.kind == ReductionKind::kReduce && each.shares == used;
-  });
-  if (!known && config.net.shares == "table") {
-    ways.push_back({fmt::format("as net.table has it ({})", words_of_shares(used)), "reduce",
-                    ReductionKind::kReduce, used});
-    ways.back().of_table = true;
+    ways.back().compared_only = true;
   }
   std::vector<std::uint32_t> groups = named_groups(config);
   if (groups.empty()) groups = groups_by_links(question.round.links, members);
@@ -129,65 +106,14 @@ std::vector<Way> ways_of(const Question& question, const Config& config) {
                     ReductionKind::kReduce, even, groups});
   }
   if (question.round.codec->sparse()) return ways;  // its sums are not sparse
-  const auto along = [&](const char* name, const char* bits, TreeKind kind,
-                         std::vector<int> order) {
-    std::vector<std::string> names;
-    for (const int m : order) names.push_back(question.sites[static_cast<std::size_t>(m)]);
-    ways.push_back({.name = fmt::format("{} ({})", name, fmt::join(names, ", ")),
-                    .bits = bits,
-                    .along = TreeShape{kind, std::move(order)}});
-  };
-  along("ring", "ring", TreeKind::kRing, ring_by_links(question.round.links, members));
-  along("binary tree", "tree", TreeKind::kBinary, tree_by_links(question.round.links, members));
-  return ways;
-}
-
-std::vector<Way> ways_of_reduce(const Question& question, const Config& config) {
-  const std::size_t sites = question.sites.size();
-  const std::vector<std::uint32_t> even = even_shares(config);
-  std::vector<Way> ways;
-  const auto add = [&](std::string name, std::vector<std::uint32_t> shares) {
-    if (std::ranges::find(ways, shares, &Way::shares) != ways.end()) return;
-    ways.push_back({std::move(name), "reduce", ReductionKind::kReduce, std::move(shares)});
-  };
-  add("even shares", even);
-  const std::vector<std::uint32_t> by_links =
-      shares_by_links(question.round.links, config.workers(), even);
-  if (!by_links.empty()) {
-    add(fmt::format("shares by links ({})", words_of_shares(by_links)), by_links);
-  }
-  std::vector<std::size_t> owners;  // who may own something, the fastest line first
-  for (const int m : tree_by_links(question.round.links, config.workers())) {
-    const auto site = static_cast<std::size_t>(m);
-    if (even.empty() || even[site] > 0) owners.push_back(site);
-  }
-  std::vector<std::uint32_t> some(sites);
+  const std::vector<int> ring = ring_by_links(question.round.links, members);
   std::vector<std::string> names;
-  for (std::size_t k = 0; k + 1 < owners.size(); ++k) {
-    some[owners[k]] = 1;
-    names.push_back(question.sites[owners[k]]);
-    if (k > 0) add(fmt::format("even shares of {}", fmt::join(names, ", ")), some);
-  }
-  const std::size_t stars =
-      owners.size() < 2 ? 0 : std::min<std::size_t>(owners.size(), kMostStars);
-  for (std::size_t k = 0; k < stars; ++k) {
-    const std::size_t center = owners[k];
-    const std::size_t other = owners[k == 0 ? 1 : 0];
-    add(fmt::format("star of {} but a tile of {}", question.sites[center], question.sites[other]),
-        star_of(center, other, question.values, sites));
-  }
+  for (const int m : ring) names.push_back(question.sites[static_cast<std::size_t>(m)]);
+  ways.push_back({.name = fmt::format("ring ({})", fmt::join(names, ", ")),
+                  .bits = "ring",
+                  .ring = ring,
+                  .compared_only = true});
   return ways;
-}
-
-std::vector<std::uint32_t> shares_of_run(const Question& question, const Config& config) {
-  if (config.net.shares == "table") {
-    const std::vector<SharesOfSize> table = table_of_shares(config);
-    const std::size_t bytes =
-        encoded_bytes(*question.round.codec, static_cast<std::size_t>(question.values));
-    return with_a_tile_each(shares_of_size(table, bytes),
-                            static_cast<std::size_t>(question.values));
-  }
-  return config.net.shares == "links" ? owner_shares(config) : even_shares(config);
 }
 
 namespace {
@@ -204,10 +130,10 @@ PredictionInput round_of(const Question& question, const Way& way) {
 
 double predicted_s(const Question& question, const Way& way) {
   const PredictionInput input = round_of(question, way);
-  if (!way.along) return predict(input).predicted_s;
+  if (way.ring.empty()) return predict(input).predicted_s;
   const auto elements = static_cast<std::size_t>(input.fragments.front().elements);
   return predict_round_along(input,
-                             make_tree_plan(*input.codec, elements, input.workers, *way.along));
+                             make_ring_plan(*input.codec, elements, input.workers, way.ring));
 }
 
 TimedWay timed(const Question& question, const Way& way) {
@@ -223,9 +149,9 @@ TimedWay timed(const Question& question, const Way& way) {
                                          .shares = way.shares,
                                          .groups = way.groups,
                                          .chunk_bytes = input.chunk_bytes}};
-  if (way.along) {
+  if (!way.ring.empty()) {
     options.make_exchange = [&](Transport& transport, Runtime& runtime) {
-      return std::make_unique<TreeExchange>(transport, runtime, *way.along);
+      return std::make_unique<RingExchange>(transport, runtime, way.ring);
     };
   }
   const std::vector<float> values(elements, 1.0f);

@@ -4,13 +4,11 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "isthmus/config.h"
 #include "plan/prediction.h"
-#include "transport/exchange/tree/tree_plan.h"
 
 namespace isthmus::app {
 
@@ -21,8 +19,8 @@ struct Way {
   ReductionKind kind = ReductionKind::kReduce;
   std::vector<std::uint32_t> shares = {};
   std::vector<std::uint32_t> groups = {};
-  std::optional<TreeShape> along = {};  // a ring or tree, for comparison: no run uses it
-  bool of_table = false;                // runs use it only through a table
+  std::vector<int> ring = {};  // the members along a ring; empty: no ring
+  bool compared_only = false;  // no run uses it
 };
 
 struct TimedWay {
@@ -41,21 +39,14 @@ struct Question {
   std::uint64_t seed = 0;
 };
 
-/// The numbers of values that a run of this file exchanges at a time: each size once, ascending.
-[[nodiscard]] std::vector<std::int64_t> sizes_exchanged(const Config& config);
+/// The largest number of values that a run of this file exchanges at a time.
+[[nodiscard]] std::int64_t largest_exchanged(const Config& config);
 
 /// One round of `values` values. REQUIRES: two sites, links between all sites.
 [[nodiscard]] Question question_of(const Config& config, std::int64_t values);
 
-/// The algorithms of runs, and others for comparison: gather, groups, a ring, a tree.
+/// The algorithms of runs, and others for comparison: gather, groups, stars, a ring.
 [[nodiscard]] std::vector<Way> ways_of(const Question& question, const Config& config);
-/// The algorithms that a table may choose from: reduces in one level. The first has even shares.
-[[nodiscard]] std::vector<Way> ways_of_reduce(const Question& question, const Config& config);
-
-/// The shares of this round in a run of this file that reduces in one level.
-[[nodiscard]] std::vector<std::uint32_t> shares_of_run(const Question& question,
-                                                       const Config& config);
-
 /// The closed form for one round, alone on the links, until all sites know its commit.
 [[nodiscard]] double predicted_s(const Question& question, const Way& way);
 /// Predicted and simulated.
