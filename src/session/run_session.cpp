@@ -96,7 +96,7 @@ void RunSession::hold(const std::filesystem::path& folder) {
   }
 }
 
-// What is resumed from must not change until the run goes on.
+// The checkpoint that the run resumes from must not change until the run continues.
 std::optional<Checkpoint> RunSession::checkpoint_to_resume() {
   if (options_.resume != "never" && !options_.out.empty()) hold(options_.out);
   if (options_.site) return std::nullopt;
@@ -286,7 +286,7 @@ std::int64_t RunSession::prepare(RunDirectory& directory, RunTotals& totals) {
     totals.load(reader);
   }
   std::int64_t resumed_step = resume_ ? resume_->info().step : 0;
-  if (start_.joins) {  // what was sent before this site came is not known here
+  if (start_.joins) {  // bytes sent before this site joined are not known here
     resumed_step = start_.joins->step.value();
     totals.clock_s = start_.joins->clock_s;
   }
@@ -504,8 +504,8 @@ std::vector<ConfigChange> RunSession::changes_before(std::int64_t step) const {
   return changes;
 }
 
-// A session that was killed before its first checkpoint has changed nothing: what it noted at the
-// step from which this one goes on is noted anew, or not.
+// A session that was killed before its first checkpoint has changed nothing: a change that it noted
+// at the step from which this session resumes is noted anew, or not at all.
 std::vector<ConfigChange> RunSession::changes() const {
   if (start_.joins) return changes_before(std::numeric_limits<std::int64_t>::max());
   if (!resume_) return {};

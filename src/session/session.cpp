@@ -77,7 +77,7 @@ void check_arguments(const Config& config, const RunArguments& arguments) {
   }
 }
 
-/// The worker's trainer, once it is known to be the one that was announced.
+/// The worker's trainer, once it has proved to be the announced one.
 std::unique_ptr<Trainer> checked(std::unique_ptr<Trainer> trainer, const TrainerFacts& facts,
                                  int worker) {
   if (trainer == nullptr) throw ConfigError("the trainer factory has made no trainer");
@@ -229,7 +229,8 @@ Overrides named(const std::vector<std::string>& overrides, std::span<const std::
   return all;
 }
 
-/// Counted are the parameters and the outer state: what the caller's optimizer holds is not known.
+/// The count covers the parameters and the outer state: the memory of the caller's optimizer is not
+/// known.
 void check_room(const Config& config, const app::RunPlan& plan, const RunArguments& arguments,
                 const TrainerFacts& facts) {
   const std::optional<WorkerId> own = app::own_worker(config, app::own_site(arguments));

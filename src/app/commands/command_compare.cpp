@@ -31,7 +31,7 @@
 namespace isthmus::app {
 namespace {
 
-/// Names given to --require; "all" stands for every one.
+/// Names given to --require; "all" means every one.
 std::vector<std::string> required(const CompareArguments& arguments, const Experiment& experiment,
                                   const ComparisonPlan& plan) {
   std::vector<std::string> names;
@@ -126,7 +126,7 @@ class CompareCommand {
     return arguments_.out.empty() ? baseline_.run.out : arguments_.out;
   }
 
-  /// Without --judge: what tells one text or initial model from another.
+  /// Without --judge: the inputs that tell one text or initial model from another.
   [[nodiscard]] std::string inputs_of(const Config& config) {
     return arguments_.judge.empty() ? inputs_.of(config) : "";
   }
@@ -280,7 +280,7 @@ class CompareCommand {
         human_bytes(static_cast<double>(free))));
   }
 
-  /// --resume writes over what tells a run what it was.
+  /// --resume overwrites the settings that a run records.
   void check_resumed_folder() const {
     if (arguments_.resume && out().empty()) {
       throw ConfigError("--resume: which comparison? give its folder with --out or run.out");
@@ -347,7 +347,7 @@ class CompareCommand {
   int train(RunDirectory& directory, const RunLock& lock, CellStore& store) {
     const SignalScope signals;
     if (session_.verbose == 0) {
-      set_log_level(LogLevel::kWarning);  // what a single run says of itself, times a hundred
+      set_log_level(LogLevel::kWarning);  // a single run would print its lines a hundred times
     }
     if (!baseline_.log.http.empty()) {
       log_warning("log.http: a comparison's runs are not served; it is for train and simulate");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `data inspect|verify|synth`: what training would read, seen beforehand.
+// `data inspect|verify|synth`: shows the data that training would read.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 namespace isthmus::app {
 namespace {
 
-/// "FILE.txt", "FILE.bin" and "FILE:u32" without a kind are read as what they most likely are.
+/// "FILE.txt", "FILE.bin" and "FILE:u32" without a kind are read as their most likely kind.
 std::string with_kind(const Storage& storage, const std::string& source) {
   for (const std::string_view kind : {"text:", "tokens:", "synth:"}) {
     if (source.starts_with(kind)) {

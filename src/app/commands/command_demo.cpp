@@ -31,12 +31,12 @@ constexpr const char* kEndOfText = "<|endoftext|>";
 
 struct Contestant {
   const char* name;
-  const char* what;   // what it exchanges
+  const char* what;   // the data that it exchanges
   const char* inner;  // lines of [inner], beside the schedule
   const char* outer;  // lines of [outer]
 };
-// Inner rates are the best of 1e-3, 2e-3, 4e-3 and 8e-3 for ddp, whose rate streaming takes too,
-// and of 0.01 and 0.02 for muloco: one seed of this text each.
+// The inner rates are the best of 1e-3, 2e-3, 4e-3 and 8e-3 for ddp, whose rate streaming takes
+// too, and of 0.01 and 0.02 for muloco: one seed of this text each.
 constexpr std::array<Contestant, 3> kContestants = {
     {{"ddp", "gradients every step, in 16 bits", "lr = 2e-3", "method = \"ddp\"\ncodec = \"bf16\""},
      {"streaming", "DiLoCo in fragments, every 20 steps, in 4 bits", "lr = 2e-3",
@@ -94,7 +94,7 @@ rtt = "80ms"
                      contestant.name, contestant.outer, contestant.inner, seed, kVocabulary);
 }
 
-/// Learnt from the corpus: words and parts of words, so that what the model writes can be read.
+/// Trained on the corpus: words and parts of words, so that the model's text can be read.
 void write_tokenizer(Storage& storage, const std::filesystem::path& folder) {
   WordCounts words(WordPattern::kGpt2);
   words.add(kDemoText);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `doctor`: what this machine and this build offer, and what would get in the way.
+// `doctor`: the abilities of this machine and this build, and the obstacles to a run.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -81,14 +81,14 @@ Finding nccl(std::size_t devices) {
   }
 }
 
-/// Optional: what train.attention = "cudnn" asks for.
+/// Optional: required by train.attention = "cudnn".
 Finding cudnn() {
   const std::string missing = cuda::cudnn_missing();
   return {"cuDNN", missing.empty() ? cuda::cudnn_version() + " found" : "cannot be used",
           Verdict::kGood, missing.empty() ? "attention with train.attention = \"cudnn\"" : missing};
 }
 
-/// Devices, what they need, and what a run that says nothing of train.device would compute on.
+/// Devices, their requirements, and the device that a run without train.device would compute on.
 std::vector<Finding> devices() {
   if (const std::string why_not = cuda::unavailable(); !why_not.empty()) {
     const bool fault = !cuda::driver_fault().empty();
@@ -126,7 +126,7 @@ Finding links_over(const std::string& name, const std::string& version,
                          : Finding{name, version, Verdict::kGood, ""};
 }
 
-/// The library that runs, beside the one whose headers were compiled in: they may differ.
+/// The library that runs, beside the library whose headers were compiled in: they may differ.
 Finding mpi() {
   Finding finding = links_over("MPI", mpi_version(), "libopenmpi-dev openmpi-bin");
   const std::string built_with = mpi_built_with();
@@ -172,7 +172,7 @@ Finding disk() {
           little ? "checkpoints may not fit; --out names another disk" : ""};
 }
 
-/// Socket buffers bound what one stream carries: rate <= buffer / round trip.
+/// Socket buffers bound the rate of one stream: rate <= buffer / round trip.
 Finding socket_buffers() {
   const std::string rmem = first_line("/proc/sys/net/core/rmem_max");
   if (rmem.empty()) {

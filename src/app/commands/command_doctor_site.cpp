@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `doctor CONFIG --site NAME`: whom this site reaches, and why not the others.
+// `doctor CONFIG --site NAME`: the sites that this site reaches, and why it does not reach the
+// others.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +24,7 @@ constexpr double kLongestCheck = 600;
 constexpr Duration kLookBetweenChecks = std::chrono::milliseconds(200);
 constexpr Duration kForTheOthers = std::chrono::seconds(2);
 
-/// What is known of one other site.
+/// The findings about one other site.
 struct Reach {
   bool good = false;       // it has let this site in
   std::string refusal;     // of the handshake, in words
@@ -64,7 +65,7 @@ class Findings {
   std::unique_ptr<WaitQueue> queue_;
   // Under queue_'s lock:
   std::vector<Reach> all_;
-  std::string strangers_;  // the last who came and got no further
+  std::string strangers_;  // the last strangers that connected and got no further
 };
 
 HostPort place_of(const std::string& endpoint) {
@@ -109,7 +110,7 @@ int command_doctor_site(const DoctorSiteArguments& arguments, Session& session) 
   while (!joined && runtime.clock().now() < end) {
     const TimePoint look = std::min(end, runtime.clock().now() + kLookBetweenChecks);
     joined = transport->await_members(look).has_value();
-    if (!joined) runtime.sleep_until(look);  // a refusal by one is no news of the others
+    if (!joined) runtime.sleep_until(look);  // a refusal by one site is no news of the others
     stop_at_signal();
   }
   // Some of them may not have reached this site yet.
@@ -143,7 +144,7 @@ int command_doctor_site(const DoctorSiteArguments& arguments, Session& session) 
                                     party.names[site], endpoint, words));
     }
   }
-  if (!party.hub.empty()) {  // of a run: it would answer to nobody who only looks
+  if (!party.hub.empty()) {  // a hub of a run does not answer a site that only looks
     const std::string trouble = why_not_reached(parse_host_port("hub.address", party.hub));
     const std::string words = trouble.empty() ? "the port answers" : "not reached: " + trouble;
     every = every && trouble.empty();

@@ -72,7 +72,7 @@ std::string report_json(const ModelFolder& model, const WindowSizes& sizes,
          "\n";
 }
 
-/// What a window reads and counts, in words.
+/// The tokens that a window reads and counts, in words.
 std::string windows_text(const WindowSizes& sizes) {
   const std::string first =
       "each token is counted once, but the first of a document, which follows nothing";

@@ -160,7 +160,7 @@ std::string inside_of(const MethodInfo& method) {
       inside.adjust_lr);
 }
 
-/// What the method keeps between two steps, with its own codec.
+/// The state that the method keeps between two steps, with its own codec.
 std::string memory_of(const MethodInfo& method) {
   const bool residual = make_codec(method.default_codec)->error_feedback();
   const int values = method.state_values + (residual ? 1 : 0);

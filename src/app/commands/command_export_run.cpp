@@ -39,7 +39,7 @@ fs::path fresh_file(fs::path to, const char* name) {
   return to;
 }
 
-/// What could not be written whole, for lack of room say, is gone again.
+/// Removes a file that could not be written whole, for example for lack of room.
 template <typename Export>
 ExportResult whole_or_absent(const fs::path& to, const Export& write) {
   std::error_code error;

@@ -18,7 +18,7 @@
 namespace isthmus::app {
 namespace {
 
-/// THROWS: RunError for what is no recording.
+/// THROWS: RunError if the file is no recording.
 Recording read_file(const Storage& storage, const std::filesystem::path& file) {
   const MappedFile mapped = storage.map(file);
   Expected<Recording, std::string> recording = read_recording(mapped.bytes());
@@ -51,7 +51,7 @@ struct Whole {
   std::vector<std::string> warnings;
 };
 
-/// With what FILE.old holds, where it is of the same process.
+/// With the contents of FILE.old, if the same process wrote it.
 Whole read_both(const Storage& storage, const std::filesystem::path& file) {
   if (storage.kind(file) != FileKind::kFile) {
     throw SystemError(fmt::format("{}: no such file; `train --site NAME --record FILE` writes one",
@@ -70,7 +70,7 @@ Whole read_both(const Storage& storage, const std::filesystem::path& file) {
         "{}: is of an earlier process, and left out; look at it by itself", older.string()));
   } else if (before->records.empty() || whole.recording.records.empty() ||
              before->records.front() != whole.recording.records.front()) {
-    // Else the run has begun another FILE meanwhile, and this is what has been read.
+    // Otherwise the run has begun another FILE meanwhile, and this file is the one that was read.
     tell_damage(*before, older, whole.warnings);
     whole.recording.left_out += before->left_out;
     std::vector<FrameRecord>& records = whole.recording.records;

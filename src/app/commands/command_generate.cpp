@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `generate MODEL`: what a model makes of a prompt, on the CPU.
+// `generate MODEL`: the continuation of a prompt by a model, on the CPU.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -38,7 +38,7 @@ std::string prompt_text(const Storage& storage, const GenerateArguments& argumen
   throw UsageError(fmt::format("--prompt-file -: stdin has more than {} bytes", kMostPromptBytes));
 }
 
-/// --chat-set NAME=JSON; what is no JSON is a text. THROWS: UsageError.
+/// --chat-set NAME=JSON; a value that is no JSON is a text. THROWS: UsageError.
 jinja::Items chat_variables(const std::vector<std::string>& given) {
   jinja::Items variables;
   for (const std::string& each : given) {
@@ -82,7 +82,8 @@ std::string chat_text(const Storage& storage, const std::filesystem::path& folde
   return chat->render(request).text;
 }
 
-/// The flags, then what the folder says, then the most likely token always. THROWS: UsageError.
+/// The flags count first, then the folder's settings; otherwise the most likely token always.
+/// THROWS: UsageError.
 Sampling sampling_of(const GenerateArguments& arguments, const HfGeneration& folder) {
   const bool own = arguments.temperature || arguments.top_k || arguments.top_p;
   const bool samples = own || folder.samples;
@@ -124,14 +125,14 @@ const char* end_name(GenerateEnd end) {
   return "";
 }
 
-/// What the command is asked for and finds in the folder.
+/// The request, and the folder's contents.
 struct Generation {
   std::vector<std::uint32_t> prompt;
   HfGeneration folder;
   Sampling sampling;
 };
 
-/// What came of it.
+/// The result.
 struct Generated {
   std::vector<std::int32_t> tokens;
   std::string text;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `hub invite`, `hub revoke`, `hub keys`: beside a hub that runs, which notices, or one that does
-// not.
+// `hub invite`, `hub revoke`, `hub keys`: beside a running hub, which notices the change, or
+// without one.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -19,7 +19,7 @@
 namespace isthmus::app {
 namespace {
 
-/// The file, and what its hub has written beside its log.
+/// The file, and the hub's files beside its log.
 struct KeyFolder {
   explicit KeyFolder(const HubKeysArguments& arguments)
       : config(load_config(arguments.config, arguments.overrides, schema_context())),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `init`: a commented configuration that loads as it is. The comments come from the table of keys,
-// so they say what `explain` says.
+// so they equal the texts of `explain`.
 #include <fmt/format.h>
 
 #include <span>
@@ -184,7 +184,7 @@ struct Template {
   std::string_view name;
   std::string_view text;
   std::span<const StarterLine> lines;
-  std::string_view next;  // what to run, with {} for the file
+  std::string_view next;  // the command to run next, with {} for the file
 };
 constexpr Template kTemplates[] = {
     {"laptop", "Two workers on one machine, synthetic text, about a minute.", kLaptop,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `inspect PATH`: says what a path is and shows what is in it.
+// `inspect PATH`: tells the kind of a path and shows its contents.
 #include <fmt/format.h>
 
 #include "app/commands/inspect.h"

@@ -115,7 +115,8 @@ class Launch {
  private:
   enum class Start { kFirst, kAgain };
 
-  /// The program of a site; empty: `isthmus train`. One that is given for the site alone counts.
+  /// The program of a site; empty: `isthmus train`. A program given for the site alone counts
+  /// first.
   [[nodiscard]] std::string program_of(const std::string& site) const {
     std::string found;
     for (const std::string& each : arguments_.programs) {
@@ -159,7 +160,7 @@ class Launch {
     }
   }
 
-  /// What the program of a site is told, in its environment (python/isthmus/_launched.py).
+  /// The environment of a site's program (python/isthmus/_launched.py).
   [[nodiscard]] Words program_command(const std::string& program, const std::string& name,
                                       Start start) {
     const auto lines = [](const Words& words) { return fmt::format("{}", fmt::join(words, "\n")); };
@@ -294,7 +295,7 @@ class Launch {
     }
   }
 
-  /// Under Slurm the nodes of the allocation stand for the sites, in order.
+  /// Under Slurm the nodes of the allocation serve as the sites, in order.
   void give_node_addresses() {
     nodes_ = allocated_nodes();
     if (nodes_.size() < config_.sites.size()) {
@@ -366,8 +367,8 @@ class Launch {
     return words;
   }
 
-  /// With all sites goes the file's hub, where it has a process of its own; on the machine of
-  /// `launch`, but over ssh at its address.
+  /// The file's hub starts with all sites if it is a separate process: on the machine of `launch`,
+  /// but over ssh at its address.
   [[nodiscard]] bool starts_hub() const {
     return arguments_.sites.empty() && !config_.hub.address.empty() && config_.hub.site.empty();
   }
@@ -421,7 +422,7 @@ class Launch {
     const std::string directory = arguments_.directory.empty()
                                       ? std::filesystem::current_path().string()
                                       : arguments_.directory;
-    // With a terminal of its own the remote side ends when the connection does.
+    // With a terminal the remote side ends when the connection does.
     return {arguments_.ssh,
             "-tt",
             "-o",

@@ -42,7 +42,7 @@ std::vector<double> shares(const MergeArguments& arguments) {
   return weights;
 }
 
-/// What two models of one layout compute differently, if anything.
+/// The difference in the computation of two models of one layout, if there is one.
 const char* unlike(const ModelShape& a, const ModelShape& b) {
   if (a.heads != b.heads || a.kv_heads != b.kv_heads || a.head_dim != b.head_dim) return "heads";
   if (a.tied != b.tied) return "heads' weights (one is tied)";
@@ -53,8 +53,8 @@ const char* unlike(const ModelShape& a, const ModelShape& b) {
   return nullptr;
 }
 
-/// Settings and companions of a mean are those of the first model: names what others have
-/// otherwise.
+/// The settings and companions of a mean are those of the first model: names the companions that
+/// differ in the others.
 void add_unlike_companions(std::vector<std::string>& left_out, const Storage& storage,
                            const ModelShape& shape, const std::vector<fs::path>& models) {
   const auto companions = [&](const fs::path& from) {

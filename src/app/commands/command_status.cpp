@@ -26,7 +26,8 @@ struct Found {
   std::string source;
 };
 
-/// RETURNS: why the page says nothing. THROWS: ConfigError for what is no run's URL or page.
+/// RETURNS: the reason if the page has no status. THROWS: ConfigError if the text is no URL or page
+/// of a run.
 Expected<Found, std::string> ask(const std::string& text) {
   const HttpUrl url = parse_url(text);
   const auto reply = http_get(url.address, "/status.json", kPatience);
@@ -49,7 +50,7 @@ Found look_at_folder(const std::filesystem::path& run) {
   Found found;
   std::string note;
   if (const auto live = live_file(storage, run)) {
-    // Another run, or anything else, may have the port of one that was killed.
+    // Another run, or another program, may have the port of a run that was killed.
     try {
       auto asked = ask(live->url);
       if (asked && asked->status.run_id == live->run_id) {

@@ -47,7 +47,7 @@ namespace {
 std::int64_t ranks_of(const SiteConfig& site) { return std::int64_t{site.tp} * site.pp * site.dp; }
 
 /// The worker whose mesh's ranks are the processes of this MPI job: the site that `--site` names,
-/// or the only one. Nothing: the processes are the workers.
+/// or the only site. Nothing: the processes are the workers.
 std::optional<WorkerId> mesh_of_job(const Config& config, const TrainArguments& arguments) {
   std::size_t index = 0;
   if (!arguments.site.name.empty()) {
@@ -75,7 +75,7 @@ std::int64_t all_ranks(const Config& config) {
   return ranks;
 }
 
-/// The worker that this process of an MPI job is, in rank order, or whose rank it is: sites one
+/// The worker that this process of an MPI job is, in rank order, or belongs to as a rank: sites one
 /// after another as in the file, each with as many processes as ranks.
 WorkerId worker_of_job(const Config& config, const std::filesystem::path& file) {
   const MpiPlace place = mpi_place();
@@ -110,8 +110,8 @@ void check_disk_of_all(const Config& config, const TrainArguments& arguments,
   check_room_of_sites(SystemStorage(), config, sites, out, arguments.resume != "never");
 }
 
-/// This process is `worker` of an MPI job, or one of its ranks; each worker writes into a folder of
-/// its own.
+/// This process is `worker` of an MPI job, or one of its ranks; each worker writes into a separate
+/// folder.
 void join_mpi_job(const Config& config, WorkerId worker, TrainArguments& arguments) {
   arguments.site.mpi = true;
   arguments.site.name = config.sites[static_cast<std::size_t>(worker.value())].name;
@@ -125,7 +125,7 @@ void join_mpi_job(const Config& config, WorkerId worker, TrainArguments& argumen
   arguments.out = out / arguments.site.name;
 }
 
-/// `--site auto`: the site that the process's rank stands for; each then has a folder of its own.
+/// `--site auto`: the site of the process's rank; each site then has a separate folder.
 void find_own_site(const Config& config, TrainArguments& arguments) {
   const bool is_a_name =
       std::ranges::find(config.sites, "auto", &SiteConfig::name) != config.sites.end();
@@ -160,8 +160,8 @@ void arm_by_environment() {
   log_warning("ISTHMUS_FAULT = {}: this process will be killed there", *fault);
 }
 
-/// What else to say where the folder is in use: often by a twin of this process. An "if", since a
-/// batch script's own process has the variables of its tasks.
+/// An addition to the message that the folder is in use: often a twin of this process uses it. An
+/// "if", since a batch script's own process has the variables of its tasks.
 std::string remedy_for_twins(const Config& config, const TrainArguments& arguments) {
   if (!arguments.site.name.empty()) return "";
   try {
@@ -170,7 +170,7 @@ std::string remedy_for_twins(const Config& config, const TrainArguments& argumen
     return fmt::format(
         "; if {} has started {} processes of this command, {}", found->by, *found->size,
         config.workers() > 1 ? "give --site auto: each of them is one site" : "start one");
-  } catch (const ConfigError&) {  // of --site auto, which nobody asked for
+  } catch (const ConfigError&) {  // of --site auto, which the user did not ask for
     return "";
   }
 }
@@ -198,7 +198,7 @@ bool is_hub_too(const Config& config, const TrainArguments& arguments) {
   return !config.hub.site.empty() && config.hub.site == arguments.site.name && !arguments.site.mpi;
 }
 
-/// What has ended the hub for good is why its site cannot go on.
+/// The error that ended the hub for good is the reason why its site cannot continue.
 TrainingOutcome train_beside(SiteHub& hub, const std::function<TrainingOutcome()>& train) {
   try {
     return train();
@@ -239,7 +239,7 @@ std::string change_flags(const TrainArguments& arguments) {
   return text;
 }
 
-/// What of a site's links can be seen without opening them: addresses, keys, limits, the hub's.
+/// Checks of a site's links that open no connection: addresses, keys, limits, the hub's.
 void check_links_of(const Config& config, const SiteArguments& site) {
   MemberOptions options = link_options(config, site, app::site_of(config, site));
   if (has_hub(config, site)) add_hub(config, options);
@@ -274,7 +274,7 @@ int run(const Config& given, const TrainArguments& arguments, bool simulated, Se
   if (arguments.site.name.empty() && !arguments.site.mpi && !folder.empty()) {
     for (const SiteConfig& site : config.sites) check_nobody_writes(folder / site.name);
   }
-  std::optional<SiteHub> hub;  // of all the site's sessions, and what comes after them
+  std::optional<SiteHub> hub;  // for all sessions of the site, and the work after them
   if (is_hub_too(config, arguments)) {
     const std::filesystem::path out = arguments.out.empty() ? config.run.out : arguments.out;
     hub.emplace(config, site_hub_folder(config, out),

@@ -14,9 +14,9 @@
 namespace isthmus::app {
 namespace {
 
-/// What the records say together.
+/// The summary of all records.
 struct Summary {
-  std::size_t zeros = 0;     // entries of code 0: a slope of zero, or one that was not finite
+  std::size_t zeros = 0;     // entries of code 0: a slope that is zero or not finite
   std::size_t extremes = 0;  // entries at either end of the code's range
   std::size_t seals = 0;     // digests of the weights
   double squares = 0;        // of the decoded slopes

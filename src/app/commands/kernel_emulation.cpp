@@ -82,7 +82,7 @@ class KernelEmulation {
       first = run_sites(sites(folder, spaces), 0, session_.err);
     } catch (...) {
       over = true;
-      throw;  // the task ends before what it uses
+      throw;  // the task ends before the objects that it uses
     }
     over = true;
     task->join();
@@ -146,7 +146,7 @@ class KernelEmulation {
                : fmt::format("runs/{}-{}", config_.run.name, random_id().substr(0, 8));
   }
 
-  /// By a task of its own, since who makes a namespace is in it from then on.
+  /// In a separate task, since the task that makes a namespace is in it from then on.
   void make_space(std::vector<WanNode>& nodes, std::vector<FileDescriptor>& spaces) {
     std::exception_ptr failure;
     const auto task = runtime_.spawn("namespace", [&] {
@@ -163,7 +163,8 @@ class KernelEmulation {
     use_congestion_control(nodes.back().address, spaces.back().get());
   }
 
-  /// By the route: as a namespace's default the kernel takes only what every process may choose.
+  /// Set by the route: as a namespace's default the kernel accepts only algorithms that every
+  /// process may choose.
   void use_congestion_control(const std::string& address, int space) const {
     const std::string name = links_[1].congestion == Congestion::kBbr ? "bbr" : "cubic";
     std::vector<ChildProcess> ip;

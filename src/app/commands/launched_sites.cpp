@@ -16,7 +16,8 @@
 namespace isthmus::app {
 namespace {
 
-/// After one site has refused the others notice by themselves; who does not is told, then ended.
+/// After one site has refused, the others notice by themselves; a site that does not is told, then
+/// ended.
 constexpr double kNoticeS = 30;
 constexpr double kLastS = 15;
 constexpr double kLongestDelayS = 30;
@@ -139,7 +140,8 @@ class Sites {
     completed_ = completed_ || (code == 0 && !sites_[site].hub);
     std::optional<LaunchFailure>& first = left ? first_to_leave_ : first_;
     if (code != 0 && !first) first = LaunchFailure{sites_[site].name, code};
-    if (left && nobody_runs()) ends_ = true;  // told to stop, all of them: nobody comes back alone
+    if (left && nobody_runs())
+      ends_ = true;  // all sites are told to stop: no site comes back alone
     if (left || mends_by_restart(code)) return;  // the others go on without it, or notice in time
     ends_ = true;
     if (code != 0 && !refused_s_) refused_s_ = monotonic_now();
@@ -168,9 +170,9 @@ class Sites {
   std::vector<State> states_;
   std::size_t widest_ = 0;
   bool told_ = false;                // of a signal to this program
-  bool ends_ = false;                // nobody is started again
+  bool ends_ = false;                // no site is restarted
   std::optional<double> refused_s_;  // when a site had ended as no restart mends
-  int stage_ = 0;                    // of ending those who do not notice
+  int stage_ = 0;                    // stage of ending the sites that do not notice
   std::optional<LaunchFailure> first_;
   std::optional<LaunchFailure> first_to_leave_;  // no failure where others complete the run
   bool completed_ = false;

@@ -67,7 +67,7 @@ ChildProcess::ChildProcess(const std::vector<std::string>& argv, int network_spa
   }
   const int error = errno;
   if (pid_ > 0) {
-    ::setpgid(pid_, pid_);  // as the child does: whoever comes first
+    ::setpgid(pid_, pid_);  // as the child does: whichever of the two comes first
   }
   ::close(ends[1]);
   if (pid_ < 0) {

@@ -21,8 +21,8 @@ constexpr int kFirst = 10000;  // below are ports that programs are known by
 constexpr int kLast = 65535;
 constexpr int kTries = 1000;
 
-/// Ports that the kernel does not give to whoever asks for any: every connection that begins takes
-/// one of those, so one of them may be gone before a site listens at it.
+/// Ports that the kernel does not hand out by itself: every connection that begins takes such a
+/// port, so one of them may be taken before a site listens on it.
 class QuietPorts {
  public:
   QuietPorts() {

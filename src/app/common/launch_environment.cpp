@@ -18,8 +18,8 @@ struct Starter {
   const char* size;  // null: it does not say
   const char* here;  // how many of them run on this machine
 };
-// Who has started the others is asked last: a batch script's own rank is in the environment of all
-// that mpirun or torchrun starts there.
+// The outermost starter is asked last: a batch script's own rank is in the environment of all
+// processes that mpirun or torchrun starts there.
 constexpr Starter kStarters[] = {
     {"isthmus", "ISTHMUS_RANK", "ISTHMUS_SIZE", nullptr},
     {"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `load_config` must know of the modules above config.
+// The facts about the modules above config that `load_config` needs.
 #include "app/common/commands.h"
 #include "app/common/launch_environment.h"
 #include "core/base/storage.h"

@@ -27,7 +27,7 @@ bool is_read_as_first(const OpenData& source) {
   });
 }
 
-/// What opening the data depends on.
+/// The settings on which the opening of the data depends.
 std::string sources_text(const Config& config) {
   const DataConfig& data = config.data;
   std::string text = fmt::format("{} {}", config.located_source(), data.val_fraction);

@@ -123,7 +123,7 @@ class ProgramRun {
 
   void prepare() {
     storage_.create_directories(folder_);
-    // Of an unfinished cell: what the program does not write is not to be taken for its run.
+    // For an unfinished cell: files that the program does not write must not pass for its run.
     for (const fs::path& site : folders()) {
       for (const char* name : {"manifest.json", "metrics.jsonl", "summary.json", "cell.json"}) {
         storage_.remove_all(site / name);

@@ -24,7 +24,7 @@ namespace isthmus::app {
 namespace {
 
 constexpr TimePoint kNever = TimePoint::max();
-/// In a finished cell's folder: its line of cells.jsonl, so that it is known whose files they are.
+/// In a finished cell's folder: its line of cells.jsonl, so that the files' owner is known.
 constexpr const char* kCellFile = "cell.json";
 
 /// A run's outcome as a line of cells.jsonl.
@@ -114,7 +114,8 @@ class Runner {
         directory = taken->first.directory;
         run_cell(taken->first, taken->second);
       }
-    } catch (...) {  // of taking a cell too: others may wait for what it would have found
+    } catch (...) {  // an exception while a cell is taken counts too: others may wait for that
+                     // cell's result
       queue_->update([&] {
         failure_ = failure_ ? failure_ : std::current_exception();
         running_.erase(directory);
@@ -150,7 +151,7 @@ class Runner {
     };
     queue_->wait(ready, kNever);
     if (!cell) {
-      queue_->update([] {});  // whoever still waits looks again
+      queue_->update([] {});  // threads that still wait look again
       return std::nullopt;
     }
     CellThreads threads;
@@ -198,7 +199,7 @@ class Runner {
     queue_->update([&] { data = &inputs_.data(cell.config); });
     const TrainingRequest request{.command = "compare",
                                   .out = options_.folder / cell.directory,
-                                  .force = true,  // what an unfinished cell left
+                                  .force = true,  // over the files of an unfinished cell
                                   .simulated = cell.simulated,
                                   .side_by_side = SideBySide{.data = data,
                                                              .slots = threads.slots,
@@ -240,7 +241,7 @@ class Runner {
     return options_.checkpoints && cell.stage == report::CellStage::kSeed;
   }
 
-  /// What the cell's run is to tell of its steps.
+  /// The callback by which the cell's run reports its steps.
   std::function<void(std::int64_t)> progress_of(const Cell& cell) {
     std::atomic<double>* fraction = nullptr;
     queue_->update([&] { fraction = &running_[cell.directory].fraction; });
@@ -315,7 +316,7 @@ class Runner {
   Session& session_;
   Progress progress_;
   SystemRuntime runtime_;
-  std::unique_ptr<WaitQueue> queue_;  // protects what follows, and the plan
+  std::unique_ptr<WaitQueue> queue_;  // protects the members below, and the plan
   const std::size_t total_;
   const double total_cost_;
   std::map<std::string, Running> running_;  // by directory

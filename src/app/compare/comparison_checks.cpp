@@ -46,7 +46,7 @@ class Weaknesses {
         note(fmt::format("{}: {} steps are no multiple of H = {}", name, steps, H));
       }
     }
-    if (config.train.trainer == "external") return;  // whose model and samples are not known
+    if (config.train.trainer == "external") return;  // its model and samples are not known
     const outer::RunEnd end = run_end_of(config);
     for (const std::string& text : warnings_about_end(config, end)) {
       note(fmt::format("{}: {}", name, text));
@@ -74,7 +74,7 @@ class Weaknesses {
                       epochs, kMostEpochs));
     }
   }
-  /// Times and bytes are compared as the methods', so what else moves them is told.
+  /// Times and bytes are compared as the methods' own, so other causes of differences are told.
   void look_at_clock(const std::string& name, const Config& config, const std::string& first,
                      const Config& other) {
     constexpr std::array<std::string_view, 6> kOfTheClock = {"run.workers", "site[",      "link[",
@@ -161,7 +161,7 @@ std::vector<std::string> lost_steps_of(const Experiment& experiment, const Compa
   std::vector<std::string> texts;
   std::set<std::filesystem::path> begun_from;  // each is read once
   for (const Cell& cell : plan.outline()) {
-    if (cell.config.train.trainer == "external") continue;  // whose model is not known
+    if (cell.config.train.trainer == "external") continue;  // its model is not known
     const std::string& name = experiment.variants()[cell.variant].name;
     if (begun_from.insert(cell.config.model.init).second) {
       std::string text = unapplied_text_of_init(SystemStorage(), cell.config);

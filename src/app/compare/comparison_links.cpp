@@ -31,7 +31,7 @@ std::vector<RecordedEvaluation> recorded(const CellResult& run) {
   return evaluations;
 }
 
-/// Why the runs are not what re-timing them at their own links gives; nothing when they are.
+/// Why the runs differ from their re-timing at their own links; nothing if they are equal.
 std::optional<std::string> unlike_runs(const Retimer& retimer,
                                        const std::vector<CellResult>& runs) {
   const std::vector<LinkConfig>& links = retimer.config().links;

@@ -38,7 +38,7 @@ Setting quick_length(const Config& config) {
 
 /// Floating-point operations: training, and evaluations at a third of it (forward alone).
 double cost_of(const Config& config) {
-  if (config.train.trainer == "external") {  // whose model is not known: steps count
+  if (config.train.trainer == "external") {  // its model is not known: steps count
     return static_cast<double>(total_steps(config)) * config.workers();
   }
   const ModelLayout layout(model_shape(config.model, config.train.context));
@@ -111,7 +111,8 @@ void check_evaluations(const Experiment& experiment, const std::vector<std::size
   }
 }
 
-/// Times are compared, so all variants have a clock or none, and one that no machine moves.
+/// Times are compared, so all variants have a clock or none has, and the clock depends on no
+/// machine.
 void check_clocks(const Experiment& experiment, const std::vector<std::size_t>& members) {
   std::string with;
   std::string without;
@@ -253,7 +254,7 @@ Cell ComparisonPlan::make_cell(Cell cell, const Point& point) const {
                              fmt::format("seed of the comparison's {}", trial ? "trials" : "run")));
   settings.push_back(setting("ckpt.every", "\"0s\"", "comparison"));
   if (trials_ > 0) {
-    // What is tuned on one half is reported on the other.
+    // Variants are tuned on one half and reported on the other.
     settings.push_back(setting("eval.part", trial ? "\"second\"" : "\"first\"", "comparison"));
   }
   if (trial) {

@@ -285,7 +285,7 @@ std::string paragraph(std::string_view text, std::size_t indent) {
   if (first.size() == folded.size()) {
     return first;
   }
-  // What is left is folded anew, for it is narrower by the indent.
+  // The rest is folded anew, since it is narrower by the indent.
   std::string rest = folded.substr(first.size());
   std::replace(rest.begin(), rest.end(), '\n', ' ');
   rest.erase(rest.find_last_not_of(' ') + 1);

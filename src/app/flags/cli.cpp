@@ -14,7 +14,7 @@
 namespace isthmus::app {
 namespace {
 
-/// What was misspelt, for a parse that failed. THROWS: UsageError, always.
+/// Names the misspelt word of a parse that failed. THROWS: UsageError, always.
 [[noreturn]] void explain_parse_error(const CLI::App& app, const CLI::ParseError& error) {
   std::vector<std::string> flags;
   std::string command = "isthmus";
@@ -61,7 +61,7 @@ namespace {
   throw UsageError(fmt::format("{}: {}; {}", command, error.what(), see));
 }
 
-/// As written down in what a run leaves behind.
+/// As written into the files of a run.
 std::vector<std::string> without_secrets(std::vector<std::string> arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     constexpr std::string_view kFlag = "--invite";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Flags of `bench` and what is below it, and of `doctor`.
+// Flags of `bench` and of its commands, and of `doctor`.
 #include <fmt/format.h>
 
 #include <memory>
@@ -22,7 +22,7 @@ constexpr std::string_view kLinkHelp =
     "  isthmus bench link --to first.example.org:48200 --plaintext --out links.toml\n\n"
     "Then: isthmus simulate run.toml --links links.toml";
 
-/// Flags of those who open the links of a site without training.
+/// Flags of commands that open the links of a site without training.
 void add_site_flags(CLI::App& command, SiteArguments& site) {
   command
       .add_option("--listen", site.listen,

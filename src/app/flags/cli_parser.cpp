@@ -330,8 +330,8 @@ void add_configuration_flags(CLI::App& command, TrainArguments& arguments) {
       ->type_name("KEY=VALUE");
   command.add_option("--out", arguments.out, "folder to write into (default: run.out)")
       ->type_name("DIR");
-  // `--resume run.toml` takes the CONFIG for its value; a checkpoint is a folder, so this one is
-  // given back. Runs before CLI11 looks for what is missing.
+  // `--resume run.toml` takes the CONFIG for its value; a checkpoint is a folder, so the file is
+  // given back. Runs before CLI11 looks for missing arguments.
   const auto take_resume = [&arguments, config](const std::string& value) {
     const bool swallowed = config->count() == 0 && value.ends_with(".toml");
     arguments.resume = value.empty() || swallowed ? "auto" : value;

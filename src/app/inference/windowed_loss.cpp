@@ -60,8 +60,8 @@ void WindowedLoss::end_stream() {
   counted_ = 0;
 }
 
-/// Computes the windows that wait, as a batch whose shorter windows are filled up at their ends,
-/// where no prediction that is counted sees it.
+/// Computes the waiting windows as a batch. Shorter windows are filled up at their ends, which no
+/// counted prediction sees.
 void WindowedLoss::flush() {
   if (windows_.empty()) return;
   const auto count = std::ssize(windows_);

@@ -345,7 +345,7 @@ RunStatus parse_status(const std::string& text) {
   try {
     return read_status(Json::parse(text));
   } catch (const Json::exception& error) {
-    constexpr std::size_t kEnough = 200;  // what it cites may be as long as the text
+    constexpr std::size_t kEnough = 200;  // the cited text may be as long as the document
     throw ConfigError(fmt::format("this is no run's status: {:.{}}", plain(error.what()), kEnough));
   } catch (const std::out_of_range& error) {
     throw ConfigError(fmt::format("this is no run's status: {}", error.what()));

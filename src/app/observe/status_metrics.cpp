@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A run's status as Prometheus metrics. Base units, counters end in _total;
-// docs/how-to/observing.md says what each one is. Families are made anew for each look, so there is
-// one source for all pages.
+// docs/how-to/observing.md explains each one. Families are made anew for each look, so there is one
+// source for all pages.
 #include "app/observe/status_metrics.h"
 
 #include "app/observe/metric_families.h"

@@ -19,7 +19,7 @@ constexpr std::size_t kSparkColumns = 28;
 constexpr std::size_t kMostSites = 12;
 constexpr std::size_t kMostDrops = 3;
 
-/// "part   part   part" of what there is to say.
+/// "part   part   part" of the parts that are not empty.
 class Line {
  public:
   explicit Line(std::string start) : text_(std::move(start)) {}
@@ -138,7 +138,7 @@ std::string link_text(const PeerStatus& peer, const Terminal& terminal) {
   return text;
 }
 
-/// A row a site: what it has done, and for another process's the link to it.
+/// A row a site: its progress, and for another process's site the link to it.
 void add_sites(const RunStatus& status, const Terminal& terminal, std::vector<std::string>& lines) {
   if (status.sites.size() < 2 || (status.sent_bytes() == 0 && status.peers.empty())) {
     return;

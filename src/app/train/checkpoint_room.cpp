@@ -33,7 +33,8 @@ void check_room_of_sites(const Storage& storage, const Config& config,
                          bool goes_on) {
   const auto human = [](std::uint64_t n) { return human_bytes(static_cast<double>(n)); };
   const ModelLayout layout(model_shape(config.model, config.train.context));
-  std::map<std::uint64_t, std::uint64_t> needed;  // by what is free, which one disk says alike
+  std::map<std::uint64_t, std::uint64_t>
+      needed;  // by free bytes, which are equal for all folders of one disk
   for (const WorkerId site : sites) {
     const TrainingPlan plan = make_training_plan(config, kernels::usable_cores(), site);
     const std::string& name = config.sites[static_cast<std::size_t>(site.value())].name;

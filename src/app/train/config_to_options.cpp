@@ -116,7 +116,7 @@ void check_tokenizer(const Storage& storage, const Config& config, const Dataset
 
 namespace {
 
-/// Of the model that adapters stand beside.
+/// The parameters of the model under the adapters.
 std::vector<Parameter> base_parameters(const Config& config) {
   return parameters_without_values(
       ModelLayout(without_lora(model_shape(config.model, config.train.context))));

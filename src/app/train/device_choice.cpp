@@ -35,7 +35,7 @@ std::string name_of(const cuda::DeviceInfo& device) {
   return fmt::format("cuda:{}", device.ordinal);
 }
 
-/// Why the devices that are there serve no run: a driver or a library is not what this build needs.
+/// Why no run can use the devices of this machine: a driver or a library does not fit this build.
 std::string environment_fault() {
   if (std::string fault = cuda::driver_fault(); !fault.empty()) return fault;
   return cuda::unavailable().empty() ? device_products_missing() : "";
@@ -75,8 +75,8 @@ std::vector<RankHere> ranks_here(const TrainingPlan& plan) {
   return all;
 }
 
-/// THROWS: ConfigError where a mesh has more ranks than there are devices. One that is asked for
-/// alone has all ranks.
+/// THROWS: ConfigError if a mesh has more ranks than there are devices. A single requested device
+/// has all ranks.
 void check_ranks(const Config& config, const TrainingPlan& plan, const DeviceRequest& request,
                  const DeviceChoice& choice) {
   for (const WorkerId worker : plan.workers_here()) {
@@ -135,8 +135,8 @@ std::string nccl_obstacle(const TrainingPlan& plan, const DeviceChoice& choice) 
   return "";
 }
 
-/// What sums between ranks go over. THROWS: where that is NCCL by name and cannot be, ConfigError
-/// for the ranks' devices, SystemError for the library.
+/// The library for sums between ranks. THROWS: if NCCL is named and cannot be used, ConfigError for
+/// the ranks' devices, SystemError for the library.
 void choose_sums(const Config& config, const TrainingPlan& plan, DeviceChoice& choice) {
   const std::vector<RankHere> ranks = ranks_here(plan);
   if (std::ranges::none_of(ranks, [](const RankHere& each) { return each.rank > 0; })) return;
@@ -173,7 +173,7 @@ void check_memory(const Config& config, const TrainingPlan& plan, const ModelLay
   std::map<int, std::int64_t> needed;  // by ordinal
   for (const auto& [worker, i] : ranks_here(plan)) {
     const int ordinal = choice.of(worker, i).ordinal;
-    cuda::use_device(ordinal);  // whose kernels must take the heads
+    cuda::use_device(ordinal);  // its kernels must support the heads
     needed[ordinal] +=
         cuda_loop_memory(layout, language_model_options(config, plan, worker), {}, i).total() +
         (i == 0 ? outer_bytes : 0);
@@ -237,7 +237,7 @@ void check_results(const Config& config, const TrainingPlan& plan, const DeviceC
   }
 }
 
-/// Of those whose workers are in this process.
+/// The sites whose workers are in this process.
 std::vector<SiteConfig> sites_here(const Config& config, const TrainingPlan& plan) {
   std::vector<SiteConfig> sites;
   for (const WorkerId rank : plan.workers_here()) {

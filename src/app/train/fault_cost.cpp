@@ -46,8 +46,8 @@ FaultCost cost_of_faults(const Config& config, const Prediction& prediction, Dur
                  .without_s = prediction.predicted_s,
                  .exact = config.workers() == 1};  // its steps, one after another
   cost.notes = notes_on(config, clock_s);
-  // Neither a closed form nor a re-timing has rates over time: beside their clock, what the trace
-  // costs would pass for the faults' cost.
+  // Neither a closed form nor a re-timing knows rates over time: beside their clock, the cost of
+  // the trace would pass for the faults' cost.
   const bool traced =
       std::ranges::any_of(config.links, [](const LinkConfig& link) { return !link.trace.empty(); });
   if (traced && !cost.exact) {

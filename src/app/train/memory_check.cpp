@@ -65,7 +65,7 @@ std::optional<std::filesystem::path> group_of(const std::filesystem::path& root,
     if (first == std::string::npos || second == std::string::npos) continue;
     if (std::string_view(line).substr(first + 1, second - first - 1) != controller) continue;
     const std::string path = line.substr(second + 1);
-    if (path.find("..") != std::string::npos) return std::nullopt;  // outside of what is seen here
+    if (path.find("..") != std::string::npos) return std::nullopt;  // outside of the visible tree
     return std::filesystem::path(path).relative_path();
   }
   return std::nullopt;
@@ -103,7 +103,7 @@ MemoryLimit memory_limit(const std::filesystem::path& root) {
   }
   if (const auto group = group_of(root, "memory"); group) {  // version 1: the sum is in the file
     std::filesystem::path at = groups / "memory" / *group;
-    std::error_code unseen;  // what cannot be looked at is not there
+    std::error_code unseen;  // a file that cannot be read counts as absent
     if (!std::filesystem::exists(at / "memory.stat", unseen))
       at = groups / "memory";  // a container
     const auto most = number_in(at / "memory.stat", "hierarchical_memory_limit ");
@@ -122,8 +122,9 @@ std::uint64_t peak_bytes(const std::filesystem::path& root) {
 }
 
 namespace {
-/// Of a worker's anchors what process `rank` of its site holds; where they are in lanes, with what
-/// these take while an outer gradient is encoded, or the first while all anchors are there.
+/// The part of a worker's anchors that process `rank` of its site holds. With lanes: the lanes and
+/// their memory while an outer gradient is encoded; or, on the first process, all anchors while
+/// they are there.
 std::int64_t anchor_bytes(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
                           WorkerId worker, int rank) {
   if (outer_state_values(config.method, config.outer) == 0) return 0;
@@ -168,7 +169,7 @@ CertainMemory certain_memory_of_rank(const Config& config, const TrainingPlan& p
 
 namespace {
 
-/// Whose bytes: of this process, or of one that is a rank of a worker's mesh.
+/// The owner of the bytes: this process, or a process that is a rank of a worker's mesh.
 struct Whose {
   std::optional<WorkerId> worker;
   int rank = 0;
@@ -180,7 +181,8 @@ CertainMemory certain_of(const Whose& whose, const Config& config, const Trainin
                       : certain_memory(config, plan, layout);
 }
 
-/// What lowers it and works at every site of the file, with the bytes that are then certain.
+/// The settings that lower the need and work at every site of the file, with the bytes that are
+/// then certain.
 class Remedies {
  public:
   Remedies(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
@@ -221,7 +223,8 @@ class Remedies {
     all_.push_back(fmt::format("{} (then {})", text, human_bytes(static_cast<double>(bytes))));
   }
 
-  /// As little as fits, because more sends more; else what saves most.
+  /// The smallest setting that fits, since a larger one sends more; otherwise the one that saves
+  /// most.
   void share_out() {
     const PipelineKind schedule = parse_pipeline_kind(config_.pipeline_schedule);
     const int most = one_gradient_at_a_time(schedule) ? 3 : 1;
@@ -238,14 +241,14 @@ class Remedies {
     add(fmt::format("parallel.zero = {}", best), least);
   }
 
-  /// Some site does, which keeps what recomputation would not.
+  /// True if some site splits backward passes, which keeps what recomputation would drop.
   [[nodiscard]] bool splits_backward_passes() const {
     return parse_pipeline_kind(config_.pipeline_schedule) == PipelineKind::kZbH1 &&
            std::ranges::any_of(plan_.meshes, [](const SiteMesh& m) { return m.shape.pp > 1; });
   }
 
-  /// The key holds for all sites: the most parts that the samples of each one's ranks divide into,
-  /// but for so many that their order takes memory of its own.
+  /// The key holds for all sites: the largest number of parts into which the samples of each site's
+  /// ranks divide, below numbers whose order needs extra memory.
   void cut_samples() {
     std::int64_t parts = 0;
     for (const SiteMesh& mesh : plan_.meshes) {
@@ -263,7 +266,7 @@ class Remedies {
     add(fmt::format("parallel.micro_batches = {}", parts), config_, with);
   }
 
-  /// What the largest then takes.
+  /// The need of the largest site after that.
   void part_sites() {
     TrainingPlan alone = plan_;
     alone.workers_in_process = 1;
@@ -284,7 +287,7 @@ class Remedies {
   std::vector<std::string> all_;
 };
 
-/// `what` is sure to need more than there is.
+/// `what` certainly needs more memory than there is.
 void refuse(const std::string& what, const CertainMemory& certain, const MemoryLimit& limit,
             const std::vector<std::string>& remedies) {
   throw SystemError(fmt::format(

@@ -29,7 +29,7 @@ namespace {
 // The first rank may be busy between two passes for as long as a round over the WAN takes.
 constexpr std::chrono::hours kLongestWait{24};
 
-/// What this rank does of the outer state of its site when the first process asks.
+/// This rank's service for the outer state of its site, on request of the first process.
 RankService outer_service(const Config& config, const ModelLayout& layout) {
   if (outer_is_on_ranks(config)) {
     return outer::serve_outer_state(config.method, config.outer, parameters_without_values(layout));
@@ -42,9 +42,9 @@ RankService outer_service(const Config& config, const ModelLayout& layout) {
   };
 }
 
-/// What a rank has beside its mesh.
+/// The objects of a rank beside its mesh.
 struct Serving {
-  std::unique_ptr<StateMemory> files;  // for what it holds, if the run has some
+  std::unique_ptr<StateMemory> files;  // the memory of files for its state, if the run has some
   RankService outer_state;
 };
 

@@ -25,7 +25,8 @@ std::string unapplied_text_at(const Config& config, std::int64_t step) {
   until.train.steps = step;
   const outer::RunEnd end = run_end_of(until);
   const std::int64_t missing =
-      std::max(outer::longest(end.uncarried),  // of 01-adam: what its closing round would carry
+      std::max(outer::longest(
+                   end.uncarried),  // of 01-adam: the residuals that its closing round would carry
                outer::longest(end.closing));
   if (missing == 0 && end.own_part_only == 0) return "";
   const bool in_part = end.own_part_only > 0;

@@ -97,12 +97,12 @@ void allow_files(const Config& config, std::int64_t count) {
       config.train.offload, count, limit.rlim_max));
 }
 
-/// Of all values, wherever they are; what a checkpoint holds.
+/// The moments of all values, wherever they are; a checkpoint holds them.
 std::int64_t moments_of(const ModelLayout& layout, const LanguageModelOptions& options) {
   return InnerOptimizer::moment_values(options.inner, layout) * kBytesOfFloat;
 }
 
-/// What a pass has in memory of files: two layers, the head, two blocks of the optimizer's pass;
+/// The memory of files that a pass uses: two layers, the head, two blocks of the optimizer's pass;
 /// weights and gradients.
 std::int64_t window_bytes(const ModelLayout& layout) {
   std::int64_t layer = 0;
@@ -128,9 +128,9 @@ std::uint64_t offload_bytes(const Config& config, const TrainingPlan& plan,
     bytes += memory.parameters + memory.gradients + memory.moments + memory.shares + outer.bytes +
              outer.passing;
     if (options.mesh.ranks() > 1) bytes += parameters;  // other weights, for evaluations
-    // What ranks share out is collected for a checkpoint.
+    // State that ranks share out is collected for a checkpoint.
     if (options.mesh.dp > 1 && options.zero > 0) bytes += moments_of(layout, options);
-    // Those who come first to a checkpoint lay down copies, and one of them the model.
+    // The workers that come first to a checkpoint write copies, and one of them the model.
     if (m > first) bytes += memory.parameters + moments_of(layout, options) + outer.bytes;
     if (m == first && end > first + 1) bytes += parameters;
   }
@@ -163,7 +163,7 @@ void check_offload(const Config& config, const TrainingPlan& plan, const ModelLa
         config.train.offload, config.method));
   }
   const std::filesystem::path folder = folder_of(config);
-  std::filesystem::path there = folder;  // or what of its path is there already
+  std::filesystem::path there = folder;  // or the part of its path that exists already
   while (!std::filesystem::exists(there) && there.has_relative_path()) there = there.parent_path();
   if (!std::filesystem::is_directory(there)) {
     throw SystemError(fmt::format("train.offload = \"{}\": {} is not a folder; name another path",

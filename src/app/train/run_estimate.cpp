@@ -35,12 +35,12 @@ namespace isthmus::app {
 namespace {
 
 constexpr std::int64_t kEstimateFloatBytes = 4;
-// What a run of any model touches and an estimate does not: code of the steps, threads, files.
-// Measured: 2.4 to 3.7 MB without oneDNN, 2.5 to 4.4 MB with it, beside 17 and 21 MB of the
+// Memory that a run of any model touches and an estimate does not: code of the steps, threads,
+// files. Measured: 2.4 to 3.7 MB without oneDNN, 2.5 to 4.4 MB with it, beside 17 and 21 MB of the
 // program.
 constexpr std::uint64_t kRunItself = 3'200'000;
 
-/// Of the site whose first rank has most.
+/// For the site whose first rank has most.
 std::optional<LaneEstimate> lane_estimate(const Config& config, const TrainingPlan& plan,
                                           const ModelLayout& layout, std::optional<WorkerId> only) {
   std::optional<LaneEstimate> most;
@@ -55,8 +55,8 @@ std::optional<LaneEstimate> lane_estimate(const Config& config, const TrainingPl
   return most;
 }
 
-/// Of one worker, beside its training state: what it has encoded, what comes, and the result, of
-/// all rounds that are under way at once.
+/// The bytes of one worker beside its training state: its encoded contribution, the incoming bytes,
+/// and the result, of all rounds in flight.
 std::uint64_t round_bytes(const Config& config, const ModelLayout& layout) {
   const OuterOptions& options = config.outer;
   std::int64_t largest = layout.elements();

@@ -96,7 +96,7 @@ std::string why_links_were_absent(const Config& config, const Prediction& predic
 
 namespace {
 
-/// What is predicted, one stretch of the run after the other.
+/// The predicted stretches of the run, one after the other.
 std::vector<PredictionInput> stretches_of(const ModelRun& run,
                                           const std::vector<Duration>& measured_steps) {
   Config config = run.world.config;

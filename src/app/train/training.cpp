@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A run of the built-in trainer: the model's layout, data, device and memory with their checks, and
-// what the run's session (session/run_session.h) asks and tells.
+// the answers to the run's session (session/run_session.h).
 #include "app/train/training.h"
 
 #include <fmt/format.h>
@@ -62,7 +62,7 @@ std::optional<OpenData> open_own(const Storage& storage, const Config& config,
   return OpenData{open_data(storage, config, rules), {}};
 }
 
-/// Reads what it is asked of once: checkpoints of a run mostly have the same data.
+/// Reads the requested tokens once: checkpoints of a run mostly have the same data.
 TokensOfBeginning beginnings_of(const Dataset& data) {
   using Known = std::vector<std::pair<std::vector<DataFile>, Expected<std::int64_t, std::string>>>;
   return [&data, known = Known()](std::span<const DataFile> before) mutable {
@@ -90,20 +90,21 @@ class Training final : public RunObserver {
   /// The options of the run's session, which reads the plan once the checks are done.
   [[nodiscard]] SessionOptions session_options() const;
   [[nodiscard]] TrainerFacts facts() const;
-  /// What goes beside the weights in each checkpoint.
+  /// The files beside the weights in each checkpoint.
   [[nodiscard]] HfCompanions companions() const;
   [[nodiscard]] ModelRun model_run(const RunWorld& world) const {
     return {.world = world, .plan = plan_, .layout = layout_};
   }
   /// Opens the pages about the run, where they are asked for.
   void let_watch();
-  /// One line on what computes, and why no device does where there is one.
+  /// One line about the computing device, and why a device that exists does not compute.
   void tell_device() const;
-  /// Warns of data that are read too often, and says what checkpoints leave out of model.init.
+  /// Warns of data that are read too often, and tells the parts of model.init that checkpoints
+  /// leave out.
   void tell_data() const;
   /// Warns of steps that no round carries, and of those that model.init lacks.
   void tell_end() const;
-  /// What the closed form says of the run that has ended.
+  /// The prediction of the closed form for the finished run.
   void predict(const RunWorld& world, const WorldResult& result);
 
   [[nodiscard]] ProgressView* progress() override { return progress_ ? &*progress_ : nullptr; }
@@ -128,7 +129,7 @@ class Training final : public RunObserver {
   std::optional<OpenData> own_data_;  // nothing where it is shared with other runs
   const Dataset& data_;
   std::int64_t eval_tokens_;
-  InitialWeights initial_weights_;  // what their check has found
+  InitialWeights initial_weights_;  // the findings of their check
   TokensOfBeginning tokens_of_beginning_ = beginnings_of(data_);
 };
 
@@ -395,7 +396,8 @@ void Training::predict(const RunWorld& world, const WorldResult& result) {
       outcome_.links_absent = why_links_were_absent(config_, *outcome_.prediction, totals.clock_s);
     }
   }
-  // Which rounds faults lengthen is not known; nobody looks at single rounds of runs side by side.
+  // The rounds that faults lengthen are not known, and single rounds of runs side by side are not
+  // shown.
   if (outcome_.prediction && !outcome_.faults && !request_.side_by_side) {
     const std::vector<Duration> steps =
         request_.simulated ? std::vector{totals.measured_step} : totals.mean_steps();

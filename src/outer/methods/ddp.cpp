@@ -164,7 +164,7 @@ void Ddp::load(StateReader& reader) {
   }
 }
 
-// Every step is a window of its own.
+// Every step is a separate window.
 void Ddp::forget_own_work() {
   for (ErrorFeedback& residual : residuals_) {
     residual.reset();

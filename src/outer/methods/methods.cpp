@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The methods of this build. A new one is a strategy of its own, or a configuration of one that
-// exists, and one row of the table.
+// The methods of this build. A new method is a new strategy, or a configuration of an existing one,
+// and one row of the table.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -133,7 +133,7 @@ std::vector<std::string> with_ramps(std::vector<std::string> keys) {
   return keys;
 }
 
-// What `explain` says of outer rates, with sources. M sites, R rounds.
+// The text of `explain` about outer rates, with sources. M sites, R rounds.
 constexpr const char* kRatesOfDiLoCo =
     "Outer rates: 0.7 and 0.9 are published for 128 rounds from a trained model, M = 8, H = 500 "
     "(arXiv:2311.08105 Table 5). At momentum 0.9 the best lr grows with M and with H, and does not "

@@ -72,7 +72,7 @@ StepReport OneBitAdam::compressed_step(StepIndex t) {
                                counted = true;
                                momentum_->take(bucket, mean);
                              });
-  if (!counted) return report;  // no worker had a finite gradient: nobody steps
+  if (!counted) return report;  // no worker had a finite gradient: no worker takes a step
   const double correction =
       options_.bias_correction ? 1 - std::pow(adam_.beta1, static_cast<double>(t.value())) : 1;
   momentum_->step({.lr = static_cast<float>(inner_.learning_rate(t)),
@@ -172,7 +172,7 @@ void OneBitAdam::load(StateReader& reader) {
   }
 }
 
-// Every step is a window of its own, and its momentum is everyone's.
+// Every step is a separate window, and its momentum belongs to all workers.
 void OneBitAdam::forget_own_work() {
   warm_up_.forget_own_work();
   if (mean_) mean_->forget();

@@ -93,7 +93,7 @@ std::function<void(Communicator&)> serve_outer_state(std::string_view name,
                                                      const OuterOptions& options,
                                                      std::span<const Parameter> parameters) {
   const MethodRow& row = row_on_ranks(name, options);
-  // Co-owned by copies of what is returned.
+  // Co-owned by the copies of the returned function.
   return [lanes = std::make_shared<Lanes>(resolve(row.info, options, parameters))](
              Communicator& all) { lanes->serve(all); };
 }

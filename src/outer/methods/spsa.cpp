@@ -21,7 +21,7 @@ namespace {
 
 constexpr FragmentId kEntries{0};
 constexpr FragmentId kChain{1};
-constexpr std::int64_t kClipWindow = 64;  // steps whose entries the clip's median is of
+constexpr std::int64_t kClipWindow = 64;  // the clip is a median of the entries of so many steps
 constexpr int kFewestForClip = 16;        // entries; with fewer nothing is clipped
 
 kernels::SpsaDirection direction(StepIndex t, WorkerId machine, int sample) {
@@ -215,7 +215,8 @@ SpsaLogHeader Spsa::header_at(StepIndex step) const {
           .base_weights = weights_digest(inner_.parameters())};
 }
 
-// What the log's header fixes; eps, samples, clip and sign_only may change from step to step.
+// The values that the log's header fixes; eps, samples, clip and sign_only may change from step to
+// step.
 Identity Spsa::identity() const {
   return {{"method", method_},
           {"run_key", fmt::format("{:016x}", options_.run_key)},

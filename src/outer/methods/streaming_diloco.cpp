@@ -66,7 +66,8 @@ StepIndex StreamingDiLoCo::next_use() const {
   return due ? std::min(sends, std::max(*due, next)) : sends;
 }
 
-// Of several in a step one is on its way at a time; one that is applied at once is waited for.
+// If several fragments are sent after one step, one is on its way at a time; a fragment that is
+// applied at once is waited for.
 void StreamingDiLoCo::send(const Sync& sync) {
   finish_send();
   state(sync.fragment).keep_residual();
@@ -146,10 +147,11 @@ void StreamingDiLoCo::keep_failure(const std::function<void()>& work) noexcept {
   }
 }
 
-// Step t is being computed: what its end will need comes to the device. Which rounds slip depends
-// on when they are asked for, so of those that may none is asked for earlier.
+// Step t is being computed: the data that its end needs is moved to the device. Which rounds slip
+// depends on when they are asked for, so a round that may slip is not asked for earlier.
 void StreamingDiLoCo::prepare(StepIndex t) {
-  std::optional<FragmentId> next;  // whose anchor is asked for first: sends come before applies
+  std::optional<FragmentId>
+      next;  // the fragment whose anchor is asked for first: sends come before applies
   if (settings_.late == LateRound::kWait) {
     if (const auto round = rounds_.take_in(t)) {
       state(round->fragment).beside()->expect_step(round->mean);
@@ -198,8 +200,8 @@ std::vector<RoundReport> StreamingDiLoCo::apply_late() {
   return reports;
 }
 
-// What was not counted is not sent: it is in the local values still, or, where those have been
-// given up in the meantime, goes back into the residual.
+// Work that was not counted is not sent again: it is still in the local values or, if these have
+// been given up in the meantime, goes back into the residual.
 void StreamingDiLoCo::settle_residual(const Settled& round) {
   OuterFragment& fragment = state(round.report.fragment);
   if (round.report.counted) {
@@ -209,7 +211,7 @@ void StreamingDiLoCo::settle_residual(const Settled& round) {
   }
 }
 
-// Where nobody contributed there is no outer step either, its momentum included.
+// If no worker contributed, there is no outer step either, its momentum included.
 void StreamingDiLoCo::apply_without_own(const Settled& round) {
   OuterFragment& fragment = state(round.report.fragment);
   switch (settings_.carry) {

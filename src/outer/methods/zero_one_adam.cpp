@@ -202,7 +202,7 @@ std::vector<RoundReport> ZeroOneAdam::synchronise(StepIndex t) {
   return reports;
 }
 
-/// Workers that agreed on nothing go on from what they share: the anchor, and no momentum.
+/// Workers that agreed on nothing continue from their common state: the anchor, and no momentum.
 void ZeroOneAdam::forget_movement(const Bucket& bucket) {
   for (const Slice& slice : bucket.slices) {
     std::ranges::fill(local_.moved[slice.parameter].span().subspan(slice.begin, slice.size), 0.0f);
@@ -229,7 +229,7 @@ void ZeroOneAdam::make_mean() {
                 exchange_, *own_end_);
 }
 
-// A mean of its own, so that no residual of a gradient meets a sum of momenta.
+// A separate mean, so that no residual of a gradient meets a sum of momenta.
 void ZeroOneAdam::find_active_lanes() {
   buckets_ = active_buckets(inner_, bucket_values_);
   make_mean();

@@ -132,7 +132,7 @@ void CompressedMean::save(StateWriter& writer) const {
 
 void CompressedMean::load(StateReader& reader) {
   const bool same_members = reader.integer("residuals/members") == exchange_.members();
-  // A run that goes on with feedback where there was none starts it from zero.
+  // A run that is resumed with feedback from a run without it starts the feedback from zero.
   const auto saved = static_cast<std::size_t>(reader.integer("residuals"));
   for (std::size_t k = 0; k < std::min(saved, owner_.size()); ++k) {
     std::vector<float> residual(buckets_[k]);

@@ -265,7 +265,7 @@ void FragmentState::save(StateWriter& writer) const {
 void FragmentState::load(StateReader& reader) {
   reader.tensor(fmt::format("anchor/{}", fragment_.id.value()), anchor());
   const std::string name = fmt::format("momentum/{}", fragment_.id.value());
-  // A run that goes on with momentum where there was none starts it from zero.
+  // A run that is resumed with momentum from a run without it starts the momentum from zero.
   if (has_momentum() && reader.contains(name)) {
     reader.tensor(name, momentum());
   }

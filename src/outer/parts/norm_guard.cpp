@@ -24,7 +24,8 @@ bool NormGuard::accepts(FragmentId id, double norm) {
       static_cast<std::size_t>(std::ranges::count_if(sorted, [](float each) { return each > 0; }));
   const bool outlier =
       limit_ > 0 && known >= kEnough && norm > limit_ * static_cast<double>(sorted[known / 2]);
-  // An outlier joins too: what stays large is the new normal after half of the past.
+  // An outlier enters the history too: norms that stay large are the new normal after half of the
+  // history.
   std::rotate(past.begin(), past.end() - 1, past.end());
   past.front() =
       static_cast<float>(std::min(norm, static_cast<double>(std::numeric_limits<float>::max())));

@@ -25,9 +25,9 @@ void OfflineDelta::for_each(std::size_t part, const Change& change) {
   }
 }
 
-// Local values less what they hold beyond the anchor: the anchor, or where nothing may be given,
-// the local values as they stand.
-// What can fail comes first, so that the work is whole until nothing can.
+// The local values without their part beyond the anchor: the anchor or, if no work may be
+// contributed, the local values unchanged. Steps that can fail come first, so that the work is
+// complete until no step can fail.
 void OfflineDelta::begin() {
   inner_.read_values(all_elements(inner_));
   for (std::size_t p = 0; p < fragments_.size(); ++p) {

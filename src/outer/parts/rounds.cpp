@@ -129,7 +129,7 @@ Rounds::Result Rounds::result_of(const InFlight& round) {
   result.counted =
       std::isfinite(result.norm) &&
       std::ranges::find(mean.contributors, exchange_.self()) != mean.contributors.end();
-  // A collect has no mean yet; whoever makes one asks the sample.
+  // A collect has no mean yet; the caller that computes one asks the sample.
   if (result.counted && !mean.values.empty()) result.cosine = round.sample.cosine(mean.values);
   return result;
 }
@@ -276,7 +276,7 @@ void Rounds::load(StateReader& reader, StepIndex now) {
     const std::string prefix = fmt::format("in_flight/{}/", i);
     const FragmentId id(
         static_cast<int>(saved_number(reader, prefix + "fragment", 0, fragments - 1)));
-    // One that has slipped is over before its fragment is sent again.
+    // A round that has slipped is over before its fragment is sent again.
     const std::int64_t longest =
         settings_.late == LateRound::kSlip ? settings_.schedule.H() - 1 : lag_;
     const StepIndex sent(saved_number(

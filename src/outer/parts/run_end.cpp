@@ -31,7 +31,8 @@ Sends sends_by(std::int64_t steps, std::int64_t H, std::int64_t offset) {
   return {.count = count, .last = first + (count - 1) * H};
 }
 
-/// Of sends up to step `steps`, those that are applied in a run that drops what is in flight.
+/// Of the sends up to step `steps`, those that are applied in a run that drops its rounds in
+/// flight.
 Sends applied_sends(const MethodInfo& method, const OuterOptions& options, std::int64_t offset,
                     std::int64_t steps) {
   const std::int64_t lag = !method.drains        ? 0  // its own part is applied at once

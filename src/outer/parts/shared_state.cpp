@@ -16,7 +16,7 @@ void take_in(Xxh3Stream& stream, std::span<const float> values) {
   });
 }
 
-/// Of what a method saves, that which its outer optimizer keeps (outer_fragment.h).
+/// The part of a method's saved state that its outer optimizer keeps (outer_fragment.h).
 class MomentaDigest final : public StateWriter {
  public:
   explicit MomentaDigest(Xxh3Stream& stream) : stream_(stream) {}

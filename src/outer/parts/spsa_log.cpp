@@ -34,7 +34,7 @@ void put(std::vector<std::byte>& out, const Digest128& digest) {
   out.insert(out.end(), bytes.begin(), bytes.end());
 }
 
-/// Reads fields until one is not there; then `ok` is false and values are zero.
+/// Reads fields until one is missing; then `ok` is false and values are zero.
 class Cursor {
  public:
   explicit Cursor(std::span<const std::byte> bytes) : bytes_(bytes) {}

@@ -36,7 +36,7 @@ SpsaUpdate spsa_update(const SpsaLogHeader& header, const SpsaRecord& record) {
     }
   }
   if (update.entries.empty()) {
-    return update;  // nobody contributed: the weights stay, their decay included
+    return update;  // no worker contributed: the weights stay, their decay included
   }
   const double lr = record.lr;
   const auto n = static_cast<double>(update.entries.size());

@@ -25,8 +25,8 @@ namespace {
       fmt::format("InnerLoop::parameters()[{}] (\"{}\"): {}", place, parameter.name, what));
 }
 
-/// The number of values that a shape holds; 0 for a shape with an extent below 1, and one that
-/// holds more than 64 bits count.
+/// The number of values of a shape; 0 for a shape with an extent below 1, and for one with more
+/// values than 64 bits count.
 std::int64_t size_of(std::span<const std::int64_t> shape) {
   std::int64_t size = 1;
   for (const std::int64_t extent : shape) {
@@ -130,7 +130,8 @@ void check_finite_start(std::span<const Parameter> parameters) {
 }
 
 void agree_on_parameters(InnerLoop& inner, Exchange& exchange) {
-  if (exchange.members() == 1) return;  // nobody to compare with, and reading may be dear
+  if (exchange.members() == 1)
+    return;  // there is no member to compare with, and reading may be expensive
   exchange.agree_on_start([&] {
     inner.read_values(all_elements(inner));
     const std::span<const Parameter> parameters = inner.parameters();

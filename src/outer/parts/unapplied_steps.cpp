@@ -9,7 +9,7 @@
 namespace isthmus::outer {
 namespace {
 
-/// Of each fragment the last step whose round has been applied.
+/// By fragment, the last step whose round has been applied.
 std::vector<std::int64_t> last_applied(StateReader& state) {
   std::vector<std::int64_t> last;
   const auto named = [&](std::size_t p) { return fmt::format("last_sent/{}", p); };

@@ -69,7 +69,7 @@ class DeviceFragment final : public OuterFragment, public AsyncFragment {
   [[nodiscard]] std::span<const float> anchor() const override;
 
  private:
-  /// A stretch of the fragment whose local values are contiguous.
+  /// A part of the fragment whose local values are contiguous.
   struct Piece {
     std::size_t begin = 0;  // in the fragment
     CanonicalRange elements;
@@ -89,8 +89,8 @@ class DeviceFragment final : public OuterFragment, public AsyncFragment {
   [[nodiscard]] float* residual_on_device() const {
     return residual_.bring(stream(), encoder_->residual);
   }
-  /// `work` writes local values of a piece, on the stream, between what the loop has queued so far
-  /// and what it queues from then on.
+  /// `work` writes local values of a piece, on the stream, after the loop's queued work and before
+  /// its later work.
   void change_local(const std::function<void(const Piece& piece)>& work);
 
   /// A copy on the host. Blocks.
@@ -151,11 +151,11 @@ DeviceFragment::DeviceFragment(Fragment fragment, const kernels::OuterStep& opti
   encoder_->go_before(values_.stream());
 }
 
-// The arrays go first, and what is queued may use them.
+// The arrays are freed first, and queued work may still use them.
 DeviceFragment::~DeviceFragment() {
   try {
     stream().synchronize();
-  } catch (const cuda::DeviceLost&) {  // whoever has used it tells
+  } catch (const cuda::DeviceLost&) {  // the code that has used the device reports it
   } catch (const std::exception& error) {
     log_warning("fragment {} on a device: {}", fragment_.id.value(), error.what());
   }
@@ -355,7 +355,7 @@ void DeviceFragment::load(StateReader& reader) {
   reader.tensor(name_of("anchor"), host);
   put(anchor_, encoder_->anchor);
   mirror_is_right_ = false;
-  // A run that goes on with momentum where there was none starts it from zero.
+  // A run that is resumed with momentum from a run without it starts the momentum from zero.
   if (!momentum_.empty() && reader.contains(name_of("momentum"))) {
     reader.tensor(name_of("momentum"), host);
     put(momentum_, encoder_->momentum);

@@ -51,12 +51,12 @@ class DeviceMomentum final : public FrozenMomentum {
     adam_.keep_gradients_on_device(false);  // a warm-up reads them on the host
   }
 
-  // The arrays go first, and what is queued may use them.
+  // The arrays are freed first, and queued work may still use them.
   ~DeviceMomentum() override {
     adam_.keep_gradients_on_device(false);  // whatever becomes of the stream: others go on with it
     try {
       stream().synchronize();
-    } catch (const cuda::DeviceLost&) {  // whoever has used it tells
+    } catch (const cuda::DeviceLost&) {  // the code that has used the device reports it
     } catch (const std::exception& error) {
       log_warning("1bit-adam on a device: {}", error.what());
     }
@@ -102,7 +102,7 @@ class DeviceMomentum final : public FrozenMomentum {
 
   const InnerLoop& inner_;
   cuda::ResidentAdam& adam_;
-  mutable DeviceEncoder encoder_;  // whose stream copies what is asked for
+  mutable DeviceEncoder encoder_;  // its stream copies the values that a caller reads
   cuda::DeviceArray<float> residual_;
   cuda::DeviceArray<double> tile_sums_;  // of the gradients of each tensor, one after another
   cuda::PinnedArray<double> host_tile_sums_;
@@ -144,7 +144,8 @@ void DeviceMomentum::begin(const std::vector<Bucket>& buckets) {
   adam_.keep_gradients_on_device(true);
 }
 
-// As outer::gradient_norm: tiles in order make a tensor's norm, of whose squares all is the sum.
+// As outer::gradient_norm: the tiles in order make the norm of a tensor, and the squares of these
+// norms are summed over all tensors.
 double DeviceMomentum::gradient_norm(bool idle) {
   first_ = adam_.device_moment(0);
   float* const gradients = adam_.device_gradients();

@@ -28,11 +28,11 @@ class DeviceWeights final : public SpsaWeights {
     }
   }
 
-  // What is queued reads the steps.
+  // Queued work reads the steps.
   ~DeviceWeights() override {
     try {
       values_.stream().synchronize();
-    } catch (const cuda::DeviceLost&) {  // whoever has used it tells
+    } catch (const cuda::DeviceLost&) {  // the code that has used the device reports it
     } catch (const std::exception& error) {
       log_warning("method spsa on a device: {}", error.what());
     }
@@ -97,7 +97,7 @@ class DeviceWeights final : public SpsaWeights {
   cuda::ResidentValues& values_;
   CanonicalRange all_;
   std::vector<Run> runs_;
-  std::array<cuda::SpsaSteps, 2> steps_;  // of what does not decay, of what does
+  std::array<cuda::SpsaSteps, 2> steps_;  // of weights without decay, of weights with decay
 };
 
 }  // namespace

@@ -36,7 +36,7 @@ void LaneExchange::gather(LaneRange window, std::span<const float> own, float* w
          {whole, all, Dtype::kF32});
 }
 
-// As an all-to-all rather than as messages: what waits for a receiver is copied.
+// As an all-to-all instead of messages: messages that wait for a receiver are copied.
 void LaneExchange::scatter(std::span<const std::int64_t> counts, ConstValues whole, Values own) {
   const std::vector<std::int64_t> none(counts.size());
   std::vector<std::int64_t> received = none;

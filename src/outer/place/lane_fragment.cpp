@@ -200,8 +200,8 @@ void LaneFragment::save(StateWriter& writer) const {
   std::as_const(ranks_->lanes).lane(fragment_.id).state().save(each);
 }
 
-// The first rank's lane reads, and the others are told what it was told: a file may be slow, and
-// what is damaged is found here, before anybody else has it.
+// The first rank's lane reads, and passes its values on to the other lanes: a file may be slow, and
+// damage is found here, before any other lane has the values.
 void LaneFragment::load(StateReader& reader) {
   forget_anchor();
   ask(LaneAsk::kBeginLoad, {});

@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::int64_t kValue = sizeof(float);
 
-/// Of n values' outer gradient, what is there until it is sent: codes, a squared norm for each
-/// tile, and so many tiles that a report looks at.
+/// The bytes that exist of the outer gradient of n values until it is sent: codes, a squared norm a
+/// tile, and the tiles that a report samples.
 std::int64_t encoded_part(const Codec& codec, std::size_t n, std::size_t sampled) {
   const std::size_t bytes = encoded_bytes(codec, n) + tiles_of(n) * sizeof(double) +
                             sampled * kTileValues * sizeof(float);

@@ -73,7 +73,7 @@ class BlockCodec final : public Codec {
   }
 
  private:
-  [[nodiscard]] bool whole_tiles() const {  // what makes codes depend on the whole tile
+  [[nodiscard]] bool whole_tiles() const {  // true if a value's code depends on the whole tile
     return spec_.stochastic || spec_.form == ScaleForm::kFp16 || spec_.form == ScaleForm::kE4M3;
   }
   // Some blocks of a tile, all of them where the tile has a scale.

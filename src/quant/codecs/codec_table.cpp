@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Spellings to codecs. A new codec is a file of its own and one line of kTable.
+// Spellings to codecs. A new codec is a new file and one line of kTable.
 #include <fmt/format.h>
 
 #include <array>
@@ -73,7 +73,7 @@ CodecPointer make_float(const Row& row, const ParsedSpelling& spelling) {
   return make(spelling.name(), given(row.options, "ef") && spelling.has_flag("ef"));
 }
 
-// What a block codec takes from its spelling, whatever its grid.
+// The values that a block codec takes from its spelling, whatever its grid.
 BlockCodecSpec block_spec(const Row& row, const ParsedSpelling& spelling, Grid grid) {
   BlockCodecSpec spec{.name = spelling.name(), .grid = grid, .block = spelling.number()};
   spec.error_feedback = spelling.has_flag("ef");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// AVX2 loops, 8 values at a time; what is left over goes through the scalar arithmetic.
+// AVX2 loops, 8 values at a time; the remaining values go through the scalar arithmetic.
 #include <immintrin.h>
 
 #include "quant/cpu/codec_kernels_x86.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reference loops: what every machine runs when it has nothing better, and the oracle.
+// The reference loops: every machine without a faster table runs them, and tests use them as
+// oracle.
 #include "quant/cpu/codec_kernels.h"
 #include "quant/math/codec_math.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // topk, dct-topk and randk: bytes of a tile to values, checked before one is stored. decode writes
-// 4 bytes a value and reads the bytes; decode and add touches what was sent alone, 32 bytes each.
+// 4 bytes a value and reads the bytes; decode and add touches the sent values alone, 32 bytes each.
 #include "quant/cuda/sparse_tile.h"
 #include "quant/math/block_code_math.h"
 #include "quant/math/bucket_math.h"
@@ -8,7 +8,8 @@
 namespace isthmus::cuda {
 namespace {
 
-// Values of the bytes' front to `kept`. RETURNS: false on a thread that met what no encoder makes.
+// Values at the front of the bytes to `kept`. RETURNS: false on a thread that met bytes that no
+// encoder makes.
 __device__ bool read_sent(SparseValues form, const unsigned char* in, unsigned count, float* kept) {
   const unsigned t = threadIdx.x;
   bool good = true;
@@ -91,7 +92,8 @@ __device__ bool read_places(IndexCoding coding, unsigned rice, const unsigned ch
   return good;
 }
 
-// Values of the tile become what was sent, and zero elsewhere; or they gain it.
+// Sent values replace the values of the tile, which are zero elsewhere; or they are added to the
+// tile.
 __device__ void scatter(const DecodeWork& work, std::size_t begin, unsigned n, unsigned count,
                         const SparseShared& shared) {
   float* const values = work.values + begin;
@@ -106,8 +108,8 @@ __device__ void scatter(const DecodeWork& work, std::size_t begin, unsigned n, u
   }
 }
 
-// The same where what was sent are coefficients. RETURNS: false, on all threads, where they are too
-// large to add up; then no value is stored.
+// The same for sent coefficients. RETURNS: false, on all threads, if they are too large to add up;
+// then no value is stored.
 __device__ bool transform_back(const SparseShape& shape, const DecodeWork& work, std::size_t begin,
                                unsigned n, const SparseShared& shared) {
   spread_kept(shared, sparse_count_of(shape.k, n));

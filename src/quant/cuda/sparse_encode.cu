@@ -32,13 +32,13 @@ __device__ unsigned sum_through(unsigned own) {
   return own;
 }
 
-// The digit at which the count from the top reaches what is needed.
+// The digit at which the count from the top reaches the needed count.
 struct Digit {
   unsigned digit;
-  unsigned need;   // what is left to take of it
+  unsigned need;   // the count that is still needed within this digit
   unsigned there;  // how many have it
 };
-// On warp 0, whose lanes have 8 digits each.
+// On warp 0; each of its lanes has 8 digits.
 __device__ void find_digit(const unsigned* counts, unsigned need, Digit* found) {
   constexpr unsigned kOwn = kDigits / kWarp;
   const unsigned top = kDigits - 1 - kOwn * threadIdx.x;  // the lane's largest digit
@@ -187,7 +187,7 @@ __device__ void keep(const ChunkValues& v, unsigned n, unsigned k, const SparseS
   __syncthreads();
 }
 
-// kept := what the bytes say.
+// kept := the values that the bytes encode.
 __device__ void write_scaled(const SparseShape& shape, unsigned count, float* kept,
                              unsigned char* out) {
   ISTHMUS_SHARED(float, scale);

@@ -23,7 +23,7 @@ namespace {
 constexpr std::array<std::string_view, 7> kReadByEachStep = {
     "inner.lr", "inner.floor",    "inner.weight_decay", "inner.clip",
     "outer.lr", "outer.momentum", "outer.alpha"};
-/// What the rates of the steps follow from, with the number of steps.
+/// The keys that fix the learning rates of the steps, together with the number of steps.
 constexpr std::array<std::string_view, 6> kOfTheSchedule = {
     "train.steps", "train.tokens", "inner.schedule", "inner.warmup", "inner.decay", "inner.rewarm"};
 
@@ -98,7 +98,7 @@ void check_window(const Judged& judged) {
   }
 }
 
-/// A run that has ended without a closing round has left out what was in flight.
+/// A run that ended without a closing round has left out the rounds in flight.
 void check_end(const Judged& judged) {
   const Config& from = judged.from;
   const bool in_flight = from.origins.contains("outer.final_sync") && !closes_windows(from);
@@ -169,7 +169,7 @@ void check_key(const Judged& judged) {
 void check_change(const Config& from, const Config& to, std::int64_t steps,
                   const ChangeRules& rules) {
   std::vector<ConfigDifference> changes = differing_keys(resolved_toml(from), resolved_toml(to));
-  // Keys that come or go with another one's value are not what has been changed.
+  // A key that comes or goes with another key's value is no change by the user.
   std::stable_partition(changes.begin(), changes.end(), [](const ConfigDifference& each) {
     return !each.there.empty() && !each.here.empty();
   });

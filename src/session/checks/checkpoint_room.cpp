@@ -26,7 +26,7 @@ std::filesystem::path folder_of(const std::filesystem::path& out) {
 
 std::uint64_t bytes_below(const std::filesystem::path& folder) {
   std::uint64_t bytes = 0;
-  std::error_code error;  // what cannot be looked at does not count
+  std::error_code error;  // a file that cannot be read does not count
   for (std::filesystem::recursive_directory_iterator entry(folder, error), end;
        !error && entry != end; entry.increment(error)) {
     std::error_code unknown;

@@ -53,7 +53,7 @@ std::string lengths_text(const Config& config, const outer::RunEnd& end) {
                      fmt::join(lengths, " or "));
 }
 
-/// What to do about steps that are lost. A run that goes on keeps the value it was begun with.
+/// The advice about steps that are lost. A resumed run keeps the value of its start.
 std::string remedy(const Config& config, const outer::RunEnd& end) {
   const auto origin = config.origins.find("outer.final_sync");
   if (origin != config.origins.end() && origin->second.text.starts_with(kAsBegun)) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is let in, as the file says and after what has happened since. Pure.
+// The keys that are let in, by the file and by all changes since. Pure.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -21,7 +21,8 @@ namespace {
 
 constexpr Duration kLockPatience = std::chrono::seconds(2);
 constexpr Duration kReadAnyway = std::chrono::seconds(2);  // clocks of files are coarse
-constexpr std::int64_t kKeptAfter = 24 * 3600;             // seconds, to say that one has expired
+constexpr std::int64_t kKeptAfter =
+    24 * 3600;  // seconds; until then the hub can say that a key has expired
 constexpr std::size_t kMostInvitations = 1000;
 
 /// REQUIRES: 32 hexadecimal digits, as HubKeyBook::read has checked.
@@ -102,7 +103,7 @@ bool HubKeys::look() {
   const std::uint64_t before = book_.version;
   try {
     if (!read()) put_back();
-  } catch (const std::exception& failure) {  // nobody is let in or out by a damaged file
+  } catch (const std::exception& failure) {  // a damaged file lets no site in or out
     log_warning("{}: the sites admitted so far stay admitted", failure.what());
   }
   return book_.version != before;

@@ -60,7 +60,7 @@ std::vector<std::byte> file_head() {
   return head;
 }
 
-/// Takes one record. THROWS: what its body is not.
+/// Takes one record. THROWS: why the record's body is not valid.
 void take(std::uint32_t kind, std::span<const std::byte> body, HubLogContents& contents) {
   const auto expect = [](bool fits, const std::string& why) {
     if (!fits) throw RunError(why);
@@ -169,7 +169,7 @@ HubLog::HubLog(Storage& storage, std::filesystem::path folder)
   agreed_ = contents_.agreed;
   if (session_) {
     replace(contents_.history);
-    bytes_ = contents_.whole_bytes;  // a later `compact` knows what of it is over
+    bytes_ = contents_.whole_bytes;  // a later `compact` knows which records are over
   }
 }
 
@@ -224,7 +224,7 @@ void HubLog::write(std::span<const std::byte> bytes) {
     file_->append(bytes);
     file_->sync();
   } catch (...) {
-    file_.reset();  // nothing may follow what is there in part
+    file_.reset();  // nothing may follow a record that was written in part
     throw;
   }
   bytes_ += bytes.size();

@@ -144,7 +144,7 @@ HubRun::End HubRun::run() {
       routes_->finish_in_order();
       return End::kAllLeft;
     }
-    // By then sites have told what they need no more.
+    // By then all sites have said which records they no longer need.
     if (all_.first_stands && all_.now() - *all_.first_stands >= kFindBack && all_.log.has_grown()) {
       exchange_->with_history([this](std::span<const HubRecord> all) { all_.log.compact(all); });
     }
@@ -171,7 +171,8 @@ void HubRun::tell_board() {
   all_.options.board->run(all_.session ? all_.session->run_id : "");
 }
 
-/// Told to all, whoever has changed them: a command beside this process, or an invitation.
+/// Every change is told to all sites, whether a command beside this process or an invitation made
+/// it.
 void HubRun::look_at_keys() {
   if (all_.options.keys == nullptr) return;
   static_cast<void>(all_.options.keys->look());
@@ -183,7 +184,7 @@ void HubRun::look_at_keys() {
   sessions_.begin_if_all_have_come();
 }
 
-/// All who stood are lost, and none has left in order.
+/// All sites that stood are lost, and none of them has left in order.
 bool HubRun::all_gone() const {
   bool any = false;
   for (std::size_t m = 0; m < all_.sites.size(); ++m) {

@@ -26,7 +26,7 @@ std::string words_of(const Decided& decided) {
 
 }  // namespace
 
-// What a site has in common with this hub's file, and with the run.
+// The values that a site must share with this hub's file and with the run.
 void HubSessions::hear(WorkerId from, const HelloNote& note) {
   const auto turn_away = [&](const std::string& differs) {
     log_warning("site {} cannot take part: {}", all_.name(from), differs);
@@ -66,7 +66,7 @@ void HubSessions::hear(WorkerId from, const HelloNote& note) {
   }
 }
 
-/// The run goes on without it.
+/// The run continues without the newcomer.
 void HubSessions::answer_newcomer(WorkerId newcomer) {
   all_.site(newcomer).standing = false;
   all_.site(newcomer).lost.reset();
@@ -149,7 +149,8 @@ void HubSessions::hear(WorkerId from, const StandingNote& note) {
     all_.send(from, TurnedAwayNote{.why = why, .configuration = true});
     return;
   }
-  // Nobody can be told again what is not written down here, whoever else stands by now.
+  // A decision that is missing in this log cannot be told again, whichever other sites stand by
+  // now.
   if (const Decided here = all_.exchange->decided(); !here.includes(note.decided)) {
     throw ConfigError(fmt::format(
         "site {} knows of run {} as far as {}, and the log here ends with {}: it is an older copy "
@@ -161,7 +162,7 @@ void HubSessions::hear(WorkerId from, const StandingNote& note) {
   const bool live = all_.live[static_cast<std::size_t>(from.value())];
   all_.site(from).lost.reset();
   all_.site(from).standing = live;
-  all_.exchange->stands(from);  // who is out learns it by that
+  all_.exchange->stands(from);  // an excluded site learns of its exclusion from this
   if (!live) {
     return;
   }
@@ -171,7 +172,8 @@ void HubSessions::hear(WorkerId from, const StandingNote& note) {
     return;
   }
   all_.first_stands = all_.now();
-  for (int m = 0; m < all_.config().workers(); ++m) {  // who had said Hello before that was known
+  for (int m = 0; m < all_.config().workers();
+       ++m) {  // sites that had said Hello before that was known
     if (all_.site(WorkerId(m)).hello) hear(WorkerId(m), HelloNote(*all_.site(WorkerId(m)).hello));
   }
 }

@@ -16,7 +16,8 @@ namespace {
 HelloNote own_note(const Config& config) {
   HelloNote own{.run_id = {}, .resumes = false, .held = {}, .common = common_values(config)};
   append_shares(config, own.common);
-  // A file that leaves it open leaves it to the sites, whose checkpoints say how the run was begun.
+  // A file without the key leaves the decision to the sites, whose checkpoints tell how the run was
+  // begun.
   const auto origin = config.origins.find("outer.final_sync");
   if (origin != config.origins.end() && origin->second.text == "default") {
     std::erase_if(own.common, [](const auto& each) { return each.first == "outer.final_sync"; });

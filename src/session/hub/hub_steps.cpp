@@ -50,7 +50,7 @@ void HubSteps::ask_for_joiner() {
   }
 }
 
-// What is agreed on is written down before anybody is told.
+// An agreement is written to the log before any site is told.
 void HubSteps::drive(const std::function<void(NotesOut&)>& step) {
   NotesOut out;
   step(out);
@@ -61,7 +61,7 @@ void HubSteps::drive(const std::function<void(NotesOut&)>& step) {
     agreement_->stays(leave->first, "somebody else has gone meanwhile", out);
   }
   for (const auto& [to, note] : out) {
-    // Who has not found this process yet is asked once it has.
+    // A site that has not found this process yet is asked once it has.
     if (std::holds_alternative<AskNote>(note) && !all_.site(to).standing) continue;
     const auto* agreed = std::get_if<AgreedNote>(&note);
     const bool fresh = agreed != nullptr && agreed->number > 0 &&
@@ -74,7 +74,8 @@ void HubSteps::drive(const std::function<void(NotesOut&)>& step) {
   if (join) ask_for_joiner();
 }
 
-/// The first in line, unless somebody has come whom it has not found: its donor then tells it so.
+/// Admits the first site in line, unless a site has come that the first one has not found: the
+/// donor then tells it so.
 void HubSteps::admit(StepIndex after) {
   if (joiners_.empty()) {
     return;
@@ -99,7 +100,7 @@ void HubSteps::receive(WorkerId from, const Note& note) {
 
 void HubSteps::welcome_back(WorkerId site) {
   for (const AgreedNote& agreed : all_.log.agreed()) all_.send(site, agreed);
-  all_.send(site, ServeNote{});  // what the site has promised a process before is void
+  all_.send(site, ServeNote{});  // what the site promised to an earlier process is void
   drive([&](NotesOut& out) { agreement_->ask_again(site, out); });
 }
 

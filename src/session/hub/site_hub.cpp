@@ -45,8 +45,8 @@ SiteHub::~SiteHub() {
   task_.reset();
 }
 
-// What a full disk ends may go on once there is room: the sites wait for it meanwhile. Another
-// run's log, or unlike configurations, no time mends.
+// A hub that a full disk has ended may continue once there is room: the sites wait for it
+// meanwhile. Another run's log or unlike configurations do not mend with time.
 void SiteHub::serve() {
   std::exception_ptr failure;
   while (!stopped_) {

@@ -19,8 +19,8 @@
 namespace isthmus::app {
 namespace {
 
-/// What a run with another number of workers reads: no sync is in flight, and a newcomer, which
-/// reads another worker's state, has lost nothing in an encoding yet.
+/// The reader for a run with another number of workers: no sync is in flight. A newcomer reads
+/// another worker's state, and has lost nothing in an encoding yet.
 class OtherWorkersReader final : public StateReader {
  public:
   OtherWorkersReader(StateReader& from, bool newcomer) : from_(from), newcomer_(newcomer) {}
@@ -143,7 +143,7 @@ void Checkpointing::lay_down(WorkerId rank, StepIndex t, InnerLoop& inner,
   const bool shared = strategy.shared_anchors();
   const std::optional<OuterCopy> mean =
       shared ? std::nullopt : anchor_mean_.lay_down(rank, t, strategy, parameters.size());
-  const ParameterSource* model = nullptr;  // on the one worker whose word it is
+  const ParameterSource* model = nullptr;  // set on the one worker that writes it
   if (mean) {
     model = &*mean;
   } else if (shared && rank == options_.only.value_or(WorkerId(0))) {
@@ -199,8 +199,8 @@ bool Checkpointing::is_last(StepIndex t) {
   return others + 1 == workers_here();
 }
 
-// What the exchange compares are results; a replica that applied one wrongly is found here. Before
-// step 1 local values and anchors are the same.
+// The exchange compares results; this check finds a replica that has applied a result wrongly.
+// Before step 1 local values and anchors are the same.
 void Checkpointing::check_agreement(StepIndex t, const Pending& pending) const {
   for (std::size_t m = 1; m < pending.anchors.size(); ++m) {
     if (pending.anchors[m] == pending.anchors[0]) continue;
@@ -276,7 +276,8 @@ void Checkpointing::write(StepIndex t, const Pending& pending) {
 
 void Checkpointing::save(const CheckpointContents& contents, const Pending& pending) {
   log_.sync();  // a checkpoint never outlives the lines it follows
-  // Before the checkpoint: what is killed between the two begins again before it, and writes both.
+  // Before the checkpoint: a process that is killed between the two begins again before this point,
+  // and writes both.
   if (!pending.method_log.empty()) {
     write_atomically(options_.storage, options_.folder.parent_path() / "method.log",
                      pending.method_log);

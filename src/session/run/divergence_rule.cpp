@@ -48,7 +48,8 @@ Expected<DivergenceVerdict, std::string> judge_outer(StepIndex t,
   DivergenceVerdict verdict{.right = replayed->replay->digest, .wrong = {}};
   for (std::size_t i = 0; i < words.size(); ++i) {
     if (words[i].digest == verdict.right || !words[i].replay) continue;
-    // Another's replay may be wrong as well, where nobody else's is there to be held against it.
+    // The replay of the other site may be wrong as well, if no third site's replay is there to
+    // compare it with.
     if (words[i].replay->digest.empty()) {
       return undecided(fmt::format(
           "and {}, whose state is not what others' replays come to, has none to be healed by ({})",

@@ -95,8 +95,8 @@ void LocalStepCoordinator::hand_on_step() {
   last_line_ = complete.key();
 }
 
-/// Of the first pending evaluation: all have posted, and the steps before it have been handed on.
-/// With the last step's, a worker may complete what is missing.
+/// True for the first pending evaluation once all workers have posted and the steps before it have
+/// been handed on. At the last step a worker may add the parts that are missing.
 bool LocalStepCoordinator::eval_is_due() const {
   if (evals_.empty()) {
     return false;
@@ -175,7 +175,7 @@ void LocalStepCoordinator::healed(WorkerId rank, StepIndex t, const std::string&
 
 void LocalStepCoordinator::leave(WorkerId rank, const std::string& why) {
   queue_->update([&] {
-    // One that goes before it came, by the lines, has neither come nor gone.
+    // A worker that leaves before its joining has a line gets neither line.
     const auto place = static_cast<std::size_t>(rank.value());
     const auto change_of = [&](RunEvent::Kind kind) {
       return std::ranges::find_if(changes_, [&](const auto& change) {

@@ -96,8 +96,8 @@ void OfflineTraining::take_steps() {
   }
 }
 
-// A step that fails for want of data or memory, or since it diverges, has left the parameters as
-// they were: what was trained on before it is there to be given.
+// A step that fails for want of data or memory, or because it diverges, has left the parameters
+// unchanged: the training before it can still be contributed.
 void OfflineTraining::train() {
   std::string why;
   try {
@@ -121,7 +121,7 @@ void OfflineTraining::train() {
     tell(*taken_, why);
   } else if (taken_->trained == last_) {
     tell(*taken_, "waiting for the others");
-  }  // else who ended it says why
+  }  // otherwise the task that ended it gives the reason
 }
 
 outer::UncommittedDelta OfflineTraining::end() {

@@ -17,8 +17,7 @@
 namespace isthmus::app {
 namespace {
 
-/// The keys that differ, where the checkpoint stands in its run's folder; else a word about
-/// digests.
+/// The keys that differ, if the checkpoint lies in its run's folder; else a remark about digests.
 std::string what_differs(const Storage& storage, const Checkpoint& checkpoint,
                          const Config& config) {
   const std::filesystem::path file =
@@ -111,7 +110,8 @@ HeldCheckpoints held_checkpoints(const Storage& storage, const std::filesystem::
       }
       check_same_worker(checkpoint, run.config, rank);
       const auto has_its_step = [&](const HeldCheckpoint& each) { return each.step == info.step; };
-      if (std::ranges::any_of(all.held, has_its_step)) continue;  // one that has been replaced
+      if (std::ranges::any_of(all.held, has_its_step))
+        continue;  // this checkpoint has been replaced
       all.held.push_back(
           {.step = info.step, .run_id = info.run_id, .model = checkpoint.model_digest()});
     } catch (const SystemError& error) {
@@ -169,7 +169,7 @@ std::optional<std::vector<DataFile>> data_begun_with(const Storage& storage,
     try {
       return data_of(Checkpoint::open(storage, folder));
     } catch (const SystemError&) {
-      // Whoever goes on from it says what is damaged.
+      // The caller that resumes from it reports the damage.
     }
   }
   return there.empty() ? std::nullopt : std::optional(std::vector<DataFile>());

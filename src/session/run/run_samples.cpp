@@ -16,7 +16,7 @@
 namespace isthmus::app {
 namespace {
 
-/// The file of a caller's trainer may lack what the built-in trainer needs.
+/// The file of a caller's trainer may lack keys that the built-in trainer needs.
 Dataset open_for_caller(const Storage& storage, const Config& config) {
   const auto missing = [&](std::string_view key, std::string_view example) {
     throw ConfigError(

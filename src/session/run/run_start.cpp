@@ -18,7 +18,7 @@
 namespace isthmus::app {
 namespace {
 
-/// Beyond every fragment of a method, whose rounds these are not.
+/// Above the fragment numbers of every method, so these rounds are no method's.
 constexpr int kFirstRound = 1 << 20;
 constexpr std::size_t kMostTensors = 4096;
 constexpr std::size_t kMostText = std::size_t{1} << 19;  // a note holds 1 MiB
@@ -44,8 +44,8 @@ std::vector<std::byte> bytes_of(std::span<const Parameter> parameters, Canonical
   return bytes;
 }
 
-/// The round again, among those left, where a lost member takes it back (outer.commit > 1): what
-/// was committed before stays.
+/// The round begins again among the remaining members when a lost member takes it back
+/// (outer.commit > 1): rounds committed before stay.
 Reduced collected(const SyncId& id, const std::vector<std::byte>& own, double weight,
                   Exchange& exchange, Duration patience, std::string_view what) {
   std::string why;
@@ -98,8 +98,9 @@ std::vector<std::byte> given_by(WorkerId giver, const SyncId& id, std::size_t si
 
 }  // namespace
 
-// All workers get the same result of every round, so all know alike when a giver is gone, and who
-// is next. A giver that is gone half-way leaves nothing behind: values are written at the end.
+// All workers get the same result of every round, so all know alike when a giver is gone and which
+// worker is next. A giver that is lost half-way leaves nothing behind, since values are written at
+// the end.
 void take_first_values(InnerLoop& inner, Exchange& exchange, Duration patience,
                        std::int64_t piece) {
   if (exchange.members() == 1) return;

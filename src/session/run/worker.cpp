@@ -115,12 +115,12 @@ class Worker {
     }
   }
 
-  /// Hands over what nobody has of its work, and where it can be trained on with, the model too.
+  /// Hands over the work that no other site has, and the model too if training on it is possible.
   /// REQUIRES: `run` has ended with PeerError; the worker does nothing more.
   void leave_off(PendingDelta& hand) {
     trainer_->stop_training_ahead();
     hand.training.reset();
-    hand.work = uncommitted_delta();  // in place of what was before
+    hand.work = uncommitted_delta();  // replaces the earlier delta
     const auto* const carries = dynamic_cast<const outer::CarriesWork*>(strategy_.get());
     const bool something = carries != nullptr && carries->carries() && hand.work;
     if (something && setup_.config.net.max_solo_rounds > 0) {
@@ -160,7 +160,7 @@ class Worker {
       const bool last = t.value() == setup_.plan.total_steps;
       const bool lays_down = last || wish != StopWish::kNone || checkpoint_due(t);
       const std::optional<Digest128> agreed = lays_down ? agree(t) : std::nullopt;
-      // Who joins is given the state after a step, and the trainer's must be of the same one.
+      // A joiner is given the state after a step, and the trainer's state must be of the same step.
       if (setup_.site != nullptr && t >= ahead_) setup_.site->after_step(t, inner_, *strategy_);
       if (setup_.plan.evaluates_after(t)) {
         evaluate_share(setup_, context_, *trainer_, inner_, *strategy_, t);
@@ -197,7 +197,7 @@ class Worker {
                             .last_step = StepIndex(setup_.plan.total_steps)});
   }
 
-  /// What is beside the parameters, of the checkpoint that the run goes on from.
+  /// Restores the state beside the parameters from the checkpoint that the run resumes from.
   void restore_from_checkpoint(OuterStrategy& strategy) {
     setup_.checkpointing.restore_state(context_.rank, inner_, strategy);
     if (setup_.growth) trainer_->data_grew(*setup_.growth);
@@ -272,8 +272,8 @@ class Worker {
     }
   }
 
-  /// RETURNS: false when the run ends here, where all have stood: too few sites are there. Who
-  /// comes back is given the state of here.
+  /// RETURNS: false when the run ends here, at a step where all sites stood and too few are
+  /// present. A site that comes back is given the state of this step.
   [[nodiscard]] bool begin(StepIndex t) {
     const auto may = [&] {
       give_what_is_being_sent(t);
@@ -306,8 +306,8 @@ class Worker {
     trainer_->may_train_until(ahead_);
   }
 
-  /// Sites that share their outer state compare it before they lay it down. One whose state is
-  /// wrong goes on from its replay. RETURNS: the digest that all have.
+  /// Sites that share their outer state compare it before they write it. A site whose state is
+  /// wrong continues from its replay. RETURNS: the digest that all sites have.
   [[nodiscard]] std::optional<Digest128> agree(StepIndex t) {
     if (setup_.site == nullptr || !strategy_->shared_anchors()) return std::nullopt;
     const auto digest = [&] {
@@ -339,19 +339,21 @@ class Worker {
     return strategy;
   }
 
-  /// What goes on beside the next step must not wait with it for others, who may be waiting for it.
+  /// Work that runs beside the next step must not wait, together with it, for other members, which
+  /// may be waiting for that work.
   void give_what_is_being_sent(StepIndex t) {
     if (!trainer_->works_ahead()) return;
     if (!setup_.board.may_begin(t)) inner_.read_values({});
   }
 
-  /// After a step that nothing takes back any more: what to go back to, if a later one is.
+  /// After a step that cannot be taken back any more: the copy to return to if a later step is
+  /// taken back.
   void keep_copy() {
     if (setup_.site != nullptr && setup_.site->takes_back()) kept_.keep(inner_, *strategy_);
   }
 
-  /// To the last committed step, with all who are left; what was trained since is trained again.
-  /// The batches of a step are the same each time, and so is its learning rate.
+  /// Returns to the last committed step, with all remaining members; later steps are trained again.
+  /// A step has the same batches and the same learning rate each time.
   void go_back(const std::string& why) {
     const StepIndex committed = exchange().go_back();
     const StepIndex from = strategy_->steps();
@@ -401,8 +403,8 @@ class Worker {
     keep_copy();
   }
 
-  /// Whether all must have the same anchors after step t. What is agreed on is known by now, since
-  /// nobody begins a step that may still become the agreed one.
+  /// Whether all workers must have the same anchors after step t. The agreed steps are known by
+  /// now, since no worker begins a step that may still become an agreed one.
   [[nodiscard]] bool workers_meet_after(StepIndex t) const {
     return setup_.plan.evaluates_after(t) || checkpoint_due(t) ||
            setup_.board.stop_after(t) != StopWish::kNone;

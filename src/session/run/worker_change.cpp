@@ -47,7 +47,7 @@ std::string name_of(const CheckpointInfo& info, int worker) {
       config.workers(), info.step, info.workers, why, remedy));
 }
 
-/// Of the worker whose state is in every checkpoint of this process.
+/// Rounds in flight of the worker whose state is in every checkpoint of this process.
 std::int64_t rounds_in_flight(const Checkpoint& checkpoint) {
   const std::unique_ptr<StateReader> worker =
       checkpoint.worker(checkpoint.info().only_worker.value_or(0));
@@ -55,7 +55,7 @@ std::int64_t rounds_in_flight(const Checkpoint& checkpoint) {
   return worker->contains(kInFlight) ? worker->integer(kInFlight) : 0;
 }
 
-/// What a worker that is left out takes along; all workers have the same windows.
+/// The work that is lost with a worker that is left out; all workers have the same windows.
 std::string lost_with(const Checkpoint& checkpoint, const Config& config) {
   const std::unique_ptr<StateReader> worker =
       checkpoint.worker(checkpoint.info().only_worker.value_or(0));

@@ -51,7 +51,7 @@ void DigestAgreement::give_up(const std::string& why, NotesOut& out) {
 }
 
 Expected<void, std::string> DigestAgreement::receive(WorkerId from, const Note& note) {
-  // Of one that is gone all know already what they will.
+  // All members already know everything that a lost site has said.
   if (!live_[static_cast<std::size_t>(from.value())]) return {};
   if (const auto* outer = std::get_if<OuterNote>(&note)) {
     take(from, *outer);
@@ -63,7 +63,7 @@ Expected<void, std::string> DigestAgreement::receive(WorkerId from, const Note& 
   return {};
 }
 
-/// The first word stands.
+/// The first note counts.
 void DigestAgreement::note_down(Told& told, const OuterNote& note) {
   told.about = note.about;
   if (!note.replayed && told.digest.empty()) {
@@ -230,8 +230,8 @@ void DigestAgreement::healed(StepIndex t, const std::string& digest) {
   }
 }
 
-// Notes of one site keep their order, so nobody tells of a step before one that all have told of.
-// That one stays: who joins where all stand tells of it after them.
+// Notes of one site keep their order, so no site tells of a step before one that all have told of.
+// The entry of that step stays: a site that joins while all stand tells of it after the others.
 void DigestAgreement::forget_compared() {
   std::optional<std::int64_t> last;
   for (const auto& [t, told] : told_) {

@@ -23,7 +23,7 @@ constexpr std::uint64_t kLargestState = std::uint64_t{1} << 44;
 constexpr std::uint64_t kLargestTable = std::uint64_t{1} << 32;
 constexpr std::uint64_t kLargestResult = std::uint64_t{1} << 40;
 
-/// Nobody waits for what the disk has any more.
+/// The pieces on the disk are not needed any more.
 struct Ended {};
 
 }  // namespace
@@ -115,8 +115,8 @@ void Joiner::take_table(const TableNote& note) {
   ask();
 }
 
-// A large state takes its time to read and to write, and results come meanwhile: a task of its own.
-// What the disk is too slow for is not saved; nobody waits for it.
+// A large state takes time to read and to write, and results arrive meanwhile, so a separate task
+// does it. Pieces for which the disk is too slow are not saved; nothing waits for them.
 void Joiner::keep_pieces() {
   try {
     const PieceTable* table = nullptr;  // stays as it is
@@ -152,7 +152,7 @@ void Joiner::keep_pieces() {
       if (!next) return;
       saved_->add((*table)[*next], bytes);
     }
-  } catch (const Ended&) {                 // what is on the disk is for the next process
+  } catch (const Ended&) {                 // the pieces on the disk are for the next process
   } catch (const std::exception& error) {  // of the disk, or for want of memory
     log_warning(
         "if this site dies before it has the whole state, it will fetch all of it again: {}",
@@ -187,7 +187,7 @@ void Joiner::lost(WorkerId site) {
   ask();
 }
 
-// Called after everything that may have changed what there is to ask for, or whom.
+// Called after everything that may have changed which pieces to request, or from which site.
 void Joiner::ask() {
   std::vector<PieceFetch::Ask> wanted;
   std::vector<PieceFetch::Source> done;
@@ -277,7 +277,8 @@ bool Joiner::fetch(TimePoint deadline) {
   if (failure) {
     throw PeerError(fmt::format("the state of the run could not be fetched: {}", *failure));
   }
-  if (settled) ask();  // what the disk had may have been the rest: all are told that it is enough
+  if (settled)
+    ask();  // the disk may have held the rest: all sites are told that the state is complete
   return settled;
 }
 

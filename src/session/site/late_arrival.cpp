@@ -87,7 +87,8 @@ std::optional<std::vector<int>> LateArrival::find_all(TimePoint deadline) {
     const auto linked = links_.transport->await_members(now + kLookWhileFetching, live);
     if (linked) {
       for (const WorkerId site : live) meeting_.say_hello(site);
-      // Who has answered will send its rounds' frames to this process, not to the one before it.
+      // A site that has answered will send its rounds' frames to this process, not to the earlier
+      // one.
       const auto seen = [&] {
         return std::ranges::all_of(live, [&](WorkerId site) {
           return site == all_.coordinator ||
@@ -105,7 +106,7 @@ std::optional<std::vector<int>> LateArrival::find_all(TimePoint deadline) {
       throw PeerError(fmt::format("not all sites of the run have answered within net.gather{}{}",
                                   linked ? "" : ": ", linked ? "" : linked.error().what));
     }
-    if (now >= ask_again) {  // who is in it may have changed
+    if (now >= ask_again) {  // the set of sites in the run may have changed
       links_.send(all_.coordinator, meeting_.hello());
       ask_again = now + kBetweenQuestions;
     }

@@ -28,7 +28,7 @@ namespace {
 constexpr std::string_view kGreeting = "isthmus-bench-link 1 ";
 constexpr std::size_t kLongestLine = 256;
 constexpr double kTalkS = 5;     // for the other end's line
-constexpr double kAttemptS = 2;  // for a connection to stand
+constexpr double kAttemptS = 2;  // timeout of one attempt to connect
 constexpr int kLookMs = 200;
 constexpr std::size_t kTokenDigits = 32;
 

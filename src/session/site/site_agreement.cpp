@@ -9,7 +9,7 @@
 namespace isthmus::app {
 namespace {
 
-// Instead of a question's number: what was agreed before a joiner came, and the last of it.
+// In place of a question's number: an agreement from before a joiner came, and the last such note.
 constexpr std::int64_t kRepeated = -1;
 constexpr std::int64_t kWelcome = 0;
 
@@ -49,7 +49,7 @@ bool SiteAgreement::ends_before(StepIndex t) const {
   return agreed_.stop && t.value() > agreed_.stop->first;
 }
 
-// A run that is to end ends, with whoever is there.
+// A run that is to end ends, with whichever sites are present.
 bool SiteAgreement::waits(StepIndex t) const {
   return agreed_.waits_after && t.value() > *agreed_.waits_after && too_few() && !agreed_.stop;
 }
@@ -118,7 +118,7 @@ void SiteAgreement::ask(Purpose purpose, WorkerId who, NotesOut& out) {
     return (open.second.purpose == purpose && !changes(purpose)) ||
            (open_stops && (stops(purpose) || changes(purpose)));
   };
-  // Nobody joins or leaves a run that ends.
+  // No site joins or leaves a run that ends.
   const bool too_late = agreed_.stop && purpose != Purpose::kCheckpoint;
   if (too_late || std::ranges::any_of(questions_, alike)) {
     return;
@@ -212,10 +212,10 @@ void SiteAgreement::tell_others(const Note& note, NotesOut& out) const {
 }
 
 void SiteAgreement::answer(std::int64_t number, NotesOut& out) {
-  // Who stands, or is to stand after the step begun, needs no more time.
+  // A site that stands, or is to stand after the step it has begun, needs no more time.
   const bool stands = waits(StepIndex(begun_ + 1));
   std::int64_t step = stands ? begun_ : std::min(begun_ + ahead_, total_steps_);
-  // Nor beyond where it will stand: a stop there would come too late.
+  // A stop beyond the step at which the sites will stand would come too late.
   if (agreed_.waits_after && too_few() && !agreed_.stop)
     step = std::min(step, std::max(begun_, *agreed_.waits_after));
   holds_[number] = step;
@@ -235,7 +235,7 @@ void SiteAgreement::count(WorkerId from, const HoldNote& note, NotesOut& out) {
   }
 }
 
-/// Once everybody there has answered.
+/// Called once every present site has answered.
 void SiteAgreement::conclude(std::int64_t number, NotesOut& out) {
   const Question& question = questions_.at(number);
   for (std::size_t site = 0; site < live_.size(); ++site) {
@@ -260,12 +260,13 @@ void SiteAgreement::conclude(std::int64_t number, NotesOut& out) {
 void SiteAgreement::settle(const AgreedNote& note) {
   holds_.erase(note.number);
   if (note.number > kWelcome && !agreed_.questions.insert(note.number).second) {
-    return;  // a hub's next process repeats what was agreed
+    return;  // the hub's next process repeats the agreement
   }
   if (note.purpose == Purpose::kCheckpoint) {
     agreed_.checkpoints.insert(note.step.value());
   } else if (note.purpose == Purpose::kWait) {
-    // A hub's next process tells all that was ever agreed: who joined since has not stood there.
+    // A hub's next process tells all agreements of the run: a site that joined later has not stood
+    // at that step.
     if (note.step.value() > joined_after_) wait_after(note.step.value());
   } else if (changes(note.purpose)) {
     if (agreed_.stop) return;
@@ -273,7 +274,7 @@ void SiteAgreement::settle(const AgreedNote& note) {
     if (note.purpose == Purpose::kJoin) untaken_.join = note.step;
   } else if (note.step.value() < total_steps_ && !agreed_.stop) {
     agreed_.stop = {note.step.value(), note.purpose};
-    // Nobody has been admitted or released yet, and nobody joins or leaves a run that ends.
+    // No site has been admitted or released yet, and no site joins or leaves a run that ends.
     untaken_.join.reset();
     untaken_.leave.reset();
   }
@@ -289,7 +290,7 @@ void SiteAgreement::leave(WorkerId site, NotesOut& out) {
     question.answers.erase(site.value());
     open.push_back(number);
   }
-  // Stops first: they decide what a join is worth.
+  // Stops come first: they decide whether a join is still worthwhile.
   std::stable_partition(open.begin(), open.end(),
                         [&](std::int64_t number) { return stops(questions_.at(number).purpose); });
   for (const std::int64_t number : open) {
@@ -323,7 +324,7 @@ void SiteAgreement::join(WorkerId site, StepIndex after, NotesOut& out) {
     out.emplace_back(site, AgreedNote{kRepeated, Purpose::kCheckpoint, StepIndex(*each)});
   }
   if (!too_few() &&
-      agreed_.waits_after > after.value()) {  // nobody waits there, but all lay one down
+      agreed_.waits_after > after.value()) {  // no site waits there, but all write a checkpoint
     out.emplace_back(site,
                      AgreedNote{kRepeated, Purpose::kCheckpoint, StepIndex(*agreed_.waits_after)});
   }

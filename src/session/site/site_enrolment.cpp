@@ -20,7 +20,7 @@
 namespace isthmus::app {
 namespace {
 
-/// Its text, less what ends the line; empty: there is none.
+/// The text without its line ending; empty: there is none.
 std::string text_of(const Config& config, const SiteArguments& arguments, std::string text) {
   if (text.empty()) {
     const std::filesystem::path file = config.locate(fmt::format("keys/{}.invite", arguments.name));

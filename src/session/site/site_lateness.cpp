@@ -11,7 +11,8 @@
 namespace isthmus::app {
 namespace {
 
-/// Rounds of a fragment in a row that it may be late for; then it contributes what it carries.
+/// Rounds of a fragment in a row for which a site may be late; then it contributes the work that it
+/// carries.
 constexpr int kMostMissed = 2;
 constexpr Duration kShortest = std::chrono::milliseconds(1);
 

@@ -30,7 +30,7 @@ std::string listens_at(const std::string& address, const std::string& listen) {
   if (!listen.empty()) {
     return "tcp://" + listen;
   }
-  if (address.empty()) {  // only what a relay brings comes in
+  if (address.empty()) {  // a relay brings all incoming connections
     return "tcp://127.0.0.1:*";
   }
   const std::string host = host_of(address);
@@ -79,7 +79,7 @@ void take_keys(const Config& config, const SiteArguments& arguments, const std::
   }
 }
 
-/// What all links of the run have alike.
+/// The options that all links of the run share.
 MemberOptions options_of(const Config& config, WorkerId self, const std::string& name,
                          StatusBoard* status) {
   MemberOptions options;

@@ -19,15 +19,16 @@ constexpr Duration kBetweenLooks = std::chrono::milliseconds(20);
 constexpr Duration kBetweenReminders = std::chrono::seconds(10);
 /// Sites that start together have found each other by then; asking costs nothing but a note.
 constexpr Duration kOthersTakeTheirTime = std::chrono::seconds(1);
-/// Beyond net.dead_after, for a link that stands later than others: a detour is looked for by then.
+/// Time beyond net.dead_after for a link that is slow to open: by then a detour is looked for.
 constexpr Duration kLinksTakeTheirTime = std::chrono::seconds(5);
-/// Who refuses this site knows by its greeting what differs. One that this site refuses learns it
-/// as it is answered; in plain text it may have to greet this site itself for that, as what anybody
-/// could say ends nobody: within ZeroMQ's time between attempts, and what they take.
+/// A site that refuses this one knows the difference from its greeting. A site that this one
+/// refuses learns the reason from the answer. In plain text it may have to greet this site itself
+/// first, since anybody's word ends nothing: that takes ZeroMQ's time between attempts, and the
+/// attempts' time.
 constexpr Duration kOthersHearIt = std::chrono::seconds(1);
 constexpr Duration kOthersGreet = std::chrono::seconds(3);
 
-/// What the others have said may still be on its way when site 0 has left.
+/// The last notes of the others may still be on their way when site 0 has left.
 constexpr Duration kLastWords = std::chrono::seconds(2);
 /// For the next process of a site to be found here too, when site 0 has met it.
 constexpr Duration kOthersFindIt = std::chrono::seconds(5);
@@ -93,7 +94,7 @@ bool SiteMeeting::await_words(const std::function<void(const std::string&)>& say
   return goes_on;
 }
 
-/// Who is to be found at a start. Where the hub says whose keys count, it is asked first.
+/// The sites to be found at a start. If the hub says whose keys count, the hub is asked first.
 std::vector<WorkerId> SiteMeeting::awaited() const {
   std::vector<WorkerId> these;
   if (links_.options.keys_from) {
@@ -119,7 +120,8 @@ void SiteMeeting::meet(const std::function<void(const std::string&)>& say) {
     if (joined && told && these == awaited()) {
       break;
     }
-    if (joined) {  // the hub has not said yet who else may come, or somebody may by now
+    if (joined) {  // the hub has not said yet which other sites may come, or another site may have
+                   // come by now
       all_.check_stop("the hub has not said whose keys count");
       if (now >= deadline)
         throw PeerError("the hub has not said whose keys count within net.gather");
@@ -146,8 +148,9 @@ void SiteMeeting::meet(const std::function<void(const std::string&)>& say) {
       }
     }
     check_meeting();
-    // Site 0 begins once it has heard all. What sites tell one another from then on is told once,
-    // so every link has to stand before this one begins too; one that never does is found late.
+    // Site 0 begins once it has heard all sites. From then on sites tell one another everything
+    // once, so every link has to stand before site 0 begins; a link that never stands is noticed
+    // late.
     all_.queue->update([&] {
       goes_on = all_.arrival.running || all_.arrival.turned_away;
       begun = all_.first_starts() && all_.meeting.start &&
@@ -210,7 +213,7 @@ SiteStart SiteMeeting::start_together() {
     }
   }
   if (all_.first_starts()) {
-    // As one whose next process has come: what it has said makes it a newcomer.
+    // The site is treated as if its next process had come: its Hello makes it a newcomer.
     for (const std::size_t site : start.without) {
       log_info("{} holds nothing of the run: it joins once that has begun",
                all_.config.sites[site].name);
@@ -260,17 +263,18 @@ void SiteMeeting::say_hellos() {
   if (all_.has_hub()) say_hello(all_.coordinator);
 }
 
-// Site 0 waits until it has heard all who are there, and nobody is away. The others do what it has
-// said: they would not know which process of a site it has heard, nor which one is still to come.
-// Nor need they hear of all: once the run has begun nobody says Hello any more. But one that is
-// away here would be told of as lost, though its next process may be in the run.
+// Site 0 waits until it has heard all sites that are present, and no site is away. The others
+// follow its word: they would not know which process of a site it has heard, nor which one is still
+// to come. They need not hear all sites either, since no site says Hello once the run has begun.
+// But a site that is away here would be reported as lost, though its next process may be in the
+// run.
 bool SiteMeeting::may_start() const {
   const bool any_away = std::ranges::any_of(all_.meeting.away, [](bool away) { return away; });
   if (all_.first_starts() && all_.self != all_.coordinator) {
     return all_.meeting.start && (!any_away || all_.now() >= all_.meeting.told_at + kOthersFindIt);
   }
   if (all_.first_starts() && any_away) return false;
-  // One that came anew meanwhile has said what it brings before it has heard it from here.
+  // A site that has started anew meanwhile has sent its Hello before it has heard from this one.
   bool met = true;
   for (std::size_t m = 0; m < all_.meeting.hellos.size(); ++m) {
     met = met && (all_.is_absent(m) || (all_.meeting.hellos[m] && all_.meeting.greeted[m]));
@@ -283,8 +287,8 @@ std::optional<std::size_t> SiteMeeting::enough() const {
   return static_cast<std::size_t>(std::max(all_.config.min_sites(), 1));
 }
 
-// Who finds a difference leaves at once, and what it said has come before the news of that. So it
-// says what it brings to all others before.
+// A site that finds a difference leaves at once, and its Hello has arrived before the news of its
+// leaving. So it first sends its Hello to all others.
 void SiteMeeting::check_meeting() {
   std::vector<std::string> heard;
   std::vector<HelloNote> facts;

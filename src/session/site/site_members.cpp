@@ -18,7 +18,8 @@ SiteMembers::SiteMembers(SiteStepState& all)
       told_(all.options.sites.size(), all.options.resumed_after),
       evaluated_(all.options.sites.size(), all.options.resumed_after) {}
 
-// What others say of their steps counts from when they, and this site, take part.
+// Notes of other sites about their steps count from the step at which those sites, and this one,
+// take part.
 void SiteMembers::receive(WorkerId from, const Note& note) {
   const auto place = static_cast<std::size_t>(from.value());
   const bool of_steps =
@@ -29,7 +30,8 @@ void SiteMembers::receive(WorkerId from, const Note& note) {
     all_.drive([&](NotesOut& out) { all_.agreement.receive(from, note, out); });
   } else if ((all_.live[place] || until_[place]) &&
              all_.live[static_cast<std::size_t>(all_.options.self.value())]) {
-    take(from, note);  // the last word of one that has left may come after the news of that
+    take(from,
+         note);  // the last note of a site that has left may arrive after the news of its leaving
   } else {
     early_[place].push_back(note);
   }
@@ -102,7 +104,7 @@ void SiteMembers::epoch(const Epoch& epoch) {
     join(epoch);
   } else if (!epoch.joins && here) {
     leave(epoch);
-  }  // else the epoch in which this site joins tells who is there
+  }  // otherwise the membership in which this site joins tells which sites are present
 }
 
 void SiteMembers::leave(const Epoch& epoch) {
@@ -142,7 +144,7 @@ void SiteMembers::take_leave(const Epoch& epoch) {
 
 void SiteMembers::part_with(const Epoch& epoch) {
   if (epoch.who == all_.options.self) {
-    return;  // it has ended what it was to do
+    return;  // the site has finished its work
   }
   log_info("site {} has left after step {}: going on with {} of {} sites", all_.name(epoch.who),
            epoch.after, std::ranges::count(epoch.live, true), epoch.live.size());

@@ -132,7 +132,7 @@ void SiteSession::take(WorkerId from, std::span<const std::byte> bytes) {
     if (host_) host_->receive(from, *note);
   } else if (is_to_source(*note)) {
     if (all_.newcomer)
-      all_.newcomer->receive(from, *note);  // a table is for who joins, and who gives
+      all_.newcomer->receive(from, *note);  // a table concerns joiners and donors alone
     source_.receive(from, *note);
     if (server_) server_->wake();
   } else if (is_to_newcomer(*note)) {
@@ -204,7 +204,8 @@ void SiteSession::connect(Listener listener) {
   if (lost) listener_->on_lost(lost->first, lost->second);
   if (first_lost) listener_->on_lost(WorkerId(0), *first_lost);
   if (failure) listener_->on_failure(failure);
-  // One that has been started anew meanwhile waits for a word; at a start it says nothing new.
+  // A site that has started anew meanwhile waits for this note; at a start the note tells nothing
+  // new.
   for (int site = 0; site < all_.config.workers() && all_.self != all_.coordinator; ++site) {
     if (asked[static_cast<std::size_t>(site)]) links_.send(WorkerId(site), SeenNote{});
   }
@@ -262,7 +263,7 @@ void SiteSession::take_newcomers(const std::string& run_id,
   const std::scoped_lock lock(all_.calls);
   host_ = std::make_unique<StateDonor>(std::move(options), source_);
   for (int site = 1; site < all_.config.workers() && !all_.has_hub(); ++site) {
-    std::optional<HelloNote> waits;  // who has come since the start
+    std::optional<HelloNote> waits;  // a site that has come since the start
     all_.queue->update([&] {
       if (!all_.fate.live[static_cast<std::size_t>(site)])
         waits = all_.meeting.hellos[static_cast<std::size_t>(site)];
@@ -300,7 +301,7 @@ void SiteSession::leave() {
   if (links_.routes) links_.routes->finish_in_order();
 }
 
-// Nothing of what was sent to the process before has come to this one.
+// The new process has received none of the bytes that were sent to the earlier one.
 void SiteSession::back(WorkerId site) {
   if (all_.has_hub() && site == all_.coordinator) {
     const std::scoped_lock lock(all_.calls);
@@ -345,7 +346,7 @@ void SiteSession::lose(WorkerId site, const std::string& why) {
       if (needed) all_.fate.first_lost = why;
       if (needed && (listener_ || all_.has_hub()) && all_.elastic) all_.fate.cut_off = true;
     });
-    // What it has told of was of a run before.
+    // The notes of the earlier process were about an earlier run.
     if (meets) std::erase_if(early_, [&](const auto& each) { return each.first == site; });
     if (host_) host_->lost(site);
     source_.lost(site, all_.now());

@@ -30,9 +30,9 @@ std::string SiteStandstill::too_few() const {
                      missing.size() == 1 ? "is" : "are");
 }
 
-// The wait is short, since signals and sites that come back want the worker now and then. The time
-// counts from when this site has come to stand, since open rounds may take long to end, and anew
-// whenever a site comes; a site that gives up before others lengthens the time for nobody.
+// The wait is short, since signals and returning sites need the worker now and then. The time
+// counts from the moment at which this site stands, since open rounds may take long to end, and
+// anew whenever a site comes. A site that gives up before others does not lengthen the time.
 void SiteStandstill::wait(StepIndex t) {
   std::vector<bool> live;
   all_.queue->update([&] { live = all_.live; });
@@ -47,7 +47,7 @@ void SiteStandstill::wait(StepIndex t) {
                 human_time(in_seconds(all_.options.gather)));
   }
   if (at - since_ >= all_.options.gather) {
-    // No PeerError: to try to come back would help nobody.
+    // Not a PeerError: an attempt to come back would be of no use.
     throw Error(ExitCode::kPeer,
                 fmt::format("{}, and have been so for net.gather: start again with --resume auto",
                             too_few()));

@@ -75,10 +75,10 @@ std::string steps_of(const std::vector<HeldCheckpoint>& held) {
   return steps.empty() ? "none" : fmt::format("steps {}", fmt::join(steps, ", "));
 }
 
-/// RETURNS: the run's first checkpoint, an interval from the start, where it is all that anybody
-/// has but for the start itself, a checkpoint of step 0: sites that lack it were cut off before,
-/// and no place but the start is known to all. Where nobody has it, the start, which some have laid
-/// down. A stop or a run's end lays down one too, elsewhere. Else null.
+/// RETURNS: the run's first checkpoint, one interval after the start, if sites hold only this one
+/// and the start itself, a checkpoint of step 0. Sites that lack it were cut off earlier, and the
+/// start is the only step that all know. If no site holds it: the start, which some sites have
+/// written. A stop or a run's end writes a checkpoint too, at another step. Otherwise null.
 const HeldCheckpoint* first_alone(const std::vector<HelloNote>& facts, std::int64_t interval) {
   const HeldCheckpoint* first = nullptr;
   const HeldCheckpoint* start = nullptr;
@@ -175,8 +175,8 @@ void check_alike(const std::vector<std::string>& sites, const std::vector<HelloN
 SiteStart agree_on_start(const std::vector<std::string>& sites, const std::vector<HelloNote>& facts,
                          std::optional<std::size_t> enough, std::int64_t interval) {
   check_alike(sites, facts);
-  // One that was started again before the run had begun has nothing to go on from, and one that
-  // holds the start alone has nothing that the others' later checkpoints are worth.
+  // A site that was restarted before the run had begun has nothing to resume from. A site that
+  // holds the start alone has nothing to set against the others' later checkpoints.
   const auto is_later = [](const HeldCheckpoint& held) { return held.step > 0; };
   const bool later = std::ranges::any_of(
       facts, [&](const HelloNote& f) { return std::ranges::any_of(f.held, is_later); });
@@ -188,7 +188,7 @@ SiteStart agree_on_start(const std::vector<std::string>& sites, const std::vecto
   for (std::size_t m = 0; m < facts.size(); ++m) {
     if (!has_some(facts[m])) without.push_back(m);
   }
-  // The first one says who is there, and gives its state.
+  // The first site tells which sites are present, and gives its state.
   if (!enough || !has_some(facts[0]) || facts.size() - without.size() < *enough) without.clear();
   const auto begins = [&](std::size_t m) { return std::ranges::find(without, m) == without.end(); };
   for (std::size_t m = 1; m < facts.size(); ++m) {

@@ -16,7 +16,7 @@ namespace {
 /// Steps are told together; this long at most after they were taken.
 constexpr Duration kBatchTime = std::chrono::seconds(1);
 constexpr std::size_t kBatchSteps = 256;
-constexpr std::size_t kBatchRounds = 2048;  // far below what a frame holds
+constexpr std::size_t kBatchRounds = 2048;  // far below the limit of a frame
 /// How far ahead a site promises to wait: longer than notes take to come and go.
 constexpr Duration kLookAhead = std::chrono::milliseconds(500);
 constexpr std::int64_t kLongestLookAhead = 1000;  // steps
@@ -46,7 +46,8 @@ void SiteStepCoordinator::post_step(WorkerId rank, StepIndex t, StepPost post) {
   if (last || unsent_.posts.size() >= kBatchSteps || unsent_rounds_ >= kBatchRounds) flush();
 }
 
-// Steps that are committed together go together: who dies before the next commit has told of all.
+// Steps that are committed together are told together: a site that dies before the next commit has
+// told of all of them.
 void SiteStepCoordinator::posted_steps() {
   if (all_.now() - last_sent_ >= kBatchTime) flush();
 }

@@ -93,7 +93,7 @@ void SiteStepState::check() const {
     thrown = failure;
   });
   if (difference) {
-    throw Error(ExitCode::kPeer, *difference);  // no PeerError: nobody comes back from it
+    throw Error(ExitCode::kPeer, *difference);  // not a PeerError: no site comes back from it
   }
   if (thrown) {
     std::rethrow_exception(thrown);

@@ -57,14 +57,14 @@ void StateDonor::hello(WorkerId from, const HelloNote& note) {
   options_.send(from, running);
 }
 
-// What may call back (an agreement, an admission) is called without the lock.
+// Functions that may call back (an agreement, an admission) are called without the lock.
 void StateDonor::receive(WorkerId from, const Note& note) {
   std::unique_lock lock(mutex_);
   if (const auto* join = std::get_if<JoinNote>(&note)) {
     lock.unlock();
     take_in(from, *join);
   } else if (from != joiner_ || phase_ == Phase::kNobody) {
-    return;  // of one that was counted as gone
+    return;  // of a site that counted as gone
   } else if (const auto* taken = std::get_if<TakenNote>(&note)) {
     taken_ = std::clamp(taken->bytes, taken_, sent_);
   } else if (std::holds_alternative<CaughtUpNote>(note) && phase_ == Phase::kReplays) {
@@ -121,8 +121,8 @@ void StateDonor::take_in(WorkerId from, const JoinNote& note) {
   next();
 }
 
-// Who has come since a newcomer asked may not have answered it yet: it is told who there is, and
-// asks again. From its offer on nobody else comes.
+// A site that came after a newcomer's question may not have answered the newcomer yet: the newcomer
+// is told which sites are present, and asks again. From its offer on no other site comes.
 void StateDonor::next() {
   while (phase_ == Phase::kNobody && !waiting_.empty()) {
     const auto [site, note] = waiting_.front();
@@ -219,7 +219,8 @@ void StateDonor::after_step(StepIndex t, InnerLoop& inner, const OuterStrategy& 
   } else if (phase_ == Phase::kWanted) {
     prepare(t);
   }
-  if (phase_ == Phase::kPreparing && stands && t < offer_after_) {  // nobody gets that far now
+  if (phase_ == Phase::kPreparing && stands &&
+      t < offer_after_) {  // no site gets beyond step t now
     offer_after_ = t;
     for (const WorkerId site : told_) tell(site);
   }
@@ -259,12 +260,12 @@ std::vector<WorkerId> StateDonor::others() const {
   return others;
 }
 
-// No site ends a round that this one has not begun, so who hears of the end of this window before
-// this site is there is in time, however far ahead. Unless this one is late and its rounds were
-// begun in its name (net.deadline): the others are beyond that step, and all comes from here alone.
-// (With overlap some fragments may have been
-// applied at one and not at the other: these come from here alone.) Nobody waits for the end of a
-// long window: within it, what rounds make is alike all the same.
+// No site ends a round that this one has not begun, so a site that hears of this window's end
+// before this one stands is in time, however far ahead it is. The exception is a late site whose
+// rounds were begun in its name (net.deadline): the others are beyond that step, and the whole
+// state comes from this site alone. (With overlap some fragments may be applied at one site and not
+// at another: these come from this site alone.) The donor does not wait for the end of a long
+// window: the results of rounds are alike within it all the same.
 void StateDonor::prepare(StepIndex t) {
   source_.forget(kept_ ? kept_->newcomer : joiner_);  // before there are two
   kept_.reset();
@@ -283,7 +284,8 @@ void StateDonor::tell(WorkerId site) {
   options_.send(site, PrepareNote{.newcomer = joiner_.value(), .step = offer_after_});
 }
 
-// To replay what it could have been spared must not take longer than to fetch what it has.
+// True if the replay of the results kept for the joiner takes no longer than a transfer of the
+// pieces that it has saved.
 bool StateDonor::comes_back() const {
   return kept_ && kept_->away && kept_->newcomer == joiner_ && kept_->digest == note_.table &&
          kept_->result_bytes <= note_.saved;
@@ -375,7 +377,7 @@ void StateDonor::keep_no_more() {
 
 namespace {
 
-constexpr int kStartsOver = 2;  // of one that falls behind
+constexpr int kStartsOver = 2;  // joins of a joiner that falls behind
 
 }  // namespace
 
@@ -400,7 +402,7 @@ void StateDonor::fall_behind() {
   next();
 }
 
-// The state may be of such a step too, or that of the one that was kept.
+// The state may be of such a step too, or of the step that was kept.
 void StateDonor::gone_back(StepIndex t) {
   const std::scoped_lock lock(mutex_);
   if (kept_ && kept_->away) source_.forget(kept_->newcomer);

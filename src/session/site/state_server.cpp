@@ -11,7 +11,7 @@
 namespace isthmus::app {
 namespace {
 
-/// Nobody tells of a round's end: while parts wait for it, it is looked for.
+/// The end of a round is not announced: while parts wait for it, the server polls for it.
 constexpr Duration kLookForEnd = std::chrono::milliseconds(5);
 
 }  // namespace
@@ -41,7 +41,7 @@ void StateServer::run() {
       while (const auto part = source_.next(runtime_.clock().now(), round_open_())) {
         send_(part->first, part->second);
       }
-    } catch (const std::exception& error) {  // who joins asks others, or again
+    } catch (const std::exception& error) {  // the joiner asks other sites, or asks again
       log_warning("the joining site does not get what it asked for: {}", error.what());
       source_.forget_asked();
     }

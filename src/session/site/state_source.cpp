@@ -54,7 +54,7 @@ void StateSource::receive(WorkerId from, const Note& note) {
   } else if (const auto* table = std::get_if<TableNote>(&note)) {
     if (donor_ == from && !over_) take_table(*table);
   } else if (newcomer_ != from) {
-    return;  // of one that was counted as gone
+    return;  // of a site that counted as gone
   } else if (const auto* part = std::get_if<GetNote>(&note)) {
     get(*part);
   } else if (std::holds_alternative<EnoughNote>(note)) {
@@ -150,7 +150,7 @@ void StateSource::compare() {
   for (const std::size_t k : alike) {
     const std::uint64_t from = *places[k];
     const std::uint32_t bytes = table[k].bytes;
-    if (last_from == from) {  // the same bytes stand for several pieces
+    if (last_from == from) {  // several pieces have the same bytes
       places[k] = end - bytes;
       continue;
     }
@@ -163,7 +163,7 @@ void StateSource::compare() {
   }
   state.resize(end);
   const std::scoped_lock lock(mutex_);
-  if (number != number_) return;  // nobody wants it any more
+  if (number != number_) return;  // the request is no longer wanted
   state_ = std::move(state);
   places_ = std::move(places);
   serves_ = true;

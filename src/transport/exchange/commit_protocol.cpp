@@ -99,8 +99,8 @@ void CommitProtocol::repeat_all_done(Outbox& out) {
   }
 }
 
-// A frame that has come whole and does not fit is of a member whose configuration differs: dropped,
-// it would be said again for ever.
+// A frame that has arrived whole and does not fit comes from a member whose configuration differs:
+// if it were dropped, the member would repeat it for ever.
 void CommitProtocol::take_done(WorkerId from, const Frame& frame, Outbox& out) {
   if (!members_.coordinates()) return;
   const SyncId& id = frame.header.id;
@@ -147,7 +147,7 @@ void CommitProtocol::count_done(WorkerId from, const SyncId& id, const Digest128
   const bool agreed = std::ranges::all_of(
       digests, [&](const auto& entry) { return entry.second == digests.begin()->second; });
   if (!agreed && divergent_.single_out(id, digests)) {
-    return;  // it begins again without who differs
+    return;  // the round begins again without the member whose digest differs
   }
   Verdict verdict;
   if (!agreed) {
@@ -175,7 +175,7 @@ Verdict CommitProtocol::verdict_of(WorkerId from, const SyncId& id, const Digest
 
 void CommitProtocol::judge(const SyncId& id, const Verdict& verdict, Outbox& out) {
   if (!verdicts_.emplace(id, verdict).second) {
-    return;  // the first word stands
+    return;  // the first verdict counts
   }
   if (members_.is_hub() && !verdict) {
     committed_[id] = dones_.at(id).begin()->second;
@@ -223,7 +223,7 @@ void CommitProtocol::take_commit(const SyncId& id, std::span<const std::byte> pa
                                  Outbox& out) {
   const OpenRound* found = rounds_.find(id);
   if (found == nullptr || !found->said_done || !found->pending()) {
-    return;  // it has come before, or nobody can have committed it
+    return;  // a repeated COMMIT, or one of a round that cannot have been committed
   }
   if (!payload.empty()) {
     give_up(fmt::format("fragment {} of step {} was committed with {} bytes, {}",
@@ -259,12 +259,13 @@ void CommitProtocol::take_verdict(const SyncId& id, const Verdict& verdict) {
     return;
   }
   if (!open->said_done) {
-    return;  // nobody can have committed it: a stray frame
+    return;  // the round cannot have been committed: a stray frame
   }
   close(*open);
 }
 
-// Every member has said DONE, so nobody will ask for this round or the ones it covers again.
+// Every member has said DONE, so no member will request this round, or the rounds that it covers,
+// again.
 void CommitProtocol::close(OpenRound& open) {
   open.closed = true;
   committed_after_ = std::max(committed_after_, open.round.id().sent);
@@ -297,7 +298,7 @@ bool CommitProtocol::waits_for_digest(const OpenRound& open, WorkerId peer, bool
          members_.membership().takes_part(peer, id.sent) && !has_digest(id, peer);
 }
 
-/// At the coordinator: whoever still speaks of that round has said so before.
+/// At the coordinator: a member that still sends frames of that round has already said DONE.
 bool CommitProtocol::through_everywhere(const SyncId& id) const {
   return (members_.is_hub() ? members_.all_closed(id.sent) : rounds_.over(id)) &&
          !rounds_.contains(id);
@@ -340,8 +341,8 @@ void CommitProtocol::restore(const SyncId& id, const Digest128& digest) {
   note_final(id, digest);
 }
 
-// The last one of each fragment even where nobody asks for it any more: by it members tell whether
-// a log is as new as what they have been told.
+// The newest record of each fragment stays even if no member asks for it any more: members tell
+// from it whether a log is as new as the decisions that they have been told.
 std::vector<HubRecord> CommitProtocol::history() const {
   std::vector<HubRecord> records;
   std::map<SyncId, Digest128> kept = committed_;

@@ -76,8 +76,8 @@ void ExchangeEngine::open(Round round, bool commit, std::optional<Contribution> 
                           std::optional<TimePoint> in_its_name, TimePoint now, Outbox& out) {
   const SyncId id = round.id();
   if (rollback_.absorbs(id)) return;
-  // One that has failed before rounds were taken back has failed for good: the first word on it
-  // stands at the coordinator, so a member that has not heard it yet will.
+  // A round that failed before rounds were taken back has failed for good: the coordinator keeps
+  // its first verdict, so a member that has not heard of the failure yet will hear of it.
   if (const OpenRound* found = rounds_.find(id); options_.exchange.takes_back && found != nullptr) {
     ISTHMUS_CHECK(found->failure.has_value(), id.fragment.value(), id.sent.value());
     return;

@@ -47,7 +47,8 @@ Round::Round(Contribution contribution, const RoundPlace& place)
 
 void Round::frame_contribution(Contribution contribution) {
   const std::size_t members = weights_.size();
-  const FrameBytes nothing = make_frame(header(FrameKind::kContribution));  // of who is not there
+  const FrameBytes nothing =
+      make_frame(header(FrameKind::kContribution));  // of a member that takes no part
   const auto contributed =
       std::make_shared<const std::vector<std::byte>>(std::move(contribution.encoded.bytes));
   // Put together once and lent to all, where each would have a copy made of the pieces.
@@ -167,8 +168,8 @@ Expected<void, ExchangeError> Round::take_result(WorkerId from, const Frame& fra
   if (result_.keeps_encoded()) result_.keep_encoded(k, {std::move(bytes)});
   sending_.drop_inputs_of(k);  // the owner answered, so it has every contribution to this part
   if (plan.two_levels() && routes_->gathers(k)) {
-    // The owner's answer goes on to the own group, as frames of this member: what a frame says
-    // besides the result is of who sends it.
+    // The owner's answer is passed on to the own group as frames of this member: the fields beside
+    // the result are the sender's.
     parts_[k].inputs.clear();
     sending_.send_result(k, make_frame(header_of_part(FrameKind::kResult, k), frame.payload), out);
   }

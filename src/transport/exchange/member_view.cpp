@@ -34,7 +34,7 @@ std::vector<WorkerId> MemberView::everyone_else() const {
       result.push_back(WorkerId(m));
     }
   }
-  return result;  // a hub is nobody to share rounds with
+  return result;  // a hub shares no rounds
 }
 
 std::vector<WorkerId> MemberView::peers() const {

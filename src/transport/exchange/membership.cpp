@@ -15,9 +15,9 @@ constexpr std::size_t kMembershipHeadBytes = 36;
 constexpr std::size_t kChangeBytes = 12;
 constexpr std::size_t kMemberBytes = 24;
 constexpr std::size_t kIdBytes = 12;
-/// No open round is older than so many agreed comings and goings.
+/// No open round is older than this number of agreed joins and leaves.
 constexpr std::size_t kMostChanges = 64;
-/// What happened to the member that an epoch is about.
+/// The event of the member that an epoch is about.
 enum What : std::uint16_t { kGone, kJoins, kLeaves };
 
 std::int64_t signed_of(std::uint64_t value) { return static_cast<std::int64_t>(value); }

@@ -39,7 +39,7 @@ bool MembershipProtocol::accepts(WorkerId from, const FrameHeader& head, const F
       break;
   }
   if (head.epoch > membership().number()) {
-    // Nobody is ahead of who decides.
+    // No member is ahead of the coordinator.
     if (!at_.members.coordinates() && !at_.rounds.ended()) ahead_.emplace_back(from, bytes);
     return false;
   }
@@ -105,7 +105,7 @@ bool MembershipProtocol::admit(WorkerId joiner, std::int64_t after, TimePoint no
   return true;
 }
 
-/// To all who are in it, and to whom it is about; then here.
+/// To all members of the epoch, and to the member that it is about; then here.
 void MembershipProtocol::declare(EpochNews news, TimePoint now, Outbox& out) {
   for (const SyncId& id : at_.commit.committed()) news.committed.push_back(id);
   news_ = std::move(news);
@@ -145,10 +145,10 @@ void MembershipProtocol::tell(WorkerId peer, Outbox& out) {
                   out);
 }
 
-/// Others know of an epoch of which no news has come here. The coordinator sees by the frames it is
-/// sent which members have missed its news: a hub has no open rounds and asks nobody for anything,
-/// and member 0 nobody who is left out, who may wait for others alone. Whoever speaks to it of an
-/// earlier epoch is reminded.
+/// Other members know of an epoch whose news has not arrived here. The coordinator sees by incoming
+/// frames which members have missed its news: a hub has no open rounds and requests nothing, and
+/// member 0 requests nothing of a member that was left out, which may wait for others alone. A
+/// member that speaks to the coordinator of an earlier epoch is reminded.
 void MembershipProtocol::ask_for_news(TimePoint now, Outbox& out) {
   if (asked_ && now - *asked_ < options_.exchange.retry_interval) return;
   if (std::exchange(asked_, now)) {
@@ -222,8 +222,8 @@ void MembershipProtocol::enter(const EpochNews& news, TimePoint now, Outbox& out
   }
 }
 
-/// Of an epoch that is to be entered. One that was missed shows too: a member that came since has
-/// gone before. A joiner is told of itself alone, once it is in.
+/// The changes of an epoch that is about to be entered. A missed epoch shows too: a member that
+/// came since has left before. A joiner is told of itself alone, once it is in.
 void MembershipProtocol::note_changes(const EpochNews& news) {
   const auto note = [&](WorkerId who, bool joins, bool leaves, std::int64_t after) {
     if (!at_.members.is_member() && who != options_.self) return;
@@ -252,7 +252,8 @@ void MembershipProtocol::note_changes(const EpochNews& news) {
       note(member, false, false, !other && leaves ? until : -1);
     }
     if (is && (!was || other)) {
-      // What a member had lost before was a former process; what a joiner has lost, it has.
+      // A loss of the member's earlier process does not count for the new one; a joiner keeps the
+      // losses that it has noted itself.
       const bool lost = (!at_.members.is_member() || peer.fresh) && peer.lost && !other;
       peer = Peer{
           .lost = lost, .why = std::move(peer.why), .patience = options_.exchange.retry_interval};

@@ -52,7 +52,7 @@ PeerExchange::~PeerExchange() {
 template <typename Read>
 auto PeerExchange::locked(const Read& read) const {
   std::invoke_result_t<Read, const ExchangeEngine&> value;
-  // Nobody is woken, as `update` would.
+  // Wakes no task, which `update` would.
   (void)queue_->wait(
       [&] {
         value = read(std::as_const(engine_));
@@ -229,7 +229,7 @@ Expected<Reduced, ExchangeError> PeerExchange::wait(const Ticket& ticket, Durati
       }
       if (engine.members().membership().number() == epoch && at >= straggles_at) {
         engine.leave_behind(ticket.id, groups, at, out);
-        // Who is in the same group as a straggler names it first.
+        // A member of the straggler's own group names it first.
         straggles_at = deadline_after(at, groups ? options_.straggler : options_.straggler / 14);
         groups = !groups;
       }

@@ -104,8 +104,8 @@ void PeerLosses::report(WorkerId peer, LossCause cause, const std::string& why, 
       std::as_bytes(std::span(why)).first(std::min(why.size(), kMaxWords)), out);
 }
 
-// A whole result still needs its verdict, which is given once every digest is there; a result
-// that is not whole cannot become so without anyone who has not taken leave in order.
+// A complete result still needs its verdict, which is given once every digest is there. An
+// incomplete result cannot become complete without a member that has not left in order.
 void PeerLosses::fail_what_needs(WorkerId peer, Outbox& out) {
   for (auto& [id, open] : at_.rounds.all()) {
     if (!open.pending()) {
@@ -198,7 +198,7 @@ void PeerLosses::take_gone(WorkerId from, const Frame& frame, TimePoint now, Out
   const bool known = head.part < static_cast<std::uint32_t>(options_.members) &&
                      head.part != static_cast<std::uint32_t>(at_.members.coordinator().value());
   const WorkerId peer(known ? static_cast<int>(head.part) : 0);
-  // What was seen before it came back is no news.
+  // A loss that was seen before the member came back is no news.
   if (!options_.exchange.elastic || !at_.members.coordinates() || !known || at_.rounds.ended() ||
       !membership().live(peer) || !at_.members.live(from) ||
       head.epoch < membership().came_in(peer)) {
@@ -211,7 +211,8 @@ void PeerLosses::take_gone(WorkerId from, const Frame& frame, TimePoint now, Out
   } else if (head.offset == kGivesUp) {
     at_.reports.note(peer, from, {}, now);
   } else if (head.offset != kStraggles) {
-    // Who gives another up hangs up on it, which may be seen before the word on it comes.
+    // A member that gives another one up closes its connections, which may be seen before its
+    // message arrives.
     if (at_.reports.open(peer, from)) return;
     at_.epochs.exclude(peer, fmt::format("worker {} has lost it: {}", from.value(), why), now, out);
   } else if (at_.members.can_spare(peer)) {
@@ -219,7 +220,7 @@ void PeerLosses::take_gone(WorkerId from, const Frame& frame, TimePoint now, Out
   }
 }
 
-/// Without its values nothing goes on, and nobody else can take the coordinator's place.
+/// Without the coordinator's values no round can continue, and no other member can take its place.
 void PeerLosses::settle_reports(TimePoint now, Outbox& out) {
   std::set<WorkerId> members;
   for (int m = 0; m < options_.members && !at_.rounds.ended(); ++m) {

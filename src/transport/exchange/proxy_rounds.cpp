@@ -11,8 +11,8 @@ namespace {
 
 /// Rounds of a fragment in a member's name that its training has not met; each is a result kept.
 constexpr std::ptrdiff_t kMostAhead = 2;
-/// Rounds not begun here that are kept of one member. Honest ones are ahead by less: a fragment's
-/// next round but one is not through without this member.
+/// Bound of the rounds that are kept of one member and have not begun here. Honest members are
+/// ahead by less: a fragment's next round but one does not end without this member.
 constexpr std::ptrdiff_t kMostHeardOf = 512;
 /// Before a round that may not be begun yet is looked at again.
 constexpr Duration kShortestPause = std::chrono::milliseconds(50);
@@ -101,7 +101,8 @@ bool ProxyRounds::may_begin(const SyncId& id, TimePoint now) {
          training_allows(id.sent, now);
 }
 
-/// Frames come by thousands, and who is asked shares a lock with the training: so not at each.
+/// Frames arrive by thousands, and the callback shares a lock with the training, so it is not asked
+/// at each frame.
 bool ProxyRounds::training_allows(StepIndex sent, TimePoint now) {
   if (!options_.exchange.may_proxy) return true;
   if (now < ask_again_) return false;
@@ -147,8 +148,8 @@ void ProxyRounds::met(TimePoint since, TimePoint now) {
   look_again_ = ask_again_ = {};  // the fragment's next round but one may be begun now
 }
 
-// What its owner keeps of one round for the next cannot be in two rounds, so a fragment with an
-// owner's residual is waited for.
+// An owner's residual of one round is used in the next and cannot be in two rounds, so a fragment
+// with such a residual is waited for.
 void ProxyRounds::keep_form(const Contribution& own, TimePoint now) {
   if (!deadline_) return;
   const auto ahead = ahead_.find(own.id);

@@ -34,7 +34,8 @@ TimePoint ReachabilityReports::due() const {
   return first;
 }
 
-/// With how many others it has one that may be its own fault, in whichever direction.
+/// The number of other members with whom `member` has a broken pair that may be its fault, in
+/// either direction.
 int ReachabilityReports::peers_of(WorkerId member) const {
   std::set<WorkerId> peers;
   for (const auto& [pair, report] : reports_) {

@@ -33,7 +33,7 @@ std::vector<std::size_t> owner_borders(std::size_t tiles, int members,
   return borders;
 }
 
-/// What one member reduces, or all take in.
+/// The values that one member reduces, or that all take in.
 struct Section {
   std::size_t first_tile = 0;
   std::size_t end_tile = 0;
@@ -46,7 +46,7 @@ void append_parts(const Codec& codec, std::size_t n, const Section& section,
   ISTHMUS_CHECK(tile_bytes > 0, codec.name());
   ISTHMUS_CHECK(tile_bytes <= kMaxPartBytes, codec.name(), tile_bytes);
   for (std::size_t tile = section.first_tile; tile < section.end_tile;) {
-    // Of a reduce what is left, of a gather or collect all of it.
+    // For a reduce the remaining values, for a gather or collect all of them.
     const std::size_t share =
         section.owner.value() >= 0
             ? (section.end_tile - tile) * tile_bytes / kPartsOfRest
@@ -67,7 +67,7 @@ void append_parts(const Codec& codec, std::size_t n, const Section& section,
 
 struct Grouping {
   std::vector<std::vector<WorkerId>> groups;  // in order of their first member
-  std::vector<std::size_t> of;                // by member; of one that takes no part, no group
+  std::vector<std::size_t> of;                // by member; no group for a member that takes no part
 };
 
 Grouping group_members(std::span<const std::uint32_t> group_of, const std::vector<bool>& live) {
@@ -90,8 +90,8 @@ Grouping group_members(std::span<const std::uint32_t> group_of, const std::vecto
   return result;
 }
 
-/// Who of a group has least to do for its share; the first of several. Where all have a share of
-/// nothing, somebody has to.
+/// The member of a group that has least work for its share; of several the first. If all shares are
+/// 0, some member has to do it.
 WorkerId least_loaded(const std::vector<WorkerId>& group, std::span<const std::uint32_t> shares,
                       const std::vector<std::uint64_t>& load) {
   const auto share = [&](WorkerId rank) {
@@ -113,8 +113,8 @@ WorkerId least_loaded(const std::vector<WorkerId>& group, std::span<const std::u
 struct Weighting {
   std::vector<float> factor;  // per member; 0 takes no part
   bool equal = true;          // factors of the contributors are all 1
-  float divisor = 0;          // 0: nobody contributes
-  float inverse = 0;          // of a divisor whose inverse is exact: a product rounds alike
+  float divisor = 0;          // 0: no member contributes
+  float inverse = 0;          // for a divisor whose inverse is exact: the product rounds alike
 };
 
 Weighting weigh(std::span<const WeightedBytes> members) {

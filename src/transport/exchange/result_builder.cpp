@@ -80,8 +80,8 @@ Expected<void, std::string> ResultBuilder::decode_part(std::size_t k,
   return {};
 }
 
-/// Where the residual of a part this member owns lies; empty without one, and where nobody
-/// contributes: such a mean is used by nobody, so nothing of the residual may go out with it.
+/// The residual of a part that this member owns. Empty without a residual, and if no member
+/// contributes: such a mean is not used, so no part of the residual may leave with it.
 std::span<float> ResultBuilder::owner_residual(const Part& part) {
   const std::shared_ptr<OwnerResidual>& residual = options_.owner_residual;
   if (residual == nullptr || std::ranges::find(contributes_, true) == contributes_.end()) {
@@ -99,7 +99,7 @@ std::span<float> ResultBuilder::owner_residual(const Part& part) {
   return std::span(residual->values).subspan(part.first_value - first->first_value, part.values);
 }
 
-/// The part's values as `worker`; with a residual of as many values, what goes out includes it.
+/// The part's values as `worker`; a residual of as many values is added before they are encoded.
 void ResultBuilder::encode_values(const Part& part, std::uint32_t worker, std::span<float> residual,
                                   std::span<std::byte> out) {
   const std::span<float> values = values_of(part);
@@ -149,7 +149,7 @@ void ResultBuilder::finish(std::size_t k) {
   }
 }
 
-// Who contributes is known with the first part.
+// The contributors are known with the first part.
 void ResultBuilder::begin_digest() {
   std::vector<std::byte> bits(bitmap_bytes(routes_->members()));
   write_bitmap(contributes_, bits);

@@ -37,11 +37,12 @@ bool Rollback::speaks_of_now(const FrameHeader& head) const {
          (head.kind != FrameKind::kEpoch && head.epoch >= members_.membership().whole());
 }
 
-// What others have closed, they may have to begin again; they say anew how far they are.
+// Rounds that other members have closed may have to begin again there, so each member reports its
+// progress anew.
 void Rollback::take_back() {
   commit_.forget_digests();
   if (!options_.exchange.takes_back && !members_.is_hub()) {
-    return;  // what is open begins again by itself
+    return;  // open rounds begin again by themselves
   }
   members_.forget_closed();
   bool any = commit_.any_uncovered();
@@ -52,7 +53,7 @@ void Rollback::take_back() {
     any = true;
     return true;
   });
-  if (!any) return;  // where nothing has been begun since, nobody goes back
+  if (!any) return;  // if no round has begun since, no member goes back
   commit_.forget_uncovered();
   const StepIndex step = commit_.committed_after();
   rounds_.roll_back_to(step);

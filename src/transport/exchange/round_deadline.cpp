@@ -33,9 +33,9 @@ Duration RoundDeadline::get() const {
   const Duration middle = median({late_.begin(), late_.end()});
   std::vector<Duration> apart;
   for (const Duration late : late_) apart.push_back(std::chrono::abs(late - middle));
-  // No sum may leave the range: what is beyond the longest is cut off first.
+  // No sum may leave the range: values beyond the longest deadline are cut off first.
   const Duration spread = std::min(median(std::move(apart)), longest_ / 4);
-  // Who is always as late as the last time would pass the median itself half of the time.
+  // A member that is as late as before each time would exceed the median itself half of the time.
   return std::min(std::min(middle, longest_) + std::max(kShortest, 4 * spread), longest_);
 }
 

@@ -14,8 +14,8 @@ RoundSending::RoundSending(std::shared_ptr<const RoundRoutes> routes,
 }
 
 // Each destination's parts go out in order, destinations in turn and starting after the sender, so
-// that no link idles and not everyone talks to member 0 first. What has the way to another group
-// still before it goes before what stays in this one.
+// that no link idles and not all members send to member 0 first. Parts that still have to reach
+// another group go before parts that stay in this one.
 void RoundSending::send_contributions(Outbox& out) {
   for (int hop = 1; hop < routes_->members(); ++hop) {
     const WorkerId to((routes_->self().value() + hop) % routes_->members());

@@ -20,7 +20,8 @@ namespace {
 /// How long a worker that has finished serves the others; they finish together unless one hangs.
 constexpr Duration kLeavePatience = std::chrono::hours(1);
 
-/// The exception that came first in time: later ones are mostly workers who lost that one.
+/// The exception that came first in time: later ones mostly come from workers that lost that
+/// worker.
 class FirstFailure {
  public:
   explicit FirstFailure(Runtime& runtime) : queue_(runtime.make_wait_queue()) {}
@@ -38,7 +39,7 @@ class FirstFailure {
   std::exception_ptr failure_;
 };
 
-/// What the workers of one process start with, as they say it. Any thread.
+/// The terms with which the workers of one process start. Any thread.
 class StartTable {
  public:
   explicit StartTable(Runtime& runtime) : queue_(runtime.make_wait_queue()) {}

@@ -251,8 +251,8 @@ void LinkGreeting::handshake_failed(WorkerId rank, int stream, HandshakeFault fa
   const std::string what = handshake_words(rank, fault);
   stream_trouble(rank, stream, LinkEvent::Kind::kHandshakeFailed, what);
   peer.dialled.streams[static_cast<std::size_t>(stream)].failed_before = true;
-  // Trying again helps only where another process may have answered, or one that was half started,
-  // or one that has not heard of this member's key yet.
+  // Another attempt helps only if another process may have answered, or a process that was half
+  // started, or one that has not heard of this member's key yet.
   const bool said_by_hub = fault == HandshakeFault::kKeyRefused && all_.options.keys_from &&
                            (!keys_.may_come() || *all_.options.keys_from == rank);
   if ((fault == HandshakeFault::kMechanism || said_by_hub) && !peer.joined && !peer.lost) {
@@ -266,11 +266,11 @@ void LinkGreeting::handshake_failed(WorkerId rank, int stream, HandshakeFault fa
   }
 }
 
-// Where one of two files has the wrong key, one end is told that its key is refused, and the other
-// end sees that its connections are hung up on and refuses a key itself. Neither ends before both
-// know. Connections that are hung up on prove nothing by themselves: a port that a container's
-// proxy, a balancer or a tunnel holds open for a member that has not started yet does the same.
-// Where a hub says whose keys count, a key may yet come, but not the hub's own.
+// If one of two files has the wrong key, one end is told that its key is refused; the other end
+// sees its connections closed and refuses a key itself. Neither gives up before both know. Closed
+// connections prove nothing by themselves: a port that a container's proxy, a balancer or a tunnel
+// holds open for a member that has not started yet behaves the same. If a hub says whose keys
+// count, a key may yet come, but not the hub's own.
 void LinkGreeting::settle_misfit(WorkerId rank, TimePoint now) {
   const LinkPeer& peer = all_.at(rank);
   if (!peer.misfit || peer.joined || peer.lost) return;

@@ -10,8 +10,8 @@
 namespace isthmus {
 namespace {
 
-// In units of dead_after. After one dead_after TCP ends a connection on which nothing gets through;
-// what that connection carried has the rest of the time to get through over other connections.
+// In units of dead_after. After one dead_after TCP ends a connection that passes no bytes; the
+// connection's frames have the rest of the time to arrive over other connections.
 constexpr double kStall = 1.5;
 // By way of a relay bytes move in lumps of up to 64 KiB, as the relay's buffers have room: at 8
 // kbit/s a lump takes a minute.
@@ -36,7 +36,7 @@ void LinkLiveness::check(WorkerId rank, TimePoint now) {
   const LinkPeer& peer = all_.at(rank);
   const LinkPeer::Life& life = peer.life;
   if (!peer.joined || peer.lost) {
-    return;  // the wait for the peer to join has a deadline of its own
+    return;  // the wait for the peer to join has a separate deadline
   }
   if (now >= gone_at(rank)) {
     const auto& streams = peer.dialled.streams;

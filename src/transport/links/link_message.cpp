@@ -30,7 +30,7 @@ bool is_hexadecimal(std::string_view text) {
   return std::ranges::all_of(
       text, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
 }
-/// What strangers call themselves may reach a terminal.
+/// A stranger's name may reach a terminal.
 std::string printable(std::string text) {
   std::ranges::replace_if(
       text, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, '?');

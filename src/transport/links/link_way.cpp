@@ -13,7 +13,7 @@ constexpr Duration kNewcomer = std::chrono::seconds(2);
 // Of dead_after: the direct way must stand that long before it is taken again.
 constexpr int kFirstTrial = 3;
 constexpr Duration kLongestTrial = std::chrono::hours(1);
-// Of the trial: who needs a detour again sooner has returned too early.
+// In units of the trial: a pair that needs a detour again sooner has returned too early.
 constexpr int kHeld = 10;
 
 }  // namespace
@@ -37,9 +37,9 @@ LinkWay::Act LinkWay::observe(TimePoint now, const LinkSigns& signs) {
   const TimePoint good = std::min(signs.answered, signs.stalled_since.value_or(signs.answered));
   const bool silent = now - good >= patience_;
   const bool broken = signs.joined && signs.down_since && now - *signs.down_since >= kBroken;
-  // A way that has just been taken has as long as one that falls silent, or two bad ones would take
-  // turns before either had come to stand. But a direct way that breaks has stood, and there is not
-  // that long until the peer counts as gone, which the detour has served until just now.
+  // A new way has as long as a way that falls silent; otherwise two bad ways would take turns
+  // before either stood. But a direct way that breaks has stood, and less time is left until the
+  // peer counts as gone, a peer that the detour served until just now.
   const bool settled = !turned_ || now - *turned_ >= patience_;
   const bool trouble = (silent && settled) || (broken && (settled || !around_));
   if (!trouble && !around_) {

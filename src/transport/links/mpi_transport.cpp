@@ -62,7 +62,8 @@ class MpiTransport final : public NetworkTransport {
         mailbox_(runtime, place.members) {
     const std::scoped_lock lock(mpi_mutex());  // ranks of a mesh may have calls under way
     if (mpi_job().split) {
-      group_ = mpi_job().members;  // nobody else's; a dup would wait here for the other sites
+      group_ =
+          mpi_job().members;  // no other communicator's; a dup would wait here for the other sites
     } else {
       check_mpi(MPI_Comm_dup(mpi_job().members, &group_), "no communicator of its own");
     }
@@ -159,7 +160,7 @@ class MpiTransport final : public NetworkTransport {
 
   void post(WorkerId to, Tag tag, FrameBytes frame) {
     if (to == self() || (tag == kFrame && gone_[static_cast<std::size_t>(to.value())])) {
-      return;  // a farewell is waited for even by those who have said theirs
+      return;  // members wait for a farewell even after they have said theirs
     }
     Sending& sending = sending_.emplace_back();
     sending.frame = std::move(frame);
@@ -180,7 +181,8 @@ class MpiTransport final : public NetworkTransport {
         any = true;
       }
     }
-    // In order, but for what MPI finishes out of turn: a short look at the oldest is enough.
+    // In order, except for sends that MPI finishes out of turn: a short look at the oldest is
+    // enough.
     while (!sending_.empty() && done(sending_.front().request)) {
       sending_.pop_front();
       any = true;
@@ -188,8 +190,8 @@ class MpiTransport final : public NetworkTransport {
     return any;
   }
 
-  /// Begins to receive what has been announced. Of a big frame that is its head alone, and the rest
-  /// takes a trip there and back: nobody waits for it here, where others wait for MPI.
+  /// Begins to receive announced frames. For a big frame this is its head alone, and the rest takes
+  /// a round trip: this call does not wait for it, since others wait for MPI.
   bool take_up_messages() {
     constexpr int kMostUnderWay = 64;
     bool any = false;
@@ -226,7 +228,7 @@ class MpiTransport final : public NetworkTransport {
     }
   }
 
-  /// What is under way stays, for MPI may touch it as long as anybody calls it.
+  /// Operations under way stay, since MPI may touch them as long as any code calls it.
   void bury() {
     static auto* const grave =
         new std::deque<std::pair<std::deque<Sending>, std::vector<std::deque<Receiving>>>>();
@@ -243,7 +245,7 @@ class MpiTransport final : public NetworkTransport {
     }
   }
 
-  /// Everything has gone out, and nobody will send any more.
+  /// Every frame has been sent, and no member will send any more.
   [[nodiscard]] bool settled() const {
     int gone = 0;
     for (const bool each : gone_) gone += each ? 1 : 0;

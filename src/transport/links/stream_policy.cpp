@@ -29,7 +29,8 @@ int StreamPolicy::observe(const LinkCounters& counted, bool waited) {
   }
   const bool lossy =
       repeated >= kRepeated && static_cast<double>(repeated) > kLossy * static_cast<double>(sent);
-  // All are busy at the same time, so together they bring as many times what one does.
+  // All connections are busy at the same time, so together they bring a multiple of one
+  // connection's rate.
   const double rate = busy > 0 ? streams_ * static_cast<double>(sent - repeated) / busy : 0;
   return decide(lossy, std::exchange(waited_, false), rate, counted.congestion == "bbr");
 }

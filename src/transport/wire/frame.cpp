@@ -84,7 +84,7 @@ class WholeFrame final : public FrameStore {
   std::size_t size_;
 };
 
-/// A frame whose payload is somebody's. Sent to several, its checksum is found once.
+/// A frame whose payload belongs to a caller. For several receivers its checksum is computed once.
 class FrameAround final : public FrameStore {
  public:
   FrameAround(const FrameHeader& header, std::span<const std::byte> payload,

@@ -17,7 +17,7 @@ namespace {
 constexpr std::size_t kWriteBytes = (std::size_t{64} << 10) / kFrameRecordBytes * kFrameRecordBytes;
 constexpr Duration kLongestHeld = std::chrono::seconds(1);
 
-/// THROWS: ConfigError for what is there and is no recording. `file`: as --record names it.
+/// THROWS: ConfigError if the existing file is no recording. `file`: as --record names it.
 void check_replaceable(const Storage& storage, const std::filesystem::path& path,
                        const std::filesystem::path& file) {
   const FileKind there = storage.kind(path);

@@ -96,7 +96,8 @@ int bench_file(const BenchCodecArguments& arguments, Session& session) {
   return 0;
 }
 
-/// Where the vector lies. A pass over the small one is short, so several make a piece.
+/// The memory that holds the vector. A pass over a small vector is short, so several passes make a
+/// piece.
 struct Place {
   std::string_view name;
   std::size_t values;

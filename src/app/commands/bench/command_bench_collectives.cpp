@@ -32,8 +32,8 @@ namespace {
 constexpr std::chrono::milliseconds kDeadline = std::chrono::minutes(5);
 constexpr int kOperations = 7;
 
-/// Of processes: who is in no group of a size waits while those are timed, over `backends` in
-/// turns.
+/// For processes: a process that is in no group of a size waits while those groups are timed, over
+/// `backends` in turns.
 std::chrono::milliseconds process_deadline(const CollectiveTimingOptions& options,
                                            std::size_t backends) {
   const auto calls =
@@ -121,7 +121,7 @@ void write_table(const std::filesystem::path& file, int ranks,
   write_atomically(storage, file, table.json());
 }
 
-/// Ranks that are threads of this process; with `devices` each drives a GPU of its own.
+/// Ranks that are threads of this process; with `devices` each drives a separate GPU.
 std::vector<CollectiveTiming> time_threads(int size, bool devices,
                                            const CollectiveTimingOptions& options) {
   SystemRuntime runtime;

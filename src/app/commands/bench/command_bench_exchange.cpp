@@ -17,7 +17,7 @@
 namespace isthmus::app {
 namespace {
 
-/// What a run of this file would do.
+/// The algorithm that a run of this file would use.
 const TimedWay& used_by(const std::vector<TimedWay>& ways, const Question& question,
                         const Config& config) {
   const ReductionKind kind =
@@ -31,7 +31,8 @@ const TimedWay& used_by(const std::vector<TimedWay>& ways, const Question& quest
   });
 }
 
-/// What makes a run that goes as `used` take another way, as --set reads it; none: no key does.
+/// The settings, as --set reads them, with which a run that uses `used` would use `way`; none: no
+/// key does.
 std::vector<std::string> settings_of(const Way& way, const Way& used,
                                      const BenchExchangeArguments& arguments,
                                      const Config& config) {

@@ -42,7 +42,7 @@ class SurveyProgress {
   ~SurveyProgress() {
     if (redrawn()) block_.finish(false);
   }
-  /// What is being done now; of passing interest.
+  /// Shows the current work; the next line replaces it.
   void now(const std::string& words) {
     if (redrawn()) {
       block_.draw({words});
@@ -50,7 +50,7 @@ class SurveyProgress {
       session_.err.write(words + "\n");
     }
   }
-  /// What is to stay.
+  /// Writes a line that stays.
   void say(const std::string& words) {
     if (redrawn()) {
       block_.print_above(words + "\n");
@@ -95,7 +95,7 @@ void check_arguments(const BenchLinkArguments& arguments) {
   }
 }
 
-/// A measurement takes long: what stands in the way of its file is told before it.
+/// A measurement takes long, so obstacles to writing its file are told before it.
 void check_out(const BenchLinkArguments& arguments) {
   namespace fs = std::filesystem;
   const fs::path& out = arguments.out;
@@ -134,7 +134,7 @@ constexpr const char* kPurpose = "bench link";
 
 void settle(const BenchLinkArguments& arguments, MemberOptions& options) {
   options.streams = arguments.streams;
-  options.most_streams = 0;  // so many, whatever the run itself does
+  options.most_streams = 0;  // all of them, whatever number the run itself uses
   options.plaintext = options.plaintext || arguments.plaintext;
   options.on_event = [](const LinkEvent& event) {
     const bool bad = event.kind == LinkEvent::Kind::kStranger ||

@@ -18,7 +18,7 @@ double seconds_of(const FrameRecord& record) { return static_cast<double>(record
 
 std::size_t place(WorkerId rank) { return static_cast<std::size_t>(rank.value()); }
 
-/// What tells frames to or from one peer apart; a repetition has the same.
+/// The identity of a frame to or from one peer; a repetition has the same.
 using FrameKey = std::tuple<std::size_t, FrameKind, SyncId, std::uint32_t, std::uint32_t>;
 
 FrameKey key_of(const FrameRecord& r) { return {place(r.peer), r.kind, r.id, r.part, r.crc}; }
@@ -85,7 +85,7 @@ std::vector<FramesOfPeer> peers_of(const std::vector<FrameRecord>& records, std:
         break;  // no frame
     }
   }
-  for (const auto& [key, of] : times) {  // what came and was not taken had come before
+  for (const auto& [key, of] : times) {  // a frame that came and was not taken had come before
     const std::uint64_t once = std::max<std::uint64_t>(of.taken, 1);
     if (of.came > once) peers[std::get<0>(key)].in.again += of.came - once;
   }
@@ -130,10 +130,12 @@ void add_decision(const FrameRecord& record, RecordedRound& round) {
   const bool out = record.event == FrameEvent::kQueued;
   if (!out && record.event != FrameEvent::kTaken) return;
   if (record.kind == FrameKind::kDone) {
-    if (out) round.done = round.done.value_or(at);  // what others say of theirs is no news here
+    if (out)
+      round.done =
+          round.done.value_or(at);  // reports of others about their own rounds are no news here
     return;
   }
-  if (round.verdict) return;  // the first word stands; whoever missed it is told again
+  if (round.verdict) return;  // the first verdict counts; a member that missed it is told again
   round.verdict = at;
   round.aborted = record.kind == FrameKind::kAbort;
 }
@@ -187,7 +189,7 @@ FrameReport report_frames(const std::vector<FrameRecord>& records, std::size_t m
   }
   find_through(rounds);
   for (auto& [id, round] : rounds) {
-    if (round.begun) round.begin_s = *round.begun;  // what came before waited for this member
+    if (round.begun) round.begin_s = *round.begun;  // frames from before waited for this member
     if (round.verdict) round.end_s = *round.verdict;
     report.rounds.push_back(std::move(round));
   }
@@ -197,7 +199,7 @@ FrameReport report_frames(const std::vector<FrameRecord>& records, std::size_t m
 
 std::string words_of(const RecordedRound& round, const std::vector<std::string>& names) {
   if (!round.begun) return "this site had not begun it within the recording";
-  // Of the peers, whose values were the last that came.
+  // The peer whose values arrived last.
   std::size_t last = 0;
   Moment data_end;
   for (const auto& [peer, of] : round.of) {

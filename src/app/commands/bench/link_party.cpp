@@ -70,7 +70,7 @@ LinkParty link_party(const std::filesystem::path& file, const std::vector<std::s
           purpose, each.name));
     }
   }
-  party.options.detours = false;  // what is looked at is the direct way
+  party.options.detours = false;  // the direct way is examined
   party.options.identity = link_identity(purpose, config.run.name);
   party.gather = config.net.gather;
   party.sites = config.sites;

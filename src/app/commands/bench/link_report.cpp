@@ -41,7 +41,7 @@ double significant(double value) {
   return std::round(value / unit) * unit;
 }
 
-/// Half of what echoes wait for on average is there without jitter.
+/// The round trip without jitter: the median less the jitter, and at least the shortest one.
 Duration base_rtt(const EchoSummary& echo) { return std::max(echo.least, echo.p50 - echo.jitter); }
 
 /// The rate of a line on which a long transfer without losses gets `goodput` in a simulation:
@@ -204,7 +204,7 @@ NotedLink noted_link(const Survey& survey, const PairMeasurement& pair) {
   link.rtt = rounded(base_rtt(pair.echo));
   link.jitter = rounded(pair.echo.jitter);
   link.streams = static_cast<int>(std::max({1u, pair.up.streams, pair.down.streams}));
-  // Where the two senders differ, the one that starts slowly after each pause.
+  // If the two senders differ, the answer for the one that starts slowly after each pause.
   for (const DirectionMeasurement* direction : {&pair.up, &pair.down}) {
     const bool bbr = direction->congestion.empty() || direction->congestion.starts_with("bbr");
     if (!bbr) link.congestion = "cubic";  // Reno, too, starts slowly

@@ -26,14 +26,14 @@ constexpr double kMostParameters = 1e15;
 constexpr double kMostPlanSeconds = 1e6;
 constexpr double kMostRate = 1e18;
 
-/// What is asked: a model, rows, perhaps a rate.
+/// The question: a model, rows, perhaps a rate.
 struct Question {
   UtilisationModel model;
   std::vector<std::string> labels;  // of the rows, as they were spelt
   std::vector<UtilisationRow> rows;
   std::optional<double> bits_per_s;
   double latency_s = 0;
-  std::string link;  // whose rate that is, where it comes from a links file
+  std::string link;  // the link of that rate, if it comes from a links file
 };
 
 struct Answer {
@@ -41,7 +41,7 @@ struct Answer {
   std::optional<double> utilisation;  // at the rate that was asked about
 };
 
-/// Flags that say what a configuration says too.
+/// Flags that repeat keys of a configuration.
 void refuse_beside_config(const PlanUtilisationArguments& arguments) {
   const UtilisationChoice& common = arguments.common;
   const bool chosen = common.H || common.fragment_layers || common.pattern || common.overlap ||

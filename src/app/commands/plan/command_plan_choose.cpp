@@ -40,7 +40,7 @@ int usual_layers(double parameters) {
   return std::clamp(static_cast<int>(std::lround(layers)), 1, kMostChoiceLayers);
 }
 
-/// A llama of about so many parameters, as `plan mesh --model` spells it.
+/// A llama of about that many parameters, as `plan mesh --model` spells it.
 std::string usual_model(double parameters, int layers) {
   constexpr double kHead = 64;
   const double width = std::sqrt(parameters / (kLayerValues * layers));
@@ -136,7 +136,7 @@ std::vector<std::string> candidate_settings(const MethodCandidate& candidate, in
   return settings;
 }
 
-/// A finished run beside what was predicted for its method.
+/// A finished run beside the prediction for its method.
 struct AfterRun {
   std::string method;
   std::int64_t H = 1;
@@ -145,7 +145,7 @@ struct AfterRun {
   bool simulated = false;
   double measured_step_s = 0, predicted_step_s = 0;
   double measured_compute_s = 0, predicted_compute_s = 0;  // of a step
-  bool chosen = false;                                     // it ran what is chosen now
+  bool chosen = false;  // the run used the method that is chosen now
   std::vector<std::string> notes;
   [[nodiscard]] double error() const { return predicted_step_s / measured_step_s - 1; }
 };

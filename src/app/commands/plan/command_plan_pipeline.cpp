@@ -59,7 +59,7 @@ Played played(PipelineKind kind, const PlanPipelineArguments& a, int chunks) {
   Played result;
   result.schedule = make_pipeline_schedule(kind, a.stages, a.micro_batches, chunks);
   PipelineTiming timing = timing_of(a);
-  // A chunk is a share of what a rank does for a micro-batch.
+  // A chunk is a share of a rank's work for a micro-batch.
   StageTimes& pass = timing.stages.front();
   for (double* time : {&pass.forward, &pass.backward_input, &pass.backward_weight}) {
     *time /= chunks;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// `plan sync`: what one synchronization takes on given links, and the share of computing it leaves.
+// `plan sync`: the time of one synchronization on given links, and the share of computing that
+// remains.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -13,8 +13,9 @@
 namespace isthmus {
 namespace {
 
-constexpr double kForgets = 0.99;    // what is left of an old best rate with every part
-constexpr double kWorthTwice = 1.5;  // so much slower is who has its piece fetched by another too
+constexpr double kForgets = 0.99;  // the part of an old best rate that remains after each part
+constexpr double kWorthTwice =
+    1.5;  // a source this much slower has its piece fetched from another source too
 
 }  // namespace
 
@@ -83,8 +84,9 @@ void PieceFetch::take(WorkerId from, std::uint64_t offset, std::span<const std::
   if (piece.come == table_[taken.piece].bytes) settle(taken.piece, source);
 }
 
-// As much is asked ahead as the best rate of late brings in the shortest way there and back, and
-// `queueing` more, which fills the line; it grows as it is used, so a first guess floods nobody.
+// Requests run ahead by the bytes that the best recent rate brings in the shortest round trip, and
+// by `queueing` more, which fills the line. The amount grows as it is used, so a first guess floods
+// no source.
 void PieceFetch::pace(From& source, const Part& part, TimePoint now) {
   const Duration took = std::max<Duration>(now - part.asked, std::chrono::microseconds(10));
   source.least = std::min(source.least, took);
@@ -123,7 +125,8 @@ void PieceFetch::settle(std::size_t piece, From& source) {
     return;
   }
   ++source.told.bad;
-  if (source.told.rank != donor_) {  // it has not what it said; the donor gets another chance
+  if (source.told.rank !=
+      donor_) {  // the source lacks a piece that it announced; the donor gets another chance
     source.holds[piece] = false;
     --holders_[piece];
   }
@@ -139,7 +142,8 @@ bool PieceFetch::fetched_by_another(std::size_t piece, const From& self) const {
   });
 }
 
-// What fewest have first: the donor's own pieces are its work, while others give what is shared.
+// Pieces that fewest sources have come first: pieces that only the donor has are its work, while
+// the others give the shared ones.
 std::optional<std::size_t> PieceFetch::choose(const From& source) const {
   std::optional<std::size_t> best;
   for (std::size_t k = 0; k < table_.size(); ++k) {
@@ -209,7 +213,7 @@ std::vector<PieceFetch::Ask> PieceFetch::ask(TimePoint now) {
     source.rate = 0;
     if (now - source.heard >= options_.asks_again) let_go(source);
   }
-  // Who is silent is asked last: what others can give is theirs.
+  // Silent sources are asked last: pieces that others can give are left to the others.
   for (const bool silent : {false, true}) {
     for (auto& [rank, source] : sources_) {
       if (!source.told.gone && source.silent == silent) ask_one(source, now, out);

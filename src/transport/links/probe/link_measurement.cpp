@@ -75,7 +75,7 @@ Arrivals ArrivalSeries::summary() const {
   Arrivals arrivals{.bytes = total_};
   if (points_.empty()) return arrivals;
   arrivals.elapsed = last_.at - points_.front().at;
-  // What came with the arrival that begins the second half was on its way in the first.
+  // Bytes that came with the arrival that begins the second half were on their way in the first.
   const TimePoint middle = points_.front().at + arrivals.elapsed / 2;
   const auto after =
       std::ranges::upper_bound(points_, middle, {}, [](const Point& point) { return point.at; });

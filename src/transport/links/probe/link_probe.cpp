@@ -28,13 +28,13 @@ constexpr int kWindowRoundTrips = 4;
 constexpr Duration kWindowTime = milliseconds(200);  // ... and this much on top
 constexpr Duration kBetweenProbeLooks = milliseconds(50);
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 36;  // of a transfer
-// A transfer lasts at least so many round trips, or it would be over before it has got going; and
-// on no link longer than if one took a second.
+// A transfer lasts at least this many round trips, or it would end before it reached its rate; and
+// on no link longer than if a round trip took a second.
 constexpr int kScanRoundTrips = 8, kLastRoundTrips = 16;
 constexpr Duration kLongestRoundTrip = std::chrono::seconds(1);
 constexpr int kAttempts = 3;  // at a transfer of which too little came, each twice as long
 
-/// How much may be on its way, and in frames of which size, as a transfer goes on.
+/// How much may be on its way, and in frames of which size, while a transfer runs.
 class Window {
  public:
   Window(TimePoint begin, Duration rtt) : rtt_(rtt), recent_{{begin, 0}} {}
@@ -42,8 +42,8 @@ class Window {
   [[nodiscard]] std::uint64_t bytes() const { return window_; }
   [[nodiscard]] std::size_t frame_bytes() const { return frame_; }
 
-  /// `taken` bytes in all have come. It opens as fast as TCP's does, as far as what comes in a few
-  /// round trips.
+  /// `taken` bytes in all have arrived. The window opens as fast as TCP's does, up to the bytes
+  /// that arrive in a few round trips.
   void taken(TimePoint now, std::uint64_t taken) {
     const std::uint64_t fresh = taken - recent_.back().second;
     recent_.emplace_back(now, taken);
@@ -54,7 +54,7 @@ class Window {
     const double limit = rate * in_seconds(kWindowRoundTrips * rtt_ + kWindowTime);
     window_ = std::clamp(window_ + fresh, kFirstWindow,
                          std::max(kFirstWindow, static_cast<std::uint64_t>(limit)));
-    // Several frames fit the window, or it would stand still between two of them.
+    // Several frames fit the window, or it would idle between two of them.
     const double fits =
         std::min(rate * in_seconds(kFrameTime), static_cast<double>(window_ / kFramesInWindow));
     const auto most = std::clamp(static_cast<std::size_t>(fits), kSmallestFrame, kLargestFrame);
@@ -173,8 +173,7 @@ std::optional<double> LinkProbe::transfer(WorkerId peer, Duration time, Duration
     if (report->pair != pair_ || report->transfer != number) fault = "of another transfer";
     if (!fault.empty()) refuse(peer, "a report that cannot be: " + fault);
     into.bytes += sent;
-    // Where all came at once, whoever should have taken it in was away: that tells nothing of the
-    // link.
+    // If all bytes came at once, the reader had been away: that tells nothing of the link.
     if (report->arrivals.elapsed < time / 2) return std::nullopt;
     return steady_rate(report->arrivals);
   }
@@ -208,7 +207,7 @@ DirectionMeasurement LinkProbe::drive(WorkerId peer, const EchoSummary& echo) {
     if (!found.scan.empty()) found.streams = enough_streams(found.scan);
     gauge_->use_streams(peer, static_cast<int>(found.streams == 0 ? plan_.streams : found.streams));
   }
-  // What trying has left, and no less than half.
+  // The rest of the budget after the scan, and no less than half.
   last = std::max<Duration>({last, plan_.budget - (mailbox_.now() - begin), kLastRoundTrips * rtt});
   std::optional<double> rate;
   for (int i = 0; i < kAttempts && !rate; ++i, last *= 2) {
@@ -235,7 +234,7 @@ DirectionMeasurement LinkProbe::drive(WorkerId peer, const EchoSummary& echo) {
   }
   if (after) found.congestion = after->congestion;
   if (!loaded_.empty()) found.loaded_rtt = quantile(loaded_, 0.5);
-  // Others refuse what cannot be as this site's word; it is the peer's.
+  // Other sites refuse impossible values as this site's word, although they are the peer's.
   if (const std::string fault = fault_of(found); !fault.empty()) {
     refuse(peer, "reports that give what cannot be: " + fault);
   }

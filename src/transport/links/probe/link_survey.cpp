@@ -78,10 +78,10 @@ class Surveyor {
     }
   }
 
-  /// While this member is to measure after the i-th pair, nobody has all results: who is gone has
-  /// failed, and is missed where it has a pair to come. Later, others may have what this member
-  /// still waits for, and leave. Then only who owes it a word must be there: the first of each
-  /// pair, which says why when the second is gone.
+  /// Until this member has measured after the i-th pair, no member has all results: a member that
+  /// has gone has failed, and is missed if it still has a pair to measure. Later, other members may
+  /// have the results that this one still waits for, and leave. Then only the members that owe it a
+  /// result must be there: the first of each pair, which gives the reason when the second has gone.
   void release(std::size_t i) {
     const std::span rest(pairs_.begin() + static_cast<std::ptrdiff_t>(i), pairs_.end());
     const auto has_a_pair = [](const auto& pairs, WorkerId member) {

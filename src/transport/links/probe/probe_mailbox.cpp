@@ -13,7 +13,8 @@ namespace isthmus {
 namespace {
 
 constexpr Duration kProbeLook = std::chrono::milliseconds(200);
-/// Members speak in turn, so what waits here is a hello, a question, and results of other pairs.
+/// Members speak in turn, so the waiting messages are a hello, a question, and results of other
+/// pairs.
 std::size_t most_waiting(int members) { return 16 + 2 * static_cast<std::size_t>(members); }
 
 }  // namespace

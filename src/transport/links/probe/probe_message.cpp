@@ -20,7 +20,7 @@ namespace isthmus {
 namespace {
 
 constexpr std::size_t kHeaderBytes = 8;
-constexpr std::size_t kMostMessageBytes = 4096;  // but for loads
+constexpr std::size_t kMostMessageBytes = 4096;  // except loads
 constexpr std::size_t kMostProbeScanned = 16;
 constexpr std::size_t kLongestWord = 16;
 
@@ -67,7 +67,7 @@ class Writer {
   std::vector<std::byte> bytes_;
 };
 
-/// Reads what Writer wrote; after the first field that is not there all are zero and `good` false.
+/// Reads the fields that Writer wrote; after the first missing field all are zero and `good` false.
 class Reader {
  public:
   explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}

@@ -18,7 +18,7 @@ namespace {
 
 constexpr long kMostSockets = 65535;  // of a ZeroMQ context
 
-/// What links take of files and sockets with so many connections to each peer.
+/// The files and sockets that links take with this many connections to each peer.
 class Needs {
  public:
   explicit Needs(const MemberOptions& options)

@@ -17,7 +17,7 @@
 namespace isthmus {
 namespace {
 
-constexpr std::size_t kMostVisitors = 64;  // who have not proved to be a member
+constexpr std::size_t kMostVisitors = 64;  // connections that have not proved to be a member's
 constexpr int kAcceptsPerTurn = 64;
 constexpr int kWordsPerTurn = 16;
 constexpr Duration kPatience = std::chrono::seconds(5);  // for a request, or a call's answer
@@ -33,7 +33,8 @@ std::string text_of(const RelayWord& word) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// Whether all of it went. It is less than any socket's buffer, so else nobody reads.
+/// Whether the whole word was sent. It is smaller than any socket's buffer, so otherwise the other
+/// end does not read.
 bool say(const TcpSocket& socket, const RelayWord& word) {
   const std::string text = text_of(word);
   return socket.write_some(text).bytes == text.size();
@@ -44,8 +45,8 @@ bool say(const TcpSocket& socket, const RelayWord& word) {
 long relay_files(const MemberOptions& options) {
   const auto hidden = static_cast<long>(options.relayed.size());
   if (!options.relays || hidden == 0) return 0;
-  // Of members that cannot be dialled, from all others: what they send to those that can be does
-  // not pass here.
+  // Ways to members that cannot be dialled, from all others: bytes to members that can be dialled
+  // do not pass here.
   const long ways = hidden * (options.members - 1L);
   return 2 * ways * options.streams + hidden + static_cast<long>(kMostVisitors);
 }
@@ -105,7 +106,7 @@ void Relay::look_at_keys() {
   std::shared_ptr<const AnnouncedKeys> tells;
   queue_->update([&] {
     tells = told_;
-    if (std::exchange(tells_anew_, false)) told_version_ = 0;  // what was told so far counts on
+    if (std::exchange(tells_anew_, false)) told_version_ = 0;  // reports from before still count
   });
   if (!options_.keys || tells == nullptr || tells->version() == told_version_) return;
   const AnnouncedKeys::Told told = tells->told();
@@ -116,7 +117,7 @@ void Relay::look_at_keys() {
     shared_[m].reset();
     try {
       if (!keys_[m].empty()) shared_[m] = share_key(*options_.keys, keys_[m]);
-    } catch (const ConfigError& error) {  // nobody has the other half of it
+    } catch (const ConfigError& error) {  // no member has its private half
       log_warning("relay: {}", error.what());
     }
     const WorkerId member(static_cast<int>(m));
@@ -254,7 +255,7 @@ std::optional<RelayWordKind> Relay::check(const Visitor& visitor,
   return std::nullopt;
 }
 
-// The hub cannot replace a key of the file: once it has said whose count, none is on its way.
+// The hub cannot replace a key of the file: once it has said whose keys count, none is on its way.
 RelayWordKind Relay::why_no_key(WorkerId member) const {
   const bool barred =
       told_version_ > 0 && !options_.member_keys[static_cast<std::size_t>(member.value())].empty();
@@ -315,7 +316,7 @@ void Relay::refuse(Visitor& visitor, RelayWordKind why, TimePoint now) {
                               relay_words(why)));
   }
   (void)say(visitor.socket, {.kind = why});
-  // Closing at once could take the word back from who is still sending.
+  // An immediate close could take the word back from a visitor that is still sending.
   visitor.socket.finish_writing();
   visitor.refused = true;
   visitor.deadline = now + kDrain;

@@ -31,7 +31,7 @@ void seal(std::span<std::byte> bytes) {
   FieldWriter(bytes.subspan(body)).put(crc32c(bytes.first(body)));
 }
 
-/// What both kinds of messages begin and end with. RETURNS: what comes after the version.
+/// The common beginning and end of both kinds of messages. RETURNS: the fields after the version.
 Expected<FieldReader, RelayWordKind> open(std::span<const std::byte> bytes) {
   const std::size_t body = bytes.size() - kChecksumBytes;
   FieldReader in(bytes.first(body));

@@ -106,7 +106,7 @@ std::string RelayedLinks::trouble(WorkerId hidden) const {
 void RelayedLinks::serve() {
   try {
     while (!stopping_) turn();
-    // What the transport has said last.
+    // Passes on the last bytes of the transport.
     const TimePoint end = runtime_.clock().now() + kLastWordsOfRelays;
     while (!(joined_.empty() && accepted_.empty()) && runtime_.clock().now() < end) turn();
   } catch (const std::exception& error) {
@@ -194,7 +194,7 @@ const RelayedLinks::Addresses& RelayedLinks::addresses(std::size_t relay, TimePo
   take();
   if (known.doubted && now >= known.look_up_at) {
     names_.ask(relay, routes_.relays[relay].host, routes_.relays[relay].port);
-    // What only detours need is not worth a question every few seconds.
+    // A question that concerns detours alone is not worth asking every few seconds.
     const bool urgent = known.found.empty() && !routes_.hidden.empty();
     known.look_up_at = now + (urgent ? kLookUpFirst : kLookUpEvery);
   }
