@@ -51,10 +51,6 @@ struct RetimedRun {
 
 [[nodiscard]] RetimedRun retime(const RetimingInput& input);
 
-/// JSON for the page's script (report/assets/retime.js) to recompute the run over one link between
-/// all members, without jitter and loss. The links and seed of `input` are ignored.
-[[nodiscard]] std::string retiming_json(const RetimingInput& input);
-
 /// Recorded results of a finished run, to compare with its re-timing at its own links.
 struct RecordedEvaluation {
   std::int64_t step = 0;

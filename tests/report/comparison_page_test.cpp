@@ -122,8 +122,9 @@ TEST_F(ComparisonPage, ShowsRetimedClocksAndWhyOneIsMissing) {
                          .variants = {{.clock_s = {{10, 20}},
                                        .end_s = {20},
                                        .utilisation = {0.7},
-                                       .by_rate = {{1e6, 0.1}, {1e9, 0.95}},
-                                       .program = R"({"program":{}})"},
+                                       .by_rate = {{1e6, 0.1, {7, 70}, 70, 68},
+                                                   {1e9, 0.95, {1, 2}, 2, INFINITY},
+                                                   {1e10, std::nan("")}}},
                                       {.obstacle = "its warm-up <ended> by itself"}},
                          .bits_per_s = 1e8,
                          .rtt_s = 0.08};
@@ -139,7 +140,10 @@ TEST_F(ComparisonPage, ShowsRetimedClocksAndWhyOneIsMissing) {
   EXPECT_TRUE(says(html, "its warm-up &lt;ended&gt; by itself"));
   EXPECT_TRUE(says(html, "<section id=\"bandwidth\""));
   EXPECT_TRUE(says(html, "these runs: 100 Mbit/s"));
-  EXPECT_TRUE(says(html, R"("run":{"program":{}})"));
+  // The slider's places: reached, missed, and one at which a run would fail.
+  EXPECT_TRUE(says(html, R"("rates":[1000000,1000000000,10000000000])"));
+  EXPECT_TRUE(says(html, R"("at":[{"clock":[7,70],"end":70,"utilisation":0.1,"target":68},)"
+                         R"({"clock":[1,2],"end":2,"utilisation":0.95,"target":null},null]})"));
 }
 
 TEST_F(ComparisonPage, IsOneSmallFileWithoutNetwork) {
@@ -183,13 +187,13 @@ TEST_F(ComparisonPage, StaysSmallWithManyEvaluationsOnOtherLinks) {
   RetimedVariant retimed{.clock_s = {clock, clock},
                          .end_s = {1, 1},
                          .utilisation = {0.7, 0.7},
-                         .program = R"({"program":{}})"};
+                         .by_rate = {{1e6, 0.1, clock, 1}, {1e9, 0.9, clock, 1}}};
   const ReportOptions options{.other_links = {.links = {"1Gbit/s,30ms", "10Gbit/s,1ms"},
                                               .seconds = {{1, 1}, {1, 1}},
                                               .variants = {retimed, retimed}}};
   const std::string html = page(options);
   EXPECT_LT(html.size(), kReportMaxBytes);
-  EXPECT_TRUE(says(html, "too long to be played in the page"));
+  EXPECT_TRUE(says(html, "too many evaluations for the slider"));
 }
 
 TEST_F(ComparisonPage, TakesTheRunsOfTheSummaryNotLaterOnesOfAnotherFile) {
@@ -270,15 +274,13 @@ TEST_F(ComparisonPage, LeavesFailedRunsOutOfTheUtilisation) {
   EXPECT_DOUBLE_EQ(mean_utilisation(folder.comparison.variants[1]), 0.5);
 }
 
-TEST_F(ComparisonPage, GivesTheScriptTheBoundOfTheTarget) {
+TEST_F(ComparisonPage, ReadsTheBoundOfTheTarget) {
   write("other", 8);
   std::string summary = read_file(path() / "summary.json");
   const std::string none = "\"budget_steps\":0";
   summary.replace(summary.find(none), none.size(), "\"budget_steps\":15");
   write_file(path() / "summary.json", summary);
-  ReportOptions options;
-  options.other_links.variants.resize(2);
-  EXPECT_TRUE(says(page(options), "\"budget_steps\":15,\"bits_per_s\""));
+  EXPECT_EQ(read_comparison(path()).comparison.rules.budget_steps, 15);
 }
 
 TEST_F(ComparisonPage, EscapesWhatItReads) {

@@ -82,31 +82,34 @@ std::int64_t seed_of(const Retimer& retimer) {
 constexpr int kRates = 25;
 double rate_at(int place) { return 1e6 * std::pow(10.0, static_cast<double>(place) / 4); }
 
-/// Utilisation over rates, at the configuration's own round trip; nothing (NaN) where a run would
-/// have failed or outlasted its clock.
-std::vector<RetimedVariant::AtRate> by_rate(const Retimer& retimer, Duration patience) {
+/// The run over one link of each rate, at the configuration's own round trip.
+std::vector<RetimedVariant::AtRate> by_rate(const Retimer& retimer, Duration patience,
+                                            const std::vector<CellEval>& evals) {
   LinkConfig link = parse_link("1Gbit/s,0ms");
   link.rtt = retimer.config().links.front().rtt;
   std::vector<RetimedVariant::AtRate> places;
   for (int i = 0; i < kRates; ++i) {
     link.bits_per_s_up = link.bits_per_s_down = std::round(rate_at(i));
     const RetimedRun again = retimer.over({link}, seed_of(retimer));
-    const bool runs = !again.too_long && again.longest_wait <= patience;
-    places.push_back({link.bits_per_s_up,
-                      runs ? again.utilisation() : std::numeric_limits<double>::quiet_NaN()});
+    RetimedVariant::AtRate& at = places.emplace_back();
+    at.bits_per_s = link.bits_per_s_up;
+    at.utilisation = std::numeric_limits<double>::quiet_NaN();
+    if (again.too_long || again.longest_wait > patience) continue;
+    at.utilisation = again.utilisation();
+    at.clock_s = clock_at(again, evals);
+    at.end_s = seconds(again.end());
   }
   return places;
 }
 
+/// `clock_of`: the clock of run r, by evaluation.
 double to_target(const report::Comparison& comparison, std::size_t variant,
-                 const RetimedVariant& again, std::size_t link) {
+                 const std::function<const std::vector<double>&(std::size_t r)>& clock_of) {
   if (!comparison.target) return std::numeric_limits<double>::infinity();
   std::vector<CellResult> runs = comparison.variants[variant].runs;
   for (std::size_t r = 0; r < runs.size(); ++r) {
-    const std::vector<double>& clock_s =
-        again.clock_by_run_s.empty() ? again.clock_s[link] : again.clock_by_run_s[link].at(r);
     std::vector<CellEval>& evals = runs[r].evals;
-    for (std::size_t i = 0; i < evals.size(); ++i) evals[i].clock_s = clock_s.at(i);
+    for (std::size_t i = 0; i < evals.size(); ++i) evals[i].clock_s = clock_of(r).at(i);
   }
   report::ComparisonRules rules = comparison.rules;
   rules.budget_s = 0;  // a bound on the clock of the runs' own links
@@ -161,8 +164,7 @@ RetimedVariant retimed_variant(const Config& config, const std::vector<CellResul
     variant.utilisation.push_back(again.utilisation());
   }
   if (use == RetimedFor::kPage && variant.obstacle.empty()) {
-    variant.by_rate = by_rate(retimer, patience);
-    variant.program = retimer.json();
+    variant.by_rate = by_rate(retimer, patience, run->evals);
   }
   return variant;
 }
@@ -183,8 +185,17 @@ report::OtherLinks times_on_links(const report::Comparison& comparison,
     }
     std::vector<double>& times = other.seconds.emplace_back();
     for (std::size_t l = 0; l < links.size(); ++l) {
-      times.push_back(variant.obstacle.empty() ? to_target(comparison, v, variant, l)
+      const auto clock_of = [&](std::size_t r) -> const std::vector<double>& {
+        return variant.clock_by_run_s.empty() ? variant.clock_s[l]
+                                              : variant.clock_by_run_s[l].at(r);
+      };
+      times.push_back(variant.obstacle.empty() ? to_target(comparison, v, clock_of)
                                                : std::numeric_limits<double>::quiet_NaN());
+    }
+    for (RetimedVariant::AtRate& at : variant.by_rate) {
+      if (at.clock_s.empty()) continue;
+      at.to_target_s = to_target(
+          comparison, v, [&](std::size_t) -> const std::vector<double>& { return at.clock_s; });
     }
     other.variants.push_back(std::move(variant));
   }

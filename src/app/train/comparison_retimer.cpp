@@ -101,8 +101,6 @@ bool Retimer::seeds_differ(const std::vector<LinkConfig>& links) const {
                              [](const LinkConfig& link) { return link.jitter > Duration{0}; });
 }
 
-std::string Retimer::json() const { return retiming_json(input(config_)); }
-
 Config config_of_run(const std::filesystem::path& folder) {
   return load_config(folder / "config.resolved.toml", {}, schema_context());
 }

@@ -30,8 +30,6 @@ class Retimer {
 
   [[nodiscard]] double byte_scale() const { return byte_scale_; }
   [[nodiscard]] const Config& config() const { return config_; }
-  /// The input of report/assets/retime.js to recompute the clock over one link between all sites.
-  [[nodiscard]] std::string json() const;
 
  private:
   [[nodiscard]] RetimingInput input(const Config& config) const;

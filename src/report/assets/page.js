@@ -287,66 +287,48 @@
   };
 
   // --- other links ------------------------------------------------------------------------------
-  // Sliders over rate, round trip and speed of computing; the runs' programs are played again.
+  // A slider over the rate of one link between all sites: it chooses among the clocks in the page.
   const startRetiming = () => {
     const element = document.getElementById("retiming"), entry = live.find((each) => each.chart.id === "loss-links");
     if (!element || !entry) return;
-    const data = JSON.parse(element.textContent), { retime, seconds, utilisation, reaching, median } = isthmusRetime;
-    const curves = data.curves.map((curve, row) => ({ ...curve, row })).filter((curve) => curve.run);
-    if (curves.length === 0) return;
+    const data = JSON.parse(element.textContent);
+    if (!data.rates.length || data.curves.every((curve) => !curve.at)) return;
     const rows = document.querySelectorAll("#live-times tbody tr"), heading = document.getElementById("live-link");
     const name = entry.chart.x_label.replace(/^simulated time, .*?( \(log scale\))?$/, "simulated time, ");
-    const timeText = (s) => (s === Infinity || s === null ? "missed" : formats.seconds(s));
     const tell = (row, what, text) => { const cell = rows[row].querySelector(`[data-is=${what}]`); if (cell) cell.textContent = text; };
     const box = Object.assign(document.createElement("fieldset"), { className: "sliders" });
     box.append(Object.assign(document.createElement("legend"), { textContent: "one link between all sites, without loss" }));
-    const resets = [];
-    const slider = (title, low, high, start, show) => {
-      const label = document.createElement("label"), output = document.createElement("output");
-      const input = Object.assign(document.createElement("input"), { type: "range", min: Math.log10(low), max: Math.log10(high), step: "any" });
-      input.setAttribute("aria-label", title);
-      label.append(title, input, output);
-      box.append(label);
-      let exactly = start;
-      const value = () => exactly;
-      const said = () => { output.textContent = show(value()); };
-      input.addEventListener("input", () => { exactly = Number((10 ** Number(input.value)).toPrecision(3)); said(); later(); });
-      const reset = () => { exactly = start; input.value = Math.log10(Math.min(high, Math.max(low, start))); said(); };
-      reset();
-      resets.push(reset);
-      return value;
-    };
-    let waiting = 0;
-    const later = () => { clearTimeout(waiting); waiting = setTimeout(update, 60); };
-    const rate = slider("rate", 1e6, 1e12, data.bits_per_s || 1e9, formats.rate);
-    const rtt = slider("round trip", 1e-5, 1, data.rtt_s || 1e-3, formats.seconds);
-    const speed = slider("computing, times as fast", 0.01, 100, 1, (v) => digits(v) + " ×");
-    const again = Object.assign(document.createElement("button"), { type: "button", textContent: "the runs' own link" });
+    const start = data.rates.reduce((best, rate, i) => (Math.abs(Math.log(rate / (data.bits_per_s || 1e9))) < Math.abs(Math.log(data.rates[best] / (data.bits_per_s || 1e9))) ? i : best), 0);
+    const label = document.createElement("label"), output = document.createElement("output");
+    const input = Object.assign(document.createElement("input"), { type: "range", min: 0, max: data.rates.length - 1, step: 1 });
+    input.setAttribute("aria-label", "rate");
+    label.append("rate", input, output);
     const own = entry.chart.series.map((series) => ({ ...series }));
     const first = { heading: heading.textContent, cells: [...rows].map((row) => row.innerHTML), x_label: entry.chart.x_label };
-    const whole = () => entry.chart.series.map((series) => series.x[series.x.length - 1]).filter((x) => x > 0);
+    const said = () => { output.textContent = formats.rate(data.rates[input.value]); };
+    const reset = () => { input.value = start; said(); };
     const update = () => {
-      const link = { bits_per_s: Math.round(rate()), rtt_ns: Math.round(rtt() * 1e9) };
-      const where = `${formats.rate(link.bits_per_s)}, ${formats.seconds(link.rtt_ns / 1e9)} round trip, computing × ${digits(speed())}`;
-      for (const curve of curves) {
-        const run = retime(curve.run, link, speed()), clock = curve.steps.map((step) => seconds(run.ends[step - 1]));
-        const series = entry.chart.series.find((each) => each.label === curve.label);
-        if (series) Object.assign(series, { x: clock, y: curve.mean });
-        tell(curve.row, "end", formats.seconds(seconds(run.ends[run.ends.length - 1])));
-        tell(curve.row, "utilisation", (100 * utilisation(run)).toFixed(1) + " %");
-        if (data.target !== null) tell(curve.row, "target", timeText(median(curve.losses.map((losses) => reaching(losses, curve.steps, clock, data.target, data.budget_steps)))));
-      }
-      data.curves.forEach((curve, row) => { if (!curve.run) for (const what of ["target", "end", "utilisation"]) tell(row, what, "needs simulating"); });
-      entry.chart.series = entry.chart.series.filter((series) => curves.some((curve) => curve.label === series.label));
-      const ends = whole();
+      said();
+      const where = `${formats.rate(data.rates[input.value])}, ${formats.seconds(data.rtt_s)} round trip`;
+      entry.chart.series = [];
+      data.curves.forEach((curve, row) => {
+        const at = curve.at && curve.at[input.value], none = curve.at ? "a round would fail" : "needs simulating";
+        const series = own.find((each) => each.label === curve.label);
+        if (at && series) entry.chart.series.push({ ...series, x: at.clock.slice(0, curve.mean.length), y: curve.mean });
+        tell(row, "end", at ? formats.seconds(at.end) : none);
+        tell(row, "utilisation", at ? (100 * at.utilisation).toFixed(1) + " %" : none);
+        if (data.target !== null) tell(row, "target", at ? (at.target === null ? "missed" : formats.seconds(at.target)) : none);
+      });
+      const ends = entry.chart.series.map((series) => series.x[series.x.length - 1]).filter((x) => x > 0);
       entry.state.log_x = Math.max(...ends) > 6 * Math.min(...ends);
       entry.chart.x_label = name + where + (entry.state.log_x ? " (log scale)" : "");
       heading.textContent = where;
       entry.draw();
     };
+    input.addEventListener("input", update);
+    const again = Object.assign(document.createElement("button"), { type: "button", textContent: "the runs' own link" });
     again.addEventListener("click", () => {
-      clearTimeout(waiting);
-      for (const reset of resets) reset();
+      reset();
       entry.chart.series = own.map((series) => ({ ...series }));
       entry.chart.x_label = first.x_label;
       entry.state.log_x = entry.chart.log_x;
@@ -354,7 +336,8 @@
       rows.forEach((row, i) => { row.innerHTML = first.cells[i]; });
       entry.draw();
     });
-    box.append(again);
+    reset();
+    box.append(label, again);
     document.getElementById("loss-links").before(box);
   };
 

@@ -13,7 +13,10 @@ namespace isthmus::report {
 struct RetimedVariant {
   struct AtRate {
     double bits_per_s = 0;
-    double utilisation = 0;
+    double utilisation = 0;       // NaN where a run would have failed or outlasted its clock;
+    std::vector<double> clock_s;  // ... then empty, else by evaluation of its runs
+    double end_s = 0;             // the whole run
+    double to_target_s = 0;       // median over the runs; infinite if it is missed
   };
   std::string obstacle;                      // why the run must be simulated again; empty: exact
   std::vector<std::vector<double>> clock_s;  // by link, by evaluation of its runs
@@ -21,8 +24,7 @@ struct RetimedVariant {
   std::vector<std::vector<std::vector<double>>> clock_by_run_s;
   std::vector<double> end_s;        // by link: the whole run
   std::vector<double> utilisation;  // by link: share of time that a worker computes
-  std::vector<AtRate> by_rate;      // the same by rate, at the run's own round trip
-  std::string program;              // for the page's script; empty with an obstacle
+  std::vector<AtRate> by_rate;      // over one link of each rate, at the run's own round trip
 };
 
 /// The runs' clocks on other links: equal to a simulation there, with the same steps.

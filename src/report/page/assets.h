@@ -6,9 +6,8 @@
 
 namespace isthmus::report {
 
-extern const std::string_view kPageStyle;     // assets/page.css
-extern const std::string_view kPageScript;    // assets/page.js
-extern const std::string_view kRetimeScript;  // assets/retime.js
+extern const std::string_view kPageStyle;   // assets/page.css
+extern const std::string_view kPageScript;  // assets/page.js
 extern const std::string_view kChartJs;  // Debian's libjs-chart.js (MIT); empty when not installed
 
 }  // namespace isthmus::report

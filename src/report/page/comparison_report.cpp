@@ -61,7 +61,6 @@ LinkSection links_of(const Page& page, const Comparison& comparison, const Other
   LinkSection section{.other = other,
                       .curves = {},
                       .target = comparison.target,
-                      .budget_steps = comparison.rules.budget_steps,
                       .own_link = own_link_text(other),
                       .clock = page.runs.front().clock.basis,
                       .badge = clock_badge(page.runs.front())};
@@ -72,13 +71,8 @@ LinkSection links_of(const Page& page, const Comparison& comparison, const Other
                     .to_target_s = comparison.results[v].to_target.clock_s};
     const std::vector<Spread> means = loss_by_evaluation(variant);
     for (const CellResult& run : variant.runs) {
-      std::vector<double>& losses = curve.losses.emplace_back();
-      for (const CellEval& eval : run.evals) {
-        losses.push_back(eval.loss);
-      }
-      if (run.status == CellStatus::kOk && curve.steps.empty()) {
+      if (run.status == CellStatus::kOk && curve.clock_s.empty()) {
         for (std::size_t i = 0; i < means.size(); ++i) {
-          curve.steps.push_back(run.evals[i].step);
           curve.clock_s.push_back(run.evals[i].clock_s);
           curve.mean_loss.push_back(means[i].mean);
         }

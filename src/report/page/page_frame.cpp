@@ -85,8 +85,6 @@ std::string page_closing(const Page& page) {
   html += "]</script>\n<script>";
   html += kChartJs;
   html += "</script>\n<script>\n";
-  html += kRetimeScript;
-  html += "</script>\n<script>\n";
   html += kPageScript;
   return html + "</script></body></html>\n";
 }

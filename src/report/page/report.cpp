@@ -141,7 +141,6 @@ LinkSection links_of(const std::vector<RunView>& runs, const OtherLinks& other) 
                     .colour = static_cast<int>(i),
                     .utilisation = runs[i].figures.utilisation};
     for (const EvalPoint& eval : runs[i].data.evals) {
-      curve.steps.push_back(eval.step);
       curve.clock_s.push_back(eval.simulated_s);
       curve.mean_loss.push_back(eval.loss);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loss against the clock, on the runs' own links, on others, and on any that the reader chooses:
-// the page's script plays the runs' programs again (assets/retime.js).
+// Loss against the clock, on the runs' own links, on others, and on a link of any rate: the page has
+// the runs' clocks at many rates, among which its slider chooses.
 #include "report/page/section_links.h"
 
 #include <fmt/format.h>
@@ -13,9 +13,9 @@
 namespace isthmus::report {
 namespace {
 
-/// Programs that do not fit in this, with the losses at their steps, are left out of the page,
-/// which has a size to stay below.
-constexpr std::size_t kMaxProgramBytes = 600'000;
+/// Clocks at all rates that do not fit in this are left out of the page, which has a size to stay
+/// below.
+constexpr std::size_t kMaxClockBytes = 600'000;
 constexpr std::size_t kMaxPanels = 5;
 
 LineChart chart_over(Page& page, const LinkSection& section, std::string id,
@@ -108,23 +108,36 @@ std::string list_json(const std::vector<double>& values) {
   return "[" + json + "]";
 }
 
-/// What the script plays again; a curve without a program, or with one for which there is no room,
-/// has its name only.
-std::string curve_json(const LinkCurve& curve, const RetimedVariant& variant, std::size_t& room) {
-  std::string steps;
-  for (const std::int64_t step : curve.steps) {
-    steps += fmt::format("{}{}", steps.empty() ? "" : ",", step);
+std::string at_rate_json(const RetimedVariant::AtRate& at, bool target) {
+  if (at.clock_s.empty()) return "null";
+  return fmt::format(R"({{"clock":{},"end":{},"utilisation":{},"target":{}}})",
+                     list_json(at.clock_s), exact(at.end_s), exact(at.utilisation),
+                     target && std::isfinite(at.to_target_s) ? exact(at.to_target_s) : "null");
+}
+
+/// The clocks that the slider chooses from; a curve without them, or with clocks for which there is
+/// no room, has its name only.
+std::string curve_json(const LinkCurve& curve, const RetimedVariant& variant, bool target,
+                       std::size_t& room) {
+  std::string places;
+  for (const RetimedVariant::AtRate& at : variant.by_rate) {
+    places += (places.empty() ? "" : ",") + at_rate_json(at, target);
   }
-  std::string losses;
-  for (const std::vector<double>& run : curve.losses) {
-    losses += (losses.empty() ? "" : ",") + list_json(run);
-  }
-  const std::string played = fmt::format(R"("steps":[{}],"mean":{},"losses":[{}],"run":{})", steps,
-                                         list_json(curve.mean_loss), losses, variant.program);
-  const bool whole = !variant.program.empty() && played.size() <= room;
-  room -= whole ? played.size() : 0;
+  const std::string clocks =
+      fmt::format(R"("mean":{},"at":[{}])", list_json(curve.mean_loss), places);
+  const bool whole = !variant.by_rate.empty() && clocks.size() <= room;
+  room -= whole ? clocks.size() : 0;
   return fmt::format(R"({{"label":{},"colour":{},{}}})", json_string(curve.label),
-                     curve.colour % kPaletteSize, whole ? played : R"("run":null)");
+                     curve.colour % kPaletteSize, whole ? clocks : R"("at":null)");
+}
+
+std::string rates_json(const OtherLinks& other) {
+  for (const RetimedVariant& variant : other.variants) {
+    std::vector<double> rates;
+    for (const RetimedVariant::AtRate& at : variant.by_rate) rates.push_back(at.bits_per_s);
+    if (!rates.empty()) return list_json(rates);
+  }
+  return "[]";
 }
 
 /// The chart that the script makes live, the controls it fills, and the numbers it rewrites.
@@ -193,7 +206,7 @@ void section_links(Page& page, const LinkSection& section) {
   if (drawn_anew) {
     page.html +=
         "<p class=\"hint\">Every seed draws the jitter of its sites' steps anew: curves, ends and "
-        "sliders show the clock of the first one.</p>\n";
+        "the slider show the clock of the first one.</p>\n";
   }
   page.html += obstacles(section);
   page.html += live_part(page, section);
@@ -202,27 +215,25 @@ void section_links(Page& page, const LinkSection& section) {
     page.html += panels(page, section);
   }
   page.html += "</section>\n";
-  std::size_t room = kMaxProgramBytes;
+  std::size_t room = kMaxClockBytes;
   bool left_out = false;
   std::string curves;
   for (std::size_t v = 0; v < section.curves.size(); ++v) {
     const std::size_t before = room;
-    curves +=
-        (v == 0 ? "" : ",\n") + curve_json(section.curves[v], section.other.variants[v], room);
-    left_out = left_out || (!section.other.variants[v].program.empty() && room == before);
+    curves += (v == 0 ? "" : ",\n") + curve_json(section.curves[v], section.other.variants[v],
+                                                 section.target.has_value(), room);
+    left_out = left_out || (!section.other.variants[v].by_rate.empty() && room == before);
   }
   if (left_out) {
     page.html +=
-        "<p class=\"hint\">Some runs are too long to be played in the page; <code>isthmus "
+        "<p class=\"hint\">Some runs have too many evaluations for the slider; <code>isthmus "
         "report RUN --links RATE,RTT</code> re-times them.</p>\n";
   }
   page.data += fmt::format(
-      "<script type=\"application/json\" "
-      "id=\"retiming\">{{\"target\":{},\"budget_steps\":{},\"bits_per_s\":{},"
-      "\"rtt_s\":{},\"own_link\":{},\"curves\":[{}]}}</script>\n",
-      section.target ? exact(*section.target) : "null", section.budget_steps,
-      exact(section.other.bits_per_s), exact(section.other.rtt_s), json_string(section.own_link),
-      curves);
+      "<script type=\"application/json\" id=\"retiming\">{{\"target\":{},\"bits_per_s\":{},"
+      "\"rtt_s\":{},\"rates\":{},\"curves\":[{}]}}</script>\n",
+      section.target ? exact(*section.target) : "null", exact(section.other.bits_per_s),
+      exact(section.other.rtt_s), rates_json(section.other), curves);
 }
 
 void section_bandwidth(Page& page, const LinkSection& section) {

@@ -18,22 +18,19 @@ namespace isthmus::report {
 struct LinkCurve {
   std::string label;
   int colour = 0;
-  std::vector<std::int64_t> steps;          // of the evaluations
-  std::vector<double> clock_s;              // at these steps, on the runs' own links
-  std::vector<double> mean_loss;            // over the runs
-  std::vector<std::vector<double>> losses;  // of each run
-  double to_target_s = 0;                   // on the runs' own links
+  std::vector<double> clock_s;    // at the evaluations, on the runs' own links
+  std::vector<double> mean_loss;  // over the runs
+  double to_target_s = 0;         // on the runs' own links
   double utilisation = kNothing;
 };
 
 struct LinkSection {
   const OtherLinks& other;  // a variant for each curve
   std::vector<LinkCurve> curves;
-  std::optional<double> target;   // a loss
-  std::int64_t budget_steps = 0;  // a later target counts as missed; 0: no bound
-  std::string own_link;           // "100 Mbit/s, 80 ms round trip"
-  std::string clock;              // basis of simulated seconds; plain text
-  std::string badge;              // HTML
+  std::optional<double> target;  // a loss
+  std::string own_link;          // "100 Mbit/s, 80 ms round trip"
+  std::string clock;             // basis of simulated seconds; plain text
+  std::string badge;             // HTML
 };
 
 void section_links(Page& page, const LinkSection& section);
