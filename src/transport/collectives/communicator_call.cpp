@@ -139,4 +139,14 @@ Call all_to_all_call(Dtype dtype, std::int64_t of_all) {
   return call;
 }
 
+Call message_call(Operation operation, std::int64_t count, Dtype dtype, int other, int tag) {
+  Call call;
+  call.operation = operation;
+  call.dtype = dtype;
+  call.root = other;
+  call.tag = tag;
+  call.count = count;
+  return call;
+}
+
 }  // namespace isthmus

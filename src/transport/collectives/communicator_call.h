@@ -83,5 +83,8 @@ class CommunicatorBackend {
 [[nodiscard]] Call all_gather_call(Dtype dtype, std::span<const std::int64_t> counts);
 [[nodiscard]] Call broadcast_call(const Values& values, int root);
 [[nodiscard]] Call all_to_all_call(Dtype dtype, std::int64_t of_all);
+/// kSend or kReceive, with the rank `other`.
+[[nodiscard]] Call message_call(Operation operation, std::int64_t count, Dtype dtype, int other,
+                                int tag);
 
 }  // namespace isthmus

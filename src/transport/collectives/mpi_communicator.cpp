@@ -135,10 +135,10 @@ class MpiBackend final : public CommunicatorBackend {
   }
 
   void send(ConstValues values, int to, int tag) override {
-    group_->send(message(Operation::kSend, values.count, values.dtype, to, tag), values.data);
+    group_->send(message_call(Operation::kSend, values.count, values.dtype, to, tag), values.data);
   }
   void receive(Values values, int from, int tag) override {
-    group_->receive(message(Operation::kReceive, values.count, values.dtype, from, tag),
+    group_->receive(message_call(Operation::kReceive, values.count, values.dtype, from, tag),
                     values.data);
   }
   void barrier() override {
@@ -187,16 +187,6 @@ class MpiBackend final : public CommunicatorBackend {
   [[nodiscard]] std::string end_cause() override { return group_->end_cause(); }
 
  private:
-  static Call message(Operation operation, std::int64_t count, Dtype dtype, int other, int tag) {
-    Call call;
-    call.operation = operation;
-    call.dtype = dtype;
-    call.root = other;
-    call.tag = tag;
-    call.count = count;
-    return call;
-  }
-
   void meet_with_copy(const Call& call, const void* data, std::int64_t count) {
     group_->meet(call, {static_cast<const std::byte*>(data), bytes_of(count, call.dtype)});
   }

@@ -123,7 +123,7 @@ class NcclBackend final : public CommunicatorBackend {
   }
 
   void send(ConstValues values, int to, int tag) override {
-    const Call call = message(Operation::kSend, to, tag, values.count, values.dtype);
+    const Call call = message_call(Operation::kSend, values.count, values.dtype, to, tag);
     if (!on_device(call, values.data)) {
       group_->ranks().send(values, to, tag);
       return;
@@ -136,7 +136,7 @@ class NcclBackend final : public CommunicatorBackend {
     group_->ranks().send({input_.pinned(), values.count, values.dtype}, to, tag);
   }
   void receive(Values values, int from, int tag) override {
-    const Call call = message(Operation::kReceive, from, tag, values.count, values.dtype);
+    const Call call = message_call(Operation::kReceive, values.count, values.dtype, from, tag);
     if (!on_device(call, values.data)) {
       group_->ranks().receive(values, from, tag);
       return;
@@ -162,15 +162,6 @@ class NcclBackend final : public CommunicatorBackend {
  private:
   static ConstValues input_of(const Values& values) {
     return {values.data, values.count, values.dtype};
-  }
-  static Call message(Operation operation, int other, int tag, std::int64_t count, Dtype dtype) {
-    Call call;
-    call.operation = operation;
-    call.dtype = dtype;
-    call.root = other;
-    call.tag = tag;
-    call.count = count;
-    return call;
   }
   bool on_device(const Call& call, const void* data) {
     bool there = false;

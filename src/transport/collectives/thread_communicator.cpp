@@ -149,11 +149,11 @@ class ThreadBackend final : public CommunicatorBackend {
   }
 
   void send(ConstValues values, int to, int tag) override {
-    group_->send(rank_, message(Operation::kSend, values.count, values.dtype, to, tag),
+    group_->send(rank_, message_call(Operation::kSend, values.count, values.dtype, to, tag),
                  values.data);
   }
   void receive(Values values, int from, int tag) override {
-    group_->receive(rank_, message(Operation::kReceive, values.count, values.dtype, from, tag),
+    group_->receive(rank_, message_call(Operation::kReceive, values.count, values.dtype, from, tag),
                     values.data);
   }
 
@@ -186,16 +186,6 @@ class ThreadBackend final : public CommunicatorBackend {
   [[nodiscard]] std::string end_cause() override { return group_->end_cause(); }
 
  private:
-  static Call message(Operation operation, std::int64_t count, Dtype dtype, int other, int tag) {
-    Call call;
-    call.operation = operation;
-    call.dtype = dtype;
-    call.root = other;
-    call.tag = tag;
-    call.count = count;
-    return call;
-  }
-
   void enter_with_copy(const Posted& posted, const void* data, std::int64_t count) {
     group_->enter(rank_, posted,
                   {static_cast<const std::byte*>(data), bytes_of(count, posted.call.dtype)});
