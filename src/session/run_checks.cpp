@@ -31,7 +31,7 @@ void check_real_time(const Config& config, bool emulated) {
 }  // namespace
 
 void check_run(const Config& config, const RunPlace& place) {
-  for (const std::string& note : config.notes) log_warn("{}", note);
+  for (const std::string& note : config.notes) log_warning("{}", note);
   (void)owner_shares(config);
   const bool mpi = place.site && place.site->mpi;
   if (config.net.deadline && mpi) {
