@@ -165,6 +165,13 @@ TEST(ComparisonPlan, EverySeedOfATrialIsACellOfItsOwn) {
   EXPECT_EQ(ran.results[2].trials, 5);
 }
 
+TEST(ComparisonPlan, TrialsOnRecordAreGoneOnWith) {
+  const Experiment file = experiment("", {"compare.tune.seeds=2"});
+  EXPECT_THAT(ComparisonPlan(file, {.tried = {9, 0, 9}}).trial_seeds(), ElementsAre(0, 9));
+  const Experiment more = experiment("", {"compare.tune.seeds=2", "compare.seeds=9"});
+  EXPECT_THAT(ComparisonPlan(more, {.tried = {9, 0, 9}}).trial_seeds(), ElementsAre(0, 1000000));
+}
+
 TEST(ComparisonPlan, AnEdgeThatTheFollowUpsDidNotLeaveIsTold) {
   const Experiment file = experiment("", {"compare.tune.follow_ups=1"});
   ComparisonPlan plan(file, {});

@@ -320,6 +320,9 @@ def ids_of_another_tokenizer(isthmus, folder, corpus):
     shutil.copy(here / "ids-b/shard-00000.bin", here / "alone")  # nothing says whose ids they are
     passes(isthmus, here, "train", config(here, "alone.toml", 'init = "model"', "tokens:alone/*.bin:u16"), "--dry-run")
 
+    refuses(isthmus, here, 3, ['data.source = "text:words.txt:tokenizer="', "names no tokenizer"], "train",
+            config(here, "none.toml", nano, "text:words.txt:tokenizer="))
+
     # Sources of one run that mean other texts by the same ids.
     def mixed(name, one, two):
         (here / name).write_text((RUN % (nano, "X")).replace('source = "X"', f'sources = {{ a = "{one}", b = "{two}" }}\nmix = {{ a = 1, b = 1 }}'))

@@ -74,8 +74,14 @@ struct Judged {
   [[nodiscard]] std::string resume_path() const {
     return rules.by_argument ? "resume=PATH" : "--resume PATH";
   }
-  /// The way out where a key in steps has another value because it is a share of the run's length.
-  [[nodiscard]] std::string keep_in_steps(std::string_view key, std::string_view before) const {
+  /// The way out where a key in steps has another value because it is a share of the run's length;
+  /// empty where the change names the key itself.
+  [[nodiscard]] std::string keep_in_steps(const std::string& key, std::string_view before) const {
+    const auto origin = to.origins.find(key);
+    if (origin != to.origins.end() &&
+        origin->second.text.starts_with(change_flag(rules.by_argument))) {
+      return "";
+    }
     return fmt::format("add {}, which it was in steps, or ",
                        way_to_change(rules.by_argument, fmt::format("{}={}", key, before)));
   }
