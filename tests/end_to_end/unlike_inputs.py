@@ -431,6 +431,12 @@ def ids_outside_the_vocabulary(isthmus, folder, corpus):
     require(said["notes"] == [], str(said))
     said = json.loads(passes(isthmus, here, "train", "theirs.toml", "--dry-run", "--json").stdout)
     require(sum("names" in each for each in said["warnings"]) == 4, str(said))
+    llama(here, "no-ids", files={"generation_config.json": '{"eos_token_id": "</s>"}'})
+    tells("import", "no-ids", "again", of={'eos_token_id names "</s>",': True})
+    passes(isthmus, here, "data", "train-tokenizer", corpus, "--vocab", "400", "--out", "larger")
+    llama(here, "smaller")
+    shutil.copy(here / "larger/tokenizer.json", here / "smaller")
+    tells("import", "smaller", "again", of={"smaller/tokenizer.json: has ids up to 399, and the model's": True})
     passes(isthmus, here, "data", "train-tokenizer", corpus, "--vocab", "300", "--out", "tokenizer")
     tells("generate", "theirs", "--tokenizer", "tokenizer", "--prompt", "a", "--max-tokens", "2")
 

@@ -31,7 +31,21 @@ namespace {
 
 ModelNotes notes_of(const Storage& storage, const std::filesystem::path& folder, std::int64_t vocab,
                     std::vector<std::string> not_read) {
-  return {.left_out = std::move(not_read), .odd = ids_outside_vocabulary(storage, folder, vocab)};
+  ModelNotes notes{.left_out = std::move(not_read),
+                   .odd = ids_outside_vocabulary(storage, folder, vocab)};
+  const std::filesystem::path tokenizer = folder / "tokenizer.json";
+  if (storage.kind(tokenizer) != FileKind::kFile) return notes;
+  try {
+    const std::int64_t ids = Tokenizer::open(storage, tokenizer).vocabulary();
+    if (ids > vocab) {
+      notes.odd.push_back(fmt::format(
+          "{}: has ids up to {}, and the model's vocabulary has {} ids (0 to {}): the file "
+          "is kept as it is, and does not belong to the model",
+          tokenizer.string(), ids - 1, vocab, vocab - 1));
+    }
+  } catch (const SystemError&) {  // of a kind that is not read here
+  }
+  return notes;
 }
 
 }  // namespace

@@ -114,11 +114,15 @@ void add_byte_tokenizer(HfCompanions& companions, const ModelShape& shape) {
 
 namespace {
 
-/// The integers of a value that is one, or a list of them, outside of [0, vocab).
+/// What a value that is an id, or a list of them, has that is no id in [0, vocab); null is none.
 std::vector<std::string> outside(const nlohmann::json& value, std::int64_t vocab) {
   std::vector<std::string> ids;
+  if (value.is_null()) return ids;
   for (const nlohmann::json& each : value.is_array() ? value : nlohmann::json::array({value})) {
-    if (!each.is_number_integer()) continue;
+    if (!each.is_number_integer()) {
+      ids.push_back(each.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+      continue;
+    }
     const bool too_large =
         each.is_number_unsigned() && each.get<std::uint64_t>() >= static_cast<std::uint64_t>(vocab);
     if (too_large || each < 0) ids.push_back(each.dump());
@@ -141,7 +145,10 @@ std::vector<std::string> ids_outside_vocabulary(const Storage& storage,
     const std::filesystem::path file = folder / name;
     if (storage.kind(file) != FileKind::kFile) continue;
     const nlohmann::json settings = parse_json(read_text(storage, file), file.string());
-    if (!settings.is_object()) continue;
+    if (!settings.is_object()) {
+      notes.push_back(fmt::format("{}: is kept as it is, and is no JSON object", file.string()));
+      continue;
+    }
     for (const auto& [key, value] : settings.items()) {
       const std::vector<std::string> ids = outside(value, vocab);
       if (!names_tokens(key) || ids.empty()) continue;
