@@ -24,7 +24,7 @@ from ._errors import ConfigError, Error, RunError, check
 from ._launched import in_cell, told, told_cell, told_config
 from ._program import call_json
 from ._progress import Progress
-from ._trained import Arrays, Trained, count_of
+from ._trained import Arrays, Trained, count_of, name_of_array, number_of
 from ._turns import Turns
 from ._tables import Section
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|layer)\.(\d+)(?:\.|$)")
 _BODY_ENDS_S = 5.0  # that a body which is in a step is given to end, once the run has failed
 _LOOK_NS = 100_000_000  # signals are looked for so often while a site waits
+_MOST_PARTS = 1_000_000  # of an evaluation; the library has the same limit
 _INTERRUPT, _REQUEUE, _CHECKPOINT, _LEAVE = 1, 2, 3, 4
 
 
@@ -73,7 +74,17 @@ def _texts(name: str, given: "Sequence[str]", example: str) -> Any:
     """An array of texts for the library."""
     if isinstance(given, str):
         raise ConfigError(f'{name} = "{given}": must be a list of texts, {example}')
-    return (ctypes.c_char_p * len(given))(*(each.encode() for each in given))
+    return (ctypes.c_char_p * len(given))(*(_text(name, each, f"a list of texts, {example}") for each in given))
+
+
+def _text(name: str, value: Any, rule: str = "a text or a path") -> bytes:
+    """For the library, which reads up to the first NUL."""
+    if not isinstance(value, (str, bytes, os.PathLike)):
+        raise ConfigError(f"{name} = {value!r}: must be {rule}")
+    text = os.fsencode(value)
+    if b"\0" in text:
+        raise ConfigError(f"{name} = {value!r}: has a NUL character, at which the library would end; leave it out")
+    return text
 
 
 class _Entries(Dict[str, bytes]):
@@ -106,13 +117,23 @@ class _Session:
         changes = _texts("change", options.pop("change", ()), '["train.steps=400"]')
         native.changes = ctypes.cast(changes, ctypes.POINTER(ctypes.c_char_p))
         native.change_count = len(changes)
+        _check_parts(options["evaluation_parts"])
         if options["evaluation_parts"] == "file":
             options["evaluation_parts"] = -1
         self.evaluation_parts: int = options["evaluation_parts"]
         self.out: "Optional[_abi.Path]" = options["out"]
+        kinds = {field[0]: field[1] for field in _abi.SessionOptions._fields_}
         for name, value in options.items():
-            if value is not None:
-                setattr(native, name, os.fsencode(value) if not isinstance(value, (int, bool)) else value)
+            if value is None:
+                continue
+            if kinds[name] is ctypes.c_char_p:
+                if name == "resume" and not value:
+                    raise ConfigError(f"resume = {value!r}: must be \"never\", \"auto\", or a run's folder or checkpoint")
+                setattr(native, name, _text(name, value))
+            elif isinstance(value, int):
+                setattr(native, name, value)
+            else:
+                raise ConfigError(f"{name} = {value!r}: must be a whole number")
         self.handle = ctypes.c_void_p()
         _log.keep()
         check(_abi.lib.isthmus_session_new(ctypes.byref(native), ctypes.byref(self.handle)))
@@ -528,8 +549,11 @@ class Site:
     def _answer_losses(self, parts: "list[int]") -> None:
         sums = (ctypes.c_double * len(parts))()
         tokens = (ctypes.c_int64 * len(parts))()
-        for i, (loss_sum, count) in enumerate(self._attached().losses(parts)):
-            sums[i], tokens[i] = float(loss_sum), int(count)
+        for i, loss in enumerate(self._attached().losses(parts)):
+            if not isinstance(loss, (tuple, list)) or len(loss) != 2:
+                raise ConfigError(f"evaluate({parts[i]}) = {loss!r}: must be (sum of losses, targets)")
+            sums[i] = number_of(f"evaluate({parts[i]}): the sum of losses", loss[0])
+            tokens[i] = count_of(f"evaluate({parts[i]}): the number of targets", loss[1])
         check(_abi.lib.isthmus_answer_losses(self._session.handle, self._worker, sums, tokens, len(parts)))
 
     def _attached(self) -> Trained:
@@ -557,14 +581,12 @@ class Site:
         gradients = trained.gradient_arrays() if self.config.outer.method == "ddp" else {}
         keep = []
         for i, (name, array) in enumerate(trained.arrays.items()):
-            if "\0" in name:
-                raise ConfigError(f"params[{name!r}]: a name ends at its first NUL character; leave it out")
             shape = (ctypes.c_int64 * array.ndim)(*array.shape)
-            text = name.encode()
+            text = name_of_array(name)
             keep += [shape, text]
             natives[i] = _abi.Parameter(
                 ctypes.sizeof(_abi.Parameter), text, ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64)),
-                array.ndim, array.ctypes.data, (layer_of or layer_of_name)(name),
+                array.ndim, array.ctypes.data, _layer(name, (layer_of or layer_of_name)(name)),
                 gradients[name].ctypes.data if gradients else None)
         check(_abi.lib.isthmus_session_worker(self._session.handle, self._worker, natives, len(natives)))
         if trained.copies:
@@ -593,6 +615,13 @@ class Site:
         self._session.check_open()
         if threading.get_ident() != self._thread:
             raise ConfigError("this site belongs to the thread that made it")
+
+
+def _layer(name: str, layer: Any) -> int:
+    if isinstance(layer, bool) or not isinstance(layer, (int, np.integer)) or not -(1 << 31) <= layer < 1 << 31:
+        raise ConfigError(f"layer_of({name!r}) = {layer!r}: must be a layer's number, or -1 for a tensor of no layer")
+    return int(layer)
+
 
 def options_of(**given: Any) -> "dict[str, Any]":
     """Of a native session. A site with a process of its own hears of `isthmus launch` too."""
@@ -690,6 +719,7 @@ def join(config: _abi.Path, params: "Mapping[str, Floats]", *, site: Optional[st
     if log:
         _log.show()
     site = site_named(site)
+    _check_parts(evaluation_parts)
     _check_evaluate(evaluate, evaluation_parts)
     session = _Session(config, **options_of(
         overrides=overrides, site=site, listen=listen, key_file=key_file, addresses=addresses, links=links, out=out,
@@ -719,9 +749,13 @@ def site_named(site: Optional[str]) -> str:
     return site
 
 
+def _check_parts(parts: Any) -> None:
+    whole = isinstance(parts, int) and not isinstance(parts, bool)
+    if parts != "file" and not (whole and 0 <= parts <= _MOST_PARTS):
+        raise ConfigError(f'evaluation_parts = {parts!r}: must be a whole number from 0 to {_MOST_PARTS}, or "file"')
+
+
 def _check_evaluate(evaluate: Any, parts: "Union[int, str]") -> None:
-    if isinstance(parts, str) and parts != "file":
-        raise ConfigError(f'evaluation_parts = "{parts}": must be a number, or "file"')
     if (evaluate is None) != (parts == 0):
         raise ConfigError(
             "evaluate and evaluation_parts belong together: give both, or neither (run and simulate take "

@@ -34,6 +34,8 @@ def packed(state: Any, to_array: "ToArray | None" = None) -> "dict[str, bytes]":
         array = value if isinstance(value, (np.ndarray, np.generic)) else None
         if array is None and to_array is not None:
             array = to_array(value)
+        if isinstance(array, np.ma.MaskedArray):
+            raise ConfigError(f"state{path}: a masked array, whose mask would be lost: keep its data and its mask")
         if array is not None:
             array = np.asarray(array)
             if array.dtype.hasobject or array.dtype.kind not in "biufcSUmM":
@@ -57,7 +59,11 @@ def packed(state: Any, to_array: "ToArray | None" = None) -> "dict[str, bytes]":
             "state holds arrays, numbers, texts, and lists and dictionaries of them"
         )
 
-    text = json.dumps(outline(state, ""))
+    try:
+        text = json.dumps(outline(state, ""))
+    except RecursionError:
+        raise ConfigError("state holds itself, or is nested too deeply to be kept: give a tree of dictionaries and "
+                          "lists") from None
     return {_OUTLINE: text.encode(), **entries}
 
 

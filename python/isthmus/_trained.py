@@ -111,10 +111,13 @@ class Arrays(Trained):
     """numpy arrays, which the run uses in place."""
 
     def __init__(self, params: "Mapping[str, Floats]", state: Any, evaluate: "Optional[Evaluate]") -> None:
+        if not isinstance(params, collections.abc.Mapping):
+            raise ConfigError(f"params is a {type(params).__qualname__}: must be name -> float32 array")
         if not params:
             raise ConfigError("params is empty: give name -> float32 array")
         owners: "dict[int, str]" = {}
         for name, array in params.items():
+            name_of_array(name)
             check_array(name, array)
             owner = owners.setdefault(array.ctypes.data, name)
             if owner != name:
@@ -236,9 +239,23 @@ class Arrays(Trained):
                 array[...] = kept
 
 
+def name_of_array(name: Any) -> bytes:
+    """As the library takes it. Raises ConfigError."""
+    if not isinstance(name, str):
+        raise ConfigError(f"params[{name!r}]: the name is a {type(name).__qualname__}: must be a text")
+    if "\0" in name:
+        raise ConfigError(f"params[{name!r}]: a name ends at its first NUL character; leave it out")
+    try:
+        return name.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"params[{name!r}]: the name is no text that UTF-8 can write; give another") from None
+
+
 def check_array(name: str, array: Any, of: str = "params") -> None:
     if not isinstance(array, np.ndarray):
         raise ConfigError(f"{of}['{name}'] is a {type(array).__qualname__}: must be a numpy array")
+    if isinstance(array, np.ma.MaskedArray):
+        raise ConfigError(f"{of}['{name}'] is a masked array, whose mask the run would not see: give its data")
     if array.dtype != np.float32:
         raise ConfigError(f"{of}['{name}'] has dtype {array.dtype}: must be float32")
     if not array.flags.c_contiguous or not array.flags.writeable or not array.flags.aligned:
@@ -252,9 +269,16 @@ def number_of(name: str, value: Any) -> float:
     if value is None:
         return 0.0
     try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise ConfigError(f"{name} = {value!r}: must be one number") from None
+        if not isinstance(value, (bool, np.bool_, str, bytes)):  # float() takes them too
+            return float(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ConfigError(f"{name} = {_shown(value)}: must be one number")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value) if not isinstance(value, int) or abs(value) < 1 << 128 else "a huge integer"
+    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def count_of(name: str, value: Any) -> int:

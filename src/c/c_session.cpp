@@ -138,9 +138,15 @@ std::unique_ptr<isthmus_session> made(const isthmus_session_options* given) {
   session->facts = {.parameters = {},
                     .kind = text_or(options.kind, "external"),
                     .common = common_of(options.common)};
-  if (options.evaluation_parts < -1)
-    throw ConfigError(fmt::format("isthmus_session_options.evaluation_parts = {}: must be >= -1",
-                                  options.evaluation_parts));
+  constexpr std::int64_t kMostParts = 1'000'000;
+  if (options.evaluation_parts < -1 || options.evaluation_parts > kMostParts)
+    throw ConfigError(
+        fmt::format("isthmus_session_options.evaluation_parts = {}: must be in -1 .. {}",
+                    options.evaluation_parts, kMostParts));
+  if (session->arguments.resume.empty())
+    throw ConfigError(
+        "isthmus_session_options.resume = \"\": must be \"never\", \"auto\", or a run's folder or "
+        "checkpoint");
   session->evaluation_parts = options.evaluation_parts;
   int local = session->config.workers();
   if (!session->arguments.site.empty()) {
@@ -495,9 +501,13 @@ isthmus_error* isthmus_answer_losses(isthmus_session* session, int32_t worker,
       require(tokens, "isthmus_answer_losses", "tokens");
     }
     Answer answer;
-    for (size_t i = 0; i < count; ++i)
+    for (size_t i = 0; i < count; ++i) {
+      if (tokens[i] < 0)
+        throw isthmus::ConfigError(
+            fmt::format("isthmus_answer_losses: tokens[{}] = {}: must be 0 or more", i, tokens[i]));
       answer.losses.push_back(
           {.batch = own.parts[i], .loss_sum = loss_sums[i], .tokens = tokens[i]});
+    }
     own.channel->answer(std::move(answer), isthmus::c::kEvaluated);
   });
 }

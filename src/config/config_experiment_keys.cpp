@@ -51,7 +51,7 @@ constexpr KeyRow<S> kExperimentRows[] = {
      "Trials after the grid, as many for every variant: beyond the edge while the best value is the smallest or largest tried, else beside the best.",
      "2"},
     {"compare.tune.seed", Type::kInteger, at_least(0, 9.2e18), "", field<&S::tune_seed>(),
-     "Seed of the trials; none of those that are reported. Further trials of a point take the next seeds after it.",
+     "Seed of the trials; none of those that are reported. Further trials of a point take seeds 1,000,000 apart after it.",
      "0"},
     {"compare.tune.seeds", Type::kInteger, at_least(1, 100), "", field<&S::tune_seeds>(),
      "Trials of every point, each with a seed of its own: the point's loss is their mean, and of two or more a point is passed over whose losses spread over four times as much as the middle point's.",

@@ -9,11 +9,19 @@
 
 namespace isthmus {
 
-std::vector<std::int64_t> ExperimentSettings::seeds_of_trials() const {
+std::vector<std::int64_t> ExperimentSettings::seeds_of_trials(
+    std::span<const std::int64_t> tried) const {
+  constexpr std::int64_t kApart = 1'000'000;  // more than anybody reports of 1, 2, 3, ...
   std::vector<std::int64_t> found = {tune_seed};
-  for (std::int64_t seed = tune_seed + 1; std::ssize(found) < tune_seeds; ++seed) {
-    if (std::ranges::find(seeds, seed) == seeds.end()) found.push_back(seed);
-  }
+  const auto add = [&](std::int64_t seed) {
+    const bool taken = std::ranges::find(seeds, seed) != seeds.end() ||
+                       std::ranges::find(found, seed) != found.end();
+    if (!taken && std::ssize(found) < tune_seeds) found.push_back(seed);
+  };
+  std::vector<std::int64_t> before(tried.begin(), tried.end());
+  std::ranges::sort(before);
+  if (std::ranges::binary_search(before, tune_seed)) std::ranges::for_each(before, add);
+  for (std::int64_t k = 1; std::ssize(found) < tune_seeds; ++k) add(tune_seed + k * kApart);
   return found;
 }
 

@@ -46,12 +46,15 @@ void ControlCount::add_line(std::string_view text, std::string_view file, std::i
   const std::int64_t here = std::ranges::count(text, '\0');
   if (here > 0 && first_nul.empty()) first_nul = fmt::format("{}:{}", file, number);
   nuls += here;
+  escaped = escaped || here > 0;
 }
 
 ControlCount& ControlCount::operator+=(const ControlCount& later) {
   bytes += later.bytes;
   controls += later.controls;
   nuls += later.nuls;
+  escaped = escaped || later.escaped;
+  whole = whole && later.whole;
   if (first_file.empty()) first_file = later.first_file;
   if (first_nul.empty()) first_nul = later.first_nul;
   return *this;
@@ -66,9 +69,10 @@ std::string controls_note(const ControlCount& count, std::string_view use) {
   }
   if (count.nuls == 0) return {};
   return fmt::format(
-      "{}: a NUL character, the first of {}: no text has them; the file was cut off, has records "
-      "that NULs divide, or is no text: {}; tr -d '\\000' removes them",
-      count.first_nul, with_commas(count.nuls), use);
+      "{}: a NUL character, the first of {}{}: no text has them; the file was cut off, has records "
+      "that NULs divide, or is no text: {}; tr -d '\\000' removes them{}",
+      count.first_nul, with_commas(count.nuls), count.whole ? "" : " in what was looked at", use,
+      count.escaped ? ", and sed 's/\\\\u0000//g' their escapes in JSON lines" : "");
 }
 
 }  // namespace isthmus

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Control characters of texts. A text hardly has any, and never a NUL: a file with NULs was cut off
-// by a crash, has records that NULs divide, or is no text. All readers of texts, except those of
-// conversations, count them and warn in the same words. Pure.
+// by a crash, has records that NULs divide, or is no text. All readers of texts and conversations
+// count them and warn in the same words. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,8 @@ struct ControlCount {
   std::int64_t bytes = 0;     // looked at
   std::int64_t controls = 0;  // NULs too; not tabs, line ends, form feeds
   std::int64_t nuls = 0;
+  bool escaped = false;         // some NULs were written as \u0000, in JSON lines
+  bool whole = true;            // false: parts of large files were not looked at
   std::string first_file = {};  // of the first text with a control character
   std::string first_nul = {};   // "FILE: byte 40" or "FILE:3" (line 3)
 

@@ -265,6 +265,12 @@ void Dataset::open_files(const Storage& storage, const Path& folder) {
                              : text    ? TokenSource{name, {}}
                                        : token_source(storage, source_, folder, name);
   std::optional<TextTokenizing> tokenizing;
+  if (tokenized && tokenized->tokenizer.empty()) {
+    throw ConfigError(fmt::format(
+        "data.source = \"{}\": names no tokenizer behind :tokenizer=; give a tokenizer.json or its "
+        "folder",
+        source_));
+  }
   if (tokenized) tokenizing.emplace(storage, folder / Path(tokenized->tokenizer));
   std::vector<std::string> formats;
   std::int64_t may_inflate = most_inflated_;

@@ -8,10 +8,19 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/check.h"
+#include "core/base/hash.h"
 #include "core/base/json_input.h"
 #include "isthmus/errors.h"
+#include "text/tokenizer.h"
 
 namespace isthmus {
+namespace {
+
+std::filesystem::path record_path(const std::filesystem::path& bin) {
+  return std::filesystem::path(bin).replace_extension(".json");
+}
+
+}  // namespace
 
 bool parse_data_pack(std::string_view text) {
   if (text == "documents") return true;
@@ -41,15 +50,46 @@ std::int64_t targets_inside_documents(std::int32_t end, std::span<const std::int
   return std::ssize(inputs) - std::ranges::count(inputs, end);
 }
 
-std::optional<std::int32_t> document_end_beside(const Storage& storage,
-                                                const std::filesystem::path& bin) {
-  const std::filesystem::path record = std::filesystem::path(bin).replace_extension(".json");
+namespace {
+
+/// What `isthmus data tokenize` wrote of the token file `bin`; null without such a record.
+nlohmann::json record_of(const Storage& storage, const std::filesystem::path& bin) {
+  const std::filesystem::path record = record_path(bin);
   if (record == bin || storage.kind(record) != FileKind::kFile) return {};
-  const nlohmann::json found = parse_json(read_text(storage, record), record.string());
+  nlohmann::json found = parse_json(read_text(storage, record), record.string());
   // A .json of another kind may lie beside a token file.
   if (!found.is_object() || !found.contains("end") || !found.contains("tokenizer_sha256")) {
     return {};
   }
+  return found;
+}
+
+}  // namespace
+
+std::optional<std::filesystem::path> tokenizer_beside(const Storage& storage,
+                                                      const std::filesystem::path& bin) {
+  const nlohmann::json found = record_of(storage, bin);
+  std::filesystem::path tokenizer = bin.parent_path() / "tokenizer.json";
+  if (found.is_null() || storage.kind(tokenizer) != FileKind::kFile) return {};
+  if (found["tokenizer_sha256"] != sha256_hex(storage.map(tokenizer).bytes())) return {};
+  return tokenizer;
+}
+
+std::string unlike_token(const Tokenizer& ours, const Tokenizer& theirs) {
+  for (std::uint32_t id = 0; id < ours.vocabulary(); ++id) {
+    const std::optional<std::string> here = ours.token_of(id), there = theirs.token_of(id);
+    if (here == there) continue;
+    return fmt::format("id {} is \"{}\" here and \"{}\" there", id, here.value_or("nothing"),
+                       there.value_or("nothing"));
+  }
+  return {};
+}
+
+std::optional<std::int32_t> document_end_beside(const Storage& storage,
+                                                const std::filesystem::path& bin) {
+  const nlohmann::json found = record_of(storage, bin);
+  if (found.is_null()) return {};
+  const std::filesystem::path record = record_path(bin);
   const nlohmann::json& end = found["end"];
   if (!end.is_number_integer() || end.get<std::int64_t>() < 0 ||
       end.get<std::int64_t>() > std::numeric_limits<std::int32_t>::max()) {

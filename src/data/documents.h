@@ -2,18 +2,22 @@
 // Documents inside windows of a stream of tokens, for `[data] pack = "documents"`: the start of
 // each token's document, and the tokens without a target. A document ends after its end-of-text id,
 // so its borders in a window follow from the tokens alone, and no list of documents is kept. Called
-// by the batch sources. Pure functions, except `document_end_beside`.
+// by the batch sources. Pure functions, except those that look beside a file. Here too: whether ids
+// of two tokenizers mean the same.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "core/base/storage.h"
 
 namespace isthmus {
+
+class Tokenizer;
 
 /// True: attention stays inside documents. False: it covers the whole window.
 /// THROWS: ConfigError naming data.pack, the value and the choices.
@@ -38,5 +42,13 @@ std::int64_t mark_documents(std::int32_t end, std::span<const std::int32_t> inpu
 /// tokenize` wrote beside it; absent without a record. THROWS: SystemError for a damaged record.
 [[nodiscard]] std::optional<std::int32_t> document_end_beside(const Storage& storage,
                                                               const std::filesystem::path& bin);
+
+/// The tokenizer.json in the folder of the token file `bin`, if a record beside that file says that
+/// its ids were made with it. THROWS: SystemError for a damaged record.
+[[nodiscard]] std::optional<std::filesystem::path> tokenizer_beside(
+    const Storage& storage, const std::filesystem::path& bin);
+/// The first id of `ours` that is another token in `theirs`: "id 5 is "x" here and "y" there";
+/// empty: there is none.
+[[nodiscard]] std::string unlike_token(const Tokenizer& ours, const Tokenizer& theirs);
 
 }  // namespace isthmus

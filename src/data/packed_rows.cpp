@@ -168,7 +168,9 @@ std::string conversations_note(const ConversationFacts& facts) {
     add(counts.skipped, fmt::format("malformed lines are left out (data.skip_bad), the first: {}",
                                     counts.first_skipped));
   }
-  return note.empty() ? note : "of the conversations, " + note;
+  if (!note.empty()) note = "of the conversations, " + note;
+  const std::string controls = controls_note(counts.controls, "conversations are taken with them");
+  return note + (note.empty() || controls.empty() ? "" : "; ") + controls;
 }
 
 }  // namespace isthmus

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/control_count.h"
 #include "data/token_file.h"
 #include "text/chat/conversation.h"
 
@@ -37,6 +38,7 @@ struct ConversationCounts {
   std::int64_t without_reply = 0;  // nothing to learn within the room, be they cut or not: left out
   std::int64_t skipped = 0;        // malformed
   std::string first_skipped = {};
+  ControlCount controls = {};  // of the texts of messages and tools
 };
 
 /// Windows of `context` tokens, one after another.

@@ -32,6 +32,36 @@ class Search {
 
   [[nodiscard]] MeshRanking run(std::int64_t ranks) {
     MeshRanking ranking;
+    each_mesh(ranks, [&](const MeshChoice& choice) {
+      consider(choice, ranking);
+      return true;
+    });
+    std::stable_sort(ranking.candidates.begin(), ranking.candidates.end(), better);
+    return ranking;
+  }
+
+  /// False: the weights alone, shared out over so many ranks, are larger than their memory.
+  [[nodiscard]] bool may_fit_on(std::int64_t ranks) const {
+    constexpr std::int64_t kValueBytes = 4;
+    return layout_.elements() * kValueBytes / ranks <= machine_.memory_bytes;
+  }
+
+  /// Whether a mesh of so many ranks fits: no times, and the first that fits ends the search.
+  [[nodiscard]] bool fits_on(std::int64_t ranks) {
+    first_that_fits_ = true;
+    MeshRanking ranking;
+    each_mesh(ranks, [&](const MeshChoice& choice) {
+      consider(choice, ranking);
+      return ranking.candidates.empty() || !ranking.candidates.back().fits;
+    });
+    first_that_fits_ = false;
+    return !ranking.candidates.empty() && ranking.candidates.back().fits;
+  }
+
+ private:
+  /// Calls `take` with every tp x pp x dp of so many ranks, while it returns true.
+  template <typename Take>
+  void each_mesh(std::int64_t ranks, const Take& take) {
     for (const std::int64_t tp : divisors(ranks)) {
       if (search_.tp && *search_.tp != tp) continue;
       for (const std::int64_t pp : divisors(ranks / tp)) {
@@ -42,14 +72,11 @@ class Search {
         choice.tp = static_cast<int>(tp);
         choice.pp = static_cast<int>(pp);
         choice.dp = static_cast<int>(dp);
-        consider(choice, ranking);
+        if (!take(choice)) return;
       }
     }
-    std::stable_sort(ranking.candidates.begin(), ranking.candidates.end(), better);
-    return ranking;
   }
 
- private:
   static bool better(const MeshCandidate& a, const MeshCandidate& b) {
     if (a.fits != b.fits) return a.fits;
     if (!a.fits) return a.memory.total() < b.memory.total();
@@ -74,7 +101,8 @@ class Search {
     std::optional<MeshCandidate> best;
     std::string refusal = problems.empty() ? "" : problems.front();
     orders_ = {};
-    if (problems.empty()) {
+    if (problems.empty()) best = hopeless(choice);
+    if (problems.empty() && !best) {
       for (const std::int64_t micro_batches : divisors(w_.sequences / choice.dp)) {
         if (search_.micro_batches && *search_.micro_batches != micro_batches) continue;
         choice.micro_batches = micro_batches;
@@ -87,14 +115,40 @@ class Search {
             continue;
           }
           smallest_that_fits(choice, best);
+          if (first_that_fits_ && best && best->fits) break;
         }
+        if (first_that_fits_ && best && best->fits) break;
       }
     }
     if (best) {
+      if (!best->fits && !first_that_fits_) place(*best);
       ranking.candidates.push_back(*std::move(best));
     } else {
       ranking.refused.push_back({choice, refusal});
     }
+  }
+
+  /// The way to use one tp x pp x dp that takes least memory, if that is far too much: then no
+  /// other way fits, and all of them need not be timed.
+  [[nodiscard]] std::optional<MeshCandidate> hopeless(MeshChoice choice) {
+    constexpr double kFar = 1.05;
+    if (machine_.memory_bytes == 0) return std::nullopt;
+    choice.recompute = search_.recompute.value_or(Recompute::kFull);
+    choice.schedule = search_.schedule.value_or(PipelineKind::k1F1B);
+    choice.virtual_stages = search_.virtual_stages.value_or(1);
+    choice.micro_batches = search_.micro_batches.value_or(w_.sequences / choice.dp);
+    if (!mesh_problems(w_, choice).empty()) return std::nullopt;
+    std::optional<MeshCandidate> least;
+    const int most = choice.dp > 1 ? std::min(kMostZero, most_zero(w_, choice)) : 0;
+    for (int zero = search_.zero.value_or(0); zero <= search_.zero.value_or(most); ++zero) {
+      choice.zero = zero;
+      MeshCandidate candidate = candidate_of(choice);
+      if (candidate.fits) return std::nullopt;
+      if (!least || better(candidate, *least)) least = std::move(candidate);
+    }
+    const bool far = static_cast<double>(least->memory.total()) >
+                     kFar * static_cast<double>(machine_.memory_bytes);
+    return far ? least : std::nullopt;
   }
 
   [[nodiscard]] std::vector<std::pair<PipelineKind, int>> schedules(
@@ -156,17 +210,26 @@ class Search {
     }
     candidate.fits =
         machine_.memory_bytes == 0 || candidate.memory.total() <= machine_.memory_bytes;
-    const MeshPlacement placed = place_mesh(choice, costs, machine_, orders_of(choice));
+    if (candidate.fits && !first_that_fits_) place(candidate, costs);
+    return candidate;
+  }
+
+  void place(MeshCandidate& candidate, const std::vector<RankCost>& costs) {
+    const MeshPlacement placed =
+        place_mesh(candidate.choice, costs, machine_, orders_of(candidate.choice));
     candidate.time = placed.time;
     candidate.order = placed.order;
     candidate.rank_order_s = placed.rank_order_s;
-    return candidate;
+  }
+  void place(MeshCandidate& candidate) {
+    place(candidate, rank_costs(layout_, w_, candidate.choice));
   }
 
   const MeshWorkload& w_;
   const MeshMachine& machine_;
   const MeshSearch& search_;
   ModelLayout layout_;
+  bool first_that_fits_ = false;
   std::array<std::vector<MeshOrder>, 2> orders_;  // without and with virtual stages
 };
 
@@ -235,7 +298,8 @@ MeshRanking rank_meshes(const MeshWorkload& workload, const MeshMachine& machine
   }
   if (ranking.fits() || ranking.candidates.empty()) return ranking;
   for (std::int64_t times = 2; times <= kMostTimes && ranking.enough_ranks == 0; times *= 2) {
-    if (meshes.run(search.ranks * times).fits()) ranking.enough_ranks = search.ranks * times;
+    if (!meshes.may_fit_on(search.ranks * times)) continue;
+    if (meshes.fits_on(search.ranks * times)) ranking.enough_ranks = search.ranks * times;
   }
   return ranking;
 }

@@ -84,7 +84,9 @@ TEST(ChangeCheck, TheStepsTakenHadTheRatesOfTheNewSchedule) {
               AllOf(HasSubstr("outer.lr_decay = 8 of 40 steps has begun"), HasSubstr("step 32")));
   EXPECT_THAT(refusal(kDiloco, 20, {"train.steps=25"}, {"outer.momentum_decay=8"}),
               HasSubstr("outer.momentum_decay = 8 of 25 steps"));
-  EXPECT_THAT(refusal(kDiloco, 20, {"outer.lr_decay=10"}, decay), HasSubstr("outer.lr_decay"));
+  EXPECT_EQ(refusal(kDiloco, 30, {"outer.lr_decay=10"}, decay), "");
+  EXPECT_THAT(refusal(kDiloco, 31, {"outer.lr_decay=10"}, decay),
+              HasSubstr("outer.lr_decay = 10 of 40 steps has begun, or would have, by step 31"));
   EXPECT_THAT(refusal(kDiloco, 20, {"train.steps=10"}), HasSubstr("no step left"));
   EXPECT_THAT(refusal(kDiloco, 20, {"train.steps=20"}), HasSubstr("no step left"));
 }
@@ -136,6 +138,35 @@ TEST(ChangeCheck, AWarmUpInSharesOfTheRunNamesItsSteps) {
   EXPECT_THAT(refusal(kDiloco, 20, {"train.steps=80"}, {"inner.warmup=10%"}),
               AllOf(HasSubstr("rate of step"), HasSubstr("--change inner.warmup=4")));
   EXPECT_EQ(refusal(kDiloco, 20, {"train.steps=80", "inner.warmup=4"}, {"inner.warmup=10%"}), "");
+}
+
+TEST(ChangeCheck, OuterRampsInSharesOfTheRunAreJudgedByTheRoundsThatWereSent) {
+  const std::vector<std::string> ramps = {"outer.lr_warmup=10%", "outer.lr_decay=20%",
+                                          "outer.lr_floor=0.2"};
+  // At 60 steps the warm-up would have been 6 steps: rounds up to step 5 had other rates.
+  EXPECT_THAT(refusal(kDiloco, 20, {"train.steps=60"}, ramps),
+              AllOf(HasSubstr("--change train.steps = 60"),
+                    HasSubstr("a round sent at step 1 had 0.25 of outer.lr, and would have had "
+                              "0.167 under outer.lr_warmup = 6"),
+                    HasSubstr("add --change outer.lr_warmup=4, which it was in steps")));
+  EXPECT_EQ(refusal(kDiloco, 20, {"train.steps=60", "outer.lr_warmup=4"}, ramps), "");
+  EXPECT_THAT(refusal(kDiloco, 35, {"train.steps=60", "outer.lr_warmup=4"}, ramps),
+              AllOf(HasSubstr("outer.lr_decay = 8 of 40 steps has begun"), HasSubstr("step 32")));
+  EXPECT_EQ(refusal(kDiloco, 20, {"outer.lr_floor=0.5"}, ramps), "");
+  const std::vector<std::string> momentum = {"outer.momentum_decay=20%"};
+  EXPECT_EQ(refusal(kDiloco, 20, {"train.steps=60"}, momentum), "");
+  EXPECT_EQ(refusal(kDiloco, 20, {"outer.momentum_floor=0.5"}, momentum), "");
+  EXPECT_EQ(refusal(kDiloco, 20, {"train.steps=25"}, momentum), "");
+  EXPECT_THAT(refusal(kDiloco, 21, {"train.steps=25"}, momentum),
+              HasSubstr("outer.momentum_decay = 5 of 25 steps"));
+}
+
+TEST(ChangeCheck, KeysInSharesOfTheRunNameTheirSteps) {
+  EXPECT_THAT(refusal("method = \"diloco\"\nH = \"10%\"\n", 20, {"train.steps=60"}),
+              AllOf(HasSubstr("outer.H = 6"), HasSubstr("add --change outer.H=4, which it was")));
+  EXPECT_THAT(
+      refusal("method = \"streaming-diloco\"\nH = 5\noverlap = \"5%\"\n", 20, {"train.steps=60"}),
+      AllOf(HasSubstr("outer.overlap = 3"), HasSubstr("add --change outer.overlap=2")));
 }
 
 }  // namespace

@@ -412,11 +412,15 @@ class Words(CommandLine):
     def test_a_closed_pipe_and_a_full_disk(self):
         if not pathlib.Path("/dev/full").exists():
             self.skipTest("no /dev/full")
-        with open("/dev/full", "w") as full:
-            done = subprocess.run([PROGRAM, "methods"], stdout=full, stderr=subprocess.PIPE,
-                                  text=True, timeout=20)
-        self.assertEqual(done.returncode, 4)
-        self.assertIn("No space left", done.stderr)
+        for words in (["methods"], ["--version"], ["--help"], ["train", "--help"], ["plan", "mesh", "--help"]):
+            with self.subTest(words=words), open("/dev/full", "w") as full:
+                done = subprocess.run([PROGRAM, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=20)
+                self.assertEqual(done.returncode, 4)
+                self.assertIn("stdout: No space left", done.stderr)
+        for words, told in ((["--version"], "isthmus "), (["train", "--help"], "--resume")):
+            done = self.run_program(*words)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            self.assertIn(told, done.stdout)
 
 
 class Files(CommandLine):

@@ -149,7 +149,7 @@ TEST(ComparisonPlan, EverySeedOfATrialIsACellOfItsOwn) {
   const Experiment file = experiment("", {"compare.tune.seeds=2"});
   ComparisonPlan plan(file, {});
   EXPECT_EQ(plan.total(), 3U * (2 * (3 + 2) + 8));
-  EXPECT_THAT(plan.trial_seeds(), ElementsAre(0, 9));
+  EXPECT_THAT(plan.trial_seeds(), ElementsAre(0, 1000000));
   const Ran ran = run(plan, 3, true);
   EXPECT_EQ(ran.cells.size(), plan.total());
   std::set<std::string> keys, folders;
@@ -160,9 +160,16 @@ TEST(ComparisonPlan, EverySeedOfATrialIsACellOfItsOwn) {
   EXPECT_EQ(keys.size(), ran.cells.size());
   EXPECT_EQ(folders.size(), ran.cells.size());
   EXPECT_TRUE(folders.contains("ddp/tune-01"));
-  EXPECT_TRUE(folders.contains("ddp/tune-01-seed-9"));
+  EXPECT_TRUE(folders.contains("ddp/tune-01-seed-1000000"));
   EXPECT_EQ(ran.results[2].tuned[0].second, "0.008");
   EXPECT_EQ(ran.results[2].trials, 5);
+}
+
+TEST(ComparisonPlan, TrialsOnRecordAreGoneOnWith) {
+  const Experiment file = experiment("", {"compare.tune.seeds=2"});
+  EXPECT_THAT(ComparisonPlan(file, {.tried = {9, 0, 9}}).trial_seeds(), ElementsAre(0, 9));
+  const Experiment more = experiment("", {"compare.tune.seeds=2", "compare.seeds=9"});
+  EXPECT_THAT(ComparisonPlan(more, {.tried = {9, 0, 9}}).trial_seeds(), ElementsAre(0, 1000000));
 }
 
 TEST(ComparisonPlan, AnEdgeThatTheFollowUpsDidNotLeaveIsTold) {

@@ -232,6 +232,32 @@ class Conversations(unittest.TestCase):
         self.refused(3, "no conversation is left to learn from", "9 have no token to learn within 4 tokens",
                      arguments=("--set", "train.context=4"))
 
+    def test_a_template_that_hides_earlier_replies_is_at_fault_and_no_line(self):
+        # Without generation blocks, and another text of a reply that is not the last one.
+        (self.folder / "llama/chat_template.jinja").write_text(
+            TEMPLATE.replace("{{ m.content }}", "{% if loop.last or m.role != 'assistant' %}{{ m.content }}{% endif %}"))
+        turns = [{"role": "user", "content": "the"}, {"role": "assistant", "content": "fox"}] * 2
+        (self.folder / "chats.jsonl").write_text((json.dumps({"messages": turns}) + "\n") * 9)
+        self.refused(4, "chats.jsonl:1: ", "no {% generation %} blocks", "give a template with such blocks")
+        self.assertNotIn("skip_bad", self.start("refused").stderr)
+
+    def test_nuls_are_told_wherever_a_conversation_has_them(self):
+        good = json.dumps({"messages": [{"role": "user", "content": "the"}, {"role": "assistant", "content": "fox"}]})
+        broken = good.replace("fox", "f\\u0000o\\u0000x")
+        nested = good.replace('"the"', '[{"type": "text", "text": "t\\u0000"}]')
+        for lines, told in (((broken, good), "chats.jsonl:2: a NUL character, the first of 2:"),
+                            ((good, nested), "chats.jsonl:3: a NUL character, the first of 1:"),
+                            ((good, good.replace("fox", "f\\\\u0000ox")), "")):  # the text \u0000
+            text = good + "\n" + "\n".join(lines) + "\n"
+            (self.folder / "chats.jsonl").write_text(text + (good + "\n") * 30)
+            for words in (("--dry-run",), ("--force",)):
+                done = self.start("nuls", *words)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                said = done.stdout + done.stderr
+                self.assertIn(told, said)
+                self.assertEqual("NUL" in said, bool(told), said)
+                self.assertEqual("sed 's/" in said, bool(told), said)
+
     def test_the_template_of_init_works_as_it_is(self):
         made = call("init", "mine", "--template", "finetune", folder=self.folder)
         self.assertEqual(made.returncode, 0, made.stderr)

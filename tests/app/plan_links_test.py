@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import re
+import resource
 import subprocess
 import sys
 import tempfile
@@ -143,6 +144,20 @@ class PlanLinks(unittest.TestCase):
         slow = self.object_of(*self.choose())
         self.assertFalse(slow["chosen"]["enough"])
         self.assertEqual(slow["chosen"]["step_s"], min(c["step_s"] for c in slow["candidates"]))
+
+    def test_shares_below_one_are_not_rounded_to_all_of_the_time(self):
+        for share, told in (("0.995", "computes 99.5 % of the time"), ("0.99999", "computes 99.999 % of the time"),
+                            ("0.9", "computes 90 % of the time")):
+            text = " ".join(self.program(*self.choose("--computing", share)).stdout.split())
+            self.assertIn(told, text)
+            self.assertNotIn("computes 100 % of the time", text)
+
+    def test_a_mesh_that_cannot_be_is_refused_in_seconds(self):
+        begin = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        for ranks, memory in (("64", "1MiB"), ("64", "16GB")):
+            self.refuses(3, "no mesh of " + ranks, "plan", "mesh", "--model", "llama-405b", "--ranks", ranks,
+                         "--memory", memory)
+        self.assertLess(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begin, 30)  # was over a minute each
 
     def test_what_is_chosen_can_be_run(self):
         self.write("run.toml", RUN)

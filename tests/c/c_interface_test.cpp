@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C interface against the C++ one that it stands on, and what it says of callers' mistakes.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -340,6 +342,80 @@ TEST(CInterface, StepsUpToTheNextSyncFollowAtOnce) {
     EXPECT_EQ(record["loss"], seen) << line;
   }
   EXPECT_EQ(seen, 60);
+}
+
+TEST(CInterface, OptionsAndLossesThatAreNoneAreRefused) {
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / "c_interface_losses";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const std::string file = (folder / "run.toml").string(), out = (folder / "run").string();
+  std::ofstream(file) << "[run]\nworkers = 1\n[train]\nsteps = 4\n[eval]\nevery = 2\n[outer]\n"
+                         "method = \"localsgd\"\nH = 2\n";
+  isthmus_session_options options{};
+  options.size = sizeof options;
+  options.config = file.c_str();
+  options.out = out.c_str();
+  isthmus_session* session = nullptr;
+  for (const std::int64_t parts : {std::int64_t{-2}, std::int64_t{1'000'001}, INT64_MAX}) {
+    options.evaluation_parts = parts;
+    EXPECT_EQ(failure(isthmus_session_new(&options, &session)).text,
+              fmt::format("isthmus_session_options.evaluation_parts = {}: must be in -1 .. 1000000",
+                          parts));
+  }
+  options.evaluation_parts = 2;
+  options.resume = "";
+  EXPECT_THAT(failure(isthmus_session_new(&options, &session)).text,
+              testing::HasSubstr("resume = \"\": must be \"never\", \"auto\""));
+  options.resume = nullptr;
+  ASSERT_EQ(failure(isthmus_session_new(&options, &session)).text, "");
+  float values[2] = {1, 2};
+  const std::int64_t shape = 2;
+  const isthmus_parameter parameter{.size = sizeof(isthmus_parameter),
+                                    .name = "a",
+                                    .shape = &shape,
+                                    .dimensions = 1,
+                                    .values = values,
+                                    .layer = -1};
+  ASSERT_EQ(failure(isthmus_session_worker(session, 0, &parameter, 1)).text, "");
+  ASSERT_EQ(failure(isthmus_session_start(session)).text, "");
+  int refused = 0;
+  for (;;) {
+    isthmus_request request{};
+    request.size = sizeof request;
+    ASSERT_EQ(failure(isthmus_next(session, 0, 60'000'000'000, &request)).text, "");
+    if (request.kind == ISTHMUS_END) break;
+    if (request.kind == ISTHMUS_EVALUATE) {
+      const std::vector<double> sums(request.part_count, 3.0);
+      std::vector<std::int64_t> tokens(request.part_count, 2);
+      if (tokens.empty()) {
+        ASSERT_EQ(failure(isthmus_answer_losses(session, 0, nullptr, nullptr, 0)).text, "");
+        continue;
+      }
+      tokens.back() = -5;
+      EXPECT_EQ(
+          failure(isthmus_answer_losses(session, 0, sums.data(), tokens.data(), tokens.size()))
+              .text,
+          fmt::format("isthmus_answer_losses: tokens[{}] = -5: must be 0 or more",
+                      tokens.size() - 1));
+      ++refused;
+      tokens.back() = 2;
+      ASSERT_EQ(
+          failure(isthmus_answer_losses(session, 0, sums.data(), tokens.data(), tokens.size()))
+              .text,
+          "");
+      continue;
+    }
+    isthmus_step said{};
+    said.size = sizeof said;
+    said.loss = 1;
+    said.tokens = 1;
+    ASSERT_EQ(
+        failure(isthmus_answer(session, 0, request.kind == ISTHMUS_TRAIN ? &said : nullptr)).text,
+        "");
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_EQ(isthmus_session_free(session), 1);
 }
 
 TEST(CInterface, ConfigurationsComeWithAllTheirDiagnostics) {

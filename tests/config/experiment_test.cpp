@@ -147,7 +147,7 @@ TEST(Experiment, ReadsSeedsTargetAndBudget) {
   EXPECT_EQ(settings.tune_follow_ups, 0);
   EXPECT_EQ(settings.tune_seed, 5);
   EXPECT_EQ(settings.tune_seeds, 2);
-  EXPECT_THAT(settings.seeds_of_trials(), ElementsAre(5, 6));
+  EXPECT_THAT(settings.seeds_of_trials(), ElementsAre(5, 1000005));
   EXPECT_EQ(settings.target_relative_to, "ddp");
   EXPECT_EQ(settings.target_factor, 1.02);
   EXPECT_EQ(settings.budget_steps, 90);
@@ -155,10 +155,26 @@ TEST(Experiment, ReadsSeedsTargetAndBudget) {
   EXPECT_EQ(experiment.variants()[1].space.front().key, "inner.lr");
   EXPECT_THAT(
       load_experiment(whole("[compare]\ntune = { seeds = 3 }\n")).settings().seeds_of_trials(),
-      ElementsAre(0, 9, 10));
+      ElementsAre(0, 1000000, 2000000));
   EXPECT_THAT(load_experiment(whole("[compare]\nseeds = 3\n")).settings().seeds,
               ElementsAre(1, 2, 3));
   EXPECT_EQ(load_experiment(whole("[target]\nvalue = 2.5\n")).settings().target_value, 2.5);
+}
+
+TEST(Experiment, FurtherReportedSeedsLeaveTheTrialsInPlace) {
+  const auto trials = [](const std::string& seeds, const std::vector<std::int64_t>& tried = {}) {
+    return load_experiment(whole("[compare]\nseeds = " + seeds + "\ntune = { seeds = 3 }\n"))
+        .settings()
+        .seeds_of_trials(tried);
+  };
+  EXPECT_EQ(trials("8"), trials("9"));
+  EXPECT_EQ(trials("8"), trials("100"));
+  // Trials on record are gone on with, except where their seed is now reported, and only those of
+  // this compare.tune.seed.
+  EXPECT_THAT(trials("8", {9, 0, 9, 0}), ElementsAre(0, 9, 1000000));
+  EXPECT_THAT(trials("9", {0, 9, 10}), ElementsAre(0, 10, 1000000));
+  EXPECT_THAT(trials("8", {9, 10}), ElementsAre(0, 1000000, 2000000));
+  EXPECT_THAT(trials("[1, 1000000]"), ElementsAre(0, 2000000, 3000000));
 }
 
 TEST(Experiment, AVariantMayHaveASpaceOfItsOwnOfAsManyPoints) {

@@ -108,6 +108,17 @@ def tensors(path):
             for name, entry in header.items()}
 
 
+def with_tensor(data, name, values):
+    """The bytes of a .safetensors file with one more tensor."""
+    (length,) = struct.unpack("<Q", data[:8])
+    header, behind = json.loads(data[8:8 + length]), data[8 + length:]
+    packed = struct.pack(f"<{len(values)}f", *values)
+    header[name] = {"dtype": "F32", "shape": [len(values)], "data_offsets": [len(behind), len(behind) + len(packed)]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + behind + packed
+
+
 def evaluated(run):
     return rows(run, "eval")[-1]["loss"]
 
@@ -244,9 +255,25 @@ def what_does_not_fit_is_refused(isthmus, folder, corpus):
     config = folder / "rank-2/adapter_config.json"
     settings = json.loads(config.read_text())
     for key, value in (("use_dora", True), ("peft_type", "IA3"), ("modules_to_save", ["lm_head"]),
-                       ("target_modules", ["c_attn"])):
+                       ("target_modules", ["c_attn"]), ("use_qalora", True), ("init_lora_weights", "pissa_niter_4"),
+                       ("init_lora_weights", "loftq"), ("alora_invocation_tokens", [1, 2])):
         config.write_text(json.dumps(settings | {key: value}))
         refused([key], lora=f'init = "{folder / "rank-2"}"')
+    config.write_text(json.dumps(settings | {"init_lora_weights": "gaussian"}))
+    call(isthmus, "train", write(folder, "fits", model, corpus, lora=f'init = "{folder / "rank-2"}"'), "--dry-run",
+         "--set", "lora.r=2")
+    # What an adapter trained whole beside its low ranks, and values that broke, are not dropped: --dry-run says so too.
+    call(isthmus, "train", toml, "--out", folder / "rank-4-run", "--progress", "none")
+    call(isthmus, "export", folder / "rank-4-run", "--to", "peft", folder / "rank-4")
+    weights = folder / "rank-4/adapter_model.safetensors"
+    sound = weights.read_bytes()
+    for name in ("base_model.model.lm_head.weight", "base_model.model.model.layers.0.self_attn.q_proj.bias",
+                 "base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector",
+                 "base_model.model.model.embed_tokens.lora_embedding_A"):
+        weights.write_bytes(with_tensor(sound, name, [0.5] * 8))
+        refused([name, "1 unknown"], code=4, lora=f'init = "{folder / "rank-4"}"')
+    weights.write_bytes(sound[:-4] + struct.pack("<f", float("nan")))
+    refused(["adapter_model.safetensors", "NaN"], code=4, lora=f'init = "{folder / "rank-4"}"')
 
 
 if __name__ == "__main__":

@@ -122,11 +122,20 @@ def what_is_lost_is_said_before_a_run(isthmus, folder, corpus):
             ("offsets", "streaming-diloco", own, 20, "the last 5 of 20 steps", "train.steps"),
             ("dropped", "delayed", 'H = 5\nfinal_sync = "none"', 7, "every round is dropped before it is applied",
              "no round at all"),
-            ("steps", "diloco", 'H = 5\nfinal_sync = "drain"', 9, "or train.steps = 5 or 10", "up to")):
+            ("steps", "diloco", 'H = 5\nfinal_sync = "drain"', 9, "or train.steps = 5 or 10", "up to"),
+            ("warmup", "diloco", "H = 5\nlr_warmup = 40", 10, "outer.lr_warmup = 40 and 10 steps: the run ends before "
+             "outer.lr has its value, with 0.25 of it at most", "momentum"),
+            ("momentum", "muloco", "H = 5\nmomentum_warmup = 20", 10, "outer.momentum_warmup = 20 and 10 steps", "lr_"),
+            ("as long", "diloco", 'H = 5\nlr_warmup = "100%"', 10, "", "has its value")):
         toml = here.file(name, method, keys, steps)
         plan = json.loads(here.run("train", toml, name, "--dry-run", "--json").stdout)
         said = " ".join(plan["warnings"])
         require(there in said and not_there not in said, f"{name}: {said}")
+    toml = here.file("inner", "diloco", "H = 5", 10)
+    for flags, told in (((), False), (("--set", "inner.warmup=11"), True), (("--set", "inner.warmup=10"), False)):
+        for words in (("--dry-run",), ("--force",)):
+            done = here.run("train", toml, "inner", *words, *flags)
+            require(("inner.warmup = 11 and 10 steps" in done.stdout + done.stderr) == told, f"{flags}: {done}")
     for sync in ("full", "drain"):
         here.run("train", here.file("both", "eager", "H = 5", 5), f"eager-{sync}", "--set",
                  f'outer.final_sync="{sync}"')

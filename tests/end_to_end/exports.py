@@ -191,12 +191,26 @@ class Exports:
         self.call("train", "live.toml", "--out", "real", "--resume", "auto", "--progress", "none")
         require(len(list((self.folder / "real/tb").iterdir())) == 2, "a resume begins a file")
         self.compare_with_metrics(self.read("real/tb"), "real", False)
-        # TensorBoard's own server, which takes the first session start for the run's beginning.
+        self.served_has("real/tb", STEPS)
+        # Resumed twice more, from two checkpoints, the last time made longer.
+        shutil.copytree(self.folder / "real", self.folder / "more", symlinks=True)
+        for keep, total in ((RESUME_AFTER, STEPS), (10, STEPS + 10)):
+            for folder in (self.folder / "more/ckpt").glob("step-*"):
+                if int(folder.name[5:]) > keep:
+                    shutil.rmtree(folder)
+            (self.folder / "more/ckpt/last").unlink()
+            self.call("train", "live.toml", "--out", "more", "--resume", "auto", "--progress", "none",
+                      *(["--change", f"train.steps={total}"] if total != STEPS else []))
+            self.served_has("more/tb", total)
+            self.compare_with_metrics(self.read("more/tb"), "more", False)
+
+    def served_has(self, folder, total):
+        """TensorBoard's own server, which takes the first session start for the run's beginning, has every step once."""
         from tensorboard.backend.event_processing import plugin_event_accumulator
-        served = plugin_event_accumulator.EventAccumulator(str(self.folder / "real/tb"),
+        served = plugin_event_accumulator.EventAccumulator(str(self.folder / folder),
                                                            tensor_size_guidance={"scalars": 0})
         served.Reload()
-        for tag, steps in (("train/loss", range(1, STEPS + 1)), ("eval/loss", range(10, STEPS + 1, 10))):
+        for tag, steps in (("train/loss", range(1, total + 1)), ("eval/loss", range(10, total + 1, 10))):
             found = [event.step for event in served.Tensors(tag)]
             require(found == list(steps), f"TensorBoard's server: {tag} has steps {found}")
 

@@ -13,6 +13,7 @@ make a saved run a failed one.
 import json
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import subprocess
@@ -335,6 +336,29 @@ def a_full_disk_is_waited_for(isthmus, folder, corpus):
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
+def a_limit_of_file_sizes_is_told(isthmus, folder, corpus):
+    """ulimit -f: at the start where no checkpoint can be written, else as an error; not by SIGXFSZ, without a word."""
+    toml = write(folder, "limited", corpus, steps=20)
+    whole = folder / "limited-whole"
+    call(isthmus, "train", toml, "--out", whole, "--progress", "none")
+    sizes = [file.stat().st_size for file in (whole / "ckpt/last").iterdir()]
+
+    def limited(out, most, *words):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+        done = subprocess.run([isthmus, "train", str(toml), "--out", str(folder / out), "--progress", "none", *words],
+                              capture_output=True, text=True, timeout=120, preexec_fn=limit)
+        require(done.returncode == 4, f"{most} bytes: exit {done.returncode}: {done.stderr}")
+        return done.stderr
+
+    for words in ((), ("--dry-run",)):
+        said = limited("limited-start", sum(sizes) // 10, *words)
+        require("a file may have" in said and "ulimit -f" in said, said)
+        require(not (folder / "limited-start").exists(), "a refused run left its folder")
+    said = limited("limited-end", max(sizes) - 1)  # seen where the largest file is written
+    require("File too large" in said and "ulimit -f" in said, said)
+
+
 def a_complete_run_on_a_read_only_disk(isthmus, folder, corpus):
     """Nothing has to be written: the run is complete. Whatever would write is refused with the cause."""
     disk = folder / "read-only"
@@ -453,6 +477,6 @@ def a_name_without_an_address_is_told_of_at_once(isthmus, folder, corpus):
 
 play(__doc__, (one_process_a_folder, sites_hold_their_folders, a_launch_into_a_running_launch_is_refused,
                comparisons_hold_their_cells, a_full_stdout_is_no_failed_run, checkpoints_are_as_large_as_said,
-               a_full_disk_is_waited_for, a_complete_run_on_a_read_only_disk, a_rehearsal_says_that_the_links_were_not_there,
+               a_full_disk_is_waited_for, a_limit_of_file_sizes_is_told, a_complete_run_on_a_read_only_disk, a_rehearsal_says_that_the_links_were_not_there,
                a_name_without_an_address_is_told_of_at_once, a_file_that_shrinks_is_named,
                models_replace_no_checkpoint, one_process_a_model))

@@ -80,3 +80,34 @@ def test_damaged_bytes_are_refused():
         codec.decode(coded[:-1], 100)
     with pytest.raises(isthmus.RunError):
         codec.decode(coded, 101)
+
+
+def through(spelling, values, size=32):
+    """`values` in a block with zeros behind, encoded and decoded."""
+    block = numpy.zeros(size, numpy.float32)
+    block[:len(values)] = values
+    codec = isthmus.codec(spelling)
+    return codec.decode(codec.encode(block), size)[:len(values)]
+
+
+def test_the_numbers_of_docs_numerics_elsewhere():
+    """The columns of isthmus in docs/guarantees/numerics-elsewhere.md, where other libraries give other bits."""
+    ties = through("mxfp4", [0.75, 1.75, 2.5, 3.5, 6])  # a block of scale 1
+    assert ties.tolist() == [1, 2, 2, 4, 6]
+    low = through("mxfp4", [6, -0.25])
+    assert low[1] == 0 and numpy.signbit(low[1])
+    zeros = isthmus.codec("mxfp4").encode(numpy.zeros(32, numpy.float32))
+    assert not zeros.any()  # a scale of 2^-127
+    for value in (numpy.nan, -numpy.nan, numpy.inf):
+        for spelling in ("mxfp4", "fp4-e2m1", "fp8-e4m3:scale=e8m0", "fp8-e5m2:scale=e8m0"):
+            with pytest.raises(isthmus.RunError):
+                through(spelling, [value], 128)
+    assert not through("fp8-e4m3:scale=e8m0", [0, 0], 128).any()
+    # Halfway to the next step and beyond, at a scale of 1: neither NaN nor infinity.
+    assert through("fp8-e4m3:scale=e8m0", [464, 448], 128).tolist() == [448, 448]
+    assert through("fp8-e4m3:scale=e8m0", [500, 256], 128).tolist() == [448, 256]
+    assert through("fp8-e5m2:scale=e8m0", [61440, 57344], 128).tolist() == [57344, 57344]
+    assert through("fp8-e5m2:scale=e8m0", [65535, 4], 128).tolist() == [57344, 4]
+    # With fp32 scales the largest value is 448 or 57344 of its scale, and nothing saturates.
+    assert through("fp8-e4m3", [500, 1e6], 128)[1] == 1e6
+    assert through("fp8-e5m2", [1e6], 128)[0] == 1e6

@@ -423,11 +423,70 @@ def attach_overlapping(site):
      isthmus.ConfigError, "tokens = nan"),
     (lambda site, trainer: (site.attach({f"of {site.index}": numpy.ones(3, numpy.float32)}), list(site.steps())),
      isthmus.ConfigError, r"parameter 0 is 'of \d' of shape \[3\] here and 'of \d' of shape \[3\] there"),
+    (lambda site, trainer: site.attach([numpy.ones(3, numpy.float32)]), isthmus.ConfigError, "params is a list: must be"),
+    (lambda site, trainer: site.attach({1: numpy.ones(3, numpy.float32)}), isthmus.ConfigError, "the name is a int"),
+    (lambda site, trainer: site.attach({"a\udcff": numpy.ones(3, numpy.float32)}), isthmus.ConfigError, "UTF-8 can write"),
+    (lambda site, trainer: site.attach({"w": numpy.ma.masked_array(numpy.ones(2, numpy.float32), [1, 0])}),
+     isthmus.ConfigError, r"params\['w'\] is a masked array"),
+    (lambda site, trainer: site.attach({"w": numpy.ones(2, ">f4")}), isthmus.ConfigError, "dtype >f4: must be float32"),
+    (lambda site, trainer: site.attach(trainer.params, layer_of=lambda name: 1 << 32), isthmus.ConfigError,
+     r"layer_of\('embed'\) = 4294967296: must be"),
+    (lambda site, trainer: site.attach(trainer.params, layer_of=lambda name: "0"), isthmus.ConfigError, "= '0': must be"),
+    (lambda site, trainer: (site.attach(trainer.params), [site.step(True) for _ in site.steps()]),
+     isthmus.ConfigError, "loss = True: must be one number"),
+    (lambda site, trainer: (site.attach(trainer.params), [site.step("1.5") for _ in site.steps()]),
+     isthmus.ConfigError, "loss = '1.5': must be one number"),
+    (lambda site, trainer: (site.attach(trainer.params), [site.step(10**400) for _ in site.steps()]),
+     isthmus.ConfigError, "loss = a huge integer: must be one number"),
+    (lambda site, trainer: site.attach(trainer.params, state=(lambda d: (d.update(x=d), d)[1])({})),
+     isthmus.ConfigError, "state holds itself"),
+    (lambda site, trainer: site.attach(trainer.params, state={"m": numpy.ma.masked_array([1.0, 2.0], [1, 0])}),
+     isthmus.ConfigError, r"state\['m'\]: a masked array"),
     (lambda site, trainer: (site.attach(trainer.params), exec('raise ValueError("bad \\udcff name")')), ValueError, "bad"),
 ])
 def test_mistakes_are_told(toml, tmp_path, change, kind, words):
     with pytest.raises(kind, match=words):
         isthmus.run(toml(), of_one(change), out=tmp_path / "x")
+
+
+@pytest.mark.parametrize("options, words", [
+    ({"out": 3}, "out = 3: must be a text or a path"),  # was taken for an address in memory
+    ({"resume": True}, "resume = True: must be a text or a path"),
+    ({"resume": ""}, "resume = ''"),
+    ({"out": "a\0b"}, r"out = 'a\\x00b': has a NUL"),
+    ({"overrides": [3]}, "overrides = 3: must be a list of texts"),
+    ({"overrides": ["outer.H=3\0"]}, "has a NUL"),
+    ({"evaluation_parts": -1}, "evaluation_parts = -1: must be a whole number from 0"),
+    ({"evaluation_parts": 1.5}, "evaluation_parts = 1.5: must be"),
+    ({"evaluation_parts": True}, "evaluation_parts = True: must be"),
+    ({"evaluation_parts": 10**12}, "evaluation_parts = 1000000000000: must be"),  # took all memory
+])
+def test_options_of_another_kind_are_refused(toml, tmp_path, options, words):
+    def body(site):
+        evaluate = (lambda part: (1.0, 1)) if "evaluation_parts" in options else None
+        trainer = bodies.Trainer(site.index)
+        site.attach(trainer.params, evaluate=evaluate)
+        trainer.go_through(site)
+
+    with pytest.raises(isthmus.ConfigError, match=words):
+        isthmus.run(toml(), body, **{"out": tmp_path / "x", **options})
+
+
+@pytest.mark.parametrize("answer, words", [
+    (1.0, r"evaluate\(\d\) = 1.0: must be \(sum of losses, targets\)"),
+    ((1.0, 2, 3), "must be"),
+    ((1.0, -5), "number of targets = -5"),
+    ((1.0, 2.5), "number of targets = 2.5"),
+    (("x", 3), "the sum of losses = 'x': must be one number"),
+])
+def test_an_evaluation_that_is_none_is_refused(toml, tmp_path, answer, words):
+    def body(site):
+        trainer = bodies.Trainer(site.index)
+        site.attach(trainer.params, evaluate=lambda part: answer)
+        trainer.go_through(site)
+
+    with pytest.raises(isthmus.ConfigError, match=words):
+        isthmus.run(toml(), body, out=tmp_path / "x", evaluation_parts=2, overrides=["eval.every=5"])
 
 
 def test_a_site_that_has_ended_is_told_so(toml, tmp_path):

@@ -79,6 +79,7 @@ class CompareCommand {
         inputs_(storage_, arguments.program),
         plan_(experiment_, {.quick = arguments.quick,
                             .only = arguments.only,
+                            .tried = tried_before(),
                             .inputs = [this](const Config& config) { return inputs_of(config); }}),
         required_(required(arguments, experiment_, plan_)) {}
 
@@ -124,6 +125,21 @@ class CompareCommand {
  private:
   [[nodiscard]] std::filesystem::path out() const {
     return arguments_.out.empty() ? baseline_.run.out : arguments_.out;
+  }
+
+  /// Seeds of the trials that are judged, or gone on with.
+  [[nodiscard]] std::vector<std::int64_t> tried_before() const {
+    std::filesystem::path cells = arguments_.judge;
+    if (arguments_.resume) {
+      const std::filesystem::path of_file = experiment_.config(experiment_.baseline(), {}).run.out;
+      cells = (arguments_.out.empty() ? of_file : arguments_.out) / "cells.jsonl";
+    }
+    std::vector<std::int64_t> seeds;
+    if (storage_.kind(cells) != FileKind::kFile) return seeds;
+    for (const report::CellResult& cell : report::read_cells(read_text(storage_, cells)).cells) {
+      if (cell.stage == report::CellStage::kTune) seeds.push_back(cell.seed);
+    }
+    return seeds;
   }
 
   /// Without --judge: the inputs that tell one text or initial model from another.
@@ -209,7 +225,11 @@ class CompareCommand {
     if (!arguments_.against.empty()) {
       reference_ = runs_of(reference_named(arguments_.against));
     }
-    std::string data_note;
+    std::vector<std::string> notes;  // of the first that has each of them, for all
+    const auto add_note = [&notes](const std::string& note) {
+      if (!note.empty() && std::ranges::find(notes, note) == notes.end()) notes.push_back(note);
+    };
+    bool many_passes = false;
     for (const Cell& cell : plan_.outline()) {
       if (cell.number != 0) {
         continue;
@@ -245,7 +265,9 @@ class CompareCommand {
                                              {.out = keeps ? std::optional(out) : std::nullopt});
         if (run.checkpoints) checkpoints_[cell.variant] = *run.checkpoints;
         memory_bytes_ = std::max(memory_bytes_, run.memory_bytes);
-        if (data_note.empty()) data_note = run.data_note;
+        if (!many_passes) add_note(run.data_note);
+        many_passes = many_passes || !run.data_note.empty();
+        std::ranges::for_each(run.data_warnings, add_note);
         widest_ = std::max(widest_, cell.simulated ? 1 : cell.config.workers());
         if (cell.variant == plan_.variants()[plan_.baseline()]) {
           baseline_ = cell.config;
@@ -253,7 +275,7 @@ class CompareCommand {
       }
     }
     check_checkpoints_fit();
-    if (!data_note.empty()) log_warning("{}", data_note);  // of the first of them for all
+    for (const std::string& note : notes) log_warning("{}", note);
     kernels::use_isa(kernels::isa_named(kernels));
     data_ = [this](const Config& config) {
       const Dataset& data = inputs_.data(config).data;

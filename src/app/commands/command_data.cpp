@@ -15,6 +15,7 @@
 #include "data/synth.h"
 #include "data/token_file.h"
 #include "record/json_line.h"
+#include "session/checks/data_notes.h"
 
 namespace isthmus::app {
 namespace {
@@ -61,6 +62,20 @@ std::string sample_of(const Dataset& data) {
   return text;
 }
 
+/// What training would warn of.
+std::vector<std::string> warnings_of(const Dataset& data) {
+  std::vector<std::string> warnings = {binary_note(data), json_lines_note(data)};
+  std::erase(warnings, "");
+  return warnings;
+}
+
+void print_warnings(const std::vector<std::string>& warnings, Session& session) {
+  for (const std::string& warning : warnings) {
+    session.out.write(
+        fmt::format("{}     {}\n", session.out.paint(Style::kWarn, "warning"), warning));
+  }
+}
+
 /// Reads every token. THROWS: SystemError at the first that is impossible.
 TokenCensus census_with_progress(const Dataset& data, Session& session) {
   Progress progress(session.err, session.progress);
@@ -73,6 +88,7 @@ int verify(const DataArguments& arguments, Session& session) {
   const SystemStorage storage;
   const Dataset data = open_source(storage, arguments.source);
   const TokenCensus census = census_with_progress(data, session);
+  const std::vector<std::string> warnings = warnings_of(data);
   if (session.json) {
     session.out.write(JsonLine()
                           .add("kind", "tokens")
@@ -81,6 +97,7 @@ int verify(const DataArguments& arguments, Session& session) {
                           .add("distinct", census.distinct)
                           .add("largest_id", census.largest)
                           .add("unigram_entropy_nats", census.unigram_entropy)
+                          .add("warnings", std::span<const std::string>(warnings))
                           .str() +
                       "\n");
   } else {
@@ -89,6 +106,7 @@ int verify(const DataArguments& arguments, Session& session) {
                     "unigram entropy {:.4f} nats\n",
                     data.source(), with_commas(census.tokens), census.distinct, census.largest,
                     census.largest + 1, census.unigram_entropy));
+    print_warnings(warnings, session);
   }
   return 0;
 }
@@ -127,6 +145,7 @@ int synthesize(const DataArguments& arguments, Session& session) {
 int inspect_tokens(const Storage& storage, const std::string& source, Session& session) {
   const Dataset data = open_source(storage, source);
   const std::vector<DataFile> files = data.fingerprint();
+  const std::vector<std::string> warnings = warnings_of(data);
   if (session.json) {
     std::vector<std::string> parts;
     for (const DataFile& file : files) {
@@ -143,6 +162,7 @@ int inspect_tokens(const Storage& storage, const std::string& source, Session& s
     if (data.entropy_rate()) {
       line.add("entropy_nats", *data.entropy_rate());
     }
+    line.add("warnings", std::span<const std::string>(warnings));
     session.out.write(line.add_raw("files", json_array(parts)).str() + "\n");
     return 0;
   }
@@ -165,6 +185,7 @@ int inspect_tokens(const Storage& storage, const std::string& source, Session& s
     session.out.write(fmt::format("              and {} more\n", files.size() - kMostFiles));
   }
   session.out.write(fmt::format("  begins      {}\n", sample_of(data)));
+  print_warnings(warnings, session);
   return 0;
 }
 

@@ -11,7 +11,9 @@
 #include "app/common/signals.h"
 #include "app/inference/growing_text.h"
 #include "app/inference/model_folder.h"
+#include "core/base/log.h"
 #include "core/base/units.h"
+#include "inner/hf/hf_companions.h"
 #include "inner/hf/hf_generation.h"
 #include "inner/loop/generate.h"
 #include "inner/model/cached_decoder.h"
@@ -212,6 +214,10 @@ int command_generate(const GenerateArguments& arguments, Session& session) {
   ModelFolder model = open_model_folder(storage, arguments.model, arguments.tokenizer);
   check_cache(model, arguments);
   generation.folder = read_hf_generation(storage, model.folder);
+  for (const std::string& note :
+       ids_outside_vocabulary(storage, model.folder, model.model.layout.shape().vocab)) {
+    log_warning("{}", note);
+  }
   generation.sampling = sampling_of(arguments, generation.folder);
   const std::string text =
       arguments.chat ? chat_text(storage, model.folder, arguments, prompt) : prompt;

@@ -36,7 +36,7 @@ std::string_view family_of(const ModelConfig& model) {
 }
 
 void tell(Session& session, const std::filesystem::path& folder, const HfModel& model,
-          std::string_view arch, const std::string& from, const std::vector<std::string>& left_out,
+          std::string_view arch, const std::string& from, const ModelNotes& notes,
           const std::optional<outer::UnappliedSteps>& missing = std::nullopt) {
   const std::int64_t parameters = model.layout.elements();
   session.wrote(folder);
@@ -46,7 +46,8 @@ void tell(Session& session, const std::filesystem::path& folder, const HfModel& 
         .add("from", from)
         .add("arch", arch)
         .add("parameters", parameters)
-        .add("left_out", std::span<const std::string>(left_out));
+        .add("left_out", std::span<const std::string>(notes.left_out))
+        .add("notes", std::span<const std::string>(notes.odd));
     if (missing) {
       line.add("first_step_missing", missing->first).add("last_step_missing", missing->last);
     }
@@ -54,7 +55,7 @@ void tell(Session& session, const std::filesystem::path& folder, const HfModel& 
   } else {
     session.out.write(fmt::format("wrote {}: {}, {} parameters, from {}\n", folder.string(), arch,
                                   with_commas(parameters), from));
-    tell_left_out(session, left_out);
+    notes.tell(session);
     if (missing) session.out.write("  " + outer::unapplied_text(*missing) + "\n");
   }
 }
@@ -66,10 +67,9 @@ int command_import(const ImportArguments& arguments, Session& session) {
   check_target(arguments.from, arguments.to);
   const HfConfig config = read_hf_config(storage, arguments.from);
   HfModel model(model_shape(config.model, config.model.context));
-  std::vector<std::string> left_out = load_hf_weights(storage, arguments.from, model.parameters());
-  const std::vector<std::string> more = model.write(storage, arguments.to, arguments.from);
-  left_out.insert(left_out.end(), more.begin(), more.end());
-  tell(session, arguments.to, model, family_of(config.model), arguments.from.string(), left_out);
+  std::vector<std::string> not_read = load_hf_weights(storage, arguments.from, model.parameters());
+  const ModelNotes notes = model.write(storage, arguments.to, arguments.from, std::move(not_read));
+  tell(session, arguments.to, model, family_of(config.model), arguments.from.string(), notes);
   return 0;
 }
 
@@ -128,12 +128,11 @@ void export_adapted(const ExportArguments& arguments, Session& session, SystemSt
   }
   check_base(storage, checkpoint, base, shape);
   HfModel model(without_lora(shape));
-  std::vector<std::string> left_out = load_hf_weights(storage, base, model.parameters());
+  std::vector<std::string> not_read = load_hf_weights(storage, base, model.parameters());
   merge_adapters(model, adapters);
-  const std::vector<std::string> more = model.write(storage, arguments.to, base);
-  left_out.insert(left_out.end(), more.begin(), more.end());
+  const ModelNotes notes = model.write(storage, arguments.to, base, std::move(not_read));
   tell(session, arguments.to, model, family_of(config.model),
-       fmt::format("{} merged into {}", from, base.string()), left_out, missing);
+       fmt::format("{} merged into {}", from, base.string()), notes, missing);
 }
 
 void export_checkpoint(const ExportArguments& arguments, Session& session, SystemStorage& storage,
@@ -152,9 +151,9 @@ void export_checkpoint(const ExportArguments& arguments, Session& session, Syste
   }
   HfModel model(model_shape(config.model, config.model.context));
   read_model(checkpoint, model);
-  const std::vector<std::string> left_out = model.write(storage, arguments.to, folder);
+  const ModelNotes notes = model.write(storage, arguments.to, folder);
   tell(session, arguments.to, model, family_of(config.model),
-       fmt::format("{} (step {})", folder.string(), checkpoint.info().step), left_out,
+       fmt::format("{} (step {})", folder.string(), checkpoint.info().step), notes,
        unapplied_steps_of(checkpoint));
 }
 

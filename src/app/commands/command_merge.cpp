@@ -108,9 +108,8 @@ void merge_models(const MergeArguments& arguments, const std::vector<double>& we
   }
   std::ranges::transform(mean, model.values.begin(),
                          [](double v) { return static_cast<float>(v); });
-  std::vector<std::string> left_out = model.write(storage, arguments.out, first);
-  left_out.insert(left_out.begin(), not_read.begin(), not_read.end());
-  add_unlike_companions(left_out, storage, model.layout.shape(), arguments.from);
+  ModelNotes notes = model.write(storage, arguments.out, first, std::move(not_read));
+  add_unlike_companions(notes.left_out, storage, model.layout.shape(), arguments.from);
   session.wrote(arguments.out);
   if (session.json) {
     session.out.write(JsonLine()
@@ -118,14 +117,15 @@ void merge_models(const MergeArguments& arguments, const std::vector<double>& we
                           .add("models", arguments.from.size())
                           .add("arch", config.model.arch)
                           .add("parameters", model.layout.elements())
-                          .add("left_out", std::span<const std::string>(left_out))
+                          .add("left_out", std::span<const std::string>(notes.left_out))
+                          .add("notes", std::span<const std::string>(notes.odd))
                           .str() +
                       "\n");
   } else {
     session.out.write(fmt::format("wrote {}: the mean of {} models, {}, {} parameters\n",
                                   arguments.out.string(), arguments.from.size(), config.model.arch,
                                   with_commas(model.layout.elements())));
-    tell_left_out(session, left_out);
+    notes.tell(session);
   }
 }
 

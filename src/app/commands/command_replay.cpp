@@ -92,9 +92,9 @@ int command_replay(const ReplayArguments& arguments, Session& session) {
   if (!arguments.expect.empty()) {
     expect_bits(storage, arguments.expect, log.last(), base.model);
   }
-  std::vector<std::string> left_out;
+  ModelNotes notes;
   if (!arguments.out.empty()) {
-    left_out = base.model.write(storage, arguments.out, arguments.base);
+    notes = base.model.write(storage, arguments.out, arguments.base);
   }
   std::size_t entries = 0;
   for (StepIndex t = from; t < log.last();) {
@@ -138,7 +138,7 @@ int command_replay(const ReplayArguments& arguments, Session& session) {
           : fmt::format(", bit for bit those of {}", arguments.expect.string())));
   if (!arguments.out.empty()) {
     session.out.write(fmt::format("wrote {}\n", arguments.out.string()));
-    tell_left_out(session, left_out);
+    notes.tell(session);
   }
   return 0;
 }

@@ -108,11 +108,25 @@ int report_errors(bool json, const std::function<int()>& body) {
   }
 }
 
+namespace {
+
+/// Of a write to stdout that failed; empty: none did, or the reader has gone.
+std::string lost_text(const Terminal& out) {
+  const int error = out.error();
+  if (error == 0 || error == EPIPE) return {};
+  return fmt::format("stdout: {}; the output is incomplete", std::strerror(error));
+}
+
+}  // namespace
+
+int require_written(const Terminal& out, int code) {
+  if (const std::string lost = lost_text(out); !lost.empty()) throw SystemError(lost);
+  return code;
+}
+
 int require_written(const Session& session, int code) {
-  const int error = session.out.error();
-  if (error == 0 || error == EPIPE) return code;
-  const std::string lost =
-      fmt::format("stdout: {}; the output is incomplete", std::strerror(error));
+  const std::string lost = lost_text(session.out);
+  if (lost.empty()) return code;
   if (session.saved.empty()) throw SystemError(lost);
   const std::string saved = fmt::format("{}; {}", lost, session.saved);
   if (session.json && code == 0) throw SystemError(saved);

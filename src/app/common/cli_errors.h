@@ -19,5 +19,7 @@ namespace isthmus::app {
 /// the disk (Session::saved), the code stays and a line on stderr reports both; except with --json,
 /// whose object is the result. THROWS: SystemError when other output was lost.
 [[nodiscard]] int require_written(const Session& session, int code);
+/// The same of output that is all there is to the command: --help, --version.
+[[nodiscard]] int require_written(const Terminal& out, int code);
 
 }  // namespace isthmus::app

@@ -167,7 +167,10 @@ std::vector<std::string> lost_steps_of(const Experiment& experiment, const Compa
       std::string text = unapplied_text_of_init(SystemStorage(), cell.config);
       if (!text.empty()) texts.push_back(std::move(text));
     }
-    for (const std::string& text : warnings_about_end(cell.config, run_end_of(cell.config))) {
+    std::vector<std::string> of_cell = warnings_about_end(cell.config, run_end_of(cell.config));
+    of_cell.push_back(short_of_inner_warmup(cell.config));
+    std::erase(of_cell, "");
+    for (const std::string& text : of_cell) {
       std::string told = fmt::format("{}: {}", name, text);
       if (std::ranges::find(texts, told) == texts.end()) texts.push_back(std::move(told));
     }

@@ -174,7 +174,7 @@ ComparisonPlan::ComparisonPlan(const Experiment& experiment, PlanOptions options
   const bool tuned = !experiment.variants().front().space.empty();
   trials_ = tuned ? grid_of(experiment.variants().front().space).size() : 0;
   follow_ups_ = tuned ? static_cast<std::size_t>(settings.tune_follow_ups) : 0;
-  trial_seeds_ = settings.seeds_of_trials();
+  trial_seeds_ = settings.seeds_of_trials(options_.tried);
   for (std::size_t m = 0; m < members_.size(); ++m) {
     State& state = states_.emplace_back();
     state.grid = grid_of(experiment.variants()[members_[m]].space);

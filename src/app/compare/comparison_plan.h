@@ -35,6 +35,8 @@ struct Cell {
 struct PlanOptions {
   bool quick = false;             // three seeds, a quarter of the length
   std::vector<std::string> only;  // variants beside the baseline; empty: all
+  /// Seeds of trials on record: they are tried on again.
+  std::vector<std::int64_t> tried = {};
   /// The digest of a cell's data, weights and kernels, in addition to that of its configuration.
   std::function<std::string(const Config&)> inputs;
 };

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <sstream>
 
 #include "app/common/cli_errors.h"
 #include "app/flags/cli_parser.h"
@@ -78,8 +79,12 @@ int parse_and_run(const std::vector<std::string>& arguments, Parsed& parsed) {
     std::vector<std::string> reversed = recompute_alone_is_full(arguments);
     std::ranges::reverse(reversed);
     app->parse(std::move(reversed));
-  } catch (const CLI::Success& wish) {
-    return app->exit(wish);  // --help, --version
+  } catch (const CLI::Success& wish) {  // --help, --version
+    std::ostringstream text;
+    const int code = app->exit(wish, text, text);
+    Terminal out(STDOUT_FILENO, ColorMode::kNever);
+    out.write(text.str());
+    return require_written(out, code);
   } catch (const CLI::ParseError& error) {
     if (arguments.empty()) {
       Terminal(STDERR_FILENO, ColorMode::kAuto).write(app->help() + "\n");

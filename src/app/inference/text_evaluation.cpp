@@ -12,6 +12,7 @@
 #include "core/base/log.h"
 #include "data/control_count.h"
 #include "data/dataset.h"
+#include "data/documents.h"
 #include "data/tokenize/document_blocks.h"
 #include "data/tokenize/document_encoder.h"
 #include "inner/model/model_source.h"
@@ -218,6 +219,17 @@ void Evaluation::read_tokens(const Storage& storage, const Source& source, Sourc
   const DataConfig config{
       .source = fmt::format("{}{}{}", kTokens, source.file.string(), source.width),
       .val_fraction = 0};
+  if (const auto of_data = tokenizer_beside(storage, source.file)) {
+    const std::string unlike = unlike_token(Tokenizer::open(storage, *of_data), tokenizer_);
+    if (!unlike.empty()) {
+      throw ConfigError(fmt::format(
+          "{}: its ids were made with another tokenizer than the model's ({}): {}; make ids with "
+          "the "
+          "model's, isthmus data tokenize FILES --tokenizer DIR --out DIR, or name theirs, "
+          "--tokenizer {}",
+          source.file.string(), of_data->string(), unlike, of_data->parent_path().string()));
+    }
+  }
   std::optional<Dataset> data;
   std::vector<std::int32_t> piece;
   GrowingText text(tokenizer_, {}, true);

@@ -12,6 +12,7 @@
 #include "core/base/all_elements.h"
 #include "core/base/hash.h"
 #include "core/base/units.h"
+#include "data/documents.h"
 #include "data/tokenized_text.h"
 #include "inner/hf/hf_companions.h"
 #include "inner/hf/hf_weights.h"
@@ -72,46 +73,126 @@ double surrogate_byte_scale(const Config& config, const ModelLayout& layout) {
 }
 
 namespace {
-/// THROWS: ConfigError where the tokenizer of the data and that of the model give an id different
-/// tokens.
-void check_same_tokenizer(const Storage& storage, const Config& config, const std::string& text,
-                          const std::filesystem::path& model) {
-  const std::optional<TokenizedSource> source = tokenized_source(text);
-  if (!source || storage.kind(model / "tokenizer.json") == FileKind::kAbsent) return;
-  const Tokenizer of_data = Tokenizer::open(storage, config.locate(source->tokenizer));
-  const Tokenizer of_model = Tokenizer::open(storage, model);
-  for (std::uint32_t id = 0; id < of_data.vocabulary(); ++id) {
-    const std::optional<std::string> ours = of_data.token_of(id), theirs = of_model.token_of(id);
-    if (ours == theirs) continue;
-    throw ConfigError(fmt::format(
-        "data.source = \"{}\": its tokenizer does not belong to model.init = \"{}\": id {} is "
-        "\"{}\" here and \"{}\" there; name the model's tokenizer: :tokenizer={}",
-        text, config.model.init.string(), id, ours.value_or("nothing"), theirs.value_or("nothing"),
-        model.string()));
+
+/// What gives the ids of a source their meaning.
+struct SourceReading {
+  bool bytes = false;               // ids 0 to 255 are bytes
+  std::filesystem::path tokenizer;  // or tokens of this one; empty: not known
+  bool known() const { return bytes || !tokenizer.empty(); }
+};
+
+/// Token files beside a record of `isthmus data tokenize` are ids of the tokenizer there.
+SourceReading reading_of(const Storage& storage, const Config& config, const Dataset& data,
+                         const Dataset::Source& source) {
+  if (const auto tokenized = tokenized_source(source.text)) {
+    return {.tokenizer = config.locate(tokenized->tokenizer)};
   }
+  if (source.text.starts_with("text:")) return {.bytes = true};
+  for (const Dataset::Segment& segment : data.segments()) {
+    const bool of_source =
+        segment.begin >= source.begin && segment.begin < source.begin + source.tokens;
+    if (!of_source || segment.file.path.empty()) continue;
+    const auto tokenizer = tokenizer_beside(storage, segment.file.path);
+    return {.tokenizer = tokenizer.value_or(std::filesystem::path())};
+  }
+  return {};
 }
+
+/// As unlike_token, of two files or their folders; equal files are not read as tokenizers.
+std::string unlike_token(const Storage& storage, const std::filesystem::path& ours,
+                         const std::filesystem::path& theirs) {
+  const auto file = [&](const std::filesystem::path& path) {
+    const bool folder = storage.kind(path / ".") == FileKind::kDirectory;
+    return storage.map(folder ? path / "tokenizer.json" : path);
+  };
+  if (std::ranges::equal(file(ours).bytes(), file(theirs).bytes())) return {};
+  return unlike_token(Tokenizer::open(storage, ours), Tokenizer::open(storage, theirs));
+}
+
+std::string key_of(const Dataset::Source& source) {
+  return source.name.empty() ? "data.source" : "data.sources." + source.name;
+}
+
+/// THROWS: ConfigError where an id of the tokenizer of `source` is another token in the model's.
+void check_ids_of_model(const Storage& storage, const Config& config, const Dataset::Source& source,
+                        const SourceReading& reading) {
+  const std::filesystem::path model = config.locate(config.model.init);
+  if (reading.bytes) {
+    const std::optional<std::string> own = own_tokenizer(storage, model);
+    if (!own) return;
+    throw ConfigError(fmt::format(
+        "{2} = \"{0}\": feeds bytes as ids 0 to 255, and model.init = \"{1}\" has a tokenizer of "
+        "its own ({3}), in which these ids are other pieces of text; name it, {2} = "
+        "\"{0}:tokenizer={1}\", or make token files once, isthmus data tokenize FILES --tokenizer "
+        "{1} --out DIR (tokens:FILE:u8 feeds the bytes of a file all the same)",
+        source.text, config.model.init.string(), key_of(source), *own));
+  }
+  if (storage.kind(model / "tokenizer.json") == FileKind::kAbsent) return;
+  const std::string unlike = unlike_token(storage, reading.tokenizer, model);
+  if (unlike.empty()) return;
+  const std::string remedy =
+      source.text.starts_with("text:")
+          ? fmt::format("name the model's tokenizer: :tokenizer={}", model.string())
+          : fmt::format(
+                "make the ids with the model's, isthmus data tokenize FILES --tokenizer {} "
+                "--out DIR (a token file without the tokenizer.json of its folder is fed "
+                "as it is)",
+                model.string());
+  throw ConfigError(
+      fmt::format("{} = \"{}\": its tokenizer does not belong to model.init = \"{}\": {}; {}",
+                  key_of(source), source.text, config.model.init.string(), unlike, remedy));
+}
+
+/// THROWS: ConfigError where ids of two sources mean unlike texts.
+void check_same_ids(const Storage& storage, const Dataset::Source& one, const SourceReading& first,
+                    const Dataset::Source& other, const SourceReading& second) {
+  std::string why;
+  if (first.bytes != second.bytes) {
+    const std::filesystem::path& tokenizer = first.bytes ? second.tokenizer : first.tokenizer;
+    const std::filesystem::path folder =
+        storage.kind(tokenizer / ".") == FileKind::kDirectory ? tokenizer : tokenizer.parent_path();
+    if (!own_tokenizer(storage, folder)) return;
+    why = fmt::format("the ids of one are bytes, those of the other tokens of {}",
+                      tokenizer.string());
+  } else if (!first.bytes && first.tokenizer != second.tokenizer) {
+    why = unlike_token(storage, first.tokenizer, second.tokenizer);
+  }
+  if (why.empty()) return;
+  throw ConfigError(fmt::format(
+      "{} = \"{}\" and {} = \"{}\": {}, and one model learns both; give them one tokenizer: "
+      "text:FILE:tokenizer=DIR, or isthmus data tokenize",
+      key_of(one), one.text, key_of(other), other.text, why));
+}
+
 }  // namespace
 
 void check_tokenizer(const Storage& storage, const Config& config, const Dataset& data) {
-  if (config.model.init.empty() || config.train.objective == "sft") return;
-  const std::filesystem::path folder = config.locate(config.model.init);
-  const auto bytes = std::ranges::find_if(data.sources(), [](const Dataset::Source& source) {
-    return source.text.starts_with("text:") && !tokenized_source(source.text);
-  });
+  if (config.train.objective == "sft") return;
+  const Dataset::Source* first = nullptr;
+  SourceReading of_first;
   for (const Dataset::Source& source : data.sources()) {
-    if (source.text.starts_with("text:")) {
-      check_same_tokenizer(storage, config, source.text, folder);
+    const SourceReading reading = reading_of(storage, config, data, source);
+    if (!reading.known()) continue;
+    if (!config.model.init.empty()) check_ids_of_model(storage, config, source, reading);
+    if (first != nullptr) {
+      check_same_ids(storage, *first, of_first, source, reading);
+    } else {
+      first = &source;
+      of_first = reading;
     }
   }
-  if (bytes == data.sources().end()) return;
-  const std::optional<std::string> own = own_tokenizer(storage, folder);
-  if (!own) return;
-  throw ConfigError(fmt::format(
-      "data.source = \"{0}\": feeds bytes as ids 0 to 255, and model.init = \"{1}\" has a "
-      "tokenizer of its own ({2}), in which these ids are other pieces of text; name it, "
-      "data.source = \"{0}:tokenizer={1}\", or make token files once, isthmus data tokenize FILES "
-      "--tokenizer {1} --out DIR (tokens:FILE:u8 feeds the bytes of a file all the same)",
-      bytes->text, config.model.init.string(), *own));
+}
+
+std::optional<std::filesystem::path> tokenizer_of_data(const Storage& storage, const Config& config,
+                                                       const Dataset& data) {
+  if (config.train.objective == "sft") return {};
+  std::optional<std::filesystem::path> tokenizer;
+  for (const Dataset::Source& source : data.sources()) {
+    const SourceReading reading = reading_of(storage, config, data, source);
+    if (reading.tokenizer.empty()) return {};
+    if (!tokenizer) tokenizer = reading.tokenizer;
+  }
+  return tokenizer;
 }
 
 namespace {
@@ -170,7 +251,12 @@ InitialWeights check_initial_weights(const Storage& storage, const Config& confi
   if (config.model.lora.rank == 0) {
     return {.not_read = check_hf_weights(storage, folder, base_parameters(config))};
   }
-  if (!config.model.lora.init.empty()) check_adapter_config(storage, config);
+  if (!config.model.lora.init.empty()) {
+    check_adapter_config(storage, config);
+    check_hf_weights(
+        storage, config.locate(config.model.lora.init) / kAdapterWeights,
+        parameters_without_values(ModelLayout(model_shape(config.model, config.train.context))));
+  }
   return read_base(storage, folder, without_lora(model_shape(config.model, config.train.context)));
 }
 

@@ -36,6 +36,11 @@ namespace isthmus::app {
 /// THROWS: ConfigError when the data are bytes and the tokenizer of `model.init` has other ids, or
 /// when the data are tokenized with another tokenizer.
 void check_tokenizer(const Storage& storage, const Config& config, const Dataset& data);
+/// The tokenizer whose tokens the ids of all sources are: a tokenizer.json or its folder; nothing
+/// for bytes, and for token files that do not say.
+[[nodiscard]] std::optional<std::filesystem::path> tokenizer_of_data(const Storage& storage,
+                                                                     const Config& config,
+                                                                     const Dataset& data);
 
 /// What a check of `model.init` has found.
 struct InitialWeights {

@@ -10,8 +10,10 @@
 #include <string_view>
 
 #include "core/base/check.h"
+#include "inner/hf/hf_companions.h"
 #include "inner/hf/hf_weights.h"
 #include "isthmus/errors.h"
+#include "text/tokenizer.h"
 
 namespace isthmus::app {
 
@@ -25,8 +27,63 @@ std::span<float> HfModel::tensor(const TensorInfo& info) {
 
 std::vector<Parameter> HfModel::parameters() { return layout_parameters(layout, values); }
 
-std::vector<std::string> HfModel::write(Storage& storage, const std::filesystem::path& folder,
-                                        const std::filesystem::path& from) {
+namespace {
+
+ModelNotes notes_of(const Storage& storage, const std::filesystem::path& folder, std::int64_t vocab,
+                    std::vector<std::string> not_read) {
+  ModelNotes notes{.left_out = std::move(not_read),
+                   .odd = ids_outside_vocabulary(storage, folder, vocab)};
+  const std::filesystem::path tokenizer = folder / "tokenizer.json";
+  if (storage.kind(tokenizer) != FileKind::kFile) return notes;
+  try {
+    const std::int64_t ids = Tokenizer::open(storage, tokenizer).vocabulary();
+    if (ids > vocab) {
+      notes.odd.push_back(fmt::format(
+          "{}: has ids up to {}, and the model's vocabulary has {} ids (0 to {}): the file "
+          "is kept as it is, and does not belong to the model",
+          tokenizer.string(), ids - 1, vocab, vocab - 1));
+    }
+  } catch (const SystemError&) {  // of a kind that is not read here
+  }
+  return notes;
+}
+
+}  // namespace
+
+ModelNotes model_notes(const Storage& storage, const std::filesystem::path& folder,
+                       const ModelShape& shape, std::vector<std::string> not_read, bool bytes) {
+  ModelNotes notes = notes_of(storage, folder, shape.vocab, std::move(not_read));
+  notes.add(hf_companions(storage, shape, folder, bytes).left_out);
+  return notes;
+}
+
+void add_tokenizer(HfCompanions& companions, const Storage& storage,
+                   const std::filesystem::path& tokenizer, std::int64_t vocab) {
+  constexpr const char* kFile = "tokenizer.json";
+  if (Tokenizer::open(storage, tokenizer).vocabulary() > vocab) return;
+  if (storage.kind(tokenizer / ".") != FileKind::kDirectory) {
+    companions.files.emplace_back(kFile, read_text(storage, tokenizer));
+    return;
+  }
+  for (auto& [name, text] : companions_in(storage, tokenizer).files) {
+    const bool of_tokenizer = name != "generation_config.json" && is_written_companion(name);
+    if (of_tokenizer) companions.files.emplace_back(name, std::move(text));
+  }
+}
+
+void ModelNotes::add(const std::vector<std::string>& more) {
+  left_out.insert(left_out.end(), more.begin(), more.end());
+}
+
+void ModelNotes::tell(Session& session) const {
+  if (!left_out.empty()) {
+    session.out.write(fmt::format("left out: {}\n", fmt::join(left_out, ", ")));
+  }
+  for (const std::string& note : odd) session.out.write(fmt::format("note: {}\n", note));
+}
+
+ModelNotes HfModel::write(Storage& storage, const std::filesystem::path& folder,
+                          const std::filesystem::path& from, std::vector<std::string> not_read) {
   HfExport out;
   out.shape = layout.shape();
   out.from = from;
@@ -34,7 +91,9 @@ std::vector<std::string> HfModel::write(Storage& storage, const std::filesystem:
     out.tensors.push_back({info.name, info.shape, tensor(info)});
   }
   const ModelFolderLock lock(folder);
-  return write_hf_folder(storage, folder, out);
+  ModelNotes notes = notes_of(storage, from, layout.shape().vocab, std::move(not_read));
+  notes.add(write_hf_folder(storage, folder, out));
+  return notes;
 }
 
 void merge_adapters(HfModel& model, HfModel& adapters) {
@@ -113,11 +172,6 @@ void read_newest(const std::function<std::vector<std::filesystem::path>()>& fold
           there.front().string(), kTries - 1, error.what()));
     }
   }
-}
-
-void tell_left_out(Session& session, const std::vector<std::string>& left_out) {
-  if (left_out.empty()) return;
-  session.out.write(fmt::format("left out: {}\n", fmt::join(left_out, ", ")));
 }
 
 }  // namespace isthmus::app

@@ -12,6 +12,7 @@
 
 #include "app/common/commands.h"
 #include "core/base/storage.h"
+#include "inner/hf/hf_companions.h"
 #include "inner/hf/hf_config.h"
 #include "inner/model/model_layout.h"
 #include "inner/model/model_shape.h"
@@ -20,6 +21,28 @@
 
 namespace isthmus::app {
 
+/// What a user must be told of a model folder that is read.
+struct ModelNotes {
+  std::vector<std::string> left_out;  // its tensors, settings and files that are not used
+  std::vector<std::string> odd;       // what is kept and cannot be right
+
+  void add(const std::vector<std::string>& more);  // that is left out
+  /// Prints a line of what was left out, and one of each odd thing; nothing of nothing.
+  void tell(Session& session) const;
+};
+
+/// Of `folder` with a model of `shape`; not_read: its tensors that were not read. `bytes`: as for
+/// hf_companions. THROWS: SystemError, ConfigError.
+[[nodiscard]] ModelNotes model_notes(const Storage& storage, const std::filesystem::path& folder,
+                                     const ModelShape& shape, std::vector<std::string> not_read,
+                                     bool bytes);
+
+/// Adds the files of the tokenizer in `tokenizer`, a tokenizer.json or its folder, with which the
+/// data of a new model were made; none if it has ids that a model of `vocab` ids does not. THROWS:
+/// SystemError.
+void add_tokenizer(HfCompanions& companions, const Storage& storage,
+                   const std::filesystem::path& tokenizer, std::int64_t vocab);
+
 struct HfModel {
   explicit HfModel(const ModelShape& shape);
 
@@ -27,11 +50,12 @@ struct HfModel {
   /// All tensors, with storage in `values`.
   [[nodiscard]] std::vector<Parameter> parameters();
   /// Writes a folder that transformers loads, with settings and companion files of `from`. One
-  /// process at a time may write into a folder. RETURNS: the parts of `from` that are left out.
+  /// process at a time may write into a folder. not_read: tensors of `from` that were not read.
+  /// RETURNS: what to tell of `from`.
   /// THROWS: SystemError, also when another process writes there; ConfigError.
-  [[nodiscard]] std::vector<std::string> write(Storage& storage,
-                                               const std::filesystem::path& folder,
-                                               const std::filesystem::path& from);
+  [[nodiscard]] ModelNotes write(Storage& storage, const std::filesystem::path& folder,
+                                 const std::filesystem::path& from,
+                                 std::vector<std::string> not_read = {});
 
   ModelLayout layout;
   std::vector<float> values;
@@ -60,8 +84,5 @@ void check_model_target(const std::filesystem::path& folder);
 /// behind when it throws. THROWS: as `read`; SystemError if checkpoints go faster than `read` ends.
 void read_newest(const std::function<std::vector<std::filesystem::path>()>& folders,
                  const std::function<void()>& read);
-
-/// Prints one line about parts that were left out; nothing if there are none.
-void tell_left_out(Session& session, const std::vector<std::string>& left_out);
 
 }  // namespace isthmus::app

@@ -2,6 +2,8 @@
 // The outcome of the last steps of a built-in trainer's run (session/checks/last_windows.h).
 #pragma once
 
+#include <string>
+
 #include "inner/model/model_layout.h"
 #include "isthmus/config.h"
 #include "session/checks/last_windows.h"
@@ -12,5 +14,8 @@ namespace isthmus::app {
 [[nodiscard]] outer::RunEnd run_end_of(const Config& config, const ModelLayout& layout);
 /// The same, with the layout of the configuration's model.
 [[nodiscard]] outer::RunEnd run_end_of(const Config& config);
+
+/// As short_of_warmup, of inner.warmup where the file says it.
+[[nodiscard]] std::string short_of_inner_warmup(const Config& config);
 
 }  // namespace isthmus::app

@@ -53,6 +53,10 @@ std::uint64_t kibibytes(const std::filesystem::path& root, std::string_view name
   return number_in(root / "proc/meminfo", name).value_or(0) * 1024;
 }
 
+std::uint64_t kibibytes_of_self(const std::filesystem::path& root, std::string_view name) {
+  return number_in(root / "proc/self/status", name).value_or(0);
+}
+
 /// Of this process in the hierarchy of the memory controller ("memory"), or in the unified one
 /// ("").
 std::optional<std::filesystem::path> group_of(const std::filesystem::path& root,
@@ -118,7 +122,13 @@ MemoryLimit memory_limit(const std::filesystem::path& root) {
 }
 
 std::uint64_t peak_bytes(const std::filesystem::path& root) {
-  return number_in(root / "proc/self/status", "VmHWM:").value_or(0) * 1024;
+  return kibibytes_of_self(root, "VmHWM:") * 1024;
+}
+
+std::uint64_t anonymous_bytes(const std::filesystem::path& root) {
+  // The counts of proc/self/status lag behind by some pages a thread.
+  const auto exact = number_in(root / "proc/self/smaps_rollup", "Anonymous:");
+  return exact.value_or(kibibytes_of_self(root, "RssAnon:")) * 1024;
 }
 
 namespace {

@@ -26,6 +26,9 @@ struct MemoryLimit {
 
 /// This process's peak memory so far; 0: unknown.
 [[nodiscard]] std::uint64_t peak_bytes(const std::filesystem::path& root = "/");
+/// Bytes of this process now that are no pages of files: those do not depend on what else the
+/// machine does. 0 if unknown.
+[[nodiscard]] std::uint64_t anonymous_bytes(const std::filesystem::path& root = "/");
 
 /// Bytes that the workers in this process are sure to write; of one rank if its ranks are
 /// processes; 0 on devices. Without state in files, outer momenta, evaluations, and scratch other

@@ -32,6 +32,7 @@ struct RunEstimate {
   std::uint64_t round_bytes = 0;            // in addition, while rounds are in flight
   std::uint64_t checkpoint_copy_bytes = 0;  // in addition, while a checkpoint is written
   std::uint64_t program_bytes = 0;          // in addition: code, libraries, memory without a model
+  std::uint64_t program_anonymous_bytes = 0;  // of these, what is no page of a file
   std::uint64_t copy_bytes = 0;     // included: copy of the last committed step (outer.commit)
   std::uint64_t offload_bytes = 0;  // in files (train.offload), of all workers
   std::int64_t outer_bytes_per_parameter = 0;  // of one worker: anchors, momentum
@@ -46,7 +47,8 @@ struct RunEstimate {
   ClosingCost closing;                // included: the closing round; its time if predicted
   std::string closing_window;         // "the last 4 of 9 steps"; empty: no closing round
   std::vector<std::string> left_out;  // tensors, settings and files of model.init that are not used
-  std::vector<std::string> warnings;  // about steps that no round covers, and the like
+  std::vector<std::string> data_warnings;     // about data and model.init; among `warnings`, too
+  std::vector<std::string> warnings;          // about steps that no round covers, and the like
   std::optional<CheckpointRoom> checkpoints;  // if the run's folder is known
   std::optional<Prediction> prediction;       // simulated runs with a declared step time
   std::optional<ResumePreview> goes_on;       // with --resume

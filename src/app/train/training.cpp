@@ -19,6 +19,7 @@
 #include "app/observe/run_watch.h"
 #include "app/train/checkpoint_room.h"
 #include "app/train/config_to_options.h"
+#include "app/train/hf_model.h"
 #include "app/train/language_model_trainer.h"
 #include "app/train/last_windows.h"
 #include "app/train/memory_check.h"
@@ -208,6 +209,11 @@ HfCompanions Training::companions() const {
   const std::filesystem::path init =
       config_.model.init.empty() ? std::filesystem::path() : config_.locate(config_.model.init);
   HfCompanions companions = hf_companions(storage_, layout_.shape(), init, data_.is_bytes());
+  if (init.empty()) {
+    if (const auto tokenizer = tokenizer_of_data(storage_, config_, data_)) {
+      add_tokenizer(companions, storage_, *tokenizer, layout_.shape().vocab);
+    }
+  }
   if (const LoraShape& lora = layout_.shape().lora; lora.rank > 0) {
     companions.files.emplace_back(
         kAdapterConfig, adapter_config_text(lora, std::filesystem::absolute(init).string()));
@@ -301,13 +307,15 @@ void Training::tell_data() const {
   if (request_.side_by_side) return;
   for (const std::string& text : conversations_texts(data_)) log_info("{}", text);
   for (const std::string& note : notes_on_data(config_, data_)) log_warning("{}", note);
-  std::vector<std::string> left_out = initial_weights_.not_read;
-  const std::vector<std::string> more = companions().left_out;
-  left_out.insert(left_out.end(), more.begin(), more.end());
-  if (!left_out.empty()) {
+  if (config_.model.init.empty()) return;
+  const ModelNotes notes =
+      model_notes(storage_, config_.locate(config_.model.init), layout_.shape(),
+                  initial_weights_.not_read, data_.is_bytes());
+  if (!notes.left_out.empty()) {
     log_info("checkpoints leave out of model.init = \"{}\": {}", config_.model.init.string(),
-             fmt::join(left_out, ", "));
+             fmt::join(notes.left_out, ", "));
   }
+  for (const std::string& note : notes.odd) log_warning("{}", note);
 }
 
 void Training::tell_end() const {
@@ -315,8 +323,9 @@ void Training::tell_end() const {
   for (const std::string& text : warnings_about_end(config_, run_end_of(config_, layout_))) {
     log_warning("{}", text);
   }
-  if (const std::string text = unapplied_text_of_init(storage_, config_); !text.empty()) {
-    log_warning("{}", text);
+  for (const std::string& text :
+       {short_of_inner_warmup(config_), unapplied_text_of_init(storage_, config_)}) {
+    if (!text.empty()) log_warning("{}", text);
   }
 }
 

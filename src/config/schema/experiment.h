@@ -42,8 +42,11 @@ struct ExperimentSettings {
   std::int64_t budget_steps = 0;       // a target reached later counts as missed; 0: no bound
   Duration budget_time{0};             // the same on the simulated clock
 
-  /// tune_seed, and the numbers after it that are none of `seeds`.
-  [[nodiscard]] std::vector<std::int64_t> seeds_of_trials() const;
+  /// tune_seed, and tune_seeds - 1 others, none of `seeds`: first of those that trials on record
+  /// have (`tried`, if tune_seed is among them), then tune_seed + 1,000,000 k. So further reported
+  /// seeds, or further trials, leave the former trials in place.
+  [[nodiscard]] std::vector<std::int64_t> seeds_of_trials(
+      std::span<const std::int64_t> tried = {}) const;
 };
 
 /// A value for one key of a run file, and its origin.

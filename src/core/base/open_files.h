@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The limit of open files and connections of the program. For programs, at their start.
+// Limits of the system on files: how many are open, for programs at their start, and how large one
+// may be.
 #pragma once
 
 #include <sys/resource.h>
+
+#include <cstdint>
+#include <limits>
 
 namespace isthmus {
 
@@ -14,6 +18,13 @@ inline void allow_many_open_files() {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
   (void)::setrlimit(RLIMIT_NOFILE, &limit);  // if refused: code that needs more files reports it
+}
+
+/// Bytes that a file may have (ulimit -f).
+[[nodiscard]] inline std::uint64_t most_file_bytes() {
+  rlimit limit{};
+  const bool known = ::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  return known ? std::uint64_t{limit.rlim_cur} : std::numeric_limits<std::uint64_t>::max();
 }
 
 }  // namespace isthmus

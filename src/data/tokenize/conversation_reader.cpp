@@ -8,6 +8,21 @@
 #include "isthmus/errors.h"
 
 namespace isthmus {
+namespace {
+
+/// All texts within a value. A value of JSON is at most jinja::kMostDepth deep.
+void count_controls(const jinja::Value& value, const std::string& file, std::int64_t number,
+                    ControlCount& count) {
+  if (value.is_string()) {
+    count.add_line(value.text(), file, number);
+  } else if (value.is_dict()) {
+    for (const auto& [key, item] : value.pairs()) count_controls(item, file, number, count);
+  } else if (value.kind() == jinja::Kind::kList) {
+    for (const jinja::Value& item : value.items()) count_controls(item, file, number, count);
+  }
+}
+
+}  // namespace
 
 ConversationReader::ConversationReader(std::vector<std::filesystem::path> files,
                                        const Tokenizer& tokenizer, const ChatTemplate& chat,
@@ -81,13 +96,18 @@ bool ConversationReader::next(EncodedConversation& conversation) {
   std::string_view line;
   while (next_line(line)) {
     try {
-      conversation = encoder_.encode(conversation_of_line(line));
+      const ChatRequest request = conversation_of_line(line);
+      conversation = encoder_.encode(request);
+      count_controls(request.messages, files_[file_].string(), number_, counts_.controls);
+      count_controls(request.tools, files_[file_].string(), number_, counts_.controls);
     } catch (const SystemError& error) {
       const std::string place =
           fmt::format("{}:{}: {}", files_[file_].string(), number_, error.what());
       if (!options_.skip_bad) {
+        const bool of_line = dynamic_cast<const TemplateError*>(&error) == nullptr;
         throw SystemError(
-            fmt::format("{} ({} counts such lines and goes on)", place, options_.to_skip));
+            of_line ? fmt::format("{} ({} counts such lines and goes on)", place, options_.to_skip)
+                    : place);
       }
       if (counts_.skipped++ == 0) counts_.first_skipped = place;
       continue;

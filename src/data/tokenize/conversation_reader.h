@@ -38,7 +38,8 @@ class ConversationReader {
                      const ChatTemplate* with_tools = nullptr);
 
   /// Reads the next conversation; false at the end. Blocks. THROWS: SystemError of a file, and
-  /// "FILE:LINE: ..." for a malformed line without skip_bad.
+  /// "FILE:LINE: ..." without skip_bad, for a malformed line or a template that cannot find
+  /// replies.
   [[nodiscard]] bool next(EncodedConversation& conversation);
   [[nodiscard]] const ConversationCounts& counts() const { return counts_; }
 

@@ -2,6 +2,7 @@
 #include "inner/hf/hf_companions.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -33,9 +34,9 @@ constexpr std::array<std::string_view, 13> kTokenizerFiles = {"tokenizer.json",
                                                               "tokenizer.model.v3",
                                                               "generation_config.json"};
 // Of those, the ones that a folder has with a tokenizer alone.
-constexpr std::array<std::string_view, 6> kShowATokenizer = {
-    "tokenizer.json", "vocab.json",  "merges.txt",
-    "vocab.txt",      "tekken.json", "tokenizer_config.json"};
+constexpr std::array<std::string_view, 7> kShowATokenizer = {
+    "tokenizer.json",        "vocab.json",  "merges.txt", "vocab.txt", "tekken.json",
+    "tokenizer_config.json", "encoder.json"};
 // SentencePiece and tiktoken, chat templates.
 constexpr std::array<std::string_view, 3> kTokenizerEndings = {".model", ".tiktoken", ".jinja"};
 constexpr std::array<std::string_view, 3> kLegal = {"LICENSE", "NOTICE", "USE_POLICY"};
@@ -111,6 +112,55 @@ void add_byte_tokenizer(HfCompanions& companions, const ModelShape& shape) {
 
 }  // namespace
 
+namespace {
+
+/// What a value that is an id, or a list of them, has that is no id in [0, vocab); null is none.
+std::vector<std::string> outside(const nlohmann::json& value, std::int64_t vocab) {
+  std::vector<std::string> ids;
+  if (value.is_null()) return ids;
+  for (const nlohmann::json& each : value.is_array() ? value : nlohmann::json::array({value})) {
+    if (!each.is_number_integer()) {
+      ids.push_back(each.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+      continue;
+    }
+    const bool too_large =
+        each.is_number_unsigned() && each.get<std::uint64_t>() >= static_cast<std::uint64_t>(vocab);
+    if (too_large || each < 0) ids.push_back(each.dump());
+  }
+  return ids;
+}
+
+bool names_tokens(std::string_view key) {
+  return key.ends_with("_token_id") || key.ends_with("_token_ids") ||
+         key.ends_with("suppress_tokens");
+}
+
+}  // namespace
+
+std::vector<std::string> ids_outside_vocabulary(const Storage& storage,
+                                                const std::filesystem::path& folder,
+                                                std::int64_t vocab) {
+  std::vector<std::string> notes;
+  for (const char* const name : {"config.json", "generation_config.json"}) {
+    const std::filesystem::path file = folder / name;
+    if (storage.kind(file) != FileKind::kFile) continue;
+    const nlohmann::json settings = parse_json(read_text(storage, file), file.string());
+    if (!settings.is_object()) {
+      notes.push_back(fmt::format("{}: is kept as it is, and is no JSON object", file.string()));
+      continue;
+    }
+    for (const auto& [key, value] : settings.items()) {
+      const std::vector<std::string> ids = outside(value, vocab);
+      if (!names_tokens(key) || ids.empty()) continue;
+      notes.push_back(fmt::format(
+          "{}: {} names {}, and the model's vocabulary has {} ids (0 to {}): the key is kept as it "
+          "is, and the model never gives such a token: mend the key, or set it to null",
+          file.string(), key, fmt::join(ids, ", "), vocab, vocab - 1));
+    }
+  }
+  return notes;
+}
+
 bool is_written_companion(const std::string& name) {
   // Of the endings, the names that transformers knows; others may be the user's own.
   constexpr std::array<std::string_view, 5> kKnown = {"tokenizer.model", "spiece.model",
@@ -176,7 +226,13 @@ std::optional<std::string> own_tokenizer(const Storage& storage,
     if (storage.kind(folder / name) != FileKind::kAbsent) return std::string(name);
   }
   for (const std::string& name : storage.list(folder)) {
-    if (name.ends_with(".model") || name.ends_with(".tiktoken")) return name;
+    // Those of SentencePiece, tiktoken, fairseq, subword-nmt, llm.c; compressed ones too.
+    const bool named =
+        name.starts_with("tokenizer.") || name.starts_with("vocab.") || name.starts_with("bpe.");
+    const bool ends = std::ranges::any_of(
+        std::array<std::string_view, 6>{".model", ".tiktoken", ".bpe", ".spm", ".codes", ".vocab"},
+        [&name](std::string_view end) { return name.ends_with(end); });
+    if (named || ends) return name;
   }
   return {};
 }

@@ -4,6 +4,7 @@
 // model that was initialised from such a folder, and name the files that they leave out.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -31,6 +32,14 @@ struct HfCompanions {
 /// and unreadable.
 [[nodiscard]] HfCompanions hf_companions(const Storage& storage, const ModelShape& shape,
                                          const std::filesystem::path& init, bool bytes);
+
+/// Token ids of special tokens in config.json and generation_config.json of `folder` (keys ending
+/// in _token_id or _token_ids, suppressed tokens) that a model of `vocab` ids does not have, as
+/// texts with file, key and ids. Such files are common (a small model that keeps the 50256 of a
+/// large one's configuration), so they are carried; who reads them must be told.
+[[nodiscard]] std::vector<std::string> ids_outside_vocabulary(const Storage& storage,
+                                                              const std::filesystem::path& folder,
+                                                              std::int64_t vocab);
 
 /// True for names of files that belong to one model and would mislead beside the weights of
 /// another; writing a model into a folder replaces or removes them.

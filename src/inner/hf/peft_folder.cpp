@@ -44,6 +44,21 @@ class AdapterConfig {
         fmt::format("{}: {} = {}: adapters here have {}; train the adapter without it", label_, key,
                     given->dump(), meaning));
   }
+  /// Starts that subtract the adapters from the base: beside the base itself they are others.
+  void must_not_change_base() const {
+    constexpr const char* kKey = "init_lora_weights";
+    const json* const given = find(kKey);
+    if (given == nullptr || !given->is_string()) return;
+    const auto& start = given->get_ref<const std::string&>();
+    for (const std::string_view changes : {"pissa", "olora", "corda", "loftq", "lora_ga"}) {
+      if (!start.starts_with(changes)) continue;
+      throw ConfigError(fmt::format(
+          "{}: {} = \"{}\": such a start changes the base weights, and adapters here stand beside "
+          "unchanged ones; convert it in PEFT: save_pretrained(DIR, "
+          "path_initial_model_for_weight_conversion=...)",
+          label_, kKey, start));
+    }
+  }
   [[nodiscard]] const json* find(const char* key) const {
     const auto found = document_.find(key);
     return found == document_.end() || found->is_null() ? nullptr : &*found;
@@ -117,6 +132,10 @@ PeftAdapter read_adapter_config(const Storage& storage, const std::filesystem::p
   config.must_be("use_rslora", false, "the scale lora_alpha / r");
   config.must_be("use_dora", false, "no magnitudes beside the directions");
   config.must_be("lora_bias", false, "no biases of their own");
+  config.must_be("use_qalora", false, "whole inputs");
+  config.must_be_empty("alora_invocation_tokens", "adapters at every token");
+  config.must_be_empty("layer_replication", "the layers of their base");
+  config.must_not_change_base();
   config.must_be_empty("modules_to_save", "no modules that are trained whole");
   config.must_be_empty("rank_pattern", "one rank for all products");
   config.must_be_empty("alpha_pattern", "one alpha for all products");

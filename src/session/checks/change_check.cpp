@@ -8,10 +8,12 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <vector>
 
 #include "config/schema/config_schema.h"
 #include "isthmus/errors.h"
+#include "outer/parts/outer_rates.h"
 #include "session/run/config_difference.h"
 #include "session/run/run_changes.h"
 
@@ -20,12 +22,16 @@ namespace {
 
 /// Values that a step reads and that leave nothing behind but the weights and moments that they
 /// made; their history is in these.
-constexpr std::array<std::string_view, 7> kReadByEachStep = {
-    "inner.lr", "inner.floor",    "inner.weight_decay", "inner.clip",
-    "outer.lr", "outer.momentum", "outer.alpha"};
+constexpr std::array<std::string_view, 9> kReadByEachStep = {
+    "inner.lr",       "inner.floor", "inner.weight_decay", "inner.clip",          "outer.lr",
+    "outer.momentum", "outer.alpha", "outer.lr_floor",     "outer.momentum_floor"};
 /// The keys that fix the learning rates of the steps, together with the number of steps.
 constexpr std::array<std::string_view, 6> kOfTheSchedule = {
     "train.steps", "train.tokens", "inner.schedule", "inner.warmup", "inner.decay", "inner.rewarm"};
+
+/// What the outer rates of rounds follow from, with the number of steps.
+constexpr std::array<std::string_view, 4> kOfOuterRamps = {
+    "outer.lr_warmup", "outer.lr_decay", "outer.momentum_warmup", "outer.momentum_decay"};
 
 struct Reason {
   std::string_view keys;  // how they begin
@@ -68,6 +74,25 @@ struct Judged {
   [[nodiscard]] std::string resume_path() const {
     return rules.by_argument ? "resume=PATH" : "--resume PATH";
   }
+  /// The way out where a key in steps has another value because it is a share of the run's length;
+  /// empty where the change names the key itself.
+  [[nodiscard]] std::string keep_in_steps(const std::string& key, std::string_view before) const {
+    const auto origin = to.origins.find(key);
+    if (origin != to.origins.end() &&
+        origin->second.text.starts_with(change_flag(rules.by_argument))) {
+      return "";
+    }
+    return fmt::format("add {}, which it was in steps, or ",
+                       way_to_change(rules.by_argument, fmt::format("{}={}", key, before)));
+  }
+  /// The same of the key that is judged; empty of others.
+  [[nodiscard]] std::string keep_in_steps() const {
+    if (total_steps(from) == total_steps(to) || change.there.empty()) return "";
+    const auto& rows = config::config_rows();
+    const auto row = std::ranges::find(rows, change.key, &config::KeyRow<Config>::name);
+    const bool in_steps = row != rows.end() && row->type == config::Type::kStepsNow;
+    return in_steps && change.key != "train.steps" ? keep_in_steps(change.key, change.there) : "";
+  }
   [[nodiscard]] std::string new_run() const {
     return rules.by_argument ? "start a new run from its weights"
                              : "start a new run from its model with model.init";
@@ -87,14 +112,14 @@ void check_window(const Judged& judged) {
   if (!closes_windows(judged.from) || !closes_windows(judged.to)) {
     judged.refuse(
         fmt::format("rounds of \"{}\" are in flight whose windows are of the former H", method),
-        judged.new_run());
+        judged.keep_in_steps() + judged.new_run());
   }
   for (const std::int64_t h : {judged.from.outer.H, judged.to.outer.H}) {
     if (judged.steps % h == 0) continue;
     judged.refuse(fmt::format("step {} is inside a window of {} steps", judged.steps, h),
-                  fmt::format("go on from a checkpoint whose step is a multiple of both, with {}, "
-                              "or {}",
-                              judged.resume_path(), judged.new_run()));
+                  fmt::format("{}go on from a checkpoint whose step is a multiple of both, with "
+                              "{}, or {}",
+                              judged.keep_in_steps(), judged.resume_path(), judged.new_run()));
   }
 }
 
@@ -109,16 +134,41 @@ void check_end(const Judged& judged) {
       judged.resume_path() + " of a checkpoint before its end, or " + judged.new_run());
 }
 
-/// A decay of the outer rates counts from the end, so no step taken may lie in it, before or after.
-void check_outer_decay(const Judged& judged, std::int64_t before, std::int64_t after) {
-  for (const auto& [key, ramp] : {std::pair{"outer.lr_decay", judged.from.outer.lr_ramp},
-                                  {"outer.momentum_decay", judged.from.outer.momentum_ramp}}) {
-    const std::int64_t begins = std::min(before, after) - ramp.decay;
-    if (ramp.decay == 0 || after == before || judged.steps <= begins) continue;
-    judged.refuse(fmt::format("{} = {} of {} steps has begun, or would have, by step {}", key,
-                              ramp.decay, std::min(before, after), begins + 1),
-                  fmt::format("{} of a checkpoint up to step {}, or {}", judged.resume_path(),
-                              std::max<std::int64_t>(0, begins), judged.new_run()));
+/// Rounds sent by the steps taken have had the outer rates that they would have under `to`. Peaks
+/// and floors may change: a round reads them once.
+void check_outer_ramps(const Judged& judged) {
+  const std::int64_t before = total_steps(judged.from);
+  const std::int64_t after = total_steps(judged.to);
+  const OuterOptions& from = judged.from.outer;
+  const OuterOptions& to = judged.to.outer;
+  const std::tuple<const char*, OuterRamp, OuterRamp> ramps[] = {
+      {"outer.lr", from.lr_ramp, to.lr_ramp},
+      {"outer.momentum", from.momentum_ramp, to.momentum_ramp}};
+  for (const auto& [name, had, given] : ramps) {
+    OuterRamp would = given;
+    would.floor = had.floor;
+    for (std::int64_t t = 1; t <= judged.steps; ++t) {
+      const double share = outer::ramp_share(had, StepIndex(t), before);
+      const double other = outer::ramp_share(would, StepIndex(t), after);
+      if (share == other) continue;
+      const bool rises = t < std::max(had.warmup, would.warmup);
+      const std::int64_t was = rises ? had.warmup : had.decay;
+      const std::int64_t is = rises ? would.warmup : would.decay;
+      const bool would_earlier = is > 0 && (was == 0 || after - is < before - was);
+      const std::string key = fmt::format("{}_{}", name, rises ? "warmup" : "decay");
+      const std::string why =
+          rises ? fmt::format(
+                      "a round sent at step {} had {:.3g} of {}, and would have had {:.3g} "
+                      "under {} = {}",
+                      t, share, name, other, key, is)
+                : fmt::format("{} = {} of {} steps has begun, or would have, by step {}", key,
+                              would_earlier ? is : was, would_earlier ? after : before, t);
+      const bool by_length = was != is && before != after;
+      judged.refuse(why,
+                    fmt::format("{}{} of a checkpoint up to step {}, or {}",
+                                by_length ? judged.keep_in_steps(key, fmt::to_string(was)) : "",
+                                judged.resume_path(), t - 1, judged.new_run()));
+    }
   }
 }
 
@@ -132,7 +182,7 @@ void check_schedule(const Judged& judged) {
                               judged.resume_path()));
   }
   if (after != before && judged.steps == before) check_end(judged);
-  check_outer_decay(judged, before, after);
+  check_outer_ramps(judged);
   if (!judged.rules.rates) return;
   if (const auto unfit = judged.rules.rates(judged.from, judged.to, judged.steps)) {
     judged.refuse(unfit->why, unfit->remedy);
@@ -152,6 +202,7 @@ void check_key(const Judged& judged) {
   const std::string& key = judged.change.key;
   if (key == "outer.H") return check_window(judged);
   if (is_in(kOfTheSchedule, key)) return check_schedule(judged);
+  if (is_in(kOfOuterRamps, key)) return check_outer_ramps(judged);
   if (is_in(kReadByEachStep, key)) {
     if (judged.from.method != "eager" || !key.starts_with("outer.")) return;
     judged.refuse(
@@ -161,7 +212,7 @@ void check_key(const Judged& judged) {
   }
   const auto reason = std::ranges::find_if(
       kReasons, [&](const Reason& each) { return key.starts_with(each.keys); });
-  judged.refuse(reason->why, judged.new_run());
+  judged.refuse(reason->why, judged.keep_in_steps() + judged.new_run());
 }
 
 }  // namespace
@@ -172,6 +223,10 @@ void check_change(const Config& from, const Config& to, std::int64_t steps,
   // A key that comes or goes with another key's value is no change by the user.
   std::stable_partition(changes.begin(), changes.end(), [](const ConfigDifference& each) {
     return !each.there.empty() && !each.here.empty();
+  });
+  // Of keys that are shares of the run's length, its length is what was asked for.
+  std::stable_partition(changes.begin(), changes.end(), [](const ConfigDifference& each) {
+    return each.key == "train.steps" || each.key == "train.tokens";
   });
   for (const ConfigDifference& change : changes) {
     if (!steers(change.key)) continue;

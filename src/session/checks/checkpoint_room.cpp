@@ -7,6 +7,7 @@
 #include <string>
 #include <system_error>
 
+#include "core/base/open_files.h"
 #include "core/base/units.h"
 #include "core/state/checkpoint_names.h"
 #include "isthmus/codec.h"
@@ -92,8 +93,28 @@ CheckpointRoom checkpoint_room(const Storage& storage, const Config& config, con
           .free = storage.free_bytes(folder / "ckpt")};
 }
 
+namespace {
+
+/// The largest file of a checkpoint has at least the mean of all: of the model, of what workers
+/// share, of each worker, and the state.
+void check_file_size(const CheckpointRoom& room, const Config& config,
+                     const std::filesystem::path& out) {
+  const std::uint64_t most = most_file_bytes();
+  const std::uint64_t files = 3 + static_cast<std::uint64_t>(config.workers());
+  if (room.each / files <= most) return;
+  throw SystemError(
+      fmt::format("'{}': a checkpoint takes {} ({} bytes) in {} files at most, and a file may have "
+                  "{} ({} bytes) "
+                  "here: raise the limit of file sizes (ulimit -f unlimited)",
+                  folder_of(out).string(), human_bytes(static_cast<double>(room.each)), room.each,
+                  files, human_bytes(static_cast<double>(most)), most));
+}
+
+}  // namespace
+
 void check_checkpoint_room(const CheckpointRoom& room, const Config& config,
                            const std::filesystem::path& out, bool of_caller) {
+  check_file_size(room, config, out);
   if (room.needed() <= room.free) return;
   const auto bytes = [](std::uint64_t n) { return human_bytes(static_cast<double>(n)); };
   const std::string why =

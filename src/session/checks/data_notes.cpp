@@ -63,20 +63,44 @@ std::string epochs_note(const Config& config, const Dataset& data) {
       with_commas(total_steps(config)), read);
 }
 
+namespace {
+
+constexpr std::size_t kControlsLooked = 65536;
+
+/// Looks at the beginning of a text for control characters, and for NULs at up to `room` bytes of
+/// it: at all of them, or half at its beginning and half at its end, where a file that was cut off
+/// has them. RETURNS: bytes looked at.
+std::size_t look_at(std::string_view text, const std::string& file, std::size_t room,
+                    ControlCount& count) {
+  count.add_text(text.substr(0, kControlsLooked), file, 0);
+  if (text.size() <= kControlsLooked) return text.size();
+  const auto nuls_in = [&](std::size_t begin, std::size_t end) {
+    count.add_nuls(text.substr(begin, end - begin), file, static_cast<std::int64_t>(begin));
+  };
+  if (text.size() <= room) {
+    nuls_in(kControlsLooked, text.size());
+    return text.size();
+  }
+  count.whole = false;
+  const std::size_t half = std::max(room / 2, kControlsLooked);
+  nuls_in(kControlsLooked, half);
+  nuls_in(std::max(half, text.size() - half), text.size());
+  return 2 * half;
+}
+
+}  // namespace
+
 std::string binary_note(const Dataset& data) {
-  constexpr std::size_t kLooked = 65536;
   constexpr const char* kBytes =
       "the model learns the bytes; if they are tokens, say so: data.source = \"tokens:FILE\"";
+  std::size_t room = kMostLookedAtForNuls;
   for (const Dataset::Segment& segment : data.segments()) {
     if (segment.file.format != "text") continue;
     const std::string file = segment.file.path.string();
     const std::string_view text(reinterpret_cast<const char*>(segment.file.tokens.data),
                                 static_cast<std::size_t>(segment.file.tokens.count));
-    const std::size_t looked = std::min(kLooked, text.size());
     ControlCount count;
-    count.add_text(text.substr(0, looked), file, 0);
-    // A file that was cut off has NULs at its end.
-    count.add_nuls(text.substr(looked), file, static_cast<std::int64_t>(looked));
+    room -= std::min(room, look_at(text, file, room, count));
     if (std::string note = controls_note(count, kBytes); !note.empty()) return note;
   }
   return {};

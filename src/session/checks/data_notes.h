@@ -2,6 +2,7 @@
 // Notes on the data of a run before it trains. Pure, except for reading the data.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -27,7 +28,11 @@ struct SourcePasses {
 /// One sentence for a run that reads its data so often that it learns little more; else empty.
 [[nodiscard]] std::string epochs_note(const Config& config, const Dataset& data);
 
-/// One sentence for a text source whose first bytes are not text; else empty.
+/// Bytes of all texts together at which binary_note looks, and 128 KiB of each file beyond: data
+/// that do not fit in memory are not read once more for a note.
+inline constexpr std::size_t kMostLookedAtForNuls = std::size_t{256} << 20;
+
+/// One sentence for a text source whose first bytes are not text, or that has NULs; else empty.
 [[nodiscard]] std::string binary_note(const Dataset& data);
 
 /// One sentence for JSON lines that are trained on as texts; else empty.

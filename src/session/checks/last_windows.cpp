@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "session/run/begun_run.h"
 
@@ -107,7 +108,23 @@ std::vector<std::string> warnings_about_end(const Config& config, const outer::R
         "each worker applies its own share alone, one of {}; {}",
         sync, config.method, end.own_part_only, config.workers(), remedy(config, end)));
   }
+  for (const auto& [key, ramp, what] :
+       {std::tuple{"outer.lr_warmup", config.outer.lr_ramp, "outer.lr"},
+        {"outer.momentum_warmup", config.outer.momentum_ramp, "outer.momentum"}}) {
+    warnings.push_back(short_of_warmup(key, ramp.warmup, total_steps(config), what));
+  }
+  std::erase(warnings, "");
   return warnings;
+}
+
+std::string short_of_warmup(const char* key, std::int64_t warmup, std::int64_t total,
+                            const char* peak) {
+  if (total <= 0 || warmup <= total) return "";
+  const double share = static_cast<double>(total) / static_cast<double>(warmup);
+  return fmt::format(
+      "{} = {} and {} steps: the run ends before {} has its value, with {:.3g} of it at most; "
+      "shorten {} (\"10%\" is a share of the run), or train for more steps",
+      key, warmup, total, peak, share, key);
 }
 
 std::string closing_window_text(const Config& config, const outer::RunEnd& end) {

@@ -23,9 +23,14 @@ namespace isthmus::app {
 /// fewest.
 [[nodiscard]] std::int64_t carried_steps(const Config& config, const outer::RunEnd& end);
 
-/// Sentences, each with its remedy; empty if regular rounds and a closing round cover every step.
+/// Sentences, each with its remedy; empty if regular rounds and a closing round cover every step,
+/// and the warm-ups of the outer rates end within the run.
 [[nodiscard]] std::vector<std::string> warnings_about_end(const Config& config,
                                                           const outer::RunEnd& end);
+/// A sentence if the warm-up of `key`, of `warmup` steps, is longer than a run of `total`; else
+/// empty. peak: the key whose value is never reached.
+[[nodiscard]] std::string short_of_warmup(const char* key, std::int64_t warmup, std::int64_t total,
+                                          const char* peak);
 /// "the last 4 of 9 steps"; empty if the run has no closing round.
 [[nodiscard]] std::string closing_window_text(const Config& config, const outer::RunEnd& end);
 

@@ -105,7 +105,7 @@ ConversationEncoder::Spans ConversationEncoder::replies_by_rendering(
     part.add_generation_prompt = false;
     const std::string through = chat.render(part).text;
     if (!through.starts_with(before) || !text.starts_with(through)) {
-      throw SystemError(fmt::format(
+      throw TemplateError(fmt::format(
           "{}: the template has no {{% generation %}} blocks and renders message {} otherwise "
           "when others follow, so the reply cannot be found: give a template with such blocks",
           chat.label(), i + 1));

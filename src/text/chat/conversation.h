@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "isthmus/errors.h"
 #include "text/chat/chat_template.h"
 #include "text/jinja/value.h"
 #include "text/tokenizer.h"
@@ -28,6 +29,11 @@ struct EncodedConversation {
   std::vector<bool> learnt;  // (ids.size(),): true if the id belongs to a reply
 };
 
+/// A template that cannot say where replies are: the fault of no line.
+class TemplateError : public SystemError {
+  using SystemError::SystemError;
+};
+
 class ConversationEncoder {
  public:
   /// Borrows tokenizer and templates. end_token: the text of the token that ends a reply, or "" if
@@ -36,8 +42,8 @@ class ConversationEncoder {
                       const ChatTemplate* with_tools = nullptr);
 
   /// A token across the border of a reply counts as part of the reply. THROWS: SystemError when the
-  /// template rejects the messages, or has no {% generation %} and renders an earlier reply
-  /// differently from a last one, so that replies cannot be found.
+  /// template rejects the messages; TemplateError when it has no {% generation %} and renders an
+  /// earlier reply differently from a last one, so that replies cannot be found.
   [[nodiscard]] EncodedConversation encode(const ChatRequest& conversation);
 
  private:

@@ -273,6 +273,13 @@ std::string choice_json(const PlanChooseArguments& a, const Asked& asked,
   return line.str() + "\n";
 }
 
+/// In percent: 100 stands for all of the time alone.
+std::string share_text(double share) {
+  constexpr double kLooksWhole = 0.9995;
+  return share < 1 && share >= kLooksWhole ? fmt::format("{:.6g}", 100 * share)
+                                           : fmt::format("{:.1f}", 100 * share);
+}
+
 void print_choice(const PlanChooseArguments& a, const Asked& asked, const MethodChoice& choice,
                   Session& session) {
   const ChoiceQuestion& question = asked.question;
@@ -282,7 +289,7 @@ void print_choice(const PlanChooseArguments& a, const Asked& asked, const Method
     const TimedCandidate& each = choice.candidates[i];
     table.add({std::string(each.candidate->method), fmt::format("{}", each.candidate->H),
                std::string(each.candidate->codec), human_time(each.time.step_s),
-               fmt::format("{:.1f}%", 100 * each.time.computing), human_bytes(each.time.step_bytes),
+               share_text(each.time.computing) + "%", human_bytes(each.time.step_bytes),
                i == choice.chosen ? "chosen" : ""});
   }
   session.out.write(
@@ -295,11 +302,11 @@ void print_choice(const PlanChooseArguments& a, const Asked& asked, const Method
     session.out.write(wrapped(text, 0, session.out.width()));
   };
   paragraph(fmt::format(
-      "{}: {} computes {:.1f} % of the time.",
+      "{}: {} computes {} % of the time.",
       chosen.enough
-          ? fmt::format("The mildest that computes {:.0f} % of the time", 100 * a.computing)
-          : fmt::format("None computes {:.0f} % of the time; the fastest", 100 * a.computing),
-      chosen.candidate->method, 100 * chosen.time.computing));
+          ? fmt::format("The mildest that computes {:.6g} % of the time", 100 * a.computing)
+          : fmt::format("None computes {:.6g} % of the time; the fastest", 100 * a.computing),
+      chosen.candidate->method, share_text(chosen.time.computing)));
   if (a.steps) {
     paragraph(fmt::format("{} steps take {}.", *a.steps,
                           human_time(chosen.time.step_s * static_cast<double>(*a.steps))));
