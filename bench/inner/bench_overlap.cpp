@@ -12,6 +12,13 @@
 // what of the link's time is due to buckets that are final before the pass ends. A bucket of 0 MiB
 // is one of all gradients. A JSON line a step from the first rank, one a bucket size with the
 // median and a digest of the first step's sums, the same for all cuts, threads and processes.
+//
+//   bench_overlap --ranks 2 --exchange-mb 16 ...                 an exchange beside training
+//
+// Steps alone and steps beside an exchange between two members, over loopback in this process, in
+// turns. A step should become longer by no more than the exchange's processor time, shared by the
+// cores: `share` is what it became longer by, as a share of that. A JSON line a pair, and one with
+// the medians.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -19,6 +26,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <ctime>
 #include <functional>
 #include <memory>
 #include <span>
@@ -35,6 +43,8 @@
 #include "inner/model/presets.h"
 #include "transport/collectives/mpi_communicator.h"
 #include "transport/collectives/thread_communicator.h"
+#include "transport/exchange/peer_exchange.h"
+#include "transport/links/zmq/zmq_transport.h"
 
 namespace isthmus {
 namespace {
@@ -127,6 +137,8 @@ struct Arguments {
   std::vector<double> mib = {0, 1, 4, 16};
   double link_share = 0.5, latency_ms = 0.1;
   std::int64_t sequences = 0;  // of a rank; 0: the config's
+  double exchange_mb = 0;      // of fp32, beside each second step; 0: none
+  std::string codec = "fp32";
 };
 
 /// A rank's model cut into buckets of one size.
@@ -275,8 +287,163 @@ void run_rank(const Arguments& arguments, std::unique_ptr<Communicator> world) {
   }
 }
 
+double processor_seconds() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
+
+/// Two members of an exchange, with links over loopback.
+class ExchangeBeside {
+ public:
+  ExchangeBeside(std::size_t bytes, const std::string& codec)
+      : codec_(make_codec(codec)), values_(bytes / sizeof(float), 0.25f) {
+    std::vector<std::string> endpoints;
+    for (int member = 0; member < kMembers; ++member) {
+      MemberOptions options;
+      options.self = WorkerId(member);
+      options.members = kMembers;
+      links_.push_back(make_zmq_transport(runtime_, options));
+      endpoints.push_back(links_.back()->endpoint());
+    }
+    for (const auto& each : links_) each->join(endpoints);
+    for (const auto& each : links_) {
+      if (const auto all = each->await_members(runtime_.clock().now() + kPatience); !all) {
+        throw PeerError(all.error().what);
+      }
+      exchanges_.push_back(std::make_unique<PeerExchange>(*each, runtime_));
+    }
+  }
+  /// In the background, until `wait`.
+  void start() {
+    ++step_;
+    for (const auto& each : exchanges_) {
+      threads_.emplace_back([this, &exchange = *each] { round(exchange); });
+    }
+  }
+  void wait() { threads_.clear(); }
+
+ private:
+  static constexpr int kMembers = 2;
+  static constexpr std::chrono::minutes kPatience{1};
+
+  void round(Exchange& exchange) {
+    const SyncId id{FragmentId(0), StepIndex(step_)};
+    const auto mean = exchange.wait(
+        exchange.begin(
+            {.id = id, .encoded = encode(*codec_, values_, exchange.key(id)), .codec = codec_}),
+        kPatience);
+    if (!mean) {
+      fmt::print(stderr, "error: {}\n", mean.error().what);
+      std::exit(5);
+    }
+  }
+
+  SystemRuntime runtime_;
+  std::shared_ptr<const Codec> codec_;  // shared with the rounds
+  std::vector<float> values_;
+  std::vector<std::unique_ptr<NetworkTransport>> links_;
+  std::vector<std::unique_ptr<PeerExchange>> exchanges_;
+  std::int64_t step_ = 0;
+  std::vector<std::jthread> threads_;
+};
+
+/// The longest step of the ranks.
+double longest_step(Contender& contender, Communicator& all, const TokenBatch& batch) {
+  double seconds = step(contender, all, batch, 0).step;
+  all.all_reduce({&seconds, 1, Dtype::kF64}, Reduce::kMax);
+  return seconds;
+}
+
+double median_of(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+/// `beside`: at the first rank alone.
+void run_beside(const Arguments& arguments, std::unique_ptr<Communicator> world,
+                ExchangeBeside* beside, double exchange_s) {
+  const Workload workload = find_workload(arguments.config);
+  const ModelLayout layout(model_shape(workload.model, workload.context));
+  const int ranks = world->size();
+  kernels::ThreadTeam team(1);
+  std::vector<float> weights(static_cast<std::size_t>(layout.elements()));
+  initialize(team, layout, 1, weights);
+  const std::int64_t own = arguments.sequences > 0 ? arguments.sequences : workload.sequences;
+  std::vector<std::int32_t> tokens;
+  for (std::int64_t i = 0; i < own * ranks * workload.context; ++i) {
+    tokens.push_back(static_cast<std::int32_t>(i * 7919 % layout.shape().vocab));
+  }
+  const TokenBatch batch{tokens, tokens, own * ranks, workload.context};
+  Contender contender;
+  contender.world =
+      std::make_unique<LinkedCommunicator>(world->split(0, world->rank()), contender.link, false);
+  contender.rank = std::make_unique<MeshRank>(layout,
+                                              MeshOptions{.mesh = {.dp = ranks},
+                                                          .sequences = own * ranks,
+                                                          .context = workload.context,
+                                                          .zero = arguments.zero},
+                                              *contender.world, false);
+  contender.rank->use_weights(weights.data());
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  std::vector<double> alone_s, beside_s, longer_s;
+  for (int pair = -1; pair < arguments.rounds; ++pair) {  // the first one warms up
+    const double alone = longest_step(contender, *world, batch);
+    if (beside != nullptr) beside->start();
+    const double with = longest_step(contender, *world, batch);
+    if (beside == nullptr || pair < 0) {
+      if (beside != nullptr) beside->wait();
+      continue;
+    }
+    beside->wait();
+    alone_s.push_back(alone);
+    beside_s.push_back(with);
+    longer_s.push_back(with - alone);
+    fmt::print(
+        "{{\"bench\": \"beside_step\", \"ranks\": {}, \"config\": \"{}\", \"pair\": {}, "
+        "\"alone_ms\": {:.1f}, \"beside_ms\": {:.1f}}}\n",
+        ranks, arguments.config, pair, alone * 1e3, with * 1e3);
+    std::fflush(stdout);
+  }
+  if (beside == nullptr) return;
+  const double longer = median_of(longer_s);
+  fmt::print(
+      "{{\"bench\": \"beside\", \"ranks\": {}, \"cores\": {}, \"config\": \"{}\", \"codec\": "
+      "\"{}\", \"mb\": {}, \"pairs\": {}, \"alone_ms\": {:.1f}, \"beside_ms\": {:.1f}, "
+      "\"longer_ms\": {:.1f}, \"processor_ms\": {:.1f}, \"share\": {:.2f}, \"at_most\": 1}}\n",
+      ranks, cores, arguments.config, arguments.codec, arguments.exchange_mb, longer_s.size(),
+      median_of(alone_s) * 1e3, median_of(beside_s) * 1e3, longer * 1e3, exchange_s / cores * 1e3,
+      longer / (exchange_s / cores));
+}
+
+/// Processor seconds of one round, of both members, with nothing beside it.
+double seconds_alone(ExchangeBeside& beside) {
+  constexpr int kWarmUps = 2, kRounds = 8;
+  double before_s = 0;
+  for (int round = -kWarmUps; round < kRounds; ++round) {
+    if (round == 0) before_s = processor_seconds();
+    beside.start();
+    beside.wait();
+  }
+  return (processor_seconds() - before_s) / kRounds;
+}
+
 int run(const Arguments& arguments) {
   constexpr std::chrono::minutes kPatience{10};
+  if (arguments.exchange_mb > 0) {
+    if (arguments.ranks == 0) {
+      fmt::print(stderr, "error: --exchange-mb: the processor time is of one process: --ranks R\n");
+      return 2;
+    }
+    ExchangeBeside beside(static_cast<std::size_t>(arguments.exchange_mb * 1e6), arguments.codec);
+    const double exchange_s = seconds_alone(beside);
+    auto worlds = make_thread_communicators(arguments.ranks, kPatience);
+    std::vector<std::jthread> threads;
+    for (auto& world : worlds) {
+      threads.emplace_back([&, own = std::move(world)]() mutable {
+        ExchangeBeside* const at_first = own->rank() == 0 ? &beside : nullptr;
+        run_beside(arguments, std::move(own), at_first, exchange_s);
+      });
+    }
+    threads.clear();
+    return 0;
+  }
   if (arguments.ranks == 0) {
     run_rank(arguments, make_mpi_communicator(kPatience));
     finish_mpi();
@@ -305,6 +472,9 @@ int main(int argc, char** argv) {
   app.add_option("--mib", arguments.mib, "sizes of buckets; 0: one of all gradients");
   app.add_option("--link-share", arguments.link_share, "of the backward pass");
   app.add_option("--latency-ms", arguments.latency_ms, "of a bucket");
+  app.add_option("--exchange-mb", arguments.exchange_mb, "of fp32: an exchange beside training")
+      ->check(CLI::Range(0.0, 4000.0));
+  app.add_option("--codec", arguments.codec, "of that exchange");
   CLI11_PARSE(app, argc, argv);
   return isthmus::run(arguments);
 }

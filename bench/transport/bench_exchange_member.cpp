@@ -19,7 +19,7 @@
 namespace isthmus {
 namespace {
 
-void run(TrialOptions& bench, const std::vector<std::string>& endpoints) {
+void run(TrialOptions& bench, const std::vector<std::string>& endpoints, bool elastic) {
   bench.members = static_cast<int>(endpoints.size());
   if (bench.member < 0 || bench.member >= bench.members) {
     throw ConfigError(fmt::format("--member {}: there are {} endpoints, numbered from 0",
@@ -48,7 +48,7 @@ void run(TrialOptions& bench, const std::vector<std::string>& endpoints) {
     RingExchange exchange(*transport, runtime, {});
     return Trials(bench, runtime, exchange).run();
   }
-  PeerExchange exchange(*transport, runtime, {.shares = bench.shares});
+  PeerExchange exchange(*transport, runtime, {.shares = bench.shares, .elastic = elastic});
   Trials(bench, runtime, exchange).run();
   exchange.leave(std::chrono::minutes(1));
 }
@@ -61,15 +61,17 @@ int main(int argc, char** argv) {
   keep_freed_memory();  // as the program does
   TrialOptions bench;
   std::vector<std::string> endpoints;
+  bool elastic = false;
   CLI::App app("one member of an exchange over ZeroMQ, a process of its own");
   app.add_option("--member", bench.member, "which of the endpoints is this one")->required();
   app.add_option("--endpoints", endpoints, "tcp://HOST:PORT of all, in member order")
       ->required()
       ->delimiter(',');
+  app.add_flag("--elastic", elastic, "as sites run: rounds can begin again when a member is lost");
   add_trial_options(app, bench);
   try {
     app.parse(argc, argv);
-    run(bench, endpoints);
+    run(bench, endpoints, elastic);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
   } catch (const Error& error) {

@@ -16,6 +16,7 @@ struct PathTime {
   double header_s = 0;       // time to send frame headers on a link
   double below_line_s = 0;   // extra sending time of the same data below the line's rate
   double propagation_s = 0;  // propagation of data frames
+  double processor_s = 0;    // moving and summing values, where the processor is slower than links
   double commit_s = 0;       // sending and propagation of DONE and COMMIT
 
   double payload_bytes = 0;

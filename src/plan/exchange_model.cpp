@@ -26,7 +26,7 @@ bool leaves_at_line_rate(const DirectedLink& link, const LinkOptions& options) {
 }  // namespace
 
 ExchangeModel::ExchangeModel(const PredictionInput& input)
-    : input_(input), workers_(static_cast<std::size_t>(input.workers)) {
+    : input_(input), workers_(static_cast<std::size_t>(input.workers)), processors_(workers_) {
   ISTHMUS_CHECK(input.links.size() == workers_ * workers_, input.links.size(), input.workers);
   for (const DirectedLink& directed : input.links) {
     Link link{.line_bits_per_s = static_cast<double>(directed.bits_per_s),
@@ -106,7 +106,25 @@ std::vector<PathTime> ExchangeModel::play(const ReductionPlan& plan,
   } else {
     reduce(plan, begin, whole);
   }
+  if (input_.processor_bits_per_s > 0) bound_by_processors(plan, begin, whole);
   return whole;
+}
+
+void ExchangeModel::bound_by_processors(const ReductionPlan& plan, std::span<const PathTime> begin,
+                                        std::vector<PathTime>& whole) {
+  constexpr double kValueBits = 32;
+  double values = 0;
+  for (const Part& part : plan.parts) values += static_cast<double>(part.values);
+  const double seconds = values * kValueBits * input_.link.byte_scale / input_.processor_bits_per_s;
+  PathTime last;
+  for (std::size_t w = 0; w < workers_; ++w) {
+    PathTime time = later(begin[w], processors_[w]);
+    time.at += seconds;
+    time.processor_s += seconds;
+    processors_[w] = time;
+    last = later(last, time);
+  }
+  for (PathTime& each : whole) each = later(each, last);
 }
 
 std::vector<PathTime> ExchangeModel::exchange(std::int64_t elements,

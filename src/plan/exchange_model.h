@@ -66,6 +66,9 @@ class ExchangeModel {
   [[nodiscard]] ReductionPlan plan_of(std::int64_t elements) const;
   [[nodiscard]] std::vector<PathTime> play(const ReductionPlan& plan,
                                            std::span<const PathTime> begin);
+  /// No result is complete before each worker's processor has had its time for the round.
+  void bound_by_processors(const ReductionPlan& plan, std::span<const PathTime> begin,
+                           std::vector<PathTime>& whole);
   void gather(const ReductionPlan& plan, std::span<const PathTime> begin,
               std::vector<PathTime>& whole);
   void reduce(const ReductionPlan& plan, std::span<const PathTime> begin,
@@ -75,7 +78,8 @@ class ExchangeModel {
 
   const PredictionInput& input_;
   std::size_t workers_;
-  std::vector<Link> links_;  // [from][to]
+  std::vector<Link> links_;           // [from][to]
+  std::vector<PathTime> processors_;  // by worker: when it has done its work for earlier rounds
   double payload_bytes_ = 0;
   double wire_bytes_ = 0;
 };

@@ -103,6 +103,7 @@ Prediction predicted(const ChoiceQuestion& question, std::string_view method,
   input.links = question.links;
   input.link = question.link;
   input.link.byte_scale = question.parameters / static_cast<double>(values);
+  input.processor_bits_per_s = question.processor_bits_per_s;
   return predict(input);
 }
 

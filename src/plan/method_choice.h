@@ -45,6 +45,7 @@ struct ChoiceQuestion {
   int members = 2;                  // >= 2
   std::vector<DirectedLink> links;  // members x members, row-major [from][to]
   LinkOptions link;                 // byte_scale: not read
+  double processor_bits_per_s = 0;  // as PredictionInput's
 };
 
 /// What a method takes on the links of a question once its pattern repeats.

@@ -65,6 +65,9 @@ struct PredictionInput {
   std::function<Duration(WorkerId worker, StepIndex t)> step_time;
   std::vector<DirectedLink> links;  // workers x workers, row-major [from][to]; diagonal unused
   LinkOptions link;                 // their options; byte_scale: declared / trained parameters
+  /// Bits of a vector in fp32 that a site's processor exchanges in a second, however fast the links
+  /// are; 0: any number.
+  double processor_bits_per_s = 0;
 };
 
 /// The input from method, options and model; the caller adds step_time, link and links (which are

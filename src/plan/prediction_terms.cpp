@@ -132,6 +132,13 @@ std::vector<PredictionTerm> terms_of(const PredictionInput& input, const PathTim
                      .formula = below_line_formula(input, link),
                      .seconds = end.below_line_s});
   }
+  if (end.processor_s > 0) {
+    terms.push_back({.name = "processor",
+                     .formula = fmt::format("values * 32 / rate of a site's processor, {}; slower "
+                                            "than the links",
+                                            human_rate(input.processor_bits_per_s)),
+                     .seconds = end.processor_s});
+  }
   terms.push_back({.name = "propagation",
                    .formula = hops_formula(link, end.hops, "one-way delays of data"),
                    .seconds = end.propagation_s});

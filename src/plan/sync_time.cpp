@@ -19,11 +19,14 @@ std::span<const std::string_view> sync_way_names() { return kWayNames; }
 double sync_seconds(const SyncQuestion& question) {
   ISTHMUS_CHECK(question.members >= 2, question.members);
   ISTHMUS_CHECK(question.values >= 1, question.values);
+  ISTHMUS_CHECK(question.way == SyncWay::kReduce || question.processor_bits_per_s == 0,
+                question.processor_bits_per_s);
   const PredictionInput input{.workers = question.members,
                               .exchange = ReductionKind::kReduce,
                               .codec = question.codec,
                               .links = question.links,
-                              .link = question.link};
+                              .link = question.link,
+                              .processor_bits_per_s = question.processor_bits_per_s};
   plan::ExchangeModel model(input);
   const std::vector<plan::PathTime> begin(static_cast<std::size_t>(question.members));
   std::vector<plan::PathTime> whole;

@@ -31,10 +31,13 @@ struct SyncQuestion {
   std::vector<DirectedLink> links;  // members x members, row-major [from][to]
   LinkOptions link;
   SyncWay way = SyncWay::kRing;
+  /// As PredictionInput::processor_bits_per_s; of kReduce alone.
+  double processor_bits_per_s = 0;
 };
 
 /// Seconds until the last member has the mean, all of them beginning at once.
-/// REQUIRES: members >= 2, values >= 1, a codec that is not sparse for kRing.
+/// REQUIRES: members >= 2, values >= 1, a codec that is not sparse for kRing, which has no
+/// processor.
 [[nodiscard]] double sync_seconds(const SyncQuestion& question);
 
 /// A run that stops for a sync after each H-th step. The first `skip` of its steps do not count.

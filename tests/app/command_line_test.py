@@ -344,6 +344,14 @@ class Words(CommandLine):
         for name in ["processor", "memory", "kernels", "CUDA", "methods", "TCP"]:
             self.assertIn(name, names)
         self.assertIn("processor", self.prints("doctor"))
+        by_name = {finding["name"]: finding for finding in self.object_of("doctor")["findings"]}
+        if by_name["ZeroMQ"]["value"] != "not in this build":
+            exchanges = by_name["exchanges"]
+            self.assertRegex(exchanges["value"], r"^fill a line of [\d.e+]+ [MG]bit/s in fp32, of .* a core")
+            # What is advised can be asked.
+            command = exchanges["advice"].split("`")[1].split()[1:]
+            answer = self.object_of(*command, "--params", "1M", "--rate", "1000Gbit/s")
+            self.assertEqual(answer["bound"], "processor", answer)
         mpi = {finding["name"]: finding for finding in self.object_of("doctor")["findings"]}["MPI"]
         if mpi["value"] != "not in this build":
             running, built_with = mpi["value"].split(" runs, built with ")
@@ -481,6 +489,8 @@ class Files(CommandLine):
         self.assertNotIn("set", ways["groups (a, b | c, d)"])  # which the sites do not name
         for way in ways.values():
             self.assertAlmostEqual(way["predicted_s"] / way["simulated_s"], 1, delta=0.05)
+            self.assertGreater(way["gbit_s_a_core"], 0)
+            self.assertEqual(way["bound"], "links" if way["processor_s"] <= way["simulated_s"] else "processor")
         # A ring sends 2 (M - 1) / M vectors to the next site alone: thin links carry 1.5 in the place of half a one.
         ring, even = ways["ring (a, b, c, d)"], ways["even shares"]
         self.assertEqual((ring["bits"], ring["used"]), ("ring", False))

@@ -99,6 +99,25 @@ class PlanLinks(unittest.TestCase):
         self.assertIn("of the time computing", self.program(
             *words, "--step-time", "100ms", "--H", "10").stdout)
 
+    def test_a_processor_bounds_what_the_links_do_not(self):
+        words = ["plan", "sync", "--params", "16M", "--way", "reduce", "--processor", "5Gbit/s", "--rate"]
+        fast = self.object_of(*words, "10Gbit/s")
+        self.assertEqual(fast["bound"], "processor")
+        self.assertAlmostEqual(fast["processor_s"], 16e6 * 32 / 5e9, places=9)
+        self.assertAlmostEqual(fast["sync_s"], fast["processor_s"], places=6)
+        self.assertAlmostEqual(fast["links_s"], 16e6 * 32 / 10e9, delta=0.001)
+        slow = self.object_of(*words, "1Gbit/s")
+        self.assertEqual((slow["bound"], slow["sync_s"]), ("links", slow["links_s"]))
+        self.assertIn("the processor bounds this sync", self.program(*words, "10Gbit/s").stdout)
+        self.assertIn("the links bound this sync", self.program(*words, "1Gbit/s").stdout)
+        # A choice for fast links is another one where the processor is what is slow.
+        self.write("links.toml", LINKS.replace("1Gbit/s", "1000Gbit/s"))
+        self.assertEqual(self.object_of(*self.choose())["chosen"]["method"], "ddp")
+        bound = self.object_of(*self.choose("--processor", "5Gbit/s"))
+        self.assertNotEqual(bound["chosen"]["method"], "ddp")
+        # 32 Gbit of gradients a step, of which the backward pass hides a part.
+        self.assertGreater(bound["candidates"][0]["step_s"], 32 / 5)
+
     def test_a_sync_refuses_what_makes_no_sense(self):
         words = ["plan", "sync", "--params", "1M", "--rate", "1Mbit/s"]
         for told, more in [("must be in 2 .. 64", ["--sites", "1"]),
@@ -111,6 +130,8 @@ class PlanLinks(unittest.TestCase):
                            ("below --steps", ["--step-time", "1s", "--steps", "3", "--skip", "3"]),
                            ("in 1 ..", ["--step-time", "1s", "--H", "0"]),
                            ("ideal or goodput", ["--link-model", "real"]),
+                           ("--way reduce", ["--processor", "5Gbit/s"]),
+                           ("--processor fast", ["--way", "reduce", "--processor", "fast"]),
                            ("leave out --sites", ["--links", "links.toml"])]:
             self.refuses(2, told, *words, *more)
         self.refuses(2, "--params", "plan", "sync", "--rate", "1Mbit/s")

@@ -67,6 +67,34 @@ TEST(SyncTime, AReduceIsKnownToAllWhenItIsCommitted) {
               ::testing::AllOf(::testing::Ge(0.059), ::testing::Le(0.081 + kFraming * want)));
 }
 
+SyncQuestion reduce_at(std::int64_t bits_per_s, int members, double processor_bits_per_s) {
+  return {.values = 16'000'000,
+          .codec = make_codec("fp32"),
+          .members = members,
+          .links = uniform_links(members, {.bits_per_s = bits_per_s}),
+          .way = SyncWay::kReduce,
+          .processor_bits_per_s = processor_bits_per_s};
+}
+
+// 512 Mbit of values: the links need 51 ms at 10 Gbit/s, a processor of 5 Gbit/s 102 ms.
+TEST(SyncTime, TheSlowerOfLinksAndProcessorBoundsAReduce) {
+  constexpr double kValueBits = 16e6 * 32;
+  for (const int members : {2, 4}) {
+    const double links_s = sync_seconds(reduce_at(10'000'000'000, members, 0));
+    EXPECT_NEAR(links_s, 2.0 / members * kValueBits / 10e9, 0.01 * links_s) << members;
+    EXPECT_NEAR(sync_seconds(reduce_at(10'000'000'000, members, 5e9)), kValueBits / 5e9, 1e-6);
+    EXPECT_DOUBLE_EQ(sync_seconds(reduce_at(10'000'000'000, members, 500e9)), links_s);
+  }
+}
+
+// Nothing is sent before it is encoded: a processor takes its time however fast the links are.
+TEST(SyncTime, CodecsDoNotChangeTheProcessorsShareOfTheQuestion) {
+  SyncQuestion question = reduce_at(1'000'000'000'000, 2, 4e9);
+  const double fp32 = sync_seconds(question);
+  question.codec = make_codec("int8");
+  EXPECT_NEAR(sync_seconds(question), fp32, 1e-6);
+}
+
 TEST(SyncTime, GoodputLeavesWhatTcpLeavesOfTheRate) {
   SyncQuestion question = ring(30'846'720, 4);
   for (DirectedLink& link : question.links) link.congestion = Congestion::kCubic;

@@ -71,9 +71,10 @@ class EngineNet {
   void begin(int m, Contribution contribution) {
     Outbox out;
     const bool commit = contribution.commit;
-    std::optional<Contribution> retained;
-    if (elastic_) retained = contribution;
-    Round round(std::move(contribution), engine(m).rounds().place(contribution.id));
+    const SharedContribution shared = share(std::move(contribution));
+    std::optional<SharedContribution> retained;
+    if (elastic_) retained = shared;
+    Round round(shared, engine(m).rounds().place(shared.form.id));
     engine(m).begin(std::move(round), commit, std::move(retained), now_, out);
     transmit(m, out);
   }

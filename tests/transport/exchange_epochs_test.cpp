@@ -272,8 +272,8 @@ TEST(ExchangeEpochs, ANextProcessMayBeFasterThanTheNewsOfTheFormerOne) {
   ASSERT_EQ(member.members().membership().number(), 2u);
   const SyncId id{FragmentId(0), StepIndex(6)};
   const std::shared_ptr<const Codec> codec = make_codec("fp32");
-  const Contribution contribution =
-      contribution_of(codec, WorkerId(1), 100, id, ReductionKind::kReduce);
+  const SharedContribution contribution =
+      share(contribution_of(codec, WorkerId(1), 100, id, ReductionKind::kReduce));
   member.begin(Round(contribution, member.rounds().place(id)), true, contribution, TimePoint{},
                out);
   for (const Outgoing& each : out) {

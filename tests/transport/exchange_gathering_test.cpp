@@ -41,9 +41,8 @@ Outbox begin(ExchangeEngine& engine, int self, float scale = 1) {
         encode(*codec, values, encode_key(kRound, static_cast<std::uint32_t>(self)));
   }
   Outbox out;
-  std::optional<Contribution> retained = contribution;
-  Round round(std::move(contribution), engine.rounds().place(kRound));
-  engine.begin(std::move(round), true, std::move(retained), TimePoint{}, out);
+  const SharedContribution shared = share(std::move(contribution));
+  engine.begin(Round(shared, engine.rounds().place(kRound)), true, shared, TimePoint{}, out);
   return out;
 }
 

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 
+#include "app/commands/bench/exchange_cost.h"
 #include "app/common/commands.h"
 #include "app/common/launch_environment.h"
 #include "app/common/text_table.h"
@@ -158,6 +160,13 @@ Finding memory(const MachineInfo& machine) {
   return finding;
 }
 
+/// As flags take it: "5.2Gbit/s".
+std::string compact_rate(double bits_per_s) {
+  std::string text = human_rate(bits_per_s);
+  std::erase(text, ' ');
+  return text;
+}
+
 Finding disk() {
   constexpr double kLittle = 1 << 30;
   std::error_code error;
@@ -188,6 +197,35 @@ Finding socket_buffers() {
   if (bytes < kEnough) {
     finding.verdict = Verdict::kNote;
     finding.advice = "long fat links want more: sysctl net.core.rmem_max=67108864 and wmem_max";
+  }
+  return finding;
+}
+
+/// How fast a line this machine can fill before its processor is the bound: measured.
+Finding line_filled(const MachineInfo& machine) {
+  // Smaller vectors have smaller frames, which cost more.
+  constexpr std::size_t kBytes = 64'000'000;
+  constexpr Duration kBudget = std::chrono::milliseconds(600);
+  constexpr double kEnough = 1 << 30;  // of memory: a measurement must not be what is in the way
+  Finding finding{"exchanges", "not measured", Verdict::kNote, ""};
+  if (zmq_version().empty() || static_cast<double>(machine.available_bytes) < kEnough) {
+    finding.advice = "needs ZeroMQ and 1 GiB of free memory";
+    return finding;
+  }
+  try {
+    const ExchangeCost fp32 = measure_exchange("fp32", 2, kBytes, machine.cores, kBudget);
+    const ExchangeCost int8 = measure_exchange("int8", 2, kBytes, machine.cores, kBudget);
+    finding.verdict = Verdict::kGood;
+    finding.value = fmt::format(
+        "fill a line of {} in fp32, of {} in int8 ({} of fp32 values a core, {} in int8)",
+        human_rate(fp32.line_bits_per_s()), human_rate(int8.line_bits_per_s()),
+        human_rate(fp32.bits_a_core()), human_rate(int8.bits_a_core()));
+    finding.advice = fmt::format(
+        "measured between two members that share the cores; on faster lines the processor bounds a "
+        "round: `isthmus plan sync --way reduce --processor {}`",
+        compact_rate(fp32.bits_per_s()));
+  } catch (const Error& error) {
+    finding.advice = error.what();
   }
   return finding;
 }
@@ -234,6 +272,7 @@ std::vector<Finding> examine() {
                       cubic ? Verdict::kNote : Verdict::kGood,
                       cubic ? "bbr keeps its rate on links that lose packets" : ""});
   findings.push_back(socket_buffers());
+  findings.push_back(line_filled(machine));
   std::vector<std::string> names;
   for (const MethodInfo& method : methods()) {
     names.push_back(method.name);

@@ -81,6 +81,11 @@ void add_plan_sync_command(CLI::App& plan, Parsed& parsed) {
                    "of each rate that frames get, where something else takes the rest (default 1)")
       ->type_name("SHARE");
   command
+      ->add_option("--processor", arguments.processor,
+                   "with --way reduce: fp32 values that a site's processor exchanges in a second, "
+                   "in bits: 5Gbit/s, as `doctor` says (default: any number)")
+      ->type_name("RATE");
+  command
       ->add_option("--step-time", arguments.step_time,
                    "computing of a step, of a run that stops for each sync")
       ->type_name("TIME");
@@ -121,6 +126,11 @@ void add_plan_choose_command(CLI::App& plan, Parsed& parsed) {
       ->add_option("--link-model", arguments.link_model,
                    "goodput (default): what TCP leaves of a rate; ideal: bytes by rate")
       ->type_name("NAME");
+  command
+      ->add_option("--processor", arguments.processor,
+                   "fp32 values that a site's processor exchanges in a second, in bits: 5Gbit/s, "
+                   "as `doctor` says (default: any number)")
+      ->type_name("RATE");
   add_site_mesh_flags(*command, arguments.mesh);
   command
       ->add_option("--after", arguments.after,

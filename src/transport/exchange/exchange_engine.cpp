@@ -53,14 +53,14 @@ ExchangeEngine::ExchangeEngine(EngineOptions options)
   ISTHMUS_CHECK(!exchange.takes_back || !exchange.deadline);
 }
 
-void ExchangeEngine::begin(Round round, bool commit, std::optional<Contribution> retained,
+void ExchangeEngine::begin(Round round, bool commit, std::optional<SharedContribution> retained,
                            TimePoint now, Outbox& out) {
   const PeerExchangeOptions& exchange = options_.exchange;
   ISTHMUS_CHECK(!barrier_.closed());
   ISTHMUS_CHECK(retained.has_value() == exchange.elastic);
   ISTHMUS_CHECK(commit || !exchange.elastic || exchange.takes_back);
   if (meet(round.id(), now)) return;
-  if (exchange.deadline) proxies_.keep_form(*retained, now);
+  if (exchange.deadline) proxies_.keep_form(retained->form, now);
   open(std::move(round), commit, std::move(retained), std::nullopt, now, out);
 }
 
@@ -72,7 +72,7 @@ bool ExchangeEngine::meet(const SyncId& id, TimePoint now) {
   return true;
 }
 
-void ExchangeEngine::open(Round round, bool commit, std::optional<Contribution> retained,
+void ExchangeEngine::open(Round round, bool commit, std::optional<SharedContribution> retained,
                           std::optional<TimePoint> in_its_name, TimePoint now, Outbox& out) {
   const SyncId id = round.id();
   if (rollback_.absorbs(id)) return;
@@ -98,8 +98,8 @@ void ExchangeEngine::open(Round round, bool commit, std::optional<Contribution> 
                                   .before = proxies_.begun(id),
                                   .in_its_name = in_its_name,
                                   .begun = now});
-  if (open.retained && open.retained->owner_residual) {
-    open.residual = *open.retained->owner_residual;
+  if (open.retained && open.retained->form.owner_residual) {
+    open.residual = *open.retained->form.owner_residual;
   }
   open.heard.assign(members_.processes(), now);
   commit_.begun(open);
@@ -130,7 +130,8 @@ void ExchangeEngine::begin_proxies(TimePoint now, Outbox& out) {
   proxies_.look_ahead(now);
   while (auto due = proxies_.take_due(now)) {
     const RoundPlace where = rounds_.place(due->contribution.id);
-    open(Round(due->contribution, where), true, due->contribution, due->since, now, out);
+    const SharedContribution shared = share(std::move(due->contribution));
+    open(Round(shared, where), true, shared, due->since, now, out);
   }
 }
 

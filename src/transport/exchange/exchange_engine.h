@@ -56,9 +56,9 @@ class ExchangeEngine {
   ExchangeEngine(const ExchangeEngine&) = delete;
   ExchangeEngine& operator=(const ExchangeEngine&) = delete;
 
-  /// Opens a round made from `rounds().place()`. `retained`: a copy of the round's contribution,
-  /// with `elastic`. REQUIRES: the rules of Exchange::begin.
-  void begin(Round round, bool commit, std::optional<Contribution> retained, TimePoint now,
+  /// Opens a round made from `rounds().place()`. `retained`: the round's contribution, with
+  /// `elastic`. REQUIRES: the rules of Exchange::begin.
+  void begin(Round round, bool commit, std::optional<SharedContribution> retained, TimePoint now,
              Outbox& out);
   /// Training has reached a round that was begun by proxy in this member's name: its own
   /// contribution is too late. RETURNS: false when the round was not begun by proxy. `begin` calls
@@ -143,7 +143,7 @@ class ExchangeEngine {
   [[nodiscard]] const HubRecovery& hub() const { return hub_; }
 
  private:
-  void open(Round round, bool commit, std::optional<Contribution> retained,
+  void open(Round round, bool commit, std::optional<SharedContribution> retained,
             std::optional<TimePoint> in_its_name, TimePoint now, Outbox& out);
   void begin_proxies(TimePoint now, Outbox& out);
   void receive_values(WorkerId from, const Frame& frame, FrameBytes bytes, TimePoint now,

@@ -22,16 +22,23 @@ std::shared_ptr<const RoundRoutes> routes_of(const Contribution& contribution,
 
 }  // namespace
 
-Round::Round(Contribution contribution, const RoundPlace& place)
-    : id_(contribution.id),
+SharedContribution share(Contribution contribution) {
+  auto bytes =
+      std::make_shared<const std::vector<std::byte>>(std::move(contribution.encoded.bytes));
+  contribution.encoded.bytes.clear();
+  return {.form = std::move(contribution), .bytes = std::move(bytes)};
+}
+
+Round::Round(SharedContribution contribution, const RoundPlace& place)
+    : id_(contribution.form.id),
       epoch_(place.epoch),
       closed_before_(place.closed_before),
-      routes_(routes_of(contribution, place)),
+      routes_(routes_of(contribution.form, place)),
       sending_(routes_, place.echoes),
-      result_(routes_, {.id = contribution.id,
-                        .codec = contribution.codec,
-                        .owner_residual = contribution.owner_residual,
-                        .values = contribution.encoded.values,
+      result_(routes_, {.id = contribution.form.id,
+                        .codec = contribution.form.codec,
+                        .owner_residual = contribution.form.owner_residual,
+                        .values = contribution.form.encoded.values,
                         .run_key = place.run_key,
                         .keeps_encoded = place.keeps_encoded}),
       parts_(routes_->parts()),
@@ -41,28 +48,27 @@ Round::Round(Contribution contribution, const RoundPlace& place)
   for (std::size_t m = 0; m < members; ++m) {
     if (!routes_->takes_part(m)) weights_[m] = 0;
   }
-  weights_[index(place.self)] = contribution.weight;
-  frame_contribution(std::move(contribution));
+  weights_[index(place.self)] = contribution.form.weight;
+  frame_contribution(contribution);
 }
 
-void Round::frame_contribution(Contribution contribution) {
+void Round::frame_contribution(const SharedContribution& contribution) {
   const std::size_t members = weights_.size();
   const FrameBytes nothing =
       make_frame(header(FrameKind::kContribution));  // of a member that takes no part
-  const auto contributed =
-      std::make_shared<const std::vector<std::byte>>(std::move(contribution.encoded.bytes));
+  const double weight = contribution.form.weight;
   // Put together once and lent to all, where each would have a copy made of the pieces.
   const bool goes_to_several = routes_->plan().all_to_all() && members > 2;
   for (std::size_t k = 0; k < parts_.size(); ++k) {
     const Part& part = routes_->part(k);
     FrameHeader head = header_of_part(FrameKind::kContribution, k);
-    head.weight = contribution.weight;
-    const std::span<const std::byte> bytes = *contributed;
-    const bool gives = contribution.weight > 0;  // else it need not have bytes
+    head.weight = weight;
+    const std::span<const std::byte> bytes = *contribution.bytes;
+    const bool gives = weight > 0;  // else it need not have bytes
     const std::span<const std::byte> payload =
         gives ? bytes.subspan(part.offset, part.bytes) : bytes.first(0);
-    const FrameBytes own =
-        goes_to_several ? make_frame(head, payload) : make_frame_around(head, payload, contributed);
+    const FrameBytes own = goes_to_several ? make_frame(head, payload)
+                                           : make_frame_around(head, payload, contribution.bytes);
     sending_.set_contribution(k, own);
     if (routes_->gathers(k)) {
       parts_[k].inputs.resize(members);

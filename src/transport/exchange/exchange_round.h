@@ -24,11 +24,21 @@
 
 namespace isthmus {
 
+/// A contribution whose encoded bytes the frames of its rounds and those who may begin it again
+/// share: a copy of it copies no bytes.
+struct SharedContribution {
+  Contribution form;  // without bytes
+  std::shared_ptr<const std::vector<std::byte>> bytes;
+};
+[[nodiscard]] SharedContribution share(Contribution contribution);
+
 class Round {
  public:
   /// Cuts this member's contribution into parts and frames. REQUIRES: a valid contribution
   /// (peer_exchange.cpp checks).
-  Round(Contribution contribution, const RoundPlace& place);
+  Round(SharedContribution contribution, const RoundPlace& place);
+  Round(Contribution contribution, const RoundPlace& place)
+      : Round(share(std::move(contribution)), place) {}
 
   /// Queues this member's contribution; sums the parts that need no other member. RETURNS: kCorrupt
   /// when this member's own bytes do not decode.
@@ -78,7 +88,7 @@ class Round {
     std::vector<FrameBytes> partials;  // two levels: by group, if this member owns the part
   };
 
-  void frame_contribution(Contribution contribution);
+  void frame_contribution(const SharedContribution& contribution);
   [[nodiscard]] FrameHeader header(FrameKind kind) const;
   [[nodiscard]] FrameHeader header_of_part(FrameKind kind, std::size_t part) const;
   [[nodiscard]] Expected<void, ExchangeError> take_contribution(WorkerId from, const Frame& frame,

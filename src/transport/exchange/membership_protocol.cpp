@@ -264,10 +264,10 @@ void MembershipProtocol::note_changes(const EpochNews& news) {
 
 void MembershipProtocol::relaunch(OpenRound& open, TimePoint now, Outbox& out) {
   ISTHMUS_CHECK(open.retained.has_value(), open.round.id().sent.value());
-  Contribution contribution = *open.retained;
-  if (contribution.owner_residual) *contribution.owner_residual = open.residual;
+  const SharedContribution& contribution = *open.retained;
+  if (contribution.form.owner_residual) *contribution.form.owner_residual = open.residual;
   const std::uint64_t sent_before = open.round.wire_bytes();
-  open.round = Round(std::move(contribution), at_.rounds.place(open.round.id()));
+  open.round = Round(contribution, at_.rounds.place(open.round.id()));
   open.round.count_wire(sent_before);
   open.said_done = false;
   open.heard.assign(at_.members.processes(), now);

@@ -164,11 +164,12 @@ Ticket PeerExchange::begin(Contribution contribution) {
       return ticket;
     }
   }
-  std::optional<Contribution> retained;
-  if (options_.elastic) retained = contribution;
+  const SharedContribution shared = share(std::move(contribution));
+  std::optional<SharedContribution> retained;
+  if (options_.elastic) retained = shared;
   const RoundPlace place =
-      locked([&](const ExchangeEngine& engine) { return engine.rounds().place(contribution.id); });
-  Round round(std::move(contribution), place);
+      locked([&](const ExchangeEngine& engine) { return engine.rounds().place(ticket.id); });
+  Round round(shared, place);
   drive([&](ExchangeEngine& engine, TimePoint now, Outbox& out) {
     engine.begin(std::move(round), commit, std::move(retained), now, out);
   });

@@ -28,13 +28,13 @@ struct OpenRound {
   bool covered = false;  // without commit: it is final at all members
   bool taken = false;
   std::optional<ExchangeError> failure;
-  std::vector<SyncId> covers;            // uncommitted rounds whose digests its digest includes
-  Digest128 digest{};                    // as sent in DONE
-  std::vector<TimePoint> heard;          // by member: last useful frame
-  std::optional<Contribution> retained;  // until closed, if it may have to begin again
-  std::uint64_t number = 0;              // place among the rounds begun here, from 1
-  OwnerResidual residual = {};           // of the retained contribution, before the round
-  std::optional<SyncId> before = {};     // the round begun here before it
+  std::vector<SyncId> covers;    // uncommitted rounds whose digests its digest includes
+  Digest128 digest{};            // as sent in DONE
+  std::vector<TimePoint> heard;  // by member: last useful frame
+  std::optional<SharedContribution> retained;  // until closed, if it may have to begin again
+  std::uint64_t number = 0;                    // place among the rounds begun here, from 1
+  OwnerResidual residual = {};                 // of the retained contribution, before the round
+  std::optional<SyncId> before = {};           // the round begun here before it
   /// Begun by proxy and not reached by training: since when enough members had begun it.
   std::optional<TimePoint> in_its_name = {};
   TimePoint begun = {};

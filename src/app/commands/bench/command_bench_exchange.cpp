@@ -5,17 +5,24 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
+#include <optional>
 
+#include "app/commands/bench/exchange_cost.h"
 #include "app/commands/bench/simulated_algorithms.h"
 #include "app/common/text_table.h"
 #include "config/links_file.h"
 #include "core/base/units.h"
+#include "record/build_info.h"
 #include "record/json_line.h"
 #include "session/run/owner_shares.h"
 #include "session/run/run_settings.h"
+#include "transport/links/zmq/zmq_transport.h"
 
 namespace isthmus::app {
 namespace {
+
+constexpr double kBitsOfGbit = 1e9;
 
 /// The algorithm that a run of this file would use.
 const TimedWay& used_by(const std::vector<TimedWay>& ways, const Question& question,
@@ -60,8 +67,43 @@ std::vector<std::string> settings_of(const Way& way, const Way& used,
   return settings;
 }
 
+/// What a round takes a site's processor, were it this machine's.
+struct ProcessorTime {
+  ExchangeCost cost;  // of a round of fewer values and members, where there are many
+  double round_s = 0;
+  [[nodiscard]] const char* bound(double links_s) const {
+    return round_s > links_s ? "processor" : "links";
+  }
+};
+
+/// Nothing where this build has no links between processes.
+std::optional<ProcessorTime> processor_time(const Question& question) {
+  constexpr std::size_t kMostBytes = 128'000'000;  // of all members
+  constexpr int kMostMembers = 4;
+  constexpr Duration kBudget = std::chrono::milliseconds(500);
+  if (zmq_version().empty() || question.values < 1) return std::nullopt;
+  const std::size_t whole = static_cast<std::size_t>(question.values) * sizeof(float);
+  const int members = std::min(question.round.workers, kMostMembers);
+  ProcessorTime time{
+      .cost = measure_exchange(std::string(question.round.codec->name()), members,
+                               std::min(whole, kMostBytes / static_cast<std::size_t>(members)),
+                               machine_info().cores, kBudget)};
+  time.round_s = 8 * static_cast<double>(whole) / time.cost.bits_per_s();
+  return time;
+}
+
+std::string words_of(const ProcessorTime& time, double links_s) {
+  return fmt::format(
+      "{} members on this machine exchange {} of fp32 values each, encoded in {}: {} a core. A "
+      "site like one of them needs {} for the round and the links {}, so the {} it.\n",
+      time.cost.members, human_rate(time.cost.bits_per_s()), time.cost.codec,
+      human_rate(time.cost.bits_a_core()), human_time(time.round_s), human_time(links_s),
+      time.round_s > links_s ? "processor bounds" : "links bound");
+}
+
 void print(const std::vector<TimedWay>& ways, const TimedWay& used, const Question& question,
            const BenchExchangeArguments& arguments, const Config& config, Session& session) {
+  const std::optional<ProcessorTime> processor = processor_time(question);
   if (session.json) {
     for (const TimedWay& each : ways) {
       JsonLine line;
@@ -71,6 +113,11 @@ void print(const std::vector<TimedWay>& ways, const TimedWay& used, const Questi
       line.add("predicted_s", each.predicted_s).add("simulated_s", each.simulated_s);
       line.add("thinnest_link_bytes", each.thinnest_bytes);
       line.add("shared_lines_s", each.shared_lines_s).add("used", &each == &used);
+      if (processor) {
+        line.add("processor_s", processor->round_s)
+            .add("bound", processor->bound(each.simulated_s));
+        line.add("gbit_s_a_core", processor->cost.bits_a_core() / kBitsOfGbit);
+      }
       const std::vector<std::string> settings = settings_of(each.way, used.way, arguments, config);
       if (!settings.empty()) line.add("set", fmt::format("{}", fmt::join(settings, " ")));
       session.out.write(line.str() + "\n");
@@ -99,6 +146,7 @@ void print(const std::vector<TimedWay>& ways, const TimedWay& used, const Questi
       "One round of {} values in {}. Fastest: {}; of those with the bits of what this file does: "
       "{}.\n",
       question.values, question.round.codec->name(), fastest.way.name, alike.way.name));
+  if (processor) session.err.write(words_of(*processor, used.simulated_s));
   if (std::ranges::any_of(ways, [](const TimedWay& each) { return !each.way.ring.empty(); })) {
     session.err.write(
         "A ring passes sums on, which each hop rounds once more: for comparison, no run goes so "

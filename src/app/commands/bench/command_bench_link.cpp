@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // `bench link`: this process is one site; all of them measure their links, one pair at a time.
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,6 +8,7 @@
 #include <functional>
 #include <system_error>
 
+#include "app/commands/bench/exchange_cost.h"
 #include "app/commands/bench/link_commands.h"
 #include "app/commands/bench/link_party.h"
 #include "app/commands/bench/link_report.h"
@@ -247,16 +247,6 @@ std::unique_ptr<NetworkTransport> meet(const BenchLinkArguments& arguments, Runt
         fmt::format("both machines are named '{}'; give them names by --site", party.names[0]));
   }
   return transport;
-}
-
-/// Of all threads of this process, since it began.
-double processor_seconds() {
-  rusage use{};
-  (void)::getrusage(RUSAGE_SELF, &use);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
-  };
-  return seconds(use.ru_utime) + seconds(use.ru_stime);
 }
 
 void write_links(const BenchLinkArguments& arguments, const Survey& survey) {

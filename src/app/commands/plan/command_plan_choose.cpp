@@ -27,6 +27,7 @@ namespace {
 
 constexpr double kMostChoiceParameters = 1e15;
 constexpr double kMostChoiceSeconds = 1e6;
+constexpr double kMostChoiceRate = 1e15;
 constexpr int kMostChoiceLayers = 10'000;
 constexpr int kMostChoiceSites = 64;
 constexpr std::int64_t kMostChoiceSteps = 10'000'000;
@@ -110,6 +111,10 @@ Asked asked_of(const PlanChooseArguments& a) {
         "--compute 400TFLOP/s --batch \"512Ki tok\" have it worked out");
   }
   question.link.model = link_model_of(a.link_model);
+  if (!a.processor.empty()) {
+    question.processor_bits_per_s =
+        flag_quantity("--processor", a.processor, Dimension::kRate, kMostChoiceRate);
+  }
   asked.links = links_of_file("plan choose", a.links, a.sites);
   question.members = static_cast<int>(asked.links.sites.size());
   if (question.members > kMostChoiceSites) {

@@ -21,6 +21,7 @@ namespace {
 
 constexpr double kMostSyncValues = 2e10;  // a ring of them is walked part by part
 constexpr double kSyncNanoseconds = 1e9;
+constexpr double kSyncValueBits = 32;
 constexpr double kMostSyncRate = 1e15;
 constexpr double kMostSyncSeconds = 1e6;
 constexpr int kMostSyncSites = 64;
@@ -95,6 +96,16 @@ SyncQuestion sync_question(const PlanSyncArguments& a) {
                     "that frames get",
                     a.link_share));
   }
+  if (!a.processor.empty()) {
+    if (question.way != SyncWay::kReduce) {
+      throw UsageError(fmt::format(
+          "plan sync: --processor {}: says how fast a site's processor exchanges as runs do, and a "
+          "{} is another program's; give --way reduce",
+          a.processor, a.way));
+    }
+    question.processor_bits_per_s =
+        flag_quantity("--processor", a.processor, Dimension::kRate, kMostSyncRate);
+  }
   take_sync_links(a, question);
   question.link.model = link_model_of(a.link_model);
   for (DirectedLink& link : question.links) {
@@ -141,6 +152,18 @@ int command_plan_sync(const PlanSyncArguments& a, Session& session) {
   std::string text =
       fmt::format("{} of {} values in {} among {} sites: {}\n", a.way, question.values,
                   question.codec->name(), question.members, human_time(seconds));
+  if (question.processor_bits_per_s > 0) {
+    SyncQuestion free = question;
+    free.processor_bits_per_s = 0;
+    const double links_s = sync_seconds(free);
+    const double processor_s =
+        kSyncValueBits * static_cast<double>(question.values) / question.processor_bits_per_s;
+    const char* const bound = seconds > links_s ? "processor" : "links";
+    line.add("links_s", links_s).add("processor_s", processor_s).add("bound", bound);
+    text += fmt::format("the links alone: {}, each site's processor: {}; the {} this sync\n",
+                        human_time(links_s), human_time(processor_s),
+                        seconds > links_s ? "processor bounds" : "links bound");
+  }
   if (!a.step_time.empty()) {
     const BlockingRun run = blocking_run(a);
     const ComputingShare share = computing_share(run, seconds);

@@ -22,6 +22,7 @@ struct PlanSyncArguments {
   std::filesystem::path links;  // a links file
   std::string link_model = "ideal";
   double link_share = 1;  // of each rate: what the vector's frames get
+  std::string processor;  // what a site's exchanges in a second, in bits of fp32; empty: any
   std::string step_time;  // of a run that stops for each sync; empty: none is asked about
   std::int64_t H = 1;
   std::optional<std::int64_t> steps;  // of that; default: H
@@ -36,6 +37,7 @@ struct PlanChooseArguments {
   double computing = 0.9;  // the least share of its time that a site is to compute
   std::optional<std::int64_t> steps;
   std::string link_model = "goodput";
+  std::string processor;        // as PlanSyncArguments'
   PlanMeshArguments mesh;       // of a site; ranks = 0: it is not asked about
   std::filesystem::path after;  // a run's folder
 };

@@ -46,7 +46,8 @@ void set_own_keys(zmq::socket_t& socket, const LinkKeys& keys) {
 
 }  // namespace
 
-ZmqAdmission::ZmqAdmission(zmq::context_t& context) : socket_(context, zmq::socket_type::rep) {
+ZmqAdmission::ZmqAdmission(zmq::context_t& context)
+    : socket_(context, zmq::socket_type::rep), polled_(socket_) {
   if (zmq_has("curve") == 0) {
     throw SystemError(
         "links with keys: this machine's libzmq was built without CURVE; install one built with "
@@ -77,6 +78,7 @@ bool ZmqAdmission::lets_in(const std::string& key, TimePoint now) {
 }
 
 void ZmqAdmission::answer(TimePoint now, const std::function<void(const std::string&)>& refused) {
+  polled_.touch();
   for (int i = 0; i < kQuestionsPerTurn; ++i) {
     const std::vector<zmq::message_t> parts = next_question(socket_);
     if (parts.empty()) return;

@@ -14,6 +14,7 @@
 
 #include "isthmus/runtime.h"
 #include "transport/links/network_transport.h"
+#include "transport/links/zmq/zmq_polled.h"
 
 namespace isthmus {
 
@@ -23,8 +24,9 @@ class ZmqAdmission {
   /// none yet.
   explicit ZmqAdmission(zmq::context_t& context);
 
-  /// For polling.
-  [[nodiscard]] void* handle() { return socket_.handle(); }
+  /// For waiting.
+  [[nodiscard]] zmq::socket_t& socket() { return socket_; }
+  [[nodiscard]] ZmqPolled& polled() { return polled_; }
   /// Answers requests that have arrived, a limited number. `refused`: the public key in Z85.
   void answer(TimePoint now, const std::function<void(const std::string&)>& refused);
   /// The keys to admit from now on: of members by place, an empty key admits none; and of guests,
@@ -49,6 +51,7 @@ class ZmqAdmission {
   [[nodiscard]] bool lets_in(const std::string& key, TimePoint now);
 
   zmq::socket_t socket_;
+  ZmqPolled polled_;
   std::vector<std::string> member_keys_;
   std::map<std::string, Guest> guests_;
 };

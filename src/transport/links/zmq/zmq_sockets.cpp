@@ -153,7 +153,7 @@ void ZmqSockets::take_over(LinkEngine& engine, WorkerId peer, bool around, TimeP
   links.push_back(std::move(taken.mapped().link));
   (void)pace_connection(links.front()->descriptor, state_->far_of(peer));
   // As after its handshake: lets the socket take in that there is a connection.
-  (void)links.front()->socket.get(zmq::sockopt::events);
+  links.front()->ready.ask(links.front()->socket);
   engine.rerouted(peer, around, now);
   engine.stream_up(peer, 0, now);
 }
@@ -180,11 +180,14 @@ bool ZmqSockets::to_stream(WorkerId peer, int stream, const LinkHeader& header,
                            const FrameBytes& body) {
   const auto& links = state_->dialled[static_cast<std::size_t>(peer.value())];
   if (static_cast<std::size_t>(stream) >= links.size()) return false;
-  zmq::socket_t& socket = links[static_cast<std::size_t>(stream)]->socket;
+  Watched& link = *links[static_cast<std::size_t>(stream)];
+  zmq::socket_t& socket = link.socket;
   // Nothing is put together for a connection that does not take it.
-  if (body && body->in_pieces() && (socket.get(zmq::sockopt::events) & ZMQ_POLLOUT) == 0) {
-    return false;
+  if (body && body->in_pieces()) {
+    link.ready.ask(socket);
+    if (!link.ready.writable()) return false;
   }
+  link.ready.touch();
   zmq::message_t part = message_of(body);
   const LinkHeaderBytes head = write_link_header(header, message_bytes(part));
   return socket.send(zmq::buffer(head), zmq::send_flags::sndmore | zmq::send_flags::dontwait) &&
@@ -197,6 +200,7 @@ void ZmqSockets::to_connection(const ConnectionId& id, const LinkHeader& header,
   const LinkHeaderBytes head = write_link_header(header, message_bytes(part));
   constexpr auto kMore = zmq::send_flags::sndmore | zmq::send_flags::dontwait;
   zmq::socket_t& router = state_->router->socket;
+  state_->router->ready.touch();
   if (router.send(zmq::buffer(id), kMore) && router.send(zmq::buffer(head), kMore)) {
     (void)router.send(part, zmq::send_flags::dontwait);
   }

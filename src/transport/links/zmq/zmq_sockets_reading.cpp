@@ -9,6 +9,7 @@
 #include <zmq.hpp>
 
 #include "transport/links/tcp/tcp_connection.h"
+#include "transport/links/tcp/tcp_socket.h"
 #include "transport/links/zmq/tcp_counters.h"
 #include "transport/links/zmq/zmq_messages.h"
 #include "transport/links/zmq/zmq_sockets_state.h"
@@ -30,6 +31,8 @@ HandshakeFault fault_of(const News& news) {
 
 void ZmqSockets::State::take_news(LinkEngine& engine, WorkerId peer, int stream, Watched& link,
                                   const std::function<TimePoint()>& now) {
+  if (!link.news.readable()) return;
+  link.news.touch();
   while (const auto news = next_event(link.monitor)) {
     if (news->kind == ZMQ_EVENT_CONNECTED) {
       link.descriptor = static_cast<int>(news->value);
@@ -37,7 +40,7 @@ void ZmqSockets::State::take_news(LinkEngine& engine, WorkerId peer, int stream,
       // Should the file be another's already, that is a file, or a connection it does not harm.
       (void)pace_connection(link.descriptor, far_of(peer));
       // Lets the socket take in that there is a connection: else it would not take the greeting.
-      (void)link.socket.get(zmq::sockopt::events);
+      link.ready.ask(link.socket);
       link.stands = true;
       engine.stream_up(peer, stream, now());
     } else if (news->kind == ZMQ_EVENT_DISCONNECTED) {  // also after a handshake that failed
@@ -57,6 +60,7 @@ void ZmqSockets::State::take_news(LinkEngine& engine, WorkerId peer, int stream,
 void ZmqSockets::State::take_news_beside(TimePoint now) {
   for (auto& [peer, each] : beside) {
     Watched& link = *each.link;
+    link.news.touch();
     while (const auto news = next_event(link.monitor)) {
       if (news->kind == ZMQ_EVENT_CONNECTED) {
         link.descriptor = static_cast<int>(news->value);
@@ -75,6 +79,19 @@ void ZmqSockets::State::take_news_beside(TimePoint now) {
     if (link.ended && now - *link.ended >= kRedialAfter && may_dial(WorkerId(peer))) {
       each.stands_since.reset();
       redial(each.link, WorkerId(peer), each.address, true, now);
+    }
+  }
+}
+
+void ZmqSockets::State::take_news_of_accepted(LinkEngine& engine) {
+  if (!router->news.readable()) return;
+  router->news.touch();
+  while (const auto news = next_event(router->monitor)) {
+    if ((news->kind & kHandshakeFailed) != 0) {
+      engine.stranger_handshake(fault_of(*news), endpoint);
+    } else if (news->kind == ZMQ_EVENT_DISCONNECTED) {
+      // Its file may be another one's soon; a connection that has it already tells so again.
+      opened.erase(static_cast<int>(news->value));
     }
   }
 }
@@ -105,33 +122,39 @@ void ZmqSockets::wait(LinkEngine& engine, Duration at_most) {
   if (!state_->router->watched) {  // read from now on
     state_->router->watch(kHandshakeFailed | ZMQ_EVENT_DISCONNECTED);
   }
-  std::vector<zmq::pollitem_t> items = {{state_->wake_out.handle(), 0, ZMQ_POLLIN, 0},
-                                        {state_->router->socket.handle(), 0, ZMQ_POLLIN, 0},
-                                        {state_->router->monitor.handle(), 0, ZMQ_POLLIN, 0}};
-  if (state_->admission) items.push_back({state_->admission->handle(), 0, ZMQ_POLLIN, 0});
-  const std::size_t first = items.size();
-  std::vector<std::pair<WorkerId, int>> whose;
+  std::vector<std::pair<zmq::socket_t*, ZmqPolled*>> asked;
+  std::vector<Waited> waited;
+  bool some_ready = false;
+  const auto add = [&](zmq::socket_t& socket, ZmqPolled& polled, bool writes = false) {
+    if (polled.touched()) polled.ask(socket);
+    some_ready = some_ready || polled.readable() || (writes && polled.writable());
+    asked.emplace_back(&socket, &polled);
+    waited.push_back({.descriptor = polled.descriptor(), .to_read = true});
+  };
+  add(state_->wake_out, state_->woken);
+  add(state_->router->socket, state_->router->ready);
+  add(state_->router->monitor, state_->router->news);
+  if (state_->admission) add(state_->admission->socket(), state_->admission->polled());
+  std::vector<std::pair<WorkerId, int>> want;
   state_->for_each_dialled([&](WorkerId peer, int stream, Watched& dialled) {
-    const int wants = engine.wants_write(peer, stream) ? ZMQ_POLLIN | ZMQ_POLLOUT : ZMQ_POLLIN;
-    whose.emplace_back(peer, stream);
-    items.push_back({dialled.socket.handle(), 0, static_cast<short>(wants), 0});
-    items.push_back({dialled.monitor.handle(), 0, ZMQ_POLLIN, 0});
+    const bool writes = engine.wants_write(peer, stream);
+    if (writes) want.emplace_back(peer, stream);
+    add(dialled.socket, dialled.ready, writes);
+    add(dialled.monitor, dialled.news);
   });
-  for (const auto& [peer, each] : state_->beside) {
-    items.push_back({each.link->monitor.handle(), 0, ZMQ_POLLIN, 0});
+  for (const auto& [peer, each] : state_->beside) add(each.link->monitor, each.link->news);
+  wait_for_any(waited, some_ready ? 0 : std::max(in_seconds(at_most), 0.0));
+  for (std::size_t i = 0; i < waited.size(); ++i) {
+    if (waited[i].ready) asked[i].second->ask(*asked[i].first);
   }
-  try {
-    zmq::poll(items, std::chrono::ceil<std::chrono::milliseconds>(std::max(at_most, Duration{0})));
-  } catch (const zmq::error_t& error) {
-    if (error.num() != EINTR) throw;
-    return;
+  for (const auto& [peer, stream] : want) {
+    const auto& links = state_->dialled[static_cast<std::size_t>(peer.value())];
+    if (links[static_cast<std::size_t>(stream)]->ready.writable()) engine.writable(peer, stream);
   }
-  for (std::size_t i = 0; i < whose.size(); ++i) {
-    if ((items[first + 2 * i].revents & ZMQ_POLLOUT) != 0) {
-      engine.writable(whose[i].first, whose[i].second);
+  if (state_->woken.readable()) {
+    state_->woken.touch();
+    while (next_message(state_->wake_out)) {
     }
-  }
-  while (next_message(state_->wake_out)) {
   }
 }
 
@@ -141,6 +164,8 @@ void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now)
   }
   state_->for_each_dialled([&](WorkerId peer, int stream, Watched& dialled) {
     state_->take_news(engine, peer, stream, dialled, now);
+    if (!dialled.ready.readable()) return;
+    dialled.ready.touch();
     for (int i = 0; i < kMessagesPerTurn; ++i) {
       const auto parts = next_message(dialled.socket);
       if (!parts) break;
@@ -151,16 +176,12 @@ void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now)
   });
   state_->dial_ended_again(now());
   state_->take_news_beside(now());
-  while (const auto news = next_event(state_->router->monitor)) {
-    if ((news->kind & kHandshakeFailed) != 0) {
-      engine.stranger_handshake(fault_of(*news), state_->endpoint);
-    } else if (news->kind == ZMQ_EVENT_DISCONNECTED) {
-      // Its file may be another one's soon; a connection that has it already tells so again.
-      state_->opened.erase(static_cast<int>(news->value));
-    }
-  }
-  for (int i = 0; i < kMessagesPerTurn; ++i) {
-    auto parts = next_message(state_->router->socket);
+  state_->take_news_of_accepted(engine);
+  Watched& router = *state_->router;
+  const int most = router.ready.readable() ? kMessagesPerTurn : 0;
+  if (most > 0) router.ready.touch();
+  for (int i = 0; i < most; ++i) {
+    auto parts = next_message(router.socket);
     if (!parts) break;
     const bool whole = parts->size() == 3;  // else it stays without a header, and is refused
     std::optional<WorkerId> owner;

@@ -15,6 +15,7 @@
 
 #include "transport/links/relay/link_allowance.h"
 #include "transport/links/zmq/zmq_admission.h"
+#include "transport/links/zmq/zmq_polled.h"
 #include "transport/links/zmq/zmq_sockets.h"
 #include "transport/links/zmq/zmq_watched.h"
 
@@ -42,6 +43,8 @@ struct ZmqSockets::State {
   /// Events of a dialled connection.
   void take_news(LinkEngine& engine, WorkerId peer, int stream, Watched& link,
                  const std::function<TimePoint()>& now);
+  /// Events of connections that peers, or strangers, have dialled.
+  void take_news_of_accepted(LinkEngine& engine);
   /// Events of connections that try another path.
   void take_news_beside(TimePoint now);
   [[nodiscard]] Duration far_of(WorkerId peer) const {
@@ -75,6 +78,7 @@ struct ZmqSockets::State {
   int monitors = 0;
   zmq::socket_t wake_in{context, zmq::socket_type::pair};
   zmq::socket_t wake_out{context, zmq::socket_type::pair};
+  ZmqPolled woken{wake_out};
   std::unique_ptr<Watched> router;
   std::vector<std::vector<std::unique_ptr<Watched>>> dialled;  // by peer
   std::vector<std::string> addresses;                          // of those, by peer

@@ -44,7 +44,9 @@ zmq::socket_t new_socket(zmq::context_t& context, zmq::socket_type type, const s
 Watched::Watched(zmq::context_t& context, zmq::socket_t plain, std::string place)
     : monitor(open_socket(context, zmq::socket_type::pair)),
       address(std::move(place)),
-      socket(std::move(plain)) {
+      socket(std::move(plain)),
+      ready(socket),
+      news(monitor) {
   monitor.set(zmq::sockopt::linger, 0);
   monitor.set(zmq::sockopt::rcvhwm, 0);  // whoever writes the news never waits
 }

@@ -10,6 +10,7 @@
 
 #include "isthmus/types.h"
 #include "transport/links/network_transport.h"
+#include "transport/links/zmq/zmq_polled.h"
 
 namespace isthmus {
 
@@ -40,6 +41,8 @@ class Watched {
   int descriptor = -1;               // of its TCP connection, owned by ZeroMQ and possibly closed
   std::optional<TimePoint> ended{};  // ... and ZeroMQ does not reconnect it
   zmq::socket_t socket;              // destroyed first
+  ZmqPolled ready;                   // of the socket
+  ZmqPolled news;                    // of the monitor
 };
 
 }  // namespace isthmus
