@@ -22,12 +22,35 @@ from ._errors import ConfigError, SystemFault
 
 _COPIES = ".parquet"  # the folder of copies below --out
 _ROWS = 1024  # at a time
+_WITH_VALUE = ("--out", "--field", "--tokenizer", "--eos", "--jobs")
+
+
+def _is_parquet(path: pathlib.Path) -> bool:
+    """By its content, as the program tells; by its name where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(4) == b"PAR1"
+    except OSError:
+        return path.suffix == ".parquet"
+
+
+def _is_value(words: "list[str]", place: int) -> bool:
+    """Whether a word is the value of the flag before it."""
+    return words[place - 1] in _WITH_VALUE
+
+
+def _files_of(word: str) -> "list[pathlib.Path]":
+    """The files that a path or pattern names, in order, as the program finds them."""
+    return [pathlib.Path(name) for name in sorted(glob.glob(word)) or [word]]
 
 
 def names_parquet(words: "list[str]") -> bool:
     """Whether the words of a command line are a `data tokenize` of parquet files."""
     return words[:2] == ["data", "tokenize"] and any(
-        word.endswith(".parquet") for word in words
+        _is_parquet(path)
+        for place in range(2, len(words))
+        if not words[place].startswith("-") and not _is_value(words, place)
+        for path in _files_of(words[place])
     )
 
 
@@ -110,12 +133,16 @@ def tokenize(program: str, words: "list[str]") -> int:
     copies = pathlib.Path(out) / _COPIES
     copies.mkdir(parents=True, exist_ok=True)
     given: "list[str]" = []
-    for word in words:
-        if not word.endswith(".parquet"):
+    for place, word in enumerate(words):
+        named = place >= 2 and not word.startswith("-") and not _is_value(words, place)
+        found = _files_of(word) if named else []
+        if not any(_is_parquet(path) for path in found):
             given.append(word)
             continue
-        found = sorted(glob.glob(word)) or [word]
-        for path in map(pathlib.Path, found):
+        for path in found:
+            if not _is_parquet(path):
+                given.append(str(path))
+                continue
             target = copies / f"{path.stem}-{_digest(path, field)}.jsonl.gz"
             if not target.exists():
                 copy_as_lines(path, field, target)

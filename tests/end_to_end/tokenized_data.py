@@ -132,6 +132,9 @@ def bad_input_is_named(isthmus, folder, corpus):
     require(not [*(here / "out").glob("*.bin")] and not [*(here / "out").glob(".*")], "something half was written")
     answer = json.loads(passes(isthmus, here, "data", "tokenize", "b.jsonl", "--skip-bad", "--json", *tail).stdout)
     require(answer["skipped"] == 2 and answer["documents"] == 2, answer)
+    (here / "e.jsonl").write_text("what\nis\nthis\n")
+    said = passes(isthmus, here, "data", "tokenize", "e.jsonl", "--skip-bad", "--tokenizer", "bpe", "--out", "o4").stderr
+    require("3 malformed lines" in said and "e.jsonl:1:" in said and "no document" in said, said)
     (here / "bpe/tokenizer.json").write_text('{"model": {"type": "WordPiece", "vocab": {}}}')
     refuses(isthmus, here, 4, ["the model WordPiece"], "data", "tokenize", "a.txt", "--tokenizer", "bpe", "--out", "o2")
     refuses(isthmus, here, 2, ["--vocab"], "data", "train-tokenizer", "a.txt", "--vocab", "many", "--out", "o3")

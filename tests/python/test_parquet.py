@@ -23,6 +23,14 @@ def test_only_tokenize_of_parquet_is_taken() -> None:
     assert not _parquet.names_parquet(["data", "inspect", "a.parquet"])
 
 
+def test_a_parquet_file_is_known_by_its_content(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "rows.pq").write_bytes(b"PAR1" + bytes(8))
+    (tmp_path / "lines.jsonl").write_text("{}\n")
+    for word in ("rows.pq", "*"):
+        assert _parquet.names_parquet(["data", "tokenize", str(tmp_path / word), "--skip-bad", "--out", "o"])
+    assert not _parquet.names_parquet(["data", "tokenize", str(tmp_path / "*.jsonl"), "--out", "o.parquet"])
+
+
 def test_flags_have_two_spellings() -> None:
     assert _parquet.value_of(["x", "--out", "o"], "--out") == "o"
     assert _parquet.value_of(["x", "--out=o"], "--out") == "o"
@@ -70,3 +78,17 @@ def test_the_program_tokenizes_the_rows(tmp_path: pathlib.Path) -> None:
     assert _parquet.main(str(program_path()), words) == 0
     assert (out / "shard-00000.bin").read_bytes() == bytes([2, 0, 3, 0, 1, 0, 0, 0, 3, 0])
     assert not (out / ".parquet").exists()
+
+
+def test_a_pattern_may_name_parquet_and_lines(tmp_path: pathlib.Path) -> None:
+    from isthmus._program import program_path
+
+    (tmp_path / "in").mkdir()
+    write_parquet(tmp_path / "in/a.pq", ["ab", "ba"])
+    (tmp_path / "in/b.jsonl").write_text('{"text": "b"}\n')
+    (tmp_path / "tokenizer.json").write_text(json.dumps(TOKENIZER))
+    out = tmp_path / "out"
+    words = ["data", "tokenize", str(tmp_path / "in/*"), "--tokenizer", str(tmp_path), "--out", str(out), "-q"]
+    assert _parquet.main(str(program_path()), words) == 0
+    assert (out / "shard-00000.bin").read_bytes() == bytes([2, 0, 3, 0, 1, 0, 0, 0, 3, 0])
+    assert (out / "shard-00001.bin").read_bytes() == bytes([1, 0, 3, 0])

@@ -135,7 +135,7 @@ TEST_F(ConversationTest, ReadsLinesAndSaysWhatIsWrong) {
     }
     return std::string("accepted");
   };
-  EXPECT_THAT(wrong("{"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(wrong("{"), HasSubstr("not valid JSON: parse error at line 1"));
   EXPECT_THAT(wrong("[]"), HasSubstr("no JSON object"));
   EXPECT_THAT(wrong(R"({"text": "x"})"), HasSubstr("no list \"messages\""));
   EXPECT_THAT(wrong(R"({"messages": ["x"]})"), HasSubstr("\"role\""));

@@ -89,18 +89,25 @@ void read_model(const Checkpoint& checkpoint, HfModel& model) {
   }
 }
 
+/// Of the weights that a checkpoint's adapters were trained beside; empty where it keeps none.
+std::string kept_base_digest(const Checkpoint& checkpoint) {
+  for (const auto& [key, value] : checkpoint.info().settings) {
+    if (key.ends_with(kFrozenWeights)) return value;
+  }
+  return "";
+}
+
 /// THROWS: SystemError where the folder's weights are not those that the adapters were trained
 /// beside.
 void check_base(const Storage& storage, const Checkpoint& checkpoint,
                 const std::filesystem::path& base, const ModelShape& shape) {
   const std::string now = base_digest(storage, base, without_lora(shape));
-  for (const auto& [key, value] : checkpoint.info().settings) {
-    if (!key.ends_with(kFrozenWeights) || value == now) continue;
-    throw SystemError(fmt::format(
-        "'{}': its weights (digest {}) are not those that the adapters of '{}' were trained beside "
-        "({}): name that model with --base",
-        base.string(), now, checkpoint.folder().string(), value));
-  }
+  const std::string kept = kept_base_digest(checkpoint);
+  if (kept.empty() || kept == now) return;
+  throw SystemError(fmt::format(
+      "'{}': its weights (digest {}) are not those that the adapters of '{}' were trained beside "
+      "({}): name that model with --base",
+      base.string(), now, checkpoint.folder().string(), kept));
 }
 
 void export_adapted(const ExportArguments& arguments, Session& session, SystemStorage& storage,
@@ -120,7 +127,8 @@ void export_adapted(const ExportArguments& arguments, Session& session, SystemSt
     for (const TensorInfo& info : adapters.layout.tensors()) {
       tensors.push_back({info.name, info.shape, adapters.tensor(info)});
     }
-    write_adapter_folder(storage, arguments.to, shape.lora, base.string(), tensors);
+    write_adapter_folder(storage, arguments.to, shape.lora, base.string(),
+                         kept_base_digest(checkpoint), tensors);
     tell(session, arguments.to, adapters, family_of(config.model),
          fmt::format("adapters of rank {} of {}, beside {}", shape.lora.rank, from, base.string()),
          {}, missing);

@@ -127,6 +127,7 @@ int command_tokenize(const TokenizeArguments& arguments, Session& session) {
   progress.finish();
   warn_of_skipped(summary.skipped, summary.first_skipped);
   warn_of_controls(summary.controls);
+  if (summary.documents == 0) log_warning("the files hold no document, so the shards are empty");
   session.saved = fmt::format("the shards in '{}' are written whole", arguments.out.string());
   session.out.write(session.json ? tokenize_json(summary, monotonic_now() - begin)
                                  : tokenize_text(summary, arguments.out));

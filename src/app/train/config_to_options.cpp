@@ -243,6 +243,18 @@ InitialWeights read_base(const Storage& storage, const std::filesystem::path& fo
   return found;
 }
 
+/// THROWS: ConfigError where lora.init says that it was trained beside other weights than these.
+void check_adapter_base(const Storage& storage, const Config& config, const std::string& base) {
+  const std::string theirs = adapter_base_digest(storage, config.locate(config.model.lora.init));
+  if (theirs.empty() || theirs == base) return;
+  throw ConfigError(fmt::format(
+      "lora.init = \"{}\": the adapter was trained beside a model whose weights have the digest "
+      "{}, "
+      "and those of model.init = \"{}\" have {}: name the adapter's own base in model.init, or "
+      "leave lora.init out",
+      config.model.lora.init.string(), theirs, config.model.init.string(), base));
+}
+
 }  // namespace
 
 InitialWeights check_initial_weights(const Storage& storage, const Config& config) {
@@ -251,13 +263,17 @@ InitialWeights check_initial_weights(const Storage& storage, const Config& confi
   if (config.model.lora.rank == 0) {
     return {.not_read = check_hf_weights(storage, folder, base_parameters(config))};
   }
-  if (!config.model.lora.init.empty()) {
-    check_adapter_config(storage, config);
-    check_hf_weights(
-        storage, config.locate(config.model.lora.init) / kAdapterWeights,
-        parameters_without_values(ModelLayout(model_shape(config.model, config.train.context))));
+  const bool goes_on = !config.model.lora.init.empty();
+  if (goes_on) check_adapter_config(storage, config);
+  InitialWeights found =
+      read_base(storage, folder, without_lora(model_shape(config.model, config.train.context)));
+  if (goes_on) {
+    const ModelLayout adapters(model_shape(config.model, config.train.context));
+    check_hf_weights(storage, config.locate(config.model.lora.init) / kAdapterWeights,
+                     parameters_without_values(adapters));
+    check_adapter_base(storage, config, found.base_digest);
   }
-  return read_base(storage, folder, without_lora(model_shape(config.model, config.train.context)));
+  return found;
 }
 
 std::string base_digest(const Storage& storage, const std::filesystem::path& folder,

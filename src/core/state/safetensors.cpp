@@ -174,7 +174,9 @@ std::int64_t SafetensorsEntry::elements() const {
 
 Safetensors Safetensors::open(const Storage& storage, const std::filesystem::path& path) {
   MappedFile file = storage.map(path);
-  refuse_git_pointer(as_text(file.bytes()), path.string());
+  constexpr std::size_t kPointerBytes = 1024;  // of the largest; a copy of all would be a model's
+  const std::span<const std::byte> bytes = file.bytes();
+  refuse_git_pointer(as_text(bytes.first(std::min(bytes.size(), kPointerBytes))), path.string());
   Safetensors tensors = parse(file.bytes(), path.string());
   tensors.file_ = std::move(file);
   return tensors;

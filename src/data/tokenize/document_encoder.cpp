@@ -10,10 +10,29 @@
 #include "text/unicode.h"
 
 namespace isthmus {
+namespace {
+
+/// Why a line does not parse, in the parser's words, without the line's own text, which may be long
+/// and no UTF-8.
+std::string parse_failure(std::string_view line) {
+  constexpr std::string_view kPlace = "parse error at line 1, ";
+  try {
+    (void)parse_json(line, "");
+  } catch (const SystemError& error) {
+    std::string_view text = error.what();
+    if (const std::size_t at = text.find(kPlace); at != text.npos) {
+      text.remove_prefix(at + kPlace.size());
+      return fmt::format(": {}", text.substr(0, text.find("; last read")));
+    }
+  }
+  return "";
+}
+
+}  // namespace
 
 std::string text_of_line(std::string_view line, const std::string& field) {
   const nlohmann::json value = read_json(line);
-  if (value.is_discarded()) throw SystemError("is no JSON");
+  if (value.is_discarded()) throw SystemError("is no JSON" + parse_failure(line));
   if (!value.is_object()) throw SystemError("is no JSON object");
   const auto found = value.find(field);
   if (found == value.end()) {

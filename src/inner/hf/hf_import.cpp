@@ -7,6 +7,7 @@
 #include <map>
 
 #include "core/base/mapped_files.h"
+#include "core/state/own_pages.h"
 #include "core/state/safetensors.h"
 #include "inner/hf/hf_values.h"
 #include "inner/hf/hf_weights.h"
@@ -199,10 +200,15 @@ std::vector<std::string> read_hf_weights(const Storage& storage,
                                          const TakeValues& take, HfCheck check) {
   const SafetensorsModel model = SafetensorsModel::open(storage, folder);
   auto [places, not_read] = match(storage, model, folder, parameters, check);
-  std::vector<float> values;
+  std::int64_t largest = 0;
+  for (const Parameter& parameter : parameters) {
+    largest = std::max(largest, parameter.elements.size());
+  }
+  const OwnPages pages(static_cast<std::size_t>(largest));  // a table may be of hundreds of MB
   for (std::size_t i = 0; i < places.size(); ++i) {
     const SafetensorsModel::Place& place = places[i].second;
-    values.resize(static_cast<std::size_t>(parameters[i].elements.size()));
+    const std::span<float> values =
+        pages.span().first(static_cast<std::size_t>(parameters[i].elements.size()));
     place.file->read_floats(*place.entry, values);
     take(i, values);
     leave_mapped_pages(place.file->bytes(*place.entry));

@@ -12,6 +12,7 @@
 #include <numeric>
 #include <string_view>
 
+#include "core/base/mapped_files.h"
 #include "inner/hf/hf_config.h"
 #include "inner/model/rope.h"
 #include "isthmus/errors.h"
@@ -152,6 +153,7 @@ void check_finite(std::span<const PlacedTensor> tensors) {
   std::int64_t others = 0;
   for (const PlacedTensor& tensor : tensors) {
     const auto here = count_not_finite(tensor.second);
+    leave_mapped_pages(tensor.second.file->bytes(*tensor.second.entry));
     if (here.first == 0) continue;
     if (first != nullptr) {
       ++others;

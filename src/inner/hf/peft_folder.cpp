@@ -14,6 +14,8 @@
 namespace isthmus {
 namespace {
 
+constexpr const char* kBaseDigest = "isthmus.base_digest";  // in the metadata of the weights
+
 using nlohmann::json;
 
 /// Name of a product as PEFT's target_modules has it: "q_proj".
@@ -63,6 +65,7 @@ class AdapterConfig {
     const auto found = document_.find(key);
     return found == document_.end() || found->is_null() ? nullptr : &*found;
   }
+  [[nodiscard]] const std::string& label() const { return label_; }
   [[noreturn]] void bad(const std::string& why) const {
     throw SystemError(fmt::format("{}: {}", label_, why));
   }
@@ -77,9 +80,9 @@ std::vector<std::string> targets_of(const AdapterConfig& config) {
   if (given == nullptr) config.bad("target_modules is missing");
   if (given->is_string() && *given == "all-linear") return {"all-linear"};
   if (!given->is_array()) {
-    throw ConfigError(fmt::format(
-        "adapter_config.json: target_modules = {}: must be a list of names here, or \"all-linear\"",
-        given->dump()));
+    throw ConfigError(
+        fmt::format("{}: target_modules = {}: must be a list of names here, or \"all-linear\"",
+                    config.label(), given->dump()));
   }
   std::vector<std::string> targets;
   for (std::size_t i = 0; i < kLoraTargets; ++i) {
@@ -91,9 +94,9 @@ std::vector<std::string> targets_of(const AdapterConfig& config) {
         each.is_string() && std::ranges::find(targets, each.get<std::string>()) != targets.end();
     if (!known) {
       throw ConfigError(
-          fmt::format("adapter_config.json: target_modules names {}: adapters here are for q_proj, "
-                      "k_proj, v_proj, o_proj, gate_proj, up_proj and down_proj",
-                      each.dump()));
+          fmt::format("{}: target_modules names {}: adapters here are for q_proj, k_proj, v_proj, "
+                      "o_proj, gate_proj, up_proj and down_proj",
+                      config.label(), each.dump()));
     }
   }
   if (targets.empty()) config.bad("target_modules is empty");
@@ -163,9 +166,15 @@ void load_adapter(const Storage& storage, const std::filesystem::path& folder,
   load_hf_weights(storage, folder / kAdapterWeights, parameters);
 }
 
+std::string adapter_base_digest(const Storage& storage, const std::filesystem::path& folder) {
+  const Safetensors weights = Safetensors::open(storage, folder / kAdapterWeights);
+  const auto found = weights.metadata().find(kBaseDigest);
+  return found == weights.metadata().end() ? "" : found->second;
+}
+
 void write_adapter_folder(Storage& storage, const std::filesystem::path& folder,
                           const LoraShape& lora, const std::string& base,
-                          std::span<const HfTensor> tensors) {
+                          const std::string& base_digest, std::span<const HfTensor> tensors) {
   storage.create_directories(folder);
   for (const std::string& name : storage.list(folder)) {
     if (name == kAdapterConfig || name == kAdapterWeights) continue;
@@ -178,7 +187,9 @@ void write_adapter_folder(Storage& storage, const std::filesystem::path& folder,
   for (const HfTensor& tensor : tensors) {
     written.push_back(float_tensor(tensor.name, tensor.shape, tensor.values));
   }
-  write_safetensors(storage, folder / kAdapterWeights, std::move(written));
+  SafetensorsMetadata metadata = {{"format", "pt"}};
+  if (!base_digest.empty()) metadata.emplace(kBaseDigest, base_digest);
+  write_safetensors(storage, folder / kAdapterWeights, std::move(written), metadata);
 }
 
 }  // namespace isthmus

@@ -40,10 +40,16 @@ struct PeftAdapter {
 void load_adapter(const Storage& storage, const std::filesystem::path& folder,
                   std::span<const Parameter> parameters);
 
-/// Writes a folder that PEFT loads. The folder must not exist, or be empty or an adapter's; the
-/// weights are written last. THROWS: SystemError.
+/// The digest of the base's values that an adapter was trained beside, as write_adapter_folder left
+/// it in the weights' metadata; empty for adapters of other programs. THROWS: SystemError.
+[[nodiscard]] std::string adapter_base_digest(const Storage& storage,
+                                              const std::filesystem::path& folder);
+
+/// Writes a folder that PEFT loads, with the digest of the base's values in the metadata of the
+/// weights. The folder must not exist, or be empty or an adapter's; the weights are written last.
+/// THROWS: SystemError.
 void write_adapter_folder(Storage& storage, const std::filesystem::path& folder,
                           const LoraShape& lora, const std::string& base,
-                          std::span<const HfTensor> tensors);
+                          const std::string& base_digest, std::span<const HfTensor> tensors);
 
 }  // namespace isthmus

@@ -53,6 +53,9 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   bool parse_error(std::size_t, const std::string&,
                    const nlohmann::json::exception& error) override {
     std::string what = error.what();  // it repeats all that was read, which may be long or no text
+    if (const std::size_t tag = what.find("] "); what.starts_with('[') && tag != what.npos) {
+      what.erase(0, tag + 2);  // the parser's name and number of the error
+    }
     const std::size_t read = what.find("; last read: '");
     const std::size_t after = what.rfind("'; ");
     if (read != std::string::npos) {

@@ -22,6 +22,7 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 
 // Two lines, {"text": "ab"} and {"text": "ba"}.
 constexpr std::string_view kGzipLines(
@@ -113,6 +114,19 @@ TEST_F(TokenizeFiles, NamesTheLineThatIsMalformed) {
   EXPECT_EQ(summary.skipped, 4);
   EXPECT_THAT(summary.first_skipped, HasSubstr("a.jsonl:3: "));
   EXPECT_THAT(ids(0), ElementsAre(2, 6));
+}
+
+TEST_F(TokenizeFiles, TellsWhyALineIsNoJson) {
+  const std::string good = "{\"text\": \"ab\"}\n";
+  const auto why = [&](const std::string& line) {
+    put("a.jsonl", good + line + "\n");
+    return error(options({"a.jsonl"}));
+  };
+  EXPECT_THAT(why("{\"text\": \"a\xff\"}"), AllOf(HasSubstr("a.jsonl:2: is no JSON: column 12: "),
+                                                  HasSubstr("ill-formed UTF-8")));
+  EXPECT_THAT(why(R"({"text": "\ud800"})"), HasSubstr("surrogate"));
+  EXPECT_THAT(why("{\"text\": \"" + std::string(100000, 'a')), Not(HasSubstr("aaaa")));
+  EXPECT_THAT(why(std::string(100000, '[')), HasSubstr("a.jsonl:2: is no JSON (--skip-bad"));
 }
 
 TEST_F(TokenizeFiles, TakesAnotherField) {
