@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loss against the clock, on the runs' own links, on others, and on a link of any rate: the page has
-// the runs' clocks at many rates, among which its slider chooses.
+// Loss against the clock, on the runs' own links, on others, and on a link of any rate: the page
+// has the runs' clocks at many rates, among which its slider chooses.
 #include "report/page/section_links.h"
 
 #include <fmt/format.h>
