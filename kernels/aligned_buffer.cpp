@@ -25,7 +25,8 @@ AlignedBuffer::AlignedBuffer(std::size_t bytes) {
   }
   bytes_ = size;
   // Advice only: a kernel without transparent huge pages refuses, and small pages serve as well.
-  // The end of the buffer has small pages: a huge one would hold up to 2 MiB that nobody asked for.
+  // The end of the buffer has small pages: a huge one would hold up to 2 MiB beyond the requested
+  // size.
   const std::size_t huge = size / kHugePage * kHugePage;
   if (huge > 0) static_cast<void>(madvise(data_, huge, MADV_HUGEPAGE));
 }

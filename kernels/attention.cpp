@@ -70,7 +70,7 @@ Real forward_row(const AttentionShape& s, std::int64_t b, std::int64_t t, std::i
   return top + std::log(total);
 }
 
-// All query rows of the heads that share key head kv: their gradients touch nobody else's.
+// All query rows of the heads that share key head kv: their gradients touch no other head's.
 template <typename Real>
 void backward_group(const AttentionShape& s, const AttentionBackward<Real>& a, std::int64_t b,
                     std::int64_t kv) {
@@ -131,7 +131,7 @@ void attention_backward_reference(ThreadTeam& team, const AttentionShape& shape,
 
 namespace {
 /// Heads whose size no vector code takes are widened, computed by the loops above and rounded: a
-/// contiguous float copy of a view each, in the order in which they are asked for.
+/// contiguous float copy of each view, in the order of the requests.
 class Widened {
  public:
   Widened(ThreadTeam& team, const AttentionShape& s, std::int64_t views)

@@ -42,7 +42,7 @@ TokenLoss loss_of(const CrossEntropy<Real>& ce, const TokenSoftmax& token) {
   return {log_z - token.target_logit, ce.z_loss * log_z * log_z};
 }
 
-/// What exp(logit - top) is multiplied with in the gradient.
+/// The factor of exp(logit - top) in the gradient.
 template <typename Real>
 Real gradient_factor(const CrossEntropy<Real>& ce, const TokenSoftmax& token) {
   const double log_z = token.top + std::log(token.total);

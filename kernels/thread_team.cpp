@@ -30,7 +30,7 @@ constexpr std::uint32_t kQuit = kInsideMask;  // more than kMaxSize members: the
 // sleeping thread takes about as long to wake.
 constexpr int kSpins = 1000;
 
-// Members of all living teams. Spinning pays only while each of them can have a core of its own.
+// Members of all living teams. Spinning pays only while each of them can have a separate core.
 std::atomic<int> live_members{0};
 
 int spin_limit() {
@@ -44,8 +44,8 @@ void pause() {
 #endif
 }
 
-/// What the calling thread might run on before a team of its own pinned it; null: it is not pinned.
-/// Another team's threads would inherit its one core.
+/// The cores that the calling thread might use before one of its own teams pinned it; null: it is
+/// not pinned. Another team's threads would inherit its one core.
 thread_local const std::vector<int>* before_pinning = nullptr;
 
 /// Returns once `word` no longer holds `old`: spins a little, then sleeps.
@@ -153,7 +153,8 @@ void ThreadTeam::run(std::int64_t count, Call call, void* context) {
 
   claim_indices(0);
 
-  // Who has not come in by now is not waited for: a thread still asleep would only delay us.
+  // A member that has not entered by now is not waited for: a thread that still sleeps would only
+  // delay the others.
   const std::uint32_t inside = gate_.fetch_and(~kOpen, std::memory_order_acq_rel) & kInsideMask;
   for (std::uint32_t left = left_.load(std::memory_order_acquire); left != inside;
        left = left_.load(std::memory_order_acquire)) {

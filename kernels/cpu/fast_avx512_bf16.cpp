@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The AVX-512 table with products of bfloat16 by vdpbf16ps.
 #include "kernels/cpu/simd_avx512.h"
-// simd_avx512.h comes first: the templates below are written on what it defines.
+// simd_avx512.h comes first: the templates below use its definitions.
 #include "kernels/cpu/attention_backward_fast.h"
 #include "kernels/cpu/gemm_fast.h"
 #include "kernels/cpu/product_avx512_bf16.h"

@@ -39,7 +39,7 @@ struct Matrix {
   [[nodiscard]] auto key() const { return std::tuple(type, rows, columns, row, column); }
 };
 
-/// What one thread needs of oneDNN; its primitives run on that thread alone.
+/// One thread's objects of oneDNN; its primitives run on that thread alone.
 class Worker {
  public:
   Worker() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) { omp_set_num_threads(1); }
@@ -116,7 +116,7 @@ Worker& worker() {
   return mine;
 }
 
-/// op(X) (rows, columns); what must be rounded lies in `slot` of the team afterwards.
+/// op(X) (rows, columns); rounded operands lie in `slot` of the team afterwards.
 Matrix operand(ThreadTeam& team, Stored<const float> x, std::int64_t rows, std::int64_t columns,
                std::int64_t ld, bool transposed, bool bf16, Scratch slot) {
   Matrix matrix{nullptr, bf16 ? Type::bf16 : Type::f32, rows, columns, ld, 1};

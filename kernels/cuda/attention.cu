@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which kernels a shape takes, and what the backward passes need of every row: 2 head_dim values
-// read and 8 bytes written, bound by device memory.
+// The choice of kernels for a shape, and a pass over every row that the backward passes need: 2
+// head_dim values read and 8 bytes written, bound by device memory.
 #include <type_traits>
 
 #include "kernels/cuda/attention.h"

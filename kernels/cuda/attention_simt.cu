@@ -107,7 +107,7 @@ __device__ void store_rows(const AttentionShape& shape, HeadsView<T> x, std::int
   }
 }
 
-// Logits are kept times log2(e), so that a power of two is what the softmax takes.
+// Logits are kept times log2(e), so that the softmax takes powers of two.
 template <int kDim, typename T>
 __global__ void __launch_bounds__(kBlockThreads)
     forward_kernel(AttentionShape shape, HeadsView<const T> q, HeadsView<const T> k,
@@ -301,7 +301,7 @@ LaunchShape simt_shape(const AttentionShape& shape, std::int64_t heads, int tile
           .shared_bytes = shared_bytes<kDim>(tiles, weights)};
 }
 
-/// use.operator()<kDim>() with the smallest kDim that holds the head; of Bf16, whose usual heads
+/// use.operator()<kDim>() with the smallest kDim that holds the head; for Bf16, whose usual heads
 /// the tensor cores take, there is none of 64.
 template <typename T, typename Use>
 void with_dim(std::int64_t head_dim, const Use& use) {

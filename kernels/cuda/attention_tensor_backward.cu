@@ -134,7 +134,8 @@ __global__ void __launch_bounds__(Cut::kThreads, 256 / Cut::kThreads)
 #pragma unroll 1
   for (int i = 0; i < group * tiles; ++i) {
     wait_async_copies<0>();
-    __syncthreads();  // the stage is there for all, and nobody reads the other one any more
+    __syncthreads();  // the stage is complete for all threads, and the other stage is no longer
+                      // read
     const Stage& now = stages[i % 2];
     const std::int64_t first_query = (first_tile + tile) * kTile;
     if (++tile == tiles) tile = 0, ++member;
@@ -250,7 +251,7 @@ __global__ void __launch_bounds__(QueryCut<kDim>::kThreads, 256 / QueryCut<kDim>
 #pragma unroll 1
   for (int tile = 0; tile < tiles; ++tile) {
     wait_async_copies<0>();
-    __syncthreads();  // the tile is there for all, and nobody reads the one before any more
+    __syncthreads();  // the tile is complete for all threads, and the tile before is no longer read
     const int stage = tile % 2 * kTile * kDim;
     if (tile + 1 < tiles) {
       const int next = kTile * kDim - stage;

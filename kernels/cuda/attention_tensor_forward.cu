@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kBlockThreads, 2)
 #pragma unroll 1
   for (int tile = 0; tile < tiles; ++tile) {
     wait_async_copies<0>();
-    __syncthreads();  // the tile is there for all, and nobody reads the one before any more
+    __syncthreads();  // the tile is complete for all threads, and the tile before is no longer read
     const int stage = tile % 2 * kKeys * kDim;
     if (tile + 1 < tiles) {
       const int next = kKeys * kDim - stage;

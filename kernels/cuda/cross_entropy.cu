@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kRowThreads) shares_kernel(CrossEntropy<T> ce,
   shares[r] = {static_cast<double>(own.top), own.total, static_cast<double>(found)};
 }
 
-/// A row's softmax and its target's logit from what all ranks have told, in rank order.
+/// A row's softmax and its target's logit from the values of all ranks, in rank order.
 template <typename T>
 __device__ inline Softmax joined(const CrossEntropy<T>& ce, std::int64_t r, double* target) {
   double top = ce.shares[r].top;
@@ -89,8 +89,8 @@ __device__ inline Softmax joined(const CrossEntropy<T>& ce, std::int64_t r, doub
   return {static_cast<float>(top), total};
 }
 
-// kShared: of columns that ranks share. A kernel of its own, so that one device's has no registers
-// for what it does not do.
+// kShared: ranks share the columns. A separate kernel, so that a single device's kernel has no
+// registers for it.
 template <typename T, int kPack, bool kShared>
 __global__ void __launch_bounds__(kRowThreads) row_kernel(CrossEntropy<T> ce) {
   ISTHMUS_SHARED(float, tops, [kWarp]);

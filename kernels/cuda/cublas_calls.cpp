@@ -30,7 +30,7 @@ std::string built_with() {
 
 class Library {
  public:
-  // Open for the life of the process: work on a device may outlast whoever queued it.
+  // Open for the life of the process: work on a device may outlast the code that queued it.
   explicit Library(const std::string& name)
       : name_(name), handle_(dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL)) {
     if (handle_ == nullptr) refuse(dlerror());

@@ -22,9 +22,10 @@
 namespace isthmus::cuda {
 namespace {
 
-constexpr std::size_t kWorkspaceBytes = std::size_t{32} << 20;  // what cuBLAS wants on Hopper
-constexpr std::int64_t kAuxRowMultiple = 8;                     // of epilogues with aux
-constexpr std::size_t kAuxAlignment = 16;                       // likewise, bytes
+constexpr std::size_t kWorkspaceBytes = std::size_t{32}
+                                        << 20;  // the size that cuBLAS asks for on Hopper
+constexpr std::int64_t kAuxRowMultiple = 8;     // of epilogues with aux
+constexpr std::size_t kAuxAlignment = 16;       // likewise, bytes
 
 /// THROWS: SystemError naming `call` and cuBLAS's text unless `status` is success; DeviceLost where
 /// the device is why.
@@ -107,8 +108,8 @@ cublasLtEpilogue_t epilogue_of(Epilogue epilogue) {
 bool uses_bias(Epilogue e) { return e == Epilogue::kBias || e == Epilogue::kGeluBias; }
 bool uses_aux(Epilogue e) { return e == Epilogue::kGeluBias || e == Epilogue::kGeluGradient; }
 
-/// What the library may do itself. GELU of floats is ours: how precise the library's is, is not
-/// promised.
+/// Whether the library may fuse the epilogue. GELU of floats is ours: the precision of the
+/// library's is not promised.
 bool may_fuse(const Matmul& p) {
   return !uses_aux(p.epilogue) ||
          (p.ldc % kAuxRowMultiple == 0 && p.c.is_bf16() && shape_of(p).alignment >= kAuxAlignment);

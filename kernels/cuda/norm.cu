@@ -16,7 +16,7 @@ constexpr int kMostThreads = kMostRowWarps * kWarp;
 // 132 multiprocessors of an H100, the same number everywhere so that the sums are too.
 constexpr std::int64_t kBackwardBlocks = 264;
 
-/// S: of what is normalised; T: of what comes out.
+/// S: the type of the normalised values; T: the type of the results.
 template <typename S, typename T>
 struct Forward {
   RowShape shape;

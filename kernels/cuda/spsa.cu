@@ -20,7 +20,7 @@ constexpr unsigned kCounters = kBlockElements / kernels::kSpsaCounterElements;
 constexpr unsigned kWords = 4 * kCounters;  // of one entry
 constexpr unsigned kEntriesAtOnce = kSpsaThreads / kCounters;
 
-/// What of a span this thread has.
+/// This thread's part of a span.
 struct Elements {
   std::int64_t at = 0;  // of the first one, in the span; may lie before it
   std::size_t n = 0;    // values of the span
@@ -162,7 +162,7 @@ void SpsaSteps::put(Stream& stream, std::span<const kernels::SpsaStep> steps) {
   }
   count_ = packed.size();
   const bool grows = steps_.size() < packed.size() || entries_.size() < entries.size();
-  if (grows) stream.synchronize();  // what is queued reads those before
+  if (grows) stream.synchronize();  // queued work reads the earlier arrays
   if (steps_.size() < packed.size()) steps_ = DeviceArray<Step>(packed.size());
   if (entries_.size() < entries.size()) entries_ = DeviceArray<kernels::SpsaEntry>(entries.size());
   copy(stream, steps_.data(), packed.data(), packed.size());

@@ -59,7 +59,8 @@ struct isthmus_session {
   std::string config_json;
   int first = 0;
   std::vector<isthmus::c::Worker> workers;  // of this process
-  std::atomic<bool> told_of_data{false};    // what is to be said of data that are trained on
+  std::atomic<bool> told_of_data{
+      false};  // whether the notes about the training data have been told
   isthmus::Wishes wishes;
   std::unique_ptr<isthmus::WaitQueue> queue = runtime.make_wait_queue();
   std::optional<isthmus::RunEnd> end;  // under the lock of queue
@@ -197,7 +198,7 @@ const Parameter& parameter_of(const Worker& own, std::size_t parameter, const fl
   return found;
 }
 
-/// The elements of an array of the caller's, whose header may have another size for them.
+/// The elements of a caller's array, whose header may have another size for them.
 std::vector<isthmus_parameter> array_of(const isthmus_parameter* given, std::size_t count) {
   std::vector<isthmus_parameter> own;
   const auto* at = reinterpret_cast<const char*>(given);

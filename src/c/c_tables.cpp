@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this build has, and configurations, as JSON.
+// The abilities of this build, and configurations, as JSON.
 #include "c/c_tables.h"
 
 #include <toml++/toml.h>

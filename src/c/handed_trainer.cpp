@@ -33,7 +33,7 @@ Answer Channel::ask(const Asked& asked) {
       kNever);
   queue_->update([] {});
   std::optional<Answer> given;
-  bool behind = true;  // perhaps the caller goes on without a word, and wakes nobody at each answer
+  bool behind = true;  // whether the caller may run on without being woken at each answer
   const auto answered = [&] {
     if (using_ > 0) return false;
     failed = caller_failed_;
@@ -133,7 +133,7 @@ void Channel::with_open(const std::function<void(const Asked&)>& work) {
         if (there) {
           asked = *asked_;
         } else if (open_->kind == Asked::Kind::kTrain) {
-          asked = {.step = open_->step};  // what else it pointed to may be gone
+          asked = {.step = open_->step};  // other objects that it pointed to may be gone
         }
         if (asked) ++using_;
         return true;
@@ -219,7 +219,7 @@ std::span<float> HandedLoop::gradient(std::size_t parameter) {
 
 double HandedLoop::apply_gradients(StepIndex t) {
   if (gradients_.empty()) return InnerLoop::apply_gradients(t);
-  // A worker that takes up what others have done is asked for no gradients of its own.
+  // A worker that applies the results of others is not asked for its own gradients.
   const bool own = std::exchange(given_, StepIndex(0)) == t;
   const Answer answer = channel_.ask({.kind = own ? Asked::Kind::kApply : Asked::Kind::kReplay,
                                       .step = t,

@@ -18,9 +18,9 @@
 namespace isthmus::app {
 namespace {
 
-/// What a run leaves in its folder; nothing else is ever removed.
-// cell.json first: a folder half removed must not pass for a finished cell. manifest.json last: nor
-// for no run.
+// The files that a run leaves in its folder; nothing else is ever removed. cell.json first: a
+// folder that is half removed must not pass for a finished cell. manifest.json last: nor for no
+// run.
 constexpr std::array<std::string_view, 20> kRunFiles = {"cell.json",
                                                         "config.toml",
                                                         "config.resolved.toml",
@@ -166,7 +166,7 @@ std::string resolved_as_kept(const Config& config, const FileCopies& copies) {
 }
 
 void RunDirectory::write_config(const Config& config) {
-  // All are read before one is written: a run that goes on may be given its own copies.
+  // All are read before one is written: a run that is resumed may be given its own copies.
   const FileCopies copies = file_copies(storage_, config);
   for (const auto& [place, copy] : copies) {
     storage_.create_directories((path_ / copy.name).parent_path());

@@ -228,7 +228,7 @@ std::uint64_t MetricsLog::scaled(std::uint64_t bytes) const {
   return static_cast<std::uint64_t>(std::llround(static_cast<double>(bytes) * options_.byte_scale));
 }
 
-// All workers apply the same rounds in the same order; one that dies may miss the last.
+// All workers apply the same rounds in the same order; a worker that dies may miss the last.
 void MetricsLog::rounds(StepIndex t, const std::vector<StepPost>& posts) {
   for (std::size_t i = 0; i < posts.front().report.rounds.size(); ++i) {
     std::map<int, RoundReport> reports;
@@ -240,8 +240,9 @@ void MetricsLog::rounds(StepIndex t, const std::vector<StepPost>& posts) {
   }
 }
 
-// Each worker applies a round after a step of its own, so its line comes with the last of them. One
-// that has gone is not waited for, nor, after two windows, one that came after the round.
+// Each worker applies a round after its own step, so the round's line comes with the last of them.
+// A worker that has gone is not waited for, nor, after two windows, a worker that came after the
+// round.
 void MetricsLog::rounds_that_slip(StepIndex t, const std::vector<StepPost>& posts) {
   for (const StepPost& post : posts) {
     for (const RoundReport& report : post.report.rounds) {

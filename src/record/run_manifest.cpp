@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// manifest.json: what ran, where, on what.
+// manifest.json: the program, the machine and the inputs of a run.
 #include <fmt/format.h>
 
 #include <chrono>

@@ -211,7 +211,7 @@ void StatusBoard::note_drop(const std::string& peer, LinkTrouble trouble, const 
 void StatusBoard::link(WorkerId self, const LinkEvent& event) {
   const std::lock_guard lock(mutex_);
   if (event.kind == LinkEvent::Kind::kAdapted || event.kind == LinkEvent::Kind::kRerouted) {
-    return;  // what stands is as before, or is told of
+    return;  // the link's state is as before, or is reported elsewhere
   }
   const std::optional<LinkTrouble> trouble = trouble_of(event.kind);
   const int peers = state_.status.workers + (options_.hub ? 1 : 0);
@@ -295,7 +295,8 @@ std::optional<double> StatusBoard::speed(const State& state, double now) {
   if (state.marks.empty()) {
     return std::nullopt;
   }
-  // Up to the last step, since the next one takes its time; but a run that stands still slows down.
+  // Up to the last step, since the next one takes its time; but the rate of a run that stands still
+  // falls.
   const Mark& front = state.marks.front();
   const double spacing = (state.advanced - front.last) / static_cast<double>(state.marks.size());
   const double end = now - state.advanced > 1 + 3 * spacing ? now : state.advanced;

@@ -15,10 +15,10 @@
 namespace isthmus::report {
 namespace {
 
-/// Places, clocks and identities: what is no quantity to draw.
+/// Places, clocks and identities: fields that are no quantity to draw.
 constexpr std::array<std::string_view, 7> kNotDrawn = {"v", "k", "w", "step", "t", "ts", "frag"};
 
-/// What rounds say of the contributions; null where the method does not measure it.
+/// Fields of rounds about the contributions; null if the method does not measure them.
 constexpr std::array<const char*, 2> kOfContributions = {"err", "cos"};
 
 bool is_quantity(const Json& value) {

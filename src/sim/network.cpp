@@ -167,7 +167,7 @@ class SimNetwork::State : public std::enable_shared_from_this<SimNetwork::State>
     }
   }
 
-  /// What `receive` has brought `self` counts from then on.
+  /// Frames that `receive` has delivered to `self` count from then on.
   void took(WorkerId self, const Expected<ReceivedFrame, TransportError>& received) {
     if (received || received.error().kind != TransportError::Kind::kPeerBack) return;
     const WorkerId peer = received.error().peer;
@@ -218,7 +218,7 @@ class SimNetwork::State : public std::enable_shared_from_this<SimNetwork::State>
   }
 
   void arrive(WorkerId from, WorkerId to, const FrameBytes& frame, const Passage& passage) {
-    // What a crashed rank had not got rid of has never left.
+    // Bytes that a crashed rank had not sent have never left.
     if (passage.departure > process(from).crashed_at) return;
     const LinkQueue& link = *links_.at(link_number(from, to));
     record(EventKind::kReceive, to, from, passage.begin + link.link().one_way, passage.arrival,
@@ -234,7 +234,8 @@ class SimNetwork::State : public std::enable_shared_from_this<SimNetwork::State>
               });
   }
 
-  /// A partition begins between two that stand: in time each counts the other as lost.
+  /// A partition begins between two members that are connected: in time each counts the other as
+  /// lost.
   void part(WorkerId a, WorkerId b) {
     if (process(a).gone || process(b).gone) return;
     world_.at(world_.clock().now() + options_.faults.dead_after,
@@ -271,7 +272,7 @@ class SimNetwork::State : public std::enable_shared_from_this<SimNetwork::State>
   const Rng rng_;
   std::vector<Process> processes_;
   // [from * members + to]:
-  std::vector<bool> met_;                          // whether what `from` sends reaches `to`
+  std::vector<bool> met_;                          // whether bytes from `from` reach `to`
   std::vector<std::deque<std::size_t>> coming_;    // lives of `to` in news that `from` has to take
   std::vector<std::unique_ptr<LinkQueue>> links_;  // [from * members + to]
   std::vector<std::uint64_t> frames_sent_;         // by link

@@ -309,7 +309,7 @@ bool Scheduler::wait(SimWaitQueue& queue, const std::function<bool()>& ready, Ti
   if (stopped(task)) return ready();
   if (ready()) return true;
   if (deadline <= now_) {
-    // Whoever polls lets the others run, or nothing would ever change.
+    // A task that polls lets the others run, or nothing would ever change.
     make_ready(task);
     block(task);
     stopped(task);

@@ -90,7 +90,7 @@ double simulated_seconds(const Clock& clock, int workers, int steps, int slots) 
   });
 }
 
-/// The same work on plain threads, one a core: what the machine can do.
+/// The same work on plain threads, one a core: the speed of the machine itself.
 double threads_seconds(const Clock& clock, int threads, int steps) {
   SystemRuntime runtime;
   return seconds_of(clock, [&] {

@@ -96,7 +96,7 @@ std::map<std::pair<int, int>, RateProfile> link_traces(const std::vector<LinkCon
   struct Directions {
     RateProfile up, down;
   };
-  std::map<std::filesystem::path, Directions> files;  // whose steps all pairs share
+  std::map<std::filesystem::path, Directions> files;  // all pairs share the steps of a file
   std::map<std::pair<int, int>, RateProfile> traces;
   for (std::size_t i = 0; i < sites.size(); ++i) {
     for (std::size_t j = i + 1; j < sites.size(); ++j) {

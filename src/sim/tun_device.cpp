@@ -45,8 +45,8 @@ FileDescriptor make_network_namespace() {
   std::strncpy(request.ifr_name, "lo", IFNAMSIZ - 1);
   request.ifr_flags = IFF_UP | IFF_RUNNING | IFF_LOOPBACK;
   if (::ioctl(settings.get(), SIOCSIFFLAGS, &request) != 0) fail("loopback", "run as root");
-  // Connections do not inherit what the kernel remembers of earlier ones; where it cannot be said
-  // so for a namespace there is nothing to remember yet either.
+  // Connections do not inherit the kernel's memory of earlier ones; if the setting does not exist
+  // for a namespace, there is no such memory yet either.
   const FileDescriptor metrics(
       ::open("/proc/sys/net/ipv4/tcp_no_metrics_save", O_WRONLY | O_CLOEXEC));
   if (metrics.get() >= 0) (void)!::write(metrics.get(), "1", 1);

@@ -58,7 +58,7 @@ WindowRamp::WindowRamp(std::int64_t target_bits_per_s, Duration rtt, int streams
 std::int64_t WindowRamp::round_bits() const { return std::min(window_bits_, target_round_bits_); }
 
 void WindowRamp::end_round(std::int64_t used_bits) {
-  // A window grows only while it is what holds the sender back (RFC 7661).
+  // A window grows only while it limits the sender (RFC 7661).
   if (2 * used_bits < window_bits_ || open()) return;
   window_bits_ *= 2;
 }
@@ -173,7 +173,7 @@ void CubicWindows::drain_queue() {
   }
   if (total <= queue_packets_) return;
   if (!starting) {
-    // The queue drops what the largest stream sends.
+    // The queue drops packets of the largest stream.
     lose(*std::max_element(streams_.begin(), streams_.end(),
                            [](const Stream& a, const Stream& b) { return a.window < b.window; }),
          false);

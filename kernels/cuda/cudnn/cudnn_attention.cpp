@@ -34,7 +34,7 @@ namespace fe = cudnn_frontend;
 using kernels::Bf16;
 using Tensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
-constexpr std::size_t kWorkspaceAlignment = 256;  // what cudaMalloc gives
+constexpr std::size_t kWorkspaceAlignment = 256;  // the alignment of cudaMalloc
 
 enum Uid : std::int64_t { kQ = 1, kK, kV, kOut, kStatistics, kDOut, kDQ, kDK, kDV };
 
@@ -50,7 +50,8 @@ const CudnnLibrary& loaded() {
   return library;
 }
 
-/// Runs a call of the frontend: its answer, and what it throws where a function is not found.
+/// Runs a call of the frontend. THROWS: SystemError for a bad answer, and for an exception such as
+/// that of a missing function.
 template <typename Call>
 void checked(const char* name, const Call& call) {
   std::string why;
@@ -112,7 +113,7 @@ fe::graph::Tensor_attributes described(Uid uid, const char* name, const CudnnTen
   return attributes;
 }
 
-/// Says of what an operation gives that it is written, and where.
+/// Declares an output of an operation, and the place to which it is written.
 void written(const Tensor& tensor, Uid uid, const CudnnTensor& as) {
   tensor->set_output(true).set_uid(uid);
   tensor->set_dim({as.sizes.begin(), as.sizes.end()});

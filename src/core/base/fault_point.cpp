@@ -17,7 +17,7 @@ namespace {
 static_assert(kFaultPoints.size() == static_cast<std::size_t>(FaultPoint::kServes) + 1);
 constexpr int kNowhere = -1;
 
-// Of the process: what reaches a point is in every layer, and no run but a test's is armed.
+// Of the process: points are reached in every layer, and only a test's run is armed.
 std::atomic<int> armed_at{kNowhere};
 std::atomic<int> times_left{0};
 

@@ -19,10 +19,10 @@ namespace {
 
 constexpr int kAbove = 2;  // COMPARISON/VARIANT/seed-K
 constexpr Duration kLook = std::chrono::milliseconds(100);
-/// For somebody who only looks at the lock, and holds it for a moment.
+/// For a process that only looks at the lock, and holds it for a moment.
 constexpr Duration kShortWait = std::chrono::milliseconds(300);
 
-/// What a lock file says; nothing where it says nothing, or not yet.
+/// The record in a lock file; nothing if the file has none, or not yet.
 struct LockRecord {
   FolderOwner owner;
   std::string id;
@@ -122,7 +122,8 @@ void FolderLock::check_above() const {
     above = above.parent_path();
     const std::optional<FolderOwner> owner = living_owner(above, options_.file);
     if (!owner || !owner->cells || owner->process == options_.self) continue;
-    if (has_started_this_process(owner->process)) continue;  // a comparison, whose cell this is
+    if (has_started_this_process(owner->process))
+      continue;  // the owner is a comparison, and this folder is its cell
     throw SystemError(fmt::format("'{}' lies in '{}', which is in use: {}; {}",
                                   options_.folder.string(), above.string(), owner_text(*owner),
                                   options_.remedy));

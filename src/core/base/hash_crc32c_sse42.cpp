@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // CRC-32C with the SSE4.2 instruction: eight bytes in three cycles of latency, one a cycle of
 // throughput, so three independent streams of kLane bytes run side by side and are joined by
-// advancing the first two over the bytes behind them (a linear map, kept as four byte tables).
-// With carry-less products of 512 bits long inputs are folded instead, three times as fast: 64
-// bytes, moved on by a whole turn, are two products of each 128 bits, so what is left of the input
-// in the end is 16 bytes with the same checksum.
+// advancing the first two over the bytes behind them (a linear map, kept as four byte tables). With
+// carry-less products of 512 bits long inputs are folded instead, three times as fast: 64 bytes,
+// advanced by a whole turn, are two products of each 128 bits, so 16 bytes with the same checksum
+// remain of the input in the end.
 #include <immintrin.h>
 
 #include <array>
@@ -47,8 +47,8 @@ std::uint32_t over_lane(const Shift& shift, std::uint32_t crc) {
          shift[3][crc >> 24];
 }
 
-// x^(d+32) and x^(d-32) modulo the polynomial, bits reversed, one place up: what moves 128 bits on
-// by d bits.
+// x^(d+32) and x^(d-32) modulo the polynomial, bits reversed, one place up: the factors that
+// advance 128 bits by d bits.
 struct Fold {
   long long low;
   long long high;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Defaults of the InnerLoop interface: what an implementation leaves out is refused by name.
+// Defaults of the InnerLoop interface: a function that an implementation leaves out is refused by
+// name.
 #include "isthmus/inner_loop.h"
 
 #include <fmt/format.h>

@@ -22,7 +22,8 @@ std::string without_tag(const std::string& what) {
   return tag == std::string::npos ? what : what.substr(tag + 2);
 }
 
-/// Ends a parse at what is nested too deep: the parser of binary forms calls itself for each level.
+/// Ends a parse at input that is nested too deep: the parser of binary forms calls itself for each
+/// level.
 class DepthLimit final : public nlohmann::json_sax<json> {
  public:
   bool start_object(std::size_t) override { return ++depth_ <= kMaxDepth; }

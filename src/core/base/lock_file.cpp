@@ -24,7 +24,8 @@ namespace {
 
 using Path = std::filesystem::path;
 
-/// Numbers of <linux/magic.h> and of the file systems' own sources: those that one machine mounts.
+/// Numbers of <linux/magic.h> and of the file systems' own sources, of file systems that one
+/// machine mounts.
 constexpr std::array<std::uint32_t, 12> kLocal = {
     0xEF53,      // ext2, ext3, ext4
     0x58465342,  // XFS

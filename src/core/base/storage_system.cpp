@@ -24,7 +24,7 @@ namespace {
 
 using Path = Storage::Path;
 
-// Opening a pipe that nobody writes to must be an error, not a wait.
+// Opening a pipe without a writer must be an error, not a wait.
 constexpr int kReadFlags = O_RDONLY | O_NONBLOCK;
 
 const char* remedy(int error) {
@@ -100,7 +100,7 @@ std::vector<std::byte> read_all(const Path& path, const FileDescriptor& file) {
     const ssize_t got =
         retried([&] { return ::read(file.get(), bytes.data() + done, bytes.size() - done); });
     if (got < 0) fail(path, "read", errno);
-    if (got == 0) break;  // shortened meanwhile: what is left is the file
+    if (got == 0) break;  // the file was shortened meanwhile: the bytes so far are all of it
     done += static_cast<std::size_t>(got);
   }
   bytes.resize(done);
@@ -263,7 +263,7 @@ void SystemStorage::sync_directory(const Path& directory) {
   }
 }
 
-// A link, unlike a rename, never replaces what is there.
+// A link, unlike a rename, never replaces an existing file.
 void write_private_file(const Path& path, std::string_view text) {
   SystemStorage storage;
   if (storage.kind(path) != FileKind::kAbsent) fail(path, "write", EEXIST);

@@ -63,12 +63,12 @@ class SystemWaitQueue final : public WaitQueue {
     const std::function<bool()>& ready;
     std::vector<Waiter*>& list;
     bool satisfied = false;
-    std::exception_ptr error;  // what `ready` has thrown
+    std::exception_ptr error;  // the exception that `ready` has thrown
   };
 
-  /// Whoever changes something asks for those who wait, as in virtual time: a thread that is woken
-  /// only to look and sleep again costs two changes of context, at every frame of an exchange.
-  /// RETURNS: whether somebody is to be woken.
+  /// The task that changes something evaluates the conditions of the waiting tasks, as in virtual
+  /// time: a thread that is woken only to look and sleep again costs two changes of context, at
+  /// every frame of an exchange. RETURNS: whether a task is to be woken.
   bool ask_waiters() {
     return std::erase_if(waiters_, [](Waiter* waiter) {
              try {

@@ -148,7 +148,7 @@ std::optional<double> unit_factor(std::string_view unit, Dimension dimension) {
   return std::nullopt;
 }
 
-/// What a rate may mean that is a known prefix and an unclear rest; else examples.
+/// The possible meanings of a rate with a known prefix and an unclear rest; otherwise examples.
 std::string rate_hint(std::string_view unit) {
   constexpr std::string_view kPrefixes = "kKmMgGtT";
   constexpr std::array<std::string_view, 8> kUnclear = {"",    "b",   "b/s",   "b/sec",
@@ -170,7 +170,7 @@ std::string rate_hint(std::string_view unit) {
       prefix, prefix, prefix);
 }
 
-/// Why people write it so, and what to write: the commonest spellings that are refused.
+/// The reason for a common misspelling, and the right spelling.
 std::string spelling_hint(std::string_view unit, Dimension dimension) {
   if (dimension == Dimension::kRate) return rate_hint(unit);
   if (dimension == Dimension::kTime && unit == "m") {
@@ -328,7 +328,7 @@ std::string human_bytes(double bytes) {
   }
   constexpr std::array<std::string_view, 7> kNames = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
   std::size_t i = 0;
-  while (bytes >= 999.5 && i + 1 < kNames.size()) {  // what would print as 1000
+  while (bytes >= 999.5 && i + 1 < kNames.size()) {  // values that would print as 1000
     bytes /= 1000;
     ++i;
   }

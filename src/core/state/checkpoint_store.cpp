@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 using Path = std::filesystem::path;
 
-// Hashes and counts what goes through to the file.
+// Hashes and counts the bytes that pass through to the file.
 class HashingFile final : public WritableFile {
  public:
   explicit HashingFile(std::unique_ptr<WritableFile> file) : file_(std::move(file)) {}

@@ -55,8 +55,8 @@ std::map<std::string, std::string> read_weight_map(const Storage& storage, const
 
 namespace {
 
-/// Of two shards that hold a tensor of one name the index chooses one; which of them was meant,
-/// when they differ, nobody can say. THROWS: SystemError.
+/// If two shards hold a tensor of one name, the index chooses one; if they differ, the intended one
+/// is unknown. THROWS: SystemError.
 void check_same_tensor(const SafetensorsModel::Place& a, const SafetensorsModel::Place& b) {
   if (a.entry->dtype == b.entry->dtype && a.entry->shape == b.entry->shape &&
       std::ranges::equal(a.file->bytes(*a.entry), b.file->bytes(*b.entry))) {
@@ -95,7 +95,8 @@ SafetensorsModel SafetensorsModel::open(const Storage& storage, const Path& path
     }
     model.tensors_.emplace(tensor, Place{file, entry});
   }
-  // What an index leaves out is there all the same: whoever reads the model says whether it fits.
+  // Tensors that an index leaves out are in the model all the same: the reader of the model decides
+  // whether they fit.
   for (const auto& file : model.files_) {
     for (const SafetensorsEntry& entry : file->entries()) {
       const auto [at, added] = model.tensors_.emplace(entry.name, Place{file.get(), &entry});

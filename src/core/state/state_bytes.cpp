@@ -58,7 +58,7 @@ std::vector<std::byte> write_state(const StateSnapshot& state) {
   ISTHMUS_CHECK(scalars.size() <= std::numeric_limits<std::uint32_t>::max(), scalars.size());
   std::vector<TensorToWrite> tensors = state.tensors();
   std::vector<std::byte> bytes;
-  constexpr std::size_t kNames = 256;  // what a tensor takes in a header, amply
+  constexpr std::size_t kNames = 256;  // an ample bound of a tensor's bytes in a header
   bytes.reserve(sizeof(Head) + scalars.size() + tensor_bytes(tensors) + kNames * tensors.size() +
                 2 * sizeof(Digest128));
   bytes.resize(sizeof(Head));

@@ -72,7 +72,7 @@ std::optional<FilePlace> place_of(std::span<const float> values, bool outward) {
   auto begin = static_cast<std::size_t>(first - at->first);
   if (begin >= at->second.bytes) return std::nullopt;
   std::size_t end = std::min(begin + values.size_bytes(), at->second.bytes);
-  const bool to_the_end = end + page > at->second.bytes;  // nobody else is on the last page
+  const bool to_the_end = end + page > at->second.bytes;  // no other array is on the last page
   begin = (outward ? begin : begin + page - 1) / page * page;
   end = (outward || to_the_end ? end + page - 1 : end) / page * page;
   if (begin >= end) return std::nullopt;
@@ -277,7 +277,7 @@ StateWalk::StateWalk(std::size_t size, Ranges ranges)
 StateWalk::~StateWalk() {
   try {
     leave();
-  } catch (...) {  // the pager keeps it for whoever asks next
+  } catch (...) {  // the pager keeps the error for the next caller
   }
 }
 

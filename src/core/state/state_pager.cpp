@@ -150,7 +150,7 @@ void StatePager::await(const StatePages& pages) {
 void StatePager::drop(const StatePages& pages, StateUse use) {
   std::unique_lock lock(mutex_);
   check();
-  // What was asked for and is not used after all.
+  // Pieces that were requested and are not used after all.
   std::erase_if(reads_.queue,
                 [&](const Request& request) { return overlap(request.pages, pages); });
   if (use == StateUse::kWrite) {
@@ -189,7 +189,8 @@ void StatePager::read(const Request& request) {
 
 // Unmapping first hands the dirty marks to the page cache, which then writes each page once. The
 // next piece is on its way while the last one is waited for. Pages that the disk did not take are
-// not dropped, and the run ends: the kernel says so once and counts them as written from then on.
+// not dropped, and the run ends: the kernel reports them once and counts them as written from then
+// on.
 void StatePager::write(const Request& request) {
   const TimePoint begin = now();
   const StatePages& pages = request.pages;
@@ -197,7 +198,7 @@ void StatePager::write(const Request& request) {
   const auto bytes_of = [](const StatePages& piece) { return static_cast<off_t>(piece.bytes); };
   if (request.use == StateUse::kWrite) {
     const auto sync = [&](const StatePages& piece, unsigned flags) {
-      // Where there is no such call the kernel writes when it likes, and drops what is written.
+      // Without such a call the kernel writes when it likes, and drops the written pages.
       if (::sync_file_range(piece.file, piece.offset, bytes_of(piece), flags) != 0 &&
           errno != ENOSYS) {
         fail("written", errno);

@@ -86,7 +86,7 @@ CudaChunk::CudaChunk(RankLayout layout, const CudaChunkOptions& options, CudaGro
     part_of_.resize(parts.size(), {layout_.canonical_tensor(t), layout_.answers_for(t)});
   }
   cuda::copy(stream, parts_.data(), parts.data(), parts.size());
-  cuda::fill_zero(stream, values_.data(), values_.size());  // what lies behind the layout too
+  cuda::fill_zero(stream, values_.data(), values_.size());  // the values behind the layout too
   cuda::fill_zero(stream, gradients_.data(), gradients_.size());
   cuda::fill_zero(stream, working_.data(), working_.size());
   cuda::fill_zero(stream, no_clip_.data(), 1);

@@ -12,9 +12,9 @@
 namespace isthmus {
 namespace {
 
-/// What the forward pass keeps. The backward pass puts its wide gradients where it has read what
-/// was kept: that of the up projection over `activated`, that of queries, keys and values from
-/// `gelu_input` on.
+/// The activations that the forward pass keeps. The backward pass writes its wide gradients over
+/// kept activations that it has read: the gradient of the up projection over `activated`, those of
+/// queries, keys and values from `gelu_input` on.
 template <typename T>
 struct Memory {
   float *mean1, *rstd1, *lse, *middle, *mean2, *rstd2;

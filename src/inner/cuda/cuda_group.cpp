@@ -17,7 +17,7 @@ CudaGroup::CudaGroup(std::unique_ptr<Communicator> ranks, int device, const Devi
       ranks_(over ? over(std::move(ranks), device) : std::move(ranks)),
       staged_(over ? 0 : kPiece) {}
 
-// A device that fails shows as an error of NCCL; what it is of is the device's.
+// A device that fails shows as an error of NCCL; the error reported is the device's.
 template <typename Body>
 void CudaGroup::over_ranks(const Body& body) {
   try {

@@ -19,7 +19,7 @@
 namespace isthmus {
 namespace {
 
-/// Pointers to the heads' gradients, or what their norms made of them.
+/// Pointers to the heads' gradients, or to their norms' results.
 template <typename T>
 struct HeadScratch {
   T *d_query, *d_key;  // with qk_norm
@@ -30,7 +30,7 @@ struct HeadScratch {
   }
 };
 
-/// What of the family no kernel computes here; empty: nothing.
+/// The parts of the family that no kernel computes here; empty: nothing is missing.
 std::string missing_on_devices(const ModelShape& s) {
   const ModelFamily& family = s.family;
   const bool rotates = std::ranges::all_of(family.layers, &LayerRule::rotates);
@@ -56,7 +56,7 @@ std::string missing_on_devices(const ModelShape& s) {
   return {};
 }
 
-/// THROWS: ConfigError naming the family and what CUDA devices do not compute of it.
+/// THROWS: ConfigError naming the family and the parts of it that CUDA devices do not compute.
 void check_cuda_family(const ModelShape& shape) {
   const std::string missing = missing_on_devices(shape);
   if (missing.empty()) return;

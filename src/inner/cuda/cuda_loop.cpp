@@ -29,7 +29,8 @@ const LanguageModelOptions& checked(const LanguageModelOptions& options) {
   return checked_options(options);
 }
 
-/// What `body` returns. THROWS: for want of the device's memory in words that name settings.
+/// RETURNS: the result of `body`. THROWS: if the device has too little memory, in words that name
+/// settings.
 template <typename Body>
 auto in_memory(const LanguageModelOptions& options, const Body& body) {
   try {
@@ -61,7 +62,8 @@ CudaLoop::CudaLoop(const LanguageModelOptions& options, BatchProvider batches,
   throw SystemError(cuda_memory_error(options, settings, error.what()));
 }
 
-// What is in use all the time first, so that the error names what a setting can change.
+// Memory that is in use all the time comes first, so that the error names a setting that can be
+// changed.
 void CudaLoop::allocate() {
   const bool training = !options_.forward_only;
   const auto in_array = static_cast<std::size_t>(CudaModel::array_elements(layout_));
@@ -194,7 +196,7 @@ CudaBatches::Step CudaLoop::queue_pass(StepIndex t) {
   CudaBatches::Step step = batches_->take(stream_, t);
   if (peers_ != nullptr) step.targets = peers_->targets(t);
   ISTHMUS_CHECK(step.targets > 0, t.value());
-  // The pass that read the last one has ended, or is begun anew with the same one.
+  // The pass that read the earlier scale has ended, or begins anew with the same one.
   host_totals_.data()->gradient_scale = 1 / static_cast<double>(step.targets);
   repeat(pass_, step.length, [&](const cuda::Graph::Mark& mark) {
     double* const scale = &totals_.data()->gradient_scale;
@@ -258,7 +260,7 @@ void CudaLoop::sum_over_ranks() {
   peers_->sum(sums);
   losses.loss = sums[0];
   losses.z_loss = sums[1];
-  // What is not finite on one rank keeps all from the update.
+  // A value on one rank that is not finite keeps all ranks from the update.
   cuda::copy(stream_, &totals_.data()->losses, &losses, 1);
 }
 

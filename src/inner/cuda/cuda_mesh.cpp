@@ -36,8 +36,9 @@ const LanguageModelOptions& checked(const LanguageModelOptions& options,
 
 }  // namespace
 
-/// A step's batch, read once for all ranks, which ask for it at the same time, and for the next
-/// one ahead. The last two steps' are kept: who asks for step t + 2 has met all others in t + 1.
+/// A step's batch, read once for all ranks, which ask for it at the same time, and read ahead for
+/// the next step. The batches of the last two steps are kept: a rank that asks for step t + 2 has
+/// met all others in t + 1.
 class CudaMesh::Batches {
  public:
   Batches(BatchProvider provider, int ranks) : provider_(std::move(provider)), ranks_(ranks) {}
@@ -77,7 +78,7 @@ class CudaMesh::Batches {
   const BatchProvider provider_;
   const int ranks_;
   std::mutex mutex_;
-  std::array<Step, 2> steps_;  // under mutex_, but for what `share` has handed out
+  std::array<Step, 2> steps_;  // under mutex_, except for arrays that `share` has handed out
 };
 
 /// One rank's loop and its way to the others. Made and used on the rank's device.
@@ -237,7 +238,7 @@ InnerStep CudaMesh::step_on_all(StepIndex t, const std::function<InnerStep(CudaL
 }
 
 InnerStep CudaMesh::train_step(StepIndex t) {
-  static_cast<void>(batches_->targets(t));  // what fails to be read ends no rank
+  static_cast<void>(batches_->targets(t));  // a read that fails ends no rank
   hand_out_moments();
   const InnerStep step = step_on_all(t, [&](CudaLoop& loop) { return loop.train_step(t); });
   if (t.value() % kStepsBetweenChecks == 0) check_weights(t);

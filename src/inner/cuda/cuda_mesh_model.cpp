@@ -167,8 +167,8 @@ class CudaMeshModel final : public MeshModel {
         return static_cast<std::size_t>(mesh_rank(mesh_, other));
       };
       const std::size_t first = rank_of({.tp = at.tp, .pp = at.pp, .dp = 0});
-      // The first of the ranks with the same key heads answers for these, the first of all for what
-      // all have.
+      // The first of the ranks with the same key heads answers for these heads, the first of all
+      // ranks for values that all have.
       const std::size_t keys =
           rank_of({.tp = at.tp - at.tp % key_copies_, .pp = at.pp, .dp = at.dp});
       const std::size_t lowest = rank_of({.tp = 0, .pp = at.pp, .dp = at.dp});

@@ -47,7 +47,7 @@ class CudaMeshRank::Tokens {
   }
 
   /// Queues the copy of all of `batch`, of which micro-batches are `parts` equal ones; sorted: with
-  /// their order. REQUIRES: what reads the batch before has ended.
+  /// their order. REQUIRES: work that reads the earlier batch has ended.
   void put(cuda::Stream& stream, const TokenBatch& batch, std::int64_t parts, bool sorted) {
     const std::int64_t all = batch.sequences * batch.length;
     ISTHMUS_CHECK(all <= most_, all, most_);

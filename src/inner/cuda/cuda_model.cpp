@@ -130,7 +130,7 @@ class CudaModelOf final : public CudaModel {
     const CudaPass pass = begin(stream, tokens);
     if (layout_.part().embedding) embed(pass, values, tokens);
     last_ = forward(pass, values, keep);
-    if (layout_.part().head) return;  // whose norm adds the branch
+    if (layout_.part().head) return;  // the head's norm adds the branch
     cuda::add<T>(stream, pass.rows() * layout_.shape().d_model, last_, arena().branch,
                  arena().stream.back());
   }
@@ -193,8 +193,8 @@ class CudaModelOf final : public CudaModel {
             .first = options_.vocabulary.first_row};
   }
 
-  /// Of each value one summand at most is a table's and one a position's, so that sums over ranks
-  /// have the bits of one that holds the whole vocabulary.
+  /// For each value at most one summand is a table's and one a position's, so that sums over ranks
+  /// have the bits of a rank that holds the whole vocabulary.
   void embed(const CudaPass& pass, const CudaValues& values, const CudaTokens& tokens) {
     const bool adds = gpt2() && pass.adds_biases();
     cuda::embedding_forward(

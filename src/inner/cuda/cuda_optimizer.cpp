@@ -12,10 +12,10 @@
 namespace isthmus {
 namespace {
 
-/// What Muon leaves takes AdamW.
+/// AdamW updates the tensors that Muon does not.
 bool adamw(const InnerConfig& config) { return config.optimizer != "sgd"; }
 
-/// Neighbouring tensors of one weight decay, cut into what blocks of a kernel take.
+/// Neighbouring tensors of one weight decay, cut into the sizes that blocks of a kernel take.
 std::vector<cuda::ParameterRun> parts_of(const InnerConfig& config, const ModelLayout& layout) {
   std::vector<cuda::ParameterRun> runs;
   std::int64_t left_out = 0;

@@ -19,7 +19,7 @@ class KeptDevice {
   ~KeptDevice() {
     try {
       cuda::use_device(ordinal_);
-    } catch (const cuda::DeviceLost&) {  // whoever has used it tells
+    } catch (const cuda::DeviceLost&) {  // the code that has used the device reports it
     } catch (const std::exception& error) {
       log_warning("cuda:{} is not this thread's any more: {}", ordinal_, error.what());
     }

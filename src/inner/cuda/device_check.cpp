@@ -18,18 +18,18 @@ namespace {
 
 constexpr int kSteps = 2;  // the second one's loss is that of updated weights
 constexpr std::int64_t kLength = 40, kVocab = 300;
-// Far above rounding, which is some 1e-6 and, of bf16, some 1e-3 of a loss; far below what a kernel
-// that is wrong does to it.
+// Far above rounding, which is about 1e-6 of a loss and, in bf16, about 1e-3; far below the error
+// of a wrong kernel.
 constexpr double kMostFp32 = 1e-3, kMostBf16 = 0.03;
-// Of a tensor's gradient, by its length or, where the tensor has next to none, by this share of the
-// whole one's: what attention's key biases have is rounding alone.
+// For the gradient of a tensor, relative to its length or, if the tensor has next to none, to this
+// share of the whole gradient's: the gradient of attention's key biases is rounding alone.
 constexpr double kMostGradientFp32 = 1e-3, kMostGradientBf16 = 0.1, kLeastShare = 0.01;
-// Of what the steps have changed. AdamW moves an element whose gradient is rounding alone as far as
-// any other, in either direction; weights that stay, move twice as far or the other way differ by 1
-// and more.
+// For the changes that the steps made. AdamW moves an element whose gradient is rounding alone as
+// far as any other, in either direction; weights that stay, move twice as far or the other way
+// differ by 1 and more.
 constexpr double kMostSgdFp32 = 0.01, kMostSgdBf16 = 0.1, kMostAdamFp32 = 0.2, kMostAdamBf16 = 0.5;
-// Muon brings what a gradient has least of up to the rest, rounding with it, and rounds to bfloat16
-// in either precision: 0.006 to 0.023 on the emulated device.
+// Muon scales the smallest part of a gradient up to the rest, rounding with it, and rounds to
+// bfloat16 in either precision: 0.006 to 0.023 on the emulated device.
 constexpr double kMostMuonFp32 = 0.1, kMostMuonBf16 = 0.3;
 
 LanguageModelOptions tiny_like(const LanguageModelOptions& run) {
@@ -48,7 +48,7 @@ LanguageModelOptions tiny_like(const LanguageModelOptions& run) {
   tiny.model.vocab = kVocab;
   tiny.model.context = 0;
   if (!run.forward_only) tiny.inner = run.inner;
-  // At a rate whose changes stand out from the rounding of the weights.
+  // At a rate whose changes exceed the rounding of the weights.
   tiny.inner.lr = tiny.inner.optimizer == "sgd" ? 0.1 : 1e-3;
   tiny.inner.schedule = InnerConfig().schedule;
   tiny.inner.warmup = {};
@@ -142,7 +142,7 @@ std::string compare_gradients(const Results& got, const Results& expected,
   return "";
 }
 
-/// What the steps have changed in some of the tensors.
+/// The changes that the steps made in some of the tensors.
 struct Changes {
   const char* where;
   double most;

@@ -32,7 +32,7 @@ double measure(const Clock& clock) {
   cuda::Stream stream;
   cuda::Blas blas;
   double best = 0;
-  // Emulated devices take long for what real ones do at once.
+  // Emulated devices take long for work that real devices do at once.
   double seconds = 0;
   for (std::int64_t n = kSmallest; n <= kLargest && seconds < kEnough; n *= 2) {
     const auto values = static_cast<std::size_t>(n * n);

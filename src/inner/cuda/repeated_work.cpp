@@ -17,7 +17,7 @@ void RepeatedWork::by_hand(cuda::Stream& stream, const Queue& queue) {
   queue([&](cuda::Event& event) { event.record(stream); });
 }
 
-// What fails while it is recorded may succeed by hand, but for what a lost device does.
+// Work that fails while it is recorded may succeed when it is queued, unless the device is lost.
 bool RepeatedWork::record(cuda::Stream& stream, const Queue& queue) {
   try {
     seen_.front().graph = std::make_unique<cuda::Graph>(stream, queue);

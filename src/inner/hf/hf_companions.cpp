@@ -58,8 +58,8 @@ bool is_legal(std::string_view name) {
                              [name](std::string_view begin) { return name.starts_with(begin); });
 }
 
-/// What is read of the folder in another way: config.json, and the weights with their index. Files
-/// of weights beside those, such as adapters, are not.
+/// The files of the folder that are read in another way: config.json, and the weights with their
+/// index. Other files of weights, such as adapters, are not among them.
 std::set<std::string> files_read(const Storage& storage, const std::filesystem::path& folder) {
   constexpr const char* kIndex = "model.safetensors.index.json";
   std::set<std::string> names = {"config.json", "model.safetensors", kIndex};

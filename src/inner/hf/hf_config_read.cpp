@@ -14,7 +14,7 @@ namespace {
 using nlohmann::json;
 
 // Keys that hf_config_write.cpp writes from the shape of a plain model, or that hf_families.cpp has
-// checked to say what our models do.
+// checked against the abilities of our models.
 constexpr std::array kOfTheShape = {
     "architectures", "model_type", "vocab_size", "tie_word_embeddings", "dtype", "torch_dtype",
     "quantization_config",
@@ -26,7 +26,7 @@ constexpr std::array kOfTheShape = {
     "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_act", "rms_norm_eps",
     "rope_theta", "rope_parameters", "rope_scaling", "partial_rotary_factor", "attention_bias",
     "mlp_bias"};
-// Those that it writes of a family's model, whose other keys stay as they are.
+// The keys that it writes for a family's model, whose other keys stay as they are.
 constexpr std::array kOfAFamily = {
     "architectures", "model_type",        "vocab_size",          "max_position_embeddings",
     "hidden_size",   "intermediate_size", "num_hidden_layers",   "num_attention_heads",

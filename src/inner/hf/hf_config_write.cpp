@@ -33,7 +33,7 @@ ordered_json gpt2(const ModelShape& shape) {
   config["n_embd"] = shape.d_model;
   config["n_layer"] = shape.layers;
   config["n_head"] = shape.heads;
-  // null stands for 4 n_embd.
+  // null means 4 n_embd
   config["n_inner"] =
       shape.d_ff == 4 * shape.d_model ? ordered_json(nullptr) : ordered_json(shape.d_ff);
   config["activation_function"] = "gelu_new";

@@ -41,7 +41,7 @@ std::vector<std::string> write_hf_folder(Storage& storage, const std::filesystem
   const std::filesystem::path folder = given.has_filename() ? given : given.parent_path();
   HfCompanions companions = hf_companions(storage, model.shape, model.from, model.byte_tokenizer);
   if (storage.kind(folder) != FileKind::kAbsent) {
-    storage.create_directories(folder);  // refuses what is no folder
+    storage.create_directories(folder);  // refuses a path that is no folder
     remove_companions_not_in(companions, storage, folder);
     write_files(storage, folder, model, companions);
     return std::move(companions.left_out);

@@ -32,7 +32,7 @@ void read_gpt2(Reader& reader, ModelConfig& model) {
   reader.supported("add_cross_attention", {false});
 }
 
-/// What all families but GPT-2 spell alike.
+/// The keys that all families except GPT-2 spell alike.
 struct SizeDefaults {
   std::int64_t head_dim = 0;  // 0: hidden_size / num_attention_heads
   bool tied = false;
@@ -254,7 +254,7 @@ void refuse_local_layers(Reader& reader) {
 
 // ---- Families
 
-/// A family whose differences make it more than `arch` and `qk_norm` say has its name.
+/// A family that `arch` and `qk_norm` alone do not describe has its name.
 void name_if_special(ModelConfig& model, const char* name) {
   if (model.family != ModelFamily{}) model.family.name = name;
 }

@@ -22,8 +22,8 @@ bool is_head(std::string_view name) {
 }
 constexpr std::size_t kShownNames = 8;
 
-// What torch.compile, DistributedDataParallel, fully sharded and checkpointed modules put into the
-// names of what they wrap.
+// Prefixes that torch.compile, DistributedDataParallel, fully sharded and checkpointed modules add
+// to the names of the wrapped tensors.
 constexpr std::array<std::string_view, 4> kWrappers = {
     "_orig_mod.", "module.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module."};
 
@@ -95,7 +95,7 @@ HfTensors tensors_of(const SafetensorsModel& model, const std::filesystem::path&
   return tensors;
 }
 
-/// What does not fit between a model and a folder.
+/// The differences between a model and a folder.
 struct Misfits {
   std::vector<std::string> missing;
   std::vector<std::string> misshaped;

@@ -85,7 +85,8 @@ constexpr const char* kRemoveBuffer =
 void check_mask(const PlacedTensor& mask) {
   const std::vector<std::int64_t>& shape = mask.second.entry->shape;
   const std::int64_t n = shape.empty() ? 0 : shape.back();
-  constexpr std::int64_t kMostPositions = std::int64_t{1} << 31;  // whose square is a number yet
+  constexpr std::int64_t kMostPositions = std::int64_t{1}
+                                          << 31;  // the square of the bound still fits
   if (n < 1 || n >= kMostPositions || mask.second.entry->elements() != n * n) {
     refuse(mask, fmt::format("of shape [{}] is no causal mask", fmt::join(shape, ", ")),
            kRemoveBuffer);

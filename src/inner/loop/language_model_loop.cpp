@@ -24,7 +24,7 @@ namespace isthmus {
 namespace {
 constexpr std::int64_t kClearBlock = std::int64_t{1} << 16;
 
-/// What is shared out where there is somebody to share with.
+/// The ZeRO stage: state is shared out only if there are other ranks.
 int zero_of(const LanguageModelOptions& options) {
   return options.mesh.dp > 1 && !options.forward_only ? options.zero : 0;
 }
@@ -244,7 +244,7 @@ LossSum LanguageModelLoop::mesh_gradient_pass(const TokenBatch& batch, double sc
   if (sharded_ && !slices) mesh_->collect(RankValues::kGradients, whole);
   if (on_part_) on_part_(PassPart::kEnd);
   for (std::size_t i = parameters_.size(); on_ready && i-- > 0;) on_ready(i);
-  // Where the ranks have weights of their own the mesh says what it reads and writes.
+  // If the ranks have weights of their own, the mesh reports the values that it reads and writes.
   if (!ranks_have_weights_) state_done(values(), StateUse::kRead);
   state_done(all_gradients(), StateUse::kWrite);
   return sum;

@@ -199,7 +199,7 @@ void time_operations(const Clock& clock, const ModelShape& s, std::int64_t seque
   kernels::ThreadTeam team(options.threads);
   out.product_gflops = cached_product_gflops(clock, team, options.bf16);
   out.of_bound = out.gflops / out.product_gflops;
-  if (options.mesh.ranks() > 1) return;  // each rank has products of its own shapes
+  if (options.mesh.ranks() > 1) return;  // each rank has products of different shapes
   const std::int64_t rows = sequences / options.micro_batches * length;
   const std::int64_t up = s.up_width();
   const LinearShape in_layer[] = {{rows, s.d_model, s.qkv_width(), options.bf16},

@@ -60,7 +60,7 @@ const float* GatheredWeights::tensor(std::size_t index) {
   return values + (buckets_.tensor_begin(index) - buckets_[bucket].elements.begin);
 }
 
-// What the next bucket's buffer holds is two layers back, which the pass is done with.
+// The next bucket's buffer holds a layer from two layers back, which the pass no longer needs.
 const float* GatheredWeights::layer(std::int64_t layer) {
   before_layers_ = false;
   const std::size_t bucket = buckets_.of_layer(layer);

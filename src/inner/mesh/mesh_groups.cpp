@@ -21,7 +21,7 @@ bool draws_random_bits(const Codec& codec) {
   return encode(codec, values, {.seed = 1}).bytes != encode(codec, values, {.seed = 2}).bytes;
 }
 
-// Nobody keeps what such a code has lost: for activations the same element does not come again.
+// The loss of such a code is not kept: for activations the same element does not come again.
 std::unique_ptr<const Codec> codec_for(const char* key, const std::string& spelling) {
   std::unique_ptr<const Codec> codec = make_codec(spelling);
   if (codec->error_feedback()) {

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The mesh whose ranks are processes. The first has the canonical weights and gradients. A pass:
-// an order with the tokens to all; to the first data-parallel rank of each share its weights, which
-// hands them on to the others; the pass; the sums of the gradients over the data-parallel ranks,
-// each slice back to the first. So the first sends and receives 2 N values a step, as in an
-// all-reduce, however many ranks there are. After some passes of training each rank tells the first
-// how long it has computed (inner/mesh/rank_readings.h).
+// The mesh whose ranks are processes. The first process has the canonical weights and gradients. A
+// pass is: an order with the tokens to all ranks; the weights of each share to its first
+// data-parallel rank, which passes them on to the others; the pass; the sums of the gradients over
+// the data-parallel ranks, each slice back to the first process. So the first process sends and
+// receives 2 N values a step, as in an all-reduce, however many ranks there are. After some passes
+// of training each rank tells the first process how long it has computed
+// (inner/mesh/rank_readings.h).
 //
 // With ZeRO the ranks keep the sums and update their slices, which they gather among themselves.
-// The canonical weights at the first are then those of some earlier step: it collects the tensors
-// that somebody reads, and hands out those that somebody has written
-// (inner/mesh/weight_coherence.h). So an ordinary step sends tokens and losses alone between the
-// first and the others.
+// The canonical weights at the first process are then those of an earlier step: it collects the
+// tensors that a caller reads, and sends out the tensors that a caller has written
+// (inner/mesh/weight_coherence.h). So in an ordinary step only tokens and losses travel between the
+// first process and the others.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -38,7 +39,7 @@ static_assert(kLosses != RankReadings::kTag && CanonicalExchange::kFirstTag > Ra
 /// One rank's part of every pass, on the first rank as on the others.
 class MeshProcess {
  public:
-  /// service: this rank's part of what a caller of the mesh does; may be empty on the first.
+  /// service: this rank's part of a caller's operation on the mesh; may be empty on the first.
   MeshProcess(const ModelLayout& canonical, const MeshOptions& options, RankProcesses& processes,
               RankService service)
       : options_(options),
@@ -322,8 +323,8 @@ class ProcessMesh final : public MeshModel {
   }
 
   bool zero_;
-  /// What several tensor-parallel ranks have they update to the same bits: a codec's blocks may
-  /// hold shares beside it, which differ.
+  /// Whether tensor-parallel ranks update their common values to the same bits: the blocks of a
+  /// codec may hold shares beside such values, which differ.
   bool alike_;
   WeightCoherence own_;
   std::optional<Digest128> others_;  // the ranks have these weights in the place of own_
@@ -342,7 +343,7 @@ std::unique_ptr<MeshModel> make_process_mesh(const ModelLayout& canonical,
 
 void serve_mesh(const ModelLayout& canonical, const MeshOptions& options, RankProcesses& ranks,
                 RankService service) {
-  std::optional<MeshProcess> process;  // outlives the abort: what is under way then ends
+  std::optional<MeshProcess> process;  // outlives the abort: operations under way then end
   try {
     process.emplace(canonical, options, ranks, std::move(service));
     for (;;) {

@@ -60,7 +60,7 @@ std::size_t slots_of(const MeshOptions& options, const PipelineSchedule& schedul
   return most_in_flight(schedule.operations[static_cast<std::size_t>(at.pp)], k);
 }
 
-/// What a rank's models are made for. REQUIRES: zb-h1 without recomputation.
+/// The purpose of a rank's models. REQUIRES: zb-h1 without recomputation.
 LanguageModel<float>::Purpose purpose_of(const MeshOptions& options) {
   using Purpose = LanguageModel<float>::Purpose;
   const bool split = trains(options) && options.schedule == PipelineKind::kZbH1;
@@ -275,7 +275,7 @@ void MeshRank::run(const PipelineOp& op, const TokenBatch& share, double gradien
   Weights<float>& weights = chunk.state.weights();
   const bool last = op.micro_batch + 1 == options_.micro_batches;
   const BackwardOptions<float> backward = chunk.state.backward_options(gradient_scale, last);
-  // What a weight gradient reads stays until it has been taken.
+  // Activations that a weight gradient reads stay until the gradient has been computed.
   const bool split = purpose_of(options_) == LanguageModel<float>::Purpose::kSplitBackward;
   Communicator& neighbours = *groups_.pipeline;
   const auto send = [&](const float* from) {
@@ -334,7 +334,7 @@ LossSum MeshRank::loss(const TokenBatch& batch) {
   ISTHMUS_CHECK(at_once >= 1, rows_of(options_), batch.length);
   Communicator& neighbours = *groups_.pipeline;
   const int ranks = neighbours.size();
-  // Ranks whose samples end before those of others go on gathering weights with them.
+  // Ranks whose samples end before those of others continue to gather weights with them.
   const bool together = chunks_.front()->state.gathers();  // all chunks do, or none
   const std::int64_t most = (batch.sequences + options_.mesh.dp - 1) / options_.mesh.dp;
   const std::int64_t end = together ? own.begin + most : own.end;

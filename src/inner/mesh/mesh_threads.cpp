@@ -91,7 +91,7 @@ class ThreadMesh final : public MeshModel {
   void update(double lr, double gradient_scale, float* weights) override {
     // Without a pass before, as where a joiner replays results, the ranks lack these weights.
     if (!has_weights_) team_.run([&](std::size_t i) { ranks_[i]->use_weights(weights); });
-    has_weights_ = false;  // the rank that updates a value may not be the only one that has it
+    has_weights_ = false;  // other ranks than the one that updates a value may have it too
     team_.run([&](std::size_t i) { updates_[i]->update(lr, gradient_scale, weights); });
   }
 

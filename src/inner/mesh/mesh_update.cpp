@@ -124,8 +124,8 @@ void MeshUpdate::spread_owned() {
   give_table();
 }
 
-/// The table's slices of the two stages are cut elsewhere: to each rank of the first one what the
-/// last one's have of its own.
+/// The two stages cut the table's slices differently: each rank of the first stage gets its slices
+/// from the ranks of the last stage.
 void MeshUpdate::give_table_slices() {
   if (first_.table.size() == 0) return;
   Communicator& world = rank_.groups().world;

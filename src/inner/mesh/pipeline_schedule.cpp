@@ -57,8 +57,8 @@ void check_shape(PipelineKind kind, int ranks, int micro_batches, int chunks) {
   }
 }
 
-/// Appends what a rank computes with its messages: what it needs from a neighbour just before it,
-/// what a neighbour needs just after it.
+/// Appends a rank's computations with their messages: those that it needs from a neighbour just
+/// before, those that a neighbour needs just after.
 class RankList {
  public:
   RankList(PipelineSchedule& schedule, int rank)
@@ -126,7 +126,7 @@ void fill_interleaved(RankList& list, const PipelineSchedule& s, int rank) {
   }
 }
 
-/// 1f1b whose weight gradients rank r puts off by r micro-batches: they fill the idle time at the
+/// 1f1b in which rank r delays weight gradients by r micro-batches: they fill the idle time at the
 /// end, and every rank holds as many activations as rank 0 does under 1f1b.
 void fill_zb_h1(RankList& list, const PipelineSchedule& s, int rank) {
   const int warm_up = std::min(s.micro_batches, s.ranks - rank - 1);

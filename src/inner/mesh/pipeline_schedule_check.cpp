@@ -20,7 +20,7 @@ using Kind = PipelineFault::Kind;
   return static_cast<std::uint8_t>(1U << static_cast<unsigned>(kind));
 }
 
-/// What of each (chunk, micro-batch) a rank has done.
+/// The operations on each (chunk, micro-batch) that a rank has done.
 class Done {
  public:
   explicit Done(const PipelineSchedule& s)

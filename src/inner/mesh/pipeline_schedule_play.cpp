@@ -32,8 +32,8 @@ class Play {
   [[nodiscard]] Expected<PipelineReport, PipelineFault> run() {
     std::deque<int> runnable;
     for (int rank = 0; rank < s_.ranks; ++rank) runnable.push_back(rank);
-    // A rank that is stuck is looked at again when a message comes for it or one of its own is
-    // taken; each message does so at most twice.
+    // A stuck rank is looked at again when a message comes for it or one of its own is taken; each
+    // message does so at most twice.
     while (!runnable.empty()) {
       const int rank = runnable.front();
       runnable.pop_front();

@@ -11,7 +11,7 @@ namespace {
 constexpr int kFirstReading = 0;
 // Readings go in messages of this many values, long enough to tell a thin link from a thick one.
 constexpr std::int64_t kValues = 1 << 13;  // 64 KiB
-// Passes last at least so many times as long as what their readings take.
+// Passes last at least this many times as long as their readings.
 constexpr int kShare = 200;
 
 }  // namespace

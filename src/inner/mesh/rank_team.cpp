@@ -14,7 +14,7 @@
 
 namespace isthmus {
 
-/// What the ranks of one `run` know of one another.
+/// The shared state of the ranks of one `run`.
 struct RankTeam::Pass {
   explicit Pass(std::size_t ranks) : back(ranks, false) {}
   [[nodiscard]] bool all_back() const {
@@ -71,7 +71,7 @@ void RankTeam::fail(Pass& pass, std::size_t rank, const char* cause) {
   } catch (const std::exception&) {
   }
   std::unique_lock lock(pass.mutex);
-  if (!pass.first || (pass.waited && !waited)) {  // a cause counts before what comes of it
+  if (!pass.first || (pass.waited && !waited)) {  // a cause counts before its consequences
     pass.first = std::current_exception();
     pass.waited = waited;
   }

@@ -10,7 +10,7 @@
 namespace isthmus {
 namespace {
 
-constexpr std::size_t kUsual = 64;      // readings that a rank's usual one is the median of
+constexpr std::size_t kUsual = 64;      // a rank's usual reading is the median of this many
 constexpr std::size_t kLeastUsual = 8;  // before that nothing is usual
 constexpr std::size_t kJitter = 256;    // changes that the jitter is the median of
 // Of a median of kWindow normal values: its standard deviation, in theirs.

@@ -47,7 +47,8 @@ void ShardedOptimizer::reset() {
 
 void ShardedOptimizer::save(StateWriter& writer) const {
   save_updates(writer, inner_, updates_);
-  // In memory: a writer may borrow what lies in files, and this is gone after the call.
+  // In memory: a writer may borrow values that lie in files, and these values are gone after the
+  // call.
   std::vector<float> values(static_cast<std::size_t>(layout_.elements()));
   for (int i = 0; i < moments(); ++i) {
     mesh_.collect(moment_of(i), values.data());

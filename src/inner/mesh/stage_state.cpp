@@ -23,7 +23,7 @@ CanonicalRange own_slice(const RankLayout& layout, const StageStateOptions& opti
   return slice_of(layout.local().elements(), options.ranks, options.rank);
 }
 
-/// Places whose weights the rank has memory for.
+/// The range whose weights the rank has memory for.
 CanonicalRange weights_held(const RankLayout& layout, const StageStateOptions& options) {
   if (layout.whole() && !options.own_weights) return {0, 0};
   return options.trains && options.zero == 3 ? own_slice(layout, options) : all_of(layout);

@@ -49,13 +49,13 @@ constexpr bool makes_gelu_again(LayerKeeps keeps) {
   return keeps == LayerKeeps::kProducts && !kStoresBf16<T>;
 }
 
-/// What the forward pass keeps: 7 d + 2 d_ff values a row, less than half of what an autograd tape
-/// of the same layer holds; 2 d fewer where norms are made again, d_ff fewer where GELU is, and
+/// The activations that the forward pass keeps: 7 d + 2 d_ff values a row, less than half of an
+/// autograd tape of the same layer; 2 d fewer if norms are recomputed, d_ff fewer if GELU is, and
 /// then `gelu_slope` holds the pre-activation between the passes. Operands of products are stored
-/// as T. The backward pass puts its wide gradients where it has read what was kept: that of the up
-/// projection over `activated`, that of queries, keys and values from `gelu_slope` on (in scratch
-/// where GELU is made again). When weights wait, these lie over `gelu_slope` and `qkv`, and the
-/// gradient of the attention's output over `middle`.
+/// as T. The backward pass writes its wide gradients over kept activations that it has read: the
+/// gradient of the up projection over `activated`, those of queries, keys and values from
+/// `gelu_slope` on (in scratch if GELU is recomputed). In a split backward pass these lie over
+/// `gelu_slope` and `qkv`, and the gradient of the attention's output over `middle`.
 template <typename T>
 struct Gpt2Memory {
   using Real = RealOf<T>;
@@ -153,14 +153,14 @@ class Gpt2Block final : public Block<RealOf<T>> {
     const std::int64_t d = s_.d_model;
     const std::int64_t a = s_.query_width();
 
-    const bool all = part == BackwardPart::kAll;  // else what is read later is put away
+    const bool all = part == BackwardPart::kAll;  // otherwise values that are read later are stored
     const bool again = keeps_ == LayerKeeps::kProducts;
     ISTHMUS_CHECK(all || !again, rows);
 
     const LinearShape down{rows, s_.d_ff, d, kBf16};
     T* d_up = all ? keep.activated : static_cast<T*>(scratch);
-    // Of what is narrow, one after another: the rank's rows of d_model columns, or all rows of the
-    // columns of its heads, which are as many values where the ranks hold equally many rows.
+    // Of narrow values, one after another: the rank's rows of d_model columns, or all rows of the
+    // columns of its heads, which are as many values if the ranks hold equally many rows.
     T* d_narrow = static_cast<T*>(other);
     if constexpr (!kBf16) {
       if (again) {
@@ -214,7 +214,7 @@ class Gpt2Block final : public Block<RealOf<T>> {
   }
 
  private:
-  /// What is made again lies in `scratch` and `narrow`, (own rows, d_model) Reals.
+  /// Recomputed values lie in `scratch` and `narrow`, (own rows, d_model) Reals.
   [[nodiscard]] Gpt2Memory<T> memory_of(const Pass& pass, void* memory, void* scratch,
                                         void* narrow) const {
     ArenaLayout arena_layout(memory);

@@ -232,7 +232,7 @@ class LlamaBlock final : public Block<RealOf<T>> {
     const std::int64_t rows = pass.rows();
     const std::int64_t d = s_.d_model;
 
-    const bool all = part == BackwardPart::kAll;  // else what is read later is put away
+    const bool all = part == BackwardPart::kAll;  // otherwise values that are read later are stored
     const bool trains = all && gradients != nullptr;
     const auto if_trained = [&](Real* gradient) { return gradients ? gradient : nullptr; };
     const bool again = keeps_ == LayerKeeps::kProducts;
@@ -311,7 +311,7 @@ class LlamaBlock final : public Block<RealOf<T>> {
   }
 
  private:
-  /// What is made again lies in `scratch` and `narrow`, (own rows, d_model) Reals.
+  /// Recomputed values lie in `scratch` and `narrow`, (own rows, d_model) Reals.
   [[nodiscard]] LlamaMemory<T> memory_of(const Pass& pass, void* memory, void* scratch,
                                          void* narrow) const {
     ArenaLayout arena_layout(memory);
@@ -322,8 +322,8 @@ class LlamaBlock final : public Block<RealOf<T>> {
     return keep;
   }
 
-  /// y := x + what the closing `product` gives, normed where the family has norms after it; `kept`
-  /// then holds what is normed.
+  /// y := x + the closing `product`, normed if the family has norms after it; `kept` then holds the
+  /// values before the norm.
   void close_branch(const Pass& pass, kernels::Gemm<Real> product, LoraTarget target,
                     const T* input, const Real* x, const Real* after_weight, Real* kept, Real* rstd,
                     Real* y) const {
@@ -349,8 +349,8 @@ class LlamaBlock final : public Block<RealOf<T>> {
     add_values(pass.team, pass.own_rows() * s_.d_model, x, y);
   }
 
-  /// The gradient of what the closing product gave, from that of the stream it is added to: the
-  /// same, or with a norm between in the place of `kept`. RETURNS: where it lies, (own rows, d).
+  /// The gradient of the closing product, from that of the stream it is added to: the same, or with
+  /// a norm between in the place of `kept`. RETURNS: its place, (own rows, d).
   const Real* branch_gradient(const Pass& pass, const Real* d_stream, const Real* after_weight,
                               Real* kept, const Real* rstd, Real* d_weight) const {
     if (!s_.norms_after()) return d_stream;
@@ -510,7 +510,8 @@ class LlamaBlock final : public Block<RealOf<T>> {
     enter(pass, s_.family.parallel_residual ? x : keep.middle, w.norm2_weight, w.norm2_bias,
           keep.normed2, keep.mean2, keep.rstd2);
   }
-  /// y := what a half of the layer reads of the stream: its norm, or where it has none the stream.
+  /// y := the part of the stream that a half of the layer reads: its norm or, if it has none, the
+  /// stream.
   void enter(const Pass& pass, const Real* x, const Real* weight, const Real* bias, T* y,
              Real* mean, Real* rstd) const {
     if (!s_.norms_before()) {

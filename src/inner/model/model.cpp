@@ -59,7 +59,7 @@ void join_softmax(const TensorGroup& group, std::span<kernels::TokenSoftmax> tok
   }
 }
 
-/// The embedded tokens, or the gradient of what they became, times the family's factor.
+/// The embedded tokens, or the gradient of their embeddings, times the family's factor.
 template <typename Real>
 void scale_embedding(const Pass& pass, const ModelShape& s, Real* stream) {
   constexpr std::int64_t kAtOnce = std::int64_t{1} << 14;
@@ -81,8 +81,8 @@ LossSum& LossSum::operator+=(const LossSum& other) {
 }
 
 /// For training `stream` holds the residual stream before each layer and after the last one, and
-/// each layer has its memory, or all share one that is filled again. For inference two rows of
-/// `stream` take turns over one memory. In a split backward pass the gradient of each layer's
+/// each layer has its memory, or all layers share one that is filled again. For inference two rows
+/// of `stream` take turns over one memory. In a split backward pass the gradient of each layer's
 /// output takes the output's place in `stream`.
 template <typename Real>
 struct LanguageModel<Real>::Arena {

@@ -50,7 +50,7 @@ void embed(const Pass& pass, const ModelLayout& layout, const VocabularyShare& s
     return;
   }
   if (!weights.by_rows()) {
-    // Both tensors at once: what `tensor` gives stays valid until `layer` is called.
+    // Both tensors at once: the values of `tensor` stay valid until `layer` is called.
     const kernels::Embedding<Real> embedding{.rows = pass.rows(),
                                              .seq = pass.length,
                                              .channels = s.d_model,

@@ -80,7 +80,8 @@ LoraShape lora_shape(const LoraConfig& config) {
   return lora;
 }
 
-/// What a folder's reader has made sure of; a family set otherwise would index beyond its layers.
+/// The conditions that a folder's reader has checked; a family with other values would index beyond
+/// its layers.
 void check_family(const ModelShape& s) {
   const ModelFamily& family = s.family;
   ISTHMUS_CHECK(
@@ -121,7 +122,8 @@ ModelShape model_shape(const ModelConfig& config, std::int64_t train_context) {
   s.vocab = config.vocab;
   s.positions = config.context == 0 ? train_context : config.context;
   check_range("model.context", s.positions, kLongest);
-  // Frequencies of "dynamic" follow the length of a pass, which may be beyond what the model knows.
+  // Frequencies of "dynamic" follow the length of a pass, which may exceed the positions of the
+  // model.
   if (train_context > s.positions && s.family.rope.type != RopeType::kDynamic) {
     throw ConfigError(
         fmt::format("train.context = {}: the model has only model.context = {} positions",

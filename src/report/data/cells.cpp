@@ -165,7 +165,7 @@ CellFile read_cells(std::string_view text) {
   CellFile file;
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
-    // Without its newline a line is torn, even where what is there happens to parse.
+    // Without its newline a line is torn, even if its text happens to parse.
     auto cell = end == std::string_view::npos ? std::nullopt : read_cell(text.substr(0, end));
     if (cell) {
       file.cells.push_back(std::move(*cell));

@@ -38,7 +38,7 @@ AgainstBaseline compare_pairs(const ComparedVariant& baseline, const ComparedVar
   against.p = corrected(no_difference_p(against.difference));
   against.equivalence_p = corrected(equivalence_p(against.difference, margin));
   const bool enough = against.difference.n >= kFewestPairs;
-  // Of two pairs at a strict level the noncentral t is beyond what can be computed.
+  // For two pairs at a strict level the noncentral t cannot be computed.
   against.detectable = enough ? detectable_difference(against.difference.deviation,
                                                       against.difference.n, level, kPower)
                               : std::numeric_limits<double>::infinity();

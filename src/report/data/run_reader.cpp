@@ -273,7 +273,7 @@ void read_events(const std::filesystem::path& file, RunData& run) {
       return true;
     }
     if (text_at(line, "k") == "read" || text_at(line, "k") == "write") {
-      return true;  // training state in files: beside the computing, in nobody's time
+      return true;  // training state in files: beside the computing, so no step's time
     }
     const std::optional<Span> found_span = span_of(line);
     if (!found_span || found_span->worker >= kMostWorkers) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers of a comparison into sentences. What was not shown is never called equal, and what may
-// change with more seeds, wider grids or longer runs says so.
+// Numbers of a comparison into sentences. A difference that was not shown is never called equality,
+// and findings that may change with more seeds, wider grids or longer runs say so.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::string edge_text(const TuningEdge& edge) {
                      edge.largest ? "largest" : "smallest");
 }
 
-/// What a variant needed to the target beside what the baseline did.
+/// A variant's need to the target beside the baseline's.
 struct Need {
   double ratio = 1;  // above 1: less
   std::string text;  // "2.3x fewer bytes"; empty where both needed as much, or one never came
@@ -183,7 +183,7 @@ class Judge {
     if (way.reached < way.runs) {
       return fmt::format(" Missed the target in {} of {} runs.", way.runs - way.reached, way.runs);
     }
-    // What is dearer is told like what is cheaper: who reads half of it is misled.
+    // Higher costs are told like lower ones: a reader of half the sentence would be misled.
     const Need bytes = need_of(base.wire_bytes, way.wire_bytes, "fewer bytes", "more bytes");
     const Need time =
         need_of(base.clock_s, way.clock_s, "less simulated time", "more simulated time");
@@ -267,10 +267,10 @@ void note_spread(const Comparison& comparison, std::vector<std::string>& notes) 
       nats(usual)));
 }
 
-/// What should be the same for all and is not.
+/// Settings that should be the same for all variants and are not.
 void note_differences(const Comparison& comparison, std::vector<std::string>& notes) {
-  std::map<std::size_t, std::set<std::int64_t>> tokens;  // by seed: what is learnt of conversations
-                                                         // differs with the samples
+  std::map<std::size_t, std::set<std::int64_t>> tokens;  // by seed: tokens of conversations that
+                                                         // are trained on differs with the samples
   std::set<std::int64_t> parameters;
   std::set<std::string> versions;
   for (const ComparedVariant& variant : comparison.variants) {

@@ -39,7 +39,7 @@ ExportResult export_csv(const std::filesystem::path& from, const std::filesystem
   ExportResult result;
   std::array<std::string, report::kTables.size()> texts;
   for (const report::ExportedRun& run : report::runs_to_export(from)) {
-    // The reader below passes over what it cannot use; here that is an error.
+    // The reader below passes over lines that it cannot use; here such a line is an error.
     report::each_metric(run, result, report::is_metric_line);
     const std::vector<report::RunView> views = report::views_of(run);
     for (std::size_t i = 0; i < texts.size(); ++i) {

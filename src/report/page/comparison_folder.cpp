@@ -43,10 +43,10 @@ TuningEdge edge_of(const Json& edge) {
           .largest = text_at(edge, "side") == "largest"};
 }
 
-/// The cell that is the run compared, whose place in summary.json is `run`: the one of its key, of
-/// whichever variant, for those that compute the same share one and names may have changed since. A
-/// file that was changed and changed back has left later lines of another configuration. Without a
-/// key (of an earlier program) the last line with the chosen rates.
+/// The cell of the compared run, whose entry in summary.json is `run`: the cell with its key, of
+/// any variant, since variants with the same computation share a cell and names may have changed
+/// since. A file that was changed and changed back has left later lines of another configuration.
+/// Without a key (of an earlier program) the last line with the chosen rates.
 const CellResult* find_run(const std::vector<CellResult>& cells, const ComparedVariant& variant,
                            std::int64_t seed, const Json& run) {
   const std::string key = text_at(run, "key");
@@ -185,7 +185,7 @@ ComparisonFolder read_comparison(const fs::path& path) {
     names.push_back(variants.back().name);
   }
   folder.comparison = compare_variants(rules_of(summary, names), std::move(variants));
-  folder.comparison.notes.clear();  // summary.json has them, with what the data and the plan say
+  folder.comparison.notes.clear();  // summary.json has the notes, with those about data and plan
   for (const Json& note : list_at(summary, "notes")) {
     folder.comparison.notes.push_back(scalar_text(note));
   }
@@ -193,7 +193,7 @@ ComparisonFolder read_comparison(const fs::path& path) {
   std::map<std::tuple<std::string, Settings, std::int64_t>, CellResult> trials;  // by their seeds
   for (const CellResult& cell : file.cells) {
     if (cell.stage == CellStage::kTune && std::ranges::find(names, cell.variant) != names.end()) {
-      trials[{cell.variant, cell.tuned, cell.seed}] = cell;  // a later start's word stands
+      trials[{cell.variant, cell.tuned, cell.seed}] = cell;  // a later start's result counts
     }
   }
   for (auto& [key, cell] : trials) {

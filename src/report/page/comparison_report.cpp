@@ -29,8 +29,8 @@ constexpr PageEntry kSections[] = {{"loss", "Loss"},
                                    {"provenance", "Provenance"},
                                    {"downloads", "Downloads"}};
 
-/// The first run of a variant whose folder is still there, under the variant's name; without one,
-/// an empty run that says so.
+/// The first run of a variant whose folder still exists, under the variant's name; without one, an
+/// empty run that says so.
 RunView view_of_variant(const ComparisonFolder& folder, const ComparedVariant& variant) {
   std::error_code error;
   for (const CellResult& run : variant.runs) {
@@ -84,7 +84,7 @@ LinkSection links_of(const Page& page, const Comparison& comparison, const Other
   return section;
 }
 
-/// Where a trace stands beside the run's own files.
+/// Links to traces that lie beside the runs' own files.
 std::string trace_links(const ComparisonFolder& folder) {
   std::string html;
   for (const ComparedVariant& variant : folder.comparison.variants) {

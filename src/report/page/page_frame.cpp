@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What pages of runs and of comparisons have in common: reading a run, head and foot of the page,
-// writing it.
+// The common parts of the pages of runs and of comparisons: reading a run, head and foot of the
+// page, writing it.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The top of a comparison's page: its verdicts, the table they rest on, and what limits them.
+// The top of a comparison's page: its verdicts, the table they rest on, and their limits.
 #include <fmt/format.h>
 
 #include <algorithm>

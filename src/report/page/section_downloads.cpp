@@ -10,7 +10,7 @@
 namespace isthmus::report {
 namespace {
 
-/// Small ones first: what does not fit is named instead.
+/// Small files first: a file that does not fit is named instead.
 std::vector<Download> of_runs(const std::vector<RunView>& runs) {
   return {{"runs.json", "application/json", "the table at the top", runs_json(runs)},
           {"runs.csv", "text/csv", "the table at the top", runs_csv(runs)},

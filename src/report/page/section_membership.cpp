@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who left and joined while a run went on, and what became of the work of those who came back.
+// Sites that left and joined during a run, and the fate of the work of sites that came back.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The closed-form prediction beside what the run's clock showed.
+// The closed-form prediction beside the run's own clock.
 #include <fmt/format.h>
 
 #include <algorithm>

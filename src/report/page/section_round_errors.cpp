@@ -54,7 +54,7 @@ RoundErrorRow read_row(const Json& value) {
           .error = number_at(value, "error")};
 }
 
-/// prediction.rounds of summary.json; what has another form is left out. A file that cannot be
+/// prediction.rounds of summary.json; entries of another form are left out. A file that cannot be
 /// read has its warning already.
 RoundErrors read_errors(const std::filesystem::path& directory) {
   RunData unused;
@@ -160,7 +160,8 @@ std::string round_errors_of(Page& page, std::size_t index) {
   const RoundErrors record = read_errors(page.runs[index].data.directory);
   if (record.rows.empty()) return {};
   std::vector<RoundErrorRow> rows = record.rows;
-  const bool one = rows.size() == 2 && rows.back().fragment < 0;  // what is said of all is the same
+  const bool one =
+      rows.size() == 2 && rows.back().fragment < 0;  // the row of all fragments says the same
   if (one) rows.pop_back();
   const std::size_t shown = std::min(rows.size(), page.limits.rows_per_table);
   std::string cells;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who sent how much to whom, and what each round cost.
+// Traffic between sites, and the cost of each round.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -148,7 +148,7 @@ std::string all_rounds(const RunView& run, std::size_t limit) {
       escape_html(run.data.label), rows);
 }
 
-/// What the closing round has cost, as a paragraph; nothing where no window was left over.
+/// The cost of the closing round, as a paragraph; nothing if no window was left over.
 std::string closing_note(const std::vector<RoundRecord>& rounds) {
   double count = 0, payload = 0, wire = 0, wait = 0;
   for (const RoundRecord& round : rounds) {
@@ -258,7 +258,7 @@ std::vector<LineChart> round_charts(Page& page) {
   return charts;
 }
 
-/// How to read an agreement: what it is when workers have nothing in common.
+/// How to read an agreement: its value if workers have nothing in common.
 std::string agreement_hint(const Page& page) {
   double most = 0;
   for (const RunView& run : page.runs) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The top of the page: what came out, in a sentence and a table, and what to be careful about.
+// The top of the page: the result, in a sentence and a table, and its caveats.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -101,7 +101,8 @@ std::string pair_sentence(const RunView& run, const RunView& reference) {
   return text + ".";
 }
 
-/// Seeds of the runs that differ in nothing else: the smallest such group decides what may be said.
+/// Seeds of runs that differ in nothing else: the smallest such group decides which claims are
+/// allowed.
 std::size_t seeds_per_variant(const std::vector<RunView>& runs) {
   static const std::set<std::string> kNotTheVariant = {"run.seed", "run.name", "run.out"};
   std::map<std::string, std::set<std::string>> seeds;
@@ -134,7 +135,7 @@ std::string seeds_caution(const std::vector<RunView>& runs) {
       seeds, seeds < 6 ? ": too few to tell" : "");
 }
 
-/// What makes the losses of these runs incomparable, in words; empty when nothing does.
+/// The reasons why the losses of these runs cannot be compared, in words; empty if there is none.
 std::vector<std::string> unlike_things(const std::vector<RunView>& runs) {
   const auto differs = [&](const std::function<std::string(const RunView&)>& of) {
     return std::any_of(runs.begin(), runs.end(),

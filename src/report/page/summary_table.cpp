@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table at the top: a row a run, the first row the one that the others are set against.
+// The table at the top: a row a run; the first row is the reference of the others.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ std::string times_less(double value, double reference) {
                             : format_ratio(value / reference) + "× more";
 }
 
-/// What headers and protocol messages add to the payload.
+/// The share that headers and protocol messages add to the payload.
 std::string overhead_text(const RunFigures& figures) {
   const double share = figures.wire_bytes / figures.payload_bytes - 1;
   return share > 0 && std::isfinite(share) ? "payload " + format_signed_percent(share)
