@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One row of LayerNorm or RMSNorm. Include after one of simd_*.h.
+// LayerNorm and RMSNorm, forward and backward, row by row. kCentred: LayerNorm, which subtracts the
+// mean; RMSNorm does not. T: type of the results and their gradients; Stream: of the residual
+// stream. Include after one of simd_*.h.
 #pragma once
 
 #include <math.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// TOML files as JSON texts, which the C interface hands to its callers.
 #pragma once
 
 #include <string>

@@ -6,7 +6,7 @@
 // alone: the workers' programs, the frames of the exchange (src/transport/wire/WIRE_FORMAT.md) and
 // the links' queues (sim/link_queue.h), in integer nanoseconds and in SimWorld's order of events.
 // The times equal those of a new simulation to the nanosecond; tests/plan/retiming_test.cpp
-// compares them. report/assets/retime.js does the same in the page. Pure functions; any thread.
+// compares them. Pure functions; any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The mark of an absent number in values that are read from a run's files.
 #pragma once
 
 #include <limits>

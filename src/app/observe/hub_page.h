@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The pages of a hub (log.http): its sites and decisions as a page, metrics and health.
 #pragma once
 
 #include <string_view>

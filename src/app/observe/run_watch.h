@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A run with pages (log.http): its StatusBoard and the server of its pages, with its own thread.
-// While the run owns a folder, live.json there has the pages' address.
+// The pages of a running run (log.http): a StatusBoard, which the run fills, and an HTTP server on
+// its own thread, which shows it. While the run owns a folder, live.json there has the pages'
+// address.
 #pragma once
 
 #include <filesystem>

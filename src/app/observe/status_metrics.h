@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// A run's status as Prometheus metrics, for the page /metrics of a run and of a hub's sites.
 #pragma once
 
 #include <string>

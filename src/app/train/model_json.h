@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The trained model in manifest.json: shape, size and family, for readers of a run's folder.
 #pragma once
 
 #include <cstdint>

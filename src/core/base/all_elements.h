@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// One range over all parameters of an inner loop, for callers that read or write the whole model.
 #pragma once
 
 #include "isthmus/inner_loop.h"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A fragment on the host. Local values stay in the inner loop's tensors. Memory: 4 bytes an element
-// for the anchor; 4 for a momentum, and 4 for the sum of delayed Nesterov; 4 for a residual, and 4
-// while a residual is saved (keep_residual). One thread.
+// The outer state of one fragment in the memory of the host: anchor, momentum and residual
+// (outer_fragment.h has the interface). Local values stay in the inner loop's tensors. Memory: 4
+// bytes an element for the anchor; 4 for a momentum, and 4 for the sum of delayed Nesterov; 4 for a
+// residual, and 4 while a residual is saved (keep_residual). Owned by a strategy; one thread.
 #pragma once
 
 #include <cstddef>
@@ -73,7 +74,7 @@ class FragmentState final : public OuterFragment {
   [[nodiscard]] std::span<const float> momentum() const { return momentum_.span(); }
 
  private:
-  // The sizes do not tell: a lane may have no values.
+  // From the rule, since the size of the array does not tell: a lane may have no values.
   [[nodiscard]] bool has_momentum() const {
     return optimizer_.rule != kernels::OuterStepRule::kSgd;
   }

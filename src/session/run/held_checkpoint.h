@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+// What a site tells the others about a checkpoint on its disk, so that all agree on one to resume
+// from.
 #pragma once
 
 #include <cstdint>

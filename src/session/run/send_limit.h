@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The rate limit of a site's traffic (net.cap, net.quiet), as a function of the time of day.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The arguments of a process that is one site of a run, as the command line or a caller gives them.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+// The error for a command line that cannot be obeyed; its text says which flag to change.
 #pragma once
 
 #include <string>

@@ -52,8 +52,8 @@ class Transport {
   /// Queues one frame for `to` (not self) and returns at once. Frames to a lost peer are dropped.
   virtual void send(WorkerId to, FrameBytes frame) = 0;
   /// Blocks for the next frame from any member, until `deadline`. RETURNS: kDeadlineExceeded;
-  /// kClosed after `close`; kPeerLost once a loss, and kPeerBack between two losses of the same
-  /// peer.
+  /// kClosed after `close`; kPeerLost once for each loss; kPeerBack once the lost peer has
+  /// returned, before it can be lost again.
   [[nodiscard]] virtual Expected<ReceivedFrame, TransportError> receive(TimePoint deadline) = 0;
   /// Ends the endpoint: `receive` returns kClosed, the others see this member as lost. Any task.
   virtual void close() = 0;

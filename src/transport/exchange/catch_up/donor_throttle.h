@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// When a donor may send a part of its state to a joiner, so that the rounds are hardly delayed: at
-// a configured rate; or else freely while no round is open at the donor, and a tenth of the time
-// while one is, so that a donor with permanent rounds still sends something. Pure; one task.
+// Decides when a donor may send a part of its state to a joiner, so that rounds are hardly delayed.
+// With a configured rate that rate counts alone. Otherwise the donor sends freely while it has no
+// open round. While a round is open it waits for kYield, then sends for kSlot, and so on: a tenth
+// of the time, so that a donor with permanent rounds still sends. Pure; one task.
 #pragma once
 
 #include <algorithm>
