@@ -20,7 +20,7 @@ namespace {
 constexpr std::string_view kWildcards = "*?[";
 
 /// Absolute path or pattern. Before a pattern the folder's own wildcard characters are escaped:
-/// only what the user wrote is one.
+/// only the user's part is a pattern.
 std::string located_path(const Config& config, const std::string& path) {
   if (path.find_first_of(kWildcards) == std::string::npos) {
     return std::filesystem::absolute(config.locate(path)).lexically_normal().string();

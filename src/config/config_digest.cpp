@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Digests of a configuration (what steers the trajectory, what decides the outcome) and the values
-// that all sites of a run must share.
+// Digests of a configuration (of the keys that steer the trajectory, of the keys that decide the
+// outcome) and the values that all sites of a run must share.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -65,7 +65,8 @@ std::vector<std::pair<std::string, std::string>> groups_of(const Config& config)
   return groups;
 }
 
-/// A mesh changes the order of sums, not what is trained: a run may go on under another.
+/// A mesh changes the order of sums, not the trained model: a run may be resumed under another
+/// mesh.
 bool is_mesh(std::string_view key) {
   return key == "parallel.tp" || key == "parallel.pp" || key == "parallel.dp";
 }
@@ -73,7 +74,7 @@ bool is_mesh(std::string_view key) {
 }  // namespace
 
 namespace {
-/// What a model folder's family computes; empty for a plain model.
+/// The text of a model folder's family; empty for a plain model.
 std::string family_text(const ModelFamily& f) {
   if (f == ModelFamily{}) return {};
   std::string layers;
@@ -181,7 +182,8 @@ std::string outcome_digest(const Config& config) {
       if (row.name != "link.trace") {
         add(row.name, config::toml_text(row.field.get(link), row.type));
       } else if (!link.trace.empty()) {
-        add(row.name, read_link_trace(link.trace).digest());  // what it says, wherever it lies
+        add(row.name, read_link_trace(link.trace)
+                          .digest());  // the content of the trace, wherever the file lies
       }
     }
   }
@@ -210,7 +212,7 @@ std::vector<std::pair<std::string, std::string>> common_values(const Config& con
   }
   const std::string family = family_text(config.model.family);
   if (!family.empty()) values.emplace_back("model family", family);
-  // Each site tells the others what it begins where rounds have a deadline; how long is its own.
+  // Each site tells the others whether its rounds have a deadline; the length is its own.
   values.emplace_back("net.deadline", config.net.deadline ? "one" : "wait");
   // Whose connections go by way of it; where it listens, a site may name otherwise.
   values.emplace_back("hub.relay", config.hub.relay.empty() ? "none" : "given");

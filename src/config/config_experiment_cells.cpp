@@ -161,7 +161,7 @@ constexpr std::string_view kGivenByCompare[][2] = {
     {"run.seed", "the seeds are compare.seeds"},
     {"eval.part", "`compare` tunes on the second half and reports on the first"}};
 
-/// What a variant's run file may not say, because the comparison does.
+/// Keys that a variant's run file may not have, because the comparison sets them.
 void check_reserved(Draft& draft, const ExperimentVariant& variant) {
   for (const auto& [key, why] : kGivenByCompare) {
     const auto found = draft.keys.find(key);

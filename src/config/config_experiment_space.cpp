@@ -13,7 +13,8 @@
 namespace isthmus::config {
 namespace {
 
-/// What tuning may change: not the model, the data or the length, which every variant shares.
+/// Whether tuning may change a key: not the model, the data or the length, which every variant
+/// shares.
 bool can_be_tuned(std::string_view name) {
   return name.starts_with("inner.") || name == "train.global_batch" ||
          (name.starts_with("outer.") && name != "outer.method");
@@ -29,7 +30,7 @@ std::vector<std::string> tunable_names() {
   return names;
 }
 
-/// A value as TOML; nothing for what no key takes.
+/// A value as TOML; nothing for a value that no key takes.
 std::optional<std::string> toml_of(const SourceValue& value) {
   if (const auto* flag = std::get_if<bool>(&value.data)) {
     return *flag ? "true" : "false";

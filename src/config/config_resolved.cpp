@@ -48,10 +48,10 @@ std::string written(const Config& config, const KeyRow<Config>& row) {
   return text != nullptr && text->empty() ? "" : toml_text(value, row.type);
 }
 
-/// Keys that mean something else when they are given than when they are left out: patience in a
-/// simulation, how much of a small validation part is asked for, whether ranks that are threads are
-/// waited for, what `isthmus plan mesh` is free to choose, and how long a site trains on alone, for
-/// which other keys say whether it may.
+/// Keys whose default differs from every value that can be given: patience in a simulation, the
+/// requested part of a small validation part, the timeout of ranks that are threads, the keys that
+/// `isthmus plan mesh` is free to choose, and the time for which a site trains alone, which other
+/// keys may forbid.
 bool default_depends_on_the_run(std::string_view name) {
   constexpr std::array<std::string_view, 6> kDepend = {
       "net.patience",      "eval.tokens",        "parallel.zero", "parallel.sequence_parallel",

@@ -206,7 +206,8 @@ std::int64_t validation_windows(const DataSplit& split, std::int64_t context, Va
 
 std::vector<std::int64_t> windows_of_sources(const Dataset& data, std::int64_t windows) {
   if (data.sources().size() == 1) return {windows};
-  // The largest remainders have what is left over: each source has its share to less than a window.
+  // The largest remainders get the windows that are left over: each source has its share to less
+  // than a window.
   std::vector<std::int64_t> counts;
   std::vector<std::pair<double, std::size_t>> remainders;
   std::int64_t left = windows;

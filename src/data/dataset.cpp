@@ -53,7 +53,7 @@ std::vector<Path> files_of(const Storage& storage, const std::string& source, co
   return paths;
 }
 
-/// What `open` gives; its errors name the source's key.
+/// The result of `open`; its errors name the source's key.
 template <typename Open>
 Dataset open_named(const std::string& name, const Open& open) {
   try {

@@ -15,7 +15,7 @@
 namespace isthmus {
 namespace {
 
-/// What errors name: the text, its format, and how far it was read.
+/// The parts of an error's text: the source, its format, and the position of the reader.
 class InflatedText {
  public:
   InflatedText(const char* format, std::string label) : format_(format), label_(std::move(label)) {}
@@ -94,7 +94,7 @@ class GzipInflater final : public Inflater {
   bool padded_ = false;
 };
 
-/// What was compressed in a way that cannot be undone here is not damaged.
+/// Data in a compression that is not supported here are not damaged.
 [[noreturn]] void zstd_failed(std::size_t result, const InflatedText& text) {
   switch (ZSTD_getErrorCode(result)) {
     case ZSTD_error_frameParameter_windowTooLarge:

@@ -58,7 +58,7 @@ std::string_view unquoted(std::string_view value) {
   return quoted ? value.substr(1, value.size() - 2) : value;
 }
 
-/// Type and byte order of a NumPy type such as "<u2"; nothing for what is no integer.
+/// Type and byte order of a NumPy type such as "<u2"; nothing for a type that is no integer.
 std::optional<TokenSpan> integer_type(std::string_view descr) {
   if (descr.size() != 3) return {};
   const char order = descr[0];

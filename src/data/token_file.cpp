@@ -81,7 +81,7 @@ TokenType megatron_type(std::uint8_t code, const std::string& label) {
   }
 }
 
-/// A width that the source says beside what a header says.
+/// Checks a width of the source against the header's.
 void check_width(TokenType type, std::optional<TokenType> width, const std::string& label,
                  const char* where) {
   if (!width || token_bytes(*width) == token_bytes(type)) return;
@@ -98,8 +98,8 @@ TokenSpan raw_tokens(std::span<const std::byte> bytes, const std::string& label,
   return {bytes.data(), type, static_cast<std::int64_t>(bytes.size() / width)};
 }
 
-/// Megatron names what it makes NAME_text_document.bin, or _text_sentence.bin; only the index says
-/// the width.
+/// Megatron calls its files NAME_text_document.bin, or _text_sentence.bin; only the index has the
+/// width.
 void refuse_lone_megatron(const std::filesystem::path& bin, const std::filesystem::path& index) {
   const std::string stem = bin.stem().string();
   if (bin.extension() != ".bin" ||
@@ -113,7 +113,7 @@ void refuse_lone_megatron(const std::filesystem::path& bin, const std::filesyste
                   index.filename().string()));
 }
 
-/// What a text is that is none, by bytes that are not compressed.
+/// The kind of a file that is no text, by its uncompressed bytes.
 std::optional<ForeignFormat> foreign_text(std::span<const std::byte> bytes) {
   if (is_npy(bytes)) return ForeignFormat{"a .npy file", "name it with tokens:"};
   std::optional<ForeignFormat> format = signed_format(bytes);
@@ -131,7 +131,7 @@ std::int32_t first_integer(std::span<const std::byte> bytes) {
   return bytes.size() >= 4 ? load<std::int32_t>(bytes, 0) : 0;
 }
 
-/// True for what the first versions took for u16 tokens.
+/// True for bytes that the first versions took for u16 tokens.
 bool has_no_header_of_first(std::span<const std::byte> bytes) {
   const std::int32_t magic = first_integer(bytes);
   return magic != kGpt2Magic && magic != kLlama3Magic && magic != kEvalMagic &&

@@ -35,7 +35,7 @@ std::string fallback_token(unsigned byte) { return fmt::format("<0x{:02X}>", byt
 struct BpeModel::Symbols final : TextModel::Scratch {
   struct Candidate {
     std::uint32_t rank, place, id;
-    std::uint32_t left, right;  // ids, by which what is out of date is told
+    std::uint32_t left, right;  // ids, which show that an entry is out of date
     bool operator>(const Candidate& other) const {
       return rank != other.rank ? rank > other.rank : place > other.place;
     }
@@ -223,8 +223,8 @@ bool BpeModel::parts_at_newline(char32_t next) const {
     return bytes_['\n'] != kNone &&
            !joined_to_newline_.contains(character_of_byte(static_cast<unsigned char>(text[0])));
   }
-  // A newline that is unknown may be one token with what is unknown around it; `next` may be
-  // written as bytes, and so begin with '<'.
+  // An unknown newline may be one token with unknown characters around it; `next` may be written as
+  // bytes, and so begin with '<'.
   return (characters_.contains(U'\n') || writes_all_bytes()) &&
          !joined_to_newline_.contains(next) && !joined_to_newline_.contains(U'<');
 }
@@ -296,7 +296,7 @@ void BpeModel::encode(std::string_view word, Scratch& scratch,
 void BpeModel::merge_few(Symbols& symbols, std::vector<std::uint32_t>& ids) const {
   std::vector<std::uint32_t>& own = symbols.ids;
   std::vector<std::uint32_t>& ranks = symbols.ranks;    // of the merge of i and i + 1
-  std::vector<std::uint32_t>& joined = symbols.joined;  // what it makes
+  std::vector<std::uint32_t>& joined = symbols.joined;  // the joined token
   std::size_t count = own.size();
   ranks.assign(count, kNoMerge);
   joined.resize(count);

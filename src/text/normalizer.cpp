@@ -120,7 +120,7 @@ void Normalizer::take_step(const Step& step, TextPiece& piece, bool continues) {
       piece.text = lowered(piece.text);
       return;
     case Kind::kReplace:
-      // What replaces several characters belongs to the last of them.
+      // A replacement of several characters belongs to the last of them.
       if (piece.text.starts_with(step.pattern) &&
           (step.content.empty() || decoded_at(step.pattern, 0).bytes < step.pattern.size())) {
         piece.at_start = false;

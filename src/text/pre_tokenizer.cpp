@@ -77,7 +77,7 @@ void PreTokenizer::add_split(const TokenizerPart& part) {
     if (!known) {
       pattern.unsupported(fmt::format("the regular expression {}", expression), kPatterns);
     }
-    // The patterns match all of a text, so what is no match is nothing.
+    // The patterns match all of a text, so text outside of matches is empty.
     if (!(behavior == "Isolated" && !invert) && !(behavior == "Removed" && invert)) {
       part.unsupported(fmt::format("behavior {} with invert = {}", behavior, invert),
                        "Isolated, and Removed with invert");
@@ -121,7 +121,7 @@ std::optional<WordPattern> PreTokenizer::only_pattern() const {
 
 std::vector<PreTokenizer::Match> PreTokenizer::matches_of(const Step& step, std::string_view text) {
   std::vector<Match> matches;
-  std::size_t behind = 0;  // what matches reach up to
+  std::size_t behind = 0;  // the end of the last match
   const auto found = [&](std::size_t begin, std::size_t end) {
     if (behind < begin) matches.push_back({behind, begin, step.invert});
     matches.push_back({begin, end, !step.invert});
@@ -145,7 +145,7 @@ std::vector<PreTokenizer::Match> PreTokenizer::matches_of(const Step& step, std:
   return matches;
 }
 
-/// As NormalizedString::split of `tokenizers` joins them; what is removed is left out.
+/// As NormalizedString::split of `tokenizers` joins them; removed matches are left out.
 std::vector<PreTokenizer::Match> PreTokenizer::pieces_of(const std::vector<Match>& matches,
                                                          Behavior behavior) {
   std::vector<Match> pieces;

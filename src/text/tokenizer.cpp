@@ -152,8 +152,8 @@ std::string Tokenizer::decode(std::span<const std::uint32_t> ids, bool skip_spec
   return decoder_.text_of(std::move(tokens));
 }
 
-/// A newline behind what is no space and before what is none is a word of its own, or the end of
-/// one, whatever stands around it.
+/// A newline between two characters that are no spaces is a word, or the end of one, whatever
+/// stands around it.
 std::optional<std::size_t> Tokenizer::last_cut(std::string_view text) const {
   if (!may_be_cut_) return {};
   for (std::size_t at = text.rfind('\n'); at != std::string_view::npos && at > 0;

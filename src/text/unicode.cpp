@@ -115,7 +115,7 @@ void UnicodeTables::mark_unsafe(std::vector<std::uint16_t>& classes) const {
   for (const auto& [c, value] : combining_) classes[c] |= kAll;
   for (const auto& [c, parts] : canonical_) {
     classes[c] |= kDecomposeUnsafe | kCompatDecomposeUnsafe | kCompatComposeUnsafe;
-    // Those that NFC leaves alone are exactly what a pair composes to.
+    // The characters that NFC leaves unchanged are exactly the results of composing a pair.
     classes[c] |= kComposeUnsafe;
   }
   for (const auto& [pair, c] : compose_) {

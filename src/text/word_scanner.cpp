@@ -49,7 +49,7 @@ class Cursor {
     return tables_->classes(c.value) & kClassed;
   }
   void skip(std::size_t bytes) { at_ += bytes; }
-  /// Past at most `most` characters of the class; 0 is what has none.
+  /// Passes at most `most` characters of the class; the class 0 has none.
   void run(unsigned wanted, std::size_t most = static_cast<std::size_t>(-1)) {
     std::size_t bytes = 0;
     for (; most > 0 && !over() && class_here(bytes) == wanted; --most) at_ += bytes;

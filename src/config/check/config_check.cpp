@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of the checks, and what several sections share.
+// The order of the checks, and the helpers that several sections share.
 #include "config/check/config_check.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules of [net]: who must be there, groups, shares, training alone, deadlines, quiet hours.
+// Rules of [net]: sites that must be present, groups, shares, training alone, deadlines, quiet
+// hours.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a file leaves open: presets, a model folder's sizes, the method's defaults, the sites.
+// Values for keys that a file leaves open: presets, a model folder's sizes, the method's defaults,
+// the sites.
 #include "config/load/config_load_defaults.h"
 
 #include <fmt/format.h>
@@ -43,7 +44,7 @@ constexpr std::array<CodecPolicy, 2> kCodecPolicies = {{
     {"strong", "int4", "int4"},
 }};
 
-/// What a model folder decides; everything else of [model] belongs to the training.
+/// The keys that a model folder decides; all other keys of [model] belong to the training.
 constexpr std::array<std::string_view, 13> kFolderKeys = {
     "model.arch",     "model.n_layers",   "model.d_model", "model.n_heads", "model.n_kv_heads",
     "model.head_dim", "model.d_ff",       "model.vocab",   "model.context", "model.tied",
@@ -157,7 +158,8 @@ void apply_method_defaults(Draft& draft) {
   fill("codec", config.outer.codec, info->default_codec);
 }
 
-/// What the method is with inside. A trainer of the user's has an optimizer of its own.
+/// The settings of the inner optimizer that the method uses inside. A user's trainer has a separate
+/// optimizer.
 void apply_inside(Draft& draft) {
   Config& config = draft.config;
   const MethodInfo* info = draft.method();
@@ -305,8 +307,8 @@ void resolve_shares_of_run(Draft& draft) {
   if (outer.lr_ramp.decay > 0 || outer.momentum_ramp.decay > 0) {
     config.outer.run_steps = total_steps(config);
   }
-  // The period of evaluation stays a share of the run, so that the resolved file says what was
-  // asked for, except where the share of a short run is no whole step.
+  // The period of evaluation stays a share of the run, so that the resolved file has the given
+  // value, unless the share of a short run is no whole step.
   StepCount& every = config.eval.every;
   const std::int64_t total = total_steps(config);
   if (total > 0 && every.resolve(total) == 0) {

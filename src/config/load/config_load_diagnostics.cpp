@@ -139,7 +139,7 @@ std::string Diagnostics::where(const Place& place) const {
 
 void Diagnostics::add(std::string code, const Place& place, std::string_view message,
                       std::string_view hint) {
-  // What no place can be named for (a missing key) concerns the file as a whole.
+  // An error without a place (a missing key) concerns the file as a whole.
   Place known = place;
   if (known.source < 0) {
     known.source = 0;

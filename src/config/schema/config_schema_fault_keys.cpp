@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The keys of [[fault]]: what goes wrong for a time in a simulated run.
+// The keys of [[fault]]: temporary faults of a simulated run.
 #include "config/schema/config_schema.h"
 
 namespace isthmus::config {

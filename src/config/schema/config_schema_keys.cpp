@@ -163,7 +163,7 @@ constexpr Field<Config> kDivisor = {
     [](const Config& config) {
       return Value(std::string(config.outer.spsa.divide_by_sqrt ? "sqrt" : "mean"));
     }};
-/// What is no power of two becomes a power that the checks refuse.
+/// A number that is no power of two becomes a power that the checks refuse.
 constexpr Field<Config> kCodeScale = {
     [](Config& config, const Value& value) {
       constexpr int kNone = 1000;

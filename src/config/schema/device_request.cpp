@@ -35,7 +35,7 @@ std::string mesh_text(const SiteConfig& site) {
                      site.name);
 }
 
-/// Of a site's mesh: what ranks on devices do not do for one another.
+/// For a site's mesh: the exchanges that ranks on devices do not support.
 std::optional<DeviceObstacle> ranks_obstacle(const Config& config, const SiteConfig& site) {
   const std::string mesh = mesh_text(site);
   if (site.tp * site.pp * site.dp == 1) return std::nullopt;

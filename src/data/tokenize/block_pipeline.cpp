@@ -58,7 +58,7 @@ void BlockPipeline::run_task() {
   }
 }
 
-/// What cannot be read is told when its turn comes.
+/// An entry that cannot be read is reported when its turn comes.
 std::unique_ptr<BlockPipeline::Entry> BlockPipeline::read_entry() {
   auto entry = std::make_unique<Entry>();
   entry->label = options_.files[file_].string();

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A template's source, and what it is called in messages.
+/// A template's source, and its name in messages.
 struct Source {
   std::string name, text, label;
 };

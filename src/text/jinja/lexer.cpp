@@ -80,7 +80,8 @@ class Lexer {
   std::vector<Token> tokens_;
 };
 
-/// The text between at_ and a tag, without what the tag takes away; `sign` follows the tag's brace.
+/// The text between at_ and a tag, without the white space that the tag takes away; `sign` follows
+/// the tag's brace.
 void Lexer::text_before(std::size_t tag, char sign, bool print) {
   std::string_view text = std::string_view(source_).substr(at_, tag - at_);
   if (sign == '-') {
@@ -212,7 +213,7 @@ void Lexer::number() {
   advance(end);
 }
 
-/// What stands behind a backslash at at_, as Python's unicode-escape has it.
+/// The escape after a backslash at at_, as in Python's unicode-escape.
 void Lexer::escape(std::string& value) {
   constexpr std::string_view kNames = "abfnrtv\\'\"";
   constexpr std::string_view kValues = "\a\b\f\n\r\t\v\\'\"";

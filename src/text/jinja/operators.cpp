@@ -138,7 +138,8 @@ bool contains(const Value& container, const Value& value) {
   return found;
 }
 
-/// A place of a slice, of `size` items: Python's rules for what is negative or beyond.
+/// A bound of a slice of `size` items: Python's rules for bounds that are negative or beyond the
+/// end.
 std::int64_t slice_place(const Value& given, std::int64_t size, std::int64_t step,
                          std::int64_t otherwise) {
   if (given.is_none()) return otherwise;

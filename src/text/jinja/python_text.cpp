@@ -27,7 +27,7 @@ void check_ascii(std::string_view text, const char* what) {
   throw Refusal(fmt::format("{} of characters beyond ASCII is not supported", what));
 }
 
-/// Characters that repr writes as escapes, beyond ASCII: controls, separators, what is invisible.
+/// Characters beyond ASCII that repr writes as escapes: controls, separators, invisible ones.
 bool is_printable(char32_t c) {
   if (c < 0xA0) return c >= 0x20 && c != 0x7F && c < 0x7F;
   const bool invisible = c == 0xAD || c == 0x61C || c == 0x180E || (c >= 0x200B && c <= 0x200F) ||

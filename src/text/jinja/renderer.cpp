@@ -165,7 +165,7 @@ class Renderer {
   void assign(const Target& target, const Value& value, const ScopePtr& scope);
   void set_block(const Node& node, const ScopePtr& scope);
   void generation(const Node& node, const ScopePtr& scope);
-  /// What `nodes` write, in a scope of their own.
+  /// The output of `nodes`, in a separate scope.
   std::string written(const Nodes& nodes, const ScopePtr& scope);
 
   Value evaluated(const Expression& e, const ScopePtr& scope);

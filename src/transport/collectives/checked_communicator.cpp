@@ -113,7 +113,7 @@ class CheckedCommunicator : public Communicator {
   virtual void come_in() {}
 
   const std::shared_ptr<Runtime> runtime_;
-  const std::shared_ptr<CommunicatorBackend> backend_;  // shared with what started operations see
+  const std::shared_ptr<CommunicatorBackend> backend_;  // shared with started operations
 
  private:
   /// The others would wait for this rank in vain, so they hear of it.
@@ -175,7 +175,7 @@ class QueuedCommunicator final : public CheckedCommunicator {
   void come_in() override { queue_.drain(); }
 
   CheckedCommunicator direct_;
-  ProgressQueue queue_;  // ends before what its operations use
+  ProgressQueue queue_;  // ends before the objects that its operations use
 };
 
 }  // namespace

@@ -32,7 +32,7 @@ class CodedCommunicator final : public Communicator {
  public:
   CodedCommunicator(std::unique_ptr<Communicator> plain, const Codec& codec)
       : owned_(std::move(plain)), plain_(*owned_), codec_(codec) {}
-  /// Over what is somebody else's.
+  /// Over a communicator that the caller owns.
   CodedCommunicator(Communicator& plain, const Codec& codec) : plain_(plain), codec_(codec) {}
 
   [[nodiscard]] int rank() const override { return plain_.rank(); }

@@ -221,7 +221,7 @@ void MixChoices::cross(const Times& from, const Times& to, std::vector<Stretch>&
     for (std::size_t i = 0; i < both.size(); ++i) {
       if (both[i] == kNotMeasured) continue;
       const double behind = first[i] - first[before];
-      // Of differences, so that whoever comes next rises less than all before, however it rounds.
+      // From differences, so that the next candidate rises less than all before, however it rounds.
       const double gained = (first[i] - last[i]) - (first[before] - last[before]);
       if (gained <= 0 || std::max(behind, at * gained) >= nearest * gained) continue;
       nearest = std::max(behind / gained, at);

@@ -110,7 +110,8 @@ class MixedBackend final : public CommunicatorBackend {
   [[nodiscard]] Communicator& on(std::size_t place) { return *backends_[place].communicator; }
 
   const std::vector<NamedCommunicator> backends_;
-  const std::shared_ptr<const MixTable> table_;  // shared with what is split from this one
+  const std::shared_ptr<const MixTable>
+      table_;  // shared with communicators that are split from this one
   const MixChoices choices_;
 };
 

@@ -58,7 +58,7 @@ MpiGroup::~MpiGroup() {
   }
 }
 
-/// What requests that have not ended may still read or write lies in memory for good.
+/// Memory that unfinished requests may still read or write is kept for good.
 void MpiGroup::bury() {
   struct Grave {
     std::vector<Packet> packets;
@@ -87,7 +87,7 @@ MpiGroup::Waited MpiGroup::wait_until(const std::function<bool()>& done, bool he
       if (listens) hear_control();
     }
     if (listens && !cause().empty()) {
-      // An abort that came just now may follow what was waited for.
+      // An abort that has just arrived may follow the awaited message.
       const std::scoped_lock lock(mpi_mutex());
       return done() ? Waited::kDone : Waited::kEnded;
     }
@@ -282,7 +282,8 @@ void MpiGroup::wait_first(const Call& call, std::size_t count) {
   fail(call, waited_text(call) + " for values of a rank that had come");
 }
 
-/// Open MPI calls back receives that nobody has begun to fill; the rest mostly ends by itself.
+/// Cancels receives that no message has begun to fill in Open MPI; the others mostly end by
+/// themselves.
 void MpiGroup::call_back(std::vector<MPI_Request>& requests) {
   const TimePoint end = runtime_->clock().now() + kCallBack;
   bool first = true;

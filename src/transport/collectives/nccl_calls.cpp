@@ -25,7 +25,7 @@ std::string text_of(int version) {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
-/// Open for the life of the process: what NCCL has started may outlast a communicator.
+/// Open for the life of the process: operations that NCCL has started may outlast a communicator.
 class Library {
  public:
   explicit Library(const std::string& name)

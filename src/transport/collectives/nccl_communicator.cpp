@@ -210,7 +210,7 @@ class NcclBackend final : public CommunicatorBackend {
     reduce_in_rank_order(output.dtype, call.reduce, inputs, output.count, {&gathered, 1});
     put(call, output, gathered);
   }
-  /// A launch of its own, since the stream has no other work until the event is reached.
+  /// A separate launch, since the stream has no other work until the event is reached.
   void queue_sum(const DeviceValues& sum) {
     if (sum.values.count == 0) return;
     group_->device().wait_for(sum.ready);
@@ -297,7 +297,7 @@ class NcclBackend final : public CommunicatorBackend {
     }
   }
 
-  /// Every rank hears what it will get. Who finds that it expects something else ends the group.
+  /// Every rank is told the sizes that it will get. A rank that expects other sizes ends the group.
   void check_shares(const Call& call, std::span<const std::int64_t> send_counts,
                     std::span<const std::int64_t> receive_counts) {
     const std::vector<std::int64_t> ones(send_counts.size(), 1);

@@ -10,8 +10,9 @@ namespace isthmus {
 namespace {
 
 constexpr Duration kNcclLook = std::chrono::microseconds(100);
-constexpr Duration kFinish = std::chrono::seconds(5);       // of an orderly end
-constexpr Duration kStopOfAbort = std::chrono::seconds(1);  // of what NCCL has been told to abort
+constexpr Duration kFinish = std::chrono::seconds(5);  // of an orderly end
+constexpr Duration kStopOfAbort =
+    std::chrono::seconds(1);  // for communicators that NCCL has been told to abort
 
 struct End {
   std::atomic<bool> abort = false;

@@ -21,7 +21,7 @@ static_assert(std::is_trivially_copyable_v<Call>);
 constexpr Duration kBusyNccl = std::chrono::microseconds(200);
 constexpr Duration kShortestNcclNap = std::chrono::microseconds(20);
 constexpr Duration kLongestNcclNap = std::chrono::microseconds(100);
-constexpr Duration kStopOnDevice = std::chrono::seconds(1);  // of what runs on the device
+constexpr Duration kStopOnDevice = std::chrono::seconds(1);  // for work that runs on the device
 
 std::string name_of(const Call& call) {
   return call.operation == Operation::kNothing ? "joining the devices" : describe(call);
@@ -93,7 +93,7 @@ void NcclGroup::join() {
     check(begun, "ncclCommInitRankConfig");
     settle(comm_);
   });
-  meet(call);  // all have joined, or all hear who has not
+  meet(call);  // all ranks have joined, or all are told which rank has not
 }
 
 void NcclGroup::prepare(const Call& call, const std::function<void()>& body) {

@@ -75,7 +75,7 @@ void ProgressQueue::serve() {
     } catch (...) {
       next->error = std::current_exception();
     }
-    next->function = nullptr;  // what it holds goes before anybody hears of its end
+    next->function = nullptr;  // objects that it holds are destroyed before its end is told
     changed_->update([&] {
       next->done.store(true, std::memory_order_release);
       unfinished_.fetch_sub(1, std::memory_order_release);

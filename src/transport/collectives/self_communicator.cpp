@@ -32,7 +32,7 @@ class SelfBackend final : public CommunicatorBackend {
                   std::span<const std::int64_t>, std::int64_t) override {
     copy(all_gather_call(input.dtype, send_counts), input, output);
   }
-  // There is nobody to send to; the checks in front have said so.
+  // There is no rank to send to; the checks in front have refused such a call.
   void send(ConstValues, int, int) override {}
   void receive(Values, int, int) override {}
   void barrier() override { check_alive({}); }
@@ -72,7 +72,8 @@ class SelfBackend final : public CommunicatorBackend {
     if (bytes != 0 && input.data != output.data) std::memmove(output.data, input.data, bytes);
   }
 
-  const std::shared_ptr<Fate> fate_ = std::make_shared<Fate>();  // shared with what is split off
+  const std::shared_ptr<Fate> fate_ =
+      std::make_shared<Fate>();  // shared with communicators that are split off
 };
 
 }  // namespace

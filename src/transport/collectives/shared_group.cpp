@@ -23,7 +23,7 @@ constexpr Duration kShortestSharedNap = std::chrono::microseconds(20);
 constexpr Duration kLongestSharedNap = std::chrono::milliseconds(1);
 constexpr int kLooksForACause = 1000;
 
-/// What rank 0 tells of the segment that it has made; no name: it could not.
+/// Rank 0's message about the segment that it has made; no name: it could not make one.
 struct Invitation {
   std::array<char, 64> name;
   std::int64_t mark;
@@ -54,8 +54,8 @@ SharedGroup::SharedGroup(std::shared_ptr<SharedGroup> parent, std::unique_ptr<Co
   share_memory();
 }
 
-// Who has heard of the end by the word tells its communicator below: that one must not take a group
-// for orderly to which others still send their aborts.
+// A rank that has learnt the end from the shared word tells its communicator below, which must not
+// take a group for orderly while other ranks still send their aborts to it.
 SharedGroup::~SharedGroup() {
   seat(rank_).doing.store(Operation::kGone, std::memory_order_relaxed);
   if (ended()) ranks_->abort(told_cause());
@@ -89,8 +89,8 @@ void SharedGroup::share_memory() {
   } catch (const SystemError& opened) {
     error = opened.what();
   }
-  // Over the group that this one is split from: whoever is through first may abort this one, which
-  // must not reach the others in here.
+  // Over the group that this one is split from: a rank that has finished first may abort this
+  // communicator, which must not reach the other ranks in here.
   Communicator& above = parent_ ? parent_->ranks() : *ranks_;
   std::int32_t last_without = error.empty() ? -1 : above.rank();
   above.all_reduce({&last_without, 1, Dtype::kI32}, Reduce::kMax);
@@ -170,7 +170,8 @@ bool SharedGroup::await(std::uint32_t generation, const Call& call) {
                         std::chrono::duration_cast<std::chrono::milliseconds>(deadline_).count(),
                         describe(call), crossings_, missing_ranks());
     }
-    // The word decides: who finds all ranks there goes on, whatever else has ended meanwhile.
+    // The word decides: a rank that finds all ranks there continues, whatever else has ended
+    // meanwhile.
     if (!why.empty()) abort(why);
     if (complete()) return true;
     if (!why.empty()) return false;
@@ -212,7 +213,7 @@ void SharedGroup::abort(const std::string& cause) noexcept {
     std::memcpy(all.cause.data(), text.data(), std::min(text.size(), kMostCause));
     all.cause_state.store(kWritten, std::memory_order_release);
   }
-  // Another rank may be writing; one that died then never ends.
+  // Another rank may be writing; a rank that died while it wrote never ends.
   for (int look = 0; look < kLooksForACause && all.cause_state.load() != kWritten; ++look) {
     std::this_thread::yield();
   }

@@ -47,7 +47,7 @@ class SharedMemoryBackend final : public CommunicatorBackend {
       return;
     }
     const auto piece = static_cast<std::int64_t>(kPieceBytes / dtype_bytes(values.dtype));
-    std::int64_t reduced = 0;  // values before the piece whose slices are on their way
+    std::int64_t reduced = 0;  // values before the piece whose slices are in transit
     for (std::int64_t begin = 0; begin < values.count; begin += piece) {
       const std::int64_t count = std::min(piece, values.count - begin);
       value_bytes::copy(group_->own_room(), at(values.data, begin, values.dtype),
@@ -294,7 +294,7 @@ class SharedMemoryBackend final : public CommunicatorBackend {
     return largest;
   }
 
-  /// What goes wrong there ends this group too.
+  /// An error there ends this group too.
   template <typename Body>
   void over_ranks(Body&& body) {
     try {

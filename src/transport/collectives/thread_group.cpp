@@ -21,8 +21,8 @@ using rendezvous::kGenerationMask;
 using rendezvous::kInsideMask;
 using rendezvous::kLooks;
 
-// The others are mostly a few microseconds away; where ranks outnumber cores, giving the core away
-// is what brings them here, but on a busy machine each time may take milliseconds. Then a sleep.
+// The other ranks are mostly a few microseconds away. If ranks outnumber cores, yielding the core
+// brings them here, but on a busy machine each time may take milliseconds. Then a sleep.
 constexpr Duration kBusyThreads = std::chrono::microseconds(50);
 
 std::int64_t milliseconds(Duration duration) {
@@ -39,7 +39,7 @@ bool Gate::await(const std::function<bool()>& ready, Duration patience) {
     std::this_thread::yield();
     if (ready()) return true;
   }
-  // Before looking for the last time: whoever changes something after that sees the sleeper.
+  // Before the last look: a thread that changes the state after that sees the sleeper.
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
   const TimePoint now = clock_.now();
   const TimePoint end = deadline_after(now, patience);

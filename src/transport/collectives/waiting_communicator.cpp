@@ -39,7 +39,7 @@ class WaitingWork final : public Work {
 
 class WaitingCommunicator final : public Communicator {
  public:
-  /// owned: what `inner` is, where it was split off, or null.
+  /// owned: the object behind `inner`, if it was split off, or null.
   WaitingCommunicator(Communicator& inner, std::unique_ptr<Communicator> owned, const Clock& clock,
                       WaitingTime& waited)
       : owned_(std::move(owned)), inner_(inner), clock_(clock), waited_(waited) {}

@@ -68,7 +68,7 @@ bool TcpSplice::advance(const std::vector<Waited>& all, TimePoint now) {
 
 bool TcpSplice::flush(std::size_t to) {
   Way& way = to_[to];
-  if (ended_ == to) way.held = 0;  // nobody reads it any more
+  if (ended_ == to) way.held = 0;  // no reader is left
   while (!way.empty()) {
     const Transfer moved = ends_[to].write_some(way.next());
     if (moved.closed) return false;

@@ -82,8 +82,8 @@ void LinkDialling::look_at(WorkerId peer, Way& way, TimePoint now) {
       dial(peer);
       break;
   }
-  // Of a way that was taken over there is one. What TCP counts on a detour is not of the peer, so
-  // no more than at first are used there.
+  // A way that was taken over has one connection. TCP's counters of a detour are not the peer's, so
+  // only the first number of connections is used there.
   sockets_.dial_more(peer, way.choice.around() ? options_.streams : engine_.streams_dialled(peer));
 }
 

@@ -24,7 +24,7 @@ constexpr int kEnrolmentEvents = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                                  ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
                                  ZMQ_EVENT_HANDSHAKE_FAILED_AUTH | ZMQ_EVENT_HANDSHAKE_SUCCEEDED;
 
-/// One connection, and what has become of it.
+/// One connection, and its result.
 class EnrolmentCall {
  public:
   EnrolmentCall(zmq::context_t& context, const Enrolment& enrolment, int number)
@@ -114,7 +114,7 @@ EnrolOutcome enrol(const Enrolment& enrolment, Runtime& runtime, TimePoint deadl
   int refusals = 0;
   for (int number = 0; runtime.clock().now() < deadline; ++number) {
     EnrolmentCall call(context, enrolment, number);
-    // ZeroMQ dials again by itself, but not after every refusal, and what was asked may be lost.
+    // ZeroMQ dials again by itself, but not after every refusal, and the request may be lost.
     const TimePoint end = std::min(deadline, runtime.clock().now() + kAskAgain);
     bool asked = false;
     bool refused = false;

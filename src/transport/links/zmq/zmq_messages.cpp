@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::size_t kCopyBelow = 4096;  // bytes that are cheaper copied than lent or kept
 
-/// Lends a frame to ZeroMQ, whose own thread gives it back. The flag orders what the two threads do
-/// where tools cannot see ZeroMQ's own ordering.
+/// Lends a frame to ZeroMQ, whose thread gives it back. The flag orders the two threads for tools
+/// that cannot see ZeroMQ's own ordering.
 struct Lent {
   FrameBytes frame;
   std::atomic<bool> ready{false};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one task that owns the sockets, and what it shares with the member.
+// The one task that owns the sockets, and its state that the member shares.
 #include "transport/links/zmq/zmq_transport.h"
 
 #include <fmt/format.h>
@@ -106,7 +106,7 @@ class ZmqTransport final : public NetworkTransport,
                   these.size(), size());
     std::optional<ZmqShared::Answer> answer;
     std::string failure;
-    // Only the task knows, and only what it answers counts; asked a last time, it does so at once.
+    // Only the task knows, and only its answer counts; asked a last time, it answers at once.
     const auto ask = [&](bool last, TimePoint until) {
       queue_->update([&] {
         shared_.question = ZmqShared::Question{{these.begin(), these.end()}, last};
@@ -220,7 +220,7 @@ class ZmqTransport final : public NetworkTransport,
     mailbox_.mark_lost(peer);
   }
   void back(WorkerId peer) override { mailbox_.mark_back(peer); }
-  // The sockets are in use while the engine is told what they bring.
+  // The sockets are in use while the engine is told of their messages.
   void hang_up(WorkerId peer) override { dial_again_[peer.value()] = false; }
   void dial_again(WorkerId peer) override { dial_again_[peer.value()] = true; }
   void dial_more(WorkerId peer, int streams) override {
@@ -280,7 +280,7 @@ class ZmqTransport final : public NetworkTransport,
     adapts_next_ = now() + kBetweenCounts;
     for (auto& [place, policy] : policies_) {
       const WorkerId peer(place);
-      if (dialling_.goes_around(peer)) continue;  // what TCP counts is of the way to the relay
+      if (dialling_.goes_around(peer)) continue;  // TCP's counters are of the way to the relay
       const bool waited = engine_.frames_waited(peer);
       const int streams = engine_.streams_in_use(peer);
       if (streams != policy.streams()) policy = new_policy();  // of a process that was, or is, gone
