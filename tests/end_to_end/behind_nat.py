@@ -11,19 +11,16 @@ change nothing. doctor and bench link find the same ways. The same with no addre
 hub relays, which dies and comes back, or stands still. As root also between network namespaces of which two, or with
 a hub none, share a network, as behind so many NATs.
 """
-import argparse
 import json
 import os
-import pathlib
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 
-from scenario import Failure, free_ports, require
+from scenario import Failure, free_ports, play_runs, require, rows_of
 
 NAMES = ("east", "west", "north")
 TEXT = """
@@ -116,11 +113,7 @@ class Run:
         return path.read_text() if path.exists() else ""
 
     def rows(self, name, *kinds):
-        path = self.folder / name / "metrics.jsonl"
-        if not path.exists():
-            return []
-        whole = path.read_text().rpartition("\n")[0].splitlines()
-        return [row for row in map(json.loads, whole) if row["k"] in kinds]
+        return rows_of(self.folder / name, *kinds)
 
     def step(self, name):
         """Where its rounds have come to; lines are taken back where the run goes back."""
@@ -212,187 +205,159 @@ class Spaces:
             subprocess.run(["ip", "netns", "del", space], check=False, capture_output=True)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--isthmus", required=True)
-    parser.add_argument("--text", default="/usr/include/linux/bpf.h")
-    parser.add_argument("--only")
-    arguments = parser.parse_args()
-    isthmus = str(pathlib.Path(arguments.isthmus).resolve())
-    with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
-        corpus = folder / "corpus.txt"
-        corpus.write_bytes(pathlib.Path(arguments.text).read_bytes())
-        runs = []
+def scenarios(run_of):
+    def the_same_bits_as_with_addresses():
+        plain = run_of("addresses", NAMES)
+        plain.start_all()
+        plain.ends(0)
+        for name, at, how in (("relayed", "east", {}), ("keys", "east", {"keys": True}),
+                              ("hub", "hub", {"keys": True})):
+            run = run_of(name, [at], [at], **how)
+            run.start_all()
+            run.ends(0)
+            for site in NAMES:
+                require(run.findings(site) == plain.findings(site),
+                        f"{name}: {site}: other lines than with addresses")
+            require(run.model("west") == plain.model("west"), f"{name}: another model")
+            payload = {row["bytes_payload"] for row in run.rows("west", "round")}
+            print(f"{name}: bytes of a round: {payload}, with addresses "
+                  f"{({row['bytes_payload'] for row in plain.rows('west', 'round')})}")
 
-        def run_of(name, addressed, relays=(), **how):
-            runs.append(Run(isthmus, folder / name, corpus, addressed, relays, **how))
-            return runs[-1]
+    def one_of_two_relays_dies():
+        run = run_of("two", ["east", "west"], ["east", "west"], steps=FOREVER)
+        run.start_all()
+        run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+        run.kill("west")
+        run.until("rounds of two", lambda: run.members("east") == 2)
+        run.start("west", "--resume", "auto")
+        run.until("rounds of all again", lambda: run.members("east") == 3)
+        run.stop()
 
-        def the_same_bits_as_with_addresses():
-            plain = run_of("addresses", NAMES)
-            plain.start_all()
-            plain.ends(0)
-            for name, at, how in (("relayed", "east", {}), ("keys", "east", {"keys": True}),
-                                  ("hub", "hub", {"keys": True})):
-                run = run_of(name, [at], [at], **how)
+    def the_only_relay_dies():
+        run = run_of("only", ["east"], ["east"], steps=FOREVER)
+        run.start_all()
+        run.until("checkpoints", lambda: all(len(run.rows(name, "ckpt")) > 1 for name in NAMES))
+        run.kill("east")
+        run.until("they wait", lambda: "come back" in run.said("west") and
+                  "come back" in run.said("north"))
+        before = len(run.rows("west", "round"))
+        run.start("east", "--resume", "auto")
+        run.until("they go on", lambda: len(run.rows("west", "round")) > before + 3)
+        # A site that is not back yet is not there to say that all stop.
+        run.until("they are all back", lambda: run.members("west") == 3)
+        run.stop()
+
+    def the_hub_that_relays_dies():
+        run = run_of("star", ["hub"], ["hub"], steps=FOREVER)
+        run.start_all()
+        run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+        run.kill("hub")
+        run.until("each is alone",
+                  lambda: all("cut off from the hub" in run.said(name) for name in NAMES))
+        before = run.step("west")
+        run.start("hub", "--resume", "auto")
+        run.until("they go on", lambda: run.step("west") > before + 30)
+        run.until("they are all back", lambda: run.members("west") == 3)
+        run.kill("north")
+        run.until("rounds of two", lambda: run.members("west") == 2)
+        run.start("north", "--resume", "auto")
+        run.until("rounds of all again", lambda: run.members("west") == 3)
+        measured = subprocess.run([run.isthmus, "doctor", str(run.toml), "--site", "east"], text=True,
+                                  capture_output=True, timeout=60)
+        require(measured.returncode == 3 and "hub.relay" in measured.stderr, measured.stderr)
+        run.stop()
+
+    def the_hub_that_relays_stands_still():
+        run = run_of("still", ["hub"], ["hub"], steps=FOREVER, keys=True, dead_after="20s")
+        run.start_all()
+        run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+        begin = time.monotonic()
+        run.sites["hub"].send_signal(signal.SIGSTOP)
+        run.until("longer than it takes to begin anew", lambda: time.monotonic() - begin > 11)
+        run.sites["hub"].send_signal(signal.SIGCONT)
+        run.until("it begins anew", lambda: "beginning anew from the log" in run.said("hub"))
+        before = run.step("west")
+        run.until("they go on", lambda: run.step("west") > before + 30)
+        for name in NAMES:
+            require(not run.rows(name, "event"), f"{name}: somebody came or went")
+            require({row["members"] for row in run.rows(name, "round")} == {3},
+                    f"{name}: a round without somebody")
+            broken = [line for line in run.said(name).splitlines() if "disconnected" in line and
+                      any(f"({other})" in line for other in NAMES)]
+            require(not broken, f"{name}: links between sites broke: {broken}")
+        run.stop()
+
+    def a_hidden_site_dies():
+        run = run_of("hidden", ["east"], ["east"], steps=FOREVER, keys=True)
+        run.start_all()
+        run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+        run.kill("north")
+        run.until("rounds of two", lambda: run.members("east") == 2, 30)
+        run.start("north", "--resume", "auto")
+        run.until("rounds of all again", lambda: run.members("east") == 3)
+        run.stop()
+
+    def strangers_change_nothing():
+        run = run_of("strangers", ["east"], ["east"], steps=FOREVER, keys=True)
+        run.start_all()
+        run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+        place = ("127.0.0.1", run.ports["east", "relay"])
+        held = [socket.create_connection(place, 10) for _ in range(300)]
+        for number, each in enumerate(held):
+            try:
+                each.sendall(b"GET / HTTP/1.1\r\n\r\n" + b"x" * 200 if number % 2 else b"ISRL")
+            except OSError:
+                pass  # hung up on
+        before = len(run.rows("east", "round"))
+        run.until("rounds of all go on", lambda: len(run.rows("east", "round")) > before + 3)
+        require({row["members"] for row in run.rows("east", "round")} == {3},
+                "a site was lost to strangers")
+        run.until("it is said", lambda: "relay: refused" in run.said("east"))
+        for each in held:
+            each.close()
+        run.stop()
+
+    def doctor_and_bench_link_take_the_same_ways():
+        run = run_of("measured", ["east"], ["east"], keys=True)
+        for flags, lines in ((["doctor", "--seconds", "60"], 2),
+                             (["bench", "link", "--json", "--seconds", "0.5", "--streams", "2"],
+                              6)):
+            command = flags[:2] if flags[0] == "bench" else flags[:1]
+            all_of_them = [subprocess.Popen(
+                [run.isthmus, *command, str(run.toml), "--site", name, *flags[len(command):]],
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for name in NAMES]
+            for name, each in zip(NAMES, all_of_them):
+                out, err = each.communicate(timeout=180)
+                require(each.returncode == 0, f"{command} at {name}: {out}\n{err}")
+                require(len(out.splitlines()) >= lines, f"{command} at {name}: {out}")
+                if command == ["doctor"] and name != "east":
+                    require(out.count("by way of") == 1, f"doctor at {name}: {out}")
+
+    def two_sites_without_a_network_in_common():
+        if os.geteuid() != 0 or shutil.which("ip") is None:
+            print("left out: needs root and iproute2, for network namespaces")
+            return
+        for middle, others in (("east", NAMES[1:]), ("hub", NAMES)):
+            try:
+                spaces = Spaces(middle, others)
+            except subprocess.CalledProcessError as error:
+                print(f"left out: no network namespaces here: {error.stderr.decode().strip()}")
+                return
+            try:
+                run = run_of(f"spaces-{middle}", [middle], [middle], keys=True, host=Spaces.HOST,
+                             spaces=spaces.of)
                 run.start_all()
                 run.ends(0)
-                for site in NAMES:
-                    require(run.findings(site) == plain.findings(site),
-                            f"{name}: {site}: other lines than with addresses")
-                require(run.model("west") == plain.model("west"), f"{name}: another model")
-                payload = {row["bytes_payload"] for row in run.rows("west", "round")}
-                print(f"{name}: bytes of a round: {payload}, with addresses "
-                      f"{({row['bytes_payload'] for row in plain.rows('west', 'round')})}")
+                rounds = run.rows("west", "round")
+                require({row["members"] for row in rounds} == {3}, f"{middle}: {rounds}")
+            finally:
+                spaces.remove()
 
-        def one_of_two_relays_dies():
-            run = run_of("two", ["east", "west"], ["east", "west"], steps=FOREVER)
-            run.start_all()
-            run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
-            run.kill("west")
-            run.until("rounds of two", lambda: run.members("east") == 2)
-            run.start("west", "--resume", "auto")
-            run.until("rounds of all again", lambda: run.members("east") == 3)
-            run.stop()
-
-        def the_only_relay_dies():
-            run = run_of("only", ["east"], ["east"], steps=FOREVER)
-            run.start_all()
-            run.until("checkpoints", lambda: all(len(run.rows(name, "ckpt")) > 1 for name in NAMES))
-            run.kill("east")
-            run.until("they wait", lambda: "come back" in run.said("west") and
-                      "come back" in run.said("north"))
-            before = len(run.rows("west", "round"))
-            run.start("east", "--resume", "auto")
-            run.until("they go on", lambda: len(run.rows("west", "round")) > before + 3)
-            # A site that is not back yet is not there to say that all stop.
-            run.until("they are all back", lambda: run.members("west") == 3)
-            run.stop()
-
-        def the_hub_that_relays_dies():
-            run = run_of("star", ["hub"], ["hub"], steps=FOREVER)
-            run.start_all()
-            run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
-            run.kill("hub")
-            run.until("each is alone",
-                      lambda: all("cut off from the hub" in run.said(name) for name in NAMES))
-            before = run.step("west")
-            run.start("hub", "--resume", "auto")
-            run.until("they go on", lambda: run.step("west") > before + 30)
-            run.until("they are all back", lambda: run.members("west") == 3)
-            run.kill("north")
-            run.until("rounds of two", lambda: run.members("west") == 2)
-            run.start("north", "--resume", "auto")
-            run.until("rounds of all again", lambda: run.members("west") == 3)
-            measured = subprocess.run([isthmus, "doctor", str(run.toml), "--site", "east"], text=True,
-                                      capture_output=True, timeout=60)
-            require(measured.returncode == 3 and "hub.relay" in measured.stderr, measured.stderr)
-            run.stop()
-
-        def the_hub_that_relays_stands_still():
-            run = run_of("still", ["hub"], ["hub"], steps=FOREVER, keys=True, dead_after="20s")
-            run.start_all()
-            run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
-            begin = time.monotonic()
-            run.sites["hub"].send_signal(signal.SIGSTOP)
-            run.until("longer than it takes to begin anew", lambda: time.monotonic() - begin > 11)
-            run.sites["hub"].send_signal(signal.SIGCONT)
-            run.until("it begins anew", lambda: "beginning anew from the log" in run.said("hub"))
-            before = run.step("west")
-            run.until("they go on", lambda: run.step("west") > before + 30)
-            for name in NAMES:
-                require(not run.rows(name, "event"), f"{name}: somebody came or went")
-                require({row["members"] for row in run.rows(name, "round")} == {3},
-                        f"{name}: a round without somebody")
-                broken = [line for line in run.said(name).splitlines() if "disconnected" in line and
-                          any(f"({other})" in line for other in NAMES)]
-                require(not broken, f"{name}: links between sites broke: {broken}")
-            run.stop()
-
-        def a_hidden_site_dies():
-            run = run_of("hidden", ["east"], ["east"], steps=FOREVER, keys=True)
-            run.start_all()
-            run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
-            run.kill("north")
-            run.until("rounds of two", lambda: run.members("east") == 2, 30)
-            run.start("north", "--resume", "auto")
-            run.until("rounds of all again", lambda: run.members("east") == 3)
-            run.stop()
-
-        def strangers_change_nothing():
-            run = run_of("strangers", ["east"], ["east"], steps=FOREVER, keys=True)
-            run.start_all()
-            run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
-            place = ("127.0.0.1", run.ports["east", "relay"])
-            held = [socket.create_connection(place, 10) for _ in range(300)]
-            for number, each in enumerate(held):
-                try:
-                    each.sendall(b"GET / HTTP/1.1\r\n\r\n" + b"x" * 200 if number % 2 else b"ISRL")
-                except OSError:
-                    pass  # hung up on
-            before = len(run.rows("east", "round"))
-            run.until("rounds of all go on", lambda: len(run.rows("east", "round")) > before + 3)
-            require({row["members"] for row in run.rows("east", "round")} == {3},
-                    "a site was lost to strangers")
-            run.until("it is said", lambda: "relay: refused" in run.said("east"))
-            for each in held:
-                each.close()
-            run.stop()
-
-        def doctor_and_bench_link_take_the_same_ways():
-            run = run_of("measured", ["east"], ["east"], keys=True)
-            for flags, lines in ((["doctor", "--seconds", "60"], 2),
-                                 (["bench", "link", "--json", "--seconds", "0.5", "--streams", "2"],
-                                  6)):
-                command = flags[:2] if flags[0] == "bench" else flags[:1]
-                all_of_them = [subprocess.Popen(
-                    [isthmus, *command, str(run.toml), "--site", name, *flags[len(command):]],
-                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for name in NAMES]
-                for name, each in zip(NAMES, all_of_them):
-                    out, err = each.communicate(timeout=180)
-                    require(each.returncode == 0, f"{command} at {name}: {out}\n{err}")
-                    require(len(out.splitlines()) >= lines, f"{command} at {name}: {out}")
-                    if command == ["doctor"] and name != "east":
-                        require(out.count("by way of") == 1, f"doctor at {name}: {out}")
-
-        def two_sites_without_a_network_in_common():
-            if os.geteuid() != 0 or shutil.which("ip") is None:
-                print("left out: needs root and iproute2, for network namespaces")
-                return
-            for middle, others in (("east", NAMES[1:]), ("hub", NAMES)):
-                try:
-                    spaces = Spaces(middle, others)
-                except subprocess.CalledProcessError as error:
-                    print(f"left out: no network namespaces here: {error.stderr.decode().strip()}")
-                    return
-                try:
-                    run = run_of(f"spaces-{middle}", [middle], [middle], keys=True, host=Spaces.HOST,
-                                 spaces=spaces.of)
-                    run.start_all()
-                    run.ends(0)
-                    rounds = run.rows("west", "round")
-                    require({row["members"] for row in rounds} == {3}, f"{middle}: {rounds}")
-                finally:
-                    spaces.remove()
-
-        tests = [the_same_bits_as_with_addresses, a_hidden_site_dies, one_of_two_relays_dies,
-                 the_only_relay_dies, the_hub_that_relays_dies, the_hub_that_relays_stands_still,
-                 strangers_change_nothing, doctor_and_bench_link_take_the_same_ways,
-                 two_sites_without_a_network_in_common]
-        try:
-            for test in tests:
-                if not arguments.only or arguments.only in test.__name__:
-                    test()
-                    print(f"{test.__name__}: ok", flush=True)
-        except Failure as failure:
-            print(f"FAILED: {failure}")
-            return 1
-        finally:
-            for run in runs:
-                run.end()
-    return 0
+    return [the_same_bits_as_with_addresses, a_hidden_site_dies, one_of_two_relays_dies,
+             the_only_relay_dies, the_hub_that_relays_dies, the_hub_that_relays_stands_still,
+             strangers_change_nothing, doctor_and_bench_link_take_the_same_ways,
+             two_sites_without_a_network_in_common], []
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(play_runs(__doc__, Run, scenarios))

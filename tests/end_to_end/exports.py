@@ -20,6 +20,8 @@ import subprocess
 import sys
 import tempfile
 
+from scenario import Failure, require
+
 STEPS, RESUME_AFTER = 40, 20
 BASE = """
 [run]
@@ -74,15 +76,6 @@ outer = { method = "ddp" }
 [variant.local]
 outer = { method = "localsgd", H = 8 }
 """
-
-
-class Failure(Exception):
-    pass
-
-
-def require(condition, text):
-    if not condition:
-        raise Failure(text)
 
 
 def lines_of(file):

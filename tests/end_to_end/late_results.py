@@ -9,15 +9,11 @@ Steps take 10 s. A round goes out after step 4, at 40 s, and is due after step 5
 slips applies it after step 7, before the next one goes out after step 8, and loses no time, unless all
 sites meet before: then they wait there.
 """
-import argparse
 import json
-import pathlib
 import shutil
 import subprocess
-import sys
-import tempfile
 
-from scenario import Failure, require
+from scenario import play, require
 
 BASE = """
 [run]
@@ -152,23 +148,9 @@ def check(bench):
     require("outer.late" in said, said)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--isthmus", required=True)
-    parser.add_argument("--text", default="/usr/include/linux/bpf.h")
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
-        text = folder / "corpus.txt"
-        text.write_bytes(pathlib.Path(arguments.text).read_bytes())
-        try:
-            check(Bench(str(pathlib.Path(arguments.isthmus).resolve()), folder, text))
-        except Failure as failure:
-            print(f"FAILED: {failure}")
-            return 1
-    print("late results: ok")
-    return 0
+def late_results(isthmus, folder, corpus):
+    check(Bench(isthmus, folder, corpus))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    play(__doc__, (late_results,))

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the scripts share whose sites' ranks are processes: a small run, how it is started, what it has found."""
 import argparse
-import json
 import os
 import pathlib
 import shutil
@@ -10,7 +9,7 @@ import sys
 import tempfile
 import time
 
-from scenario import Failure, require
+from scenario import Failure, require, rows_of
 
 SKIPPED = 77
 CONFIG = """
@@ -90,9 +89,7 @@ class Bench:
         return said
 
     def rows(self, out, kind):
-        path = self.folder / out / "metrics.jsonl"
-        whole = path.read_text().rpartition("\n")[0].splitlines() if path.exists() else []
-        return [row for row in map(json.loads, whole) if row["k"] == kind]
+        return rows_of(self.folder / out, kind)
 
     def found(self, out):
         return ([(row["step"], row["loss"], row["grad_norm"]) for row in self.rows(out, "train")],

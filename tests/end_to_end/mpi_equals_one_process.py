@@ -8,7 +8,6 @@ Also: a signal ends the job with a checkpoint, and it goes on from there; so it 
 of it is killed, from the last checkpoint before; a job of another size is refused. Skipped by name (exit 77) without mpirun or in a build without MPI.
 """
 import argparse
-import json
 import os
 import pathlib
 import shutil
@@ -17,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+from scenario import Failure, require, rows_of
 
 SKIPPED = 77
 CONFIG = """
@@ -52,15 +53,6 @@ ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": 
                "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
 
 
-class Failure(Exception):
-    pass
-
-
-def require(condition, text):
-    if not condition:
-        raise Failure(text)
-
-
 class Bench:
     def __init__(self, isthmus, folder, text):
         self.isthmus, self.folder, self.text = isthmus, folder, text
@@ -82,9 +74,7 @@ class Bench:
         return done
 
     def rows(self, out, kind):
-        path = self.folder / out / "metrics.jsonl"
-        whole = path.read_text().rpartition("\n")[0].splitlines() if path.exists() else []
-        return [row for row in map(json.loads, whole) if row["k"] == kind]
+        return rows_of(self.folder / out, kind)
 
     def found(self, out):
         return ([(row["step"], row["loss"], row["grad_norm"]) for row in self.rows(out, "train")],

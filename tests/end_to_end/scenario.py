@@ -2,8 +2,10 @@
 """What the scripts beside this one share: how scenarios are played and fail, where they may listen."""
 import argparse
 import concurrent.futures
+import contextlib
 import errno
 import functools
+import json
 import pathlib
 import random
 import socket
@@ -50,19 +52,65 @@ def together(tests, at_once=3):
             each.result()
 
 
-def play(doc, scenarios, at_once=1):
-    """The main of a script: each scenario gets the program, a folder and a corpus. `--only`: one."""
+def rows_of(folder, *kinds):
+    """The whole lines of these kinds in a folder's metrics.jsonl, which may still be written; none without the file."""
+    path = folder / "metrics.jsonl"
+    if not path.exists():
+        return []
+    words = [f'"k":"{kind}"' for kind in kinds]  # parsing all lines at each look would take longer than the run
+    whole = path.read_text().rpartition("\n")[0].splitlines()
+    rows = map(json.loads, (line for line in whole if any(word in line for word in words)))
+    return [row for row in rows if row["k"] in kinds]
+
+
+@contextlib.contextmanager
+def stage(doc):
+    """The arguments of a script, the program, a temporary folder and a corpus in it."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--isthmus", required=True)
     parser.add_argument("--text", default="/usr/include/linux/bpf.h")
     parser.add_argument("--only")
     arguments = parser.parse_args()
-    isthmus = str(pathlib.Path(arguments.isthmus).resolve())
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         corpus = folder / "corpus.txt"
         corpus.write_bytes(pathlib.Path(arguments.text).read_bytes())
+        yield arguments, str(pathlib.Path(arguments.isthmus).resolve()), folder, corpus
 
+
+def play_runs(doc, make, scenarios):
+    """The main of a script whose scenarios start sites. scenarios(run_of): the functions that are played first, one at
+    a time, and those that are played together. run_of(name, ...): make(isthmus, folder, corpus, ...), whose `end` is
+    called at the end of the script. `--only`: a part of a scenario's name. RETURNS: the exit code."""
+    with stage(doc) as (arguments, isthmus, folder, corpus):
+        runs = []
+
+        def run_of(name, *how, **more):
+            runs.append(make(isthmus, folder / name, corpus, *how, **more))
+            return runs[-1]
+
+        def played(test):
+            if not arguments.only or arguments.only in test.__name__:
+                test()
+                print(f"{test.__name__}: ok", flush=True)
+
+        first, others = scenarios(run_of)
+        try:
+            for test in first:
+                played(test)
+            together([functools.partial(played, test) for test in others])
+        except Failure as failure:
+            print(f"FAILED: {failure}")
+            return 1
+        finally:
+            for run in runs:
+                run.end()
+    return 0
+
+
+def play(doc, scenarios, at_once=1):
+    """The main of a script: each scenario gets the program, a folder and a corpus. `--only`: one."""
+    with stage(doc) as (arguments, isthmus, folder, corpus):
         def played(scenario):
             try:
                 scenario(isthmus, folder, corpus)

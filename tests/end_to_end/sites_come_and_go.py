@@ -12,18 +12,14 @@ from all who are there; one of these may be killed meanwhile. One that was froze
 comes back by itself; when the first site dies all wait for it and go on from the newest checkpoint.
 With the default settings survivors have gone on within the stated times.
 """
-import argparse
-import functools
 import json
-import pathlib
 import re
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 
-from scenario import Failure, free_ports, require, together
+from scenario import Failure, free_ports, play_runs, require, rows_of
 
 NAMES = ("east", "west", "north")
 METHODS = {
@@ -115,12 +111,7 @@ class Run:
         return (self.folder / f"{name}.err").read_text()
 
     def rows(self, name, kind):
-        path = self.folder / name / "metrics.jsonl"
-        if not path.exists():
-            return []
-        whole = path.read_text().rpartition("\n")[0].splitlines()
-        word = f'"k":"{kind}"'  # parsing all lines at each look would take longer than the run
-        return [row for row in map(json.loads, (line for line in whole if word in line)) if row["k"] == kind]
+        return rows_of(self.folder / name, kind)
 
     def members_of_last_round(self, name="east"):
         rounds = self.rows(name, "round")
@@ -244,194 +235,163 @@ def leaves_and_comes_back(run):
     run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--isthmus", required=True)
-    parser.add_argument("--text", default="/usr/include/linux/bpf.h")
-    parser.add_argument("--only")
-    arguments = parser.parse_args()
-    isthmus = str(pathlib.Path(arguments.isthmus).resolve())
-    with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
-        corpus = folder / "corpus.txt"
-        corpus.write_bytes(pathlib.Path(arguments.text).read_bytes())
-        runs = []
+def scenarios(run_of):
+    def methods():
+        for number, method in enumerate(METHODS):
+            members = 2 + number % 2
+            victim = NAMES[1 + number % (members - 1)]
+            run = run_of(method, method, members)
+            seconds = dies_and_comes_back(run, victim)
+            print(f"{method}: went on {seconds:.1f} s after {victim} was killed, took it back")
 
-        def run_of(name, *how, **more):
-            runs.append(Run(isthmus, folder / name, corpus, *how, **more))
-            return runs[-1]
+    def killed_while_it_joins():
+        run = run_of("joining", "diloco", 3)
+        run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+        run.kill("north")
+        run.until("rounds of two", lambda: run.members_of_last_round() == 2)
+        for _ in range(2):
+            run.start("north", "--resume", "auto")
+            run.until("it joins", lambda: "joining" in run.said("north"))
+            run.kill("north")
+            (run.folder / "north.err").write_text("")
+        run.start("north", "--resume", "auto")
+        run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
+        run.stop()
 
-        def methods():
-            for number, method in enumerate(METHODS):
-                members = 2 + number % 2
-                victim = NAMES[1 + number % (members - 1)]
-                run = run_of(method, method, members)
-                seconds = dies_and_comes_back(run, victim)
-                print(f"{method}: went on {seconds:.1f} s after {victim} was killed, took it back")
+    def killed_while_it_joins_and_goes_on_from_its_disk():
+        run = run_of("pieces", "diloco seldom", 3, net='serve = "1200kbit/s"')
+        run.until("rounds of all", lambda: len(run.rows("east", "round")) > 1)
+        run.kill("north")
+        run.until("rounds of two", lambda: run.members_of_last_round() == 2)
+        pieces = run.folder / "north/joining.pieces"
+        run.start("north", "--resume", "auto")
+        run.until("much of the state is on its disk",
+                  lambda: pieces.exists() and pieces.stat().st_size > 200_000)
+        run.kill("north")
+        run.start("north", "--resume", "auto")
+        run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
+        said = run.said("north")
+        given = re.search(r"the state after step (\d+) is here: (\d+) bytes in [0-9.]+ s; east "
+                          r"(\d+) bytes, west (\d+) bytes, this site's disk (\d+) bytes\n", said)
+        require(given, f"nothing was on the disk: {said}\n{run.said('east')}")
+        step, whole, east, west, disk = map(int, given.groups())
+        require(whole == east + west + disk and disk > 190_000, given.group(0))
+        offers = re.findall(r"takes over this site's state after step (\d+)", run.said("east"))
+        require(offers == [str(step)] * 2, f"two attempts, one state: {offers}")
+        require(not pieces.exists(), "the pieces stay when they are of no more use")
+        run.stop()
+        print(f"killed while it joined: {disk / whole:.0%} of the state came from its disk")
 
-        def killed_while_it_joins():
-            run = run_of("joining", "diloco", 3)
+    def the_state_comes_from_all_who_are_there():
+        # Every step of ddp makes results that wait for the newcomer while the state is served: of
+        # long steps these are few on a fast machine too.
+        for method, serve in (("diloco", "800kbit/s"), ("ddp", "2Mbit/s")):
+            run = run_of(f"sources-{method}", method, 3, net=f'serve = "{serve}"',
+                         tokens=2048 if method == "ddp" else 128)
             run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
             run.kill("north")
             run.until("rounds of two", lambda: run.members_of_last_round() == 2)
-            for _ in range(2):
-                run.start("north", "--resume", "auto")
-                run.until("it joins", lambda: "joining" in run.said("north"))
+            run.start("north", "--resume", "auto")
+            run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
+            given = re.search(r"the state after step \d+ is here: (\d+) bytes in [0-9.]+ s; "
+                              r"east (\d+) bytes, west (\d+) bytes\n", run.said("north"))
+            require(given, f"{method}: not from both: {run.said('north')}")
+            whole, east, west = map(int, given.groups())
+            require(whole == east + west and west > whole / 5, f"{method}: {given.group(0)}")
+            alike, pieces = map(int, re.search(r"joins: (\d+) of (\d+) pieces",
+                                               run.said("west")).groups())
+            require(alike > 0.9 * pieces if method == "ddp" else pieces / 2 < alike < pieces,
+                    f"{method}: {alike} of {pieces} pieces are alike")
+            run.stop()
+            print(f"{method}: {alike} of {pieces} pieces alike, "
+                  f"{west / whole:.0%} of the bytes from the second site")
+
+    def a_source_is_killed_in_the_middle_of_a_join():
+        # Steps of 2,048 tokens: the one that is left would else be 30,000 steps ahead of what is served.
+        run = run_of("source", "diloco", 3, net='serve = "800kbit/s"\ncap = "8Mbit/s"', tokens=2048)
+        run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+        run.kill("north")
+        run.until("rounds of two", lambda: run.members_of_last_round() == 2)
+        run.start("north", "--resume", "auto")
+        run.until("the second site gives", lambda: "site west gives" in run.said("north"))
+        run.kill("west")
+        run.until("a round with the one that joined",
+                  lambda: run.members_of_last_round("north") == 2)
+        said = run.said("north")
+        require(re.search(r"is here: .* west \d+ bytes \(then lost\)", said), said)
+        run.start("west", "--resume", "auto")
+        run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
+        run.stop()
+
+    def a_frozen_site_is_left_out_and_comes_back_by_itself():
+        run = run_of("frozen", "diloco", 3)
+        run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+        run.sites["north"].send_signal(signal.SIGSTOP)
+        seconds = run.until("rounds of two", lambda: run.members_of_last_round() == 2, 60)
+        run.sites["north"].send_signal(signal.SIGCONT)
+        run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
+        run.stop()
+        print(f"frozen: went on after {seconds:.1f} s (net.dead_after = 5 s)")
+
+    def survivors_go_on_within_the_stated_times():
+        """With default settings; and the word of it, which comes before the rounds, sooner."""
+        run = run_of("stated", "diloco", 3, default_times=True)
+        for times, (kind, stated) in enumerate((("kill", KILLED_S), ("freeze", FROZEN_S)), 1):
+            run.until("rounds of all", lambda: all(
+                run.members_of_last_round(name) == 3 for name in NAMES))
+            begin = time.monotonic()
+            if kind == "kill":
                 run.kill("north")
-                (run.folder / "north.err").write_text("")
-            run.start("north", "--resume", "auto")
-            run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
-            run.stop()
-
-        def killed_while_it_joins_and_goes_on_from_its_disk():
-            run = run_of("pieces", "diloco seldom", 3, net='serve = "1200kbit/s"')
-            run.until("rounds of all", lambda: len(run.rows("east", "round")) > 1)
-            run.kill("north")
-            run.until("rounds of two", lambda: run.members_of_last_round() == 2)
-            pieces = run.folder / "north/joining.pieces"
-            run.start("north", "--resume", "auto")
-            run.until("much of the state is on its disk",
-                      lambda: pieces.exists() and pieces.stat().st_size > 200_000)
-            run.kill("north")
-            run.start("north", "--resume", "auto")
-            run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
-            said = run.said("north")
-            given = re.search(r"the state after step (\d+) is here: (\d+) bytes in [0-9.]+ s; east "
-                              r"(\d+) bytes, west (\d+) bytes, this site's disk (\d+) bytes\n", said)
-            require(given, f"nothing was on the disk: {said}\n{run.said('east')}")
-            step, whole, east, west, disk = map(int, given.groups())
-            require(whole == east + west + disk and disk > 190_000, given.group(0))
-            offers = re.findall(r"takes over this site's state after step (\d+)", run.said("east"))
-            require(offers == [str(step)] * 2, f"two attempts, one state: {offers}")
-            require(not pieces.exists(), "the pieces stay when they are of no more use")
-            run.stop()
-            print(f"killed while it joined: {disk / whole:.0%} of the state came from its disk")
-
-        def the_state_comes_from_all_who_are_there():
-            # Every step of ddp makes results that wait for the newcomer while the state is served: of
-            # long steps these are few on a fast machine too.
-            for method, serve in (("diloco", "800kbit/s"), ("ddp", "2Mbit/s")):
-                run = run_of(f"sources-{method}", method, 3, net=f'serve = "{serve}"',
-                             tokens=2048 if method == "ddp" else 128)
-                run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
-                run.kill("north")
-                run.until("rounds of two", lambda: run.members_of_last_round() == 2)
+            else:
+                run.sites["north"].send_signal(signal.SIGSTOP)
+            run.until("the others count it as gone", lambda: all(
+                run.said(name).count("site north is gone") == times for name in NAMES[:2]), 60)
+            told = time.monotonic() - begin
+            run.until("rounds of two", lambda: run.members_of_last_round("east") == 2 ==
+                      run.members_of_last_round("west"), 60)
+            took = time.monotonic() - begin
+            print(f"{kind}: gone after {told:.1f} s, rounds of two after {took:.1f} s "
+                  f"(stated: {stated} s)")
+            require(told < LOADED * stated, f"{kind}: gone after {told:.1f} s")
+            require(took < LOADED * (stated + LINES_S), f"{kind}: rounds after {took:.1f} s")
+            if kind == "kill":
                 run.start("north", "--resume", "auto")
-                run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
-                given = re.search(r"the state after step \d+ is here: (\d+) bytes in [0-9.]+ s; "
-                                  r"east (\d+) bytes, west (\d+) bytes\n", run.said("north"))
-                require(given, f"{method}: not from both: {run.said('north')}")
-                whole, east, west = map(int, given.groups())
-                require(whole == east + west and west > whole / 5, f"{method}: {given.group(0)}")
-                alike, pieces = map(int, re.search(r"joins: (\d+) of (\d+) pieces",
-                                                   run.said("west")).groups())
-                require(alike > 0.9 * pieces if method == "ddp" else pieces / 2 < alike < pieces,
-                        f"{method}: {alike} of {pieces} pieces are alike")
-                run.stop()
-                print(f"{method}: {alike} of {pieces} pieces alike, "
-                      f"{west / whole:.0%} of the bytes from the second site")
+            else:
+                run.sites["north"].send_signal(signal.SIGCONT)
+        run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
+        run.stop()
 
-        def a_source_is_killed_in_the_middle_of_a_join():
-            # Steps of 2,048 tokens: the one that is left would else be 30,000 steps ahead of what is served.
-            run = run_of("source", "diloco", 3, net='serve = "800kbit/s"\ncap = "8Mbit/s"', tokens=2048)
-            run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
-            run.kill("north")
-            run.until("rounds of two", lambda: run.members_of_last_round() == 2)
-            run.start("north", "--resume", "auto")
-            run.until("the second site gives", lambda: "site west gives" in run.said("north"))
-            run.kill("west")
-            run.until("a round with the one that joined",
-                      lambda: run.members_of_last_round("north") == 2)
-            said = run.said("north")
-            require(re.search(r"is here: .* west \d+ bytes \(then lost\)", said), said)
-            run.start("west", "--resume", "auto")
-            run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
+    def a_site_leaves_in_order_and_comes_back():
+        for method in ("diloco", "streaming-diloco", "streaming-diloco slip", "1bit-adam"):
+            run = run_of(f"leaving-{method}", method, 3, min_sites=2)
+            leaves_and_comes_back(run)
             run.stop()
 
-        def a_frozen_site_is_left_out_and_comes_back_by_itself():
-            run = run_of("frozen", "diloco", 3)
-            run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
-            run.sites["north"].send_signal(signal.SIGSTOP)
-            seconds = run.until("rounds of two", lambda: run.members_of_last_round() == 2, 60)
-            run.sites["north"].send_signal(signal.SIGCONT)
-            run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
-            run.stop()
-            print(f"frozen: went on after {seconds:.1f} s (net.dead_after = 5 s)")
+    def all_wait_for_the_first_site():
+        run = run_of("first", "diloco", 3)
+        run.until("checkpoints", lambda: len(run.rows("east", "ckpt")) > 1 and
+                  len(run.rows("west", "ckpt")) > 1 and len(run.rows("north", "ckpt")) > 1)
+        run.kill("east")
+        run.until("they wait", lambda: "come back" in run.said("west") and
+                  "come back" in run.said("north"))
+        before = len(run.rows("west", "round"))
+        run.start("east", "--resume", "auto")
+        run.until("they go on", lambda: len(run.rows("west", "round")) > before + 3)
+        run.stop()
 
-        def survivors_go_on_within_the_stated_times():
-            """With default settings; and the word of it, which comes before the rounds, sooner."""
-            run = run_of("stated", "diloco", 3, default_times=True)
-            for times, (kind, stated) in enumerate((("kill", KILLED_S), ("freeze", FROZEN_S)), 1):
-                run.until("rounds of all", lambda: all(
-                    run.members_of_last_round(name) == 3 for name in NAMES))
-                begin = time.monotonic()
-                if kind == "kill":
-                    run.kill("north")
-                else:
-                    run.sites["north"].send_signal(signal.SIGSTOP)
-                run.until("the others count it as gone", lambda: all(
-                    run.said(name).count("site north is gone") == times for name in NAMES[:2]), 60)
-                told = time.monotonic() - begin
-                run.until("rounds of two", lambda: run.members_of_last_round("east") == 2 ==
-                          run.members_of_last_round("west"), 60)
-                took = time.monotonic() - begin
-                print(f"{kind}: gone after {told:.1f} s, rounds of two after {took:.1f} s "
-                      f"(stated: {stated} s)")
-                require(told < LOADED * stated, f"{kind}: gone after {told:.1f} s")
-                require(took < LOADED * (stated + LINES_S), f"{kind}: rounds after {took:.1f} s")
-                if kind == "kill":
-                    run.start("north", "--resume", "auto")
-                else:
-                    run.sites["north"].send_signal(signal.SIGCONT)
-            run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
-            run.stop()
+    def nobody_waits_for_ever():
+        run = run_of("gone", "diloco", 2, gather="8s")
+        run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
+        run.kill("east")
+        code = run.code_of("west")
+        require(code == 5 and "east" in run.said("west").splitlines()[-1], run.said("west"))
 
-        def a_site_leaves_in_order_and_comes_back():
-            for method in ("diloco", "streaming-diloco", "streaming-diloco slip", "1bit-adam"):
-                run = run_of(f"leaving-{method}", method, 3, min_sites=2)
-                leaves_and_comes_back(run)
-                run.stop()
-
-        def all_wait_for_the_first_site():
-            run = run_of("first", "diloco", 3)
-            run.until("checkpoints", lambda: len(run.rows("east", "ckpt")) > 1 and
-                      len(run.rows("west", "ckpt")) > 1 and len(run.rows("north", "ckpt")) > 1)
-            run.kill("east")
-            run.until("they wait", lambda: "come back" in run.said("west") and
-                      "come back" in run.said("north"))
-            before = len(run.rows("west", "round"))
-            run.start("east", "--resume", "auto")
-            run.until("they go on", lambda: len(run.rows("west", "round")) > before + 3)
-            run.stop()
-
-        def nobody_waits_for_ever():
-            run = run_of("gone", "diloco", 2, gather="8s")
-            run.until("rounds of all", lambda: len(run.rows("east", "round")) > 3)
-            run.kill("east")
-            code = run.code_of("west")
-            require(code == 5 and "east" in run.said("west").splitlines()[-1], run.said("west"))
-
-        tests = [killed_while_it_joins_and_goes_on_from_its_disk, methods, the_state_comes_from_all_who_are_there,
-                 a_source_is_killed_in_the_middle_of_a_join, nobody_waits_for_ever,
-                 a_site_leaves_in_order_and_comes_back, killed_while_it_joins,
-                 a_frozen_site_is_left_out_and_comes_back_by_itself, all_wait_for_the_first_site]
-
-        def played(test):
-            if not arguments.only or arguments.only in test.__name__:
-                test()
-                print(f"{test.__name__}: ok", flush=True)
-
-        try:
-            played(survivors_go_on_within_the_stated_times)  # alone: it measures times
-            together([functools.partial(played, test) for test in tests])
-        except Failure as failure:
-            print(f"FAILED: {failure}")
-            return 1
-        finally:
-            for run in runs:
-                run.end()
-    return 0
+    return [survivors_go_on_within_the_stated_times], [  # the first alone: it measures times
+        killed_while_it_joins_and_goes_on_from_its_disk, methods, the_state_comes_from_all_who_are_there,
+        a_source_is_killed_in_the_middle_of_a_join, nobody_waits_for_ever,
+        a_site_leaves_in_order_and_comes_back, killed_while_it_joins,
+        a_frozen_site_is_left_out_and_comes_back_by_itself, all_wait_for_the_first_site]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(play_runs(__doc__, Run, scenarios))

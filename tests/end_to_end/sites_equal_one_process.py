@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 
-from scenario import Failure, free_ports, require
+from scenario import Failure, free_ports, require, rows_of
 
 STEPS = 60
 NAMES = ("east", "west", "north", "south")
@@ -114,11 +114,7 @@ class Bench:
         return said
 
     def lines(self, out, kinds):
-        path = self.folder / out / "metrics.jsonl"
-        if not path.exists():
-            return []
-        whole = path.read_text().rpartition("\n")[0].splitlines()
-        return [row for row in map(json.loads, whole) if row["k"] in kinds]
+        return rows_of(self.folder / out, *kinds)
 
     def findings(self, out):
         """What does not depend on clocks, links or the order in which sites are heard."""

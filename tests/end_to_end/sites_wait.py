@@ -9,17 +9,14 @@ back, whoever dies meanwhile. What a site has trained on in its open window when
 the next rounds, but not with train.offload; so is what it trains on alone from then on, for
 net.max_solo_rounds windows.
 """
-import argparse
 import collections
 import functools
-import pathlib
 import re
 import signal
 import subprocess
 import sys
-import tempfile
 
-from scenario import Failure, require, together
+from scenario import play_runs, require, together
 from sites_come_and_go import Run, check_lines
 
 
@@ -181,38 +178,9 @@ SCENARIOS = (too_few_wait_for_the_others, too_few_wait_whoever_dies_and_may_be_s
              a_method_that_carries_nothing_waits_at_once)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--isthmus", required=True)
-    parser.add_argument("--text", default="/usr/include/linux/bpf.h")
-    parser.add_argument("--only")
-    arguments = parser.parse_args()
-    isthmus = str(pathlib.Path(arguments.isthmus).resolve())
-    with tempfile.TemporaryDirectory() as folder:
-        folder = pathlib.Path(folder)
-        corpus = folder / "corpus.txt"
-        corpus.write_bytes(pathlib.Path(arguments.text).read_bytes())
-        runs = []
-
-        def run_of(name, *how, **more):
-            runs.append(Run(isthmus, folder / name, corpus, *how, **more))
-            return runs[-1]
-
-        def played(scenario):
-            scenario(run_of)
-            print(f"{scenario.__name__}: ok", flush=True)
-
-        try:
-            together([functools.partial(played, scenario) for scenario in SCENARIOS
-                      if not arguments.only or arguments.only in scenario.__name__])
-        except Failure as failure:
-            print(f"FAILED: {failure}")
-            return 1
-        finally:
-            for run in runs:
-                run.end()
-    return 0
+def scenarios(run_of):
+    return [], [functools.update_wrapper(functools.partial(scenario, run_of), scenario) for scenario in SCENARIOS]
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(play_runs(__doc__, Run, scenarios))

@@ -19,6 +19,8 @@ import sys
 import tempfile
 import time
 
+from scenario import Failure, require, rows_of
+
 STEPS = 80
 CONFIG = """
 [run]
@@ -50,15 +52,6 @@ keep = 50
 """
 
 
-class Failure(Exception):
-    pass
-
-
-def require(condition, text):
-    if not condition:
-        raise Failure(text)
-
-
 class Bench:
     def __init__(self, isthmus, folder, text):
         self.isthmus = isthmus
@@ -81,11 +74,7 @@ class Bench:
         return done
 
     def lines(self, out, kind):
-        path = self.folder / out / "metrics.jsonl"
-        if not path.exists():
-            return []
-        whole = path.read_text().rpartition("\n")[0].splitlines()
-        return [row for row in map(json.loads, whole) if row["k"] == kind]
+        return rows_of(self.folder / out, kind)
 
     def losses(self, out):
         return [(row["step"], row["loss"]) for row in self.lines(out, "train")]

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 
-from scenario import Failure, free_ports, require
+from scenario import Failure, free_ports, require, rows_of
 
 NAMES = ("east", "west")
 TEXT = """
@@ -84,12 +84,7 @@ class Run:
         return (self.folder / f"{name}.err").read_text()
 
     def rows(self, out, kind):
-        path = self.folder / out / "metrics.jsonl"
-        if not path.exists():
-            return []
-        whole = path.read_text().rpartition("\n")[0].splitlines()
-        word = f'"k":"{kind}"'
-        return [row for row in map(json.loads, (line for line in whole if word in line)) if row["k"] == kind]
+        return rows_of(self.folder / out, kind)
 
     def steps(self, out):
         rows = self.rows(out, "train")

@@ -21,6 +21,8 @@ import subprocess
 import sys
 import tempfile
 
+from scenario import Failure, require
+
 STEPS, HALF = 6, 3
 CONFIGURATION, ENVIRONMENT = 3, 4  # exit codes
 SKIPPED = 77  # for ctest
@@ -56,15 +58,6 @@ every = "3 steps"
 keep = 9
 """
 STREAMING = 'method = "streaming-diloco"\nH = 2\nfragments = 2\noverlap = 1\nalpha = 0.5'
-
-
-class Failure(Exception):
-    pass
-
-
-def require(condition, text):
-    if not condition:
-        raise Failure(text)
 
 
 class Bench:
