@@ -196,9 +196,9 @@ std::string panels(Page& page, const LinkSection& section) {
 void section_links(Page& page, const LinkSection& section) {
   page.html += section_open("links", "Loss against wall-clock");
   page.html += fmt::format(
-      "<p class=\"lead\">What a run loses at which step does not depend on its link, so its clock "
+      "<p class=\"lead\">The losses of a run at its steps do not depend on its link, so its clock "
       "is "
-      "played again over others: the numbers are those that simulating it there would give, to the "
+      "computed again over others: the numbers equal those of a simulation there, to the "
       "nanosecond. {} Seconds are simulated: {}.</p>\n",
       section.badge, escape_html(section.clock));
   const bool drawn_anew = std::ranges::any_of(
