@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a file on disk to a parsed TOML table. Configurations, links files, ways files and
-// comparisons are all read this way.
+// From a file on disk to a parsed TOML table. Configurations, links files and comparisons are all
+// read this way.
 #pragma once
 
 #include <filesystem>
