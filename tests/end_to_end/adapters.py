@@ -119,6 +119,14 @@ def with_tensor(data, name, values):
     return struct.pack("<Q", len(text)) + text + behind + packed
 
 
+def without_metadata(data):
+    size, = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + size])
+    require("isthmus.base_digest" in header.pop("__metadata__"), "an adapter does not say which base it is of")
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data[8 + size:]
+
+
 def evaluated(run):
     return rows(run, "eval")[-1]["loss"]
 
@@ -222,14 +230,48 @@ def exported_adapters_go_on_and_merge(isthmus, folder, corpus):
     again = write(folder, "again", model, corpus, lora=f'init = "{folder / "adapter"}"')
     call(isthmus, "train", again, "--out", folder / "again", *still, "--progress", "none")
     require(abs(evaluated(folder / "again") - evaluated(run)) < 1e-6, "another adapter goes on")
-    # Merged into another model of the same shape it would be another model, without a word.
+    # Beside another model of the same shape, or merged into it, it would be another model, without a word.
     other = base(isthmus, folder, corpus, "other", 2)
+    beside = write(folder, "beside", other, corpus, lora=f'init = "{folder / "adapter"}"')
+    for dry in ((), ("--dry-run",)):
+        said = call(isthmus, "train", beside, "--out", folder / "beside", *dry, code=3).stderr
+        require("lora.init" in said and "name the adapter's own base" in said, said)
+    require(not (folder / "beside").exists(), "a refused run has made its folder")
+    weights = folder / "adapter/adapter_model.safetensors"
+    whole = weights.read_bytes()
+    start = 8 + struct.unpack("<Q", whole[:8])[0]
+    for data, word in ((whole[:-4], "truncated file?"),
+                       (whole[:start] + b"\xff\xff\xff\x7f" + whole[start + 4:], "holds NaN")):
+        weights.write_bytes(data)  # said before anything is made, by a dry run too
+        require(word in call(isthmus, "train", again, "--dry-run", code=4).stderr, word)
+    weights.write_bytes(without_metadata(whole))  # as PEFT writes it
+    call(isthmus, "train", beside, "--dry-run")
     said = call(isthmus, "export", run, "--to", "hf", folder / "wrong", "--base", other, code=4).stderr
     require("--base" in said and not (folder / "wrong").exists(), said)
     said = call(isthmus, "export", folder / "base-run", "--to", "peft", folder / "wrong", code=2).stderr
     require("--to hf" in said, said)
     for words in (["generate", run, "--prompt", "a"], ["eval", run, corpus], ["merge", run, run, "--out", folder / "no"]):
         require("holds adapters" in call(isthmus, *words, code=3).stderr, str(words))
+
+
+def a_base_is_read_in_parts(isthmus, folder, corpus):
+    """A run with a narrow base takes what is foretold: its file is at no time in memory as a whole."""
+    (folder / "deep.toml").write_text(BASE.format(corpus=corpus))
+    sizes = ["model.layers=24", "model.d_model=256", "train.steps=1", "train.global_batch=32 tok"]
+    call(isthmus, "train", folder / "deep.toml", "--out", folder / "deep-run", "--progress", "none",
+         *(word for size in sizes for word in ("--set", size)))
+    call(isthmus, "export", folder / "deep-run", "--to", "hf", folder / "deep")
+    toml = write(folder, "narrow-base", folder / "deep", corpus, outer='method = "ddp"', workers="workers = 1",
+                 lora='base = "nf4"', steps=2)
+    told = json.loads(call(isthmus, "train", toml, "--dry-run", "--json").stdout)
+    whole = sum(told[part] for part in ("memory_bytes", "program_bytes", "round_bytes", "checkpoint_copy_bytes"))
+    file = (folder / "deep/model.safetensors").stat().st_size
+    for words in (["--dry-run"], ["--out", folder / "narrow-base", "--progress", "none"]):
+        process = subprocess.Popen([isthmus, "train", *map(str, [toml, *words])], stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)
+        peak = 1024 * usage.ru_maxrss
+        require(status == 0 and peak <= 1.2 * whole, f"{words}: {whole} bytes foretold, {peak} at most, a file of {file}")
+    require(peak >= 0.8 * whole and told["program_bytes"] < file, f"{told}: {whole} bytes foretold, {peak} at most, a file of {file}")
 
 
 def what_does_not_fit_is_refused(isthmus, folder, corpus):
@@ -278,4 +320,4 @@ def what_does_not_fit_is_refused(isthmus, folder, corpus):
 
 if __name__ == "__main__":
     play(__doc__, (every_method_trains_adapters_alone, sites_and_virtual_time_find_the_same, a_killed_run_goes_on,
-                   exported_adapters_go_on_and_merge, what_does_not_fit_is_refused))
+                   exported_adapters_go_on_and_merge, a_base_is_read_in_parts, what_does_not_fit_is_refused))

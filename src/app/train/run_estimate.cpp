@@ -58,8 +58,8 @@ std::optional<LaneEstimate> lane_estimate(const Config& config, const TrainingPl
   return most;
 }
 
-/// The bytes of one worker beside its training state: its encoded contribution, the incoming bytes,
-/// and the result, of all rounds in flight.
+/// The bytes of one worker beside its training state: its encoded contribution, the incoming bytes
+/// (none where it is alone), and the result, of all rounds in flight.
 std::uint64_t round_bytes(const Config& config, const ModelLayout& layout) {
   const OuterOptions& options = config.outer;
   std::int64_t largest = layout.elements();
@@ -79,8 +79,9 @@ std::uint64_t round_bytes(const Config& config, const ModelLayout& layout) {
   }
   const auto codec = make_codec(outer::codec_of(info_of(config.method), options));
   const auto values = static_cast<std::size_t>(largest);
+  const std::size_t encodings = config.workers() == 1 ? 1 : 2;
   return static_cast<std::uint64_t>(at_once) *
-         (2 * codec->encoded_bytes(values) + kEstimateFloatBytes * values);
+         (encodings * codec->encoded_bytes(values) + kEstimateFloatBytes * values);
 }
 
 /// Why a run on this machine would be refused for its device; empty where it would not. The
@@ -113,7 +114,9 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
   data.check_vocabulary(config.model.vocab);
   const BatchSource source(data, batch_plan(config), 0);
   if (!begun_with) check_tokenizer(storage, config, data);
+  const std::uint64_t before_weights = peak_bytes();
   std::vector<std::string> not_read = check_initial_weights(storage, config).not_read;
+  const std::uint64_t after_weights = peak_bytes();
   (void)LearningRateSchedule(config.inner, plan.total_steps);
   (void)owner_shares(config);  // checks
 
@@ -137,9 +140,7 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
       .step_flops = step_flops(config, plan, layout),
       .memory_bytes = static_cast<std::uint64_t>(inner_bytes +
                                                  kEstimateFloatBytes * outer_values * workers_here),
-      .round_bytes = config.workers() == 1
-                         ? 0
-                         : static_cast<std::uint64_t>(workers_here) * round_bytes(config, layout),
+      .round_bytes = static_cast<std::uint64_t>(workers_here) * round_bytes(config, layout),
       .checkpoint_copy_bytes =
           config.train.offload.empty() ? checkpoint_bytes(config, plan, layout, only) : 0,
       .outer_bytes_per_parameter =
@@ -183,7 +184,9 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
   if (timed) {
     estimate.prediction = prediction;
   }
-  estimate.program_bytes = peak_bytes() + kRunItself;
+  // What reading the model has taken is free again before a run has its peak.
+  const std::uint64_t peak = peak_bytes();
+  estimate.program_bytes = (peak > after_weights ? peak : before_weights) + kRunItself;
   estimate.program_anonymous_bytes = anonymous_bytes() + kRunItselfAnonymous;
   if (!config.model.init.empty()) {  // checks
     ModelNotes notes = model_notes(storage, config.locate(config.model.init), layout.shape(),
