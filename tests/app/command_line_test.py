@@ -482,7 +482,7 @@ class Files(CommandLine):
         lines = self.prints("bench", "collectives", "wan.toml", "--set", "sim.link_model=ideal",
                             "--json").splitlines()
         ways = {way["way"]: way for way in map(json.loads, lines)}
-        self.assertEqual(len(ways), 9, lines)  # gather, even, four stars, groups, ring, tree
+        self.assertEqual(len(ways), 9, lines)  # gather, even and by links, four stars, groups, ring
         self.assertTrue(ways["even shares"]["used"], lines)
         self.assertEqual(ways["gather"]["set"], "outer.exchange=gather")
         self.assertNotIn("set", ways["star of a"])

@@ -18,8 +18,8 @@ namespace isthmus {
 
 struct HubRecord {
   enum class Kind : std::uint16_t {
-    // fragment u32, step u64, digest: a round is final. With moving shares, the shares of the
-    // fragment's next round follow, u32 a member.
+    // fragment u32, step u64, digest: a round is final. An earlier program may have
+    // added shares of the fragment's next round, u32 a member; they are passed over.
     kCommit = 1,
     kEpoch = 2,  // EpochNews::write(): the membership
   };

@@ -67,29 +67,45 @@ std::vector<std::string> settings_of(const Way& way, const Way& used,
   return settings;
 }
 
-/// What a round takes a site's processor, were it this machine's.
+/// What a round of the file's kind takes a site's processor, were it this machine's.
 struct ProcessorTime {
   ExchangeCost cost;  // of a round of fewer values and members, where there are many
   double round_s = 0;
   [[nodiscard]] const char* bound(double links_s) const {
     return round_s > links_s ? "processor" : "links";
   }
+  /// Another kind has other work; a ring and groups have theirs in other places.
+  [[nodiscard]] bool holds_for(const Way& way) const {
+    return way.kind == cost.kind && way.ring.empty() && way.groups.empty();
+  }
 };
 
-/// Nothing where this build has no links between processes.
-std::optional<ProcessorTime> processor_time(const Question& question) {
+/// Nothing, and a note where something failed, when this machine could not measure it: the ways
+/// are simulated and need no network.
+std::optional<ProcessorTime> processor_time(const Question& question, ReductionKind kind,
+                                            Session& session) {
   constexpr std::size_t kMostBytes = 128'000'000;  // of all members
   constexpr int kMostMembers = 4;
   constexpr Duration kBudget = std::chrono::milliseconds(500);
   if (zmq_version().empty() || question.values < 1) return std::nullopt;
-  const std::size_t whole = static_cast<std::size_t>(question.values) * sizeof(float);
+  const auto whole = static_cast<double>(question.values) * sizeof(float);
   const int members = std::min(question.round.workers, kMostMembers);
-  ProcessorTime time{
-      .cost = measure_exchange(std::string(question.round.codec->name()), members,
-                               std::min(whole, kMostBytes / static_cast<std::size_t>(members)),
-                               machine_info().cores, kBudget)};
-  time.round_s = 8 * static_cast<double>(whole) / time.cost.bits_per_s();
-  return time;
+  const double most = static_cast<double>(kMostBytes) / members;
+  try {
+    ProcessorTime time{
+        .cost = measure_exchange({.codec = std::string(question.round.codec->name()),
+                                  .kind = kind,
+                                  .members = members,
+                                  .bytes = static_cast<std::size_t>(std::min(whole, most)),
+                                  .cores = machine_info().cores},
+                                 kBudget)};
+    time.round_s = time.cost.round_of(question.byte_scale * whole, question.round.workers);
+    return time;
+  } catch (const Error& error) {
+    session.err.write(
+        fmt::format("note: what the processor takes was not measured: {}\n", error.what()));
+    return std::nullopt;
+  }
 }
 
 std::string words_of(const ProcessorTime& time, double links_s) {
@@ -103,7 +119,7 @@ std::string words_of(const ProcessorTime& time, double links_s) {
 
 void print(const std::vector<TimedWay>& ways, const TimedWay& used, const Question& question,
            const BenchExchangeArguments& arguments, const Config& config, Session& session) {
-  const std::optional<ProcessorTime> processor = processor_time(question);
+  const std::optional<ProcessorTime> processor = processor_time(question, used.way.kind, session);
   if (session.json) {
     for (const TimedWay& each : ways) {
       JsonLine line;
@@ -113,7 +129,7 @@ void print(const std::vector<TimedWay>& ways, const TimedWay& used, const Questi
       line.add("predicted_s", each.predicted_s).add("simulated_s", each.simulated_s);
       line.add("thinnest_link_bytes", each.thinnest_bytes);
       line.add("shared_lines_s", each.shared_lines_s).add("used", &each == &used);
-      if (processor) {
+      if (processor && processor->holds_for(each.way)) {
         line.add("processor_s", processor->round_s)
             .add("bound", processor->bound(each.simulated_s));
         line.add("gbit_s_a_core", processor->cost.bits_a_core() / kBitsOfGbit);
@@ -146,7 +162,9 @@ void print(const std::vector<TimedWay>& ways, const TimedWay& used, const Questi
       "One round of {} values in {}. Fastest: {}; of those with the bits of what this file does: "
       "{}.\n",
       question.values, question.round.codec->name(), fastest.way.name, alike.way.name));
-  if (processor) session.err.write(words_of(*processor, used.simulated_s));
+  if (processor && processor->holds_for(used.way)) {
+    session.err.write(words_of(*processor, used.simulated_s));
+  }
   if (std::ranges::any_of(ways, [](const TimedWay& each) { return !each.way.ring.empty(); })) {
     session.err.write(
         "A ring passes sums on, which each hop rounds once more: for comparison, no run goes so "

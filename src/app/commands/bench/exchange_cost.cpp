@@ -59,10 +59,10 @@ std::vector<float> some_values(std::size_t count) {
 /// The rounds of one member, whose ids follow one another.
 class LoopbackRounds {
  public:
-  LoopbackRounds(Exchange& exchange, std::shared_ptr<const Codec> codec)
-      : exchange_(exchange), codec_(std::move(codec)) {}
+  LoopbackRounds(Exchange& exchange, std::shared_ptr<const Codec> codec, ReductionKind kind)
+      : exchange_(exchange), codec_(std::move(codec)), kind_(kind) {}
 
-  void exchange(const std::vector<float>& values) { round(values, ReductionKind::kAuto); }
+  void exchange(const std::vector<float>& values) { round(values, kind_); }
   void barrier() { round({}, ReductionKind::kGather); }
 
  private:
@@ -79,8 +79,15 @@ class LoopbackRounds {
 
   Exchange& exchange_;
   std::shared_ptr<const Codec> codec_;  // shared with the rounds
+  ReductionKind kind_;
   std::int64_t step_ = 0;
 };
+
+/// Encoded vectors that a member sends in a round.
+double vectors_sent(ReductionKind kind, int members) {
+  const double others = members - 1;
+  return kind == ReductionKind::kGather ? others : 2 * others / members;
+}
 
 }  // namespace
 
@@ -89,27 +96,32 @@ double ExchangeCost::site_s() const {
 }
 
 double ExchangeCost::line_bits_per_s() const {
-  const double vectors = 2.0 * (members - 1) / members;
-  return vectors * 8 * static_cast<double>(encoded_bytes) / site_s();
+  return vectors_sent(kind, members) * 8 * static_cast<double>(encoded_bytes) / site_s();
 }
 
-ExchangeCost measure_exchange(const std::string& codec, int members, std::size_t bytes, int cores,
-                              Duration budget) {
+double ExchangeCost::round_of(double all_bytes, int of_members) const {
+  const double more = vectors_sent(kind, of_members) / vectors_sent(kind, members);
+  return more * 8 * all_bytes / bits_per_s();
+}
+
+ExchangeCost measure_exchange(const ExchangeTrial& trial, Duration budget) {
+  const int members = trial.members;
   ISTHMUS_CHECK(members >= 2, members);
-  ISTHMUS_CHECK(bytes >= sizeof(float), bytes);
-  const std::shared_ptr<const Codec> shared = make_codec(codec);
-  const std::vector<float> values = some_values(bytes / sizeof(float));
-  ExchangeCost cost{.codec = codec,
+  ISTHMUS_CHECK(trial.bytes >= sizeof(float), trial.bytes);
+  const std::shared_ptr<const Codec> shared = make_codec(trial.codec);
+  const std::vector<float> values = some_values(trial.bytes / sizeof(float));
+  ExchangeCost cost{.codec = trial.codec,
+                    .kind = trial.kind,
                     .members = members,
                     .bytes = values.size() * sizeof(float),
                     .encoded_bytes = encoded_bytes(*shared, values.size()),
-                    .cores = cores};
+                    .cores = trial.cores};
   std::vector<double> took_s;
   SystemRuntime runtime;
   std::atomic<int> rounds{1};  // set by member 0 before a barrier, read by all after it
   run_over(runtime, loopback_links(runtime, members), PeerExchangeOptions{},
            [&](WorkerContext& context) {
-             LoopbackRounds own(context.exchange, shared);
+             LoopbackRounds own(context.exchange, shared, trial.kind);
              const bool first = context.rank == WorkerId(0);
              own.barrier();
              const TimePoint begin = runtime.clock().now();

@@ -7,11 +7,13 @@
 #include <string>
 
 #include "isthmus/runtime.h"
+#include "isthmus/transport.h"
 
 namespace isthmus::app {
 
 struct ExchangeCost {
   std::string codec;
+  ReductionKind kind = ReductionKind::kReduce;
   int members = 2;
   std::size_t bytes = 0;          // of the vector in fp32
   std::size_t encoded_bytes = 0;  // the same on the wire
@@ -29,16 +31,25 @@ struct ExchangeCost {
   [[nodiscard]] double bits_per_s() const { return bits() / site_s(); }
   /// Bits that it then sends in a second, and as many receives.
   [[nodiscard]] double line_bits_per_s() const;
+  /// Seconds that such a site takes for a round of `bytes` in fp32 among `members`: by the vectors
+  /// that a member sends.
+  [[nodiscard]] double round_of(double bytes, int members) const;
 
  private:
   [[nodiscard]] double bits() const { return 8 * static_cast<double>(bytes); }
 };
 
-/// Some rounds of a vector of `bytes` in fp32, for about `budget`. REQUIRES: members >= 2, bytes of
-/// at least one value. `cores`: of this machine. THROWS: SystemError without ZeroMQ or a port;
-/// PeerError when a member fails.
-[[nodiscard]] ExchangeCost measure_exchange(const std::string& codec, int members,
-                                            std::size_t bytes, int cores, Duration budget);
+/// What is measured.
+struct ExchangeTrial {
+  std::string codec;
+  ReductionKind kind = ReductionKind::kReduce;  // or kGather
+  int members = 2;                              // at least 2
+  std::size_t bytes = 0;                        // of the vector in fp32, at least one value
+  int cores = 1;                                // of this machine
+};
+/// Some rounds, for about `budget`. THROWS: SystemError without ZeroMQ or a port; ConfigError with
+/// too few open files; PeerError when a member fails.
+[[nodiscard]] ExchangeCost measure_exchange(const ExchangeTrial& trial, Duration budget);
 
 /// Of all threads of this process, since it began.
 [[nodiscard]] double processor_seconds();

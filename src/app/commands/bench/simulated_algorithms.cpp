@@ -61,8 +61,11 @@ std::int64_t largest_exchanged(const Config& config) {
 
 Question question_of(const Config& config, std::int64_t values) {
   const ModelLayout layout = layout_of(config);
-  Question question{
-      .sites = {}, .round = input_of(config, layout), .values = values, .seed = config.run.seed};
+  Question question{.sites = {},
+                    .round = input_of(config, layout),
+                    .values = values,
+                    .byte_scale = surrogate_byte_scale(config, layout),
+                    .seed = config.run.seed};
   for (const SiteConfig& site : config.sites) question.sites.push_back(site.name);
   PredictionInput& round = question.round;
   constexpr std::int64_t kMostPlayed = std::int64_t{1} << 24;  // times are of sizes, not of values
@@ -76,8 +79,8 @@ Question question_of(const Config& config, std::int64_t values) {
   round.step_time = [](WorkerId, StepIndex) { return Duration(0); };
   round.links = link_matrix(config.links, question.sites);
   round.link = {.model = config.sim.link_model == "ideal" ? LinkModel::kPlain : LinkModel::kTcp,
-                .byte_scale = surrogate_byte_scale(config, layout) *
-                              static_cast<double>(question.values) / static_cast<double>(played)};
+                .byte_scale = question.byte_scale * static_cast<double>(question.values) /
+                              static_cast<double>(played)};
   return question;
 }
 

@@ -36,6 +36,7 @@ struct Question {
   std::vector<std::string> sites;
   PredictionInput round;    // of a vector of `values`, or of a smaller one ...
   std::int64_t values = 0;  // ... whose bytes the links scale up to `values`
+  double byte_scale = 1;    // and those to a declared model ([surrogate])
   std::uint64_t seed = 0;
 };
 

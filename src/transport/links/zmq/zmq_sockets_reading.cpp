@@ -173,6 +173,9 @@ void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now)
         engine.from_stream(peer, message_bytes((*parts)[0]), message_bytes((*parts)[1]), now());
       }
     }
+    // Once more: an acknowledgement sends frames, which asks the socket, and the look for a further
+    // message then takes in, unseen, that the connection has room again.
+    dialled.ready.touch();
   });
   state_->dial_ended_again(now());
   state_->take_news_beside(now());
