@@ -77,11 +77,12 @@ def _texts(name: str, given: "Sequence[str]", example: str) -> Any:
     return (ctypes.c_char_p * len(given))(*(_text(name, each, f"a list of texts, {example}") for each in given))
 
 
-def _text(name: str, value: Any, rule: str = "a text or a path") -> bytes:
+def _text(name: str, value: Any, rule: str = "a text or a path", path: bool = False) -> bytes:
     """For the library, which reads up to the first NUL."""
     if not isinstance(value, (str, bytes, os.PathLike)):
         raise ConfigError(f"{name} = {value!r}: must be {rule}")
-    text = os.fsencode(value)
+    # Texts are UTF-8 in any locale; paths are what the system takes.
+    text = value.encode("utf-8", "surrogateescape") if isinstance(value, str) and not path else os.fsencode(value)
     if b"\0" in text:
         raise ConfigError(f"{name} = {value!r}: has a NUL character, at which the library would end; leave it out")
     return text
@@ -129,7 +130,7 @@ class _Session:
             if kinds[name] is ctypes.c_char_p:
                 if name == "resume" and not value:
                     raise ConfigError(f"resume = {value!r}: must be \"never\", \"auto\", or a run's folder or checkpoint")
-                setattr(native, name, _text(name, value))
+                setattr(native, name, _text(name, value, path=name in ("out", "resume")))
             elif isinstance(value, int):
                 setattr(native, name, value)
             else:

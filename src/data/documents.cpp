@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/check.h"
+#include "core/base/followed_links.h"
 #include "core/base/hash.h"
 #include "core/base/json_input.h"
 #include "isthmus/errors.h"
@@ -55,7 +56,7 @@ namespace {
 /// What `isthmus data tokenize` wrote of the token file `bin`; null without such a record.
 nlohmann::json record_of(const Storage& storage, const std::filesystem::path& bin) {
   const std::filesystem::path record = record_path(bin);
-  if (record == bin || storage.kind(record) != FileKind::kFile) return {};
+  if (record == bin || followed_kind(storage, record) != FileKind::kFile) return {};
   nlohmann::json found = parse_json(read_text(storage, record), record.string());
   // A .json of another kind may lie beside a token file.
   if (!found.is_object() || !found.contains("end") || !found.contains("tokenizer_sha256")) {
@@ -70,13 +71,16 @@ std::optional<std::filesystem::path> tokenizer_beside(const Storage& storage,
                                                       const std::filesystem::path& bin) {
   const nlohmann::json found = record_of(storage, bin);
   std::filesystem::path tokenizer = bin.parent_path() / "tokenizer.json";
-  if (found.is_null() || storage.kind(tokenizer) != FileKind::kFile) return {};
+  if (found.is_null() || followed_kind(storage, tokenizer) != FileKind::kFile) return {};
   if (found["tokenizer_sha256"] != sha256_hex(storage.map(tokenizer).bytes())) return {};
   return tokenizer;
 }
 
-std::string unlike_token(const Tokenizer& ours, const Tokenizer& theirs) {
-  for (std::uint32_t id = 0; id < ours.vocabulary(); ++id) {
+std::string unlike_token(const Tokenizer& ours, const Tokenizer& theirs, std::int64_t vocab) {
+  const std::int64_t end =
+      std::min({vocab, std::int64_t{ours.vocabulary()}, std::int64_t{theirs.vocabulary()}});
+  for (std::int64_t at = 0; at < end; ++at) {
+    const auto id = static_cast<std::uint32_t>(at);
     const std::optional<std::string> here = ours.token_of(id), there = theirs.token_of(id);
     if (here == there) continue;
     return fmt::format("id {} is \"{}\" here and \"{}\" there", id, here.value_or("nothing"),

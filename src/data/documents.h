@@ -47,8 +47,10 @@ std::int64_t mark_documents(std::int32_t end, std::span<const std::int32_t> inpu
 /// its ids were made with it. THROWS: SystemError for a damaged record.
 [[nodiscard]] std::optional<std::filesystem::path> tokenizer_beside(
     const Storage& storage, const std::filesystem::path& bin);
-/// The first id of `ours` that is another token in `theirs`: "id 5 is "x" here and "y" there";
-/// empty: there is none.
-[[nodiscard]] std::string unlike_token(const Tokenizer& ours, const Tokenizer& theirs);
+/// The first id below `vocab` and both vocabularies that is another token in `theirs` than in
+/// `ours`: "id 5 is "x" here and "y" there"; empty: there is none. Ids of one tokenizer alone are
+/// no difference: who has them has more tokens.
+[[nodiscard]] std::string unlike_token(const Tokenizer& ours, const Tokenizer& theirs,
+                                       std::int64_t vocab);
 
 }  // namespace isthmus

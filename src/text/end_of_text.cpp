@@ -3,13 +3,14 @@
 
 #include <fmt/format.h>
 
+#include "core/base/followed_links.h"
 #include "isthmus/errors.h"
 #include "text/special_tokens.h"
 
 namespace isthmus {
 
 std::filesystem::path tokenizer_file(const Storage& storage, const std::filesystem::path& path) {
-  return storage.kind(path) == FileKind::kDirectory ? path / "tokenizer.json" : path;
+  return followed_kind(storage, path) == FileKind::kDirectory ? path / "tokenizer.json" : path;
 }
 
 std::string end_of_text(const Storage& storage, const std::filesystem::path& given,

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/base/followed_links.h"
 #include "core/base/json_input.h"
 #include "core/base/utf8_text.h"
 #include "isthmus/errors.h"
@@ -78,7 +79,7 @@ Tokenizer::Tokenizer(std::string_view json, const std::string& label) {
 }
 
 Tokenizer Tokenizer::open(const Storage& storage, const std::filesystem::path& path) {
-  const bool folder = storage.kind(path) == FileKind::kDirectory;
+  const bool folder = followed_kind(storage, path) == FileKind::kDirectory;
   const std::filesystem::path file = folder ? path / kTokenizerFile : path;
   if (folder && storage.kind(file) == FileKind::kAbsent) {
     throw SystemError(fmt::format(

@@ -298,7 +298,7 @@ def what_does_not_fit_is_refused(isthmus, folder, corpus):
     settings = json.loads(config.read_text())
     for key, value in (("use_dora", True), ("peft_type", "IA3"), ("modules_to_save", ["lm_head"]),
                        ("target_modules", ["c_attn"]), ("use_qalora", True), ("init_lora_weights", "pissa_niter_4"),
-                       ("init_lora_weights", "loftq"), ("alora_invocation_tokens", [1, 2])):
+                       ("init_lora_weights", "loftq"), ("init_lora_weights", "PiSSA"), ("alora_invocation_tokens", [1, 2])):
         config.write_text(json.dumps(settings | {key: value}))
         refused([key], lora=f'init = "{folder / "rank-2"}"')
     config.write_text(json.dumps(settings | {"init_lora_weights": "gaussian"}))

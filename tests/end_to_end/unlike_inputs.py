@@ -343,8 +343,23 @@ def ids_of_another_tokenizer(isthmus, folder, corpus):
         require(kept == (here / "a/tokenizer.json").read_bytes(), f"{name}: another tokenizer")
         on = config(here, "on.toml", f'init = "{name}/ckpt/last"', "text:words.txt")
         refuses(isthmus, here, 3, ["feeds bytes", "tokenizer.json", f":tokenizer={name}/ckpt/last"], "train", on)
+        advised = config(here, "advised.toml", f'init = "{name}/ckpt/last"', f"text:words.txt:tokenizer={name}/ckpt/last")
+        passes(isthmus, here, "train", advised, "--out", f"{name}-on", "-q")
         passes(isthmus, here, "export", name, "--to", "hf", f"{name}-hf")
         passes(isthmus, here, "eval", f"{name}-hf", "words.txt", "--context", "32")
+    # Files that are links, as in a cache of downloads.
+    linked = place(here, "linked")
+    for file in (here / "of-text-hf").iterdir():
+        (linked / file.name).symlink_to(file.resolve())
+    passes(isthmus, here, "eval", "linked", "words.txt", "--context", "32")
+    # A damaged file beside the tokenizer that a new model keeps is left out, with a warning; --dry-run says so too.
+    (here / "a/tokenizer.model").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9000\n")
+    (here / "a/LICENSE.json").write_text("")
+    new = config(here, "new.toml", nano, "text:words.txt:tokenizer=a")
+    for arguments in (["--dry-run"], ["--out", "beside-damaged"]):
+        done = passes(isthmus, here, "train", new, *arguments)
+        require("a/tokenizer.model" in done.stdout + done.stderr, f"{arguments}: {done}")
+    require(not (here / "beside-damaged/ckpt/last/tokenizer.model").exists(), "a pointer is kept with the model")
     # Files that other programs write of a tokenizer.
     for file in ("vocab.bpe", "encoder.json", "tokenizer.bin", "source.spm", "bpe.codes", "tokenizer.json.gz"):
         model = llama(here, f"with-{file}")

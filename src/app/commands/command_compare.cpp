@@ -21,6 +21,7 @@
 #include "app/compare/reference_curves.h"
 #include "app/train/config_to_options.h"
 #include "app/train/training.h"
+#include "core/base/followed_links.h"
 #include "core/base/log.h"
 #include "core/base/suggest.h"
 #include "core/base/units.h"
@@ -135,7 +136,7 @@ class CompareCommand {
       cells = (arguments_.out.empty() ? of_file : arguments_.out) / "cells.jsonl";
     }
     std::vector<std::int64_t> seeds;
-    if (storage_.kind(cells) != FileKind::kFile) return seeds;
+    if (followed_kind(storage_, cells) != FileKind::kFile) return seeds;
     for (const report::CellResult& cell : report::read_cells(read_text(storage_, cells)).cells) {
       if (cell.stage == report::CellStage::kTune) seeds.push_back(cell.seed);
     }

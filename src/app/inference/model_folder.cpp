@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "core/base/followed_links.h"
 #include "core/base/units.h"
 #include "core/state/checkpoint.h"
 #include "inner/hf/byte_tokenizer.h"
@@ -26,7 +27,7 @@ constexpr std::int64_t kBytes = 256;
 fs::path tokenizer_of(const Storage& storage, const fs::path& folder, const std::string& given) {
   if (!given.empty()) return tokenizer_file(storage, given);
   const fs::path file = folder / "tokenizer.json";
-  if (storage.kind(file) == FileKind::kFile) return file;
+  if (followed_kind(storage, file) == FileKind::kFile) return file;
   throw ConfigError(
       fmt::format("{}: has no tokenizer.json; give --tokenizer DIR, or --tokenizer bytes for a "
                   "model whose ids are bytes",
@@ -46,7 +47,7 @@ Tokenizer open_tokenizer(const Storage& storage, const fs::path& file, std::int6
 }  // namespace
 
 fs::path weights_folder(const Storage& storage, const fs::path& from) {
-  const bool is_model = storage.kind(from / "config.json") == FileKind::kFile &&
+  const bool is_model = followed_kind(storage, from / "config.json") == FileKind::kFile &&
                         storage.kind(from / "state.json") != FileKind::kFile;
   const fs::path folder = is_model ? from : find_checkpoint(storage, from);
   if (storage.kind(folder / kAdapterConfig) == FileKind::kAbsent) return folder;

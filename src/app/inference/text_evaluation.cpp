@@ -220,7 +220,8 @@ void Evaluation::read_tokens(const Storage& storage, const Source& source, Sourc
       .source = fmt::format("{}{}{}", kTokens, source.file.string(), source.width),
       .val_fraction = 0};
   if (const auto of_data = tokenizer_beside(storage, source.file)) {
-    const std::string unlike = unlike_token(Tokenizer::open(storage, *of_data), tokenizer_);
+    const std::string unlike =
+        unlike_token(Tokenizer::open(storage, *of_data), tokenizer_, tokenizer_.vocabulary());
     if (!unlike.empty()) {
       throw ConfigError(fmt::format(
           "{}: its ids were made with another tokenizer than the model's ({}): {}; make ids with "

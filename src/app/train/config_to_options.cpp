@@ -14,12 +14,14 @@
 #include "core/base/units.h"
 #include "data/documents.h"
 #include "data/tokenized_text.h"
+#include "inner/hf/byte_tokenizer.h"
 #include "inner/hf/hf_companions.h"
 #include "inner/hf/hf_weights.h"
 #include "inner/hf/peft_folder.h"
 #include "inner/loop/lora_loop.h"
 #include "isthmus/errors.h"
 #include "session/run/trainer_facts.h"
+#include "text/end_of_text.h"
 #include "text/tokenizer.h"
 
 namespace isthmus::app {
@@ -100,13 +102,12 @@ SourceReading reading_of(const Storage& storage, const Config& config, const Dat
 
 /// As unlike_token, of two files or their folders; equal files are not read as tokenizers.
 std::string unlike_token(const Storage& storage, const std::filesystem::path& ours,
-                         const std::filesystem::path& theirs) {
+                         const std::filesystem::path& theirs, std::int64_t vocab) {
   const auto file = [&](const std::filesystem::path& path) {
-    const bool folder = storage.kind(path / ".") == FileKind::kDirectory;
-    return storage.map(folder ? path / "tokenizer.json" : path);
+    return storage.map(tokenizer_file(storage, path));
   };
   if (std::ranges::equal(file(ours).bytes(), file(theirs).bytes())) return {};
-  return unlike_token(Tokenizer::open(storage, ours), Tokenizer::open(storage, theirs));
+  return unlike_token(Tokenizer::open(storage, ours), Tokenizer::open(storage, theirs), vocab);
 }
 
 std::string key_of(const Dataset::Source& source) {
@@ -128,7 +129,7 @@ void check_ids_of_model(const Storage& storage, const Config& config, const Data
         source.text, config.model.init.string(), key_of(source), *own));
   }
   if (storage.kind(model / "tokenizer.json") == FileKind::kAbsent) return;
-  const std::string unlike = unlike_token(storage, reading.tokenizer, model);
+  const std::string unlike = unlike_token(storage, reading.tokenizer, model, config.model.vocab);
   if (unlike.empty()) return;
   const std::string remedy =
       source.text.starts_with("text:")
@@ -144,18 +145,17 @@ void check_ids_of_model(const Storage& storage, const Config& config, const Data
 }
 
 /// THROWS: ConfigError where ids of two sources mean unlike texts.
-void check_same_ids(const Storage& storage, const Dataset::Source& one, const SourceReading& first,
-                    const Dataset::Source& other, const SourceReading& second) {
+void check_same_ids(const Storage& storage, std::int64_t vocab, const Dataset::Source& one,
+                    const SourceReading& first, const Dataset::Source& other,
+                    const SourceReading& second) {
   std::string why;
   if (first.bytes != second.bytes) {
     const std::filesystem::path& tokenizer = first.bytes ? second.tokenizer : first.tokenizer;
-    const std::filesystem::path folder =
-        storage.kind(tokenizer / ".") == FileKind::kDirectory ? tokenizer : tokenizer.parent_path();
-    if (!own_tokenizer(storage, folder)) return;
+    if (is_byte_tokenizer(read_text(storage, tokenizer_file(storage, tokenizer)))) return;
     why = fmt::format("the ids of one are bytes, those of the other tokens of {}",
                       tokenizer.string());
   } else if (!first.bytes && first.tokenizer != second.tokenizer) {
-    why = unlike_token(storage, first.tokenizer, second.tokenizer);
+    why = unlike_token(storage, first.tokenizer, second.tokenizer, vocab);
   }
   if (why.empty()) return;
   throw ConfigError(fmt::format(
@@ -175,7 +175,7 @@ void check_tokenizer(const Storage& storage, const Config& config, const Dataset
     if (!reading.known()) continue;
     if (!config.model.init.empty()) check_ids_of_model(storage, config, source, reading);
     if (first != nullptr) {
-      check_same_ids(storage, *first, of_first, source, reading);
+      check_same_ids(storage, config.model.vocab, *first, of_first, source, reading);
     } else {
       first = &source;
       of_first = reading;
@@ -249,9 +249,9 @@ void check_adapter_base(const Storage& storage, const Config& config, const std:
   if (theirs.empty() || theirs == base) return;
   throw ConfigError(fmt::format(
       "lora.init = \"{}\": the adapter was trained beside a model whose weights have the digest "
-      "{}, "
-      "and those of model.init = \"{}\" have {}: name the adapter's own base in model.init, or "
-      "leave lora.init out",
+      "{}, and those of model.init = \"{}\" have {}: name the adapter's own base in model.init, in "
+      "the precision that it had, or leave lora.init out; an adapter for the same base in another "
+      "precision has no digest once PEFT has saved it again",
       config.model.lora.init.string(), theirs, config.model.init.string(), base));
 }
 

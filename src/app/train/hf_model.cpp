@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "core/base/check.h"
+#include "core/base/followed_links.h"
 #include "inner/hf/hf_companions.h"
 #include "inner/hf/hf_weights.h"
 #include "isthmus/errors.h"
@@ -34,14 +35,14 @@ ModelNotes notes_of(const Storage& storage, const std::filesystem::path& folder,
   ModelNotes notes{.left_out = std::move(not_read),
                    .odd = ids_outside_vocabulary(storage, folder, vocab)};
   const std::filesystem::path tokenizer = folder / "tokenizer.json";
-  if (storage.kind(tokenizer) != FileKind::kFile) return notes;
+  if (followed_kind(storage, tokenizer) != FileKind::kFile) return notes;
   try {
     const std::int64_t ids = Tokenizer::open(storage, tokenizer).vocabulary();
     if (ids > vocab) {
       notes.odd.push_back(fmt::format(
           "{}: has ids up to {}, and the model's vocabulary has {} ids (0 to {}): the file "
-          "is kept as it is, and does not belong to the model",
-          tokenizer.string(), ids - 1, vocab, vocab - 1));
+          "is kept as it is, and texts with ids from {} on cannot be used",
+          tokenizer.string(), ids - 1, vocab, vocab - 1, vocab));
     }
   } catch (const SystemError&) {  // of a kind that is not read here
   }
@@ -57,18 +58,17 @@ ModelNotes model_notes(const Storage& storage, const std::filesystem::path& fold
   return notes;
 }
 
-void add_tokenizer(HfCompanions& companions, const Storage& storage,
-                   const std::filesystem::path& tokenizer, std::int64_t vocab) {
+std::vector<std::string> add_tokenizer(HfCompanions& companions, const Storage& storage,
+                                       const std::filesystem::path& tokenizer, std::int64_t vocab) {
   constexpr const char* kFile = "tokenizer.json";
-  if (Tokenizer::open(storage, tokenizer).vocabulary() > vocab) return;
-  if (storage.kind(tokenizer / ".") != FileKind::kDirectory) {
+  if (Tokenizer::open(storage, tokenizer).vocabulary() > vocab) return {};
+  if (followed_kind(storage, tokenizer) != FileKind::kDirectory) {
     companions.files.emplace_back(kFile, read_text(storage, tokenizer));
-    return;
+    return {};
   }
-  for (auto& [name, text] : companions_in(storage, tokenizer).files) {
-    const bool of_tokenizer = name != "generation_config.json" && is_written_companion(name);
-    if (of_tokenizer) companions.files.emplace_back(name, std::move(text));
-  }
+  HfCompanions found = tokenizer_files_in(storage, tokenizer);
+  for (auto& file : found.files) companions.files.push_back(std::move(file));
+  return std::move(found.left_out);
 }
 
 void ModelNotes::add(const std::vector<std::string>& more) {

@@ -38,10 +38,11 @@ struct ModelNotes {
                                      bool bytes);
 
 /// Adds the files of the tokenizer in `tokenizer`, a tokenizer.json or its folder, with which the
-/// data of a new model were made; none if it has ids that a model of `vocab` ids does not. THROWS:
+/// data of a new model were made; none if it has ids that a model of `vocab` ids does not.
+/// RETURNS: a text for each file beside tokenizer.json that is damaged and so left out. THROWS:
 /// SystemError.
-void add_tokenizer(HfCompanions& companions, const Storage& storage,
-                   const std::filesystem::path& tokenizer, std::int64_t vocab);
+std::vector<std::string> add_tokenizer(HfCompanions& companions, const Storage& storage,
+                                       const std::filesystem::path& tokenizer, std::int64_t vocab);
 
 struct HfModel {
   explicit HfModel(const ModelShape& shape);

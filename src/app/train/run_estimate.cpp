@@ -193,6 +193,9 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
                                    std::move(not_read), data.is_bytes());
     estimate.left_out = std::move(notes.left_out);
     estimate.data_warnings = std::move(notes.odd);
+  } else if (const auto tokenizer = tokenizer_of_data(storage, config, data)) {
+    HfCompanions unused;
+    estimate.data_warnings = add_tokenizer(unused, storage, *tokenizer, config.model.vocab);
   }
   for (const std::string& note :
        {binary_note(data), json_lines_note(data), conversations_warning(data)}) {

@@ -211,7 +211,10 @@ HfCompanions Training::companions() const {
   HfCompanions companions = hf_companions(storage_, layout_.shape(), init, data_.is_bytes());
   if (init.empty()) {
     if (const auto tokenizer = tokenizer_of_data(storage_, config_, data_)) {
-      add_tokenizer(companions, storage_, *tokenizer, layout_.shape().vocab);
+      for (const std::string& note :
+           add_tokenizer(companions, storage_, *tokenizer, layout_.shape().vocab)) {
+        log_warning("{}", note);
+      }
     }
   }
   if (const LoraShape& lora = layout_.shape().lora; lora.rank > 0) {

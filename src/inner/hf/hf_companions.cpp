@@ -10,6 +10,7 @@
 #include <set>
 #include <string_view>
 
+#include "core/base/followed_links.h"
 #include "core/base/git_pointer.h"
 #include "core/base/json_input.h"
 #include "inner/hf/byte_tokenizer.h"
@@ -143,8 +144,14 @@ std::vector<std::string> ids_outside_vocabulary(const Storage& storage,
   std::vector<std::string> notes;
   for (const char* const name : {"config.json", "generation_config.json"}) {
     const std::filesystem::path file = folder / name;
-    if (storage.kind(file) != FileKind::kFile) continue;
-    const nlohmann::json settings = parse_json(read_text(storage, file), file.string());
+    if (followed_kind(storage, file) != FileKind::kFile) continue;
+    nlohmann::json settings;
+    try {
+      settings = parse_json(read_text(storage, file), file.string());
+    } catch (const SystemError& error) {  // transformers may read it, or not miss it
+      notes.push_back(fmt::format("{} (its token ids were not checked)", error.what()));
+      continue;
+    }
     if (!settings.is_object()) {
       notes.push_back(fmt::format("{}: is kept as it is, and is no JSON object", file.string()));
       continue;
@@ -167,6 +174,28 @@ bool is_written_companion(const std::string& name) {
                                                       "sentencepiece.bpe.model", "tiktoken.model",
                                                       "chat_template.jinja"};
   return is_any_of(kTokenizerFiles, name) || is_any_of(kKnown, name);
+}
+
+HfCompanions tokenizer_files_in(const Storage& storage, const std::filesystem::path& folder) {
+  HfCompanions companions;
+  for (const std::string& name : storage.list(folder)) {
+    const std::filesystem::path path = folder / name;
+    if (name == "generation_config.json" || !is_written_companion(name) ||
+        followed_kind(storage, path) != FileKind::kFile) {
+      continue;
+    }
+    try {
+      const MappedFile file = storage.map(path);
+      refuse_git_pointer(as_text(file.bytes()), path.string());
+      if (name.ends_with(".json")) check_json_companion(as_text(file.bytes()), path.string());
+      if (file.bytes().size() <= kMostCompanionBytes) {
+        companions.files.emplace_back(name, as_text(file.bytes()));
+      }
+    } catch (const SystemError& error) {
+      companions.left_out.push_back(fmt::format("{} (left out of the model)", error.what()));
+    }
+  }
+  return companions;
 }
 
 HfCompanions companions_in(const Storage& storage, const std::filesystem::path& folder) {

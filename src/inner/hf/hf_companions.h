@@ -25,6 +25,10 @@ struct HfCompanions {
 [[nodiscard]] HfCompanions companions_in(const Storage& storage,
                                          const std::filesystem::path& folder);
 
+/// The files in `folder` that belong to its tokenizer; left_out: a text for each that is damaged.
+[[nodiscard]] HfCompanions tokenizer_files_in(const Storage& storage,
+                                              const std::filesystem::path& folder);
+
 /// config.json, generation_config.json and all other files that accompany the weights of a model; a
 /// checkpoint with them is a folder that transformers loads. A model initialised from the folder
 /// `init` keeps its settings and companions; otherwise `bytes` requests the byte-level tokenizer

@@ -51,14 +51,21 @@ class AdapterConfig {
     constexpr const char* kKey = "init_lora_weights";
     const json* const given = find(kKey);
     if (given == nullptr || !given->is_string()) return;
-    const auto& start = given->get_ref<const std::string&>();
+    const auto& spelt = given->get_ref<const std::string&>();
+    std::string start = spelt;  // PEFT reads it in any case
+    std::ranges::transform(start, start.begin(), [](char c) {
+      return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+    });
     for (const std::string_view changes : {"pissa", "olora", "corda", "loftq", "lora_ga"}) {
       if (!start.starts_with(changes)) continue;
       throw ConfigError(fmt::format(
           "{}: {} = \"{}\": such a start changes the base weights, and adapters here stand beside "
-          "unchanged ones; convert it in PEFT: save_pretrained(DIR, "
-          "path_initial_model_for_weight_conversion=...)",
-          label_, kKey, start));
+          "unchanged ones; {}name the changed base in model.init and set {} to true",
+          label_, kKey, spelt,
+          changes == "loftq" ? ""
+                             : "convert it in PEFT, save_pretrained(DIR, "
+                               "path_initial_model_for_weight_conversion=...), or ",
+          kKey));
     }
   }
   [[nodiscard]] const json* find(const char* key) const {

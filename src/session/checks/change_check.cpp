@@ -134,8 +134,9 @@ void check_end(const Judged& judged) {
       judged.resume_path() + " of a checkpoint before its end, or " + judged.new_run());
 }
 
-/// Rounds sent by the steps taken have had the outer rates that they would have under `to`. Peaks
-/// and floors may change: a round reads them once.
+/// Rounds sent by the steps taken have had the outer rates that they would have under `to`. Every
+/// step taken is judged as if a round had been sent at it: which steps send is the method's own.
+/// Peaks and floors may change: a round reads them once.
 void check_outer_ramps(const Judged& judged) {
   const std::int64_t before = total_steps(judged.from);
   const std::int64_t after = total_steps(judged.to);
@@ -147,6 +148,15 @@ void check_outer_ramps(const Judged& judged) {
   for (const auto& [name, had, given] : ramps) {
     OuterRamp would = given;
     would.floor = had.floor;
+    const auto fits = [&](const OuterRamp& ramp) {
+      for (std::int64_t t = 1; t <= judged.steps; ++t) {
+        if (outer::ramp_share(had, StepIndex(t), before) !=
+            outer::ramp_share(ramp, StepIndex(t), after)) {
+          return false;
+        }
+      }
+      return true;
+    };
     for (std::int64_t t = 1; t <= judged.steps; ++t) {
       const double share = outer::ramp_share(had, StepIndex(t), before);
       const double other = outer::ramp_share(would, StepIndex(t), after);
@@ -163,7 +173,9 @@ void check_outer_ramps(const Judged& judged) {
                       t, share, name, other, key, is)
                 : fmt::format("{} = {} of {} steps has begun, or would have, by step {}", key,
                               would_earlier ? is : was, would_earlier ? after : before, t);
-      const bool by_length = was != is && before != after;
+      OuterRamp kept = would;
+      (rises ? kept.warmup : kept.decay) = was;
+      const bool by_length = was != is && before != after && fits(kept);
       judged.refuse(why,
                     fmt::format("{}{} of a checkpoint up to step {}, or {}",
                                 by_length ? judged.keep_in_steps(key, fmt::to_string(was)) : "",

@@ -382,6 +382,26 @@ TEST_F(HfWeights, CompanionsThatAreBrokenDownloadsAreRefused) {
   EXPECT_EQ(said("merges.txt", "#version"), "");
 }
 
+TEST_F(HfWeights, IdsAreReadBehindLinksAndADamagedFileIsANote) {
+  write_atomically(storage_, directory_ / "blob", "{\"eos_token_id\": 50256}");
+  storage_.create_link("blob", directory_ / "generation_config.json");
+  EXPECT_THAT(ids_outside_vocabulary(storage_, directory_.path(), 300),
+              ElementsAre(HasSubstr("generation_config.json: eos_token_id names 50256")));
+  write_atomically(storage_, directory_ / "blob", "Entry not found");
+  EXPECT_THAT(ids_outside_vocabulary(storage_, directory_.path(), 300),
+              ElementsAre(HasSubstr("its token ids were not checked")));
+}
+
+TEST_F(HfWeights, DamagedFilesBesideATokenizerAreLeftOut) {
+  write_atomically(storage_, directory_ / "tokenizer.json", "{}");
+  write_atomically(storage_, directory_ / "LICENSE.json", "");
+  write_atomically(storage_, directory_ / "tokenizer.model",
+                   "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9000\n");
+  const HfCompanions found = tokenizer_files_in(storage_, directory_.path());
+  EXPECT_THAT(names_of(found), ElementsAre("tokenizer.json"));
+  EXPECT_THAT(found.left_out, ElementsAre(HasSubstr("tokenizer.model")));
+}
+
 TEST_F(HfWeights, CheckpointsOfOursHaveNothingThatIsLeftOut) {
   for (const char* name : {"state.json", "shared.safetensors", "notes", "tokenizer.json"}) {
     write_atomically(storage_, directory_ / name, "{}");
