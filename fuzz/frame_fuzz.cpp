@@ -71,11 +71,11 @@ void talk(std::span<const std::byte> input, bool elastic) {
   Outbox out;
   for (const SyncId& id : ids) {
     const std::vector<float> x(values_of(id), 1.0f);
-    const Contribution own{.id = id,
-                           .encoded = encode(*codec, x),
-                           .codec = codec,
-                           .weight = 1,
-                           .kind = kKinds[id.fragment.value()]};
+    const SharedContribution own = share({.id = id,
+                                          .encoded = encode(*codec, x),
+                                          .codec = codec,
+                                          .weight = 1,
+                                          .kind = kKinds[id.fragment.value()]});
     Round round(own, engine.rounds().place({FragmentId(0), StepIndex(1)}));
     engine.begin(std::move(round), true, elastic ? std::optional(own) : std::nullopt, TimePoint{},
                  out);

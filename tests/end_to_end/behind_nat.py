@@ -65,7 +65,7 @@ class Run:
     """Sites of one run, each a process. `addressed`, `relays`: names of the sites that have one; with
     a hub: of "hub" too."""
 
-    def __init__(self, isthmus, folder, corpus, addressed, relays, steps=60, keys=False,
+    def __init__(self, isthmus, folder, corpus, addressed, relays=(), steps=60, keys=False,
                  host="127.0.0.1", spaces=None, dead_after="5s"):
         self.isthmus, self.folder = isthmus, folder
         self.spaces = spaces or {}  # network namespaces, by site

@@ -349,13 +349,11 @@ def the_folder_of_another_site_is_refused(bench):
 def a_full_disk_is_a_lost_site(bench):
     toml = bench.write("apart.toml", "diloco", 2, True, steps=3000, net="min_sites = 2")
 
-    def small_files():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (60000, 60000))
-
-    east = bench.start("full", toml, "east")
-    west = bench.start("full", toml, "west", preexec_fn=small_files)
+    east, west = (bench.start("full", toml, name) for name in NAMES[:2])
     end = time.monotonic() + 60
+    while not bench.lines("full/west", ("train",)):
+        require(time.monotonic() < end and west.poll() is None, "west takes no step")
+    resource.prlimit(west.pid, resource.RLIMIT_FSIZE, (60000, 60000))  # at the start it would be refused
     while not bench.lines("full/east", ("event",)):
         require(time.monotonic() < end, "the other has not noticed")
     east.terminate()

@@ -8,7 +8,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "config/schema/config_schema.h"
@@ -142,10 +141,16 @@ void check_outer_ramps(const Judged& judged) {
   const std::int64_t after = total_steps(judged.to);
   const OuterOptions& from = judged.from.outer;
   const OuterOptions& to = judged.to.outer;
-  const std::tuple<const char*, OuterRamp, OuterRamp> ramps[] = {
-      {"outer.lr", from.lr_ramp, to.lr_ramp},
-      {"outer.momentum", from.momentum_ramp, to.momentum_ramp}};
-  for (const auto& [name, had, given] : ramps) {
+  struct Changed {
+    const char* name;
+    OuterRamp had, given;
+  };
+  for (const Changed& ramp_of : {Changed{"outer.lr", from.lr_ramp, to.lr_ramp},
+                                 Changed{"outer.momentum", from.momentum_ramp, to.momentum_ramp}}) {
+    // References: clang 14 lets no lambda capture a structured binding.
+    const char* const name = ramp_of.name;
+    const OuterRamp& had = ramp_of.had;
+    const OuterRamp& given = ramp_of.given;
     OuterRamp would = given;
     would.floor = had.floor;
     const auto fits = [&](const OuterRamp& ramp) {
