@@ -8,7 +8,7 @@
 Four processes. One ends itself by SIGKILL where ISTHMUS_FAULT says (src/transport/README.md); the
 others go on in rounds of those that are left, or, where it was the first, wait for it; it is
 started again and takes part again. In the end all hold the same parameters to the bit, and every
-round was of the same members at all who took part in it, with the same loss. By itself a few points
+round was of the same members at all who took part in it, with the same losses. By itself a few points
 are tried; --all tries each, at a time of it that the seed draws, with methods of three kinds.
 """
 import argparse
@@ -75,14 +75,22 @@ class ArmedRun(Run):
 
 
 def all_agree(run):
-    """Whoever took part in a round has the same line of it, and the same loss of each step."""
+    """Whoever took part in a round has the same line of it. A step's line has the mean loss of the sites that said
+    theirs, each in a line of its own; what a site that is killed had said may have reached nobody else. So a site's
+    loss of a step is the same wherever it is known, and so is the mean of the same sites."""
+    said = {name: {} for name in run.names}  # step: sites
+    for name in run.names:
+        for row in run.rows(name, "worker"):
+            said[name].setdefault(row["step"], set()).add(row["w"])
     for kind, key, what in (("round", ("step_send", "frag"), ("members",)),
+                            ("worker", ("w", "step"), ("loss",)),
                             ("train", ("step",), ("loss",))):
         lines = {}
         for name in run.names:
             for row in run.rows(name, kind):
                 found = [row[each] for each in what]
-                other = lines.setdefault(tuple(row[each] for each in key), (name, found))
+                of = frozenset(said[name][row["step"]]) if kind == "train" else None
+                other = lines.setdefault((of, *(row[each] for each in key)), (name, found))
                 require(other[1] == found, f"{run.folder.name}: {kind} {row}: {name} has {found}, "
                         f"{other[0]} {other[1]}")
     for name in run.names:
