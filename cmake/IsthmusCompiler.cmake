@@ -13,6 +13,11 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   target_compile_options(isthmus_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-restrict>)
 endif()
 
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # The compiler collects its own garbage only above 1 GB, which saves it a tenth of its time.
+  target_compile_options(isthmus_flags INTERFACE "$<$<COMPILE_LANGUAGE:CXX>:SHELL:--param ggc-min-heapsize=1000000>")
+endif()
+
 if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
   # clang counts sign changes under -Wconversion; g++, whose verdict is the rule here, does not.
   target_compile_options(isthmus_flags INTERFACE 

@@ -18,7 +18,7 @@ if(CMAKE_BUILD_TYPE STREQUAL "Release")
 endif()
 option(ISTHMUS_UNITY "Compile several sources of a module as one (default: ON in Release)" ${unity})
 set(ISTHMUS_UNITY_SIZE 12 CACHE STRING "Sources of a module that ISTHMUS_UNITY compiles as one")
-set(ISTHMUS_UNITY_TESTS 8 CACHE STRING "Files of test cases that ISTHMUS_UNITY compiles as one")
+set(ISTHMUS_UNITY_TESTS 12 CACHE STRING "Files of test cases that ISTHMUS_UNITY compiles as one")
 
 set(ISTHMUS_HEADER_ONLY isthmus_random123 isthmus_toml_headers spdlog::spdlog_header_only nlohmann_json::nlohmann_json CLI11::CLI11 Boost::headers)
 

@@ -16,6 +16,7 @@ namespace isthmus::this_file {
 namespace {
 
 constexpr std::size_t kDigestBytes = 16;
+constexpr std::size_t kHeadAndDigest = 24 + kDigestBytes;
 
 StateSnapshot some_state() {
   StateSnapshot state;
@@ -70,8 +71,10 @@ TEST(StateBytes, HoldNothingOfAnEmptyState) {
 TEST(StateBytes, AreRefusedWhenCutLongerOrChangedAnywhere) {
   const std::vector<std::byte> good = write_state(some_state());
   for (std::size_t size = 0; size < good.size(); ++size) {
-    EXPECT_FALSE(read_state({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size)}))
-        << size;
+    const auto cut = read_state({good.begin(), good.begin() + static_cast<std::ptrdiff_t>(size)});
+    ASSERT_FALSE(cut) << size;
+    EXPECT_THAT(cut.error(),
+                ::testing::HasSubstr(size < kHeadAndDigest ? "bytes are too few" : "have come"));
   }
   std::vector<std::byte> longer = good;
   longer.push_back({});

@@ -91,6 +91,10 @@ TEST_F(TokenFiles, RefusesAnIndexThatDoesNotFitItsPair) {
   EXPECT_THAT(with_index(megatron_index(7, 8)), HasSubstr("type code 7"));
   EXPECT_THAT(with_index(megatron_index(8, 4)), HasSubstr("it has 12 bytes, its index covers 6"));
   EXPECT_THAT(with_index(megatron_index(4, -8)), HasSubstr("sequence 1 begins at byte -8"));
+  std::string negative = megatron_index(4, 8);
+  const std::int32_t length = -1;
+  std::memcpy(negative.data() + 38, &length, 4);  // of sequence 1
+  EXPECT_THAT(with_index(negative), HasSubstr("sequence 1 has length -1"));
   std::string huge = megatron_index(4, 8);
   const std::uint64_t count = std::uint64_t{1} << 62;
   std::memcpy(huge.data() + 18, &count, 8);
