@@ -140,6 +140,8 @@ struct OuterOptions {
                                                                  // >= 1
   std::optional<double> momentum_clip;  // co2: bound of each momentum element at its use; > 0
   double error_decay = 0.95;  // sparseloco: share of the residual that is added again; in (0, 1]
+  double mu_x = 0.9967;       // gpa: what the average keeps of itself at a step; in [0, 1)
+  double mu_y = 0.7;          // gpa: the average's weight where gradients are taken; in (0, 1]
   SpsaOptions spsa = {};
   OneBitAdamOptions one_bit_adam = OneBitAdamOptions();
   ZeroOneAdamOptions zero_one_adam = {};
@@ -273,6 +275,8 @@ struct MethodInfo {
   /// digests of several steps are compared together, and after the loss of a member the steps since
   /// the last comparison are repeated.
   bool commits_rounds = true;
+  /// True if the method trains one worker alone and exchanges nothing.
+  bool one_worker = false;
   /// True if the method calls only train_loss, never train_step or gradients: the inner loop then
   /// needs nothing for a backward pass.
   bool forward_only = false;

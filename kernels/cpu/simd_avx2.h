@@ -53,6 +53,7 @@ struct Simd {
     for (int i = 0; i < lanes; ++i) p[i] = some[i];
   }
   static V select(Mask m, V yes, V no) { return _mm256_blendv_ps(no, yes, _mm256_castsi256_ps(m)); }
+  static Mask below(V x, V y) { return _mm256_castps_si256(_mm256_cmp_ps(x, y, _CMP_LT_OQ)); }
 
   static V add(V x, V y) { return _mm256_add_ps(x, y); }
   static V sub(V x, V y) { return _mm256_sub_ps(x, y); }

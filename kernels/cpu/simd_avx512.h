@@ -42,6 +42,9 @@ struct Simd {
   static void store(Bf16* p, V x, Mask m) { _mm256_mask_storeu_epi16(p, m, narrow(x)); }
   static V select(Mask m, V yes, V no) { return _mm512_mask_blend_ps(m, no, yes); }
 
+  /// Lanes in which x < y; none where either is NaN.
+  static Mask below(V x, V y) { return _mm512_cmp_ps_mask(x, y, _CMP_LT_OQ); }
+
   static V add(V x, V y) { return _mm512_add_ps(x, y); }
   static V sub(V x, V y) { return _mm512_sub_ps(x, y); }
   static V mul(V x, V y) { return _mm512_mul_ps(x, y); }

@@ -66,6 +66,7 @@ struct Simd {
     }
   }
   static V select(Mask m, V yes, V no) { return m ? yes : no; }
+  static Mask below(V x, V y) { return x < y; }
 
   static V add(V x, V y) { return x + y; }
   static V sub(V x, V y) { return x - y; }

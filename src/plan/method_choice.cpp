@@ -35,6 +35,19 @@ constexpr ChoiceEvidence kStreaming100[] = {
     {"arXiv:2501.18512", "at 4B parameters and H = 100 it ends at 2.26, data parallelism at 2.25"},
     {"experiments/streaming-diloco",
      "a longer window costs: H = 50 ends 0.073 above H = 10 (0.06M parameters)"}};
+constexpr ChoiceEvidence kMuLoCo[] = {
+    {"arXiv:2505.23725",
+     "with Muon inside it ends below DiLoCo with AdamW for 1 to 16 sites, at 150M to 3.1B "
+     "parameters (read in its summary)"},
+    {"experiments/muloco",
+     "two sites end 0.13 nats below data parallelism with AdamW, and 3.21 % above that with Muon "
+     "(0.06M parameters)"}};
+constexpr ChoiceEvidence kMuLoCo2Bits[] = {
+    {"arXiv:2505.23725",
+     "two bits with error feedback cost it next to nothing (read in its summary)"},
+    {"experiments/muloco",
+     "two sites end 0.13 nats below data parallelism with AdamW, and 3.21 % above that with Muon, "
+     "at 32 bits (0.06M parameters)"}};
 constexpr ChoiceEvidence kSparse[] = {
     {"arXiv:2508.15706",
      "published with 1 to 3 % of the values in 2 bits and error feedback, H = 30; a 72B model was "
@@ -55,8 +68,10 @@ constexpr std::array kCandidates = {
     MethodCandidate{"ddp", "bf16", 1, false, kDdp},
     MethodCandidate{"ddp", "int8:ef", 1, false, kDdpInt8},
     MethodCandidate{"streaming-diloco", "bf16", 30, true, kStreaming},
+    MethodCandidate{"muloco", "bf16", 30, false, kMuLoCo},
     MethodCandidate{"diloco", "bf16", 30, false, kDiloco},
     MethodCandidate{"streaming-diloco", "fp4-e3m0", 30, true, kStreaming4},
+    MethodCandidate{"muloco", "lm2:ef", 30, false, kMuLoCo2Bits},
     MethodCandidate{"diloco", "bf16", 100, false, kDiloco},
     MethodCandidate{"streaming-diloco", "fp4-e3m0", 100, true, kStreaming100},
     MethodCandidate{"sparseloco", "topk:64:value=2bit:ef", 30, false, kSparse},

@@ -53,6 +53,8 @@ inline SchemaContext test_context() {
       {"H", "lr", "momentum", "nesterov", "fragments", "pattern", "embeddings", "offsets",
        "overlap", "alpha", "codec", "exchange", "final_sync", "carry", "late"},
       0.4);
+  add("gpa", {"mu_x", "mu_y"}, 0);
+  context.methods.back().one_worker = true;
   add("co2",
       {"H", "lr", "momentum", "codec", "exchange", "final_sync", "carry", "outlier",
        "staleness_penalty", "staleness_constant", "momentum_clip"},

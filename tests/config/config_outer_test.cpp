@@ -53,6 +53,15 @@ TEST(ConfigOuter, MuLoCoWithAnotherInnerOptimizerIsRefused) {
   EXPECT_NE(found[0].hint.find("diloco"), std::string::npos) << found[0].hint;
 }
 
+TEST(ConfigOuter, AMethodOfOneWorkerWithSeveralIsRefused) {
+  const auto found = diagnostics_of(kMinimal, {"outer.method=gpa", "run.workers=2"});
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].code, "E-CONFLICT");
+  EXPECT_NE(found[0].message.find("2 workers"), std::string::npos) << found[0].message;
+  EXPECT_NE(found[0].hint.find("run.workers = 1"), std::string::npos) << found[0].hint;
+  EXPECT_TRUE(diagnostics_of(kMinimal, {"outer.method=gpa", "run.workers=1"}).empty());
+}
+
 // A trainer of the user's has an optimizer of its own, whatever it is.
 TEST(ConfigOuter, MuLoCoLeavesATrainerOfTheUsersAlone) {
   const std::string external =

@@ -266,6 +266,7 @@ TEST(Config, TheResolvedTextLoadsBackToTheSame) {
            {"outer.method=co2", "outer.staleness_penalty=constant", "outer.staleness_constant=1.5",
             "outer.carry=rollback", "outer.outlier=0"},
            {"outer.method=sparseloco", "outer.error_decay=1"},
+           {"outer.method=gpa", "run.workers=1", "outer.mu_x=0.99", "outer.mu_y=1"},
            {"outer.method=01-adam", "outer.var_freeze_step=25%", "outer.local_step_clipper=4"},
            {"model.arch=llama", "model.preset=nano", "train.global_batch=640 tok"},
            {"inner.optimizer=sgd", "inner.schedule=wsd", "inner.decay=7", "ckpt.every=90s"},

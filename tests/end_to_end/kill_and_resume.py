@@ -26,6 +26,7 @@ METHODS = {
     "diloco": "H = 4\n",
     "streaming-diloco": 'H = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\ncodec = "int8:256"\n',
     "muloco": 'H = 4\ncodec = "lm2:ef"\nlr_warmup = 14\nlr_decay = 12\nmomentum_warmup = 9\n',
+    "gpa": "mu_x = 0.9\n",
     # A round is in flight after almost every step; H is no multiple of the checkpoints' period.
     "delayed": 'H = 5\ncodec = "int8:256"\n',
     "eager": 'H = 5\ncodec = "int8:256"\n',
@@ -45,7 +46,7 @@ def config(name, text_file):
     return f"""
 [run]
 name = "kill"
-{"" if paced else "workers = 2"}
+{"" if paced else f"workers = {1 if name == 'gpa' else 2}"}
 seed = 7
 [model]
 arch = "gpt2"

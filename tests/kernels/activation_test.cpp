@@ -83,6 +83,22 @@ TEST_P(ActivationTest, GeluGradientIsTheSlope) {
   }
 }
 
+// A gradient times a slope below that would be a subnormal number, on which products crawl.
+TEST_P(ActivationTest, GeluIsZeroWhereItWouldBeTiny) {
+  constexpr double kLeast = 1e-28;
+  ThreadTeam team(2);
+  const std::vector<float> x = sweep();
+  const GeluPair<float> y = gelu_of(team, x);
+  int zeros = 0;
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    for (const float found : {y.value[i], y.slope[i]}) {
+      ASSERT_TRUE(found == 0 || std::fabs(static_cast<double>(found)) >= kLeast) << x[i];
+      zeros += found == 0 ? 1 : 0;
+    }
+  }
+  EXPECT_GT(zeros, 2 * 500) << "from -12 to -9.2";
+}
+
 TEST_P(ActivationTest, GeluByItselfHasTheBitsOfTheEpilogue) {
   ThreadTeam team(2);
   std::vector<float> x;

@@ -40,7 +40,8 @@ struct Case {
   OuterOptions outer;
   std::set<std::int64_t> lost = {};  // steps whose sends of worker 1 do not arrive
   bool diverges = false;             // worker 2's first tensor holds a NaN after step 6
-  bool gives_up = false;             // worker 2 forgets its own work after step 8
+  int workers = kWorkers;
+  bool gives_up = false;  // worker 2 forgets its own work after step 8
 };
 
 std::vector<Case> cases() {
@@ -69,6 +70,7 @@ std::vector<Case> cases() {
        .outer = {.H = 7, .fragments = 2, .overlap = 3, .alpha = 0.25},
        .lost = {7, 14, 17}},
       {.method = "muloco", .outer = {.H = 5, .codec = "lm2:ef"}, .lost = {10}},
+      {.method = "gpa", .outer = {.mu_x = 0.9}, .workers = 1},
       {.method = "delayed", .outer = {.H = 5}, .lost = {10}},
       {.method = "eager", .outer = {.H = 5}},
       {.method = "eager", .outer = {.H = 5}, .diverges = true},
@@ -100,11 +102,12 @@ struct Outcome {
 /// What worker's state is after so many steps, parted by a stop from which all go on.
 std::vector<Outcome> train(const Case& run, bool elsewhere) {
   constexpr int kStop = 11, kSteps = 23;
-  std::vector<Outcome> outcomes(kWorkers);
-  std::vector<MemoryState> saved(kWorkers);
-  std::vector<std::vector<float>> saved_values(kWorkers);
+  const auto workers = static_cast<std::size_t>(run.workers);
+  std::vector<Outcome> outcomes(workers);
+  std::vector<MemoryState> saved(workers);
+  std::vector<std::vector<float>> saved_values(workers);
   for (const int until : {kStop, kSteps}) {
-    run_in_process(kWorkers, [&](WorkerContext& context) {
+    run_in_process(run.workers, [&](WorkerContext& context) {
       const auto w = static_cast<std::size_t>(context.rank.value());
       const std::unique_ptr<InnerLoop> real = loop_of(run, context.rank.value());
       MirroredLoop mirrored(*real);
@@ -152,7 +155,7 @@ TEST(ValuesElsewhere, EveryMethodGivesTheSameBits) {
     const std::vector<Outcome> here = train(run, false);
     const std::vector<Outcome> there = train(run, true);
     tried.insert(run.method);
-    for (int w = 0; w < kWorkers; ++w) {
+    for (int w = 0; w < run.workers; ++w) {
       const auto k = static_cast<std::size_t>(w);
       ASSERT_FALSE(here[k].anchors.empty());
       EXPECT_TRUE(std::ranges::all_of(here[k].anchors, [](float x) { return std::isfinite(x); }))

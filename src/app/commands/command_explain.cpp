@@ -167,7 +167,11 @@ std::string memory_of(const MethodInfo& method) {
   const bool takes_momentum = method.takes("momentum");
   std::vector<std::string> parts;
   if (method.state_values > 0) parts.emplace_back("anchors");
-  if (method.state_values > 1) parts.emplace_back(takes_momentum ? "momentum" : "summed momenta");
+  if (method.state_values > 1) {
+    parts.emplace_back(takes_momentum      ? "momentum"
+                       : method.one_worker ? "the optimizer's own parameters"
+                                           : "summed momenta");
+  }
   if (residual) parts.emplace_back("residuals of error feedback");
   return fmt::format("{} bytes a parameter and worker{}{}{}", 4 * values,
                      parts.empty() ? "" : ", fp32: ", fmt::join(parts, ", "),

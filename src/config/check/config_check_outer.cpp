@@ -57,6 +57,12 @@ void validate_method(const std::string& method, CheckContext& check) {
 
 void validate_outer(const OuterOptions& outer, CheckContext& check) {
   const MethodInfo* info = check.method;
+  if (info != nullptr && info->one_worker && check.config.workers() > 1) {
+    check.refuse("E-CONFLICT", "outer.method",
+                 fmt::format("{} with {} workers: the method trains one and exchanges nothing",
+                             check.quoted("outer.method"), check.config.workers()),
+                 "run.workers = 1, or a method with rounds (isthmus methods)");
+  }
   const bool overlaps = info == nullptr || info->takes("overlap");
   if (overlaps && outer.overlap > 0 && outer.overlap >= outer.H) {
     check.refuse(

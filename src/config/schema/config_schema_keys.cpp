@@ -543,6 +543,13 @@ constexpr KeyRow<Config> kRows[] = {
      "Decay of the error-feedback residual: the share of it that is added to the next encoding.",
      "0.95"},
 
+    {"outer.mu_x", Type::kReal, half_open(0, 1), "", field<kOuter, &O::mu_x>(),
+     "What the average of the parameters keeps of itself at a step: about as DiLoCo with momentum 0.9 and H = ln 0.9 / ln mu_x; 0 is plain training.",
+     "0.9934"},
+    {"outer.mu_y", Type::kReal, Range{0, 1, true}, "", field<kOuter, &O::mu_y>(),
+     "Weight of that average in the point where gradients are taken; the rest is the optimizer's own sequence.",
+     "0.9"},
+
     {"outer.eps", Type::kReal, between(1e-30, 1), "", spsa_field<&SpsaOptions::eps>(),
      "Size of the perturbation: the loss is read at w + eps z and w - eps z.", "1e-3"},
     {"outer.samples", Type::kInteger, between(1, 65535), "", spsa_field<&SpsaOptions::samples>(),

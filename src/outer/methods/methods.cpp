@@ -14,6 +14,7 @@
 #include "outer/methods/ddp.h"
 #include "outer/methods/delayed.h"
 #include "outer/methods/eager.h"
+#include "outer/methods/gpa.h"
 #include "outer/methods/method_table.h"
 #include "outer/methods/one_bit_adam.h"
 #include "outer/methods/sparseloco.h"
@@ -32,6 +33,17 @@ namespace {
 std::unique_ptr<OuterStrategy> make_ddp(const MethodInfo& method, const OuterOptions& options,
                                         InnerLoop& inner, Exchange& exchange) {
   return std::make_unique<outer::Ddp>(method, options, inner, exchange);
+}
+
+std::unique_ptr<OuterStrategy> make_gpa(const MethodInfo& method, const OuterOptions& options,
+                                        InnerLoop& inner, Exchange& exchange) {
+  if (exchange.members() > 1) {
+    throw ConfigError(fmt::format(
+        "outer.method = {}: trains one worker, and there are {}; run.workers = 1, or a method with "
+        "rounds (isthmus methods)",
+        method.name, exchange.members()));
+  }
+  return std::make_unique<outer::Gpa>(method, options, inner);
 }
 
 std::unique_ptr<OuterStrategy> make_fragmented(const MethodInfo& method,
@@ -141,8 +153,9 @@ constexpr const char* kRatesOfDiLoCo =
     "and 0.8 with AdamW at M = 1, and 1.0 and 0.9 at M = 16 (their code and summary). A momentum "
     "of 0.9 remembers ten rounds, so it suits hundreds of them: with 20 and 80 rounds of two small "
     "sites and inner.lr at 8e-3 and 16e-3, 0.3 and 0.6 end below 0.9, which may want a lower "
-    "inner.lr (experiments/outer-rates). With fewer than about 100 rounds try 0.3 and 0.6, and "
-    "tune momentum beside inner.lr.";
+    "inner.lr (experiments/outer-rates). With 48 rounds of 1, 2 and 4 small sites that share one "
+    "batch 0.6 ended lowest, beside inner.lr = 0.016, 0.011 and 0.008 (experiments/muloco). With "
+    "fewer than about 100 rounds try 0.3 and 0.6, and tune momentum beside inner.lr.";
 constexpr const char* kRatesOfStreaming =
     "Outer rates: 0.4 and 0.9 are published for all sizes, M = 2, H = 30 and 100 "
     "(arXiv:2501.18512), over hundreds of rounds. With fewer than about 100 rounds what `isthmus "
@@ -152,7 +165,14 @@ constexpr const char* kRatesOfMuLoCo =
     "(MuLoCo-1's code and summary of arXiv:2505.23725); for M = 16 the authors' launcher has 1.0 "
     "and 0.9. Inner rates that they found lie from 0.016 to 0.063 and fall with size. "
     "With 20 and 80 rounds of two small sites 0.3 ended lowest, 0.6 close to it and 0.9 far above "
-    "(experiments/outer-rates).";
+    "(experiments/outer-rates). With 48 rounds of 1, 2 and 4 small sites that share one batch "
+    "inner.lr = 0.01 ended lowest, where plain Muon takes 0.017, and 0.3 and 0.6 were within 0.04 "
+    "nats of each other (experiments/muloco).";
+constexpr const char* kRatesOfGpa =
+    "mu_x = 0.9^(1 / H) averages about as DiLoCo with H steps and momentum 0.9: 0.9869 for 8, "
+    "0.9934 for 16, 0.9967 for 32, 0.9984 for 64 (Table 4 of the paper, in its code's README). The "
+    "authors begin with 0.9934, 0.9967 or 0.9984, and with 0.7 for mu_y. An average that is longer "
+    "than the run still holds its beginning: 1 / (1 - mu_x) steps should be few of the run's.";
 
 }  // namespace
 
@@ -239,6 +259,19 @@ const std::vector<outer::MethodRow>& outer::method_table() {
           make_fragmented_on_device,
           make_fragmented_on_device,
           make_fragmented_on_ranks},
+      outer::MethodRow{
+          {.name = "gpa",
+           .summary = "One worker: gradients beside a running average of the parameters.",
+           .source = "Defazio et al. 2025, arXiv:2512.17131; the authors' gpa/gpa_adamw.py",
+           .deviations =
+               "read in the authors' code and its README, not in the paper; any inner optimizer; "
+               "its weight decay acts where gradients are taken and moves the optimizer's "
+               "sequence; the average is kept beside it, not worked out; no schedule-free mode",
+           .keys = {"mu_x", "mu_y"},
+           .rates = kRatesOfGpa,
+           .state_values = 2,
+           .one_worker = true},
+          make_gpa},
       outer::MethodRow{
           {.name = "delayed",
            .summary =

@@ -78,6 +78,8 @@ std::vector<GivenKey> given_keys(const OuterOptions& o) {
       {"momentum_clip", o.momentum_clip.has_value(), text(o.momentum_clip)},
       {"error_decay", o.error_decay != OuterOptions{}.error_decay,
        fmt::format("{}", o.error_decay)},
+      {"mu_x", o.mu_x != OuterOptions{}.mu_x, number(o.mu_x)},
+      {"mu_y", o.mu_y != OuterOptions{}.mu_y, number(o.mu_y)},
       {"eps", o.spsa.eps != kSpsa.eps, fmt::format("{}", o.spsa.eps)},
       {"samples", o.spsa.samples != kSpsa.samples, fmt::format("{}", o.spsa.samples)},
       {"divisor", o.spsa.divide_by_sqrt, "sqrt"},
@@ -206,6 +208,10 @@ void validate(const MethodInfo& method, const OuterOptions& options) {
           fmt::format("{}", options.error_decay),
           "in 0 < error_decay <= 1 (share of the residual that comes back; without error feedback, "
           "leave :ef out of outer.codec)");
+  require(options.mu_x >= 0 && options.mu_x < 1, "mu_x", fmt::format("{}", options.mu_x),
+          "in 0 <= mu_x < 1 (what the average keeps of itself at a step; 0: no average)");
+  require(options.mu_y > 0 && options.mu_y <= 1, "mu_y", fmt::format("{}", options.mu_y),
+          "in 0 < mu_y <= 1 (the average's weight where gradients are taken)");
   if (method.round_behind && options.carry == LostContribution::kStay) {
     throw ConfigError(fmt::format(
         "outer.carry = stay: method {} has left the local values of a round when it learns that "
