@@ -29,7 +29,8 @@
 
 namespace isthmus {
 
-/// The donor's exchange: `real`, whose results are also forwarded. One thread.
+/// The donor's exchange: `real`, whose results are also forwarded; every call blocks, and fails, as
+/// that of `real`. One thread.
 class ForwardingExchange final : public Exchange {
  public:
   using Encoded = std::vector<EncodedShare>;
