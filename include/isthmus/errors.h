@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Errors that leave the library as exceptions. Each text names the thing, the value, the cause and
-// the remedy, on one line. Faults a wide-area run expects (peer lost, late, corrupt frame) are not
-// here: they are values, Expected<T, E>.
+// the remedy, on one line. Faults that a wide-area run expects (peer lost, late, corrupt frame) are
+// values first, Expected<T, E>; a fault that the run cannot survive ends as a PeerError.
 #pragma once
 
 #include <stdexcept>
@@ -50,7 +50,7 @@ class RunError : public Error {
   explicit RunError(const std::string& text) : Error(ExitCode::kRunFailed, text) {}
 };
 
-/// Peers that are lost or have different settings.
+/// The run cannot continue because peers are lost or have different settings.
 class PeerError : public Error {
  public:
   explicit PeerError(const std::string& text) : Error(ExitCode::kPeer, text) {}

@@ -215,6 +215,8 @@ class OuterStrategy : public ParameterSource {
   [[nodiscard]] virtual bool shared_anchors() const { return true; }
   /// All state of the method, including the encoded bytes of syncs in flight. The caller saves the
   /// inner loop's parameters and state. `load` begins the saved syncs again under their ids.
+  /// THROWS: ConfigError naming a setting that differs from the saved one; RunError, as
+  /// StateReader, for a state that does not fit.
   virtual void save(StateWriter& writer) const = 0;
   virtual void load(StateReader& reader) = 0;
   /// For a worker that continues from another worker's saved state in a running run. Afterwards

@@ -65,10 +65,12 @@ class Wishes {
   /// True if a leave was requested since the last call.
   [[nodiscard]] bool take_leave() { return leave_.exchange(false); }
   void refuse_leave() { leaving_ = false; }
-  /// Forgets a request to stop, and a request to leave that no run has read.
+  /// Forgets all requests, read or not, so that the next run begins without any. Not during a run.
   void forget() {
     stop_ = StopWish::kNone;
+    checkpoint_ = false;
     leave_ = false;
+    leaving_ = false;
   }
 
  private:

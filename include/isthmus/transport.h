@@ -106,7 +106,7 @@ struct ExchangeError {
     kTakenBack,  // uncommitted results are invalid: see Exchange::go_back
   };
   Kind kind = Kind::kDeadlineExceeded;
-  WorkerId peer;     // member concerned; meaningless for kDeadlineExceeded with several missing
+  WorkerId peer;     // member concerned; for kDeadlineExceeded and kTakenBack the caller itself
   std::string what;  // one line for people: round, fragment, bytes, peer
 };
 
@@ -138,8 +138,10 @@ class Exchange {
   virtual Ticket begin(Contribution contribution) = 0;
   /// True when `wait` would not block.
   [[nodiscard]] virtual bool poll(const Ticket& ticket) = 0;
-  /// Blocks until the round is committed, for at most `patience` (timeout). Returns the result
-  /// once.
+  /// Blocks until the round is committed or has failed. Gives up after `patience` (timeout), which
+  /// begins anew whenever the membership changes. A result is returned once. RETURNS:
+  /// kDeadlineExceeded at the timeout, when the round is still open and `wait` may be called again;
+  /// else the round's error, as ExchangeError::Kind names it.
   [[nodiscard]] virtual Expected<Reduced, ExchangeError> wait(const Ticket& ticket,
                                                               Duration patience) = 0;
   [[nodiscard]] virtual ByteCounts bytes() const = 0;

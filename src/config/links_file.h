@@ -40,11 +40,12 @@ struct LinksFile {
 /// the file cannot be read.
 [[nodiscard]] LinksFile read_links_file(const std::filesystem::path& file,
                                         const std::vector<std::string>& sites);
-/// The same for a text; `name` stands for the file in messages.
+/// The same for a text; `name` stands for the file in messages. THROWS: ConfigErrors likewise.
 [[nodiscard]] LinksFile read_links_text(std::string_view text, const std::filesystem::path& name,
                                         const std::vector<std::string>& sites);
 
-/// Replaces the links of `config` by those of `file`, and records that in its origins.
+/// Replaces the links of `config` by those of `file`, and records that in its origins. THROWS: as
+/// read_links_file.
 void use_links_file(Config& config, const std::filesystem::path& file);
 
 /// An entry, and lines that become comments above it.

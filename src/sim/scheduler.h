@@ -33,6 +33,7 @@ class SimWaitQueue;
 class Baton {
  public:
   void give();
+  /// Blocks until the right is given.
   void take();
 
  private:

@@ -6,10 +6,10 @@
 //   node's up line  ->  the pair's line  ->  size limit and loss  ->  delay  ->
 //                                                                        other node's down line
 //
-// A line is a token bucket with a tail-drop queue, or none. All times are computed, not measured: a
-// packet's next event depends on when its last one was due, so a late task (`late` in the counters)
-// delays a packet once and never slows a line down. Loss is a function of (seed, node, number of
-// the packet).
+// A line is a token bucket with a tail-drop queue, or none. Only the time at which a packet is read
+// is measured; each later event of the packet is computed from when the last one was due. A late
+// task therefore delays a packet once (WanLateness), and slows the first line down only if a read
+// is late by more than `burst_us`. Loss is a function of (seed, node, number of the packet).
 #pragma once
 
 #include <cstddef>
@@ -26,16 +26,19 @@
 
 namespace isthmus {
 
-/// One direction. Rate 0: no line, packets pass at once.
+/// One direction. Rate 0: no line, packets pass at once. A packet that does not fit into the queue
+/// beside the bytes that wait is dropped: with a rate, a queue below one packet drops all packets.
 struct WanLine {
   double mbit = 0;
-  std::int64_t queue_bytes = 0;
+  std::int64_t queue_bytes = 0;  // with the packet itself; see bandwidth_delay_product
 };
 /// Bytes in flight on a line in a round trip, at least 32 packets.
 [[nodiscard]] std::int64_t bandwidth_delay_product(double mbit, double rtt_ms);
 
 struct WanNode {
-  std::string address;     // its last number is the place in the network, from 1
+  /// For the caller alone. A packet goes to the node whose place, from 1, is the last number of the
+  /// packet's destination address, so a node's address must end in its place.
+  std::string address;
   FileDescriptor packets;  // of its TUN device
   WanLine up = {}, down = {};
 };
@@ -73,12 +76,14 @@ class Wan {
   Wan(const Clock& clock, std::vector<WanNode> nodes, std::vector<WanPath> paths,
       const WanOptions& options);
 
-  /// Blocks until `stop` returns true; it is called at least every 100 ms.
+  /// Carries packets. Blocks until `stop` returns true; `stop` is called at least every 100 ms.
   void run(const std::function<bool()>& stop);
 
   [[nodiscard]] const WanCounters& counters(std::size_t node) const { return counters_[node]; }
   [[nodiscard]] WanLateness lateness() const;
+  /// Packets for no node, such as IPv6's own messages; they are dropped.
   [[nodiscard]] std::uint64_t foreign() const { return foreign_; }
+  /// Whether the system has granted WanOptions::realtime.
   [[nodiscard]] bool realtime() const { return realtime_; }
 
  private:

@@ -89,6 +89,20 @@ class Asks final : public RunListener {
   const std::function<void()> ask_;
 };
 
+// A site that left once would not come back to its next run where it is cut off.
+TEST(Wishes, ForgottenLeaveNothingToTheNextRun) {
+  Wishes wishes;
+  wishes.interrupt();
+  wishes.checkpoint();
+  wishes.leave();
+  EXPECT_TRUE(wishes.take_leave());  // as the run that it is for reads it
+  wishes.forget();
+  EXPECT_EQ(wishes.stop(), StopWish::kNone);
+  EXPECT_FALSE(wishes.take_checkpoint());
+  EXPECT_FALSE(wishes.take_leave());
+  EXPECT_FALSE(wishes.leaving());
+}
+
 TEST_F(CallersTrainer, IsStoppedAndResumedWithTheBitsOfAWholeRun) {
   EXPECT_EQ(run("whole").exit_code, ExitCode::kOk);
   Asks asks(13, [this] { wishes_.interrupt(); });

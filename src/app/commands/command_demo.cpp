@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// `demo`: one small model, a real text, two pretend datacentres; data parallelism, streaming DiLoCo
+// `demo`: one small model, a real text, two simulated sites; data parallelism, streaming DiLoCo
 // and MuLoCo with two bits race on the simulated clock of a large model; then a report and a sample
 // of text.
 #include <fmt/format.h>
@@ -172,7 +172,7 @@ int command_demo(const DemoArguments& arguments, Session& session) {
       session.out.write(line + "\n");
     }
   };
-  say("Two pretend datacentres, joined by 100 Mbit/s and 80 ms, train one model together:");
+  say("Two simulated sites, joined by 100 Mbit/s and 80 ms, train one model together:");
   for (const Contestant& contestant : kContestants) {
     say(fmt::format("  {:<9} {}", contestant.name, contestant.what));
   }

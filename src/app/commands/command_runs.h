@@ -19,7 +19,9 @@ struct RunsArguments {
 };
 int command_runs_list(const RunsArguments& arguments, Session& session);
 int command_runs_show(const RunsArguments& arguments, Session& session);
-/// Removes the files that a run has written; other files, and then the folder, stay.
+/// Removes the files that a run has written; other files, and then the folder, stay. All runs are
+/// checked before any is removed. THROWS: ConfigError for a folder that is no run, or (without
+/// `force`) whose run has not ended; SystemError for a run that is in use.
 int command_runs_remove(const RunsArguments& arguments, Session& session);
 int command_runs_tag(const RunsArguments& arguments, Session& session);
 

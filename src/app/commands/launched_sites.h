@@ -28,8 +28,8 @@ struct LaunchFailure {
   int exit_code = 0;  // 128 + N when signal N killed it
 };
 
-/// Whether a restart of a site can help after this exit code: it was killed, or lost the others. A
-/// user's program may report that with 1 too (torchrun does).
+/// Whether a restart of a site can help after this exit code: a signal killed it (above 128, except
+/// 130), or it lost the others (5). A user's program may report that with 1 too (torchrun does).
 [[nodiscard]] bool mends_by_restart(int exit_code, bool program = false);
 
 /// Restart delay in seconds after `n` short lives in a row, from 1 on: 1, 2, 4 ... 30.
@@ -39,12 +39,20 @@ struct LaunchFailure {
 /// of 30 s or more begins a new row, so that faults days apart do not add up.
 [[nodiscard]] int short_lives(int before, double lived_s);
 
-/// Starts all sites, and restarts each up to `restarts` times, until they have ended for good.
-/// Writes their output to `err`, line by line under their names, and forwards signals to all. A
-/// site is not restarted if its run was told to stop, if one site has completed the run, or if one
-/// has ended with an error that no restart helps: the others then notice, or are ended. Their hub
-/// is restarted as long as there are sites. Blocks. RETURNS: the first final end with an exit code
-/// other than 0, if any. THROWS: SystemError when the machine refuses a process.
+/// Starts all sites and the hub, restarts each up to `restarts` times, and blocks until all have
+/// ended for good. Writes their output to `err`, line by line under their names, and forwards the
+/// first signal to all sites; the hub gets none.
+///
+/// No site is restarted any more once a signal has come, once one site has completed the run, or
+/// once one has ended with an error that no restart helps. In that last case the others have 30 s
+/// to notice; then all get SIGINT, and 15 s later SIGKILL. The hub is restarted as long as sites
+/// run, within the same limit of `restarts`.
+///
+/// RETURNS: the site (or hub) that first ended for good with an exit code other than 0 and 85 (left
+/// with a checkpoint). If no site has completed the run, and there is no such end or one that a
+/// restart could have helped, the first site that ended with 85 is returned instead. Nothing: all
+/// ended with 0, or some left with 85 and the others completed the run. THROWS: SystemError when
+/// the machine refuses a process.
 [[nodiscard]] std::optional<LaunchFailure> run_sites(std::span<const LaunchedSite> sites,
                                                      int restarts, Terminal& err);
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The commands: plain arguments in, exit code out. Only cli.cpp knows the flags (CLI11) and fills
-// these structs; main.cpp turns a command's exception into one line and an exit code.
+// these structs; main.cpp turns a command's exception into one line and an exit code. A command
+// blocks until its work is done or a signal stops it. THROWS: Error with the exit code of its
+// cause: UsageError for arguments, ConfigError for files, SystemError for the machine, PeerError
+// for other sites, RunError for the run itself.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// SIGINT, SIGTERM, SIGUSR1 and SIGHUP, turned into wishes that the training loop reads between
-// steps. First SIGINT: finish the step, checkpoint, exit 130; the second one ends the process at
-// once. SIGTERM, SIGUSR1 (a scheduler's warning) or SIGHUP (a lost terminal): checkpoint at the
-// next step and exit 85, "requeue". SIGUSR2: this site leaves the run; no effect without sites.
+// SIGINT, SIGTERM, SIGUSR1, SIGUSR2 and SIGHUP, turned into wishes that the training loop reads
+// between steps. First SIGINT: finish the step, checkpoint, exit 130, also after one of the next
+// three; the second SIGINT ends the process at once. SIGTERM, SIGUSR1 (a scheduler's warning) or
+// SIGHUP (a lost terminal; ignored under nohup): checkpoint at the next step and exit 85,
+// "requeue". SIGUSR2: this site leaves the run, exit 85; no effect without sites.
 #pragma once
 
 #include "isthmus/session.h"
@@ -10,8 +11,8 @@
 
 namespace isthmus::app {
 
-/// Installs the handlers for its lifetime; one at a time in a process. A new scope clears earlier
-/// wishes.
+/// Installs the handlers for its lifetime and restores the previous ones at its end; one at a time
+/// in a process. A new scope clears all earlier wishes.
 class SignalScope {
  public:
   SignalScope();
@@ -26,7 +27,8 @@ class SignalScope {
   [[nodiscard]] static bool leaving() { return wishes().leaving(); }
 };
 
-/// THROWS: Error with the exit code of an interrupt after a signal.
+/// THROWS: Error once a signal has asked to stop: exit code 130 after SIGINT, 85 after SIGTERM,
+/// SIGUSR1 and SIGHUP.
 inline void stop_at_signal() { check_stop(SignalScope::wishes()); }
 
 }  // namespace isthmus::app

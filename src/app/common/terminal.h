@@ -25,13 +25,15 @@ class Terminal {
   [[nodiscard]] bool color() const { return color_; }
   /// True if the locale is UTF-8, so that lines may contain more than ASCII.
   [[nodiscard]] bool unicode() const { return unicode_; }
-  /// Columns; 80 if it is no terminal. Read at each call, so that a resize is seen.
+  /// Columns; 80 if it is no terminal or does not tell. Read at each call, so that a resize is
+  /// seen.
   [[nodiscard]] std::size_t width() const;
   /// `text` in `style`, or unchanged without colour.
   [[nodiscard]] std::string paint(Style style, std::string_view text) const;
   /// `fraction`, clamped to [0, 1], as a bar of `columns`.
   [[nodiscard]] std::string bar(double fraction, std::size_t columns) const;
-  /// Writes all of it; drops all text after a failure. Any thread.
+  /// Writes all of it and blocks while the reader is slow. After a failure this and all later text
+  /// is dropped, and `error` says why. Any thread.
   void write(std::string_view text);
   /// errno of the first failed write, or 0.
   [[nodiscard]] int error() const;
@@ -47,16 +49,18 @@ class Terminal {
 
 /// Columns of `text` on a terminal: escape sequences take none, UTF-8 code points one.
 [[nodiscard]] std::size_t display_width(std::string_view text);
-/// `text` cut to `columns`, escape sequences kept whole and reset at the end.
+/// `text` if it fits into `columns`, unchanged; else its beginning, escape sequences kept whole
+/// and, if there are any, a reset at the end.
 [[nodiscard]] std::string cut_to_width(std::string_view text, std::size_t columns);
 /// Lines at the bottom of a terminal, redrawn in place. Used only where `interactive()`. Any
 /// thread.
 class StatusBlock {
  public:
   explicit StatusBlock(Terminal& terminal) : terminal_(terminal) {}
-  /// Replaces the block; lines are cut to the width.
+  /// Replaces the block. Lines are cut to the width less one column, since some terminals wrap a
+  /// line that fills the last column.
   void draw(const std::vector<std::string>& lines);
-  /// Prints whole lines above the block.
+  /// Prints text above the block, with a newline at its end if it has none.
   void print_above(std::string_view text);
   /// Removes the block, or (`keep`) leaves its last state and moves below it.
   void finish(bool keep);

@@ -11,7 +11,9 @@
 
 namespace isthmus::app {
 
-/// Columns aligned to the left, numbers to the right; the last column wraps within the width.
+/// Columns aligned to the left, cells that are numbers to the right; a heading stands as the first
+/// row's cell does. The last column is text on the left. It wraps at the terminal's width, but gets
+/// 24 columns at least, so a narrow terminal sees longer lines.
 class TextTable {
  public:
   explicit TextTable(std::vector<std::string> headings) : headings_(std::move(headings)) {}
@@ -25,6 +27,7 @@ class TextTable {
 };
 
 /// `text` in lines of at most `width` columns, each indented by `indent`, with a final newline.
+/// Text gets 24 columns at least, and a word is never cut, so lines may be longer than `width`.
 [[nodiscard]] std::string wrapped(std::string_view text, std::size_t indent, std::size_t width);
 
 }  // namespace isthmus::app

@@ -63,7 +63,7 @@ LinkConfig link_of_flag(const std::string& text) {
 
 void add_run_commands(CLI::App& app, Parsed& parsed) {
   CLI::App* demo =
-      subcommand(app, "demo", "train a small model in two pretend datacentres, with a report");
+      subcommand(app, "demo", "train a small model on two simulated sites, with a report");
   demo->add_option("--out", parsed.demo.out, "folder to write into")->type_name("DIR");
   demo->add_option("--seed", parsed.demo.seed, "seed of everything random");
   demo->callback([&parsed] {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <utility>
 
 #include "app/observe/http_address.h"
 
@@ -25,6 +26,16 @@ std::string_view trimmed(std::string_view text) {
 }
 
 }  // namespace
+
+HttpReply metrics_reply(std::string metrics) {
+  return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = std::move(metrics)};
+}
+HttpReply health_reply(bool healthy, const std::string& word) {
+  return {.status = healthy ? 200 : 503, .body = word + "\n"};
+}
+HttpReply absent_reply(std::string_view pages) {
+  return {.status = 404, .body = "there are " + std::string(pages) + "\n"};
+}
 
 std::optional<std::string_view> http_header(std::string_view head, std::string_view name) {
   std::size_t line = head.find("\r\n");

@@ -16,6 +16,12 @@ struct HttpReply {
   std::string body;
 };
 
+/// Replies that the pages of a run and of a hub have alike: metrics in Prometheus' format; 200, or
+/// 503 if it is not healthy, with a word; 404 naming the pages that there are.
+[[nodiscard]] HttpReply metrics_reply(std::string metrics);
+[[nodiscard]] HttpReply health_reply(bool healthy, const std::string& word);
+[[nodiscard]] HttpReply absent_reply(std::string_view pages);
+
 /// An accepted request. Borrows the bytes it was read from.
 struct HttpRequest {
   std::string_view path;  // without a query

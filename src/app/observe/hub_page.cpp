@@ -61,20 +61,10 @@ std::string text_of(const HubStatus& status) {
 }  // namespace
 
 HttpReply hub_page(std::string_view path, const HubStatus& status) {
-  HttpReply reply;
-  if (path == "/") {
-    reply.body = text_of(status);
-  } else if (path == "/metrics") {
-    reply.type = "text/plain; version=0.0.4; charset=utf-8";
-    reply.body = metrics_of(status);
-  } else if (path == "/healthz") {
-    reply.status = status.healthy ? 200 : 503;
-    reply.body = status.word + "\n";
-  } else {
-    reply.status = 404;
-    reply.body = "there are /, /metrics and /healthz\n";
-  }
-  return reply;
+  if (path == "/") return {.body = text_of(status)};
+  if (path == "/metrics") return metrics_reply(metrics_of(status));
+  if (path == "/healthz") return health_reply(status.healthy, status.word);
+  return absent_reply("/, /metrics and /healthz");
 }
 
 }  // namespace isthmus::app

@@ -74,25 +74,16 @@ HttpReply StatusPages::page(std::string_view path) {
 }
 
 HttpReply status_page(std::string_view path, const std::function<RunStatus()>& look) {
-  HttpReply reply;
-  if (path == "/") {
-    reply.type = "text/html; charset=utf-8";
-    reply.body = kLivePage;
-  } else if (path == "/status.json") {
-    reply.type = "application/json";
-    reply.body = status_json(look()) + "\n";
-  } else if (path == "/metrics") {
-    reply.type = "text/plain; version=0.0.4; charset=utf-8";
-    reply.body = status_metrics(look());
-  } else if (path == "/healthz") {
-    const RunStatus status = look();
-    reply.status = status.healthy ? 200 : 503;
-    reply.body = status.word + "\n";
-  } else {
-    reply.status = 404;
-    reply.body = "there are /, /status.json, /metrics and /healthz\n";
+  if (path == "/") return {.type = "text/html; charset=utf-8", .body = std::string(kLivePage)};
+  if (path == "/status.json") {
+    return {.type = "application/json", .body = status_json(look()) + "\n"};
   }
-  return reply;
+  if (path == "/metrics") return metrics_reply(status_metrics(look()));
+  if (path == "/healthz") {
+    const RunStatus status = look();
+    return health_reply(status.healthy, status.word);
+  }
+  return absent_reply("/, /status.json, /metrics and /healthz");
 }
 
 }  // namespace isthmus::app

@@ -113,6 +113,18 @@ std::int64_t window_bytes(const ModelLayout& layout) {
   return 2 * kBytesOfFloat * (2 * layer + head);
 }
 
+/// Calls `add(m, options, memory)` for worker `only`, or for all workers, in order.
+template <typename Add>
+void for_workers(const Config& config, const TrainingPlan& plan, const ModelLayout& layout,
+                 std::optional<WorkerId> only, const Add& add) {
+  const int first = only ? only->value() : 0;
+  const int end = only ? first + 1 : plan.workers;
+  for (int m = first; m < end; ++m) {
+    const LanguageModelOptions options = language_model_options(config, plan, WorkerId(m));
+    add(m, options, loop_memory(layout, options));
+  }
+}
+
 }  // namespace
 
 std::uint64_t offload_bytes(const Config& config, const TrainingPlan& plan,
@@ -121,10 +133,7 @@ std::uint64_t offload_bytes(const Config& config, const TrainingPlan& plan,
   const OuterFiles outer = outer_files(config, plan, layout);
   std::int64_t bytes = 0;
   const int first = only ? only->value() : 0;
-  const int end = only ? first + 1 : plan.workers;
-  for (int m = first; m < end; ++m) {
-    const LanguageModelOptions options = language_model_options(config, plan, WorkerId(m));
-    const MemoryEstimate memory = loop_memory(layout, options);
+  const auto add = [&](int m, const LanguageModelOptions& options, const MemoryEstimate& memory) {
     bytes += memory.parameters + memory.gradients + memory.moments + memory.shares + outer.bytes +
              outer.passing;
     if (options.mesh.ranks() > 1) bytes += parameters;  // other weights, for evaluations
@@ -132,24 +141,22 @@ std::uint64_t offload_bytes(const Config& config, const TrainingPlan& plan,
     if (options.mesh.dp > 1 && options.zero > 0) bytes += moments_of(layout, options);
     // The workers that come first to a checkpoint write copies, and one of them the model.
     if (m > first) bytes += memory.parameters + moments_of(layout, options) + outer.bytes;
-    if (m == first && end > first + 1) bytes += parameters;
-  }
+    if (m == first && !only && plan.workers > 1) bytes += parameters;
+  };
+  for_workers(config, plan, layout, only, add);
   return static_cast<std::uint64_t>(bytes);
 }
 
 std::uint64_t memory_beside_offload(const Config& config, const TrainingPlan& plan,
                                     const ModelLayout& layout, std::optional<WorkerId> only) {
   std::int64_t bytes = 0;
-  const int first = only ? only->value() : 0;
-  const int end = only ? first + 1 : plan.workers;
-  for (int m = first; m < end; ++m) {
-    const LanguageModelOptions options = language_model_options(config, plan, WorkerId(m));
-    const MemoryEstimate memory = loop_memory(layout, options);
+  const auto add = [&](int, const LanguageModelOptions& options, const MemoryEstimate& memory) {
     bytes += memory.activations + memory.logits + memory.update + window_bytes(layout);
-    if (options.mesh.ranks() == 1) continue;
+    if (options.mesh.ranks() == 1) return;
     bytes -= memory.parameters;  // of the update: the copy for evaluations lies in a file
     bytes += ranks_here(options) * window_bytes(layout);  // each has one on its share
-  }
+  };
+  for_workers(config, plan, layout, only, add);
   return static_cast<std::uint64_t>(bytes);
 }
 

@@ -79,9 +79,9 @@ struct TrainingOutcome : RunOutcome {
   std::optional<FaultCost> faults;
 };
 
-/// Runs to the end, or to a checkpoint after a signal. Prints progress and notes on session.err.
-/// THROWS: errors of the parts, after writing the manifest's status and the "end" line; CutOffError
-/// for a site in a separate process.
+/// Blocks until the run's end, or until a checkpoint after a signal. Prints progress and notes on
+/// session.err. THROWS: errors of the parts, after writing the manifest's status and the "end"
+/// line; CutOffError for a site in a separate process.
 [[nodiscard]] TrainingOutcome run_training(const Config& config, const TrainingRequest& request,
                                            Session& session);
 

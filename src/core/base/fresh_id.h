@@ -7,7 +7,7 @@
 
 namespace isthmus {
 
-/// Any thread.
+/// Any thread. THROWS: SystemError when the system gives no random numbers.
 [[nodiscard]] Digest128 fresh_id();
 
 }  // namespace isthmus

@@ -66,54 +66,31 @@ template <typename T>
           .aux = {}};
 }
 
+// An (out, in) matrix is the (in, out) matrix of the layer from its outputs to its inputs, so each
+// request is the other one's of that layer.
+
+[[nodiscard]] inline CudaLinear turned(const CudaLinear& s) {
+  return {.rows = s.rows, .in = s.out, .out = s.in};
+}
+
 /// y = x W^T of an (out, in) matrix.
 template <typename T>
 [[nodiscard]] cuda::Matmul cuda_linear(const CudaLinear& s, const T* x, const T* weight, T* y) {
-  return {.m = s.rows,
-          .n = s.out,
-          .k = s.in,
-          .a = x,
-          .b = weight,
-          .lda = s.in,
-          .ldb = s.in,
-          .ldc = s.out,
-          .b_transposed = true,
-          .c = y,
-          .aux = {}};
+  return cuda_conv1d_input_gradient(turned(s), x, weight, y);
 }
 
 /// dx = dy W of an (out, in) matrix.
 template <typename T>
 [[nodiscard]] cuda::Matmul cuda_linear_input_gradient(const CudaLinear& s, const T* dy,
                                                       const T* weight, T* dx) {
-  return {.m = s.rows,
-          .n = s.in,
-          .k = s.out,
-          .a = dy,
-          .b = weight,
-          .lda = s.out,
-          .ldb = s.in,
-          .ldc = s.in,
-          .c = dx,
-          .aux = {}};
+  return cuda_conv1d(turned(s), dy, weight, static_cast<const T*>(nullptr), dx);
 }
 
 /// d_weight += dy^T x, (out, in).
 template <typename T>
 [[nodiscard]] cuda::Matmul cuda_linear_weight_gradient(const CudaLinear& s, const T* x, const T* dy,
                                                        float* d_weight) {
-  return {.m = s.out,
-          .n = s.in,
-          .k = s.rows,
-          .a = dy,
-          .b = x,
-          .lda = s.out,
-          .ldb = s.in,
-          .ldc = s.in,
-          .a_transposed = true,
-          .c = d_weight,
-          .accumulate = true,
-          .aux = {}};
+  return cuda_conv1d_weight_gradient(turned(s), dy, x, d_weight);
 }
 
 }  // namespace isthmus

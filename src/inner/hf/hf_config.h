@@ -28,7 +28,7 @@ struct HfConfig {
 /// Reads FOLDER/config.json. THROWS: SystemError when it is unreadable or not JSON; ConfigError
 /// listing every key that is missing, wrong or unsupported, with its value.
 [[nodiscard]] HfConfig read_hf_config(const Storage& storage, const std::filesystem::path& folder);
-/// The same from text; `label` names it. Fuzzed.
+/// The same from text; `label` names it. Fuzzed. THROWS: likewise.
 [[nodiscard]] HfConfig parse_hf_config(std::string_view text, const std::string& label);
 
 /// config.json and generation_config.json. settings: HfConfig::settings of the folder from which

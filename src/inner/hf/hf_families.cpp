@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 
 #include "inner/hf/hf_config_reader.h"
 
@@ -413,18 +414,24 @@ void read_gemma(Reader& reader, ModelConfig& model) {
   model.family.name = "gemma";
 }
 
-void read_gemma2(Reader& reader, ModelConfig& model) {
-  read_gemma_common(reader, model, "hidden_activation");
-  read_rope(reader, model);
+/// What Gemma 2 and 3 have alike: norms around a layer's parts, the scale of queries, caps (the
+/// values where a file says nothing), windows of the layers that are `local`.
+void read_gemma_layers(Reader& reader, ModelConfig& model, double attention_cap, double logit_cap,
+                       const std::function<bool(std::int64_t)>& local) {
   ModelFamily& family = model.family;
   family.norms = LayerNorms::kAround;
   family.query_scalar =
       reader.positive(reader.find("query_pre_attn_scalar"), "query_pre_attn_scalar", 256);
-  family.attention_cap = reader.positive_or_none("attn_logit_softcapping", 50);
-  family.logit_cap = reader.positive_or_none("final_logit_softcapping", 30);
-  read_windows(reader, model, window_of(reader, 4096),
-               [](std::int64_t layer) { return layer % 2 == 0; });
-  family.name = "gemma2";
+  family.attention_cap = reader.positive_or_none("attn_logit_softcapping", attention_cap);
+  family.logit_cap = reader.positive_or_none("final_logit_softcapping", logit_cap);
+  read_windows(reader, model, window_of(reader, 4096), local);
+}
+
+void read_gemma2(Reader& reader, ModelConfig& model) {
+  read_gemma_common(reader, model, "hidden_activation");
+  read_rope(reader, model);
+  read_gemma_layers(reader, model, 50, 30, [](std::int64_t layer) { return layer % 2 == 0; });
+  model.family.name = "gemma2";
 }
 
 /// Rotary embedding of Gemma 3: a base for local layers and another, scaled, for the others.
@@ -458,16 +465,10 @@ void read_gemma3(Reader& reader, ModelConfig& model) {
   read_gemma_common(reader, model, "hidden_activation");
   read_gemma3_rope(reader, model);
   model.qk_norm = true;
-  ModelFamily& family = model.family;
-  family.norms = LayerNorms::kAround;
-  family.query_scalar =
-      reader.positive(reader.find("query_pre_attn_scalar"), "query_pre_attn_scalar", 256);
-  family.attention_cap = reader.positive_or_none("attn_logit_softcapping", 0);
-  family.logit_cap = reader.positive_or_none("final_logit_softcapping", 0);
   const std::int64_t pattern = reader.size("sliding_window_pattern", 6);
-  read_windows(reader, model, window_of(reader, 4096),
-               [pattern](std::int64_t layer) { return (layer + 1) % pattern != 0; });
-  family.name = "gemma3_text";
+  read_gemma_layers(reader, model, 0, 0,
+                    [pattern](std::int64_t layer) { return (layer + 1) % pattern != 0; });
+  model.family.name = "gemma3_text";
 }
 
 struct Family {

@@ -329,18 +329,13 @@ const float* LanguageModelLoop::flat_values(const ParameterSource& source) {
 }
 
 double LanguageModelLoop::loss(const TokenBatch& batch, const ParameterSource& source) {
-  const LossSum sum = sum_losses(batch, source);
-  return sum.loss / static_cast<double>(sum.targets);
+  return mean_loss(sum_losses(batch, source));
 }
 
 InnerStep LanguageModelLoop::train_loss(StepIndex t, SampleShare share,
                                         const ParameterSource& source) {
-  const TokenBatch own = share_of(batches_(t), share);
-  if (counted_targets(own) == 0) return {};
-  const LossSum sum = sum_losses(own, source);
-  return {.loss = (sum.loss + sum.z_loss) / static_cast<double>(sum.targets),
-          .grad_norm = 0,
-          .tokens = sum.targets};
+  return step_of_share(batches_(t), share,
+                       [&](const TokenBatch& own) { return sum_losses(own, source); });
 }
 
 std::size_t LanguageModelLoop::held_bytes() const {

@@ -162,17 +162,12 @@ LossSum LoraLoop::sum_losses(const TokenBatch& batch, const ParameterSource& sou
 }
 
 double LoraLoop::loss(const TokenBatch& batch, const ParameterSource& source) {
-  const LossSum sum = sum_losses(batch, source);
-  return sum.loss / static_cast<double>(sum.targets);
+  return mean_loss(sum_losses(batch, source));
 }
 
 InnerStep LoraLoop::train_loss(StepIndex t, SampleShare share, const ParameterSource& source) {
-  const TokenBatch own = share_of(batches_(t), share);
-  if (counted_targets(own) == 0) return {};
-  const LossSum sum = sum_losses(own, source);
-  return {.loss = (sum.loss + sum.z_loss) / static_cast<double>(sum.targets),
-          .grad_norm = 0,
-          .tokens = sum.targets};
+  return step_of_share(batches_(t), share,
+                       [&](const TokenBatch& own) { return sum_losses(own, source); });
 }
 
 AdamSettings LoraLoop::adam_settings() const { return adam_settings_of(options_.inner); }

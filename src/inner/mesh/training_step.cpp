@@ -50,4 +50,16 @@ TokenBatch share_of(const TokenBatch& batch, SampleShare share) {
   return samples_of(batch, share.index * count, count);
 }
 
+double mean_loss(const LossSum& sum) { return sum.loss / static_cast<double>(sum.targets); }
+
+InnerStep step_of_share(const TokenBatch& batch, SampleShare share,
+                        const std::function<LossSum(const TokenBatch&)>& sum_losses) {
+  const TokenBatch own = share_of(batch, share);
+  if (counted_targets(own) == 0) return {};
+  const LossSum sum = sum_losses(own);
+  return {.loss = (sum.loss + sum.z_loss) / static_cast<double>(sum.targets),
+          .grad_norm = 0,
+          .tokens = sum.targets};
+}
+
 }  // namespace isthmus

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 
+#include "inner/model/model.h"
 #include "isthmus/config.h"
 #include "isthmus/inner_loop.h"
 
@@ -25,5 +27,12 @@ void check_finite(StepIndex t, const char* what, double value);
 
 /// The consecutive whole samples of a share. THROWS: ConfigError when the samples do not divide.
 [[nodiscard]] TokenBatch share_of(const TokenBatch& batch, SampleShare share);
+
+/// InnerLoop::loss of the sum over a batch.
+[[nodiscard]] double mean_loss(const LossSum& sum);
+/// InnerLoop::train_loss: `sum_losses` is called with the share, unless no target of it counts.
+/// THROWS: as share_of.
+[[nodiscard]] InnerStep step_of_share(const TokenBatch& batch, SampleShare share,
+                                      const std::function<LossSum(const TokenBatch&)>& sum_losses);
 
 }  // namespace isthmus

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Destination of a pass's gradients other than one array in canonical order.
+// Destination of a pass's gradients other than one array in canonical order. A pass adds its
+// gradients to what is there, as with one array; the object fills new memory with zeros.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +12,11 @@ template <typename Real>
 class Gradients {
  public:
   virtual ~Gradients() = default;
-  /// Destination of the gradient of a tensor outside the layers; valid until that gradient is
-  /// ready.
+  /// Destination of the gradient of a tensor outside the layers; valid until that gradient is ready
+  /// (BackwardOptions::on_ready). May block: ReducedGradients waits for the reduction whose memory
+  /// it needs again.
   [[nodiscard]] virtual Real* tensor(std::size_t index) = 0;
-  /// Destination of a layer's gradients, concatenated; valid until they are ready.
+  /// The same for a layer's gradients, concatenated.
   [[nodiscard]] virtual Real* layer(std::int64_t layer) = 0;
 };
 

@@ -74,55 +74,32 @@ void conv1d_weight_gradient(kernels::ThreadTeam& team, const LinearShape& s, Act
                              .bf16 = s.bf16});
 }
 
+// An (out, in) matrix of a Linear layer is the (in, out) matrix of the layer from its outputs to
+// its inputs, so each request is the other one's of that layer.
+
+[[nodiscard]] inline LinearShape turned(const LinearShape& s) {
+  return {.rows = s.rows, .in = s.out, .out = s.in, .bf16 = s.bf16};
+}
+
 /// The request y = x W^T, to which the caller adds epilogues.
 template <typename Real>
 [[nodiscard]] kernels::Gemm<Real> linear(const LinearShape& s, Activations<Real> x,
                                          const Real* weight, Results<Real> y) {
-  return {.m = s.rows,
-          .n = s.out,
-          .k = s.in,
-          .a = x,
-          .lda = s.in,
-          .b = weight,
-          .ldb = s.in,
-          .b_transposed = true,
-          .c = y,
-          .ldc = s.out,
-          .bf16 = s.bf16};
+  return conv1d_input_gradient<Real>(turned(s), x, weight, y);
 }
 
 /// dx = dy W.
 template <typename Real>
 [[nodiscard]] kernels::Gemm<Real> linear_input_gradient(const LinearShape& s, Activations<Real> dy,
                                                         const Real* weight, Results<Real> dx) {
-  return {.m = s.rows,
-          .n = s.in,
-          .k = s.out,
-          .a = dy,
-          .lda = s.out,
-          .b = weight,
-          .ldb = s.in,
-          .c = dx,
-          .ldc = s.in,
-          .bf16 = s.bf16};
+  return conv1d<Real>(turned(s), dy, weight, nullptr, dx);
 }
 
 /// d_weight += dy^T x.
 template <typename Real>
 void linear_weight_gradient(kernels::ThreadTeam& team, const LinearShape& s, Activations<Real> x,
                             Activations<Real> dy, Real* d_weight) {
-  kernels::gemm<Real>(team, {.m = s.out,
-                             .n = s.in,
-                             .k = s.rows,
-                             .a = dy,
-                             .lda = s.out,
-                             .a_transposed = true,
-                             .b = x,
-                             .ldb = s.in,
-                             .c = d_weight,
-                             .ldc = s.in,
-                             .accumulate = true,
-                             .bf16 = s.bf16});
+  conv1d_weight_gradient<Real>(team, turned(s), dy, x, d_weight, nullptr);
 }
 
 }  // namespace isthmus

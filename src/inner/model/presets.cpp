@@ -29,14 +29,7 @@ constexpr std::array<Row, 11> kRows = {{
 }};
 
 Workload workload_of(const Row& row) {
-  ModelConfig model;
-  model.arch = row.arch;
-  model.layers = row.layers;
-  model.d_model = row.d_model;
-  model.heads = row.heads;
-  model.kv_heads = row.kv_heads;
-  model.d_ff = row.d_ff;
-  model.vocab = row.vocab;
+  ModelConfig model = model_of_row(row);
   model.context = row.context;
   return {std::string(row.name), model, row.context, row.sequences};
 }

@@ -19,6 +19,20 @@ struct Workload {
   std::int64_t sequences = 0;
 };
 
+/// A model with the sizes of a row of a table: arch, layers, d_model, heads, kv_heads, d_ff, vocab.
+template <typename Row>
+[[nodiscard]] ModelConfig model_of_row(const Row& row) {
+  ModelConfig model;
+  model.arch = row.arch;
+  model.layers = row.layers;
+  model.d_model = row.d_model;
+  model.heads = row.heads;
+  model.kv_heads = row.kv_heads;
+  model.d_ff = row.d_ff;
+  model.vocab = row.vocab;
+  return model;
+}
+
 /// All workloads, smallest first.
 [[nodiscard]] std::vector<Workload> workloads();
 /// THROWS: ConfigError naming `name` and the available workloads.

@@ -174,6 +174,12 @@ constexpr const char* kRatesOfGpa =
     "authors begin with 0.9934, 0.9967 or 0.9984, and with 0.7 for mu_y. An average that is longer "
     "than the run still holds its beginning: 1 / (1 - mu_x) steps should be few of the run's.";
 
+/// A method of StreamingDiLoCo: on the host, on a device, on the ranks of a site.
+outer::MethodRow fragmented(MethodInfo info) {
+  return {std::move(info), make_fragmented, make_fragmented_on_device, make_fragmented_on_device,
+          make_fragmented_on_ranks};
+}
+
 }  // namespace
 
 const std::vector<outer::MethodRow>& outer::method_table() {
@@ -186,19 +192,15 @@ const std::vector<outer::MethodRow>& outer::method_table() {
            .keys = {"codec", "exchange", "commit"},
            .commits_rounds = false},
           make_ddp},
-      outer::MethodRow{
+      fragmented(
           {.name = "localsgd",
            .summary = "Local SGD / FedAvg: H inner steps, then the mean of the parameters.",
            .source = "McMahan et al. 2017, arXiv:1602.05629 Alg. 1; Stich 2019, arXiv:1805.09767",
            .deviations =
                "averages differences from the anchor, which is the same in exact arithmetic",
            .keys = {"H", "codec", "exchange", "final_sync", "carry", "outlier"},
-           .state_values = 1},
-          make_fragmented,
-          make_fragmented_on_device,
-          make_fragmented_on_device,
-          make_fragmented_on_ranks},
-      outer::MethodRow{
+           .state_values = 1}),
+      fragmented(
           {.name = "diloco",
            .summary = "DiLoCo: H inner steps, then one Nesterov step on the mean outer gradient.",
            .source = "Douillard et al. 2023, arXiv:2311.08105 Alg. 1",
@@ -208,12 +210,8 @@ const std::vector<outer::MethodRow>& outer::method_table() {
            .default_lr = 0.7,
            .default_momentum = 0.9,
            .rates = kRatesOfDiLoCo,
-           .state_values = 2},
-          make_fragmented,
-          make_fragmented_on_device,
-          make_fragmented_on_device,
-          make_fragmented_on_ranks},
-      outer::MethodRow{
+           .state_values = 2}),
+      fragmented(
           {.name = "streaming-diloco",
            .summary =
                "Streaming DiLoCo: fragments in turn, sent while inner steps go on, mixed in.",
@@ -227,12 +225,8 @@ const std::vector<outer::MethodRow>& outer::method_table() {
            .default_momentum = 0.9,
            .default_alpha = 0.5,
            .rates = kRatesOfStreaming,
-           .state_values = 2},
-          make_fragmented,
-          make_fragmented_on_device,
-          make_fragmented_on_device,
-          make_fragmented_on_ranks},
-      outer::MethodRow{
+           .state_values = 2}),
+      fragmented(
           {.name = "muloco",
            .summary = "DiLoCo with Muon inside; one site alone gains by the outer step too.",
            .source = "Therien et al. 2025, arXiv:2505.23725 Alg. 1; the authors' code (MuLoCo-1)",
@@ -254,11 +248,7 @@ const std::vector<outer::MethodRow>& outer::method_table() {
                       .nesterov = false,
                       .adjust_lr = "spectral_norm"},
            .rates = kRatesOfMuLoCo,
-           .state_values = 2},
-          make_fragmented,
-          make_fragmented_on_device,
-          make_fragmented_on_device,
-          make_fragmented_on_ranks},
+           .state_values = 2}),
       outer::MethodRow{
           {.name = "gpa",
            .summary = "One worker: gradients beside a running average of the parameters.",

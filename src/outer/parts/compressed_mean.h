@@ -75,17 +75,18 @@ class CompressedMean {
 
   /// Receives a bucket's mean.
   using Take = std::function<void(std::size_t bucket, std::span<const float> mean)>;
-  /// The mean after step t. A worker that is not `fit` contributes nothing, keeps its residual and
-  /// receives the mean of the others. If a bucket has no contributors or its mean is not finite, no
-  /// worker calls `take` for it, and its residuals are set to zero. `commit`: the last round
-  /// commits. THROWS: PeerError when a round fails.
+  /// The mean after step t. Blocks until all rounds are done, each for at most the patience. A
+  /// worker that is not `fit` contributes nothing, keeps its residual and receives the mean of the
+  /// others. If a bucket has no contributors or its mean is not finite, no worker calls `take` for
+  /// it, and its residuals are set to zero. `commit`: the last round commits. THROWS: PeerError
+  /// when a round fails.
   std::vector<RoundReport> run(StepIndex t, bool fit, bool commit, const Take& take);
 
   /// Sets the residuals at both ends to zero.
   void forget();
   void save(StateWriter& writer) const;
   /// If the number of workers has changed, the owners' residuals start from zero, since their
-  /// chunks have moved.
+  /// chunks have moved. THROWS: RunError for a state that does not fit.
   void load(StateReader& reader);
 
   /// This worker's residual of a bucket; empty without feedback.

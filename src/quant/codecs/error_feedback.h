@@ -46,8 +46,10 @@ class ErrorFeedback {
                                                       std::span<float> tile,
                                                       std::span<std::byte> out,
                                                       const EncodeKey& key = {});
-  /// Encodes a whole vector. RETURNS: NotFinite of the first such tile. The residual of tiles
-  /// before it has changed, so the caller must restore a copy if the vector is not sent.
+  /// Encodes a whole vector, tile by tile, under the tiles of `key` in turn. REQUIRES: x has as
+  /// many values as the stream. RETURNS: NotFinite for the first tile with a value that is not
+  /// finite. The residuals of the tiles before it have changed then, although nothing is returned
+  /// to send: the caller must `restore` a copy.
   [[nodiscard]] Expected<Encoded, NotFinite> encode(const Codec& codec, std::span<const float> x,
                                                     const EncodeKey& key = {});
 

@@ -22,7 +22,8 @@
 
 namespace isthmus::cuda {
 
-/// Index of the first tile that a kernel rejected, in device memory.
+/// Index of the first tile that the last call rejected, in device memory. Each call that takes a
+/// FirstBadTile clears it first, so read it before the next call with the same object.
 class FirstBadTile {
  public:
   FirstBadTile() : word_(1) {}
@@ -52,7 +53,8 @@ class DeviceCodec {
               const EncodeKey& key = {}) const;
   /// As encode, with encode_with_feedback (quant/codecs/error_feedback.h) for each tile: encodes p
   /// = x + decay e, and e := p - Dec. x does not change. A tile with a value that is not finite
-  /// keeps its residual and is recorded in `bad`; other tiles continue.
+  /// keeps its residual; the first such tile of this call is recorded in `bad`, and other tiles
+  /// continue.
   void encode_with_feedback(Stream& stream, float* residual, float decay, const float* x,
                             std::size_t n, std::byte* bytes, const EncodeKey& key,
                             FirstBadTile& bad) const;
@@ -63,8 +65,8 @@ class DeviceCodec {
                                                          const FirstBadTile& bad) const;
 
   /// values := decoded values, or values += them, one rounded addition each. A tile with an invalid
-  /// encoding keeps its values and is recorded in `bad`; other tiles continue. values: (n,); bytes:
-  /// encoded_bytes(codec, n) at any address.
+  /// encoding keeps its values; the first such tile of this call is recorded in `bad`, and other
+  /// tiles continue. values: (n,); bytes: encoded_bytes(codec, n) at any address.
   void decode(Stream& stream, const std::byte* bytes, std::size_t n, float* values,
               FirstBadTile& bad) const;
   void decode_add(Stream& stream, const std::byte* bytes, std::size_t n, float* values,

@@ -13,7 +13,9 @@ class HubSessions {
  public:
   HubSessions(HubState& all, HubSteps& steps) : all_(all), steps_(steps) {}
 
-  /// Greeting of a site's process that is not in the run.
+  /// Greeting of a site's process that is not in the run. A site whose configuration differs is
+  /// turned away, which is no error of the hub; the run begins or takes the site in otherwise.
+  /// THROWS: as begin_if_all_have_come.
   void hear(WorkerId from, const HelloNote& note);
   /// A site of a session has connected to this process. THROWS: ConfigError when the log is of
   /// another session, or is an older copy.

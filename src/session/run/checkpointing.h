@@ -69,7 +69,8 @@ class Checkpointing {
 
   /// Restores local parameters of worker `rank`; call before its method is made. Does nothing
   /// without a resume. A worker that is not in the checkpoint takes worker 0's
-  /// (session/run/worker_change.h).
+  /// (session/run/worker_change.h). THROWS: RunError when the checkpoint does not fit the model,
+  /// SystemError when it cannot be read; restore_state too.
   void restore_parameters(WorkerId rank, InnerLoop& inner) const;
   /// Restores inner optimizer and outer method. With another number of workers the syncs in flight
   /// are dropped: their steps are still in the local parameters, so the next outer gradient
@@ -82,11 +83,11 @@ class Checkpointing {
   /// the run continues from. THROWS: SystemError when it is missing or damaged.
   [[nodiscard]] std::unique_ptr<StateReader> written(WorkerId rank, StepIndex t) const;
 
-  /// Copies worker `rank`'s state after step t; the last worker writes the checkpoint, before its
-  /// next step, so the totals are those of step t. The last worker's parameters are written without
-  /// a copy, so a single worker needs no memory for one. Any worker's thread. THROWS: SystemError
-  /// of the disk, earlier checkpoints stay intact; RunError when the workers' outer parameters
-  /// differ in a bit.
+  /// Copies worker `rank`'s state after step t and returns; the last worker writes the checkpoint,
+  /// before its next step, so the totals are those of step t, and blocks on the disk. The last
+  /// worker's parameters are written without a copy, so a single worker needs no memory for one.
+  /// Any worker's thread. THROWS: SystemError of the disk, earlier checkpoints stay intact;
+  /// RunError when the workers' outer parameters differ in a bit.
   void lay_down(WorkerId rank, StepIndex t, InnerLoop& inner, const OuterStrategy& strategy);
 
  private:

@@ -27,7 +27,7 @@ bool takes_step(double pace, StepIndex t) {
 
 TimedInnerLoop::TimedInnerLoop(InnerLoop& inner, Runtime& runtime, WorkerId worker, StepClock clock,
                                EventSink* events, double pace)
-    : inner_(inner),
+    : ForwardingInnerLoop(inner),
       runtime_(runtime),
       worker_(worker),
       clock_(std::move(clock)),
@@ -97,15 +97,6 @@ void TimedInnerLoop::note(TimePoint begin, StepIndex t) {
   }
 }
 
-std::span<const Parameter> TimedInnerLoop::parameters() const { return inner_.parameters(); }
-void TimedInnerLoop::read_values(CanonicalRange elements) { inner_.read_values(elements); }
-void TimedInnerLoop::wrote_values(CanonicalRange elements) { inner_.wrote_values(elements); }
-void TimedInnerLoop::read_moments(CanonicalRange elements) { inner_.read_moments(elements); }
-void TimedInnerLoop::wrote_moments(CanonicalRange elements) { inner_.wrote_moments(elements); }
-std::span<float> TimedInnerLoop::gradient(std::size_t parameter) {
-  return inner_.gradient(parameter);
-}
-
 double TimedInnerLoop::apply_gradients(StepIndex t) {
   double norm = 0;
   runtime_.compute(Duration{0}, [&] { norm = inner_.apply_gradients(t); });
@@ -128,14 +119,5 @@ InnerStep TimedInnerLoop::train_loss(StepIndex t, SampleShare share,
   note(begin, t);
   return result;
 }
-
-double TimedInnerLoop::learning_rate(StepIndex t) const { return inner_.learning_rate(t); }
-AdamSettings TimedInnerLoop::adam_settings() const { return inner_.adam_settings(); }
-AdamMoments TimedInnerLoop::adam_moments(std::size_t parameter) {
-  return inner_.adam_moments(parameter);
-}
-void TimedInnerLoop::reset_optimizer() { inner_.reset_optimizer(); }
-void TimedInnerLoop::save(StateWriter& writer) const { inner_.save(writer); }
-void TimedInnerLoop::load(StateReader& reader) { inner_.load(reader); }
 
 }  // namespace isthmus::app

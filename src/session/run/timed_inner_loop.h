@@ -14,6 +14,7 @@
 #include "core/base/events.h"
 #include "isthmus/inner_loop.h"
 #include "isthmus/runtime.h"
+#include "outer/parts/forwarding_inner_loop.h"
 #include "sim/pace_profile.h"
 
 namespace isthmus::app {
@@ -24,7 +25,7 @@ using StepClock = std::function<Duration(StepIndex t)>;
 /// Whether a worker with that pace takes inner step t: it takes floor(t pace) of the first t steps.
 [[nodiscard]] bool takes_step(double pace, StepIndex t);
 
-class TimedInnerLoop final : public InnerLoop {
+class TimedInnerLoop final : public outer::ForwardingInnerLoop {
  public:
   /// Borrows everything for its lifetime; `events` may be null.
   /// `pace`: share of the steps that are taken; the others are idle, see takes_step.
@@ -35,26 +36,14 @@ class TimedInnerLoop final : public InnerLoop {
   /// Further idle steps of `train_step`: called before each step that the pace would take.
   void set_skips(std::function<bool(StepIndex t)> skips) { skips_ = std::move(skips); }
 
-  [[nodiscard]] std::span<const Parameter> parameters() const override;
-  void read_values(CanonicalRange elements) override;
-  void wrote_values(CanonicalRange elements) override;
-  void read_moments(CanonicalRange elements) override;
-  void wrote_moments(CanonicalRange elements) override;
   InnerStep train_step(StepIndex t) override;
   InnerStep gradients(StepIndex t, const GradientReady& on_ready) override;
-  [[nodiscard]] std::span<float> gradient(std::size_t parameter) override;
   double apply_gradients(StepIndex t) override;
   [[nodiscard]] double loss(const TokenBatch& batch, const ParameterSource& source) override;
   /// A step's first share takes the step's whole virtual time: the clock's duration covers all
   /// forward passes of the step.
   [[nodiscard]] InnerStep train_loss(StepIndex t, SampleShare share,
                                      const ParameterSource& source) override;
-  [[nodiscard]] double learning_rate(StepIndex t) const override;
-  [[nodiscard]] AdamSettings adam_settings() const override;
-  [[nodiscard]] AdamMoments adam_moments(std::size_t parameter) override;
-  void reset_optimizer() override;
-  void save(StateWriter& writer) const override;
-  void load(StateReader& reader) override;
 
   /// Time spent in compute regions so far, on the runtime's clock, without pauses.
   [[nodiscard]] Duration computed() const { return computed_; }
@@ -68,7 +57,6 @@ class TimedInnerLoop final : public InnerLoop {
     return profile_.done(begin, duration) - begin;
   }
 
-  InnerLoop& inner_;
   Runtime& runtime_;
   WorkerId worker_;
   StepClock clock_;

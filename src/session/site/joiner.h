@@ -52,13 +52,14 @@ class Joiner {
   void admitted(std::int64_t after);
   void fail(WorkerId who, const std::string& why);
 
-  /// Fetches the state. RETURNS: true once it is here, false at the deadline. Call again, a few
-  /// times a second, since the call also detects silent sources. THROWS: PeerError when the state
-  /// cannot be fetched.
+  /// Fetches the state; blocks until `deadline` at most. RETURNS: true once it is here, false at
+  /// the deadline. Call again, a few times a second, since the call also detects silent sources.
+  /// THROWS: PeerError when the state cannot be fetched.
   [[nodiscard]] bool fetch(TimePoint deadline);
   /// Progress of the fetch, for people.
   [[nodiscard]] std::string progress() const;
-  /// After `fetch`: the donor's step of the state, and the state, once.
+  /// After `fetch`: the donor's step of the state, and the state, once. THROWS: PeerError when the
+  /// bytes are no state.
   [[nodiscard]] const OfferNote& offer() const { return *state_.offer; }
   [[nodiscard]] std::unique_ptr<StateReader> take_state();
 

@@ -103,7 +103,7 @@ struct SessionState {
   void hear_running(const RunningNote& note, bool joining);
   void hear_start(const StartNote& note, bool joining);
   [[nodiscard]] TimePoint now() { return runtime.clock().now(); }
-  /// THROWS: Error once this site has been asked to stop.
+  /// THROWS: Error with the wish's exit code once this site has been asked to stop.
   void check_stop(const std::string& waiting_for) const;
 
   const Config& config;
@@ -126,7 +126,7 @@ struct SessionState {
   std::unique_ptr<Joiner> newcomer;  // at a joiner; under `calls`
 };
 
-/// Throws for a refused link: ConfigError if the sites' files differ, PeerError otherwise.
+/// For a refused link. THROWS: ConfigError if the sites' files differ, PeerError otherwise.
 [[noreturn]] void throw_refused(const JoinError& error);
 
 }  // namespace isthmus::app

@@ -31,7 +31,8 @@ class SiteMeeting {
                             Meanwhile meanwhile);
   /// The running run ended before this site joined it, and the hub begins anew. As gather.
   [[nodiscard]] bool gather_again(const std::function<void(const std::string&)>& say);
-  /// After a gather in which all sites met.
+  /// After a gather in which all sites met: their common start. THROWS: PeerError when a site has
+  /// been lost since, ConfigError as agree_on_start, the links' error if they have failed.
   [[nodiscard]] SiteStart start_together();
   /// The current deadline for finding the other sites.
   [[nodiscard]] TimePoint gather_end();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Handles news from the links for a site's board: notes of the other sites, joins and losses. Part
-// of SiteStepCoordinator; only the links' task calls it.
+// of SiteStepCoordinator. Calls come one at a time: from the links' task, and, for news that was
+// there first, from the task that connects the board.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +18,14 @@ class SiteMembers {
  public:
   explicit SiteMembers(SiteStepState& all);
 
-  /// THROWS: PeerError for an invalid note.
+  /// Notes about steps wait until the sender and this site both take part. THROWS: PeerError for an
+  /// invalid note, which is a step or an evaluation out of turn.
   void receive(WorkerId from, const Note& note);
+  /// The links to `site` are lost. In an elastic run the loss takes effect with the epoch that
+  /// excludes the site, and rounds wait for a lost hub; otherwise the run cannot continue.
   void lost(WorkerId site, const std::string& why);
-  /// As SiteStepCoordinator::epoch.
+  /// The membership has changed: a site joins, is lost, is to leave after a step, or has left. Of
+  /// epochs before this site takes part only its own join has an effect.
   void epoch(const Epoch& epoch);
 
  private:
@@ -39,7 +44,7 @@ class SiteMembers {
 
   SiteStepState& all_;
   // By site:
-  std::vector<std::vector<Note>> early_;  // for steps before the site is known to take part
+  std::vector<std::vector<Note>> early_;  // about steps, before that site and this one take part
   std::vector<std::optional<std::int64_t>> until_;  // it leaves, and posts up to this step
   std::vector<std::int64_t> told_;                  // the last step that the site has posted
   std::vector<std::int64_t> evaluated_;             // the step of its last posted evaluation

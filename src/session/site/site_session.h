@@ -53,7 +53,7 @@ class SiteSession final : public WorkerSite {
   /// Dials, and blocks until all sites have met and exchanged greetings, for at most net.gather;
   /// or, if the run is already running, until a worker's state is here. `say`: a line for people
   /// now and then. THROWS: PeerError naming a site that is missing, refused or lost; ConfigError as
-  /// agree_on_start; RunError after a signal.
+  /// agree_on_start; Error with the wish's exit code (130 or 85) after a wish to stop.
   [[nodiscard]] SiteStart gather(const std::function<void(const std::string&)>& say,
                                  Meanwhile meanwhile);
 
@@ -78,10 +78,11 @@ class SiteSession final : public WorkerSite {
   [[nodiscard]] bool cut_off();
   /// The joiner's side after a gather that `joins`; otherwise null.
   [[nodiscard]] Joiner* newcomer() { return all_.newcomer.get(); }
+  /// The state fetched by `gather`, once; null: nothing was fetched. THROWS: as Joiner::take_state.
   [[nodiscard]] std::unique_ptr<StateReader> take_state() override {
     return all_.newcomer ? all_.newcomer->take_state() : nullptr;
   }
-  /// REQUIRES: a gather that `joins`.
+  /// Blocks, and THROWS, as Joiner::may_replay. REQUIRES: a gather that `joins`.
   [[nodiscard]] bool may_replay(StepIndex t, Duration patience) override {
     return all_.newcomer->may_replay(t, patience, &all_.wishes);
   }

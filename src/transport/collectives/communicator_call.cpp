@@ -89,12 +89,10 @@ std::int64_t place_of(std::span<const std::int64_t> counts, int rank) {
 }
 
 Call all_reduce_call(const Values& values, Reduce reduce) {
-  Call call;
-  call.operation = Operation::kAllReduce;
-  call.dtype = values.dtype;
-  call.reduce = reduce;
-  call.count = values.count;
-  return call;
+  return {.operation = Operation::kAllReduce,
+          .dtype = values.dtype,
+          .reduce = reduce,
+          .count = values.count};
 }
 
 Call all_reduce_behind_call(std::span<const DeviceValues> sums) {
@@ -107,13 +105,11 @@ Call all_reduce_behind_call(std::span<const DeviceValues> sums) {
 }
 
 Call reduce_scatter_call(Dtype dtype, std::span<const std::int64_t> counts, Reduce reduce) {
-  Call call;
-  call.operation = Operation::kReduceScatter;
-  call.dtype = dtype;
-  call.reduce = reduce;
-  call.count = total(counts);
-  call.layout = layout_digest(counts);
-  return call;
+  return {.operation = Operation::kReduceScatter,
+          .dtype = dtype,
+          .reduce = reduce,
+          .count = total(counts),
+          .layout = layout_digest(counts)};
 }
 
 Call all_gather_call(Dtype dtype, std::span<const std::int64_t> counts) {
@@ -123,30 +119,18 @@ Call all_gather_call(Dtype dtype, std::span<const std::int64_t> counts) {
 }
 
 Call broadcast_call(const Values& values, int root) {
-  Call call;
-  call.operation = Operation::kBroadcast;
-  call.dtype = values.dtype;
-  call.root = root;
-  call.count = values.count;
-  return call;
+  return {.operation = Operation::kBroadcast,
+          .dtype = values.dtype,
+          .root = root,
+          .count = values.count};
 }
 
 Call all_to_all_call(Dtype dtype, std::int64_t of_all) {
-  Call call;
-  call.operation = Operation::kAllToAll;
-  call.dtype = dtype;
-  call.count = of_all;
-  return call;
+  return {.operation = Operation::kAllToAll, .dtype = dtype, .count = of_all};
 }
 
 Call message_call(Operation operation, std::int64_t count, Dtype dtype, int other, int tag) {
-  Call call;
-  call.operation = operation;
-  call.dtype = dtype;
-  call.root = other;
-  call.tag = tag;
-  call.count = count;
-  return call;
+  return {.operation = operation, .dtype = dtype, .root = other, .tag = tag, .count = count};
 }
 
 }  // namespace isthmus

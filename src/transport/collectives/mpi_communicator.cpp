@@ -141,18 +141,12 @@ class MpiBackend final : public CommunicatorBackend {
     group_->receive(message_call(Operation::kReceive, values.count, values.dtype, from, tag),
                     values.data);
   }
-  void barrier() override {
-    Call call;
-    call.operation = Operation::kBarrier;
-    group_->meet(call);
-  }
+  void barrier() override { group_->meet({.operation = Operation::kBarrier}); }
 
   /// All ranks have met, so MPI's own split, which has no deadline, does not wait for long.
   [[nodiscard]] std::unique_ptr<CommunicatorBackend> split(int color, int key) override {
-    Call call;
-    call.operation = Operation::kSplit;
     const std::array<int, 2> wish{color, key};
-    group_->meet(call, std::as_bytes(std::span(wish)));
+    group_->meet({.operation = Operation::kSplit}, std::as_bytes(std::span(wish)));
     std::vector<int> colors;
     std::vector<std::pair<int, int>> chosen;  // key, rank here
     for (int peer = 0; peer < size(); ++peer) {

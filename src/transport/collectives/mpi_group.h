@@ -66,6 +66,7 @@ class MpiGroup {
   void abort(const std::string& cause) noexcept;
   /// Empty while the group lives.
   [[nodiscard]] std::string end_cause();
+  /// Ends the group, and this call. THROWS: CommunicatorError with the cause.
   [[noreturn]] void fail(const Call& call, const std::string& cause);
 
  private:

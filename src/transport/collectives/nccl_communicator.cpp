@@ -147,11 +147,7 @@ class NcclBackend final : public CommunicatorBackend {
   }
 
   /// No operation is under way on a rank that has come, so meeting is all.
-  void barrier() override {
-    Call call;
-    call.operation = Operation::kBarrier;
-    group_->meet(call);
-  }
+  void barrier() override { group_->meet({.operation = Operation::kBarrier}); }
 
   [[nodiscard]] std::unique_ptr<CommunicatorBackend> split(int color, int key) override {
     return std::make_unique<NcclBackend>(calls_, group_->split(color, key));

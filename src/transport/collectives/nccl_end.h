@@ -12,10 +12,10 @@
 
 namespace isthmus {
 
-/// Ends `comm`, which the caller must not use again. `orderly`, called repeatedly on the calling
-/// thread: whether it may still be finalized, for at most `patience` and some seconds; else it is
-/// aborted. RETURNS: whether NCCL has returned within a second after that. If not, the task is
-/// leaked, and NCCL may still access stream, memory and the address of `comm`.
+/// Ends `comm`, which the caller must not use again. Blocks meanwhile. `orderly`, called repeatedly
+/// on the calling thread: whether it may still be finalized, for at most `patience` and some
+/// seconds; else it is aborted. RETURNS: whether NCCL has returned within a second after that. If
+/// not, the task is leaked, and NCCL may still access stream, memory and the address of `comm`.
 [[nodiscard]] bool end_nccl(const NcclCalls& calls, const std::shared_ptr<Runtime>& runtime,
                             ncclComm_t comm, int device, Duration patience,
                             const std::function<bool()>& orderly) noexcept;

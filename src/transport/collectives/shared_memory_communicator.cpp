@@ -163,17 +163,11 @@ class SharedMemoryBackend final : public CommunicatorBackend {
   void receive(Values values, int from, int tag) override {
     over_ranks([&](Communicator& ranks) { ranks.receive(values, from, tag); });
   }
-  void barrier() override {
-    Call call;
-    call.operation = Operation::kBarrier;
-    group_->meet(call);
-  }
+  void barrier() override { group_->meet({.operation = Operation::kBarrier}); }
 
   /// The meeting compares: ranks that call something else are not in the communicator below.
   [[nodiscard]] std::unique_ptr<CommunicatorBackend> split(int color, int key) override {
-    Call call;
-    call.operation = Operation::kSplit;
-    group_->meet(call);
+    group_->meet({.operation = Operation::kSplit});
     std::unique_ptr<CommunicatorBackend> child;
     over_ranks([&](Communicator& ranks) {
       using Wish = std::array<std::int64_t, 2>;

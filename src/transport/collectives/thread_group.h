@@ -65,16 +65,18 @@ class ThreadGroup {
   [[nodiscard]] std::string name_of(int rank) const { return names_.of(rank); }
   [[nodiscard]] const std::shared_ptr<Runtime>& runtime() const { return runtime_; }
 
-  /// Returns once all ranks have entered with the same call. `copied`: at most kInlineBytes that
-  /// the others can read in inlined(). THROWS: CommunicatorError.
+  /// Blocks until all ranks have entered with the same call. `copied`: at most kInlineBytes that
+  /// the others can read in inlined(). THROWS: CommunicatorError at the deadline, for ranks in
+  /// unlike calls, and once the group has ended; each of these ends the group.
   void enter(int rank, const Posted& posted, std::span<const std::byte> copied = {});
   /// What `peer` posted for the collective that `rank` is in.
   [[nodiscard]] const Posted& posted(int rank, int peer) const;
   [[nodiscard]] const std::byte* inlined(int rank, int peer) const;
-  /// Returns once no rank accesses the memory of the collective any more.
+  /// Blocks until no rank accesses the memory of the collective any more, without a deadline.
   void leave();
 
-  /// THROWS: CommunicatorError.
+  /// `send` copies a message that nobody waits for yet, and returns at once; `receive` blocks until
+  /// its message is here. THROWS: CommunicatorError as `enter`.
   void send(int rank, const Call& call, const void* data);
   void receive(int rank, const Call& call, void* data);
 
@@ -86,7 +88,7 @@ class ThreadGroup {
   void abort(const std::string& cause) noexcept;
   /// Empty while the group lives.
   [[nodiscard]] std::string end_cause();
-  /// Ends the group, and this call of `rank`.
+  /// Ends the group, and this call of `rank`. THROWS: CommunicatorError with the cause.
   [[noreturn]] void fail(int rank, const Call& call, const std::string& cause);
   /// No thread drives this rank any more.
   void go(int rank) { seat(rank).doing.store(Operation::kGone, std::memory_order_relaxed); }

@@ -67,8 +67,8 @@ class PeerExchange final : public Exchange {
   [[nodiscard]] ResultOrigin origin_of(const SyncId& id) const;
 
   /// Sends a note: bytes for the program of member `to`, ordered after everything sent to it
-  /// before. At most kMaxFramePayload bytes. Never repeated, so only for transports that lose
-  /// nothing. Any task.
+  /// before. Never repeated, so only for transports that lose nothing. Any task. THROWS: RunError
+  /// for more than kMaxFramePayload bytes.
   void note(WorkerId to, std::span<const std::byte> bytes);
 
   /// At the coordinator, with `elastic`: `joiner` takes part in rounds sent after step `after`. No
@@ -109,9 +109,10 @@ class PeerExchange final : public Exchange {
   /// only notes are sent and received. Call before the first round.
   void stand_aside();
 
-  /// Ends in order: says goodbye and serves the others until all have said goodbye or are lost, at
-  /// most for `patience`. A released member ends its open rounds first, and then waits for the
-  /// coordinator's acknowledgement instead. No round may be begun or waited for afterwards.
+  /// Ends in order: says goodbye and serves the others. Blocks until all have said goodbye or are
+  /// lost, for at most `patience`; a timeout is no error. A released member ends its open rounds
+  /// first, and then waits for the coordinator's acknowledgement instead. No round may be begun or
+  /// waited for afterwards.
   void leave(Duration patience);
 
  private:

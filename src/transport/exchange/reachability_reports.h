@@ -41,8 +41,9 @@ class ReachabilityReports {
   void gone(WorkerId member);
   /// The time of the next useful `settle`; kNever: no open reports.
   [[nodiscard]] TimePoint due() const;
-  /// Members to exclude, from reports collected long enough: of each pair the member that is in
-  /// more reported pairs; on a tie the reporter, whose packets vanish. The coordinator stays,
+  /// Before `due` nothing happens. Once one report has been collected long enough, all open reports
+  /// are settled, the newer ones too. RETURNS: the members to exclude: of each pair the member that
+  /// is in more reported pairs; on a tie the reporter, whose packets vanish. The coordinator stays,
   /// unless there are several other members and its values reach none of them; then only the
   /// coordinator is returned. `live`: the current members, including the coordinator if it is one.
   [[nodiscard]] std::vector<Gone> settle(TimePoint now, WorkerId coordinator,

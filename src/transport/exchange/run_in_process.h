@@ -13,6 +13,8 @@
 
 namespace isthmus {
 
+/// THROWS: ConfigError for fewer than one worker, too; `on_start` in place of the comparison of
+/// start terms.
 void run_in_process(int workers, const PeerExchangeOptions& options,
                     const std::function<void(WorkerContext&)>& body);
 

@@ -11,17 +11,20 @@
 
 namespace isthmus::app {
 
-/// Measures one site of a file, or one of two machines without a file.
+/// Measures the links between all sites of a file, one link at a time, or the link between two
+/// machines without a file. Every site, or both machines, must run the command.
 struct BenchLinkArguments {
   std::filesystem::path config;        // empty: --listen or --to
   std::vector<std::string> overrides;  // --set, for `config`
-  SiteArguments site;                  // name: a site of `config`; free without a file
+  SiteArguments site;                  // this site: named in `config`, or any name without a file
   std::string to;                      // HOST:PORT of the machine that listens
   bool plaintext = false;              // as net.plaintext
   double seconds = 6;                  // to measure in each direction
   int streams = 16;                    // the most to try
   std::filesystem::path out;           // links file to write; empty: none
 };
+/// Blocks until all links are measured. THROWS: UsageError for unfit arguments; PeerError when a
+/// site is lost or does not come.
 int command_bench_link(const BenchLinkArguments& arguments, Session& session);
 
 /// `doctor CONFIG --site NAME`.

@@ -50,7 +50,8 @@ struct Question {
 [[nodiscard]] std::vector<Way> ways_of(const Question& question, const Config& config);
 /// The closed form for one round, alone on the links, until all sites know its commit.
 [[nodiscard]] double predicted_s(const Question& question, const Way& way);
-/// Predicted and simulated.
+/// Predicted and simulated; blocks while the round is simulated. THROWS: PeerError when the round
+/// fails.
 [[nodiscard]] TimedWay timed(const Question& question, const Way& way);
 
 }  // namespace isthmus::app

@@ -21,12 +21,12 @@ struct PlanSyncArguments {
   std::string rate, rtt;        // of every link; or
   std::filesystem::path links;  // a links file
   std::string link_model = "ideal";
-  double link_share = 1;  // of each rate: what the vector's frames get
-  std::string processor;  // what a site's exchanges in a second, in bits of fp32; empty: any
-  std::string step_time;  // of a run that stops for each sync; empty: none is asked about
-  std::int64_t H = 1;
-  std::optional<std::int64_t> steps;  // of that; default: H
-  std::int64_t skip = 0;              // of those, that do not count
+  double link_share = 1;  // the share of each rate that the vector's frames get
+  std::string processor;  // rate at which a site's processor exchanges fp32 values; empty: no limit
+  std::string step_time;  // of a run that stops for each sync; empty: no run is planned
+  std::int64_t H = 1;     // of that run
+  std::optional<std::int64_t> steps;  // of that run; default: H
+  std::int64_t skip = 0;              // the run's first steps, which do not count
 };
 
 struct PlanChooseArguments {

@@ -75,13 +75,7 @@ ModelConfig model_of(const std::string& spec) {
   for (const KnownModel& known : kModels) {
     names.emplace_back(known.name);
     if (known.name != spec) continue;
-    model.arch = known.arch;
-    model.layers = known.layers;
-    model.d_model = known.d_model;
-    model.heads = known.heads;
-    model.kv_heads = known.kv_heads;
-    model.d_ff = known.d_ff;
-    model.vocab = known.vocab;
+    model = model_of_row(known);
     model.tied = known.tied;
     return model;
   }

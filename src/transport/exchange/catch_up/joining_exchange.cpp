@@ -25,7 +25,7 @@ Expected<Reduced, ExchangeError> ForwardingExchange::wait(const Ticket& ticket, 
 
 JoiningExchange::JoiningExchange(Exchange& real, Runtime& runtime, StepIndex from,
                                  std::function<void(const SyncId&)> replayed)
-    : real_(real),
+    : WrappedExchange(real),
       runtime_(runtime),
       replayed_(std::move(replayed)),
       queue_(runtime.make_wait_queue()),

@@ -24,41 +24,36 @@
 #include "isthmus/expected.h"
 #include "isthmus/runtime.h"
 #include "isthmus/transport.h"
+#include "transport/exchange/catch_up/wrapped_exchange.h"
 #include "transport/exchange/reduction.h"
 #include "transport/exchange/round_result.h"
 
 namespace isthmus {
 
-/// The donor's exchange: `real`, whose results are also forwarded. One thread.
-class ForwardingExchange final : public Exchange {
+/// The donor's exchange: `real`, whose results are also forwarded; every call blocks, and fails, as
+/// that of `real`. One thread.
+class ForwardingExchange final : public WrappedExchange {
  public:
   using Encoded = std::vector<EncodedShare>;
   /// `encoded`: the frames that the result was decoded from; empty: forward the result itself.
   using Sink = std::function<void(const SyncId& id, const Reduced& result, const Encoded& encoded)>;
   /// Borrows `real`. `encoded`: of the result that `real` has just returned; may be empty.
   explicit ForwardingExchange(Exchange& real, std::function<Encoded(const SyncId&)> encoded = {})
-      : real_(real), encoded_(std::move(encoded)) {}
+      : WrappedExchange(real), encoded_(std::move(encoded)) {}
 
   /// From now on `sink` gets every result that `wait` returns, before it is returned, except
   /// results of rounds without values, which only commit others. An empty `sink` ends that.
   void forward_to(Sink sink) { sink_ = std::move(sink); }
 
-  [[nodiscard]] WorkerId self() const override { return real_.self(); }
-  [[nodiscard]] int members() const override { return real_.members(); }
-  [[nodiscard]] EncodeKey key(const SyncId& id) const override { return real_.key(id); }
   Ticket begin(Contribution contribution) override;
   [[nodiscard]] bool poll(const Ticket& ticket) override { return real_.poll(ticket); }
   [[nodiscard]] Expected<Reduced, ExchangeError> wait(const Ticket& ticket,
                                                       Duration patience) override;
-  [[nodiscard]] ByteCounts bytes() const override { return real_.bytes(); }
-  [[nodiscard]] bool uncommitted() const override { return real_.uncommitted(); }
   void agree_on_start(const std::function<StartTerms()>& terms) override {
     real_.agree_on_start(terms);
   }
-  StepIndex go_back() override { return real_.go_back(); }
 
  private:
-  Exchange& real_;
   const std::function<Encoded(const SyncId&)> encoded_;
   Sink sink_;
   std::set<SyncId> bare_;  // begun, without values
@@ -67,7 +62,7 @@ class ForwardingExchange final : public Exchange {
 /// The joiner's exchange. The worker's thread calls `begin`, `poll`, `wait` and `await_step`; the
 /// calls that bring news may come from any task and never block. News come from another machine:
 /// invalid news end the join (`fail`) and break no invariant.
-class JoiningExchange final : public Exchange {
+class JoiningExchange final : public WrappedExchange {
  public:
   /// `from`: the step of the donor's state. Borrows both; `real` gets no round before this member
   /// is admitted. `replayed`: called by the worker for each result that it has received.
@@ -93,9 +88,6 @@ class JoiningExchange final : public Exchange {
   /// K, once it is known.
   [[nodiscard]] std::optional<StepIndex> member_after() const;
 
-  [[nodiscard]] WorkerId self() const override { return real_.self(); }
-  [[nodiscard]] int members() const override { return real_.members(); }
-  [[nodiscard]] EncodeKey key(const SyncId& id) const override { return real_.key(id); }
   /// For a round sent by K, or while K is unknown: sends nothing to any member.
   Ticket begin(Contribution contribution) override;
   [[nodiscard]] bool poll(const Ticket& ticket) override;
@@ -103,9 +95,6 @@ class JoiningExchange final : public Exchange {
   /// when its size differs from the contribution's.
   [[nodiscard]] Expected<Reduced, ExchangeError> wait(const Ticket& ticket,
                                                       Duration patience) override;
-  [[nodiscard]] ByteCounts bytes() const override { return real_.bytes(); }
-  [[nodiscard]] bool uncommitted() const override { return real_.uncommitted(); }
-  StepIndex go_back() override { return real_.go_back(); }
 
  private:
   struct Delivered {
@@ -119,7 +108,6 @@ class JoiningExchange final : public Exchange {
   [[nodiscard]] Expected<void, ExchangeError> await(const std::function<bool()>& ready,
                                                     Duration patience, const std::string& what);
 
-  Exchange& real_;
   Runtime& runtime_;
   const std::function<void(const SyncId&)> replayed_;
   std::unique_ptr<WaitQueue> queue_;  // guards what follows

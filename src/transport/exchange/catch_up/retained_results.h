@@ -20,6 +20,7 @@
 #include "core/base/storage.h"
 #include "isthmus/expected.h"
 #include "isthmus/transport.h"
+#include "transport/exchange/catch_up/wrapped_exchange.h"
 #include "transport/exchange/round_result.h"
 
 namespace isthmus {
@@ -81,34 +82,28 @@ class RetainedResults {
 };
 
 /// A worker's exchange: `real`, with retained results that can be replayed.
-class RetainingExchange final : public Exchange {
+class RetainingExchange final : public WrappedExchange {
  public:
   /// `origin`: of the result that `real` has just returned; may be empty. Borrows the first two.
   RetainingExchange(Exchange& real, RetainedResults& results,
                     std::function<ResultOrigin(const SyncId&)> origin = {})
-      : real_(real), results_(results), origin_(std::move(origin)) {}
+      : WrappedExchange(real), results_(results), origin_(std::move(origin)) {}
 
   /// While replaying, a newly made method gets the retained results, and `begin` of an open round
   /// continues with that round. No call reaches `real`. Call between two steps.
   void set_replaying(bool replaying);
 
-  [[nodiscard]] WorkerId self() const override { return real_.self(); }
-  [[nodiscard]] int members() const override { return real_.members(); }
-  [[nodiscard]] EncodeKey key(const SyncId& id) const override { return real_.key(id); }
   Ticket begin(Contribution contribution) override;
   [[nodiscard]] bool poll(const Ticket& ticket) override;
   /// While replaying: Corrupt if the round is neither retained nor open.
   [[nodiscard]] Expected<Reduced, ExchangeError> wait(const Ticket& ticket,
                                                       Duration patience) override;
-  [[nodiscard]] ByteCounts bytes() const override { return real_.bytes(); }
-  [[nodiscard]] bool uncommitted() const override { return real_.uncommitted(); }
   void agree_on_start(const std::function<StartTerms()>& terms) override {
     real_.agree_on_start(terms);
   }
   StepIndex go_back() override;
 
  private:
-  Exchange& real_;
   RetainedResults& results_;
   const std::function<ResultOrigin(const SyncId&)> origin_;
   std::map<SyncId, bool> open_;  // begun and not taken: whether it has values

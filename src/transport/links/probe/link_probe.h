@@ -84,9 +84,10 @@ class LinkProbe {
   LinkProbe(ProbeMailbox& mailbox, LinkGauge* gauge, const ProbePlan& plan, std::uint32_t pair,
             std::function<void(const std::string&)> say);
 
-  /// Measures the whole pair (self, b), as its leader. THROWS: PeerError.
+  /// Measures the whole pair (self, b), as its leader. Both calls block, for at most longest_pair.
+  /// THROWS: PeerError when the other end is lost, silent or sends something else.
   [[nodiscard]] PairMeasurement lead(WorkerId b);
-  /// The other end of a pair. RETURNS: the result as the leader reports it.
+  /// The other end of a pair. RETURNS: the result as the leader reports it. THROWS: as `lead`.
   [[nodiscard]] PairMeasurement follow(WorkerId a);
 
  private:

@@ -21,7 +21,7 @@ namespace isthmus {
 class ZmqAdmission {
  public:
   /// Must outlive the listening sockets: without a handler libzmq admits every connection. Admits
-  /// none yet.
+  /// none yet. THROWS: SystemError when this libzmq has no encryption.
   explicit ZmqAdmission(zmq::context_t& context);
 
   /// For waiting.

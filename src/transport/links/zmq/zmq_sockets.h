@@ -27,10 +27,11 @@ class ZmqSockets {
   [[nodiscard]] const std::string& endpoint() const;
   /// The most connections to each peer, within the options, for which open files suffice.
   [[nodiscard]] int most_streams() const;
-  /// `around`: over a relay, so that TCP's counters do not describe the path to the peer.
+  /// `around`: over a relay, so that TCP's counters do not describe the path to the peer. THROWS:
+  /// ConfigError for an endpoint that libzmq does not accept, SystemError when files run out; the
+  /// same holds for the other calls that dial.
   void dial(WorkerId peer, const std::string& endpoint, bool around);
-  /// No effect for a peer that was not dialled, or was hung up. THROWS: SystemError when files run
-  /// out.
+  /// No effect for a peer that was not dialled, or was hung up.
   void dial_more(WorkerId peer, int streams);
   void hang_up(WorkerId peer);
   /// With keys: the valid keys from now on, by member, and those of guests. A member without a key
