@@ -91,6 +91,17 @@ std::vector<std::byte> repaired(Bytes header, Bytes body) {
   return bytes;
 }
 
+/// DATA in a row are taken off one by one, and nothing is read beyond them.
+void check_row(Bytes rest) {
+  while (true) {
+    const std::size_t before = rest.size();
+    const auto piece = next_data(rest);
+    if (!piece) break;
+    if (piece->header.size() + piece->body.size() + rest.size() != before) __builtin_trap();
+    check_message(piece->header, piece->body);
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -103,5 +114,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     check_message(repaired(header, body), body);
     check_bodies(body);
   }
+  check_row(bytes);
   return 0;
 }

@@ -5,6 +5,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "core/base/rng.h"
 #include "transport/links/link_flow.h"
 
@@ -30,7 +33,7 @@ TEST(LinkMessage, HeaderIsLaidOutAsDrawn) {
       {.kind = LinkKind::kRefuse, .stream = 5, .number = 0x0102030405060708, .amount = 9}, body);
   const auto at = [&](std::size_t i) { return std::to_integer<int>(bytes[i]); };
   EXPECT_EQ(std::string(reinterpret_cast<const char*>(bytes.data()), 4), "ISLK");
-  EXPECT_EQ(at(4), 1);
+  EXPECT_EQ(at(4), 2);
   EXPECT_EQ(at(6), 3);
   EXPECT_EQ(at(8), 3);
   EXPECT_EQ(at(12), 5);
@@ -62,6 +65,41 @@ TEST(LinkMessage, EveryFlippedBitIsNoticed) {
   }
 }
 
+TEST(LinkMessage, DataInARowAreTakenOneByOneAndWhole) {
+  std::vector<std::byte> row;
+  const auto append = [&row](LinkKind kind, std::size_t bytes) {
+    const std::vector<std::byte> body(bytes, static_cast<std::byte>(bytes));
+    const LinkHeaderBytes header = write_link_header({.kind = kind, .number = bytes}, body);
+    row.insert(row.end(), header.begin(), header.end());
+    row.insert(row.end(), body.begin(), body.end());
+  };
+  for (const std::size_t bytes : {3u, 0u, 70u}) append(LinkKind::kData, bytes);
+  std::span<const std::byte> rest = row;
+  for (const std::size_t bytes : {3u, 0u, 70u}) {
+    const auto piece = next_data(rest);
+    ASSERT_TRUE(piece);
+    const auto header = parse_link_message(piece->header, piece->body);
+    ASSERT_TRUE(header);
+    EXPECT_EQ(header->number, bytes);
+    EXPECT_EQ(std::ranges::count(piece->body, static_cast<std::byte>(bytes)),
+              static_cast<std::ptrdiff_t>(bytes));
+  }
+  EXPECT_TRUE(rest.empty());
+  EXPECT_FALSE(next_data(rest));
+  for (std::size_t size = 0; size < row.size(); ++size) {
+    std::span<const std::byte> cut = std::span(row).first(size);
+    while (next_data(cut)) {
+    }
+    const bool between = size == 0 || size == 43 || size == 83;
+    EXPECT_EQ(cut.empty(), between) << "cut at " << size;
+  }
+  row.clear();
+  append(LinkKind::kHello, 5);
+  rest = row;
+  EXPECT_FALSE(next_data(rest));
+  EXPECT_EQ(rest.size(), row.size());
+}
+
 TEST(LinkMessage, WrongLengthsAreRefused) {
   const std::vector<std::byte> body(10);
   const LinkHeaderBytes header = write_link_header({.kind = LinkKind::kData}, body);
@@ -73,11 +111,11 @@ TEST(LinkMessage, WrongLengthsAreRefused) {
 
 TEST(LinkMessage, AnotherVersionIsNamed) {
   LinkHeaderBytes header = write_link_header({}, {});
-  header[4] = std::byte{2};
+  header[4] = std::byte{1};
   const auto parsed = parse_link_message(header, {});
   ASSERT_FALSE(parsed);
   EXPECT_TRUE(parsed.error().other_version);
-  EXPECT_EQ(parsed.error().what, "link version 2; this build speaks 1");
+  EXPECT_EQ(parsed.error().what, "link version 1; this build speaks 2");
 }
 
 TEST(LinkMessage, AHelloComesBackAsItWent) {

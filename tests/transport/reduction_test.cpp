@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <bit>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 #include "core/base/rng.h"
@@ -111,6 +113,38 @@ TEST(ReductionPlan, LayoutTellsUnlikeConfigurationsApart) {
   EXPECT_NE(base, layout(*fp32, 5000, 3, ReductionKind::kCollect));
   EXPECT_NE(layout(*fp32, 5000, 3, ReductionKind::kGather),
             layout(*fp32, 5000, 3, ReductionKind::kCollect));
+}
+
+// Sums begin with the first contributor's values in the place of zeros, and must not show it: a
+// mean of zeros is +0 whatever their signs are.
+TEST(Reduction, SumsHaveTheBitsOfSumsThatBeginWithZeros) {
+  const auto codec = make_codec("fp32");
+  const float inf = std::numeric_limits<float>::infinity();
+  const std::vector<float> special = {-0.0f, 0.0f, 1.0f, -1.0f, 1e-45f, -1e-45f, 3e38f, inf};
+  std::size_t zeros = 0;
+  for (const std::size_t members : {1u, 2u, 3u}) {
+    for (std::size_t choice = 0; choice < 8 * 8 * 8; ++choice) {
+      std::vector<float> values;
+      for (std::size_t m = 0; m < members; ++m) values.push_back(special[choice >> (3 * m) & 7]);
+      std::vector<Encoded> encoded;
+      std::vector<WeightedBytes> inputs;
+      for (const float value : values) encoded.push_back(encode(*codec, std::span(&value, 1)));
+      for (const Encoded& each : encoded) inputs.push_back({each.bytes, 2.0});
+      float want = 0;
+      for (const float value : values) want += value;
+      want /= static_cast<float>(members);
+      float mean = 7;
+      ASSERT_TRUE(reduce_tiles(*codec, inputs, std::span(&mean, 1)).has_value());
+      EXPECT_EQ(std::bit_cast<std::uint32_t>(mean), std::bit_cast<std::uint32_t>(want))
+          << members << " members, choice " << choice;
+      zeros += mean == 0 ? 1 : 0;
+    }
+  }
+  EXPECT_GT(zeros, 0u);
+  float nobody = 7;
+  const std::vector<WeightedBytes> absent = {{{}, 0.0}, {{}, 0.0}};
+  ASSERT_TRUE(reduce_tiles(*codec, absent, std::span(&nobody, 1)).has_value());
+  EXPECT_EQ(nobody, 0.0f);
 }
 
 TEST(ReductionPlan, AutoGathersForTwoAndReducesForMore) {

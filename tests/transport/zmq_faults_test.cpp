@@ -218,6 +218,43 @@ TEST_F(ZmqFaults, StrangersDoNotDisturbAnExchange) {
   });
 }
 
+TEST_F(ZmqFaults, ARowHoldsAFewDataAndNothingElse) {
+  EventLog log(runtime_);
+  Members ends = joined_members(runtime_, 2, [&](MemberOptions& options) {
+    if (options.self == WorkerId(0)) {
+      options.on_event = [&](const LinkEvent& event) { log.record(event); };
+    }
+  });
+  RawPeer other(ends[0]->endpoint());
+  other.shake_hands();
+  const auto say = [&other](LinkKind kind, std::size_t count) {
+    const std::vector<std::byte> body(100);
+    const LinkHeaderBytes header = write_link_header({.kind = kind}, body);
+    std::string row;
+    for (std::size_t i = 0; i < count; ++i) {
+      row.append(reinterpret_cast<const char*>(header.data()), header.size());
+      row.append(reinterpret_cast<const char*>(body.data()), body.size());
+    }
+    other.send_part("", true);
+    other.send_part(row, false);
+  };
+  const auto answers = [&other](std::size_t count) {  // to DATA without a greeting: WHO
+    for (std::size_t i = 0; i < count; ++i) {
+      EXPECT_EQ(other.read_part().substr(6, 2), std::string("\x09\0", 2)) << "answer " << i;
+      EXPECT_EQ(other.read_part(), "");
+    }
+  };
+  say(LinkKind::kHello, 1);
+  EXPECT_TRUE(log.wait_for(LinkEvent::Kind::kStranger, "a header of 0 bytes, not 40 (1 such"));
+  say(LinkKind::kData, 2);
+  answers(2);
+  say(LinkKind::kData, 1000);  // as many as a member says at most, and no more
+  answers(32);
+  EXPECT_TRUE(log.wait_for(LinkEvent::Kind::kStranger, "a header of 0 bytes, not 40 (2 such"));
+  ends[1]->send(WorkerId(0), frame_of(10));
+  EXPECT_TRUE(ends[0]->receive(in(30s)));
+}
+
 TEST_F(ZmqFaults, AnOversizedMessageEndsItsConnection) {
   Members ends = joined_members(runtime_, 2);
   RawPeer hostile(ends[0]->endpoint());

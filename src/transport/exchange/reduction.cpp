@@ -141,18 +141,23 @@ Weighting weigh(std::span<const WeightedBytes> members) {
   return result;
 }
 
+// The first contributor's values are decoded into the place of the sum, not added to zeros: a pass
+// less. Adding 0 at the end has the bits of adding it first: both differ for sums of zeros alone.
 Expected<void, ReduceError> reduce_tile(const Codec& codec, std::span<const WeightedBytes> members,
                                         const Weighting& weighting, std::span<float> mean) {
   std::array<float, kTileValues> scratch;
   const std::span<float> decoded = std::span(scratch).first(mean.size());
-  std::ranges::fill(mean, 0.0f);
+  bool empty = true;
+  if (!weighting.equal || weighting.divisor == 0) std::ranges::fill(mean, 0.0f);
   for (std::size_t m = 0; m < members.size(); ++m) {
     if (members[m].weight <= 0) {
       continue;
     }
-    const Expected<void, DecodeError> ok = weighting.equal
-                                               ? codec.decode_add(members[m].bytes, mean)
-                                               : codec.decode(members[m].bytes, decoded);
+    const Expected<void, DecodeError> ok = !weighting.equal
+                                               ? codec.decode(members[m].bytes, decoded)
+                                           : empty ? codec.decode(members[m].bytes, mean)
+                                                   : codec.decode_add(members[m].bytes, mean);
+    empty = false;
     if (!ok) {
       return Unexpected<ReduceError>(ReduceError{m, ok.error().what});
     }
@@ -163,9 +168,9 @@ Expected<void, ReduceError> reduce_tile(const Codec& codec, std::span<const Weig
     }
   }
   if (weighting.divisor > 0 && weighting.inverse > 0) {
-    for (float& value : mean) value *= weighting.inverse;
+    for (float& value : mean) value = (value + 0.0f) * weighting.inverse;
   } else if (weighting.divisor > 0) {
-    for (float& value : mean) value /= weighting.divisor;
+    for (float& value : mean) value = (value + 0.0f) / weighting.divisor;
   }
   return {};
 }

@@ -16,6 +16,7 @@ constexpr std::size_t kHashBytes = 16;
 constexpr std::size_t kConfigurationBytes = 64;  // hexadecimal digits of a SHA-256
 constexpr std::size_t kHelloBytes = 12 + 3 * kHashBytes + kConfigurationBytes;
 constexpr std::size_t kMaxRefusalText = 1024;
+constexpr std::size_t kKindAt = 6, kBytesAt = 8;  // in a header
 
 void put(FieldWriter& out, const Digest128& digest) {
   out.put_bytes(std::as_bytes(std::span(digest.bytes)));
@@ -93,6 +94,18 @@ Expected<LinkHeader, LinkFault> parse_link_message(std::span<const std::byte> he
     return malformed("a body with a wrong checksum");
   }
   return parsed;
+}
+
+std::optional<LinkDataView> next_data(std::span<const std::byte>& rest) {
+  if (rest.size() < kLinkHeaderBytes) return std::nullopt;
+  const auto kind = FieldReader(rest.subspan(kKindAt)).get<std::uint16_t>();
+  const std::size_t bytes = FieldReader(rest.subspan(kBytesAt)).get<std::uint32_t>();
+  const bool data = kind == static_cast<std::uint16_t>(LinkKind::kData);
+  if (!data || bytes > rest.size() - kLinkHeaderBytes) return std::nullopt;
+  const LinkDataView piece{.header = rest.first(kLinkHeaderBytes),
+                           .body = rest.subspan(kLinkHeaderBytes, bytes)};
+  rest = rest.subspan(kLinkHeaderBytes + bytes);
+  return piece;
 }
 
 std::vector<std::byte> write_hello(const Hello& hello) {

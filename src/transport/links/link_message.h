@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -20,7 +21,7 @@
 namespace isthmus {
 
 inline constexpr std::uint32_t kLinkMagic = 0x4b4c5349;  // "ISLK" as bytes in the message
-inline constexpr std::uint16_t kLinkVersion = 1;
+inline constexpr std::uint16_t kLinkVersion = 2;
 inline constexpr std::size_t kLinkHeaderBytes = 40;
 /// Longest body: the largest frame, with room to spare.
 inline constexpr std::size_t kMaxLinkBody = kMaxFramePayload + 4096;
@@ -69,6 +70,14 @@ using LinkHeaderBytes = std::array<std::byte, kLinkHeaderBytes>;
 /// RETURNS: LinkFault for a wrong length, magic, version, kind or checksum.
 [[nodiscard]] Expected<LinkHeader, LinkFault> parse_link_message(std::span<const std::byte> header,
                                                                  std::span<const std::byte> body);
+
+/// One of several DATA that lie in a row.
+struct LinkDataView {
+  std::span<const std::byte> header, body;
+};
+/// Takes the next DATA off `rest`; `parse_link_message` checks it. RETURNS: nothing, with `rest`
+/// unchanged, where the bytes do not begin with a whole one.
+[[nodiscard]] std::optional<LinkDataView> next_data(std::span<const std::byte>& rest);
 
 /// A member's identity and that of its run, sent on every connection that it dials.
 struct Hello {

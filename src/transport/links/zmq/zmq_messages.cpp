@@ -9,8 +9,6 @@
 namespace isthmus {
 namespace {
 
-constexpr std::size_t kCopyBelow = 4096;  // bytes that are cheaper copied than lent or kept
-
 /// Lends a frame to ZeroMQ, whose thread gives it back. The flag orders the two threads for tools
 /// that cannot see ZeroMQ's own ordering.
 struct Lent {

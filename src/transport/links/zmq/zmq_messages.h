@@ -13,6 +13,8 @@
 
 namespace isthmus {
 
+inline constexpr std::size_t kCopyBelow = 4096;  // bytes: cheaper copied than lent or kept
+
 [[nodiscard]] std::span<const std::byte> message_bytes(const zmq::message_t& message);
 
 /// A large contiguous frame is lent to ZeroMQ, any other one copied. Null: an empty message.

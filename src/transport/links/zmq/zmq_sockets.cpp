@@ -30,6 +30,12 @@ constexpr int kRetryMs = 50, kLongestRetryMs = 1000;
 constexpr int kLinkEvents = kHandshakeFailed | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_CONNECTED |
                             ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CONNECT_RETRIED;
 
+bool send_batch(Watched& link) {
+  if (link.batch.empty()) return true;
+  link.ready.touch();
+  return link.batch.send(link.socket);
+}
+
 }  // namespace
 
 ZmqSockets::ZmqSockets(const MemberOptions& options) : state_(std::make_unique<State>(options)) {
@@ -102,6 +108,13 @@ std::unique_ptr<Watched> ZmqSockets::State::dial(WorkerId peer, const std::strin
   return watched;
 }
 
+void ZmqSockets::State::tune(Watched& link, WorkerId peer) const {
+  // Should the file be another's already, that is a file, or a connection it does not harm.
+  (void)pace_connection(link.descriptor, far_of(peer));
+  const std::optional<Duration> trip = round_trip(link.descriptor);
+  link.near = trip && *trip <= far_of(peer);
+}
+
 void ZmqSockets::State::redial(std::unique_ptr<Watched>& link, WorkerId peer,
                                const std::string& address, bool tries, TimePoint now) {
   try {
@@ -151,7 +164,7 @@ void ZmqSockets::take_over(LinkEngine& engine, WorkerId peer, bool around, TimeP
   auto& links = state_->dialled[place];
   links.clear();
   links.push_back(std::move(taken.mapped().link));
-  (void)pace_connection(links.front()->descriptor, state_->far_of(peer));
+  state_->tune(*links.front(), peer);
   // As after its handshake: lets the socket take in that there is a connection.
   links.front()->ready.ask(links.front()->socket);
   engine.rerouted(peer, around, now);
@@ -176,12 +189,26 @@ void ZmqSockets::State::end_uncounted() {
   });
 }
 
+void ZmqSockets::send_batches() {
+  state_->for_each_dialled([](WorkerId, int, Watched& link) { (void)send_batch(link); });
+}
+
 bool ZmqSockets::to_stream(WorkerId peer, int stream, const LinkHeader& header,
                            const FrameBytes& body) {
   const auto& links = state_->dialled[static_cast<std::size_t>(peer.value())];
   if (static_cast<std::size_t>(stream) >= links.size()) return false;
   Watched& link = *links[static_cast<std::size_t>(stream)];
   zmq::socket_t& socket = link.socket;
+  if (link.near && ZmqBatch::suits(header, body)) {
+    if (!link.batch.fits(body) && !send_batch(link)) return false;
+    if (link.batch.empty()) {
+      link.ready.ask(socket);
+      if (!link.ready.writable()) return false;
+    }
+    link.batch.add(header, body);
+    return true;
+  }
+  if (!send_batch(link)) return false;  // messages of a connection keep their order
   // Nothing is put together for a connection that does not take it.
   if (body && body->in_pieces()) {
     link.ready.ask(socket);

@@ -37,14 +37,14 @@ void ZmqSockets::State::take_news(LinkEngine& engine, WorkerId peer, int stream,
     if (news->kind == ZMQ_EVENT_CONNECTED) {
       link.descriptor = static_cast<int>(news->value);
     } else if (news->kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
-      // Should the file be another's already, that is a file, or a connection it does not harm.
-      (void)pace_connection(link.descriptor, far_of(peer));
+      tune(link, peer);
       // Lets the socket take in that there is a connection: else it would not take the greeting.
       link.ready.ask(link.socket);
       link.stands = true;
       engine.stream_up(peer, stream, now());
     } else if (news->kind == ZMQ_EVENT_DISCONNECTED) {  // also after a handshake that failed
       link.descriptor = -1;
+      link.batch.clear();  // the engine sends it again
       if (std::exchange(link.stands, false)) {
         engine.stream_down(peer, stream, now(), "disconnected");
       }
@@ -118,7 +118,25 @@ void ZmqSockets::State::note_key(const std::string& key, zmq::message_t& message
   if (file >= 0) opened[file] = key;
 }
 
+// What is no DATA ends the batch, and is a message without a header.
+void ZmqSockets::State::take_batch(LinkEngine& engine, std::vector<zmq::message_t>& parts,
+                                   TimePoint now, std::optional<WorkerId> owner) {
+  const std::string id = parts[0].to_string();
+  const auto message = std::make_shared<const zmq::message_t>(std::move(parts[2]));
+  std::span<const std::byte> rest = message_bytes(*message);
+  for (std::size_t taken = 0; taken == 0 || !rest.empty(); ++taken) {
+    const auto piece = taken < ZmqBatch::kMost ? next_data(rest) : std::nullopt;
+    if (!piece) {
+      engine.from_connection(id, {}, {}, now, owner);
+      return;
+    }
+    engine.from_connection(id, piece->header, piece->body, now, owner,
+                           kept_piece(message, piece->body));
+  }
+}
+
 void ZmqSockets::wait(LinkEngine& engine, Duration at_most) {
+  send_batches();
   if (!state_->router->watched) {  // read from now on
     state_->router->watch(kHandshakeFailed | ZMQ_EVENT_DISCONNECTED);
   }
@@ -139,7 +157,7 @@ void ZmqSockets::wait(LinkEngine& engine, Duration at_most) {
   state_->for_each_dialled([&](WorkerId peer, int stream, Watched& dialled) {
     const bool writes = engine.wants_write(peer, stream);
     if (writes) want.emplace_back(peer, stream);
-    add(dialled.socket, dialled.ready, writes);
+    add(dialled.socket, dialled.ready, writes || !dialled.batch.empty());
     add(dialled.monitor, dialled.news);
   });
   for (const auto& [peer, each] : state_->beside) add(each.link->monitor, each.link->news);
@@ -159,6 +177,7 @@ void ZmqSockets::wait(LinkEngine& engine, Duration at_most) {
 }
 
 void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now) {
+  send_batches();
   if (state_->admission) {
     state_->admission->answer(now(), [&](const std::string& key) { engine.stranger_key(key); });
   }
@@ -201,6 +220,10 @@ void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now)
         state_->hear_guest(key, *parts, now());
         continue;
       }
+    }
+    if (whole && (*parts)[1].size() == 0) {
+      state_->take_batch(engine, *parts, now(), owner);
+      continue;
     }
     const std::span<const std::byte> none;
     FrameBytes kept = whole ? kept_message((*parts)[2]) : nullptr;

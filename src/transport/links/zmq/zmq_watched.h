@@ -10,6 +10,7 @@
 
 #include "isthmus/types.h"
 #include "transport/links/network_transport.h"
+#include "transport/links/zmq/zmq_batch.h"
 #include "transport/links/zmq/zmq_polled.h"
 
 namespace isthmus {
@@ -39,10 +40,12 @@ class Watched {
   bool watched = false;
   bool stands = false;               // a dialled connection is open, according to the events
   int descriptor = -1;               // of its TCP connection, owned by ZeroMQ and possibly closed
+  bool near = false;                 // ... and its round trip is short
   std::optional<TimePoint> ended{};  // ... and ZeroMQ does not reconnect it
   zmq::socket_t socket;              // destroyed first
   ZmqPolled ready;                   // of the socket
   ZmqPolled news;                    // of the monitor
+  ZmqBatch batch;                    // of a near connection: not sent yet
 };
 
 }  // namespace isthmus
