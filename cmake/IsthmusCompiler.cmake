@@ -56,7 +56,7 @@ if(ISTHMUS_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime" "${ISTHMUS_CCACHE}")
 endif()
 
-# isthmus_isa_sources(avx2|avx512|avx512_bf16 FILES...): flags of files that run only where the instructions are
+# isthmus_isa_sources(avx2|avx512|avx512_bf16|avx512_amx FILES...): flags of files that run only where the instructions are
 # found at run time. GCC 12's own AVX-512 headers look uninitialized to it (GCC PR 105593).
 function(isthmus_isa_sources isa)
   set(flags -mavx2 -mfma -mf16c)
@@ -66,8 +66,11 @@ function(isthmus_isa_sources isa)
       list(APPEND flags -Wno-maybe-uninitialized -Wno-uninitialized)
     endif()
   endif()
-  if(isa STREQUAL "avx512_bf16")
+  if(isa MATCHES "_(bf16|amx)$")
     list(APPEND flags -mavx512bf16)
+  endif()
+  if(isa MATCHES "_amx$")
+    list(APPEND flags -mamx-tile -mamx-bf16)
   endif()
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS "${flags}" SKIP_PRECOMPILE_HEADERS ON)
 endfunction()

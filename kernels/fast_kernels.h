@@ -85,5 +85,6 @@ struct FastKernels {
 [[nodiscard]] const FastKernels* avx2_kernels();
 [[nodiscard]] const FastKernels* avx512_kernels();
 [[nodiscard]] const FastKernels* avx512_bf16_kernels();
+[[nodiscard]] const FastKernels* avx512_amx_kernels();
 
 }  // namespace isthmus::kernels

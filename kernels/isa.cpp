@@ -2,6 +2,11 @@
 #include "kernels/isa.h"
 
 #include <fmt/format.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include <array>
 #include <string>
@@ -38,8 +43,26 @@ bool machine_has_avx512_bf16() {
 #endif
 }
 
+/// Linux gives a process the tiles of AMX when it asks for them.
+bool machine_has_avx512_amx() {
+#if defined(__x86_64__) && defined(__linux__)
+  if (!machine_has_avx512_bf16()) return false;
+  constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24;  // of CPUID leaf 7, EDX
+  constexpr long kAskForState = 0x1023, kTileData = 18;   // arch_prctl(2), x86/xstate
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  if ((d & kBf16) == 0 || (d & kTile) == 0) return false;
+  static const bool granted = syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
+  return granted;
+#else
+  return false;
+#endif
+}
+
 const FastKernels* table_of(Isa isa) {
   switch (isa) {
+    case Isa::kAvx512Amx:
+      return machine_has_avx512_amx() ? avx512_amx_kernels() : nullptr;
     case Isa::kAvx512Bf16:
       return machine_has_avx512_bf16() ? avx512_bf16_kernels() : nullptr;
     case Isa::kAvx512:
@@ -60,7 +83,7 @@ struct Active {
 };
 
 Active best() {
-  for (const Isa isa : {Isa::kAvx512Bf16, Isa::kAvx512, Isa::kAvx2}) {
+  for (const Isa isa : {Isa::kAvx512Amx, Isa::kAvx512Bf16, Isa::kAvx512, Isa::kAvx2}) {
     if (const FastKernels* table = table_of(isa)) return {isa, table};
   }
   return {Isa::kPortable, portable_kernels()};
@@ -73,14 +96,15 @@ Active& active() {
 }  // namespace
 
 std::string_view name_of(Isa isa) {
-  constexpr std::array<std::string_view, 5> kNames = {"portable", "onednn", "avx2", "avx512",
-                                                      "avx512_bf16"};
+  constexpr std::array<std::string_view, 6> kNames = {"portable", "onednn",      "avx2",
+                                                      "avx512",   "avx512_bf16", "avx512_amx"};
   return kNames[static_cast<std::size_t>(isa)];
 }
 
 std::vector<Isa> available_isas() {
   std::vector<Isa> isas;
-  for (const Isa isa : {Isa::kPortable, Isa::kOneDnn, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16}) {
+  for (const Isa isa : {Isa::kPortable, Isa::kOneDnn, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16,
+                        Isa::kAvx512Amx}) {
     if (table_of(isa) != nullptr) isas.push_back(isa);
   }
   return isas;

@@ -9,7 +9,7 @@
 
 namespace isthmus::kernels {
 
-enum class Isa { kPortable, kOneDnn, kAvx2, kAvx512, kAvx512Bf16 };
+enum class Isa { kPortable, kOneDnn, kAvx2, kAvx512, kAvx512Bf16, kAvx512Amx };
 
 [[nodiscard]] std::string_view name_of(Isa isa);
 /// The sets that this build has and this machine supports, in the order of the enumeration, the

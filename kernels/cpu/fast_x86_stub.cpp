@@ -5,6 +5,7 @@
 namespace isthmus::kernels {
 
 const FastKernels* avx2_kernels() { return nullptr; }
+const FastKernels* avx512_amx_kernels() { return nullptr; }
 const FastKernels* avx512_bf16_kernels() { return nullptr; }
 const FastKernels* avx512_kernels() { return nullptr; }
 

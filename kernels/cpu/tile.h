@@ -116,6 +116,20 @@ TileFunction tile_function(std::int64_t rows, std::int64_t vectors) {
   return tile_function<Product, 2>(rows);
 }
 
+/// How the blocked product of gemm_fast.h takes tiles of a Product: here, in vector registers.
+template <typename Product>
+struct TilesOf {
+  static constexpr std::int64_t kRows = Simd::kTileRows;  // of a tile of C
+  static constexpr std::int64_t kSteps = 1;     // blocks of k have a multiple of so many steps
+  static constexpr bool kPacksRowsOfA = false;  // a packed A has rows, transposed or not
+  struct Held {};                               // what a thread holds while it multiplies
+  /// rows <= kRows; as many vectors of C.
+  static void run(const TileA& a, const TileB& b, std::int64_t depth, std::int64_t rows,
+                  std::int64_t vectors, const TileC& c) {
+    tile_function<Product>(rows, vectors)(a, b, depth, c);
+  }
+};
+
 /// C (rows, columns) (+)= A (rows, depth) times B in panels `panel_stride` apart. Vectors of C are
 /// written whole: columns beyond `columns` up to a multiple of the vector's width hold what the
 /// panels' padding gives.  REQUIRES: rows <= kTileRows, depth and columns >= 1.

@@ -12,7 +12,9 @@ namespace isthmus {
 namespace {
 
 constexpr std::string_view kNormalizers =
-    "NFC, NFD, NFKC, NFKD, Lowercase, Replace of a text, Prepend, Strip, Sequence";
+    "NFC, NFD, NFKC, NFKD, Nmt, Lowercase, Replace of a text or of the expression \" {2,}\", "
+    "Prepend, Strip, Sequence";
+constexpr std::string_view kSpaceRuns = " {2,}";  // a regular expression
 
 std::string lowered(std::string_view text) {
   std::string out;
@@ -24,6 +26,51 @@ std::string lowered(std::string_view text) {
     UnicodeTables::get().append_lower(c.value, points);
     for (const char32_t point : points) append_utf8(out, point);
     at += c.bytes;
+  }
+  return out;
+}
+
+/// What Nmt takes out of a text: control characters that are no white space.
+bool is_dropped(char32_t c) {
+  return (c >= 0x01 && c <= 0x08) || c == 0x0B || (c >= 0x0E && c <= 0x1F) || c == 0x7F ||
+         c == 0x8F || c == 0x9F;
+}
+
+/// What Nmt makes a space.
+bool becomes_space(char32_t c) {
+  constexpr char32_t kSpaces[] = {0x09,   0x0A,   0x0C,   0x0D,   0x1680, 0x200B, 0x200C, 0x200D,
+                                  0x200E, 0x200F, 0x2028, 0x2029, 0x2581, 0xFEFF, 0xFFFD};
+  return std::ranges::find(kSpaces, c) != std::end(kSpaces);
+}
+
+void apply_nmt(TextPiece& piece) {
+  std::string out;
+  out.reserve(piece.text.size());
+  for (std::size_t at = 0; at < piece.text.size();) {
+    const DecodedCharacter c = decoded_at(piece.text, at);
+    if (is_dropped(c.value)) {
+      if (out.empty()) piece.at_start = false;
+    } else if (becomes_space(c.value)) {
+      out.push_back(' ');
+    } else {
+      out.append(piece.text, at, c.bytes);
+    }
+    at += c.bytes;
+  }
+  piece.text = std::move(out);
+}
+
+std::string with_runs_replaced(std::string_view text, std::string_view content) {
+  std::string out;
+  out.reserve(text.size());
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find_first_not_of(' ', at), text.size());
+    if (end - at >= 2) {
+      out.append(content);
+      at = end;
+    } else {
+      out.push_back(text[at++]);
+    }
   }
   return out;
 }
@@ -88,8 +135,13 @@ void Normalizer::add(const TokenizerPart& part) {
     steps_.push_back({Kind::kNfkc, {}, {}});
   } else if (type == "NFKD") {
     steps_.push_back({Kind::kNfkd, {}, {}});
+  } else if (type == "Nmt") {
+    steps_.push_back({Kind::kNmt, {}, {}});
   } else if (type == "Lowercase") {
     steps_.push_back({Kind::kLowercase, {}, {}});
+  } else if (type == "Replace" && part.at("pattern").has("Regex") &&
+             part.at("pattern").at("Regex").text() == kSpaceRuns) {
+    steps_.push_back({Kind::kReplaceRuns, "  ", part.at("content").text()});
   } else if (type == "Replace") {
     steps_.push_back({Kind::kReplace, text_pattern(part), part.at("content").text()});
   } else if (type == "Prepend") {
@@ -116,6 +168,9 @@ void Normalizer::take_step(const Step& step, TextPiece& piece, bool continues) {
     case Kind::kNfkd:
       piece.text = normalized(piece.text, NormalForm::kNfkd);
       return;
+    case Kind::kNmt:
+      apply_nmt(piece);
+      return;
     case Kind::kLowercase:
       piece.text = lowered(piece.text);
       return;
@@ -126,6 +181,10 @@ void Normalizer::take_step(const Step& step, TextPiece& piece, bool continues) {
         piece.at_start = false;
       }
       piece.text = with_replaced(piece.text, step.pattern, step.content);
+      return;
+    case Kind::kReplaceRuns:
+      if (piece.text.starts_with(step.pattern)) piece.at_start = false;
+      piece.text = with_runs_replaced(piece.text, step.content);
       return;
     case Kind::kPrepend:
       if (!piece.text.empty() && !continues) piece.text.insert(0, step.content);
@@ -148,7 +207,8 @@ std::string Normalizer::apply(std::string_view text) const {
 
 bool Normalizer::may_be_cut() const {
   return std::ranges::all_of(steps_, [](const Step& step) {
-    if (step.kind == Kind::kStrip) return false;
+    if (step.kind == Kind::kStrip || step.kind == Kind::kNmt) return false;
+    if (step.kind == Kind::kReplaceRuns) return false;
     return step.kind != Kind::kReplace || step.pattern == " ";
   });
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The normalizer of a tokenizer.json: NFC, NFD, NFKC, NFKD, Lowercase, Replace of a text, Prepend,
-// Strip, and sequences of them. Other normalizers are errors that name them. Immutable; any thread.
+// The normalizer of a tokenizer.json: NFC, NFD, NFKC, NFKD, Nmt, Lowercase, Replace of a text or of
+// runs of spaces, Prepend, Strip, and sequences of them. Other normalizers are errors that name
+// them. Immutable; any thread.
 #pragma once
 
 #include <string>
@@ -35,10 +36,21 @@ class Normalizer {
   [[nodiscard]] bool keeps_characters() const;
 
  private:
-  enum class Kind { kNfc, kNfd, kNfkc, kNfkd, kLowercase, kReplace, kPrepend, kStrip };
+  enum class Kind {
+    kNfc,
+    kNfd,
+    kNfkc,
+    kNfkd,
+    kNmt,
+    kLowercase,
+    kReplace,
+    kReplaceRuns,
+    kPrepend,
+    kStrip
+  };
   struct Step {
     Kind kind;
-    std::string pattern, content;      // kReplace; kPrepend has content
+    std::string pattern, content;      // kReplace, kReplaceRuns; kPrepend has content
     bool left = false, right = false;  // kStrip
   };
   void add(const TokenizerPart& part);

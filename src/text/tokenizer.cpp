@@ -99,10 +99,25 @@ void Tokenizer::read_post_processor(const TokenizerPart& part) {
     for (const TokenizerPart& each : part.at("processors").elements()) read_post_processor(each);
   } else if (type == "TemplateProcessing") {
     add_template(part);
+  } else if (type == "RobertaProcessing" || type == "BertProcessing") {
+    const auto id_of_pair = [&](const TokenizerPart& pair) {
+      const std::vector<TokenizerPart> both = pair.elements();
+      if (both.size() != 2) pair.bad("is no pair of a token and its id");
+      return known_id(both[1], both[0].text());
+    };
+    before_.insert(before_.begin(), id_of_pair(part.at("cls")));
+    behind_.push_back(id_of_pair(part.at("sep")));
   } else if (type != "ByteLevel") {  // ByteLevel moves offsets alone
     part.unsupported(fmt::format("the post-processor {}", type),
-                     "TemplateProcessing, ByteLevel, Sequence");
+                     "TemplateProcessing, RobertaProcessing, BertProcessing, ByteLevel, Sequence");
   }
+}
+
+std::uint32_t Tokenizer::known_id(const TokenizerPart& part, const std::string& token) const {
+  const std::uint32_t id = part.id();
+  if (id < vocabulary_) return id;
+  part.bad(
+      fmt::format("the id {} of \"{}\" is beyond the vocabulary of {}", id, token, vocabulary_));
 }
 
 void Tokenizer::add_template(const TokenizerPart& part) {
@@ -119,12 +134,7 @@ void Tokenizer::add_template(const TokenizerPart& part) {
     const std::string token = piece.at("SpecialToken").at("id").text();
     const TokenizerPart ids = part.at("special_tokens").at(token.c_str()).at("ids");
     for (const TokenizerPart& each : ids.elements()) {
-      const std::uint32_t id = each.id();
-      if (id >= vocabulary_) {
-        each.bad(fmt::format("the id {} of \"{}\" is beyond the vocabulary of {}", id, token,
-                             vocabulary_));
-      }
-      (seen ? behind : before).push_back(id);
+      (seen ? behind : before).push_back(known_id(each, token));
     }
   }
   if (!seen) part.unsupported("a template without a text", "one sequence A");

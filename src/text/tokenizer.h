@@ -51,6 +51,8 @@ class Tokenizer {
   friend class TextEncoder;
   void read_post_processor(const TokenizerPart& part);
   void add_template(const TokenizerPart& part);
+  /// The id that `part` gives for `token`. THROWS: SystemError for one beyond the vocabulary.
+  [[nodiscard]] std::uint32_t known_id(const TokenizerPart& part, const std::string& token) const;
 
   Normalizer normalizer_;
   PreTokenizer pre_tokenizer_;

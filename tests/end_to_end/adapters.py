@@ -209,7 +209,7 @@ def exported_adapters_go_on_and_merge(isthmus, folder, corpus):
     model = base(isthmus, folder, corpus)
     toml = write(folder, "first", model, corpus, lora='base = "nf4"\ntargets = ["q_proj", "v_proj", "down_proj"]')
     call(isthmus, "train", toml, "--out", folder / "narrow", "--progress", "none")
-    toml = write(folder, "first", model, corpus)
+    toml = write(folder, "first", model, corpus, lora='targets = "all-linear"')
     run = folder / "first"
     call(isthmus, "train", toml, "--out", run, "--progress", "none")
     told = json.loads(call(isthmus, "export", run, "--to", "peft", folder / "adapter", "--json").stdout)
@@ -223,7 +223,8 @@ def exported_adapters_go_on_and_merge(isthmus, folder, corpus):
     call(isthmus, "export", run, "--to", "hf", folder / "merged")
     still = ("--set", "inner.lr=1e-30", "--set", "train.steps=1", "--set", 'ckpt.every="0 steps"')
     plain = folder / "plain.toml"
-    plain.write_text(toml.read_text().replace("[lora]\nr = 4\nalpha = 8\n", "").replace(str(model), str(folder / "merged")))
+    lora = '[lora]\nr = 4\nalpha = 8\ntargets = "all-linear"\n'
+    plain.write_text(toml.read_text().replace(lora, "").replace(str(model), str(folder / "merged")))
     call(isthmus, "train", plain, "--out", folder / "plain", *still, "--progress", "none")
     require(abs(evaluated(folder / "plain") - evaluated(run)) < 1e-5,
             f"merged {evaluated(folder / 'plain')}, adapted {evaluated(run)}")
@@ -287,6 +288,7 @@ def what_does_not_fit_is_refused(isthmus, folder, corpus):
     refused(["lora.dropout", "0.1"], lora="dropout = 0.1")
     refused(["lora.targets", "all-linear"], lora='targets = ["all-linear", "q_proj"]')
     refused(["lora.targets", "w_pack"], lora='targets = ["w_pack"]')
+    refused(["lora.targets", "w_pack"], lora='targets = "w_pack"')
     refused(["lora.base", "int3"], lora='base = "int3"')
     refused(["lora.r", "tp, pp and dp"], more='[parallel]\ndp = 2')
     refused(["adapter_config.json"], code=4, lora=f'init = "{model}"')
@@ -301,9 +303,16 @@ def what_does_not_fit_is_refused(isthmus, folder, corpus):
                        ("init_lora_weights", "loftq"), ("init_lora_weights", "PiSSA"), ("alora_invocation_tokens", [1, 2])):
         config.write_text(json.dumps(settings | {key: value}))
         refused([key], lora=f'init = "{folder / "rank-2"}"')
-    config.write_text(json.dumps(settings | {"init_lora_weights": "gaussian"}))
-    call(isthmus, "train", write(folder, "fits", model, corpus, lora=f'init = "{folder / "rank-2"}"'), "--dry-run",
-         "--set", "lora.r=2")
+    # PEFT also keeps ends of names, and regular expressions as they were written.
+    ends = ["self_attn." + name for name in ("q_proj", "k_proj", "v_proj", "o_proj")] + ["mlp.up_proj", "gate_proj",
+                                                                                        "layers.0.mlp.down_proj"]
+    for more in ({"init_lora_weights": "gaussian"}, {"target_modules": ends},
+                 {"target_modules": r".*\.(self_attn|mlp)\.[a-z]+_proj"}):
+        config.write_text(json.dumps(settings | more))
+        fits = write(folder, "fits", model, corpus, lora=f'init = "{folder / "rank-2"}"')
+        call(isthmus, "train", fits, "--dry-run", "--set", "lora.r=2")
+    said = call(isthmus, "train", fits, "--dry-run", "--set", "lora.r=2", "--set", 'lora.targets=["q_proj"]', code=3)
+    require("lora.targets" in said.stderr and "all-linear" in said.stderr, said.stderr)
     # What an adapter trained whole beside its low ranks, and values that broke, are not dropped: --dry-run says so too.
     call(isthmus, "train", toml, "--out", folder / "rank-4-run", "--progress", "none")
     call(isthmus, "export", folder / "rank-4-run", "--to", "peft", folder / "rank-4")

@@ -312,8 +312,14 @@ def ids_of_another_tokenizer(isthmus, folder, corpus):
     for command in (["train"], ["train", "--dry-run"], ["simulate", "--link", "1Gbit/s,1ms"]):
         refuses(isthmus, here, 3, words, *command, other)
     refuses(isthmus, here, 3, words, "compare", comparison(here, 'init = "model"', "tokens:ids-b/*.bin:u16"), "--out", "c")
-    refuses(isthmus, here, 3, ["ids-b/tokenizer.json", "here and", "--tokenizer ids-b"], "eval", "model",
-            "tokens:ids-b/shard-00000.bin", "--context", "32")
+    refuses(isthmus, here, 3, ["ids-b/tokenizer.json", "here and", "isthmus data tokenize FILES --tokenizer"], "eval",
+            "model", "tokens:ids-b/shard-00000.bin", "--context", "32")
+    for command in (["eval", "model", "words.txt"], ["eval", "model", "tokens:ids-b/shard-00000.bin"],
+                    ["generate", "model", "--prompt", "a"]):
+        refuses(isthmus, here, 3, ["--tokenizer b", "does not belong to the model of model", "here and"], *command,
+                "--tokenizer", "b")
+    refuses(isthmus, here, 3, ["--tokenizer bytes", "does not belong"], "eval", "model", "words.txt", "--tokenizer", "bytes")
+    passes(isthmus, here, "eval", "model", "words.txt", "--context", "32", "--tokenizer", "a")
     passes(isthmus, here, "eval", "model", "tokens:ids-a/shard-00000.bin", "--context", "32")
     passes(isthmus, here, "train", config(here, "own.toml", 'init = "model"', "tokens:ids-a/*.bin:u16"), "--dry-run")
     (here / "alone").mkdir()

@@ -15,7 +15,8 @@ struct Case {
 // One tile and less, tails in every direction, several panels, several blocks of k.
 constexpr Case kCases[] = {{1, 1, 1},     {6, 64, 16},   {7, 65, 17},   {5, 3, 2},
                            {1, 200, 40},  {97, 1, 33},   {48, 64, 64},  {50, 130, 96},
-                           {13, 33, 400}, {30, 70, 800}, {193, 257, 5}, {8, 66, 1701}};
+                           {13, 33, 400}, {30, 70, 800}, {193, 257, 5}, {8, 66, 1701},
+                           {32, 40, 1600}};
 
 struct Layout {
   bool a_transposed, b_transposed;
@@ -40,11 +41,12 @@ std::vector<Variant> variants() {
 }
 const std::vector<Variant> kVariants = variants();
 
-/// Operands with rows a little further apart than they must be.
+/// Operands with rows a little further apart than they must be; those of A are whole pairs of
+/// bfloat16 for an even m and k, so that they are read in place.
 template <typename Real>
 struct Operands {
   Operands(const Case& s, Layout layout, std::vector<Real> (*values)(std::int64_t, std::uint64_t))
-      : lda((layout.a_transposed ? s.m : s.k) + 3),
+      : lda((layout.a_transposed ? s.m : s.k) + (s.m % 2 == 0 ? 4 : 3)),
         ldb((layout.b_transposed ? s.k : s.n) + 5),
         ldc(s.n + 2),
         a(values((layout.a_transposed ? s.k : s.m) * lda, 1)),

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/text/cases: tokenizers of nine kinds, and what PyPI `tokenizers` makes of a few hundred texts.
+"""Writes tests/text/cases: tokenizers of eleven kinds, and what PyPI `tokenizers` makes of a few hundred texts.
 
 make_cases.py FOLDER            writes FOLDER/KIND.json, one tokenizer.json each, and FOLDER/cases.jsonl
 make_cases.py --tokenizers FOLDER --train FILE... [--vocab N]
@@ -16,8 +16,8 @@ import pathlib
 import random
 
 import tokenizers
-from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors,
-                        trainers)
+from tokenizers import (AddedToken, Regex, Tokenizer, decoders, implementations, models, normalizers, pre_tokenizers,
+                        processors, trainers)
 
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
@@ -196,7 +196,24 @@ def unigram_bytes(texts, vocab):
     return unigram(texts, vocab, fallback=True)
 
 
-KINDS = {f.__name__: f for f in (gpt2, llama3, qwen2, smol, llama2, mistral, gemma, unigram, unigram_bytes)}
+def unigram_nmt(texts, vocab):
+    """The chain that `tokenizers` itself puts around a unigram model of SentencePiece's kind."""
+    tokenizer = implementations.SentencePieceUnigramTokenizer()
+    tokenizer.train_from_iterator(texts, vocab, special_tokens=["<unk>", "</s>"], unk_token="<unk>", show_progress=False)
+    return Tokenizer.from_str(tokenizer.to_str())
+
+
+def roberta(texts, vocab):
+    """The chain that `tokenizers` itself puts around a byte-level BPE, between RoBERTa's two tokens."""
+    tokenizer = implementations.ByteLevelBPETokenizer(add_prefix_space=True)
+    tokenizer.train_from_iterator(texts, vocab, special_tokens=["<s>", "<pad>", "</s>"], show_progress=False)
+    tokenizer = Tokenizer.from_str(tokenizer.to_str())
+    tokenizer.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+    return tokenizer
+
+
+KINDS = {f.__name__: f for f in (gpt2, llama3, qwen2, smol, llama2, mistral, gemma, unigram, unigram_bytes, unigram_nmt,
+                                 roberta)}
 
 
 def mixed_texts(count):

@@ -46,9 +46,9 @@ TEST(TokenizerRefusals, NameComponentAndType) {
   EXPECT_THAT(refusal_with("normalizer", R"({"type": "Precompiled", "precompiled_charsmap": ""})"),
               AllOf(HasSubstr("x/tokenizer.json: normalizer"), HasSubstr("Precompiled"),
                     HasSubstr("supported: NFC")));
-  EXPECT_THAT(
-      refusal_with("normalizer", R"({"type": "Sequence", "normalizers": [{"type": "Nmt"}]})"),
-      HasSubstr("the normalizer Nmt"));
+  EXPECT_THAT(refusal_with("normalizer",
+                           R"({"type": "Sequence", "normalizers": [{"type": "BertNormalizer"}]})"),
+              HasSubstr("the normalizer BertNormalizer"));
   EXPECT_THAT(refusal_with("normalizer",
                            R"({"type": "Replace", "pattern": {"Regex": "x+"}, "content": ""})"),
               HasSubstr("the regular expression x+"));
@@ -60,8 +60,14 @@ TEST(TokenizerRefusals, NameComponentAndType) {
   EXPECT_THAT(refusal_with("pre_tokenizer", R"({"type": "Sequence", "pretokenizers": [
                 {"type": "ByteLevel"}, {"type": "Digits", "individual_digits": true}]})"),
               HasSubstr("Digits behind ByteLevel"));
-  EXPECT_THAT(refusal_with("post_processor", R"({"type": "BertProcessing"})"),
-              HasSubstr("the post-processor BertProcessing"));
+  EXPECT_THAT(refusal_with("post_processor", R"({"type": "PairProcessing"})"),
+              HasSubstr("the post-processor PairProcessing"));
+  EXPECT_THAT(refusal_with("post_processor",
+                           R"({"type": "BertProcessing", "sep": ["a", 0], "cls": ["c", 4]})"),
+              HasSubstr("the id 4 of \"c\" is beyond the vocabulary of 4"));
+  EXPECT_THAT(refusal_with("post_processor",
+                           R"({"type": "RobertaProcessing", "sep": ["a", 0], "cls": ["c"]})"),
+              HasSubstr("cls: is no pair of a token and its id"));
   EXPECT_THAT(refusal_with("decoder", R"({"type": "WordPiece"})"),
               HasSubstr("the decoder WordPiece"));
   EXPECT_THAT(refusal_with("model", R"({"type": "WordPiece", "vocab": {}})"),

@@ -9,6 +9,7 @@
 #include "core/base/followed_links.h"
 #include "core/base/units.h"
 #include "core/state/checkpoint.h"
+#include "data/documents.h"
 #include "inner/hf/byte_tokenizer.h"
 #include "inner/hf/hf_config.h"
 #include "inner/hf/hf_weights.h"
@@ -42,6 +43,19 @@ Tokenizer open_tokenizer(const Storage& storage, const fs::path& file, std::int6
         vocab));
   }
   return {byte_tokenizer_text(vocab), "the tokenizer of bytes"};
+}
+
+/// THROWS: ConfigError where an id of `given` is another token in the tokenizer of the folder.
+void check_given_tokenizer(const Storage& storage, const fs::path& folder, const Tokenizer& given,
+                           const std::string& name, std::int64_t vocab) {
+  const fs::path own = folder / "tokenizer.json";
+  if (followed_kind(storage, own) != FileKind::kFile) return;
+  const std::string unlike = unlike_token(given, Tokenizer::open(storage, own), vocab);
+  if (unlike.empty()) return;
+  throw ConfigError(fmt::format(
+      "--tokenizer {}: does not belong to the model of {}: {}; leave --tokenizer out, or take "
+      "tokenizer.json out of that folder if it is not the model's",
+      name, folder.string(), unlike));
 }
 
 }  // namespace
@@ -78,6 +92,9 @@ ModelFolder opened_folder(const Storage& storage, const fs::path& folder,
         "the model; give --tokenizer DIR",
         opened.tokenizer_name, opened.tokenizer.vocabulary() - 1, folder.string(),
         config.model.vocab));
+  }
+  if (!tokenizer.empty()) {
+    check_given_tokenizer(storage, folder, opened.tokenizer, tokenizer, config.model.vocab);
   }
   load_hf_weights(storage, folder, opened.model.parameters());
   return opened;

@@ -225,10 +225,8 @@ void Evaluation::read_tokens(const Storage& storage, const Source& source, Sourc
     if (!unlike.empty()) {
       throw ConfigError(fmt::format(
           "{}: its ids were made with another tokenizer than the model's ({}): {}; make ids with "
-          "the "
-          "model's, isthmus data tokenize FILES --tokenizer DIR --out DIR, or name theirs, "
-          "--tokenizer {}",
-          source.file.string(), of_data->string(), unlike, of_data->parent_path().string()));
+          "the model's, isthmus data tokenize FILES --tokenizer DIR --out DIR",
+          source.file.string(), of_data->string(), unlike));
     }
   }
   std::optional<Dataset> data;

@@ -410,7 +410,7 @@ constexpr KeyRow<Config> kRows[] = {
     {"train.threads", Type::kInteger, at_least(0, 1024), "", field<kTrain, &T::threads>(),
      "Threads of the whole process; 0: all cores. Results do not depend on it.", "2", {}, nullptr, false},
     {"train.kernels", Type::kText, {}, "", field<kTrain, &T::kernels>(),
-     "Instruction set of the inner loop: auto (the best here), portable, avx2, avx512, avx512_bf16, or onednn for its matrix products where the build has it. Rounding differs between them.",
+     "Instruction set of the inner loop: auto (the best here), portable, avx2, avx512, avx512_bf16, avx512_amx, or onednn for its matrix products where the build has it. Rounding differs between them.",
      "\"avx2\"", {}, nullptr, false},
     {"train.attention", Type::kChoice, {}, "auto|own|cudnn", field<kTrain, &T::attention>(),
      "What computes attention on CUDA devices in bf16: own kernels or NVIDIA's cuDNN. \"auto\": cuDNN if the build has it, it can be loaded and it supports the windows. Rounding differs between them.",

@@ -252,9 +252,14 @@ Result parse_seeds(const SourceValue& source, const ValueRule& rule) {
   return list;
 }
 
-/// Distinct texts, each one of the choices.
+/// Distinct texts, each one of the choices; a text alone is a list of it.
 Result parse_choices(const SourceValue& source, const ValueRule& rule) {
   const ValueRule element{rule.name, Type::kChoice, {}, rule.choices};
+  if (std::holds_alternative<std::string>(source.data)) {
+    Result one = parse_text(source, element);
+    if (!one) return one;
+    return Value(std::vector<std::string>{std::get<std::string>(*one)});
+  }
   auto list = parse_list<std::string>(
       source, rule, 0, [&](const SourceValue& each) { return parse_text(each, element); });
   if (!list) {

@@ -82,24 +82,44 @@ class AdapterConfig {
   std::string label_;
 };
 
-std::vector<std::string> targets_of(const AdapterConfig& config) {
-  const json* const given = config.find("target_modules");
-  if (given == nullptr) config.bad("target_modules is missing");
-  if (given->is_string() && *given == "all-linear") return {"all-linear"};
-  if (!given->is_array()) {
-    throw ConfigError(
-        fmt::format("{}: target_modules = {}: must be a list of names here, or \"all-linear\"",
-                    config.label(), given->dump()));
+/// Names of the modules with an adapter, as the weights say: "model.layers.0.self_attn.q_proj".
+json modules_with_weights(const Storage& storage, const std::filesystem::path& path) {
+  constexpr std::string_view kEnd = ".lora_A.weight";
+  json modules = json::array();
+  const Safetensors weights = Safetensors::open(storage, path);
+  for (const SafetensorsEntry& entry : weights.entries()) {
+    const std::string_view name = entry.name;
+    if (name.ends_with(kEnd)) modules.push_back(name.substr(0, name.size() - kEnd.size()));
   }
+  return modules;
+}
+
+/// PEFT's list has names or ends of names; its text is "all-linear" or a regular expression, and
+/// what that matched is what the weights have. A layer without one of the targets is told apart
+/// when the weights are read.
+std::vector<std::string> targets_of(const AdapterConfig& config, const Storage& storage,
+                                    const std::filesystem::path& weights) {
+  const json* const stated = config.find("target_modules");
+  if (stated == nullptr) config.bad("target_modules is missing");
+  if (*stated == "all-linear") return {"all-linear"};
+  if (!stated->is_array() && !stated->is_string()) {
+    throw ConfigError(fmt::format(
+        "{}: target_modules = {}: must be a list of names here, a regular expression, or "
+        "\"all-linear\"",
+        config.label(), stated->dump()));
+  }
+  const json given = stated->is_string() ? modules_with_weights(storage, weights) : *stated;
+  const auto end_of = [](const json& module) {
+    const std::string name = module.is_string() ? module.get<std::string>() : "";
+    return name.substr(name.rfind('.') + 1);
+  };
   std::vector<std::string> targets;
   for (std::size_t i = 0; i < kLoraTargets; ++i) {
     const std::string name(module_of(static_cast<LoraTarget>(i)));
-    if (std::ranges::find(*given, json(name)) != given->end()) targets.push_back(name);
+    if (std::ranges::find(given, name, end_of) != given.end()) targets.push_back(name);
   }
-  for (const json& each : *given) {
-    const bool known =
-        each.is_string() && std::ranges::find(targets, each.get<std::string>()) != targets.end();
-    if (!known) {
+  for (const json& each : given) {
+    if (std::ranges::find(targets, end_of(each)) == targets.end()) {
       throw ConfigError(
           fmt::format("{}: target_modules names {}: adapters here are for q_proj, k_proj, v_proj, "
                       "o_proj, gate_proj, up_proj and down_proj",
@@ -162,7 +182,7 @@ PeftAdapter read_adapter_config(const Storage& storage, const std::filesystem::p
   }
   adapter.lora.rank = whole_number<std::int64_t>(*rank);
   adapter.lora.alpha = alpha->get<double>();
-  adapter.lora.targets = targets_of(config);
+  adapter.lora.targets = targets_of(config, storage, folder / kAdapterWeights);
   const json* const base = config.find("base_model_name_or_path");
   if (base != nullptr && base->is_string()) adapter.base = base->get<std::string>();
   return adapter;
