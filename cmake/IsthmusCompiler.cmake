@@ -56,8 +56,8 @@ if(ISTHMUS_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime" "${ISTHMUS_CCACHE}")
 endif()
 
-# isthmus_isa_sources(avx2|avx512|avx512_bf16|avx512_amx FILES...): flags of files that run only where the instructions are
-# found at run time. GCC 12's own AVX-512 headers look uninitialized to it (GCC PR 105593).
+# isthmus_isa_sources(avx2|avx512|avx512_bf16|avx512_amx FILES...): flags of files that run only where the
+# instructions are found at run time. GCC 12's own AVX-512 headers look uninitialized to it (GCC PR 105593).
 function(isthmus_isa_sources isa)
   set(flags -mavx2 -mfma -mf16c)
   if(isa MATCHES "^avx512")

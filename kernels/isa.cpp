@@ -43,16 +43,23 @@ bool machine_has_avx512_bf16() {
 #endif
 }
 
-/// Linux gives a process the tiles of AMX when it asks for them.
-bool machine_has_avx512_amx() {
 #if defined(__x86_64__) && defined(__linux__)
+/// Whether the processor has AMX for bfloat16 and Linux, which is asked for its tiles, gives them
+/// to this process.
+bool amx_is_granted() {
   if (!machine_has_avx512_bf16()) return false;
   constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24;  // of CPUID leaf 7, EDX
   constexpr long kAskForState = 0x1023, kTileData = 18;   // arch_prctl(2), x86/xstate
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
   if ((d & kBf16) == 0 || (d & kTile) == 0) return false;
-  static const bool granted = syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
+  return syscall(SYS_arch_prctl, kAskForState, kTileData) == 0;
+}
+#endif
+
+bool machine_has_avx512_amx() {
+#if defined(__x86_64__) && defined(__linux__)
+  static const bool granted = amx_is_granted();  // asked once: CPUID is slow in a virtual machine
   return granted;
 #else
   return false;

@@ -13,28 +13,25 @@ namespace {
 
 inline constexpr std::int64_t kAmxRows = 16;  // of a tile: rows of A and C, steps of B
 
+/// The operand of ldtilecfg: eight tiles of 16 rows of 64 bytes.
+struct TileShapes {
+  std::uint8_t palette, start_row, reserved[14];
+  std::uint16_t row_bytes[16];
+  std::uint8_t rows[16];
+};
+static_assert(sizeof(TileShapes) == 64);
+// A constant: GCC 12's intrinsic reads 8 of the 64 bytes as far as the compiler knows (GCC PR
+// 114098), which then may leave out what was written into the others.
+alignas(64) constexpr TileShapes kTileShapes = {
+    1, 0, {}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
+
 /// Each thread has tiles of its own; this claims and gives back those of the current one.
 class AmxTiles {
  public:
-  AmxTiles() {
-    alignas(64) Shapes shapes;
-    for (int tile = 0; tile < 8; ++tile) {
-      shapes.row_bytes[tile] = 64;
-      shapes.rows[tile] = kAmxRows;
-    }
-    _tile_loadconfig(&shapes);
-  }
+  AmxTiles() { _tile_loadconfig(&kTileShapes); }
   ~AmxTiles() { _tile_release(); }
   AmxTiles(const AmxTiles&) = delete;
   AmxTiles& operator=(const AmxTiles&) = delete;
-
- private:
-  struct Shapes {  // the operand of ldtilecfg
-    std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    std::uint16_t row_bytes[16] = {};
-    std::uint8_t rows[16] = {};
-  };
-  static_assert(sizeof(Shapes) == 64);
 };
 
 /// C (16 R, 16 V) (+)= A B over `depth` steps, a multiple of 16; rows of A are contiguous.
