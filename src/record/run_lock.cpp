@@ -65,7 +65,7 @@ void check_outside_runs(const std::filesystem::path& folder) {
 
 void check_outside_run(const std::filesystem::path& file) {
   const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
-  check_nobody_writes(folder, "name a file elsewhere");
+  check_nobody_writes(folder, "name another place");
   check_outside_checkpoints(folder);
 }
 
