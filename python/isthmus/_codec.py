@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 
 from . import _abi
-from ._errors import ConfigError, check
+from ._errors import ConfigError, RunError, check
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -31,8 +31,13 @@ class Codec:
     """
 
     def __init__(self, spelling: str) -> None:
-        self._handle = ctypes.c_void_p()
-        check(_abi.lib.isthmus_codec_new(spelling.encode(), ctypes.byref(self._handle)))
+        if not isinstance(spelling, str):
+            raise ConfigError(f'codec = {spelling!r}: must be a text, such as "int8:256"')
+        if "\0" in spelling:
+            raise ConfigError(f"codec = {spelling!r}: has a NUL character, at which the library would end; leave it out")
+        handle = ctypes.c_void_p()
+        check(_abi.lib.isthmus_codec_new(spelling.encode("utf-8", "replace"), ctypes.byref(handle)))
+        self._handle = handle  # a refused codec has none
 
     def __del__(self) -> None:
         handle = getattr(self, "_handle", None)
@@ -43,7 +48,7 @@ class Codec:
         return (Codec, (self.name,))  # copies and pickles are codecs of their own
 
     def __repr__(self) -> str:
-        return f'isthmus.codec("{self.name}")'
+        return f'isthmus.codec("{self.name}")' if hasattr(self, "_handle") else "a refused isthmus.codec"
 
     @property
     def name(self) -> str:
@@ -68,9 +73,7 @@ class Codec:
 
     def encoded_bytes(self, values: int) -> int:
         """Exact size of so many encoded values."""
-        if values < 0:
-            raise ConfigError(f"values = {values}: must be >= 0")
-        return int(_abi.lib.isthmus_codec_bytes(self._handle, values))
+        return int(_abi.lib.isthmus_codec_bytes(self._handle, _whole("values", values, 48)))
 
     def encode(self, values: "Any", *, seed: int = 0, worker: int = 0, tile: int = 0) -> "Bytes":
         """The bytes of float32 `values` (any shape, taken in C order).
@@ -80,7 +83,10 @@ class Codec:
         """
         floats = _floats(values)
         out = np.empty(self.encoded_bytes(floats.size), dtype=np.uint8)
-        key = _abi.EncodeKey(ctypes.sizeof(_abi.EncodeKey), seed, tile, worker)
+        key = _abi.EncodeKey(
+            ctypes.sizeof(_abi.EncodeKey),
+            _whole("seed", seed, 64), _whole("tile", tile, 64), _whole("worker", worker, 22),
+        )
         check(
             _abi.lib.isthmus_codec_encode(
                 self._handle, floats.ctypes.data, floats.size, ctypes.byref(key), out.ctypes.data,
@@ -91,8 +97,11 @@ class Codec:
 
     def decode(self, coded: "Union[Bytes, bytes]", values: int) -> "Floats":
         """So many float32 values. Raises RunError for bytes that are no encoding of them."""
-        raw = np.frombuffer(coded, dtype=np.uint8)
-        out = np.empty(values, dtype=np.float32)
+        raw = _bytes(coded)
+        needed = self.encoded_bytes(values)
+        if raw.size != needed:  # before the values have memory
+            raise RunError(f'codec "{self.name}": {raw.size} bytes are no encoding of {values} values, which take {needed}')
+        out = np.empty(int(values), dtype=np.float32)
         check(
             _abi.lib.isthmus_codec_decode(
                 self._handle, raw.ctypes.data, raw.size, out.ctypes.data, out.size
@@ -109,7 +118,7 @@ class Codec:
             or not into.flags.writeable
         ):
             raise ConfigError("decode_add: `into` must be a writable contiguous float32 array")
-        raw = np.frombuffer(coded, dtype=np.uint8)
+        raw = _bytes(coded)
         check(
             _abi.lib.isthmus_codec_decode_add(
                 self._handle, raw.ctypes.data, raw.size, into.ctypes.data, into.size
@@ -117,7 +126,29 @@ class Codec:
         )
 
 
+def _whole(name: str, value: Any, bits: int) -> int:
+    try:
+        number = int(value)
+        if number == value and 0 <= number < 1 << bits:
+            return number
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ConfigError(f"{name} = {value!r}: must be a whole number from 0 to 2^{bits} - 1")
+
+
+def _bytes(coded: Any) -> "Bytes":
+    try:
+        view = memoryview(coded)
+        if view.itemsize == 1 and view.c_contiguous:
+            return np.frombuffer(view, dtype=np.uint8)
+    except TypeError:
+        pass
+    raise ConfigError(f"coded is a {type(coded).__qualname__}: must be bytes, or a contiguous array of uint8")
+
+
 def _floats(values: Any) -> "Floats":
+    if isinstance(values, np.ma.MaskedArray):
+        raise ConfigError("values are a masked array, whose mask the codec would not see: give their data")
     array = np.asarray(values)
     if array.dtype != np.float32:
         raise ConfigError(

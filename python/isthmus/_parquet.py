@@ -7,6 +7,9 @@ tokenizes like any other; the copies go once the program has ended well.
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import glob
 import gzip
 import hashlib
@@ -124,14 +127,44 @@ def _digest(path: pathlib.Path, field: str) -> str:
     return digest.hexdigest()[:12]
 
 
+def _is_held(folder: pathlib.Path) -> bool:
+    """Whether a living process of this machine writes a run into the folder."""
+    try:
+        with open(folder / "run.lock", "rb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        return error.errno == errno.EWOULDBLOCK
+    return False
+
+
 def tokenize(program: str, words: "list[str]") -> int:
     """Runs the program on copies of the parquet files. Returns its exit code."""
     out = value_of(words, "--out")
     if out is None:
         return subprocess.call([program, *words])  # it says what is missing
     field = value_of(words, "--field") or "text"
-    copies = pathlib.Path(out) / _COPIES
+    folder = pathlib.Path(out)
+    if _is_held(folder):
+        return subprocess.call([program, *words])  # it says by which process
+    made = not folder.exists()
+    copies = folder / _COPIES
     copies.mkdir(parents=True, exist_ok=True)
+    try:
+        given = _copied(words, field, copies)
+        code = subprocess.call([program, *given])
+        if code == 0:
+            shutil.rmtree(copies)
+    finally:  # a refused call leaves nothing
+        for each in (copies, folder) if made else (copies,):
+            with contextlib.suppress(OSError):
+                each.rmdir()
+    return code
+
+
+def _copied(words: "list[str]", field: str, copies: pathlib.Path) -> "list[str]":
+    """The words with a copy below `copies` in place of each parquet file."""
     given: "list[str]" = []
     for place, word in enumerate(words):
         named = place >= 2 and not word.startswith("-") and not _is_value(words, place)
@@ -147,10 +180,7 @@ def tokenize(program: str, words: "list[str]") -> int:
             if not target.exists():
                 copy_as_lines(path, field, target)
             given.append(str(target))
-    code = subprocess.call([program, *given])
-    if code == 0:
-        shutil.rmtree(copies)
-    return code
+    return given
 
 
 def main(program: str, words: "list[str]") -> int:

@@ -82,9 +82,18 @@ std::string unlike_token(const Tokenizer& ours, const Tokenizer& theirs, std::in
   for (std::int64_t at = 0; at < end; ++at) {
     const auto id = static_cast<std::uint32_t>(at);
     const std::optional<std::string> here = ours.token_of(id), there = theirs.token_of(id);
-    if (here == there) continue;
-    return fmt::format("id {} is \"{}\" here and \"{}\" there", id, here.value_or("nothing"),
-                       there.value_or("nothing"));
+    if (!here || !there || here == there) continue;
+    return fmt::format("id {} is \"{}\" here and \"{}\" there", id, *here, *there);
+  }
+  return {};
+}
+
+std::optional<std::uint32_t> further_token(const Tokenizer& ours, const Tokenizer& theirs,
+                                           std::int64_t vocab) {
+  const std::int64_t end = std::min(vocab, std::int64_t{ours.vocabulary()});
+  for (std::int64_t at = 0; at < end; ++at) {
+    const auto id = static_cast<std::uint32_t>(at);
+    if (ours.token_of(id) && !theirs.token_of(id)) return id;
   }
   return {};
 }

@@ -47,10 +47,15 @@ std::int64_t mark_documents(std::int32_t end, std::span<const std::int32_t> inpu
 /// its ids were made with it. THROWS: SystemError for a damaged record.
 [[nodiscard]] std::optional<std::filesystem::path> tokenizer_beside(
     const Storage& storage, const std::filesystem::path& bin);
-/// The first id below `vocab` and both vocabularies that is another token in `theirs` than in
-/// `ours`: "id 5 is "x" here and "y" there"; empty: there is none. Ids of one tokenizer alone are
-/// no difference: who has them has more tokens.
+
+/// The first id below `vocab` that is another token in `theirs` than in `ours`, added tokens
+/// included: "id 5 is "x" here and "y" there"; empty: there is none. Ids of one tokenizer alone are
+/// no difference, nor is how a token is found in a text: ids of both mean the same texts.
 [[nodiscard]] std::string unlike_token(const Tokenizer& ours, const Tokenizer& theirs,
                                        std::int64_t vocab);
+/// The first id below `vocab` of a token in `ours` that `theirs` has no token for.
+[[nodiscard]] std::optional<std::uint32_t> further_token(const Tokenizer& ours,
+                                                         const Tokenizer& theirs,
+                                                         std::int64_t vocab);
 
 }  // namespace isthmus

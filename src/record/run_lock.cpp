@@ -51,6 +51,24 @@ void check_outside_checkpoints(const std::filesystem::path& folder) {
   }
 }
 
+void check_outside_runs(const std::filesystem::path& folder) {
+  constexpr const char* kRemedy = "name another folder";
+  check_nobody_writes(folder, kRemedy);
+  check_outside_checkpoints(folder);
+  std::error_code error;
+  std::filesystem::path above = std::filesystem::weakly_canonical(folder, error);
+  while (above.has_relative_path()) {
+    above = above.parent_path();
+    check_nobody_writes(above, kRemedy);
+  }
+}
+
+void check_outside_run(const std::filesystem::path& file) {
+  const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
+  check_nobody_writes(folder, "name another place");
+  check_outside_checkpoints(folder);
+}
+
 RunLock::RunLock(const std::filesystem::path& folder, const Options& options)
     : lock_(runtime_, {.folder = run_folder_at(folder),
                        .file = options.file,

@@ -26,6 +26,12 @@ void check_nobody_writes(const std::filesystem::path& folder, std::string_view r
 /// written there would be taken for a checkpoint.
 void check_outside_checkpoints(const std::filesystem::path& folder);
 
+/// For commands that write beside runs. THROWS: SystemError when a living process writes a run into
+/// `folder` or a folder above, or when it lies among checkpoints.
+void check_outside_runs(const std::filesystem::path& folder);
+/// The same of a file; folders above its own do not matter.
+void check_outside_run(const std::filesystem::path& file);
+
 class RunLock {
  public:
   struct Options {

@@ -140,14 +140,15 @@ TEST(ChangeCheck, AWarmUpInSharesOfTheRunNamesItsSteps) {
   EXPECT_EQ(refusal(kDiloco, 20, {"train.steps=80", "inner.warmup=4"}, {"inner.warmup=10%"}), "");
 }
 
-TEST(ChangeCheck, OuterRampsInSharesOfTheRunAreJudgedByTheRoundsThatWereSent) {
+TEST(ChangeCheck, OuterRampsInSharesOfTheRunAreJudgedByTheStepsTaken) {
   const std::vector<std::string> ramps = {"outer.lr_warmup=10%", "outer.lr_decay=20%",
                                           "outer.lr_floor=0.2"};
   // At 60 steps the warm-up would have been 6 steps: rounds up to step 5 had other rates.
   EXPECT_THAT(refusal(kDiloco, 20, {"train.steps=60"}, ramps),
               AllOf(HasSubstr("--change train.steps = 60"),
-                    HasSubstr("a round sent at step 1 had 0.25 of outer.lr, and would have had "
-                              "0.167 under outer.lr_warmup = 6"),
+                    HasSubstr("step 1 had 0.25 of outer.lr, and would have had 0.167 under "
+                              "outer.lr_warmup = 6 (every step taken is judged, whether a round "
+                              "was sent at it or not)"),
                     HasSubstr("add --change outer.lr_warmup=4, which it was in steps")));
   EXPECT_EQ(refusal(kDiloco, 20, {"train.steps=60", "outer.lr_warmup=4"}, ramps), "");
   EXPECT_THAT(refusal(kDiloco, 35, {"train.steps=60", "outer.lr_warmup=4"}, ramps),

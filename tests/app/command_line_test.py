@@ -832,6 +832,18 @@ class Machine(CommandLine):
 
 
 class Run(CommandLine):
+    def test_a_dry_run_refuses_what_the_run_refuses(self):
+        pair = '[[site]]\nname = "a"\n[[site]]\nname = "b"\n'
+        fault = '[[fault]]\nkind = "pause"\nsite = "a"\nat = "1s"\nlasts = "1s"\n'
+        self.write("faults.toml", RUN.replace("workers = 2\n", "") + pair + fault)
+        self.write("groups.toml", RUN.replace("workers = 2\n", "") + '[outer]\nmethod = "diloco"\ncodec = "topk"\nH = 2\n'
+                   + pair.replace("\n[[", '\ngroup = "x"\n[[', 1) + 'group = "y"\n')
+        for words, *arguments in (("eval.tokens = 100000", "run.toml", "--set", "eval.tokens=100000"),
+                                  ("[[fault]] is what goes wrong in virtual time", "faults.toml"),
+                                  ("groups have nothing to sum", "groups.toml", "--set", "net.reduction=groups")):
+            for dry in ((), ("--dry-run",)):
+                self.refuses(3, words, "train", *arguments, *dry)
+
     def test_a_run_and_what_follows_from_it(self):
         self.prints("train", "run.toml", "--out", "run", "--progress", "none")
         text = (self.folder / "run/metrics.jsonl").read_text()

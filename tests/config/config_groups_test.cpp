@@ -70,6 +70,22 @@ TEST(Config, SharesOfEarlierVersionsAreReadAsEvenOnesWithANote) {
   EXPECT_EQ(load_minimal({"net.shares=measured"}).net.shares, "auto");
 }
 
+// A value that another one replaces steers nothing, so nothing is said about it.
+TEST(Config, NotesOnEarlierValuesGoWithTheValue) {
+  const std::string of_before =
+      std::string(kMinimal) + "[net]\nshares = \"table\"\ntable = \"a\"\n";
+  const auto notes = [&](const std::vector<std::string>& overrides) {
+    return load_config_text(of_before, "run.toml", overrides).notes;
+  };
+  ASSERT_EQ(notes({}).size(), 2U);
+  ASSERT_EQ(notes({"net.shares=links"}).size(), 1U);
+  EXPECT_TRUE(notes({"net.shares=links"})[0].starts_with("net.table = \"a\""));
+  EXPECT_TRUE(notes({"net.shares=auto", "net.table="}).empty());
+  const std::vector<std::string> again = notes({"net.shares=measured", "net.table="});
+  ASSERT_EQ(again.size(), 1U);
+  EXPECT_TRUE(again[0].starts_with("net.shares = \"measured\"")) << again[0];
+}
+
 // Frames are cut alike at all members, and what is in them is nobody's result.
 TEST(ConfigChunk, IsCommonAndSteersNothing) {
   const Config usual = load_minimal();

@@ -238,6 +238,10 @@ def exported_adapters_go_on_and_merge(isthmus, folder, corpus):
         said = call(isthmus, "train", beside, "--out", folder / "beside", *dry, code=3).stderr
         require("lora.init" in said and "name the adapter's own base" in said, said)
     require(not (folder / "beside").exists(), "a refused run has made its folder")
+    for dry in ((), ("--dry-run",)):  # nor does a run go on beside it
+        said = call(isthmus, "train", toml, "--out", run, "--set", f'model.init="{other}"', "--resume", "auto",
+                    "--change", "train.steps=400", *dry, code=3).stderr
+        require("(frozen weights of model.init was " in said and "resume with those" in said, said)
     weights = folder / "adapter/adapter_model.safetensors"
     whole = weights.read_bytes()
     start = 8 + struct.unpack("<Q", whole[:8])[0]
@@ -256,23 +260,28 @@ def exported_adapters_go_on_and_merge(isthmus, folder, corpus):
 
 
 def a_base_is_read_in_parts(isthmus, folder, corpus):
-    """A run with a narrow base takes what is foretold: its file is at no time in memory as a whole."""
+    """A run with a frozen base takes what is foretold: neither its file nor a table of it is in memory as a whole."""
     (folder / "deep.toml").write_text(BASE.format(corpus=corpus))
-    sizes = ["model.layers=24", "model.d_model=256", "train.steps=1", "train.global_batch=32 tok"]
-    call(isthmus, "train", folder / "deep.toml", "--out", folder / "deep-run", "--progress", "none",
-         *(word for size in sizes for word in ("--set", size)))
-    call(isthmus, "export", folder / "deep-run", "--to", "hf", folder / "deep")
-    toml = write(folder, "narrow-base", folder / "deep", corpus, outer='method = "ddp"', workers="workers = 1",
-                 lora='base = "nf4"', steps=2)
-    told = json.loads(call(isthmus, "train", toml, "--dry-run", "--json").stdout)
-    whole = sum(told[part] for part in ("memory_bytes", "program_bytes", "round_bytes", "checkpoint_copy_bytes"))
-    file = (folder / "deep/model.safetensors").stat().st_size
-    for words in (["--dry-run"], ["--out", folder / "narrow-base", "--progress", "none"]):
-        process = subprocess.Popen([isthmus, "train", *map(str, [toml, *words])], stdout=subprocess.DEVNULL)
-        _, status, usage = os.wait4(process.pid, 0)
-        peak = 1024 * usage.ru_maxrss
-        require(status == 0 and peak <= 1.2 * whole, f"{words}: {whole} bytes foretold, {peak} at most, a file of {file}")
-    require(peak >= 0.8 * whole and told["program_bytes"] < file, f"{told}: {whole} bytes foretold, {peak} at most, a file of {file}")
+    shapes = {"deep": ["model.layers=24", "model.d_model=256"], "wide": ["model.vocab=131072", "model.d_model=256"]}
+    for name, shape in shapes.items():
+        sizes = [*shape, "train.steps=1", "train.global_batch=32 tok"]
+        call(isthmus, "train", folder / "deep.toml", "--out", folder / f"{name}-run", "--progress", "none",
+             *(word for size in sizes for word in ("--set", size)))
+        call(isthmus, "export", folder / f"{name}-run", "--to", "hf", folder / name)
+    for name, storage in (("deep", "nf4"), ("wide", "fp32"), ("wide", "bf16")):
+        toml = write(folder, "frozen-base", folder / name, corpus, outer='method = "ddp"', workers="workers = 1",
+                     lora=f'base = "{storage}"', steps=2)
+        told = json.loads(call(isthmus, "train", toml, "--dry-run", "--json").stdout)
+        whole = sum(told[part] for part in ("memory_bytes", "program_bytes", "round_bytes", "checkpoint_copy_bytes"))
+        file = (folder / name / "model.safetensors").stat().st_size
+        for words in (["--dry-run"], ["--out", folder / "frozen-base", "--progress", "none", "--force"]):
+            process = subprocess.Popen([isthmus, "train", *map(str, [toml, *words])], stdout=subprocess.DEVNULL)
+            _, status, usage = os.wait4(process.pid, 0)
+            peak = 1024 * usage.ru_maxrss
+            require(status == 0 and peak <= 1.2 * whole,
+                    f"{name}, {storage}, {words}: {whole} bytes foretold, {peak} at most, a file of {file}")
+        require(peak >= 0.8 * whole and told["program_bytes"] < file,
+                f"{told}: {whole} bytes foretold, {peak} at most, a file of {file}")
 
 
 def what_does_not_fit_is_refused(isthmus, folder, corpus):

@@ -323,6 +323,10 @@ class Exports:
         (damaged / "events.jsonl").unlink()
         self.refuses(4, "no trace to write", "export", "damaged", "--to", "chrome", "out")
         require(not (self.folder / "out").exists(), "a refused export left something")
+        (damaged / "metrics.jsonl").write_text("")
+        for to in ("tb", "csv"):
+            done = self.call("export", "damaged", "--to", to, f"none-{to}")
+            require("metrics.jsonl: holds no training step yet" in done.stderr, f"{to}: {done.stderr}")
         done = self.call("train", "plain.toml", "--set", 'log.sinks=["jsonl", "wandb"]', code=3)
         require("must be one of jsonl, tensorboard" in done.stderr, done.stderr)
         (self.folder / "bad.toml").write_text(LIVE.replace('"tensorboard"', '"tensorbord"'))

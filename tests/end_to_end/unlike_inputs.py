@@ -353,6 +353,31 @@ def ids_of_another_tokenizer(isthmus, folder, corpus):
         passes(isthmus, here, "train", advised, "--out", f"{name}-on", "-q")
         passes(isthmus, here, "export", name, "--to", "hf", f"{name}-hf")
         passes(isthmus, here, "eval", f"{name}-hf", "words.txt", "--context", "32")
+    # Tokenizers that are equal but for added tokens: an id that is another token is refused, a further one is told of.
+    base = json.loads((here / "a/tokenizer.json").read_text())
+    added = base["added_tokens"]
+    free = len({*base["model"]["vocab"].values(), *(token["id"] for token in added)})  # the first id that is no token
+
+    def with_added(name, tokens):
+        (here / name).mkdir()
+        (here / name / "tokenizer.json").write_text(json.dumps({**base, "added_tokens": tokens}))
+        return config(here, f"{name}.toml", 'init = "wide"', f"text:words.txt:tokenizer={name}")
+
+    llama(here, "wide", vocab=320)  # with rows to spare, as models have
+    shutil.copy(here / "a/tokenizer.json", here / "wide")
+    plain = {"lstrip": False, "rstrip": False, "normalized": False, "single_word": False, "special": True}
+    further = with_added("further", [*added, {"id": free, "content": "<|new|>", **plain}])
+    for arguments in (["--dry-run"], ["--out", "of-further", "-q"]):
+        done = passes(isthmus, here, "train", further, *arguments)
+        require(f'id {free} ("<|new|>") first' in done.stdout + done.stderr, f"{arguments}: {done}")
+    for name, tokens in (("found-otherwise", [{**token, "lstrip": True} for token in added]), ("same", added)):
+        done = passes(isthmus, here, "train", with_added(name, tokens), "--dry-run")
+        require("lacks" not in done.stdout + done.stderr, f"{name}: {done}")
+    shutil.copy(here / "further/tokenizer.json", here / "wide")  # the model has the further token
+    refuses(isthmus, here, 3, [f'id {free} is "<|other|>" here and "<|new|>" there', "does not belong to"], "train",
+            with_added("renamed", [*added, {"id": free, "content": "<|other|>", **plain}]), "--dry-run")
+    done = passes(isthmus, here, "train", "same.toml", "--dry-run")
+    require("lacks" not in done.stdout + done.stderr, str(done))
     # Files that are links, as in a cache of downloads.
     linked = place(here, "linked")
     for file in (here / "of-text-hf").iterdir():

@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -181,7 +183,7 @@ void fill_base(LoraLoop& loop) {
       const auto at = static_cast<std::uint64_t>(loop.base()[i].elements.begin + k);
       values.push_back(static_cast<float>(0.2 * rng.normal(at)));
     }
-    loop.store_base(i, values);
+    loop.store_base(i, 0, values);
   }
 }
 
@@ -291,8 +293,8 @@ TEST(FrozenWeights, HoldWhatTheirStorageRoundsTo) {
       values.push_back(static_cast<float>(
           rng.normal(static_cast<std::uint64_t>(layout.tensors()[t].elements.begin + i))));
     }
-    wide.store(t, values);
-    half.store(t, values);
+    wide.store(t, 0, values);
+    half.store(t, 0, values);
   }
   for (std::int64_t l = 0; l < layout.shape().layers; ++l) {
     const float* const exact = wide.layer(l);
@@ -316,6 +318,45 @@ TEST(FrozenWeights, HoldWhatTheirStorageRoundsTo) {
     ASSERT_EQ(rows[i], whole[static_cast<std::size_t>(3 * columns + i)]);
   EXPECT_THROW(FrozenWeights(layout, team, "fp8"), ConfigError);
   EXPECT_LT(FrozenWeights::bytes(layout, "nf4"), FrozenWeights::bytes(layout, "bf16"));
+}
+
+// Files are read a few tiles at a time.
+TEST(FrozenWeights, StoredInPartsAreThoseStoredAtOnce) {
+  ModelConfig model = with_adapters({"all-linear"});
+  model.vocab = 1000;
+  model.d_ff = 700;
+  const ModelLayout layout(without_lora(model_shape(model, kLength)));
+  ASSERT_GT(layout.tensors()[0].elements.size(), static_cast<std::int64_t>(2 * kTileValues));
+  kernels::ThreadTeam team(2);
+  for (const char* const storage : {"fp32", "bf16", "nf4"}) {
+    FrozenWeights at_once(layout, team, storage);
+    FrozenWeights in_parts(layout, team, storage);
+    const Rng rng{11, Stream::kTestData};
+    for (std::size_t t = 0; t < layout.tensors().size(); ++t) {
+      std::vector<float> values;
+      for (std::int64_t i = 0; i < layout.tensors()[t].elements.size(); ++i) {
+        values.push_back(static_cast<float>(
+            rng.normal(static_cast<std::uint64_t>(layout.tensors()[t].elements.begin + i))));
+      }
+      at_once.store(t, 0, values);
+      for (std::size_t first = 0; first < values.size(); first += kTileValues) {
+        const std::size_t count = std::min(kTileValues, values.size() - first);
+        in_parts.store(t, static_cast<std::int64_t>(first),
+                       std::span(values).subspan(first, count));
+      }
+    }
+    EXPECT_EQ(in_parts.held_bytes(), at_once.held_bytes()) << storage;
+    for (std::int64_t l = 0; l < layout.shape().layers; ++l) {
+      const auto n = static_cast<std::size_t>(layout.layer_elements(l).size());
+      EXPECT_TRUE(
+          std::ranges::equal(std::span(in_parts.layer(l), n), std::span(at_once.layer(l), n)))
+          << storage << " layer " << l;
+    }
+    const auto n = static_cast<std::size_t>(layout.tensors()[0].elements.size());
+    EXPECT_TRUE(
+        std::ranges::equal(std::span(in_parts.tensor(0), n), std::span(at_once.tensor(0), n)))
+        << storage;
+  }
 }
 
 }  // namespace

@@ -59,11 +59,37 @@ def test_the_tile_number_moves_random_bits_alone():
     (lambda: isthmus.codec("int8").encoded_bytes(-1), "-1"),
     (lambda: isthmus.codec("int8").encode(numpy.zeros(3, numpy.float32), worker=1 << 22), "4194304"),
     (lambda: isthmus.codec("int8").decode_add(b"", numpy.zeros(3)), "float32"),
+    (lambda: isthmus.codec("int8\0:64"), "NUL character"),
+    (lambda: isthmus.codec(8), "must be a text"),
+    (lambda: isthmus.codec("int8\ud800"), "int8"),
+    (lambda: isthmus.codec("int8").encode(numpy.zeros(3, numpy.float32), seed=-1), "seed = -1.*2\\^64 - 1"),
+    (lambda: isthmus.codec("int8").encode(numpy.zeros(3, numpy.float32), seed=1 << 64), "seed = 18446744073709551616"),
+    (lambda: isthmus.codec("int8").encode(numpy.zeros(3, numpy.float32), seed=1.5), "seed = 1.5"),
+    (lambda: isthmus.codec("int8").encode(numpy.zeros(3, numpy.float32), tile=1 << 70), "tile = "),
+    (lambda: isthmus.codec("int8").encode(numpy.zeros(3, numpy.float32), worker=-1), "worker = -1"),
+    (lambda: isthmus.codec("int8").encode(numpy.ma.masked_array(numpy.zeros(3, numpy.float32), [0, 1, 0])), "mask"),
+    (lambda: isthmus.codec("int8").encoded_bytes(1 << 63), "2\\^48 - 1"),
+    (lambda: isthmus.codec("int8").encoded_bytes("3"), "values = '3'"),
+    (lambda: isthmus.codec("int8").decode(b"", -1), "values = -1"),
+    (lambda: isthmus.codec("int8").decode(b"", None), "values = None"),
+    (lambda: isthmus.codec("int8").decode([1, 2], 2), "coded is a list"),
+    (lambda: isthmus.codec("int8").decode(numpy.zeros(8, numpy.int32), 4), "contiguous array of uint8"),
+    (lambda: isthmus.codec("int8").decode(numpy.zeros(8, numpy.uint8)[::2], 2), "contiguous"),
 ])
 def test_mistakes_are_config_errors(make, words):
     with pytest.raises(isthmus.ConfigError, match=words) as caught:
         make()
     assert isinstance(caught.value, ValueError) and caught.value.exit_code == 3
+
+
+def test_a_refused_codec_can_be_shown():
+    """As debuggers and reports of tracebacks do with every argument."""
+    refused = isthmus._codec.Codec.__new__(isthmus._codec.Codec)
+    with pytest.raises(isthmus.ConfigError):
+        refused.__init__("int9")
+    assert repr(refused) == "a refused isthmus.codec"
+    with pytest.raises(AttributeError):
+        refused.name
 
 
 def test_copies_are_codecs_of_their_own():
@@ -80,6 +106,8 @@ def test_damaged_bytes_are_refused():
         codec.decode(coded[:-1], 100)
     with pytest.raises(isthmus.RunError):
         codec.decode(coded, 101)
+    with pytest.raises(isthmus.RunError, match="are no encoding"):
+        codec.decode(coded, 1 << 40)  # without the memory for so many
 
 
 def through(spelling, values, size=32):

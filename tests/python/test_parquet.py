@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m isthmus data tokenize` of parquet files, where pyarrow is installed; and what is said where it is not."""
 
+import fcntl
 import gzip
 import json
 import pathlib
@@ -92,3 +93,34 @@ def test_a_pattern_may_name_parquet_and_lines(tmp_path: pathlib.Path) -> None:
     assert _parquet.main(str(program_path()), words) == 0
     assert (out / "shard-00000.bin").read_bytes() == bytes([2, 0, 3, 0, 1, 0, 0, 0, 3, 0])
     assert (out / "shard-00001.bin").read_bytes() == bytes([1, 0, 3, 0])
+
+
+def test_a_refused_call_leaves_nothing(tmp_path: pathlib.Path) -> None:
+    from isthmus._program import program_path
+
+    damaged = tmp_path / "a.parquet"
+    damaged.write_bytes(b"PAR1" + bytes(8))  # refused with pyarrow and without
+    out = tmp_path / "new/out"
+    words = ["data", "tokenize", str(damaged), "--tokenizer", str(tmp_path), "--out"]
+    assert _parquet.main(str(program_path()), [*words, str(out)]) == 4
+    assert not out.exists()
+    (tmp_path / "there").mkdir()
+    assert _parquet.main(str(program_path()), [*words, str(tmp_path / "there")]) == 4
+    assert list((tmp_path / "there").iterdir()) == []
+
+
+def test_nothing_is_copied_into_the_folder_of_a_living_run(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from isthmus._program import program_path
+
+    (tmp_path / "a.parquet").write_bytes(b"PAR1" + bytes(8))
+    (tmp_path / "tokenizer.json").write_text(json.dumps(TOKENIZER))
+    out = tmp_path / "out"
+    out.mkdir()
+    with open(out / "run.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        words = ["data", "tokenize", str(tmp_path / "a.parquet"), "--tokenizer", str(tmp_path), "--out", str(out)]
+        assert _parquet.main(str(program_path()), words) == 4
+        assert "is in use" in capfd.readouterr().err
+        assert [each.name for each in out.iterdir()] == ["run.lock"]

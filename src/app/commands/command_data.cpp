@@ -15,6 +15,7 @@
 #include "data/synth.h"
 #include "data/token_file.h"
 #include "record/json_line.h"
+#include "record/run_lock.h"
 #include "session/checks/data_notes.h"
 
 namespace isthmus::app {
@@ -119,6 +120,7 @@ int synthesize(const DataArguments& arguments, Session& session) {
     throw UsageError(fmt::format("data synth: {} tokens do not fit in one llm.c file (at most {})",
                                  spec.tokens, kMostLlmcTokens));
   }
+  check_outside_run(arguments.out);
   SystemStorage storage;
   const std::vector<std::uint16_t> tokens = generate(spec);
   write_llmc_tokens(storage, arguments.out, tokens);

@@ -7,6 +7,7 @@
 #include "core/base/suggest.h"
 #include "core/base/units.h"
 #include "record/json_line.h"
+#include "record/run_lock.h"
 #include "report/export/export_runs.h"
 
 namespace isthmus::app {
@@ -56,6 +57,7 @@ ExportResult whole_or_absent(const fs::path& to, const Export& write) {
 }
 
 ExportResult export_records(const ExportArguments& arguments) {
+  check_outside_runs(arguments.to);
   if (arguments.format == "tb" || arguments.format == "csv") {
     require_fresh_folder(arguments.to);
     return whole_or_absent(arguments.to, [&] {

@@ -12,6 +12,7 @@
 #include "core/base/units.h"
 #include "isthmus/errors.h"
 #include "record/json_line.h"
+#include "record/run_lock.h"
 #include "record/wall_clock.h"
 #include "session/hub/hub_keys.h"
 #include "session/site/link_rendezvous.h"
@@ -91,6 +92,7 @@ std::vector<Row> rows_of(const Config& config, const HubKeyBook& book, std::int6
 }  // namespace
 
 int command_hub_invite(const HubKeysArguments& arguments, Session& session) {
+  if (!arguments.out.empty()) check_outside_run(arguments.out);
   KeyFolder folder(arguments);
   const std::string address =
       arguments.address.empty() ? folder.config.hub.address : arguments.address;

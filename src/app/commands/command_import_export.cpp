@@ -16,13 +16,14 @@
 #include "inner/hf/peft_folder.h"
 #include "inner/model/model_shape.h"
 #include "record/json_line.h"
+#include "record/run_lock.h"
 
 namespace isthmus::app {
 namespace {
 
 /// A folder may be written into that is neither the source nor held by a run.
 void check_target(const std::filesystem::path& from, const std::filesystem::path& to) {
-  check_model_target(to);
+  check_outside_runs(to);
   std::error_code error;
   if (std::filesystem::equivalent(from, to, error)) {
     throw UsageError(

@@ -10,6 +10,7 @@
 #include "core/base/storage.h"
 #include "core/base/suggest.h"
 #include "record/json_line.h"
+#include "record/run_lock.h"
 
 namespace isthmus::app {
 namespace {
@@ -265,6 +266,7 @@ int command_init(const InitArguments& arguments, Session& session) {
     throw SystemError(fmt::format(
         "{}: exists already; --force replaces it, DIR names another folder", file.string()));
   }
+  check_outside_run(file);
   storage.create_directories(arguments.directory);
   write_atomically(storage, file, render(chosen));
   const std::string next = fmt::format(fmt::runtime(chosen.next), file.string());

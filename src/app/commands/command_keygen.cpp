@@ -7,6 +7,7 @@
 #include "app/common/commands.h"
 #include "core/base/storage.h"
 #include "record/json_line.h"
+#include "record/run_lock.h"
 #include "transport/links/link_keys.h"
 #include "transport/links/link_message.h"
 
@@ -50,6 +51,7 @@ int command_keygen(const KeygenArguments& arguments, Session& session) {
           files.back().string()));
     }
   }
+  check_outside_run(files.front());
   create_private_directory(arguments.out);
   std::vector<std::string> objects;
   std::string text, list;

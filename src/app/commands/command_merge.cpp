@@ -19,6 +19,7 @@
 #include "inner/hf/hf_weights.h"
 #include "inner/model/model_shape.h"
 #include "record/json_line.h"
+#include "record/run_lock.h"
 
 namespace isthmus::app {
 namespace {
@@ -137,7 +138,7 @@ int command_merge(const MergeArguments& arguments, Session& session) {
   }
   const std::vector<double> weights = shares(arguments);
   SystemStorage storage;
-  check_model_target(arguments.out);
+  check_outside_runs(arguments.out);
   if (storage.kind(arguments.out) != FileKind::kAbsent) {
     throw ConfigError(
         fmt::format("--out {}: is there already; name a new folder", arguments.out.string()));

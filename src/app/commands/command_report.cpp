@@ -9,6 +9,7 @@
 #include "core/base/units.h"
 #include "isthmus/errors.h"
 #include "record/json_line.h"
+#include "record/run_lock.h"
 #include "record/wall_clock.h"
 #include "report/page/report.h"
 
@@ -100,6 +101,7 @@ int command_report(const ReportArguments& arguments, Session& session) {
   }
   ReportResult result;
   if (!arguments.csv.empty()) {
+    check_outside_run(arguments.csv / "runs.csv");
     result = write_report_csv(runs, arguments.csv);
   }
   if (arguments.csv.empty() || !arguments.out.empty()) {

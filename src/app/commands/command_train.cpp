@@ -33,6 +33,7 @@
 #include "session/hub/site_hub.h"
 #include "session/run/begun_run.h"
 #include "session/run/resume.h"
+#include "session/run_checks.h"
 #include "session/site/site_enrolment.h"
 #include "session/site/site_links.h"
 #include "session/site/site_recording.h"
@@ -259,6 +260,7 @@ int run(const Config& given, const TrainArguments& arguments, bool simulated, Se
   for (const Config& before : changes.before) config.outer.former_H.push_back(before.outer.H);
   if (arguments.dry_run) {
     const std::optional<SiteArguments> site = site_of(arguments);
+    check_run(config, {.simulated = simulated, .emulated = emulated, .site = site});
     const std::filesystem::path out = arguments.out.empty() ? config.run.out : arguments.out;
     const RunEstimate estimate =
         estimate_run(config, simulated,

@@ -9,9 +9,12 @@
 #include <optional>
 
 #include "app/train/rank_hang.h"
+#include "app/train/run_prediction.h"
 #include "core/base/all_elements.h"
+#include "core/base/followed_links.h"
 #include "core/base/hash.h"
 #include "core/base/units.h"
+#include "data/batch_source.h"
 #include "data/documents.h"
 #include "data/tokenized_text.h"
 #include "inner/hf/byte_tokenizer.h"
@@ -23,6 +26,7 @@
 #include "session/run/trainer_facts.h"
 #include "text/end_of_text.h"
 #include "text/tokenizer.h"
+#include "transport/exchange/reduction.h"
 
 namespace isthmus::app {
 
@@ -74,6 +78,29 @@ double surrogate_byte_scale(const Config& config, const ModelLayout& layout) {
   return surrogate_byte_scale(config, layout.elements());
 }
 
+void check_data_and_exchange(const Config& config, const TrainingPlan& plan,
+                             const ModelLayout& layout, const Dataset& data) {
+  data.check_vocabulary(config.model.vocab);
+  for (int m = 0; m < plan.workers; ++m) {
+    const BatchSource source(data, batch_plan(config), m);
+  }
+  if (const std::int64_t tokens = eval_tokens(config, data); tokens >= 0) {
+    const ValidationSource windows(data, validation_plan(config, tokens));
+  }
+  if (config.net.reduction != "groups") return;
+  const std::vector<Parameter> parameters = parameters_without_values(layout);
+  const PredictionInput exchange =
+      prediction_input(config.method, config.outer, parameters, plan.workers, plan.total_steps);
+  if (resolve_reduction(exchange.exchange, *exchange.codec, plan.workers) ==
+      ReductionKind::kReduce) {
+    return;
+  }
+  throw ConfigError(fmt::format(
+      "net.reduction = \"groups\": with outer.codec = {} and {} workers all would be sent to all, "
+      "where groups have nothing to sum; remove it, or set outer.exchange = \"reduce\"",
+      exchange.codec->name(), plan.workers));
+}
+
 namespace {
 
 /// What gives the ids of a source their meaning.
@@ -100,13 +127,19 @@ SourceReading reading_of(const Storage& storage, const Config& config, const Dat
   return {};
 }
 
-/// As unlike_token, of two files or their folders; equal files are not read as tokenizers.
-std::string unlike_token(const Storage& storage, const std::filesystem::path& ours,
-                         const std::filesystem::path& theirs, std::int64_t vocab) {
+/// Of two files or their folders.
+bool same_file(const Storage& storage, const std::filesystem::path& ours,
+               const std::filesystem::path& theirs) {
   const auto file = [&](const std::filesystem::path& path) {
     return storage.map(tokenizer_file(storage, path));
   };
-  if (std::ranges::equal(file(ours).bytes(), file(theirs).bytes())) return {};
+  return std::ranges::equal(file(ours).bytes(), file(theirs).bytes());
+}
+
+/// As unlike_token, of two files or their folders; equal files are not read as tokenizers.
+std::string unlike_token(const Storage& storage, const std::filesystem::path& ours,
+                         const std::filesystem::path& theirs, std::int64_t vocab) {
+  if (same_file(storage, ours, theirs)) return {};
   return unlike_token(Tokenizer::open(storage, ours), Tokenizer::open(storage, theirs), vocab);
 }
 
@@ -183,6 +216,26 @@ void check_tokenizer(const Storage& storage, const Config& config, const Dataset
   }
 }
 
+std::string further_tokens_note(const Storage& storage, const Config& config, const Dataset& data) {
+  if (config.train.objective == "sft" || config.model.init.empty()) return {};
+  const std::filesystem::path model = config.locate(config.model.init);
+  if (followed_kind(storage, model / "tokenizer.json") != FileKind::kFile) return {};
+  for (const Dataset::Source& source : data.sources()) {
+    const SourceReading reading = reading_of(storage, config, data, source);
+    if (reading.tokenizer.empty() || same_file(storage, reading.tokenizer, model)) continue;
+    const Tokenizer ours = Tokenizer::open(storage, reading.tokenizer);
+    const auto further = further_token(ours, Tokenizer::open(storage, model), config.model.vocab);
+    if (!further) continue;
+    return fmt::format(
+        "{} = \"{}\": its tokenizer has tokens that the one of model.init = \"{}\" lacks, id {} "
+        "(\"{}\") first: the model learns them, and its checkpoints keep the tokenizer of "
+        "model.init, which does not; put {} into the exported model",
+        key_of(source), source.text, config.model.init.string(), *further,
+        ours.token_of(*further).value_or(""), tokenizer_file(storage, reading.tokenizer).string());
+  }
+  return {};
+}
+
 std::optional<std::filesystem::path> tokenizer_of_data(const Storage& storage, const Config& config,
                                                        const Dataset& data) {
   if (config.train.objective == "sft") return {};
@@ -236,9 +289,10 @@ InitialWeights read_base(const Storage& storage, const std::filesystem::path& fo
   const std::vector<Parameter> parameters = parameters_without_values(ModelLayout(base));
   Xxh3Stream digest;
   InitialWeights found;
-  found.not_read = read_hf_weights(
-      storage, folder, parameters,
-      [&](std::size_t, std::span<const float> values) { digest.update(std::as_bytes(values)); });
+  found.not_read = read_hf_weights(storage, folder, parameters,
+                                   [&](std::size_t, std::int64_t, std::span<const float> values) {
+                                     digest.update(std::as_bytes(values));
+                                   });
   found.base_digest = digest.digest().hex();
   return found;
 }
@@ -287,8 +341,8 @@ void load_initial_weights(const Storage& storage, const Config& config, InnerLoo
   if (auto* const adapted = dynamic_cast<LoraLoop*>(&inner)) {
     read_hf_weights(
         storage, folder, adapted->base(),
-        [&](std::size_t tensor, std::span<const float> values) {
-          adapted->store_base(tensor, values);
+        [&](std::size_t tensor, std::int64_t first, std::span<const float> values) {
+          adapted->store_base(tensor, first, values);
         },
         HfCheck::kNamesAlone);
     if (config.model.lora.init.empty()) {

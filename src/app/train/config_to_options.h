@@ -33,9 +33,18 @@ namespace isthmus::app {
 /// gradients are larger by this factor. 1 for spsa, whose entries do not depend on the model.
 [[nodiscard]] double surrogate_byte_scale(const Config& config, const ModelLayout& layout);
 
+/// Checks the ids, batches and evaluation windows of the data, and the exchange. THROWS:
+/// ConfigError naming what does not fit.
+void check_data_and_exchange(const Config& config, const TrainingPlan& plan,
+                             const ModelLayout& layout, const Dataset& data);
+
 /// THROWS: ConfigError when the data are bytes and the tokenizer of `model.init` has other ids, or
 /// when the data are tokenized with another tokenizer.
 void check_tokenizer(const Storage& storage, const Config& config, const Dataset& data);
+/// What to say of a source whose tokenizer has tokens that the one of `model.init` lacks; empty:
+/// there is none. Of ids that both have, check_tokenizer refuses unlike tokens.
+[[nodiscard]] std::string further_tokens_note(const Storage& storage, const Config& config,
+                                              const Dataset& data);
 /// The tokenizer whose tokens the ids of all sources are: a tokenizer.json or its folder; nothing
 /// for bytes, and for token files that do not say.
 [[nodiscard]] std::optional<std::filesystem::path> tokenizer_of_data(const Storage& storage,

@@ -142,18 +142,6 @@ ModelFolderLock::ModelFolderLock(const std::filesystem::path& folder) {
   }
 }
 
-void check_model_target(const std::filesystem::path& folder) {
-  constexpr const char* kRemedy = "name another folder";
-  check_nobody_writes(folder, kRemedy);
-  check_outside_checkpoints(folder);
-  std::error_code error;
-  std::filesystem::path above = std::filesystem::weakly_canonical(folder, error);
-  while (above.has_relative_path()) {
-    above = above.parent_path();
-    check_nobody_writes(above, kRemedy);
-  }
-}
-
 void read_newest(const std::function<std::vector<std::filesystem::path>()>& folders,
                  const std::function<void()>& read) {
   constexpr int kTries = 5;

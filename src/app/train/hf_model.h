@@ -76,10 +76,6 @@ class ModelFolderLock {
   std::optional<RunLock> lock_;
 };
 
-/// Checks that a model may be written to `folder`: no run writes there or in a folder above, and it
-/// is neither a checkpoint nor among a run's checkpoints. THROWS: SystemError.
-void check_model_target(const std::filesystem::path& folder);
-
 /// Calls `read`, which reads the checkpoints `folders` of runs that may continue meanwhile and
 /// remove them; if one has gone, calls it again with the newest ones. `read` must leave nothing
 /// behind when it throws. THROWS: as `read`; SystemError if checkpoints go faster than `read` ends.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/train/resume_preview.h"
 
+#include "app/train/config_to_options.h"
 #include "core/state/checkpoint.h"
 #include "core/state/checkpoint_names.h"
 #include "session/run/resume.h"
+#include "session/run/trainer_facts.h"
 
 namespace isthmus::app {
 namespace {
@@ -32,6 +34,11 @@ std::optional<ResumePreview> preview_resume(const Storage& storage, const Config
                        .workers = config.workers()};
   const std::optional<Checkpoint> checkpoint = checkpoint_of(storage, question, run);
   if (!checkpoint) return ResumePreview{};
+  TrainerFacts facts;
+  if (!question.base_digest.empty()) {
+    facts.common.emplace_back(kFrozenWeights, question.base_digest);
+  }
+  check_same_trainer(checkpoint->info().settings, facts, checkpoint->folder().string());
   const ResumeFindings findings = check_resume(storage, *checkpoint, run);
   return ResumePreview{.checkpoint = checkpoint->folder(),
                        .step = checkpoint->info().step,

@@ -26,6 +26,7 @@ struct ResumeQuestion {
   std::optional<WorkerId> only = std::nullopt;  // this process's site; nothing: all are here
   std::span<const DataFile> data = {};          // the run's
   TokensOfBeginning tokens_of_beginning = {};   // of these files
+  std::string base_digest = {};                 // InitialWeights::base_digest
 };
 
 struct ResumePreview {

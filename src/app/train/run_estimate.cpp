@@ -111,11 +111,10 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
   const TrainingPlan plan = make_training_plan(config, kernels::usable_cores());
   const Dataset data = open_data(storage, config, rules);
   const ModelLayout layout(model_shape(config.model, config.train.context));
-  data.check_vocabulary(config.model.vocab);
-  const BatchSource source(data, batch_plan(config), 0);
+  check_data_and_exchange(config, plan, layout, data);
   if (!begun_with) check_tokenizer(storage, config, data);
   const std::uint64_t before_weights = peak_bytes();
-  std::vector<std::string> not_read = check_initial_weights(storage, config).not_read;
+  InitialWeights initial = check_initial_weights(storage, config);
   const std::uint64_t after_weights = peak_bytes();
   (void)LearningRateSchedule(config.inner, plan.total_steps);
   (void)owner_shares(config);  // checks
@@ -190,7 +189,7 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
   estimate.program_anonymous_bytes = anonymous_bytes() + kRunItselfAnonymous;
   if (!config.model.init.empty()) {  // checks
     ModelNotes notes = model_notes(storage, config.locate(config.model.init), layout.shape(),
-                                   std::move(not_read), data.is_bytes());
+                                   std::move(initial.not_read), data.is_bytes());
     estimate.left_out = std::move(notes.left_out);
     estimate.data_warnings = std::move(notes.odd);
   } else if (const auto tokenizer = tokenizer_of_data(storage, config, data)) {
@@ -198,21 +197,23 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
     estimate.data_warnings = add_tokenizer(unused, storage, *tokenizer, config.model.vocab);
   }
   for (const std::string& note :
-       {binary_note(data), json_lines_note(data), conversations_warning(data)}) {
+       {binary_note(data), json_lines_note(data), conversations_warning(data),
+        further_tokens_note(storage, config, data)}) {
     if (!note.empty()) estimate.data_warnings.push_back(note);
   }
   if (of.resume != "never") {
     const std::vector<DataFile> files = data.fingerprint();
-    estimate.goes_on =
-        preview_resume(storage, config,
-                       {.out = of.out.value_or(std::filesystem::path()),
-                        .resume = of.resume,
-                        .changes = of.changes,
-                        .only = only,
-                        .data = files,
-                        .tokens_of_beginning = [&data](std::span<const DataFile> before) {
-                          return tokens_of_beginning(data, before);
-                        }});
+    estimate.goes_on = preview_resume(storage, config,
+                                      {.out = of.out.value_or(std::filesystem::path()),
+                                       .resume = of.resume,
+                                       .changes = of.changes,
+                                       .only = only,
+                                       .data = files,
+                                       .tokens_of_beginning =
+                                           [&data](std::span<const DataFile> before) {
+                                             return tokens_of_beginning(data, before);
+                                           },
+                                       .base_digest = initial.base_digest});
   }
   if (!estimate.goes_on || !estimate.goes_on->is_complete(estimate.steps)) {
     estimate.warnings = warnings_about_end(config, end);

@@ -47,7 +47,6 @@
 #include "session/run_checks.h"
 #include "session/run_session.h"
 #include "session/site/site_links.h"
-#include "transport/exchange/reduction.h"
 
 namespace isthmus::app {
 namespace {
@@ -240,26 +239,8 @@ void Training::choose_device() {
 }
 
 void Training::check() {
-  data_.check_vocabulary(config_.model.vocab);
+  check_data_and_exchange(config_, plan_, layout_, data_);
   if (!run_.begun_with()) check_tokenizer(storage_, config_, data_);
-  for (int m = 0; m < plan_.workers; ++m) {
-    const BatchSource source(data_, batch_plan(config_), m);
-  }
-  if (eval_tokens_ >= 0) {
-    const ValidationSource windows(data_, validation_plan(config_, eval_tokens_));
-  }
-  const std::vector<Parameter> parameters = parameters_without_values(layout_);
-  const PredictionInput exchange =
-      prediction_input(config_.method, config_.outer, parameters, plan_.workers, plan_.total_steps);
-  if (config_.net.reduction == "groups" &&
-      resolve_reduction(exchange.exchange, *exchange.codec, plan_.workers) !=
-          ReductionKind::kReduce) {
-    throw ConfigError(fmt::format(
-        "net.reduction = \"groups\": with outer.codec = {} and {} workers all would be sent to "
-        "all, "
-        "where groups have nothing to sum; remove it, or set outer.exchange = \"reduce\"",
-        exchange.codec->name(), plan_.workers));
-  }
   check_run(
       config_,
       {.simulated = request_.simulated, .emulated = request_.emulated, .site = request_.site});
@@ -319,6 +300,9 @@ void Training::tell_data() const {
              fmt::join(notes.left_out, ", "));
   }
   for (const std::string& note : notes.odd) log_warning("{}", note);
+  if (const std::string note = further_tokens_note(storage_, config_, data_); !note.empty()) {
+    log_warning("{}", note);
+  }
 }
 
 void Training::tell_end() const {

@@ -176,16 +176,16 @@ bool Reader::read_gone(const std::string& name, const SourceEntry& entry, bool r
   for (const GoneRow& gone : gone_rows()) {
     if (gone.name != name || value == nullptr) continue;
     if (!gone.value.empty() && gone.value != *value) continue;
-    if (!value->empty()) {
-      draft_.config.notes.push_back(fmt::format(
-          "{} = \"{}\" of an earlier version is {}: {}; no result depends on it", name, *value,
-          gone.instead.empty() ? "passed over" : fmt::format("read as \"{}\"", gone.instead),
-          gone.text));
+    if (!gone.instead.empty()) {
+      SourceEntry replaced = entry;
+      replaced.value.data = std::string(gone.instead);
+      read_key(name, replaced, replaces);
     }
-    if (gone.instead.empty()) return true;
-    SourceEntry replaced = entry;
-    replaced.value.data = std::string(gone.instead);
-    read_key(name, replaced, replaces);
+    if (value->empty()) return true;
+    draft_.config.notes.push_back(fmt::format(
+        "{} = \"{}\" of an earlier version is {}: {}; no result depends on it", name, *value,
+        gone.instead.empty() ? "passed over" : fmt::format("read as \"{}\"", gone.instead),
+        gone.text));
     return true;
   }
   return false;
@@ -193,6 +193,10 @@ bool Reader::read_gone(const std::string& name, const SourceEntry& entry, bool r
 
 void Reader::read_key(const std::string& given_name, const SourceEntry& entry, bool replaces) {
   const std::string name(canonical_name(given_name));
+  // This value takes the place of an earlier one, so a note about that one would mislead.
+  std::erase_if(draft_.config.notes, [&](const std::string& note) {
+    return note.starts_with(fmt::format("{} = ", name));
+  });
   if (read_gone(name, entry, replaces)) return;
   const KeyRow<Config>* row = find_row(config_rows(), name);
   if (row == nullptr) {

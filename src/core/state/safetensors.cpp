@@ -245,7 +245,15 @@ std::span<const std::byte> Safetensors::bytes(const SafetensorsEntry& entry) con
 
 void Safetensors::read_floats(const SafetensorsEntry& entry, std::span<float> out) const {
   ISTHMUS_CHECK(static_cast<std::int64_t>(out.size()) == entry.elements(), entry.name, out.size());
-  const std::byte* from = bytes(entry).data();
+  read_part(entry, 0, out);
+}
+
+void Safetensors::read_part(const SafetensorsEntry& entry, std::int64_t first,
+                            std::span<float> out) const {
+  const auto count = static_cast<std::int64_t>(out.size());
+  ISTHMUS_CHECK(first >= 0 && first <= entry.elements() - count, entry.name, first, count);
+  const std::byte* const from =
+      bytes(entry).data() + static_cast<std::size_t>(first) * dtype_bits(entry.dtype) / 8;
   if (entry.dtype == DType::kF32) {
     if (!out.empty()) std::memcpy(out.data(), from, out.size_bytes());
     return;

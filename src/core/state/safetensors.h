@@ -72,6 +72,8 @@ class Safetensors {
   /// F32, F16 and BF16 as float32, exactly. REQUIRES: out.size() == entry.elements().
   /// THROWS: SystemError for another dtype.
   void read_floats(const SafetensorsEntry& entry, std::span<float> out) const;
+  /// The values from `first` on. REQUIRES: they are the entry's.
+  void read_part(const SafetensorsEntry& entry, std::int64_t first, std::span<float> out) const;
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
   [[nodiscard]] const std::string& label() const { return label_; }
 

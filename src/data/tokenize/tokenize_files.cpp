@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "core/base/check.h"
 #include "core/base/hash.h"
@@ -67,6 +68,7 @@ class FilesTokenizer {
   bool narrow_;
   std::vector<std::int64_t> sizes_;
   std::int64_t bytes_done_ = 0, bytes_ = 0;  // of whole files
+  bool copies_tokenizer_ = true;             // with the first shard: a refused call leaves nothing
   TokenizeSummary summary_;
 };
 
@@ -196,6 +198,7 @@ ordered_json FilesTokenizer::make_shard(BlockPipeline& pipeline, std::size_t ind
       report(block.bytes_read, tokens);
     } while (!block.last);
   });
+  if (std::exchange(copies_tokenizer_, false)) copy_tokenizer();
   ordered_json record = settings(index);
   record["source_bytes"] = block.bytes_read;
   record["source_sha256"] = block.sha256;
@@ -248,7 +251,7 @@ TokenizeSummary FilesTokenizer::run() {
     }
   }
   storage_.create_directories(options_.out);
-  copy_tokenizer();
+  if (missing.empty()) copy_tokenizer();
   BlockPipeline pipeline(
       runtime_, tokenizer_,
       {.files = missing,

@@ -11,6 +11,7 @@
 #include "core/state/safetensors.h"
 #include "inner/hf/hf_values.h"
 #include "inner/hf/hf_weights.h"
+#include "isthmus/codec.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
@@ -200,18 +201,17 @@ std::vector<std::string> read_hf_weights(const Storage& storage,
                                          const TakeValues& take, HfCheck check) {
   const SafetensorsModel model = SafetensorsModel::open(storage, folder);
   auto [places, not_read] = match(storage, model, folder, parameters, check);
-  std::int64_t largest = 0;
-  for (const Parameter& parameter : parameters) {
-    largest = std::max(largest, parameter.elements.size());
-  }
-  const OwnPages pages(static_cast<std::size_t>(largest));  // a table may be of hundreds of MB
+  constexpr std::size_t kPart = 256 * kTileValues;
+  const OwnPages pages(kPart);
   for (std::size_t i = 0; i < places.size(); ++i) {
-    const SafetensorsModel::Place& place = places[i].second;
-    const std::span<float> values =
-        pages.span().first(static_cast<std::size_t>(parameters[i].elements.size()));
-    place.file->read_floats(*place.entry, values);
-    take(i, values);
-    leave_mapped_pages(place.file->bytes(*place.entry));
+    const auto& [file, entry] = places[i].second;
+    const auto count = static_cast<std::size_t>(parameters[i].elements.size());
+    for (std::size_t first = 0; first < count; first += kPart) {
+      const std::span<float> values = pages.span().first(std::min(kPart, count - first));
+      file->read_part(*entry, static_cast<std::int64_t>(first), values);
+      take(i, static_cast<std::int64_t>(first), values);
+      leave_mapped_pages(file->bytes(*entry));
+    }
   }
   return std::move(not_read);
 }

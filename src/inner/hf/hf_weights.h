@@ -32,13 +32,16 @@ std::vector<std::string> check_hf_weights(const Storage& storage,
                                           const std::filesystem::path& folder,
                                           std::span<const Parameter> parameters);
 
-/// Called with a parameter's index and its values, which are valid until it returns.
-using TakeValues = std::function<void(std::size_t parameter, std::span<const float> values)>;
+/// Called with a parameter's index and its values from `first` on, which are valid until it
+/// returns: whole tiles (isthmus/codec.h), or up to the tensor's end.
+using TakeValues =
+    std::function<void(std::size_t parameter, std::int64_t first, std::span<const float> values)>;
 /// Whether every value is read once before the first one is handed out.
 enum class HfCheck { kValues, kNamesAlone };
-/// The same checks; then calls `take` with each parameter's values, one tensor at a time. The
-/// parameters' own values do not change. Pages of the file are released after their values have
-/// been handed out. RETURNS: the tensors that are not read.
+/// The same checks; then calls `take` with each parameter's values in order, a few megabytes at a
+/// time: a vocabulary's table may have gigabytes. The parameters' own values do not change. Pages
+/// of the file are released after their values have been handed out. RETURNS: the tensors that are
+/// not read.
 std::vector<std::string> read_hf_weights(const Storage& storage,
                                          const std::filesystem::path& folder,
                                          std::span<const Parameter> parameters,

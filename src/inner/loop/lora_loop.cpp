@@ -88,8 +88,8 @@ LoraLoop::LoraLoop(const LanguageModelOptions& options, BatchProvider batches) t
       static_cast<double>(lora_memory(layout, options).total()) / kGiB));
 }
 
-void LoraLoop::store_base(std::size_t tensor, std::span<const float> values) {
-  base_.store(tensor, values);
+void LoraLoop::store_base(std::size_t tensor, std::int64_t first, std::span<const float> values) {
+  base_.store(tensor, first, values);
 }
 
 void LoraLoop::restart() { initialize(team_, layout_, options_.seed, values_); }

@@ -36,8 +36,9 @@ class LoraLoop final : public InnerLoop {
 
   /// The frozen model's tensors, without values, in canonical order.
   [[nodiscard]] std::span<const Parameter> base() const { return base_parameters_; }
-  /// values: (n,) of base()[tensor]; copied. All must be stored before the first pass.
-  void store_base(std::size_t tensor, std::span<const float> values);
+  /// values: (n,) of base()[tensor] from `first` on; copied. All must be stored before the first
+  /// pass. REQUIRES: whole tiles (isthmus/codec.h), or up to the tensor's end.
+  void store_base(std::size_t tensor, std::int64_t first, std::span<const float> values);
 
   /// Resets the adapters to their initial values.
   void restart();

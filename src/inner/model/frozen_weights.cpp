@@ -53,22 +53,26 @@ const Codec& FrozenWeights::codec_of(const TensorInfo& tensor) const {
   return tensor.hidden_matrix() ? *matrices_ : *others_;
 }
 
-void FrozenWeights::store(std::size_t tensor, std::span<const float> values) {
+void FrozenWeights::store(std::size_t tensor, std::int64_t begin, std::span<const float> values) {
   const TensorInfo& info = layout_.tensors()[tensor];
-  ISTHMUS_CHECK(static_cast<std::int64_t>(values.size()) == info.elements.size(), tensor);
+  const std::int64_t end = begin + static_cast<std::int64_t>(values.size());
+  ISTHMUS_CHECK(begin >= 0 && end <= info.elements.size(), tensor, begin, end);
+  ISTHMUS_CHECK(begin % kTile == 0, tensor, begin);
+  ISTHMUS_CHECK(end % kTile == 0 || end == info.elements.size(), tensor, end);
   if (!flat_.empty()) {
-    std::ranges::copy(values, flat_.begin() + info.elements.begin);
+    std::ranges::copy(values, flat_.begin() + info.elements.begin + begin);
     return;
   }
   const Codec& codec = codec_of(info);
   Kept& kept = kept_[tensor];
   kept.codec = &codec;
-  kept.bytes.resize(encoded_bytes(codec, values.size()));
+  kept.bytes.resize(encoded_bytes(codec, static_cast<std::size_t>(info.elements.size())));
   const std::size_t tile_bytes = codec.encoded_bytes(kTileValues);
-  const std::int64_t tiles = (info.elements.size() + kTile - 1) / kTile;
-  team_.for_blocks(tiles, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t tile = begin; tile < end; ++tile) {
-      const auto first = static_cast<std::size_t>(tile * kTile);
+  const std::int64_t first_tile = begin / kTile;
+  const std::int64_t end_tile = (end + kTile - 1) / kTile;
+  team_.for_blocks(end_tile - first_tile, 1, [&](std::int64_t from, std::int64_t to) {
+    for (std::int64_t tile = first_tile + from; tile < first_tile + to; ++tile) {
+      const auto first = static_cast<std::size_t>(tile * kTile - begin);
       const std::span<const float> part =
           values.subspan(first, std::min(kTileValues, values.size() - first));
       codec.encode(part, std::span(kept.bytes)

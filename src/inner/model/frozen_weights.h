@@ -24,8 +24,9 @@ class FrozenWeights final : public Weights<float> {
   /// "fp32", "bf16" or "nf4". Nothing is stored yet. THROWS: ConfigError naming another storage.
   FrozenWeights(const ModelLayout& layout, kernels::ThreadTeam& team, const std::string& storage);
 
-  /// values: (n,) of a tensor; copied, rounded to the storage type.
-  void store(std::size_t tensor, std::span<const float> values);
+  /// values: (n,) of a tensor from `first` on; copied, rounded to the storage type. REQUIRES: whole
+  /// tiles, or up to the tensor's end.
+  void store(std::size_t tensor, std::int64_t first, std::span<const float> values);
 
   /// Values of narrow weights are valid until the next call of any function.
   [[nodiscard]] const float* tensor(std::size_t index) override;

@@ -44,10 +44,18 @@ void write_export(const std::filesystem::path& file, std::string_view text, Expo
 void each_metric(const ExportedRun& run, ExportResult& result,
                  const std::function<bool(std::string_view)>& use) {
   const std::filesystem::path file = run.directory / "metrics.jsonl";
-  if (each_line(file, use)) {
+  bool trained = false;
+  const auto seen = [&](std::string_view line) {
+    trained = trained || line.find("\"k\":\"train\"") != std::string_view::npos;
+    return use(line);
+  };
+  if (each_line(file, seen)) {
     result.warnings.push_back(fmt::format(
         "{}: the last line is cut off (the run was killed, or is still writing): left out",
         file.string()));
+  }
+  if (!trained) {
+    result.warnings.push_back(fmt::format("{}: holds no training step yet", file.string()));
   }
 }
 

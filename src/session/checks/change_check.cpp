@@ -133,8 +133,9 @@ void check_end(const Judged& judged) {
       judged.resume_path() + " of a checkpoint before its end, or " + judged.new_run());
 }
 
-/// Rounds sent by the steps taken have had the outer rates that they would have under `to`. Every
-/// step taken is judged as if a round had been sent at it: which steps send is the method's own.
+/// The steps taken have had the outer rates that they would have under `to`. Every step taken is
+/// judged, whether a round was sent at it or not: which steps sent is the method's own, and an
+/// earlier change may have moved them.
 /// Peaks and floors may change: a round reads them once.
 void check_outer_ramps(const Judged& judged) {
   const std::int64_t before = total_steps(judged.from);
@@ -173,8 +174,8 @@ void check_outer_ramps(const Judged& judged) {
       const std::string key = fmt::format("{}_{}", name, rises ? "warmup" : "decay");
       const std::string why =
           rises ? fmt::format(
-                      "a round sent at step {} had {:.3g} of {}, and would have had {:.3g} "
-                      "under {} = {}",
+                      "step {} had {:.3g} of {}, and would have had {:.3g} under {} = {} (every "
+                      "step taken is judged, whether a round was sent at it or not)",
                       t, share, name, other, key, is)
                 : fmt::format("{} = {} of {} steps has begun, or would have, by step {}", key,
                               would_earlier ? is : was, would_earlier ? after : before, t);

@@ -112,17 +112,20 @@ void check_same_trainer(const std::map<std::string, std::string>& settings,
   for (const auto& [key, value] : now) {
     const auto found = before.find(key);
     if (found != before.end() && found->second == value) continue;
-    changes.push_back(fmt::format("{} was {} and is {}", key,
+    changes.push_back(fmt::format("{} was {} and is {}", key.substr(key.find('.') + 1),
                                   found == before.end() ? "absent" : found->second, value));
   }
   for (const auto& [key, value] : before) {
-    if (!now.contains(key)) changes.push_back(fmt::format("{} was {} and is absent", key, value));
+    if (!now.contains(key)) {
+      changes.push_back(
+          fmt::format("{} was {} and is absent", key.substr(key.find('.') + 1), value));
+    }
   }
   if (changes.empty()) return;
-  throw ConfigError(
-      fmt::format("checkpoint {} was made by another trainer ({}): resume with its own, or start a "
-                  "new run",
-                  name, fmt::join(changes, "; ")));
+  throw ConfigError(fmt::format(
+      "checkpoint {} was made with other values of the trainer ({}): resume with those, "
+      "or start a new run",
+      name, fmt::join(changes, "; ")));
 }
 
 }  // namespace isthmus::app

@@ -211,6 +211,22 @@ TEST_F(TokenizeFiles, RefusesWhatHoldsNoText) {
   EXPECT_THAT(error(options({"c.txt"})), HasSubstr("iconv"));
   EXPECT_THAT(error(options({"absent.txt"})), HasSubstr("absent.txt"));
   EXPECT_THAT(error(options({"b.txt", "b.txt"})), HasSubstr("named twice"));
+  EXPECT_FALSE(is_there("out/tokenizer.json")) << "a refused call leaves a tokenizer";
+}
+
+TEST_F(TokenizeFiles, FinishedShardsHaveTheirTokenizer) {
+  put("a.txt", "ab");
+  put("b.txt", "ab\xff");
+  EXPECT_THAT(error(options({"a.txt", "b.txt"})), HasSubstr("b.txt: byte 2"));
+  EXPECT_TRUE(is_there("out/shard-00000.json"));
+  EXPECT_TRUE(is_there("out/tokenizer.json"));
+  storage_.remove(directory_ / "out/tokenizer.json");
+  put("b.txt", "ab");
+  EXPECT_EQ(run(options({"a.txt", "b.txt"})).kept, 1);
+  EXPECT_TRUE(is_there("out/tokenizer.json"));
+  storage_.remove(directory_ / "out/tokenizer.json");
+  EXPECT_EQ(run(options({"a.txt", "b.txt"})).kept, 2);
+  EXPECT_TRUE(is_there("out/tokenizer.json"));
 }
 
 TEST_F(TokenizeFiles, FindsTheEndOfText) {

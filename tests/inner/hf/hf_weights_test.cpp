@@ -333,6 +333,37 @@ TEST_F(HfWeights, ExistingFolderKeepsNoTokenizerOfAnotherModel) {
   EXPECT_EQ(storage_.kind(directory_ / "out/tokenizer.model"), FileKind::kDirectory);
 }
 
+// Folders of a cache have links for files; transformers would read what a stale one leads to.
+TEST_F(HfWeights, ExistingFolderKeepsNoLinkToATokenizerOfAnotherModel) {
+  const std::filesystem::path out = directory_ / "out";
+  storage_.create_directories(out);
+  write_atomically(storage_, directory_ / "blob", "another model's");
+  storage_.create_directories(directory_ / "templates");
+  storage_.create_link(directory_ / "blob", out / "tokenizer.json");
+  storage_.create_link("gone", out / "vocab.json");
+  storage_.create_link(directory_ / "templates", out / "tokenizer.model");
+  storage_.create_link(directory_ / "blob", out / "generation_config.json");  // to be replaced
+  write_hf_folder(storage_, out, model_.to_export());
+  EXPECT_EQ(storage_.kind(out / "tokenizer.json"), FileKind::kAbsent);
+  EXPECT_EQ(storage_.kind(out / "vocab.json"), FileKind::kAbsent);
+  EXPECT_EQ(storage_.kind(out / "tokenizer.model"), FileKind::kLink) << "a folder is the user's";
+  EXPECT_EQ(storage_.kind(out / "generation_config.json"), FileKind::kFile);
+  EXPECT_EQ(read_text(storage_, directory_ / "blob"), "another model's");
+}
+
+TEST_F(HfWeights, ExistingFolderWithAnAdapterIsRefused) {
+  const std::filesystem::path out = directory_ / "out";
+  storage_.create_directories(out);
+  write_atomically(storage_, out / "adapter_config.json", "{}");
+  try {
+    write_hf_folder(storage_, out, model_.to_export());
+    FAIL() << "was written";
+  } catch (const SystemError& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("adapter_config.json"), HasSubstr("another folder")));
+  }
+  EXPECT_THAT(storage_.list(out), ElementsAre("adapter_config.json"));
+}
+
 TEST_F(HfWeights, WeightsAreTheLastThingWrittenOverAnExistingFolder) {
   storage_.create_directories(directory_ / "out");
   FaultyStorage full(storage_, {.disk_full_after_bytes = 2000});

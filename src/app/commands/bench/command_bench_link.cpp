@@ -20,6 +20,7 @@
 #include "core/base/system_runtime.h"
 #include "core/base/units.h"
 #include "record/build_info.h"
+#include "record/run_lock.h"
 #include "record/wall_clock.h"
 #include "session/site/link_rendezvous.h"
 #include "session/site/site_routes.h"
@@ -100,6 +101,7 @@ void check_out(const BenchLinkArguments& arguments) {
   namespace fs = std::filesystem;
   const fs::path& out = arguments.out;
   if (out.empty()) return;
+  check_outside_run(out);
   const auto refuse = [&](const std::string& text) {
     throw UsageError(fmt::format("bench link: --out {}: {}", out.string(), text));
   };
