@@ -62,9 +62,9 @@ struct GeluPair {
 
 /// (1 + tanh u) / 2 = g = 1 / (1 + e), e = exp(-2 u), which keeps its relative accuracy where tanh
 /// is near -1. The derivative is g + x g (1 - g) d(2 u)/dx with 1 - g = e g, which does not cancel.
-/// Where g is below 2e-28 (x below -9.2) both are zero: a gradient times a smaller slope is a
-/// subnormal number, on which a processor spends a hundred cycles and more, here in a whole
-/// product.
+/// Where 2 u is below -64 (x below -8.873, g below 1.6e-28) both are zero: a gradient times a
+/// smaller slope is a subnormal number, on which a processor spends a hundred cycles and more, here
+/// in a whole product.
 inline GeluPair gelu_pair(Simd::V x) {
   const Simd::V slope = Simd::set(static_cast<float>(2 * kGeluSlope));
   const Simd::V cubic = Simd::set(static_cast<float>(2 * kGeluSlope * kGeluCubic));

@@ -111,6 +111,30 @@ TEST(Gpa, ResumedIsBitIdentical) {
   EXPECT_EQ(run(6, state, local, kLast), expected);
 }
 
+TEST(Gpa, ACheckpointOfOtherConstantsIsRefused) {
+  run_in_process(1, [](WorkerContext& context) {
+    QuadraticLoop inner(small_model());
+    const auto with = [&](const OuterOptions& outer) {
+      return make_outer_strategy("gpa", outer, inner, context.exchange);
+    };
+    MemoryState state;
+    with({.mu_x = 0.9, .mu_y = 0.7})->save(state);
+    with({.mu_x = 0.9, .mu_y = 0.7})->load(state);
+    const auto refused = [&](const OuterOptions& outer) -> std::string {
+      try {
+        with(outer)->load(state);
+      } catch (const ConfigError& error) {
+        return error.what();
+      }
+      return "";
+    };
+    EXPECT_THAT(refused({.mu_x = 0.95, .mu_y = 0.7}),
+                ::testing::StartsWith("outer.mu_x = 0.95: the checkpoint was written with 0.9; "));
+    EXPECT_THAT(refused({.mu_x = 0.9, .mu_y = 0.8}),
+                ::testing::StartsWith("outer.mu_y = 0.8: the checkpoint was written with 0.7; "));
+  });
+}
+
 TEST(Gpa, GoesOnFromTheAverageWhereItForgetsItsOwnWork) {
   run_in_process(1, [](WorkerContext& context) {
     QuadraticLoop inner(small_model());

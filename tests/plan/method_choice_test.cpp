@@ -5,8 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <set>
 
 #include "isthmus/errors.h"
 #include "sim/network.h"
@@ -40,7 +42,7 @@ TEST(MethodTime, ABlockingRoundIsItsBytesAndARoundTrip) {
   for (const double rate : {1e8, 1e9, 1e10}) {
     for (const Duration one_way : {Duration(0), Duration(milliseconds(100))}) {
       const ChoiceQuestion question = question_at(rate, 2, one_way);
-      const OuterOptions options = options_of(candidate("diloco", 30, "bf16"), question.layers);
+      const OuterOptions options = options_of(candidate("muloco", 30, "bf16"), question.layers);
       const MethodTime time = time_method(question, "diloco", options);
       const double round = kParameters * 16 / rate + 2 * in_seconds(one_way);
       EXPECT_NEAR(time.step_s, 1 + round / 30, 1e-3 * round / 30 + 1e-6) << rate;
@@ -73,7 +75,7 @@ TEST(MethodTime, StreamingHidesWhatFitsIntoItsOverlap) {
 // A whole run ends with its closing round or not; its mean step tends to the repeating one.
 TEST(MethodTime, ALongRunTendsToItsPattern) {
   const ChoiceQuestion question = question_at(1e9);
-  const OuterOptions options = options_of(candidate("diloco", 30, "bf16"), question.layers);
+  const OuterOptions options = options_of(candidate("muloco", 30, "bf16"), question.layers);
   const double repeating = time_method(question, "diloco", options).step_s;
   EXPECT_NEAR(time_run(question, "diloco", options, 3000).step_s, repeating, 1e-3 * repeating);
 }
@@ -109,6 +111,34 @@ TEST(MethodChoice, NeverGetsMilderOnASlowerLink) {
     before = choice.chosen;
   }
   EXPECT_EQ(before, 0u);
+}
+
+TEST(MethodChoice, EachCandidateIsTheOneToTakeSomewhere) {
+  struct Place {
+    int layers;
+    Duration one_way;
+  };
+  // Where a round trip takes steps, fragments that wait for it one after another lose to one round.
+  constexpr std::array kPlaces = {
+      Place{.layers = 24, .one_way = milliseconds(15)},
+      Place{.layers = 24, .one_way = milliseconds(1000)},
+      Place{.layers = 24, .one_way = milliseconds(5000)},
+      Place{.layers = 24, .one_way = milliseconds(20000)},
+      Place{.layers = 6, .one_way = milliseconds(2000)},
+  };
+  std::set<std::size_t> chosen;
+  for (const Place& place : kPlaces) {
+    for (double rate = 1e7; rate < 1e12; rate *= 1.5) {
+      ChoiceQuestion question = question_at(rate, 2, place.one_way);
+      question.layers = place.layers;
+      const MethodChoice choice = choose_method(question, 0.9);
+      if (choice.candidates[choice.chosen].enough) chosen.insert(choice.chosen);
+    }
+  }
+  for (std::size_t i = 0; i < method_candidates().size(); ++i) {
+    const MethodCandidate& each = method_candidates()[i];
+    EXPECT_TRUE(chosen.contains(i)) << each.method << ' ' << each.codec << ' ' << each.H;
+  }
 }
 
 TEST(MethodChoice, EachCandidateSaysWhereItsLossWasMeasured) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "outer/methods/gpa.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "core/base/all_elements.h"
-#include "outer/parts/settings.h"
 
 namespace isthmus::outer {
 namespace {
@@ -55,15 +56,20 @@ std::span<const float> Gpa::values(std::size_t parameter) const {
                                static_cast<std::size_t>(elements.size()));
 }
 
+Identity Gpa::identity() const {
+  return {
+      {"method", method_}, {"mu_x", fmt::format("{}", mu_x_)}, {"mu_y", fmt::format("{}", mu_y_)}};
+}
+
 void Gpa::save(StateWriter& writer) const {
-  save_identity({{"method", method_}}, writer);
+  save_identity(identity(), writer);
   writer.integer("step", steps_.value());
   writer.tensor("anchor/x", x_);
   writer.tensor("moved/z", z_);
 }
 
 void Gpa::load(StateReader& reader) {
-  check_identity({{"method", method_}}, reader);
+  check_identity(identity(), reader);
   steps_ = StepIndex(reader.integer("step"));
   saved_finite(reader, "anchor/x", x_);
   saved_finite(reader, "moved/z", z_);

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "isthmus/outer.h"
+#include "outer/parts/settings.h"
 
 namespace isthmus::outer {
 
@@ -32,6 +33,7 @@ class Gpa final : public OuterStrategy {
 
  private:
   void average();
+  [[nodiscard]] Identity identity() const;
 
   std::string method_;
   double mu_x_;

@@ -166,8 +166,9 @@ constexpr const char* kRatesOfMuLoCo =
     "and 0.9. Inner rates that they found lie from 0.016 to 0.063 and fall with size. "
     "With 20 and 80 rounds of two small sites 0.3 ended lowest, 0.6 close to it and 0.9 far above "
     "(experiments/outer-rates). With 48 rounds of 1, 2 and 4 small sites that share one batch "
-    "inner.lr = 0.01 ended lowest, where plain Muon takes 0.017, and 0.3 and 0.6 were within 0.04 "
-    "nats of each other (experiments/muloco).";
+    "inner.lr = 0.01 ended lowest, where plain Muon takes 0.017, with the one momentum tried "
+    "there. 0.3 and 0.6 were within 0.04 nats of each other at inner.lr = 0.02 and 0.04; at 0.08 "
+    "0.6 ended 0.10 to 0.16 nats higher (experiments/muloco).";
 constexpr const char* kRatesOfGpa =
     "mu_x = 0.9^(1 / H) averages about as DiLoCo with H steps and momentum 0.9: 0.9869 for 8, "
     "0.9934 for 16, 0.9967 for 32, 0.9984 for 64 (Table 4 of the paper, in its code's README). The "
