@@ -2,7 +2,8 @@
 """Parquet for `python -m isthmus data tokenize`: the program itself reads no parquet.
 
 Each parquet file is copied, one row group after another, into a .jsonl.gz below `--out`, which the program then
-tokenizes like any other; the copies go once the program has ended well.
+tokenizes like any other. What a call has copied goes once the program has ended well or refused; after a signal it
+stays for the next call.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 from typing import Any
 
 from ._errors import ConfigError, SystemFault
 
 _COPIES = ".parquet"  # the folder of copies below --out
 _ROWS = 1024  # at a time
+_REFUSED = (2, 3, 4)  # exit codes of a call that was refused: what it copied is of no use
 _WITH_VALUE = ("--out", "--field", "--tokenizer", "--eos", "--jobs")
 
 
@@ -51,8 +54,7 @@ def names_parquet(words: "list[str]") -> bool:
     """Whether the words of a command line are a `data tokenize` of parquet files."""
     return words[:2] == ["data", "tokenize"] and any(
         _is_parquet(path)
-        for place in range(2, len(words))
-        if not words[place].startswith("-") and not _is_value(words, place)
+        for place in _places(words)
         for path in _files_of(words[place])
     )
 
@@ -78,15 +80,13 @@ def _pyarrow() -> Any:
     return pyarrow.parquet
 
 
-def copy_as_lines(source: pathlib.Path, field: str, target: pathlib.Path) -> None:
-    """Writes the column `field` of a parquet file as JSON lines; `target` is whole or absent.
-
-    Memory holds one batch of a row group. Raises SystemFault for a file that cannot be read, ConfigError for a
-    column that is absent or holds no text.
-    """
+def _open(source: pathlib.Path, field: str) -> Any:
+    """A parquet file with a column of texts. Raises SystemFault or ConfigError."""
     parquet = _pyarrow()
     try:
         file = parquet.ParquetFile(source)
+    except (FileNotFoundError, PermissionError) as error:
+        raise SystemFault(f"{source}: cannot be read: {error.strerror}") from error
     except Exception as error:  # pyarrow has errors of many kinds
         raise SystemFault(f"{source}: not a usable parquet file: {error}") from error
     columns = file.schema_arrow.names
@@ -97,6 +97,16 @@ def copy_as_lines(source: pathlib.Path, field: str, target: pathlib.Path) -> Non
     kind = str(file.schema_arrow.field(field).type)
     if kind not in ("string", "large_string"):
         raise ConfigError(f"{source}: the column '{field}' is {kind} and no text")
+    return file
+
+
+def copy_as_lines(source: pathlib.Path, field: str, target: pathlib.Path) -> None:
+    """Writes the column `field` of a parquet file as JSON lines; `target` is whole or absent.
+
+    Memory holds one batch of a row group. Raises SystemFault for a file that cannot be read, ConfigError for a
+    column that is absent or holds no text.
+    """
+    file = _open(source, field)
     part = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     with open(part, "wb") as raw:
         # Without name and time, so that equal files have equal copies.
@@ -148,39 +158,76 @@ def tokenize(program: str, words: "list[str]") -> int:
     folder = pathlib.Path(out)
     if _is_held(folder):
         return subprocess.call([program, *words])  # it says by which process
-    made = not folder.exists()
+    sources = [path for place in _places(words) for path in _files_of(words[place]) if _is_parquet(path)]
+    for source in sources:
+        _open(source, field)
+    code = _refusal(program, words)
+    if code != 0:
+        return code
     copies = folder / _COPIES
+    made = [each for each in (copies, folder, *folder.parents) if not each.exists()]
     copies.mkdir(parents=True, exist_ok=True)
+    targets = {each: copies / f"{each.stem}-{_digest(each, field)}.jsonl.gz" for each in sources}
+    made[:0] = [target for target in targets.values() if not target.exists()]
     try:
-        given = _copied(words, field, copies)
-        code = subprocess.call([program, *given])
-        if code == 0:
-            shutil.rmtree(copies)
-    finally:  # a refused call leaves nothing
-        for each in (copies, folder) if made else (copies,):
-            with contextlib.suppress(OSError):
-                each.rmdir()
+        for source, target in targets.items():
+            if not target.exists():
+                copy_as_lines(source, field, target)
+        code = subprocess.call([program, *_given(words, targets)])
+    except (ConfigError, SystemFault):
+        _remove(made)
+        raise
+    if code == 0:
+        shutil.rmtree(copies)
+    elif code in _REFUSED:
+        _remove(made)
     return code
 
 
-def _copied(words: "list[str]", field: str, copies: pathlib.Path) -> "list[str]":
-    """The words with a copy below `copies` in place of each parquet file."""
+def _places(words: "list[str]") -> "list[int]":
+    """Where the words are files, or patterns of files."""
+    return [at for at in range(2, len(words)) if not words[at].startswith("-") and not _is_value(words, at)]
+
+
+def _refusal(program: str, words: "list[str]") -> int:
+    """The program's exit code for an empty file, with what it says where that is not 0: flags and tokenizer."""
+    with tempfile.TemporaryDirectory() as other:
+        empty = pathlib.Path(other) / "empty.jsonl"
+        empty.touch()
+        files = _places(words)
+        asked = [str(empty) if at in files[:1] else word for at, word in enumerate(words) if at not in files[1:]]
+        for at, word in enumerate(asked):
+            if word.startswith("--out="):
+                asked[at] = f"--out={other}/out"
+            elif asked[at - 1] == "--out":
+                asked[at] = f"{other}/out"
+        done = subprocess.run([program, *asked], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    if done.returncode != 0:
+        sys.stderr.write(done.stderr.decode(errors="replace"))
+    return done.returncode
+
+
+def _given(words: "list[str]", targets: "dict[pathlib.Path, pathlib.Path]") -> "list[str]":
+    """The words with the copy in place of each parquet file."""
     given: "list[str]" = []
-    for place, word in enumerate(words):
-        named = place >= 2 and not word.startswith("-") and not _is_value(words, place)
-        found = _files_of(word) if named else []
-        if not any(_is_parquet(path) for path in found):
+    files = _places(words)
+    for at, word in enumerate(words):
+        found = _files_of(word) if at in files else []
+        if any(path in targets for path in found):
+            given += [str(targets.get(path, path)) for path in found]
+        else:
             given.append(word)
-            continue
-        for path in found:
-            if not _is_parquet(path):
-                given.append(str(path))
-                continue
-            target = copies / f"{path.stem}-{_digest(path, field)}.jsonl.gz"
-            if not target.exists():
-                copy_as_lines(path, field, target)
-            given.append(str(target))
     return given
+
+
+def _remove(made: "list[pathlib.Path]") -> None:
+    """Removes the files, and the folders that are empty then, from the innermost on."""
+    for each in made:
+        with contextlib.suppress(OSError):
+            if each.is_dir():
+                each.rmdir()
+            else:
+                each.unlink()
 
 
 def main(program: str, words: "list[str]") -> int:

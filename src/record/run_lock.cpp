@@ -7,11 +7,30 @@
 #include <system_error>
 
 #include "core/base/log.h"
+#include "core/state/checkpoint_names.h"
 #include "isthmus/errors.h"
 #include "record/wall_clock.h"
 
 namespace isthmus::app {
 namespace {
+
+[[noreturn]] void refuse(const std::filesystem::path& folder, const std::string& why) {
+  throw SystemError(fmt::format(
+      "'{}' {}, which what is written would replace: name a folder outside of the run's",
+      folder.string(), why));
+}
+
+/// THROWS: SystemError when `folder` is a run's ckpt/, or below it.
+void check_not_among_checkpoints(const std::filesystem::path& folder) {
+  std::error_code error;
+  for (std::filesystem::path above = std::filesystem::weakly_canonical(folder, error);
+       above.has_relative_path(); above = above.parent_path()) {
+    const std::filesystem::path run = above.parent_path();
+    if (above.filename() == "ckpt" && std::filesystem::exists(run / "manifest.json", error)) {
+      refuse(folder, fmt::format("lies among the checkpoints of '{}'", run.string()));
+    }
+  }
+}
 
 /// RETURNS: `folder`, where it can be a run's.
 const std::filesystem::path& run_folder_at(const std::filesystem::path& folder) {
@@ -35,20 +54,12 @@ void check_nobody_writes(const std::filesystem::path& folder, std::string_view r
 }
 
 void check_outside_checkpoints(const std::filesystem::path& folder) {
-  std::error_code error;
-  const std::filesystem::path at = std::filesystem::weakly_canonical(folder, error);
-  const auto refuse = [&](const std::string& why) {
-    throw SystemError(fmt::format(
-        "'{}' {}, which what is written would replace: name a folder outside of the run's",
-        folder.string(), why));
-  };
-  if (std::filesystem::exists(at / "state.json", error)) refuse("is a checkpoint");
-  for (std::filesystem::path above = at; above.has_relative_path(); above = above.parent_path()) {
-    const std::filesystem::path run = above.parent_path();
-    if (above.filename() == "ckpt" && std::filesystem::exists(run / "manifest.json", error)) {
-      refuse(fmt::format("lies among the checkpoints of '{}'", run.string()));
-    }
+  std::error_code error;  // other programs have a state.json too
+  if (std::filesystem::exists(folder / kStateFile, error) &&
+      std::filesystem::exists(folder / kModelFile, error)) {
+    refuse(folder, "is a checkpoint");
   }
+  check_not_among_checkpoints(folder);
 }
 
 void check_outside_runs(const std::filesystem::path& folder) {
@@ -66,7 +77,7 @@ void check_outside_runs(const std::filesystem::path& folder) {
 void check_outside_run(const std::filesystem::path& file) {
   const std::filesystem::path folder = file.has_parent_path() ? file.parent_path() : ".";
   check_nobody_writes(folder, "name another place");
-  check_outside_checkpoints(folder);
+  check_not_among_checkpoints(folder);
 }
 
 RunLock::RunLock(const std::filesystem::path& folder, const Options& options)

@@ -200,6 +200,12 @@ TEST(Config, OtherSpellingsOfTheSizesMeanTheSame) {
   EXPECT_EQ(config.model.heads, 2);
 }
 
+TEST(Config, AWordStandsForAnArrayOfOne) {
+  const Config config = load(std::string(kMinimal) + "[log]\nsinks = \"tensorboard\"\n");
+  EXPECT_EQ(config.log.sinks, std::vector<std::string>{"tensorboard"});
+  EXPECT_EQ(load_minimal({"log.sinks=tensorboard"}).log.sinks, config.log.sinks);
+}
+
 TEST(Config, SizesOfAModelFolderAreTaken) {
   SchemaContext context = test_context();
   context.read_model = [](const std::filesystem::path& folder) {

@@ -119,6 +119,21 @@ def with_tensor(data, name, values):
     return struct.pack("<Q", len(text)) + text + behind + packed
 
 
+def with_tensors_of(data, part):
+    """The bytes of a .safetensors file with those of its tensors alone whose names hold `part`."""
+    (length,) = struct.unpack("<Q", data[:8])
+    header, values = json.loads(data[8:8 + length]), data[8 + length:]
+    kept = {name: entry for name, entry in header.items() if part in name}
+    behind = b""
+    for entry in kept.values():
+        first, end = entry["data_offsets"]
+        entry["data_offsets"] = [len(behind), len(behind) + end - first]
+        behind += values[first:end]
+    text = json.dumps(kept).encode()
+    text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + behind
+
+
 def without_metadata(data):
     size, = struct.unpack("<Q", data[:8])
     header = json.loads(data[8:8 + size])
@@ -320,6 +335,14 @@ def what_does_not_fit_is_refused(isthmus, folder, corpus):
         config.write_text(json.dumps(settings | more))
         fits = write(folder, "fits", model, corpus, lora=f'init = "{folder / "rank-2"}"')
         call(isthmus, "train", fits, "--dry-run", "--set", "lora.r=2")
+    with_all = (folder / "rank-2/adapter_model.safetensors").read_bytes()
+    for layers in (["layers.0.self_attn.q_proj"], r".*\.0\..*\.q_proj"):
+        config.write_text(json.dumps(settings | {"target_modules": layers}))
+        (folder / "rank-2/adapter_model.safetensors").write_bytes(with_tensors_of(with_all, ".layers.0.self_attn.q_proj."))
+        said = call(isthmus, "train", fits, "--dry-run", "--set", "lora.r=2", "--set", 'lora.targets=["q_proj"]', code=4)
+        require("target_modules names layers" in said.stderr and "missing" in said.stderr, said.stderr)
+    (folder / "rank-2/adapter_model.safetensors").write_bytes(with_all)
+    config.write_text(json.dumps(settings))
     said = call(isthmus, "train", fits, "--dry-run", "--set", "lora.r=2", "--set", 'lora.targets=["q_proj"]', code=3)
     require("lora.targets" in said.stderr and "all-linear" in said.stderr, said.stderr)
     # What an adapter trained whole beside its low ranks, and values that broke, are not dropped: --dry-run says so too.

@@ -81,6 +81,11 @@ def check(program, folder):
     assert tensors(folder / "now/model.safetensors") != tensors(folder / "base/model.safetensors")
     assert "bit for bit those of" in run("replay", log, "base", "--expect", last)
 
+    # Refused before the replay: the log is not read.
+    (folder / "adapted").mkdir()
+    (folder / "adapted/adapter_config.json").write_text("{}")
+    run("replay", "absent.log", "base", "--out", "adapted", code=4, words="adapter_config.json")
+
     # One bit of one weight, another model, a log that has been changed, weights of another step.
     model = folder / "base/model.safetensors"
     raw = bytearray(model.read_bytes())

@@ -434,6 +434,17 @@ def models_replace_no_checkpoint(isthmus, folder, corpus):
         require("checkpoint" in said and "name a folder outside" in said, said)
     require((run / "ckpt/last/model.safetensors").read_bytes() == before, "the checkpoint is another")
     call(isthmus, "export", run, "--to", "hf", run / "hf")  # a folder of the run's, but no checkpoint's
+    for words in (["init", last], ["keygen", "a", "--out", last], ["data", "synth", "synth:zipf", last / "t.bin"],
+                  ["report", run, "--csv", last]):
+        said = call(isthmus, *words, code=4).stderr
+        require("lies among the checkpoints of" in said, said)
+    other = folder / "of-another-program"  # a state.json alone makes no checkpoint
+    other.mkdir()
+    (other / "state.json").write_text("{}")
+    for words in (["init", other], ["keygen", "a", "--out", other], ["data", "synth", "synth:zipf", other / "t.bin"],
+                  ["report", run, "--csv", other]):
+        call(isthmus, *words)
+    require((other / "state.json").read_text() == "{}", "another program's state.json is another")
 
 
 def one_process_a_model(isthmus, folder, corpus):

@@ -103,10 +103,57 @@ def test_a_refused_call_leaves_nothing(tmp_path: pathlib.Path) -> None:
     out = tmp_path / "new/out"
     words = ["data", "tokenize", str(damaged), "--tokenizer", str(tmp_path), "--out"]
     assert _parquet.main(str(program_path()), [*words, str(out)]) == 4
-    assert not out.exists()
+    assert not out.parent.exists()
     (tmp_path / "there").mkdir()
     assert _parquet.main(str(program_path()), [*words, str(tmp_path / "there")]) == 4
     assert list((tmp_path / "there").iterdir()) == []
+
+
+def test_a_bad_tokenizer_is_refused_before_anything_is_copied(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from isthmus._program import program_path
+
+    write_parquet(tmp_path / "a.parquet", ["ab", "ba"])
+    (tmp_path / "tokenizer.json").write_text("{}")
+    monkeypatch.setattr(_parquet, "copy_as_lines", lambda *given: pytest.fail("copied"))
+    words = ["data", "tokenize", str(tmp_path / "a.parquet"), "--tokenizer", str(tmp_path), "--out"]
+    assert _parquet.main(str(program_path()), [*words, str(tmp_path / "new/out")]) == 4
+    assert "tokenizer.json" in capfd.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_the_program_refuses_leaves_no_copy(tmp_path: pathlib.Path) -> None:
+    from isthmus._program import program_path
+
+    write_parquet(tmp_path / "a.parquet", ["ab", "ba"])
+    (tmp_path / "tokenizer.json").write_text(json.dumps(TOKENIZER))
+    (tmp_path / "bad.jsonl").write_text('{"text": 3}\n')
+    words = ["data", "tokenize", str(tmp_path / "bad.jsonl"), str(tmp_path / "a.parquet"), "-q"]
+    words += ["--tokenizer", str(tmp_path), "--out"]
+    assert _parquet.main(str(program_path()), [*words, str(tmp_path / "new/out")]) == 4
+    assert not (tmp_path / "new").exists()
+    out = tmp_path / "there"  # with a shard of another call's, and the copy of one that was killed
+    (out / ".parquet").mkdir(parents=True)
+    (out / ".parquet/other.jsonl.gz").write_bytes(b"")
+    (out / "shard-00009.bin").write_bytes(b"")
+    assert _parquet.main(str(program_path()), [*words, str(out)]) == 3
+    assert sorted(each.name for each in out.iterdir()) == [".parquet", "shard-00009.bin"]
+    assert [each.name for each in (out / ".parquet").iterdir()] == ["other.jsonl.gz"]
+
+
+def test_a_second_file_that_is_damaged_leaves_no_copy_of_the_first(tmp_path: pathlib.Path) -> None:
+    from isthmus._program import program_path
+
+    write_parquet(tmp_path / "a.parquet", ["ab", "ba"])
+    write_parquet(tmp_path / "b.parquet", ["ab" * 500, "ba" * 500])
+    whole = (tmp_path / "b.parquet").read_bytes()
+    (tmp_path / "tokenizer.json").write_text(json.dumps(TOKENIZER))
+    words = ["data", "tokenize", str(tmp_path / "*.parquet"), "--tokenizer", str(tmp_path), "--out"]
+    for damaged in (whole[:-9], whole[:4] + b"\xff" * 40 + whole[44:]):  # seen at the opening, and at the rows
+        (tmp_path / "b.parquet").write_bytes(damaged)
+        assert _parquet.main(str(program_path()), [*words, str(tmp_path / "new/out")]) == 4
+        assert not (tmp_path / "new").exists()
 
 
 def test_nothing_is_copied_into_the_folder_of_a_living_run(

@@ -12,6 +12,7 @@
 #include "core/base/units.h"
 #include "core/state/checkpoint.h"
 #include "inner/hf/hf_weights.h"
+#include "inner/hf/peft_folder.h"
 #include "isthmus/errors.h"
 #include "kernels/thread_team.h"
 #include "outer/parts/spsa_log.h"
@@ -77,7 +78,10 @@ void expect_bits(const Storage& storage, const std::filesystem::path& folder, St
 
 int command_replay(const ReplayArguments& arguments, Session& session) {
   SystemStorage storage;
-  if (!arguments.out.empty()) check_outside_runs(arguments.out);
+  if (!arguments.out.empty()) {
+    check_outside_runs(arguments.out);
+    check_no_adapter(storage, arguments.out);
+  }
   const SpsaLog log = read_log(storage, arguments.log);
   Base base = read_base(storage, arguments.base);
   const StepIndex from = base.step.value_or(log.header().base_step);

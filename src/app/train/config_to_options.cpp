@@ -323,8 +323,8 @@ InitialWeights check_initial_weights(const Storage& storage, const Config& confi
       read_base(storage, folder, without_lora(model_shape(config.model, config.train.context)));
   if (goes_on) {
     const ModelLayout adapters(model_shape(config.model, config.train.context));
-    check_hf_weights(storage, config.locate(config.model.lora.init) / kAdapterWeights,
-                     parameters_without_values(adapters));
+    check_adapter(storage, config.locate(config.model.lora.init),
+                  parameters_without_values(adapters));
     check_adapter_base(storage, config, found.base_digest);
   }
   return found;

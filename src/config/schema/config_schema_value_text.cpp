@@ -207,7 +207,7 @@ std::string type_text(Type type, std::string_view choices) {
     case Type::kTexts:
       return "an array of texts";
     case Type::kChoices:
-      return "one or an array of " + join(split_choices(choices));
+      return "one of " + join(split_choices(choices)) + ", or an array of them";
     case Type::kSpace:
       return "a table of keys, each with an array of values";
     case Type::kNamedTexts:

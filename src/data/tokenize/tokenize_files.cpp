@@ -197,8 +197,9 @@ ordered_json FilesTokenizer::make_shard(BlockPipeline& pipeline, std::size_t ind
       if (summary_.first_skipped.empty()) summary_.first_skipped = block.encoded.first_skipped;
       report(block.bytes_read, tokens);
     } while (!block.last);
+    // A shard of that name without a tokenizer beside it would be read as ids of any tokenizer.
+    if (std::exchange(copies_tokenizer_, false)) copy_tokenizer();
   });
-  if (std::exchange(copies_tokenizer_, false)) copy_tokenizer();
   ordered_json record = settings(index);
   record["source_bytes"] = block.bytes_read;
   record["source_sha256"] = block.sha256;

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "core/state/safetensors.h"
@@ -25,15 +23,6 @@ void write_files(Storage& storage, const std::filesystem::path& folder, const Hf
   write_safetensors(storage, folder / "model.safetensors", std::move(tensors));
 }
 
-/// Transformers sets an adapter that lies beside a model before it, without a word.
-void refuse_adapters(const Storage& storage, const std::filesystem::path& folder) {
-  if (storage.kind(folder / kAdapterConfig) == FileKind::kAbsent) return;
-  throw SystemError(fmt::format(
-      "'{}' holds {}, an adapter that transformers would load with the model written here: name "
-      "another folder, or remove the adapter",
-      folder.string(), kAdapterConfig));
-}
-
 void remove_companions_not_in(const HfCompanions& companions, Storage& storage,
                               const std::filesystem::path& folder) {
   for (const std::string& name : storage.list(folder)) {
@@ -55,7 +44,7 @@ std::vector<std::string> write_hf_folder(Storage& storage, const std::filesystem
   HfCompanions companions = hf_companions(storage, model.shape, model.from, model.byte_tokenizer);
   if (storage.kind(folder) != FileKind::kAbsent) {
     storage.create_directories(folder);  // refuses a path that is no folder
-    refuse_adapters(storage, folder);
+    check_no_adapter(storage, folder);
     remove_companions_not_in(companions, storage, folder);
     write_files(storage, folder, model, companions);
     return std::move(companions.left_out);

@@ -130,6 +130,17 @@ std::vector<std::string> targets_of(const AdapterConfig& config, const Storage& 
   return targets.size() == kLoraTargets ? std::vector<std::string>{"all-linear"} : targets;
 }
 
+/// What in target_modules says a layer by its number; empty where nothing does.
+std::string first_with_layers(const AdapterConfig& config) {
+  const json* const stated = config.find("target_modules");
+  if (stated == nullptr) return "";
+  for (const json& each : stated->is_array() ? *stated : json::array({*stated})) {
+    std::string text = each.dump();
+    if (text.find_first_of("0123456789") != std::string::npos) return text;
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string adapter_config_text(const LoraShape& lora, const std::string& base) {
@@ -188,9 +199,35 @@ PeftAdapter read_adapter_config(const Storage& storage, const std::filesystem::p
   return adapter;
 }
 
+void check_adapter(const Storage& storage, const std::filesystem::path& folder,
+                   std::span<const Parameter> parameters) {
+  const std::filesystem::path weights = folder / kAdapterWeights;
+  try {
+    (void)check_hf_weights(storage, weights, parameters);
+  } catch (const SystemError& error) {
+    const std::filesystem::path path = folder / kAdapterConfig;
+    const AdapterConfig config(parse_json(read_text(storage, path), path.string()), path.string());
+    const std::string layers = first_with_layers(config);
+    const bool lacks = modules_with_weights(storage, weights).size() < parameters.size() / 2;
+    if (layers.empty() || !lacks) throw;
+    throw SystemError(
+        fmt::format("{}; {}: target_modules names layers ({}), and adapters here are in every "
+                    "layer: train the adapter in all of them",
+                    error.what(), path.string(), layers));
+  }
+}
+
 void load_adapter(const Storage& storage, const std::filesystem::path& folder,
                   std::span<const Parameter> parameters) {
   load_hf_weights(storage, folder / kAdapterWeights, parameters);
+}
+
+void check_no_adapter(const Storage& storage, const std::filesystem::path& folder) {
+  if (storage.kind(folder / kAdapterConfig) == FileKind::kAbsent) return;
+  throw SystemError(fmt::format(
+      "'{}' holds {}, an adapter that transformers would load with the model written here: name "
+      "another folder, or remove the adapter",
+      folder.string(), kAdapterConfig));
 }
 
 std::string adapter_base_digest(const Storage& storage, const std::filesystem::path& folder) {

@@ -34,11 +34,19 @@ struct PeftAdapter {
 [[nodiscard]] PeftAdapter read_adapter_config(const Storage& storage,
                                               const std::filesystem::path& folder);
 
+/// THROWS: as load_adapter, with the layers that target_modules names where weights are missing.
+void check_adapter(const Storage& storage, const std::filesystem::path& folder,
+                   std::span<const Parameter> parameters);
+
 /// Fills the parameters' values from `folder`. THROWS: SystemError when the file is unusable, a
 /// value is not finite, or one error that lists every missing, unknown and misshaped tensor; the
 /// values are then unchanged.
 void load_adapter(const Storage& storage, const std::filesystem::path& folder,
                   std::span<const Parameter> parameters);
+
+/// For folders that a whole model is to be written into: transformers sets an adapter that lies
+/// beside a model before it, without a word. THROWS: SystemError where one does.
+void check_no_adapter(const Storage& storage, const std::filesystem::path& folder);
 
 /// The digest of the base's values that an adapter was trained beside, as write_adapter_folder left
 /// it in the weights' metadata; empty for adapters of other programs. THROWS: SystemError.

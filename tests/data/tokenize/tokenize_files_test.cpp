@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/hash.h"
+#include "core/base/storage_faults.h"
 #include "core/base/system_runtime.h"
 #include "core/temporary_directory.h"
 #include "data/tokenize/document_blocks.h"
@@ -226,6 +227,22 @@ TEST_F(TokenizeFiles, FinishedShardsHaveTheirTokenizer) {
   EXPECT_TRUE(is_there("out/tokenizer.json"));
   storage_.remove(directory_ / "out/tokenizer.json");
   EXPECT_EQ(run(options({"a.txt", "b.txt"})).kept, 2);
+  EXPECT_TRUE(is_there("out/tokenizer.json"));
+}
+
+TEST_F(TokenizeFiles, NoShardIsEverWithoutItsTokenizer) {
+  put("a.txt", "ab");
+  bool whole = false;
+  for (std::int64_t operation = 0; !whole; ++operation) {
+    storage_.remove_all(directory_ / "out");
+    FaultyStorage storage(storage_, {.crash_at_operation = operation});
+    try {
+      (void)tokenize_files(storage, runtime_, options({"a.txt"}), {});
+      whole = true;
+    } catch (const SimulatedCrash& crash) {
+      EXPECT_TRUE(!is_there("out/shard-00000.bin") || is_there("out/tokenizer.json")) << crash.what;
+    }
+  }
   EXPECT_TRUE(is_there("out/tokenizer.json"));
 }
 
