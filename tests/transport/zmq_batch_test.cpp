@@ -26,7 +26,10 @@ LinkHeader data(std::uint64_t number) { return {.kind = LinkKind::kData, .number
 class ZmqBatchTest : public ::testing::Test {
  protected:
   ZmqBatchTest() { from_.bind("inproc://row"); }
-  void meet() { to_.connect("inproc://row"); }
+  void meet() {
+    to_.connect("inproc://row");
+    (void)from_.get(zmq::sockopt::events);  // lets the socket take in that there is another end
+  }
   void add(std::uint64_t number, std::size_t bytes) {
     batch_.add(data(number), frame_of(bytes, static_cast<int>(number)));
   }
