@@ -122,7 +122,7 @@ OWNERS = {
     "Random123/*": ["src/core/base/rng.cpp"],
     "xxhash.h": ["src/core/base/hash.cpp"],
     "sodium.h": ["src/core/base/hash.cpp", "src/core/base/fresh_id.cpp", "src/transport/links/link_keys.cpp"],
-    "zmq.hpp": ["src/transport/links/zmq/*"],
+    "zmq.hpp": ["src/transport/links/zmq/*", "tests/transport/zmq_batch_test.cpp"],
     "mpi.h": ["src/transport/links/mpi_transport.cpp", "src/transport/collectives/mpi_group.h", "src/transport/wire/mpi_calls.h",
               "src/transport/collectives/mpi_communicator.cpp", "bench/transport/mpi_member.cpp"],
     "prometheus/*": ["src/app/observe/metric_families.cpp"],

@@ -61,6 +61,16 @@ class RecordingTap {
   void say_again(const std::string& message) {
     queue_->update([&] { again_ = message; });
   }
+  /// Changes a bit in the header of the middle DATA of the next row of three or more that goes over
+  /// the first connection, without security. RETURNS: how many rows it has changed so far.
+  int flip_in_a_row() {
+    int rows = 0;
+    queue_->update([&] {
+      flips_ = true;
+      rows = flipped_;
+    });
+    return rows;
+  }
 
  private:
   struct Way {
@@ -128,6 +138,7 @@ class RecordingTap {
       way.message += way.partial.substr(0, *size);
       way.partial.erase(0, *size);
       if (more) continue;
+      if (way.first) queue_->update([&] { flip(way.message); });
       way.there += way.message;
       if (way.first) {
         queue_->update([&] {
@@ -137,6 +148,19 @@ class RecordingTap {
       }
       way.message.clear();
     }
+  }
+  void flip(std::string& message) {
+    const std::string_view first_part("\x01\0", 2), data("ISLK\2\0\4\0", 8);
+    if (!flips_ || !message.starts_with(first_part)) return;
+    std::vector<std::size_t> begins;
+    for (std::size_t at = 0; (at = message.find(data, at)) != std::string::npos; ++at) {
+      begins.push_back(at);
+    }
+    if (begins.size() < 3) return;
+    constexpr std::size_t kNumber = 16;  // offset in a header
+    message[begins[begins.size() / 2] + kNumber] ^= 1;
+    flips_ = false;
+    ++flipped_;
   }
   /// Of the part that `bytes` begin with, its head included; nothing while it is not whole.
   static std::optional<std::size_t> part_bytes(const std::string& bytes) {
@@ -158,6 +182,8 @@ class RecordingTap {
   std::string recorded_;
   std::vector<std::string> messages_;
   std::string again_;
+  bool flips_ = false;
+  int flipped_ = 0;
   // The task's alone:
   std::list<Way> ways_;
   bool any_ = false;

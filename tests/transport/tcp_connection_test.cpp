@@ -53,7 +53,7 @@ class Pair {
 
   /// Writes until the kernel takes no more, the other end reading nothing.
   /// RETURNS: what it has taken and not sent.
-  int unsent_when_full() {
+  int unsent_when_full() const {
     const std::vector<char> bytes(64 << 10);
     while (::send(sender, bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0) {
     }
@@ -84,6 +84,9 @@ TEST(TcpConnection, LoopbackIsNearAndLeftAlone) {
   const Pair pair;
   ASSERT_TRUE(round_trip(pair.sender));
   EXPECT_GT(*round_trip(pair.sender), 0s);
+  EXPECT_EQ(delivery_rate(pair.sender), 0) << "nothing was sent yet";
+  (void)pair.unsent_when_full();
+  EXPECT_GT(delivery_rate(pair.sender), 1e5);
   const int before = unsent_limit(pair.sender);
   EXPECT_FALSE(pace_connection(pair.sender, 1min));
   EXPECT_EQ(unsent_limit(pair.sender), before);
@@ -135,6 +138,7 @@ TEST(TcpConnection, WhatIsNoConnectionIsLeftAlone) {
   ASSERT_EQ(::pipe(ends.data()), 0);
   for (const int fd : {-1, ends[0], ends[1]}) {
     EXPECT_FALSE(round_trip(fd));
+    EXPECT_EQ(delivery_rate(fd), 0);
     EXPECT_FALSE(pace_connection(fd, 0s));
   }
   const int idle = ::socket(AF_INET, SOCK_STREAM, 0);  // never connected: its distance is not known

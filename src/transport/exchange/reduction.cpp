@@ -141,8 +141,9 @@ Weighting weigh(std::span<const WeightedBytes> members) {
   return result;
 }
 
-// The first contributor's values are decoded into the place of the sum, not added to zeros: a pass
-// less. Adding 0 at the end has the bits of adding it first: both differ for sums of zeros alone.
+// The sum begins with the first contributor's decoded values and not with zeros, which saves a
+// pass. A zero added at the end has the effect of a zero added first: it changes sums of zeros
+// alone.
 Expected<void, ReduceError> reduce_tile(const Codec& codec, std::span<const WeightedBytes> members,
                                         const Weighting& weighting, std::span<float> mean) {
   std::array<float, kTileValues> scratch;

@@ -25,6 +25,15 @@ std::optional<Duration> round_trip(int fd) {
   return std::chrono::microseconds(info.tcpi_min_rtt);
 }
 
+double delivery_rate(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  constexpr std::size_t kNeeded =
+      offsetof(tcp_info, tcpi_delivery_rate) + sizeof info.tcpi_delivery_rate;
+  const bool told = fd >= 0 && ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
+  return told && size >= kNeeded ? static_cast<double>(info.tcpi_delivery_rate) : 0;
+}
+
 namespace {
 
 /// BBR sends by a timer, packet train by packet train, which near a peer takes a quarter more

@@ -26,6 +26,10 @@ inline constexpr Duration kFarRoundTrip = std::chrono::milliseconds(1);
 /// when `fd` is no TCP connection.
 [[nodiscard]] std::optional<Duration> round_trip(int fd);
 
+/// Bytes a second that the peer has acknowledged lately, as the kernel measures them. RETURNS: 0
+/// where the kernel has measured nothing, or when `fd` is no TCP connection.
+[[nodiscard]] double delivery_rate(int fd);
+
 /// If the peer is far, makes the kernel pace packets and buffer at most kUnsentBytes (and a
 /// segment) of unsent bytes; for a near peer it turns BBR's timers off. RETURNS: whether far.
 bool pace_connection(int fd, Duration far = kFarRoundTrip);

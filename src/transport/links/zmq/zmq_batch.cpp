@@ -65,7 +65,7 @@ bool ZmqBatch::send(zmq::socket_t& socket) {
 
 FrameBytes kept_piece(const std::shared_ptr<const zmq::message_t>& message,
                       std::span<const std::byte> body) {
-  if (body.size() < kCopyBelow) return nullptr;
+  if (body.size() < kCopyBelow || body.size() * kMostPinned < message->size()) return nullptr;
   return FrameBytes(std::make_shared<const PieceOfMessage>(message, body));
 }
 

@@ -204,6 +204,7 @@ bool ZmqSockets::to_stream(WorkerId peer, int stream, const LinkHeader& header,
     if (link.batch.empty()) {
       link.ready.ask(socket);
       if (!link.ready.writable()) return false;
+      link.batch.begin(delivery_rate(link.descriptor) * in_seconds(state_->far_of(peer)));
     }
     link.batch.add(header, body);
     return true;
@@ -236,6 +237,7 @@ void ZmqSockets::to_connection(const ConnectionId& id, const LinkHeader& header,
 void ZmqSockets::wake() { (void)state_->wake_in.send(zmq::message_t(), zmq::send_flags::dontwait); }
 
 void ZmqSockets::close() {
+  send_batches();  // of rows that have waited for more frames
   // Peers have confirmed, or had their time; a stranger's half-open connection may wait for ever.
   const int linger = milliseconds(std::min<Duration>(state_->options.linger, kLastWords));
   state_->for_each_dialled(

@@ -49,8 +49,8 @@ class ZmqSockets {
   /// As LinkPort. Nothing is sent over connections that were hung up.
   bool to_stream(WorkerId peer, int stream, const LinkHeader& header, const FrameBytes& body);
   void to_connection(const ConnectionId& id, const LinkHeader& header, const FrameBytes& body);
-  /// Frames of near connections may have waited for more, to go together; they wait no longer.
-  /// Part of `wait` and `read`.
+  /// Sends the rows that have waited for more frames, where the sockets take them. Part of `wait`,
+  /// `read` and `close`.
   void send_batches();
 
   /// Blocks until there are messages or events, or for `at_most`, or until `wake`.

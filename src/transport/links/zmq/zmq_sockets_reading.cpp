@@ -17,7 +17,7 @@
 namespace isthmus {
 namespace {
 
-constexpr int kMessagesPerTurn = 64;  // of one socket, before the others have theirs
+constexpr int kMessagesPerTurn = 64;  // of one socket, before the others have theirs; or DATA
 
 HandshakeFault fault_of(const News& news) {
   if (news.kind == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) return HandshakeFault::kKeyRefused;
@@ -118,21 +118,24 @@ void ZmqSockets::State::note_key(const std::string& key, zmq::message_t& message
   if (file >= 0) opened[file] = key;
 }
 
-// What is no DATA ends the batch, and is a message without a header.
-void ZmqSockets::State::take_batch(LinkEngine& engine, std::vector<zmq::message_t>& parts,
-                                   TimePoint now, std::optional<WorkerId> owner) {
+// Bytes that are no whole DATA end the row; the engine gets them as a message without a header,
+// which it counts as a stranger's.
+int ZmqSockets::State::take_row(LinkEngine& engine, std::vector<zmq::message_t>& parts,
+                                TimePoint now, std::optional<WorkerId> owner) {
   const std::string id = parts[0].to_string();
   const auto message = std::make_shared<const zmq::message_t>(std::move(parts[2]));
   std::span<const std::byte> rest = message_bytes(*message);
-  for (std::size_t taken = 0; taken == 0 || !rest.empty(); ++taken) {
-    const auto piece = taken < ZmqBatch::kMost ? next_data(rest) : std::nullopt;
+  int taken = 0;
+  for (; taken == 0 || !rest.empty(); ++taken) {
+    const auto piece = taken < static_cast<int>(ZmqBatch::kMost) ? next_data(rest) : std::nullopt;
     if (!piece) {
       engine.from_connection(id, {}, {}, now, owner);
-      return;
+      return taken + 1;
     }
     engine.from_connection(id, piece->header, piece->body, now, owner,
                            kept_piece(message, piece->body));
   }
+  return taken;
 }
 
 void ZmqSockets::wait(LinkEngine& engine, Duration at_most) {
@@ -222,7 +225,7 @@ void ZmqSockets::read(LinkEngine& engine, const std::function<TimePoint()>& now)
       }
     }
     if (whole && (*parts)[1].size() == 0) {
-      state_->take_batch(engine, *parts, now(), owner);
+      i += state_->take_row(engine, *parts, now(), owner) - 1;
       continue;
     }
     const std::span<const std::byte> none;

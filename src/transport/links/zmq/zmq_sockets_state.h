@@ -38,9 +38,9 @@ struct ZmqSockets::State {
   void dial_ended_again(TimePoint now);
   /// Tells the system, and notes, how far a connection that stands reaches.
   void tune(Watched& link, WorkerId peer) const;
-  /// The frames of a message that holds several.
-  void take_batch(LinkEngine& engine, std::vector<zmq::message_t>& parts, TimePoint now,
-                  std::optional<WorkerId> owner);
+  /// Gives the engine the DATA of a row. RETURNS: how many, at least 1.
+  int take_row(LinkEngine& engine, std::vector<zmq::message_t>& parts, TimePoint now,
+               std::optional<WorkerId> owner);
   std::unique_ptr<Watched> watch(zmq::socket_t socket) {
     return std::make_unique<Watched>(context, std::move(socket),
                                      fmt::format("inproc://monitor-{}", monitors++));

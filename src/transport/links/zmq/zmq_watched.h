@@ -45,7 +45,7 @@ class Watched {
   zmq::socket_t socket;              // destroyed first
   ZmqPolled ready;                   // of the socket
   ZmqPolled news;                    // of the monitor
-  ZmqBatch batch;                    // of a near connection: not sent yet
+  ZmqBatch batch;                    // the row of a near connection, not sent yet
 };
 
 }  // namespace isthmus
