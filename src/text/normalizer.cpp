@@ -12,7 +12,8 @@ namespace isthmus {
 namespace {
 
 constexpr std::string_view kNormalizers =
-    "NFC, NFD, NFKC, NFKD, Nmt, Lowercase, Replace of a text or of the expression \" {2,}\", "
+    "NFC, NFD, NFKC, NFKD, Nmt, Precompiled, Lowercase, StripAccents, Replace of a text or of the "
+    "expression \" {2,}\", "
     "Prepend, Strip, Sequence";
 constexpr std::string_view kSpaceRuns = " {2,}";  // a regular expression
 
@@ -54,6 +55,21 @@ void apply_nmt(TextPiece& piece) {
       out.push_back(' ');
     } else {
       out.append(piece.text, at, c.bytes);
+    }
+    at += c.bytes;
+  }
+  piece.text = std::move(out);
+}
+
+void strip_accents(TextPiece& piece) {
+  std::string out;
+  out.reserve(piece.text.size());
+  for (std::size_t at = 0; at < piece.text.size();) {
+    const DecodedCharacter c = decoded_at(piece.text, at);
+    if ((UnicodeTables::get().classes(c.value) & kAccent) == 0) {
+      out.append(piece.text, at, c.bytes);
+    } else if (out.empty()) {
+      piece.at_start = false;
     }
     at += c.bytes;
   }
@@ -137,6 +153,15 @@ void Normalizer::add(const TokenizerPart& part) {
     steps_.push_back({Kind::kNfkd, {}, {}});
   } else if (type == "Nmt") {
     steps_.push_back({Kind::kNmt, {}, {}});
+  } else if (type == "Precompiled") {
+    steps_.push_back({Kind::kPrecompiled,
+                      {},
+                      {},
+                      false,
+                      false,
+                      std::make_shared<CharacterMap>(part.at("precompiled_charsmap"))});
+  } else if (type == "StripAccents") {
+    steps_.push_back({Kind::kStripAccents, {}, {}});
   } else if (type == "Lowercase") {
     steps_.push_back({Kind::kLowercase, {}, {}});
   } else if (type == "Replace" && part.at("pattern").has("Regex") &&
@@ -170,6 +195,12 @@ void Normalizer::take_step(const Step& step, TextPiece& piece, bool continues) {
       return;
     case Kind::kNmt:
       apply_nmt(piece);
+      return;
+    case Kind::kPrecompiled:
+      piece.text = step.map->apply(piece.text);
+      return;
+    case Kind::kStripAccents:
+      strip_accents(piece);
       return;
     case Kind::kLowercase:
       piece.text = lowered(piece.text);
@@ -208,7 +239,8 @@ std::string Normalizer::apply(std::string_view text) const {
 bool Normalizer::may_be_cut() const {
   return std::ranges::all_of(steps_, [](const Step& step) {
     if (step.kind == Kind::kStrip || step.kind == Kind::kNmt) return false;
-    if (step.kind == Kind::kReplaceRuns) return false;
+    if (step.kind == Kind::kReplaceRuns || step.kind == Kind::kPrecompiled) return false;
+    if (step.kind == Kind::kStripAccents) return false;
     return step.kind != Kind::kReplace || step.pattern == " ";
   });
 }

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The normalizer of a tokenizer.json: NFC, NFD, NFKC, NFKD, Nmt, Lowercase, Replace of a text or of
-// runs of spaces, Prepend, Strip, and sequences of them. Other normalizers are errors that name
-// them. Immutable; any thread.
+// The normalizer of a tokenizer.json: NFC, NFD, NFKC, NFKD, Nmt, Precompiled,
+// Lowercase, StripAccents, Replace of a text or of runs of spaces, Prepend, Strip, and sequences of
+// them. Other normalizers are errors that name them. Immutable; any thread.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "text/character_map.h"
 #include "text/tokenizer_json.h"
 
 namespace isthmus {
@@ -42,7 +44,9 @@ class Normalizer {
     kNfkc,
     kNfkd,
     kNmt,
+    kPrecompiled,
     kLowercase,
+    kStripAccents,
     kReplace,
     kReplaceRuns,
     kPrepend,
@@ -50,8 +54,9 @@ class Normalizer {
   };
   struct Step {
     Kind kind;
-    std::string pattern, content;      // kReplace, kReplaceRuns; kPrepend has content
-    bool left = false, right = false;  // kStrip
+    std::string pattern, content;               // kReplace, kReplaceRuns; kPrepend has content
+    bool left = false, right = false;           // kStrip
+    std::shared_ptr<const CharacterMap> map{};  // kPrecompiled; copies of the normalizer share it
   };
   void add(const TokenizerPart& part);
   static void take_step(const Step& step, TextPiece& piece, bool continues);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "text/unicode.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 
@@ -66,13 +67,15 @@ UnicodeTables::UnicodeTables() {
     if (!line.empty() && line.front() != '#') read_line(line, classes);
   }
   mark_unsafe(classes);
+  mark_parts(classes);
   pack(classes);
 }
 
 void UnicodeTables::read_line(std::string_view line, std::vector<std::uint16_t>& classes) {
   const std::string_view name = next_word(line);
   constexpr std::pair<std::string_view, std::uint16_t> kSets[] = {
-      {"L", kLetter}, {"N", kNumber}, {"S", kSpace}, {"W", kWordCharacter}, {"D", kDigit}};
+      {"L", kLetter},        {"N", kNumber}, {"S", kSpace},
+      {"W", kWordCharacter}, {"D", kDigit},  {"M", kAccent}};
   for (const auto& [set, bit] : kSets) {
     if (name != set) continue;
     while (!line.empty()) {
@@ -81,6 +84,7 @@ void UnicodeTables::read_line(std::string_view line, std::vector<std::uint16_t>&
     }
     return;
   }
+  if (name == "cluster") return read_parts(line, classes);
   if (name == "class") {
     const std::string_view number = next_word(line);
     int value = 0;
@@ -106,6 +110,50 @@ void UnicodeTables::read_line(std::string_view line, std::vector<std::uint16_t>&
       ISTHMUS_CHECK(name == "compatible", std::string(name));
       compatible_[left.at(0)] = right;
     }
+  }
+}
+
+void UnicodeTables::set_part(std::vector<std::uint16_t>& classes, char32_t c, ClusterPart part) {
+  constexpr std::uint16_t kBelow = (1U << kClusterShift) - 1;
+  classes[c] = static_cast<std::uint16_t>((classes[c] & kBelow) | static_cast<unsigned>(part)
+                                                                      << kClusterShift);
+}
+
+void UnicodeTables::read_parts(std::string_view line, std::vector<std::uint16_t>& classes) {
+  constexpr std::pair<std::string_view, ClusterPart> kParts[] = {
+      {"Control", ClusterPart::kControl},
+      {"Extend", ClusterPart::kExtend},
+      {"ConjunctExtend", ClusterPart::kConjunctExtend},
+      {"Linker", ClusterPart::kLinker},
+      {"SpacingMark", ClusterPart::kSpacingMark},
+      {"Prepend", ClusterPart::kPrepend},
+      {"Pictographic", ClusterPart::kPictographic},
+      {"Consonant", ClusterPart::kConsonant},
+      {"L", ClusterPart::kLead},
+      {"V", ClusterPart::kVowel},
+      {"T", ClusterPart::kTrail}};
+  const std::string_view name = next_word(line);
+  const auto* const part =
+      std::ranges::find(kParts, name, [](const auto& each) { return each.first; });
+  ISTHMUS_CHECK(part != std::end(kParts), std::string(name));
+  while (!line.empty()) {
+    const auto [first, last] = hex_range(next_word(line));
+    for (char32_t c = first; c <= last; ++c) set_part(classes, c, part->second);
+  }
+}
+
+/// The parts of clusters that are single characters, or follow from arithmetic.
+void UnicodeTables::mark_parts(std::vector<std::uint16_t>& classes) {
+  constexpr char32_t kFirstIndicator = 0x1F1E6, kLastIndicator = 0x1F1FF, kZeroWidthJoiner = 0x200D;
+  set_part(classes, '\r', ClusterPart::kCarriageReturn);
+  set_part(classes, '\n', ClusterPart::kLineFeed);
+  set_part(classes, kZeroWidthJoiner, ClusterPart::kJoiner);
+  for (char32_t c = kFirstIndicator; c <= kLastIndicator; ++c) {
+    set_part(classes, c, ClusterPart::kRegionalIndicator);
+  }
+  for (char32_t i = 0; i < kSyllableCount; ++i) {
+    set_part(classes, kSyllables + i,
+             i % kTrailCount == 0 ? ClusterPart::kLeadVowel : ClusterPart::kLeadVowelTrail);
   }
 }
 

@@ -26,6 +26,30 @@ enum CharacterClass : std::uint16_t {
   kDecomposeUnsafe = 64,  // the same for NFD
   kCompatComposeUnsafe = 128,
   kCompatDecomposeUnsafe = 256,
+  kAccent = 512,  // what StripAccents takes out
+};
+
+/// What a character is in a grapheme cluster: Grapheme_Cluster_Break, Extended_Pictographic and
+/// Indic_Conjunct_Break in one.
+enum class ClusterPart : std::uint8_t {
+  kOther,
+  kCarriageReturn,
+  kLineFeed,
+  kControl,
+  kExtend,
+  kConjunctExtend,
+  kLinker,
+  kJoiner,
+  kSpacingMark,
+  kPrepend,
+  kRegionalIndicator,
+  kPictographic,
+  kConsonant,
+  kLead,
+  kVowel,
+  kTrail,
+  kLeadVowel,
+  kLeadVowelTrail
 };
 
 class UnicodeTables {
@@ -35,6 +59,9 @@ class UnicodeTables {
 
   [[nodiscard]] std::uint16_t classes(char32_t c) const {
     return blocks_[index_[c >> kBlockBits]][c & (kBlock - 1)];
+  }
+  [[nodiscard]] ClusterPart cluster_part(char32_t c) const {
+    return static_cast<ClusterPart>(classes(c) >> kClusterShift);
   }
   /// Canonical combining class; 0 for most.
   [[nodiscard]] int combining_class(char32_t c) const;
@@ -46,12 +73,16 @@ class UnicodeTables {
 
  private:
   static constexpr int kBlockBits = 7;
+  static constexpr int kClusterShift = 10;  // of the bits of a class
   static constexpr std::size_t kBlock = std::size_t{1} << kBlockBits;
   static constexpr std::size_t kBlocks = 0x110000 >> kBlockBits;
   using Block = std::array<std::uint16_t, kBlock>;
 
   UnicodeTables();
   void read_line(std::string_view line, std::vector<std::uint16_t>& classes);
+  static void set_part(std::vector<std::uint16_t>& classes, char32_t c, ClusterPart part);
+  static void read_parts(std::string_view line, std::vector<std::uint16_t>& classes);
+  static void mark_parts(std::vector<std::uint16_t>& classes);
   void mark_unsafe(std::vector<std::uint16_t>& classes) const;
   void pack(const std::vector<std::uint16_t>& classes);
 

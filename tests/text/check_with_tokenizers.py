@@ -7,7 +7,7 @@ check_with_tokenizers.py --isthmus PROGRAM --work DIR [--decode decode_ids] [--m
 
 FOLDERs are searched for text files (.html, .txt, .c, .h, .rst, .py, .S, .sh); of each folder the files are taken, in
 sorted order, up to its share of N megabytes; what a folder lacks, the next ones may add. Each file is one document of
-a .jsonl; odd Unicode (every code point, and random mixtures) makes further documents. Tokenizers of eleven kinds are
+a .jsonl; odd Unicode (every code point, and random mixtures) makes further documents. Tokenizers of thirteen kinds are
 trained on a part of it (make_cases.py). Ids are those of `isthmus data tokenize`. With --decode, the program of that
 name (target decode_ids) turns the ids of each document into text again, with and without special tokens.
 The first JSON line has the bytes of each folder and the SHA-256 of the documents; one line a kind says how many bytes,
@@ -68,7 +68,7 @@ def odd_documents():
     for _ in range(400):
         pool = [rng.choice(everything[:0x3000]) for _ in range(40)] + [0x20, 0x0A, 0x301, 0x323, 0x27, 0x73, 0x0D, 0x09, 0x31]
         yield "".join(chr(rng.choice(pool)) for _ in range(2000))
-    yield from make_cases.ODD
+    yield from make_cases.ODD + make_cases.CLUSTERS
 
 
 def write_documents(folder, folders, total):

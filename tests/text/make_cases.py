@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/text/cases: tokenizers of eleven kinds, and what PyPI `tokenizers` makes of a few hundred texts.
+"""Writes tests/text/cases: tokenizers of thirteen kinds, and what PyPI `tokenizers` makes of a few hundred texts.
 
 make_cases.py FOLDER            writes FOLDER/KIND.json, one tokenizer.json each, and FOLDER/cases.jsonl
 make_cases.py --tokenizers FOLDER --train FILE... [--vocab N]
@@ -8,12 +8,15 @@ make_cases.py --tokenizers FOLDER --train FILE... [--vocab N]
 
 A line of cases.jsonl: {"tokenizer": KIND, "text": ..., "ids": [...], "special": [...], "decoded": ..., "skipped": ...}
 where special has the ids with the post-processor's tokens (left out: ids), decoded the text of special (left out: text),
-skipped that without special tokens (left out: decoded). The first line names the version of `tokenizers`. Needs `pip install tokenizers`; the tests do not.
+skipped that without special tokens (left out: decoded). The first line names the version of `tokenizers`. Needs `pip install tokenizers sentencepiece
+protobuf`; the tests do not.
 """
 import argparse
+import io
 import json
 import pathlib
 import random
+import tempfile
 
 import tokenizers
 from tokenizers import (AddedToken, Regex, Tokenizer, decoders, implementations, models, normalizers, pre_tokenizers,
@@ -52,6 +55,14 @@ ODD = ["", " ", "  ", "   a", "a ", "a  ", "a   b", "\n", "\n\n", "a\nb", "a \nb
        "a word b", "wörd word wordy", "WORD Word", "▁", "▁▁a", "a▁b", " ▁ a", "a▁ b", "<0x41>", "<0x0A>\n", "<unk>", "Hello", "hello",
        "HeLLo", "\n<mask>\n", "tool <tool_call>x</tool_call>", "a" * 60, "ab" * 40, " " * 30, "\n" * 20, "=" * 50, "xyz " * 12,
        "日本語" * 12, "٠" * 9, "e\u0301" * 20, "q" * 300]
+
+
+# Grapheme clusters of fewer than 6 bytes and of more, for the kinds with Precompiled.
+CLUSTERS = ["a\u0301\u0302 e\u0301x", "\u0301a", "\u01c4\u0301 \ufb01\u0301", "\u1100\u1161\u11a8\u11a8 \u1100\uac00\uac01\u1161",
+            "\uff76\uff9e \uff8a\uff9f\uff9f", "क्त क्\u200dत क्\u200cत क़्त র্ক ક્ષ", "नि स्त्री \u0958\u0301", "กำ ກຳ", "\u0600١ \u0600\r\n",
+            "❤\ufe0f\u200d🔥 ©\u200d® ㊗\ufe0f ™\ufe0f", "🇩🇪🇫 🇩\u0301🇪", "👍🏽 1\ufe0f\u20e3", "\r\n\r\u0301\n\u0301", "\u200d\u200b\u200c\u00adx",
+            "\x00\x01\x08 a\x01\u0301", "\u00a0\u00a0 x\u3000\u0301 \u2003", "½\u0301 ⅓a ﷺ ㍿ ㌔ …‥", "ﬃ\u200d Ĳ ŉ", "\u0344\u0345 \u1fee ΅",
+            "``a'' Ä\u0308 ǰ ΐ", "\u2028\ufeffa\ufeff", "\U00016d63\U00016d67 \U0001f1ae\u200d❤"]
 
 
 def train(tokenizer, texts, vocab, special, alphabet=()):
@@ -203,6 +214,52 @@ def unigram_nmt(texts, vocab):
     return Tokenizer.from_str(tokenizer.to_str())
 
 
+def character_map(**options):
+    """The character map that SentencePiece writes into a model."""
+    import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2
+    written = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(SENTENCES), model_writer=written, vocab_size=300,
+                                             hard_vocab_limit=False, minloglevel=2, **options)
+    model = sentencepiece_model_pb2.ModelProto.FromString(written.getvalue())
+    return normalizers.Precompiled(model.normalizer_spec.precompiled_charsmap)
+
+
+def published_unigram(texts, vocab, normalizer, pre_tokenizer):
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizer
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(vocab_size=vocab, special_tokens=["<s>", "<pad>", "</s>", "<unk>"],
+                                      unk_token="<unk>", show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True, normalized=False)])
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>",
+                                                             special_tokens=[("<s>", 0), ("</s>", 2)])
+    return tokenizer
+
+
+def xlm_roberta(texts, vocab):
+    """The character map nmt_nfkc, which T5 and XLM-R have."""
+    normalizer = normalizers.Sequence([character_map(), normalizers.Strip(left=False, right=True),
+                                       normalizers.Replace(Regex(" {2,}"), "▁")])
+    return published_unigram(texts, vocab, normalizer, pre_tokenizers.Metaspace())
+
+
+def albert(texts, vocab):
+    """ALBERT's chain, around a small character map."""
+    rules = {"ﬁ": "fi", "ﬃ": "ffi", "e": "3", "ex": "EX", "\x01": "", "\t": " ", "\r": " ", "\n": " ", "½": "1/2", "q": "kw", "ß": "ss",
+             "ı": "i", "क\u094d": "K", "日": "day", "日本": "Japan", "❤": "<3", "👍": "+1", "\u1100\u1161": "ga", "\u200d": ""}
+    with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
+        for key, value in rules.items():
+            file.write("\t".join(" ".join("%X" % ord(c) for c in each) for each in (key, value)) + "\n")
+        file.flush()
+        small = character_map(normalization_rule_tsv=file.name)
+    normalizer = normalizers.Sequence([normalizers.Replace("``", '"'), normalizers.Replace("''", '"'), normalizers.NFKD(),
+                                       normalizers.StripAccents(), normalizers.Lowercase(), small])
+    return published_unigram(texts, vocab, normalizer, pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(),
+                                                                                pre_tokenizers.Metaspace()]))
+
+
 def roberta(texts, vocab):
     """The chain that `tokenizers` itself puts around a byte-level BPE, between RoBERTa's two tokens."""
     tokenizer = implementations.ByteLevelBPETokenizer(add_prefix_space=True)
@@ -213,7 +270,7 @@ def roberta(texts, vocab):
 
 
 KINDS = {f.__name__: f for f in (gpt2, llama3, qwen2, smol, llama2, mistral, gemma, unigram, unigram_bytes, unigram_nmt,
-                                 roberta)}
+                                 roberta, xlm_roberta, albert)}
 
 
 def mixed_texts(count):
@@ -247,7 +304,8 @@ def main():
         (arguments.folder / f"{kind}.json").write_text(made.to_str(), encoding="utf-8")
         if arguments.tokenizers:
             continue
-        for text in sentences + ODD + mixed_texts(24):
+        more = CLUSTERS if kind in ("xlm_roberta", "albert") else []
+        for text in sentences + ODD + mixed_texts(24) + more:
             case = {"tokenizer": kind, "text": text, "ids": made.encode(text, add_special_tokens=False).ids}
             special = made.encode(text).ids
             decoded, skipped = made.decode(special, skip_special_tokens=False), made.decode(special)

@@ -43,8 +43,8 @@ TEST(TokenizerRefusals, AreNoneForASmallFile) {
 }
 
 TEST(TokenizerRefusals, NameComponentAndType) {
-  EXPECT_THAT(refusal_with("normalizer", R"({"type": "Precompiled", "precompiled_charsmap": ""})"),
-              AllOf(HasSubstr("x/tokenizer.json: normalizer"), HasSubstr("Precompiled"),
+  EXPECT_THAT(refusal_with("normalizer", R"({"type": "BertNormalizer"})"),
+              AllOf(HasSubstr("x/tokenizer.json: normalizer"), HasSubstr("BertNormalizer"),
                     HasSubstr("supported: NFC")));
   EXPECT_THAT(refusal_with("normalizer",
                            R"({"type": "Sequence", "normalizers": [{"type": "BertNormalizer"}]})"),
@@ -72,6 +72,24 @@ TEST(TokenizerRefusals, NameComponentAndType) {
               HasSubstr("the decoder WordPiece"));
   EXPECT_THAT(refusal_with("model", R"({"type": "WordPiece", "vocab": {}})"),
               HasSubstr("the model WordPiece"));
+}
+
+TEST(TokenizerRefusals, NameTheDefectOfACharacterMap) {
+  const auto refusal_of = [](const std::string& map) {
+    json file = small_tokenizer();
+    file["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", map}};
+    return refusal(file);
+  };
+  EXPECT_THAT(refusal_of("AA*A"),
+              HasSubstr("x/tokenizer.json: normalizer.precompiled_charsmap: is no base64"));
+  EXPECT_THAT(refusal_of("AAA"), HasSubstr("is no base64"));
+  EXPECT_THAT(refusal_of(""), HasSubstr("has no size of a trie"));
+  EXPECT_THAT(refusal_of("AAEAAA=="), HasSubstr("its trie has 256 bytes, and 0 follow"));
+  EXPECT_THAT(refusal_of("BAAAAAAAAAA="),
+              HasSubstr("unit 0 of its trie points outside of 1 units"));
+  // 256 units, of which the first says that a value follows.
+  EXPECT_THAT(refusal_of("AAQAAAAB" + std::string(1360, 'A') + "AAA="),
+              HasSubstr("names no replacement: offset 256 of 0 bytes"));
 }
 
 TEST(TokenizerRefusals, NameWhatTheModelLacks) {

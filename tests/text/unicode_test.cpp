@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "text/byte_alphabet.h"
+#include "text/grapheme_clusters.h"
 #include "text/normal_forms.h"
 #include "text/token_decoder.h"
 
@@ -46,6 +47,22 @@ TEST(NormalForms, ComposeAndDecompose) {
   EXPECT_EQ(normalized("\u1100\u1161\u11a8", NormalForm::kNfc), "\uac01");
   EXPECT_EQ(normalized("\uac01", NormalForm::kNfkd), "\u1100\u1161\u11a8");
   EXPECT_EQ(normalized("\u0958", NormalForm::kNfc), "\u0915\u093c") << "excluded from composition";
+}
+
+TEST(GraphemeClusters, EndWhereTheRulesOfUnicodeSay) {
+  const auto bytes = [](std::string_view text) { return cluster_length(text, 0); };
+  EXPECT_EQ(bytes("ab"), 1U);
+  EXPECT_EQ(bytes("\r\nx"), 2U);
+  EXPECT_EQ(bytes("\n\u0301"), 1U) << "nothing joins a control character";
+  EXPECT_EQ(bytes("e\u0323\u0301x"), 5U);
+  EXPECT_EQ(bytes("\u1100\u1161\u11a8\u1100"), 9U) << "a syllable of three letters";
+  EXPECT_EQ(bytes("\uac01\u1161"), 3U) << "no vowel behind a trailing consonant";
+  EXPECT_EQ(bytes("\U0001F1E9\U0001F1EA\U0001F1EB"), 8U) << "a flag";
+  EXPECT_EQ(bytes("\u2764\ufe0f\u200d\U0001F525x"), 13U) << "pictographs with a joiner";
+  EXPECT_EQ(bytes("\u2764\u200d\u200d\u2764"), 9U) << "two joiners join nothing";
+  EXPECT_EQ(bytes("\u0915\u094d\u200d\u0924"), 12U) << "a conjunct";
+  EXPECT_EQ(bytes("\u0915\u0301\u0924"), 5U) << "no linker";
+  EXPECT_EQ(bytes("\u0600\u0661x"), 4U) << "a prefix sign";
 }
 
 TEST(ByteAlphabet, StandsForEveryByte) {
