@@ -256,7 +256,7 @@ def exported_adapters_go_on_and_merge(isthmus, folder, corpus):
     for dry in ((), ("--dry-run",)):  # nor does a run go on beside it
         said = call(isthmus, "train", toml, "--out", run, "--set", f'model.init="{other}"', "--resume", "auto",
                     "--change", "train.steps=400", *dry, code=3).stderr
-        require("(frozen weights of model.init was " in said and "resume with those" in said, said)
+        require("(trainer.frozen weights of model.init was " in said and "resume with those" in said, said)
     weights = folder / "adapter/adapter_model.safetensors"
     whole = weights.read_bytes()
     start = 8 + struct.unpack("<Q", whole[:8])[0]

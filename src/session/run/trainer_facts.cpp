@@ -112,14 +112,11 @@ void check_same_trainer(const std::map<std::string, std::string>& settings,
   for (const auto& [key, value] : now) {
     const auto found = before.find(key);
     if (found != before.end() && found->second == value) continue;
-    changes.push_back(fmt::format("{} was {} and is {}", key.substr(key.find('.') + 1),
+    changes.push_back(fmt::format("{} was {} and is {}", key,
                                   found == before.end() ? "absent" : found->second, value));
   }
   for (const auto& [key, value] : before) {
-    if (!now.contains(key)) {
-      changes.push_back(
-          fmt::format("{} was {} and is absent", key.substr(key.find('.') + 1), value));
-    }
+    if (!now.contains(key)) changes.push_back(fmt::format("{} was {} and is absent", key, value));
   }
   if (changes.empty()) return;
   throw ConfigError(fmt::format(
