@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "core/base/base64.h"
 #include "core/base/utf8_text.h"
 #include "text/grapheme_clusters.h"
 #include "text/unicode.h"
@@ -22,35 +23,6 @@ std::uint32_t value_of(std::uint32_t unit) { return unit & 0x7FFFFFFFU; }
 std::uint32_t label_of(std::uint32_t unit) { return unit & (0x80000000U | kLastLabel); }
 std::size_t children_of(std::size_t place, std::uint32_t unit) {
   return place ^ (std::size_t{unit >> 10 & 0x1FFFFFU} << ((unit & 0x200U) >> 6));
-}
-
-/// The six bits of a base64 digit, or 64.
-unsigned base64_digit(char c) {
-  constexpr std::string_view kDigits =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  const std::size_t found = kDigits.find(c);
-  return found == std::string_view::npos ? 64U : static_cast<unsigned>(found);
-}
-
-/// RFC 4648 section 4, with padding; nothing for anything else.
-std::optional<std::string> base64_bytes(std::string_view text) {
-  if (text.size() % 4 != 0) return {};
-  const std::size_t padding = text.ends_with("==") ? 2 : text.ends_with("=") ? 1 : 0;
-  std::string bytes;
-  bytes.reserve(text.size() / 4 * 3);
-  unsigned bits = 0;
-  int count = 0;
-  for (const char c : text.substr(0, text.size() - padding)) {
-    const unsigned digit = base64_digit(c);
-    if (digit == 64U) return {};
-    bits = (bits << 6 | digit) & 0xFFFFU;
-    count += 6;
-    if (count < 8) continue;
-    count -= 8;
-    bytes.push_back(static_cast<char>(bits >> count & 0xFFU));
-  }
-  if ((bits & ((1U << count) - 1)) != 0) return {};
-  return bytes;
 }
 
 std::uint32_t unit_at(std::string_view bytes, std::size_t at) {

@@ -32,16 +32,6 @@ TEST(Escape, CsvQuotesAndDisarmsFormulas) {
   EXPECT_EQ(csv_field("-1.5"), "-1.5");
 }
 
-TEST(Escape, Base64FollowsTheVectorsOfRfc4648) {
-  EXPECT_EQ(base64(""), "");
-  EXPECT_EQ(base64("f"), "Zg==");
-  EXPECT_EQ(base64("fo"), "Zm8=");
-  EXPECT_EQ(base64("foo"), "Zm9v");
-  EXPECT_EQ(base64("foob"), "Zm9vYg==");
-  EXPECT_EQ(base64("fooba"), "Zm9vYmE=");
-  EXPECT_EQ(base64("foobar"), "Zm9vYmFy");
-}
-
 TEST(Format, NumbersReadAsPeopleWriteThem) {
   EXPECT_EQ(format_rate(1e8), "100 Mbit/s");
   EXPECT_EQ(format_seconds(0.08), "80.0 ms");

@@ -150,23 +150,6 @@ std::string csv_field(std::string_view text) {
   return quoted + '"';
 }
 
-std::string base64(std::string_view bytes) {
-  constexpr std::string_view kAlphabet =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  out.reserve((bytes.size() + 2) / 3 * 4);
-  for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    std::uint32_t group = 0;
-    for (std::size_t k = 0; k < 3; ++k) {
-      group = group << 8 | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0U);
-    }
-    for (std::size_t k = 0; k < 4; ++k) {
-      out += i + k <= bytes.size() ? kAlphabet[group >> (18 - 6 * k) & 63U] : '=';
-    }
-  }
-  return out;
-}
-
 std::string format_loss(double loss) { return nothing_or(loss, fmt::format("{:.4f}", loss)); }
 
 std::string format_count(double count) {

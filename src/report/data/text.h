@@ -25,7 +25,6 @@ template <typename... Parts>
 [[nodiscard]] std::string json_string(std::string_view text);
 /// One CSV field, quoted if necessary; a leading = + - @ of non-numbers is disarmed by a quote.
 [[nodiscard]] std::string csv_field(std::string_view text);
-[[nodiscard]] std::string base64(std::string_view bytes);
 
 [[nodiscard]] std::string format_loss(double loss);          // 1.6513
 [[nodiscard]] std::string format_count(double count);        // 1,234,567

@@ -2,6 +2,7 @@
 // The numbers behind the page, as files inside it.
 #include <fmt/format.h>
 
+#include "core/base/base64.h"
 #include "core/base/units.h"
 #include "report/data/text.h"
 #include "report/page/csv.h"
