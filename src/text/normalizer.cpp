@@ -44,36 +44,35 @@ bool becomes_space(char32_t c) {
   return std::ranges::find(kSpaces, c) != std::end(kSpaces);
 }
 
-void apply_nmt(TextPiece& piece) {
+/// Rebuilds the text from `append(character, its bytes, out)`, which returns false for a character
+/// that goes.
+template <typename Append>
+void rebuild(TextPiece& piece, const Append& append) {
   std::string out;
   out.reserve(piece.text.size());
   for (std::size_t at = 0; at < piece.text.size();) {
     const DecodedCharacter c = decoded_at(piece.text, at);
-    if (is_dropped(c.value)) {
-      if (out.empty()) piece.at_start = false;
-    } else if (becomes_space(c.value)) {
-      out.push_back(' ');
-    } else {
-      out.append(piece.text, at, c.bytes);
-    }
+    const bool stays = append(c.value, std::string_view(piece.text).substr(at, c.bytes), out);
+    if (!stays && out.empty()) piece.at_start = false;
     at += c.bytes;
   }
   piece.text = std::move(out);
 }
 
+void apply_nmt(TextPiece& piece) {
+  rebuild(piece, [](char32_t c, std::string_view bytes, std::string& out) {
+    if (is_dropped(c)) return false;
+    out.append(becomes_space(c) ? " " : bytes);
+    return true;
+  });
+}
+
 void strip_accents(TextPiece& piece) {
-  std::string out;
-  out.reserve(piece.text.size());
-  for (std::size_t at = 0; at < piece.text.size();) {
-    const DecodedCharacter c = decoded_at(piece.text, at);
-    if ((UnicodeTables::get().classes(c.value) & kAccent) == 0) {
-      out.append(piece.text, at, c.bytes);
-    } else if (out.empty()) {
-      piece.at_start = false;
-    }
-    at += c.bytes;
-  }
-  piece.text = std::move(out);
+  rebuild(piece, [](char32_t c, std::string_view bytes, std::string& out) {
+    if ((UnicodeTables::get().classes(c) & kAccent) != 0) return false;
+    out.append(bytes);
+    return true;
+  });
 }
 
 std::string with_runs_replaced(std::string_view text, std::string_view content) {
@@ -238,10 +237,18 @@ std::string Normalizer::apply(std::string_view text) const {
 
 bool Normalizer::may_be_cut() const {
   return std::ranges::all_of(steps_, [](const Step& step) {
-    if (step.kind == Kind::kStrip || step.kind == Kind::kNmt) return false;
-    if (step.kind == Kind::kReplaceRuns || step.kind == Kind::kPrecompiled) return false;
-    if (step.kind == Kind::kStripAccents) return false;
-    return step.kind != Kind::kReplace || step.pattern == " ";
+    switch (step.kind) {
+      case Kind::kStrip:
+      case Kind::kNmt:
+      case Kind::kPrecompiled:
+      case Kind::kStripAccents:
+      case Kind::kReplaceRuns:
+        return false;
+      case Kind::kReplace:
+        return step.pattern == " ";
+      default:
+        return true;
+    }
   });
 }
 
