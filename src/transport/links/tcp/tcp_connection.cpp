@@ -13,25 +13,32 @@
 
 namespace isthmus {
 
-std::optional<Duration> round_trip(int fd) {
+namespace {
+
+/// What the kernel knows of a connection. RETURNS: nothing where it tells fewer than `needed`
+/// bytes.
+std::optional<tcp_info> facts_of(int fd, std::size_t needed) {
   tcp_info info{};
   socklen_t size = sizeof info;
-  constexpr std::size_t kNeeded = offsetof(tcp_info, tcpi_min_rtt) + sizeof info.tcpi_min_rtt;
-  if (fd < 0 || ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || size < kNeeded) {
+  if (fd < 0 || ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 || size < needed) {
     return std::nullopt;
   }
+  return info;
+}
+
+}  // namespace
+
+std::optional<Duration> round_trip(int fd) {
+  const auto info = facts_of(fd, offsetof(tcp_info, tcpi_min_rtt) + sizeof(tcp_info::tcpi_min_rtt));
   // The kernel says 0 or all ones as long as nothing was acknowledged.
-  if (info.tcpi_rtt == 0 || info.tcpi_min_rtt == ~__u32{0}) return std::nullopt;
-  return std::chrono::microseconds(info.tcpi_min_rtt);
+  if (!info || info->tcpi_rtt == 0 || info->tcpi_min_rtt == ~__u32{0}) return std::nullopt;
+  return std::chrono::microseconds(info->tcpi_min_rtt);
 }
 
 double delivery_rate(int fd) {
-  tcp_info info{};
-  socklen_t size = sizeof info;
-  constexpr std::size_t kNeeded =
-      offsetof(tcp_info, tcpi_delivery_rate) + sizeof info.tcpi_delivery_rate;
-  const bool told = fd >= 0 && ::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0;
-  return told && size >= kNeeded ? static_cast<double>(info.tcpi_delivery_rate) : 0;
+  const auto info =
+      facts_of(fd, offsetof(tcp_info, tcpi_delivery_rate) + sizeof(tcp_info::tcpi_delivery_rate));
+  return info ? static_cast<double>(info->tcpi_delivery_rate) : 0;
 }
 
 namespace {
