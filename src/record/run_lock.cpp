@@ -32,6 +32,16 @@ void check_not_among_checkpoints(const std::filesystem::path& folder) {
   }
 }
 
+/// THROWS: SystemError when `folder` is a checkpoint or lies among a run's.
+void check_outside_checkpoints(const std::filesystem::path& folder) {
+  std::error_code error;  // other programs have a state.json too
+  if (std::filesystem::exists(folder / kStateFile, error) &&
+      std::filesystem::exists(folder / kModelFile, error)) {
+    refuse(folder, "is a checkpoint");
+  }
+  check_not_among_checkpoints(folder);
+}
+
 /// RETURNS: `folder`, where it can be a run's.
 const std::filesystem::path& run_folder_at(const std::filesystem::path& folder) {
   std::error_code error;
@@ -51,15 +61,6 @@ void check_nobody_writes(const std::filesystem::path& folder, std::string_view r
     throw SystemError(fmt::format("'{}' is in use: {}; {}", folder.string(), owner_text(*owner),
                                   remedy.empty() ? RunLock::Options().remedy : remedy));
   }
-}
-
-void check_outside_checkpoints(const std::filesystem::path& folder) {
-  std::error_code error;  // other programs have a state.json too
-  if (std::filesystem::exists(folder / kStateFile, error) &&
-      std::filesystem::exists(folder / kModelFile, error)) {
-    refuse(folder, "is a checkpoint");
-  }
-  check_not_among_checkpoints(folder);
 }
 
 void check_outside_runs(const std::filesystem::path& folder) {

@@ -22,12 +22,9 @@ inline constexpr const char* kHubLockFile = "hub.lock";
 /// `remedy`, by default that of RunLock.
 void check_nobody_writes(const std::filesystem::path& folder, std::string_view remedy = {});
 
-/// THROWS: SystemError when `folder` is a checkpoint (state.json beside model.safetensors), or lies
-/// among a run's checkpoints: files written there would be taken for a checkpoint.
-void check_outside_checkpoints(const std::filesystem::path& folder);
-
 /// For commands that write beside runs. THROWS: SystemError when a living process writes a run into
-/// `folder` or a folder above, or when it lies among checkpoints.
+/// `folder` or a folder above, or when `folder` is a checkpoint (state.json beside
+/// model.safetensors) or lies among a run's: files written there would be taken for a checkpoint.
 void check_outside_runs(const std::filesystem::path& folder);
 /// The same of a file: a living run matters in its own folder alone, a checkpoint in a run's ckpt/.
 void check_outside_run(const std::filesystem::path& file);
