@@ -9,15 +9,15 @@
 #include <vector>
 
 #include "core/base/all_elements.h"
-#include "isthmus/inner_loop.h"
+#include "outer/parts/forwarding_inner_loop.h"
 
 namespace isthmus::testing_support {
 
-class MirroredLoop final : public InnerLoop {
+class MirroredLoop final : public outer::ForwardingInnerLoop {
  public:
   /// Borrows `real`, whose own parameters are the place elsewhere.
   explicit MirroredLoop(InnerLoop& real)
-      : real_(real),
+      : ForwardingInnerLoop(real),
         mirror_(static_cast<std::size_t>(all_elements(real).size())),
         first_(mirror_.size()),
         second_(mirror_.size()) {
@@ -33,57 +33,47 @@ class MirroredLoop final : public InnerLoop {
   void read_values(CanonicalRange elements) override {
     read_ += elements.size();
     for_each(elements, [&](std::size_t i, std::size_t k, std::size_t element) {
-      mirror_[element] = real_.parameters()[i].values[k];
+      mirror_[element] = inner_.parameters()[i].values[k];
     });
   }
   void wrote_values(CanonicalRange elements) override {
     for_each(elements, [&](std::size_t i, std::size_t k, std::size_t element) {
-      real_.parameters()[i].values[k] = mirror_[element];
+      inner_.parameters()[i].values[k] = mirror_[element];
     });
   }
   void read_moments(CanonicalRange elements) override {
     for_each(elements, [&](std::size_t i, std::size_t k, std::size_t element) {
-      first_[element] = real_.adam_moments(i).first[k];
-      second_[element] = real_.adam_moments(i).second[k];
+      first_[element] = inner_.adam_moments(i).first[k];
+      second_[element] = inner_.adam_moments(i).second[k];
     });
   }
   void wrote_moments(CanonicalRange elements) override {
     for_each(elements, [&](std::size_t i, std::size_t k, std::size_t element) {
-      real_.adam_moments(i).first[k] = first_[element];
-      real_.adam_moments(i).second[k] = second_[element];
+      inner_.adam_moments(i).first[k] = first_[element];
+      inner_.adam_moments(i).second[k] = second_[element];
     });
   }
   InnerStep train_step(StepIndex t) override {
-    const InnerStep step = real_.train_step(t);
+    const InnerStep step = inner_.train_step(t);
     forget();
     return step;
   }
   InnerStep gradients(StepIndex t, const GradientReady& on_ready) override {
-    const InnerStep step = real_.gradients(t, on_ready);
+    const InnerStep step = inner_.gradients(t, on_ready);
     forget();
     return step;
   }
   double apply_gradients(StepIndex t) override {
-    const double norm = real_.apply_gradients(t);
+    const double norm = inner_.apply_gradients(t);
     forget();
     return norm;
   }
-  [[nodiscard]] std::span<float> gradient(std::size_t i) override { return real_.gradient(i); }
-  [[nodiscard]] InnerStep train_loss(StepIndex t, SampleShare share,
-                                     const ParameterSource& source) override {
-    return real_.train_loss(t, share, source);
-  }
-  [[nodiscard]] double learning_rate(StepIndex t) const override { return real_.learning_rate(t); }
-  [[nodiscard]] AdamSettings adam_settings() const override { return real_.adam_settings(); }
   [[nodiscard]] AdamMoments adam_moments(std::size_t i) override {
-    static_cast<void>(real_.adam_moments(i));  // refuses what `real` does
+    static_cast<void>(inner_.adam_moments(i));  // refuses what `real` does
     const auto begin = static_cast<std::size_t>(parameters_[i].elements.begin);
     const std::size_t size = parameters_[i].values.size();
     return {std::span(first_).subspan(begin, size), std::span(second_).subspan(begin, size)};
   }
-  void reset_optimizer() override { real_.reset_optimizer(); }
-  void save(StateWriter& writer) const override { real_.save(writer); }
-  void load(StateReader& reader) override { real_.load(reader); }
 
   /// Elements that were asked for so far.
   [[nodiscard]] std::int64_t elements_read() const { return read_; }
@@ -106,7 +96,6 @@ class MirroredLoop final : public InnerLoop {
     }
   }
 
-  InnerLoop& real_;
   std::vector<float> mirror_, first_, second_;  // in canonical order
   std::vector<Parameter> parameters_;
   std::int64_t read_ = 0;

@@ -78,9 +78,8 @@ void Gpa::load(StateReader& reader) {
 // The average is what others would go on from.
 void Gpa::forget_own_work() {
   z_ = x_;
-  for (const Parameter& parameter : inner_.parameters()) {
-    std::ranges::copy(values(static_cast<std::size_t>(&parameter - inner_.parameters().data())),
-                      parameter.values.begin());
+  for (std::size_t i = 0; i < inner_.parameters().size(); ++i) {
+    std::ranges::copy(values(i), inner_.parameters()[i].values.begin());
   }
   inner_.wrote_values(all_elements(inner_));
 }
