@@ -36,6 +36,10 @@ if(ISTHMUS_SANITIZE)
   list(TRANSFORM watched PREPEND -fsanitize=)
   target_compile_options(isthmus_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${ISTHMUS_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND ISTHMUS_SANITIZE MATCHES "address.*undefined")
+    # An access beyond an object is the address sanitizer's find too, and this check takes a sixth of clang's time.
+    target_compile_options(isthmus_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=object-size>)
+  endif()
   target_compile_options(isthmus_test_flags INTERFACE
     $<$<COMPILE_LANGUAGE:CXX>:${watched} -fno-omit-frame-pointer -fno-sanitize-recover=all>)
   foreach(flags isthmus_flags isthmus_test_flags)

@@ -47,7 +47,7 @@ class OtherWorkersReader final : public StateReader {
 
 /// Ends the reading of a file in checkpoints of data that have grown. A program that knows no such
 /// history takes them for other data, instead of reading other samples.
-constexpr std::string_view kGrown = ", grown";
+constexpr std::string_view kGrownState = ", grown";
 
 bool has_grown(const StateSnapshot& worker) {
   return worker.scalars()["integers"].contains(fmt::format("inner/{}", kGrowthsEntry));
@@ -61,7 +61,7 @@ void save_data(StateWriter& writer, std::span<const DataFile> files, bool grown)
     writer.integer(prefix + "bytes", static_cast<std::int64_t>(files[i].bytes));
     writer.text(prefix + "sha256", files[i].sha256);
     if (files[i].reading.empty()) continue;
-    writer.text(prefix + "reading", files[i].reading + std::string(grown ? kGrown : ""));
+    writer.text(prefix + "reading", files[i].reading + std::string(grown ? kGrownState : ""));
   }
 }
 
@@ -299,7 +299,7 @@ std::vector<DataFile> data_of(const Checkpoint& checkpoint) {
                 .sha256 = shared->text(prefix + "sha256")};
     if (!shared->contains(prefix + "reading")) continue;
     std::string& reading = files[i].reading = shared->text(prefix + "reading");
-    if (reading.ends_with(kGrown)) reading.resize(reading.size() - kGrown.size());
+    if (reading.ends_with(kGrownState)) reading.resize(reading.size() - kGrownState.size());
   }
   return files;
 }
