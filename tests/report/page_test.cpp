@@ -73,6 +73,37 @@ TEST_F(ReportPage, TwoRunsAreComparedInRatiosAndCalledNoResult) {
   EXPECT_FALSE(says(body, "better"));
 }
 
+TEST_F(ReportPage, UnlikeInnerOptimizersAreNamedBesideTheLosses) {
+  const std::filesystem::path adamw = run("a"),
+                              muon = run("b", {.method = "muloco", .optimizer = "muon"});
+  const std::string told = "The inner optimizers differ:</b> adamw in diloco; muon in muloco.";
+  EXPECT_TRUE(says(body_of(page_of({adamw, muon})), told));
+  EXPECT_FALSE(says(body_of(page_of({adamw, run("c", {.method = "ddp"})})), "optimizers differ"));
+}
+
+TEST_F(ReportPage, TheMenuNamesTheSectionsThatAreThere) {
+  const std::string page = page_of({run("a")});
+  const std::size_t begin = page.find("<nav");
+  const std::string menu = page.substr(begin, page.find("</nav>", begin) - begin);
+  std::size_t links = 0;
+  for (std::size_t at = 0; (at = menu.find("href=\"#", at)) != std::string::npos; ++links) {
+    at += 7;
+    const std::string id = menu.substr(at, menu.find('"', at) - at);
+    EXPECT_TRUE(says(page, "<section id=\"" + id + "\"")) << id;
+  }
+  EXPECT_TRUE(says(menu, "#prediction"));
+  EXPECT_FALSE(says(menu, "#membership"));
+  EXPECT_GE(links, 8u);
+}
+
+TEST_F(ReportPage, BytesOfADeclaredModelAreLabelledAsItsClockIs) {
+  const std::string page = page_of({run("a")});
+  EXPECT_TRUE(says(page, "data-name=\"Payload [surrogate]\""));
+  EXPECT_TRUE(says(page, "data-name=\"On the wire [surrogate]\""));
+  EXPECT_FALSE(
+      says(page_of({run("b", {.surrogate = false})}), "data-name=\"Payload [surrogate]\""));
+}
+
 TEST_F(ReportPage, SeedsOfOneVariantAreCounted) {
   const std::string body = body_of(page_of({run("a", {.seed = "1"}), run("b", {.seed = "2"})}));
   EXPECT_TRUE(says(body, "2 seeds a variant: too few to tell"));

@@ -48,6 +48,7 @@ struct RunFixture {
   bool ended = true;
   bool surrogate = true;
   std::string seed = "1";
+  std::string optimizer = "adamw";
 };
 
 /// A complete run of two workers on the simulated clock: 1 s a step, 10 s a round of 1 MB.
@@ -106,10 +107,12 @@ inline std::filesystem::path write_run(const std::filesystem::path& folder, cons
       R"({"links":[{"a":"east","b":"west","bits_per_s_up":1e8,"bits_per_s_down":1e8,"rtt_s":0.08,"loss":0.0,"streams":1,"congestion":"bbr"}]})");
   write_file(
       folder / "config.resolved.toml",
-      fmt::format("[run]\nname = \"wan\"  # wan.toml:2:8\nseed = {}  # default\n[outer]\nmethod = "
+      fmt::format("[run]\nname = \"wan\"  # wan.toml:2:8\nseed = {}  # default\n[inner]\noptimizer "
+                  "= \"{}\"  "
+                  "# default\n[outer]\nmethod = "
                   "\"{}\"  # --set outer.method\nH = {}  # wan.toml:9:5\n[[site]]\nname = \"east\" "
                   " # wan.toml:12:8\n[[site]]\nname = \"west\"  # wan.toml:14:8\n",
-                  f.seed, f.method, f.H));
+                  f.seed, f.optimizer, f.method, f.H));
   write_file(
       folder / "manifest.json",
       fmt::format(

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <map>
 #include <system_error>
+#include <vector>
 
 #include "isthmus/errors.h"
 #include "report/data/text.h"
@@ -112,10 +113,31 @@ std::string title_of(const std::vector<RunView>& runs, const ReportOptions& opti
   return base == labels || !shared ? labels : concat(base, ": ", labels);
 }
 
+/// In the order of the page; a section without content is left out.
 constexpr PageEntry kReportSections[] = {
-    {"loss", "Loss"},          {"utilisation", "Utilisation"},     {"timeline", "Timeline"},
-    {"rounds", "Rounds"},      {"configuration", "Configuration"}, {"provenance", "Provenance"},
-    {"downloads", "Downloads"}};
+    {"loss", "Loss"},
+    {"links", "Loss by link"},
+    {"bandwidth", "Bandwidth"},
+    {"utilisation", "Utilisation"},
+    {"timeline", "Timeline"},
+    {"traffic", "Traffic"},
+    {"rounds", "Rounds"},
+    {"prediction", "Prediction"},
+    {"membership", "Membership"},
+    {"configuration", "Configuration"},
+    {"provenance", "Provenance"},
+};
+
+std::vector<PageEntry> sections_of(const Page& page) {
+  std::vector<PageEntry> there;
+  for (const PageEntry& entry : kReportSections) {
+    if (page.html.find(fmt::format("<section id=\"{}\"", entry.id)) != std::string::npos) {
+      there.push_back(entry);
+    }
+  }
+  there.push_back({"downloads", "Downloads"});
+  return there;
+}
 
 std::string stamp_of(const std::vector<RunView>& runs, const ReportOptions& options) {
   const auto version = runs.front().data.manifest.words.find("version");
@@ -155,9 +177,6 @@ std::string render(const std::vector<RunView>& runs, const ReportOptions& option
   PageLimits limits;
   for (int attempt = 0;; ++attempt, limits = limits.halved()) {
     Page page{.runs = runs, .options = options, .limits = limits};
-    page.html = page_opening({.title = title_of(runs, options),
-                              .stamp = stamp_of(runs, options),
-                              .sections = kReportSections});
     section_verdict(page);
     section_loss(page);
     if (!options.other_links.variants.empty()) {
@@ -171,13 +190,16 @@ std::string render(const std::vector<RunView>& runs, const ReportOptions& option
     section_membership(page);
     section_config(page);
     section_provenance(page);
+    const std::vector<PageEntry> sections = sections_of(page);
+    const std::string opening = page_opening(
+        {.title = title_of(runs, options), .stamp = stamp_of(runs, options), .sections = sections});
     const std::string end = page_closing(page);
-    const std::size_t size = page.html.size() + end.size() + kMargin;
+    const std::size_t size = opening.size() + page.html.size() + end.size() + kMargin;
     if (size > kReportMaxBytes && attempt < kAttempts) {
       continue;
     }
     section_downloads(page, size < kReportMaxBytes ? kReportMaxBytes - size : 0);
-    return page.html + end;
+    return concat(opening, page.html, end);
   }
 }
 

@@ -89,8 +89,10 @@ std::string legend(const Page& page) {
   const bool curves = std::any_of(page.runs.begin(), page.runs.end(),
                                   [](const RunView& run) { return run.data.evals.size() > 1; });
   return concat(html, "<span class=\"hint\">",
-                curves ? "bold: validation, of the outer parameters · pale: training, every step"
-                       : "line: training, every step · dot: validation, of the outer parameters",
+                curves ? "bold: validation, of the parameters that all workers share · pale: "
+                         "training, every step"
+                       : "line: training, every step · dot: validation, of the parameters that all "
+                         "workers share",
                 "</span></p>\n");
 }
 

@@ -235,9 +235,9 @@ constexpr const char* kSpanLegend =
 void section_time(Page& page) {
   page.html += section_open("utilisation", "Compute utilisation");
   page.html +=
-      "<p class=\"lead\">Share of each worker's time spent computing. Waiting is time stood still "
-      "for "
-      "a round that had not come back.</p>\n";
+      "<p class=\"lead\">The share of its time that each worker spent computing. A worker waits "
+      "when "
+      "it needs the result of a round that is still under way.</p>\n";
   page.html +=
       "<table class=\"bars\"><thead><tr><th scope=\"col\">Worker</th><th scope=\"col\"></th>"
       "<th scope=\"col\">Compute</th><th scope=\"col\">Wait</th><th "

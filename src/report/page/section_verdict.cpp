@@ -76,7 +76,7 @@ std::string pair_sentence(const RunView& run, const RunView& reference) {
   }
   const bool simulated = std::isfinite(run.figures.simulated_s);
   const std::string bytes = ratio_phrase(run.figures.wire_bytes, reference.figures.wire_bytes,
-                                         "fewer", "more", "bytes sent per worker");
+                                         "fewer", "more", "bytes on the wire per worker");
   const std::string time =
       ratio_phrase(simulated ? run.figures.simulated_s : run.figures.wall_s,
                    simulated ? reference.figures.simulated_s : reference.figures.wall_s, "less",
@@ -177,6 +177,27 @@ std::string joined(const std::vector<std::string>& words) {
   return text;
 }
 
+/// Which run has which inner optimizer, where they differ; otherwise empty.
+std::string optimizers_caution(const std::vector<RunView>& runs) {
+  std::map<std::string, std::vector<std::string>> labels;  // by optimizer
+  for (const RunView& run : runs) {
+    const auto found = run.data.config.find("inner.optimizer");
+    if (found == run.data.config.end()) return {};
+    std::string name = found->second.value;
+    std::erase(name, '"');
+    labels[name].push_back(run.data.label);
+  }
+  if (labels.size() < 2) return {};
+  std::string parts;
+  for (const auto& [name, of] : labels) {
+    parts += concat(parts.empty() ? "" : "; ", name, " in ", escape_html(joined(of)));
+  }
+  return fmt::format(
+      "<b>The inner optimizers differ:</b> {}. The difference in loss between them is the "
+      "optimizer's as much as the outer method's.",
+      parts);
+}
+
 std::string clock_notes(const std::vector<RunView>& runs) {
   std::set<std::string> notes;
   for (const RunView& run : runs) {
@@ -247,6 +268,9 @@ void section_verdict(Page& page) {
           "<p class=\"caution\"><b>These runs differ in {}:</b> their losses and times are not "
           "measured on the same terms.</p>\n",
           joined(unlike));
+    }
+    if (const std::string caution = optimizers_caution(page.runs); !caution.empty()) {
+      page.html += concat("<p class=\"caution\">", caution, "</p>\n");
     }
   }
   page.html += summary_table(page);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <string_view>
 
 #include "core/base/units.h"
@@ -74,6 +75,12 @@ std::vector<Column> columns() {
   };
 }
 
+/// Of the declared model, where the run has a surrogate, and not of the one that learned.
+bool declared(const Column& column) {
+  constexpr std::string_view kDeclared[] = {"Payload", "On the wire", "Simulated time"};
+  return std::find(std::begin(kDeclared), std::end(kDeclared), column.name) != std::end(kDeclared);
+}
+
 }  // namespace
 
 std::string summary_table(const Page& page) {
@@ -84,9 +91,8 @@ std::string summary_table(const Page& page) {
   });
   std::string head = "<th scope=\"col\">Run</th>";
   for (const Column& column : all) {
-    const bool clock = std::string_view{column.name} == "Simulated time";
     head += fmt::format("<th scope=\"col\">{}{}<small>{}</small></th>", column.name,
-                        clock ? clock_badge(page.runs.front()) : "", column.unit);
+                        declared(column) ? clock_badge(page.runs.front()) : "", column.unit);
   }
   std::string rows;
   for (std::size_t i = 0; i < page.runs.size(); ++i) {
@@ -100,9 +106,9 @@ std::string summary_table(const Page& page) {
                                   : comparable && column.against
                                       ? column.against(run, page.runs.front())
                                       : std::string{};
-      const bool clock = std::string_view{column.name} == "Simulated time" && run.clock.surrogate;
+      const bool surrogate = declared(column) && run.clock.surrogate;
       rows += fmt::format("<td data-name=\"{}{}\">{}<small>{}</small></td>", column.name,
-                          clock ? " [surrogate]" : "", escape_html(column.value(run)),
+                          surrogate ? " [surrogate]" : "", escape_html(column.value(run)),
                           escape_html(against));
     }
     rows += "</tr>\n";
