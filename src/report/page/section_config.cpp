@@ -113,7 +113,7 @@ std::string links_of(const Page& page, std::size_t index) {
       "<details><summary>Links of {}</summary><div class=\"scroll\"><table><thead><tr><th "
       "scope=\"col\">Link</th>"
       "<th scope=\"col\">Up</th><th scope=\"col\">Down</th><th scope=\"col\">RTT</th><th "
-      "scope=\"col\">Loss</th>"
+      "scope=\"col\">Packets lost</th>"
       "<th scope=\"col\">Streams</th><th "
       "scope=\"col\">Congestion</th></tr></thead><tbody>{}</tbody></table></div>{}</details>\n",
       escape_html(run.data.label), rows, first_of_hint(shown, run.data.links.size(), "links"));

@@ -49,6 +49,7 @@ std::string prediction_table(const Page& page, std::size_t index) {
   const double error = std::isnan(prediction.error)
                            ? prediction.predicted_s / prediction.measured_s - 1
                            : prediction.error;
+  const char* const clock = run.clock.simulated ? "simulated clock" : "measured";
   return fmt::format(
       "<h3>{} {}</h3><div class=\"scroll\"><table class=\"prediction\"><thead><tr><th "
       "scope=\"col\">Term</th>"
@@ -56,12 +57,12 @@ std::string prediction_table(const Page& page, std::size_t index) {
       "scope=\"col\">Share</th></tr></thead>"
       "<tbody>{}</tbody><tfoot><tr><th "
       "scope=\"row\">predicted</th><td></td><td>{}</td><td></td></tr>"
-      "<tr><th scope=\"row\">measured</th><td></td><td>{}</td><td></td></tr>"
-      "<tr><th scope=\"row\">error</th><td class=\"formula\">predicted / measured − "
+      "<tr><th scope=\"row\">{}</th><td></td><td>{}</td><td></td></tr>"
+      "<tr><th scope=\"row\">error</th><td class=\"formula\">predicted / {} − "
       "1</td><td>{}</td><td></td></tr>"
       "</tfoot></table></div>\n",
-      run_tag(page, index), clock_badge(run), rows, whole_seconds(prediction.predicted_s),
-      whole_seconds(prediction.measured_s),
+      run_tag(page, index), clock_badge(run), rows, whole_seconds(prediction.predicted_s), clock,
+      whole_seconds(prediction.measured_s), clock,
       escape_html(absent.empty() ? format_signed_percent(error) : absent));
 }
 
@@ -73,8 +74,9 @@ void section_prediction(Page& page) {
   }
   page.html += section_open("prediction", "Prediction");
   page.html +=
-      "<p class=\"lead\">Arithmetic on the configuration alone, beside what the run's clock "
-      "showed.</p>\n";
+      "<p class=\"lead\">What a formula says of the run's length, from the configuration alone, "
+      "beside the run's clock. A simulated clock tests the formula; it has met no real "
+      "network.</p>\n";
   for (std::size_t i = 0; i < page.runs.size(); ++i) {
     if (has_prediction(page.runs[i])) {
       page.html += prediction_table(page, i) + round_errors_of(page, i);

@@ -82,7 +82,7 @@ std::string pair_sentence(const RunView& run, const RunView& reference) {
                    simulated ? reference.figures.simulated_s : reference.figures.wall_s, "less",
                    "more", simulated ? "simulated time" : "time on this machine");
   std::string text =
-      fmt::format("Against {}, {}", strong(reference.data.label), strong(run.data.label));
+      fmt::format("{} against {}", strong(run.data.label), strong(reference.data.label));
   const char* joint = ": ";
   for (const std::string& part : {bytes, time}) {
     if (!part.empty()) {
@@ -193,8 +193,8 @@ std::string optimizers_caution(const std::vector<RunView>& runs) {
     parts += concat(parts.empty() ? "" : "; ", name, " in ", escape_html(joined(of)));
   }
   return fmt::format(
-      "<b>The inner optimizers differ:</b> {}. The difference in loss between them is the "
-      "optimizer's as much as the outer method's.",
+      "<b>The inner optimizers differ:</b> {}. These runs do not tell whether the optimizer or the "
+      "outer method moved the loss from one group to the other.",
       parts);
 }
 
@@ -273,8 +273,8 @@ void section_verdict(Page& page) {
       page.html += concat("<p class=\"caution\">", caution, "</p>\n");
     }
   }
-  page.html += summary_table(page);
   page.html += clock_notes(page.runs);
+  page.html += summary_table(page);
   page.html += warnings_html(page.runs);
   page.html += "</section>\n";
 }
