@@ -98,6 +98,11 @@ std::string row_of(const RoundErrorRow& row) {
       format_seconds(row.measured_p95_s), escape_html(format_signed_percent(row.error)));
 }
 
+/// What stands beside a prediction: "simulated", or "measured" where real clocks told it.
+const char* found_word(const RunView& run) {
+  return run.clock.simulated ? "simulated" : "measured";
+}
+
 /// Those that take longest first; of equal ones the first.
 std::vector<std::int64_t> longest_fragments(const RoundErrors& record) {
   std::vector<RoundErrorRow> rows = record.rows;
@@ -116,7 +121,8 @@ LineChart chart_of(Page& page, std::size_t index, const RoundErrors& record) {
   LineChart chart{.id = fmt::format("round-times-{}", index),
                   .x_label = "inner step after which the round was sent",
                   .y_label = "seconds from begin to final result",
-                  .description = "How long each round took, as predicted and as measured.",
+                  .description = fmt::format("How long each round took, predicted and {}.",
+                                             found_word(page.runs[index])),
                   .y_unit = AxisUnit::kSeconds};
   const std::vector<std::int64_t> fragments = longest_fragments(record);
   const std::size_t share =
@@ -134,7 +140,7 @@ LineChart chart_of(Page& page, std::size_t index, const RoundErrors& record) {
     page.decimated = page.decimated || predicted.size() > share;
     const std::string name =
         fragments.size() > 1 ? fmt::format("fragment {}, ", fragment) : std::string();
-    chart.series.push_back({.label = name + "measured",
+    chart.series.push_back({.label = name + found_word(page.runs[index]),
                             .colour = colour % kPaletteSize,
                             .marks = measured.size() <= kMostMarked,
                             .points = decimate(measured, share)});
@@ -167,16 +173,17 @@ std::string round_errors_of(Page& page, std::size_t index) {
   std::string cells;
   for (std::size_t i = 0; i < shown; ++i) cells += row_of(rows[i]);
   std::string html = fmt::format(
-      "<p class=\"lead\">Single rounds at {}, from begin to final result; error: predicted / "
-      "measured − 1, of the medians.</p><div class=\"scroll\"><table class=\"round-errors\"><thead>"
+      "<p class=\"lead\">Single rounds at {0}, from begin to final result; error: predicted / "
+      "{3} − 1, of the medians.</p><div class=\"scroll\"><table class=\"round-errors\"><thead>"
       "<tr><th scope=\"col\">Fragment</th><th scope=\"col\">Rounds</th>"
-      "<th scope=\"col\">Predicted<small>median</small></th><th scope=\"col\">Predicted<small>95 "
-      "%</small></th>"
-      "<th scope=\"col\">Measured<small>median</small></th><th scope=\"col\">Measured<small>95 "
-      "%</small></th>"
-      "<th scope=\"col\">Error<small>of the median</small></th></tr></thead><tbody>{}</tbody>"
-      "</table></div>{}\n",
-      escape_html(record.at), cells, first_of_hint(shown, rows.size(), "rows"));
+      "<th scope=\"col\">Predicted<small>median</small></th><th "
+      "scope=\"col\">Predicted<small>95 % take less</small></th>"
+      "<th scope=\"col\">{4}<small>median</small></th><th scope=\"col\">{4}<small>95 % take "
+      "less</small></th>"
+      "<th scope=\"col\">Error<small>of the median</small></th></tr></thead><tbody>{1}</tbody>"
+      "</table></div>{2}\n",
+      escape_html(record.at), cells, first_of_hint(shown, rows.size(), "rows"),
+      found_word(page.runs[index]), page.runs[index].clock.simulated ? "Simulated" : "Measured");
   if (index >= kMostCharts) return html;
   const LineChart chart = chart_of(page, index, record);
   if (chart.series.empty()) return html;

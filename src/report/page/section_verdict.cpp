@@ -193,8 +193,9 @@ std::string optimizers_caution(const std::vector<RunView>& runs) {
     parts += concat(parts.empty() ? "" : "; ", name, " in ", escape_html(joined(of)));
   }
   return fmt::format(
-      "<b>The inner optimizers differ:</b> {}. These runs do not tell whether the optimizer or the "
-      "outer method moved the loss from one group to the other.",
+      "<b>The inner optimizers differ:</b> {}. A gap in loss between these runs may come from the "
+      "optimizer and its rate as well as from the outer method; a run of the reference's method "
+      "with the other optimizer tells them apart.",
       parts);
 }
 
