@@ -42,7 +42,7 @@ def main() -> NoReturn:
 
 
 def flags_of(flags: "dict[str, Flag]") -> "list[str]":
-    """max_runs=3 -> --max-runs 3; True -> the flag alone; a list -> the flag once an entry."""
+    """step_time="1s" -> --step-time 1s; True -> the flag alone; a list -> the flag once an entry."""
     words: "list[str]" = []
     for name, value in flags.items():
         flag = "--" + name.replace("_", "-")

@@ -358,6 +358,18 @@ class Site:
         finally:
             bar.close()
 
+    def _wants_gradients(self) -> bool:
+        """Whether the step takes a mean of gradients. Raises RunError for a call out of turn."""
+        if self._ended:
+            raise RunError(f"the run has ended: site.outcome is {self.outcome}")
+        if self._stage == _abi.TRAIN:
+            return False
+        if self._stage == _abi.APPLY:
+            raise RunError(f"site.average_gradients() was called twice in step {self.t}")
+        if self._iterated and not self._open:
+            raise RunError("site.average_gradients() was called outside of a pass of site.steps(), or after site.step()")
+        return True
+
     def average_gradients(self, loss: Any = None, *, tokens: Optional[int] = None, gradients: Any = None) -> bool:
         """Under outer.method = "ddp": between the backward pass and the optimizer's step the gradients become their
         mean over all sites. Under every other method nothing happens, so one loop serves all.
@@ -378,14 +390,8 @@ class Site:
         """
         self._check_thread()
         trained = self._attached()
-        if self._ended:
-            raise RunError(f"the run has ended: site.outcome is {self.outcome}")
-        if self._stage == _abi.TRAIN:
+        if not self._wants_gradients():
             return True
-        if self._stage == _abi.APPLY:
-            raise RunError(f"site.average_gradients() was called twice in step {self.t}")
-        if self._iterated and not self._open:
-            raise RunError("site.average_gradients() was called outside of a pass of site.steps(), or after site.step()")
         t, self._void = self.t, False
         told = trained.number("loss", loss)
         if self._stage == _abi.REPLAY:  # a step of the others', whose mean is there

@@ -43,8 +43,9 @@ struct OuterDemand {
   std::string method;             // as in outer.method; empty: unknown
   bool adam_moments = false;      // uses the inner optimizer's moments, which are then not sharded
   bool whole_gradients = false;   // needs whole gradients of every step, at the canonical weights
-  std::int64_t state_values = 0;  // the method's values per parameter, in the same place, or
-  /// sharded over all ranks (outer.placement = "ranks").
+  std::int64_t state_values = 0;  // the method's values per parameter, on the site's first rank
+  /// Outer state sharded over all ranks (outer.placement = "ranks"), in the place of
+  /// `state_values`; none: not sharded.
   std::optional<outer::LaneDemand> lanes = {};
 };
 

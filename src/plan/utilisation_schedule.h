@@ -17,9 +17,10 @@
 
 namespace isthmus {
 
-/// A method and its settings. Absent ones are those of the published tables: H = 100 (sparseloco:
-/// its own), 3 layers a fragment (2 or 1 if 3 does not divide them), strided, overlap 0, 16 bits (a
-/// method with its own codec: that codec's).
+/// A method and its settings. Absent ones are those of the published tables: H = 100 (a method with
+/// its own default, muloco and sparseloco: that), 3 layers a fragment (2 or 1 if 3 does not divide
+/// them), strided, overlap 0 (a method one round behind: H), 16 bits (a method with its own codec:
+/// that codec's).
 struct UtilisationChoice {
   std::string method;
   std::optional<std::int64_t> H;
@@ -28,7 +29,7 @@ struct UtilisationChoice {
   std::optional<std::int64_t> overlap;
   std::optional<double> bits;
   /// A turn without a due layer follows those of the fragments, as if embeddings were a fragment
-  /// without size.
+  /// without size. Absent: off.
   std::optional<bool> embedding_turn;
 };
 
@@ -41,7 +42,8 @@ struct UtilisationChoice {
 /// THROWS: ConfigError naming an unreadable part, or a setting that the method does not use.
 [[nodiscard]] UtilisationChoice parse_utilisation_choice(std::string_view spelling);
 
-/// `choice` with absent settings that the method uses taken from `common`.
+/// `choice` with absent settings that the method uses taken from `common`. THROWS: ConfigError as
+/// `method_uses`.
 [[nodiscard]] UtilisationChoice completed(UtilisationChoice choice,
                                           const UtilisationChoice& common);
 
@@ -60,7 +62,9 @@ struct UtilisationRow {
 [[nodiscard]] UtilisationRow utilisation_row(const UtilisationChoice& choice, int layers);
 
 /// A configured run: its fragments, offsets, overlap and codec; shares from the sizes of
-/// `parameters`. Parameters outside the layers belong to the first one. THROWS: the same.
+/// `parameters`, of which there must be one at least. Parameters outside the layers belong to the
+/// first one. THROWS: ConfigError as for the method; or naming a setting of `options` that the
+/// method refuses.
 [[nodiscard]] UtilisationRow utilisation_row(std::string_view method, const OuterOptions& options,
                                              std::span<const Parameter> parameters);
 

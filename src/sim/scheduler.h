@@ -81,14 +81,17 @@ class Scheduler final : public Clock {
   std::shared_ptr<SimTask> spawn(int group, std::string name, std::function<void()> body);
   /// Group of the calling task, -1 outside tasks.
   [[nodiscard]] int current_group() const;
-  /// Blocks until `task` is done. A stop does not end the wait; it reaches the joined task as well.
+  /// Blocks until `task` is done and does not throw its error. A stop of the caller does not end
+  /// the wait: one that ends the whole run reaches the joined task too, one of a group reaches a
+  /// joined task of that group.
   void join(SimTask& task);
   void sleep_until(TimePoint time);
   void compute(Duration duration, const std::function<void()>& work);
   void at(TimePoint time, std::uint64_t kind, std::function<void()> action);
   void stop_group(int group, const std::exception_ptr& reason);
 
-  /// Blocks the calling task in `queue`. RETURNS: whether `ready` became true.
+  /// Blocks the calling task in `queue`, until `deadline` at the latest. RETURNS: whether `ready`
+  /// became true. THROWS: the error of `ready`; the task's stop.
   bool wait(SimWaitQueue& queue, const std::function<bool()>& ready, TimePoint deadline);
   /// A waiter's condition holds (or has thrown): the waiter may run.
   void satisfy(SimTask& task);

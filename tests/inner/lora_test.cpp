@@ -14,6 +14,7 @@
 #include "core/base/rng.h"
 #include "inner/inner_test.h"
 #include "inner/loop/lora_loop.h"
+#include "inner/loop/model_cost.h"
 #include "inner/model/frozen_weights.h"
 #include "inner/model/model.h"
 #include "kernels/bf16.h"
@@ -321,6 +322,16 @@ TEST(FrozenWeights, HoldWhatTheirStorageRoundsTo) {
 }
 
 // Files are read a few tiles at a time.
+// Counted by hand: per layer 1,104 weights of matrices and 24 of norms, 144 for table and last
+// norm.
+TEST(ModelCost, OfAdaptersHasNoGradientsOfFrozenWeightsAndAllOfAttention) {
+  const ModelLayout layout(model_shape(with_adapters({"all-linear"}), kLength));
+  constexpr double kFrozen = 2 * (1104 + 24) + 144;
+  constexpr double kAdapters = 2 * 3 * (24 + 16 + 16 + 24 + 32 + 32 + 32);
+  constexpr double kAttention = 12.0 * 2 * 12 * kLength;
+  EXPECT_EQ(training_flops_per_token(layout, kLength), 4 * kFrozen + 6 * kAdapters + kAttention);
+}
+
 TEST(FrozenWeights, StoredInPartsAreThoseStoredAtOnce) {
   ModelConfig model = with_adapters({"all-linear"});
   model.vocab = 1000;

@@ -353,7 +353,8 @@ TEST(CompressedMean, LosesNoMass) {
       const std::shared_ptr<const Codec> made = make_codec(codec);
       outer::HostWorkerEnd end({kValues}, made);
       outer::CompressedMean mean(
-          {kValues}, {.codec = made, .kind = ReductionKind::kReduce, .patience = Duration::max()},
+          {kValues},
+          {.codec = made, .exchange = ReductionKind::kReduce, .patience = Duration::max()},
           context.exchange, end);
       const Rng rng{static_cast<std::uint64_t>(context.rank.value()), Stream::kTestData};
       for (int t = 1; t <= kSteps; ++t) {

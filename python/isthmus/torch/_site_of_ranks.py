@@ -10,7 +10,7 @@ import os
 from typing import Any, Callable, Optional
 
 from .. import _abi
-from .._errors import ConfigError, Error, PeerError, RunError, made_error
+from .._errors import ConfigError, Error, PeerError, made_error
 from .._session import Site, _Joined, _Session, _signals, check_open
 from .._tables import Section
 from ._ranks import Ranks, raise_if_lost
@@ -103,14 +103,8 @@ class _FollowingSite(Site):
     def average_gradients(self, loss: Any = None, *, tokens: Optional[int] = None, gradients: Any = None) -> bool:
         """As at rank 0, which tells loss and tokens for all."""
         self._check_thread()
-        if self._ended:
-            raise RunError(f"the run has ended: site.outcome is {self.outcome}")
-        if self._stage == _abi.TRAIN:
+        if not self._wants_gradients():
             return True
-        if self._stage == _abi.APPLY:
-            raise RunError(f"site.average_gradients() was called twice in step {self.t}")
-        if self._iterated and not self._open:
-            raise RunError("site.average_gradients() was called outside of a pass of site.steps(), or after site.step()")
         self._void = False
         if self._stage == _abi.GRADIENTS:
             self._shared.give_gradients(gradients)

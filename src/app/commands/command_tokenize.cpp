@@ -2,12 +2,16 @@
 // `data tokenize` and `data train-tokenizer`: from documents to token files and tokenizers.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "app/commands/tokenize_commands.h"
 #include "app/common/signals.h"
 #include "app/observe/progress.h"
 #include "core/base/log.h"
 #include "core/base/system_runtime.h"
 #include "core/base/units.h"
+#include "data/tokenize/document_blocks.h"
 #include "data/tokenize/tokenize_files.h"
 #include "data/tokenize/train_on_files.h"
 #include "kernels/thread_team.h"
@@ -19,22 +23,11 @@ namespace isthmus::app {
 namespace {
 
 /// The files of paths and patterns, in the order in which they were given.
-std::vector<std::filesystem::path> document_files(const Storage& storage,
-                                                  const std::vector<std::string>& given) {
+std::vector<std::filesystem::path> documents_of(const Storage& storage,
+                                                const std::vector<std::string>& given) {
   std::vector<std::filesystem::path> files;
   for (const std::string& each : given) {
-    const std::vector<std::filesystem::path> found = expand_pattern(storage, each);
-    if (found.empty()) throw SystemError(fmt::format("{}: no file has such a name", each));
-    for (const std::filesystem::path& file : found) {
-      if (storage.kind(file) == FileKind::kAbsent) {
-        throw SystemError(fmt::format("{}: is not there", file.string()));
-      }
-      if (storage.kind(file) == FileKind::kDirectory) {
-        throw SystemError(fmt::format("{0}: is a folder; name its files, for example '{0}/*.jsonl'",
-                                      file.string()));
-      }
-      files.push_back(file);
-    }
+    std::ranges::copy(document_files(storage, each), std::back_inserter(files));
   }
   return files;
 }
@@ -96,7 +89,7 @@ std::string tokenize_text(const TokenizeSummary& summary, const std::filesystem:
 int command_tokenize(const TokenizeArguments& arguments, Session& session) {
   SystemStorage storage;
   SystemRuntime runtime;
-  const TokenizeOptions options{.files = document_files(storage, arguments.files),
+  const TokenizeOptions options{.files = documents_of(storage, arguments.files),
                                 .tokenizer = arguments.tokenizer,
                                 .out = arguments.out,
                                 .field = arguments.field,
@@ -138,7 +131,7 @@ int command_train_tokenizer(const TrainTokenizerArguments& arguments, Session& s
   SystemStorage storage;
   const SignalScope signals;
   Progress progress(session.err, session.progress);
-  const TrainTokenizerOptions options{.files = document_files(storage, arguments.files),
+  const TrainTokenizerOptions options{.files = documents_of(storage, arguments.files),
                                       .out = arguments.out,
                                       .field = arguments.field,
                                       .vocabulary = vocabulary_size(arguments.vocab),

@@ -31,15 +31,17 @@ struct GenerateArguments : ModelArguments {
   bool chat = false;                  // the prompt is a user's message in the chat template
   std::string system;                 // with chat: the system's message
   std::string chat_template;          // with chat: the name of one of several; empty: the default
-  std::vector<std::string> chat_set;  // with chat: NAME=JSON, variables of the template
+  std::vector<std::string> chat_set;  // with chat: NAME=JSON or =TEXT, variables of the template
   std::int64_t tokens = 200;
-  std::optional<double> temperature, top_p;
+  std::optional<double> temperature, top_p;  // absent, also top_k: of generation_config.json
   std::optional<std::int64_t> top_k;
   std::uint64_t seed = 0;
   bool ignore_end = false;  // continue after an end token
   bool cache = true;        // of keys and values
 };
 
+/// Results go to `session.out`, progress to `session.err`. RETURNS: 0. THROWS: UsageError for
+/// flags; ConfigError and SystemError for models, tokenizers and texts that cannot be used.
 int command_eval(const EvalArguments& arguments, Session& session);
 int command_generate(const GenerateArguments& arguments, Session& session);
 

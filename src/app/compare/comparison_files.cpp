@@ -64,23 +64,15 @@ std::string run_json(const report::CellResult& run, const report::Comparison& co
   return line.str();
 }
 
-std::string spread_json(const report::Spread& spread, const report::Interval& interval) {
-  return JsonLine()
-      .add("n", spread.n)
-      .add("mean", spread.mean)
-      .add("sd", spread.deviation)
-      .add("low", interval.low)
-      .add("high", interval.high)
-      .str();
+JsonLine spread_json(const report::Spread& spread, const report::Interval& interval) {
+  JsonLine line;
+  line.add("n", spread.n).add("mean", spread.mean).add("sd", spread.deviation);
+  line.add("low", interval.low).add("high", interval.high);
+  return line;
 }
 
 std::string against_json(const report::AgainstBaseline& against) {
-  return JsonLine()
-      .add("n", against.difference.n)
-      .add("mean", against.difference.mean)
-      .add("sd", against.difference.deviation)
-      .add("low", against.interval.low)
-      .add("high", against.interval.high)
+  return spread_json(against.difference, against.interval)
       .add("p", against.p)
       .add("equivalence_p", against.equivalence_p)
       .add("detectable", against.detectable)
@@ -124,8 +116,9 @@ std::string variant_json(const report::Comparison& comparison, std::size_t v) {
   }
   line.add_raw("runs", json_array(runs));
   line.add("finished", result.finished).add("failed", result.failed);
-  line.add_raw("final_eval_loss",
-               result.finished > 0 ? spread_json(result.final_loss, result.interval) : "null");
+  line.add_raw("final_eval_loss", result.finished > 0
+                                      ? spread_json(result.final_loss, result.interval).str()
+                                      : "null");
   line.add_raw("difference", result.against ? against_json(*result.against) : "null");
   line.add_raw("to_target", comparison.target ? way_json(result.to_target) : "null");
   const report::OtherLinks& other = comparison.other_links;

@@ -29,7 +29,7 @@ struct Parsed {
   ColorMode color = ColorMode::kAuto;
   ProgressMode progress = ProgressMode::kAuto;
   Action action;
-  // Arguments of the commands; alive as long as the parser that fills them.
+  // Arguments of the commands. They must live as long as the parser that fills them.
   TrainArguments train;
   SimulateArguments simulate;
   bool simulate_kernel = false;

@@ -53,16 +53,7 @@ std::vector<Source> sources_of(const Storage& storage, const std::vector<std::st
         pattern.resize(colon);
       }
     }
-    const std::vector<fs::path> found = expand_pattern(storage, pattern);
-    if (found.empty()) throw SystemError(fmt::format("{}: no file has such a name", each));
-    for (const fs::path& file : found) {
-      if (storage.kind(file) == FileKind::kAbsent) {
-        throw SystemError(fmt::format("{}: is not there", file.string()));
-      }
-      if (storage.kind(file) == FileKind::kDirectory) {
-        throw SystemError(fmt::format("{0}: is a folder; name its files, for example '{0}/*.jsonl'",
-                                      file.string()));
-      }
+    for (const fs::path& file : document_files(storage, pattern)) {
       sources.push_back({file, says_tokens || names_tokens(file), width});
     }
   }

@@ -16,6 +16,17 @@ class MetricFamilies {
 
   void gauge(const std::string& name, const std::string& help) { add(name, help, false); }
   void counter(const std::string& name, const std::string& help) { add(name, help, true); }
+  /// A family of one value.
+  template <typename Number>
+  void gauge(const std::string& name, const std::string& help, const Number& number) {
+    gauge(name, help);
+    value(number);
+  }
+  template <typename Number>
+  void counter(const std::string& name, const std::string& help, const Number& number) {
+    counter(name, help);
+    value(number);
+  }
   /// A value of the last named family.
   template <typename Number>
   void value(Number number, const Labels& labels = {}) {

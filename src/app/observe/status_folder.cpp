@@ -14,6 +14,7 @@
 #include "core/base/units.h"
 #include "isthmus/config.h"
 #include "isthmus/errors.h"
+#include "record/json_values.h"
 #include "record/wall_clock.h"
 
 namespace isthmus::app {
@@ -34,11 +35,6 @@ double number(const Json& object, const char* key, double otherwise = 0) {
 std::int64_t integer(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
-}
-
-std::string word(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
 Json json_in(const Storage& storage, const fs::path& file) {
@@ -154,7 +150,7 @@ class MetricsReader {
       status_.members = static_cast<int>(integer(json, "sites"));
     } else if (kind == "end") {
       ended = true;
-      cause = word(json, "cause");
+      cause = report::text_at(json, "cause");
       if (json.contains("late_rounds")) {
         status_.late = {integer(json, "late_rounds"), integer(json, "late_steps_skipped")};
       }
@@ -165,19 +161,17 @@ class MetricsReader {
 };
 
 void take_manifest(const Json& manifest, RunStatus& status) {
-  status.run_id = word(manifest, "run_id");
-  status.name = word(manifest, "name");
-  status.command = word(manifest, "command");
-  status.method = word(manifest, "method");
-  status.version = word(manifest, "version");
-  status.device = word(manifest, "device");
-  status.state = word(manifest, "status");
+  status.run_id = report::text_at(manifest, "run_id");
+  status.name = report::text_at(manifest, "name");
+  status.command = report::text_at(manifest, "command");
+  status.method = report::text_at(manifest, "method");
+  status.version = report::text_at(manifest, "version");
+  status.device = report::text_at(manifest, "device");
+  status.state = report::text_at(manifest, "status");
   status.workers = static_cast<int>(integer(manifest, "workers"));
   status.members = status.workers;
-  status.simulated = word(manifest, "clock") == "virtual";
-  if (const auto model = manifest.find("model"); model != manifest.end() && model->is_object()) {
-    status.parameters = integer(*model, "parameters");
-  }
+  status.simulated = report::text_at(manifest, "clock") == "virtual";
+  status.parameters = integer(report::object_at(manifest, "model"), "parameters");
 }
 
 /// Steps and names of the sites, where this build understands the run's configuration.
@@ -195,10 +189,8 @@ void take_config(const fs::path& run, RunStatus& status) {
 
 void take_summary(const Json& summary, RunStatus& status) {
   const auto list = [&](const char* key) {
-    const auto found = summary.find(key);
-    return found != summary.end() && found->is_array() && found->size() == status.sites.size()
-               ? *found
-               : Json::array();
+    const Json& found = report::list_at(summary, key);
+    return found.size() == status.sites.size() ? found : Json::array();
   };
   const Json payload = list("bytes_payload");
   const Json wire = list("bytes_wire");
@@ -274,7 +266,7 @@ std::optional<LiveFile> live_file(const Storage& storage, const fs::path& run) {
   if (!json.is_object()) {
     return std::nullopt;
   }
-  LiveFile file{word(json, "url"), word(json, "run_id")};
+  LiveFile file{report::text_at(json, "url"), report::text_at(json, "run_id")};
   return file.url.empty() ? std::nullopt : std::optional(file);
 }
 

@@ -24,17 +24,13 @@ void add_run(Families& out, const RunStatus& status, double now) {
                 {"clock", status.simulated ? "virtual" : "real"},
                 {"device", status.device},
                 {"version", status.version}});
-  out.gauge("healthy", "1 while /healthz answers 200, else 0.");
-  out.value(status.healthy ? 1 : 0);
-  out.gauge("parameters", "Parameters of the model.");
-  out.value(status.parameters);
-  out.gauge("workers", "Workers of the run.");
-  out.value(status.workers);
-  out.gauge("members", "Workers that take part now.");
-  out.value(status.members);
+  out.gauge("healthy", "1 while /healthz answers 200, else 0.", status.healthy ? 1 : 0);
+  out.gauge("parameters", "Parameters of the model.", status.parameters);
+  out.gauge("workers", "Workers of the run.", status.workers);
+  out.gauge("members", "Workers that take part now.", status.members);
   out.gauge("last_advance_timestamp_seconds",
-            "When a step, evaluation or checkpoint was completed last, in Unix time.");
-  out.value(now - status.advanced_s);
+            "When a step, evaluation or checkpoint was completed last, in Unix time.",
+            now - status.advanced_s);
 }
 
 /// Before, the sums of earlier sessions are not known: a counter must not begin at zero again.
@@ -43,44 +39,33 @@ bool begun(const RunStatus& status) {
 }
 
 void add_sums(Families& out, const RunStatus& status) {
-  out.counter("steps_total", "Inner steps taken, earlier sessions of the run included.");
-  out.value(status.step);
-  out.counter("tokens_total", "Tokens trained on, by all workers.");
-  out.value(status.tokens);
-  out.counter("elapsed_seconds_total", "Real time of the run, earlier sessions included.");
-  out.value(status.elapsed_s);
+  out.counter("steps_total", "Inner steps taken, earlier sessions of the run included.",
+              status.step);
+  out.counter("tokens_total", "Tokens trained on, by all workers.", status.tokens);
+  out.counter("elapsed_seconds_total", "Real time of the run, earlier sessions included.",
+              status.elapsed_s);
 }
 
 void add_training(Families& out, const RunStatus& status) {
-  out.gauge("planned_steps", "Inner steps of the whole run.");
-  out.value(status.steps);
-  out.gauge("tokens_per_second", "Tokens a second over the last ten seconds or so, real time.");
-  out.value(status.tokens_per_s);
-  out.gauge("train_loss", "Mean loss of the last step, nats a token.");
-  out.value(status.loss);
-  out.gauge("eval_loss", "Loss of the last evaluation, nats a token.");
-  out.value(status.eval_loss);
+  out.gauge("planned_steps", "Inner steps of the whole run.", status.steps);
+  out.gauge("tokens_per_second", "Tokens a second over the last ten seconds or so, real time.",
+            status.tokens_per_s);
+  out.gauge("train_loss", "Mean loss of the last step, nats a token.", status.loss);
+  out.gauge("eval_loss", "Loss of the last evaluation, nats a token.", status.eval_loss);
   if (status.eval_loss) {
-    out.gauge("eval_step", "Step after which it was evaluated.");
-    out.value(status.eval_step);
+    out.gauge("eval_step", "Step after which it was evaluated.", status.eval_step);
   }
-  out.gauge("learning_rate", "Learning rate of the last step.");
-  out.value(status.learning_rate);
-  out.gauge("gradient_norm", "Norm of the last step's gradient before clipping, mean of workers.");
-  out.value(status.gradient_norm);
-  out.gauge("eta_seconds", "Real time to the last step at the pace of this session.");
-  out.value(status.eta_s);
-  out.counter("simulated_seconds_total", "Time on the simulated clock.");
-  out.value(status.simulated_s);
-  out.counter("checkpoints_total", "Checkpoints written by this process.");
-  out.value(status.checkpoints);
+  out.gauge("learning_rate", "Learning rate of the last step.", status.learning_rate);
+  out.gauge("gradient_norm", "Norm of the last step's gradient before clipping, mean of workers.",
+            status.gradient_norm);
+  out.gauge("eta_seconds", "Real time to the last step at the pace of this session.", status.eta_s);
+  out.counter("simulated_seconds_total", "Time on the simulated clock.", status.simulated_s);
+  out.counter("checkpoints_total", "Checkpoints written by this process.", status.checkpoints);
   if (status.checkpoints > 0) {
-    out.gauge("checkpoint_step", "Step of the newest checkpoint.");
-    out.value(status.checkpoint_step);
-    out.gauge("checkpoint_bytes", "Size of the newest checkpoint.");
-    out.value(status.checkpoint_bytes);
-    out.gauge("checkpoint_duration_seconds", "Time it took to write the newest checkpoint.");
-    out.value(status.checkpoint_s);
+    out.gauge("checkpoint_step", "Step of the newest checkpoint.", status.checkpoint_step);
+    out.gauge("checkpoint_bytes", "Size of the newest checkpoint.", status.checkpoint_bytes);
+    out.gauge("checkpoint_duration_seconds", "Time it took to write the newest checkpoint.",
+              status.checkpoint_s);
   }
 }
 
@@ -109,13 +94,12 @@ void add_rounds(Families& out, const RunStatus& status) {
 }
 
 void add_late(Families& out, const LateStatus& late) {
-  out.counter(
-      "late_rounds_total",
-      "Rounds that went on without this site's work, for which it was late (net.deadline).");
-  out.value(late.rounds);
+  out.counter("late_rounds_total",
+              "Rounds that went on without this site's work, for which it was late (net.deadline).",
+              late.rounds);
   out.counter("late_skipped_steps_total",
-              "Inner steps that this site did not take, to be where the others are.");
-  out.value(late.steps_skipped);
+              "Inner steps that this site did not take, to be where the others are.",
+              late.steps_skipped);
 }
 
 void add_workers(Families& out, const RunStatus& status) {
@@ -180,8 +164,7 @@ void add_links(Families& out, const RunStatus& status, double now) {
               "Connections that were refused or did not speak the protocol, as far as logged.");
   troubles({LinkTrouble::kHandshakeFailed, LinkTrouble::kRefused});
   if (!status.peers.empty()) {
-    out.counter("link_strangers_total", "Connections from outside the run.");
-    out.value(status.strangers);
+    out.counter("link_strangers_total", "Connections from outside the run.", status.strangers);
   }
 }
 

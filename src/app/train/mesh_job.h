@@ -11,9 +11,10 @@
 
 namespace isthmus::app {
 
-/// Runs `train` on the first process and serves it on the others, whose result is 0. Starts and
-/// finalizes MPI. THROWS: errors of `train`, after telling the other ranks; PeerError on ranks that
-/// lose the first.
+/// Runs `train` on the first process and serves it on the others, whose result is 0. Blocks until
+/// the job ends. Starts MPI, and finalizes it unless it throws. THROWS: errors of `train`, after
+/// telling the other ranks, a CommunicatorError as PeerError; errors of a rank that cannot serve
+/// (memory, outer.placement), after telling them too; PeerError on ranks that lose the first.
 [[nodiscard]] int run_mesh_job(const Config& config, WorkerId worker,
                                const std::function<int(RankProcesses& ranks)>& train);
 

@@ -75,7 +75,7 @@ class Storage {
   /// The target of a symbolic link.
   [[nodiscard]] virtual Path read_link(const Path& link) const = 0;
   /// Bytes that this process may still write to the disk of `path`, or of its nearest existing
-  /// parent folder.
+  /// parent folder; 2^63 - 1 if the disk does not tell. Quotas do not count.
   [[nodiscard]] virtual std::uint64_t free_bytes(const Path& path) const = 0;
 
   /// Opens for writing; truncates an existing file.
@@ -126,8 +126,9 @@ class SystemStorage final : public Storage {
 [[nodiscard]] std::filesystem::path temporary_beside(const std::filesystem::path& path);
 
 /// Writes a temporary file in the same directory, syncs it, renames it to `path`, syncs the
-/// directory: after any interruption `path` holds the old bytes or the new ones. On an exception of
-/// `write` or of the disk the temporary file is removed and `path` is unchanged.
+/// directory: after any interruption `path` holds the old bytes or the new ones. On an exception up
+/// to the rename the temporary file is removed and `path` is unchanged; if only the sync of the
+/// directory fails, `path` has the new bytes.
 void write_atomically(Storage& storage, const std::filesystem::path& path,
                       const std::function<void(WritableFile&)>& write);
 void write_atomically(Storage& storage, const std::filesystem::path& path,

@@ -64,4 +64,19 @@ bool DocumentBlocks::next(DocumentBlock& block) {
   return true;
 }
 
+std::vector<std::filesystem::path> document_files(const Storage& storage,
+                                                  const std::string& pattern) {
+  std::vector<std::filesystem::path> files = expand_pattern(storage, pattern);
+  for (const std::filesystem::path& file : files) {
+    if (storage.kind(file) == FileKind::kDirectory) {
+      throw SystemError(fmt::format("{0}: is a folder; name its files, for example '{0}/*.jsonl'",
+                                    file.string()));
+    }
+  }
+  if (files.empty() || storage.kind(files.front()) == FileKind::kAbsent) {
+    throw SystemError(fmt::format("{}: no such file; check the spelling", pattern));
+  }
+  return files;
+}
+
 }  // namespace isthmus

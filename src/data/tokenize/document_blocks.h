@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <vector>
 
+#include "core/base/storage.h"
 #include "data/tokenize/text_stream.h"
 #include "text/tokenizer.h"
 
@@ -46,5 +48,10 @@ class DocumentBlocks {
 
 /// True if the name means one JSON document a line: .jsonl or .ndjson, also before .gz and .zst.
 [[nodiscard]] bool names_json_lines(const std::filesystem::path& path);
+
+/// The files of a path or pattern, sorted. THROWS: SystemError when none matches, or one is a
+/// folder.
+[[nodiscard]] std::vector<std::filesystem::path> document_files(const Storage& storage,
+                                                                const std::string& pattern);
 
 }  // namespace isthmus

@@ -41,16 +41,23 @@ ordered_json gpt2(const ModelShape& shape) {
   return config;
 }
 
-ordered_json llama(const ModelShape& shape) {
+/// The keys that all models of the llama kind have.
+ordered_json sizes(const ModelShape& shape, std::string_view model_class, std::string_view type) {
   ordered_json config;
-  config["architectures"] = {shape.qk_norm ? "Qwen3ForCausalLM" : "LlamaForCausalLM"};
-  config["model_type"] = shape.qk_norm ? "qwen3" : "llama";
+  config["architectures"] = {model_class};
+  config["model_type"] = type;
   config["vocab_size"] = shape.vocab;
   config["max_position_embeddings"] = shape.positions;
   config["hidden_size"] = shape.d_model;
   config["intermediate_size"] = shape.d_ff;
   config["num_hidden_layers"] = shape.layers;
   config["num_attention_heads"] = shape.heads;
+  return config;
+}
+
+ordered_json llama(const ModelShape& shape) {
+  ordered_json config = shape.qk_norm ? sizes(shape, "Qwen3ForCausalLM", "qwen3")
+                                      : sizes(shape, "LlamaForCausalLM", "llama");
   config["num_key_value_heads"] = shape.kv_heads;
   config["head_dim"] = shape.head_dim;
   config["hidden_act"] = "silu";
@@ -64,16 +71,7 @@ ordered_json llama(const ModelShape& shape) {
 
 /// A family's model comes from a folder, whose other keys are among its settings.
 ordered_json of_family(const ModelShape& shape) {
-  ordered_json config;
-  config["architectures"] = {hf_model_class(shape.family.name)};
-  config["model_type"] = shape.family.name;
-  config["vocab_size"] = shape.vocab;
-  config["max_position_embeddings"] = shape.positions;
-  config["hidden_size"] = shape.d_model;
-  config["intermediate_size"] = shape.d_ff;
-  config["num_hidden_layers"] = shape.layers;
-  config["num_attention_heads"] = shape.heads;
-  return config;
+  return sizes(shape, hf_model_class(shape.family.name), shape.family.name);
 }
 
 }  // namespace

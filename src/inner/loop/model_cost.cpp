@@ -17,19 +17,27 @@ std::int64_t logits_bytes(const ModelLayout& layout, std::int64_t rows) {
   const std::int64_t vocab = layout.shape().vocab;
   return kernels::cross_entropy_chunk(rows, vocab) * vocab * kCostFloatBytes;
 }
-}  // namespace
 
-double training_flops_per_token(const ModelLayout& layout, std::int64_t context) {
+/// N of training_flops_per_token.
+std::int64_t used_weights(const ModelLayout& layout) {
   const ModelShape& s = layout.shape();
-  if (s.lora.rank > 0) {  // of the frozen weights no gradients
-    const double base = training_flops_per_token(ModelLayout(without_lora(s)), context);
-    return base * 2 / 3 + 6.0 * static_cast<double>(layout.elements());
-  }
   std::int64_t weights = layout.elements();
   if (s.architecture == Architecture::kGpt2) {
     weights -= layout.tensors()[layout.positions()].elements.size();
   }
   if (!s.tied) weights -= layout.tensors()[layout.embedding()].elements.size();
+  return weights;
+}
+}  // namespace
+
+double training_flops_per_token(const ModelLayout& layout, std::int64_t context) {
+  const ModelShape& s = layout.shape();
+  if (s.lora.rank > 0) {  // of the frozen weights no gradients
+    const ModelLayout base(without_lora(s));
+    return training_flops_per_token(base, context) - 2.0 * static_cast<double>(used_weights(base)) +
+           6.0 * static_cast<double>(layout.elements());
+  }
+  const std::int64_t weights = used_weights(layout);
   double keys = 0;  // over the layers: a window's, or the context's
   for (std::int64_t layer = 0; layer < s.layers; ++layer) {
     const std::int64_t window = s.window(layer);

@@ -11,9 +11,11 @@
 
 namespace isthmus {
 
-/// Operations of forward and backward per token: 6 N + 12 L (heads head_dim) T. N counts every
-/// weight of a matrix product: a tied head once, neither positions nor an untied embedding.
-/// Attention is counted in full, not halved for causality, as is usual.
+/// Operations of forward and backward per token: 6 N + 12 L (heads head_dim) T. N counts all
+/// parameters except positions and an untied embedding; a tied head once. T is `context`, in a
+/// layer with a sliding window at most the window. Attention is counted in full, not halved for
+/// causality, as is usual. For a layout of adapters with A values: 4 N + 6 A, and attention as
+/// before, since the frozen weights have no gradients.
 [[nodiscard]] double training_flops_per_token(const ModelLayout& layout, std::int64_t context);
 
 /// Operations of the optimizer's matrix products in one step: Muon's orthogonalisation; 0 for
@@ -43,8 +45,9 @@ struct MemoryEstimate {
   }
 };
 
-/// Bytes of one worker's inner loop with `rows` = sequences * context of each micro-batch. Not
-/// counted: the outer loop's anchors, batches, packing buffers of the kernels (a few MiB).
+/// Bytes of one worker's inner loop with `rows` = sequences * context of each of a step's
+/// `micro_batches`. Not counted: the outer loop's anchors, batches, packing buffers of the kernels
+/// (a few MiB).
 [[nodiscard]] MemoryEstimate training_memory(const ModelLayout& layout, const InnerConfig& inner,
                                              std::int64_t rows,
                                              Recompute recompute = Recompute::kNone,
@@ -52,12 +55,13 @@ struct MemoryEstimate {
 
 /// The same for a mesh: the sum of ranks that are threads, or the first of ranks that are
 /// processes. `activations` holds all bytes of these ranks except their shares of the state,
-/// buffers included. REQUIRES: the mesh fits the model (check_mesh).
+/// buffers included; `update` includes a copy of the weights, for evaluations. REQUIRES: the mesh
+/// fits the model (check_mesh).
 [[nodiscard]] MemoryEstimate mesh_memory(const ModelLayout& layout, const InnerConfig& inner,
                                          const MeshOptions& options);
 
-/// The same for a loop with forward passes only, with a copy of one layer (`update`) for perturbed
-/// values.
+/// The same for a loop with forward passes only, with a copy of the largest layer (`update`) for
+/// perturbed values.
 [[nodiscard]] MemoryEstimate inference_memory(const ModelLayout& layout, std::int64_t rows,
                                               bool bf16 = false);
 

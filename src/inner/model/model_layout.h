@@ -23,8 +23,8 @@ namespace isthmus {
 enum class TensorInit {
   kZero,      // biases
   kOne,       // norm weights
-  kNormal,    // N(0, 0.02)
-  kResidual,  // N(0, 0.02 / sqrt(2 L)): GPT-2's projections into the residual stream
+  kNormal,    // normal with mean 0 and standard deviation 0.02
+  kResidual,  // the same with 0.02 / sqrt(2 L): GPT-2's projections into the residual stream
   kUniform,   // U(-1 / sqrt(in), 1 / sqrt(in)) of an (out, in) matrix: an adapter's A
 };
 
@@ -35,12 +35,13 @@ enum class TensorInit {
 
 struct TensorInfo {
   std::string name;
-  int layer = -1;                   // 0 .. L-1, or kNoLayer
+  int layer = -1;                   // number in the whole model, or kNoLayer
   std::vector<std::int64_t> shape;  // row-major
   CanonicalRange elements;
   TensorInit init = TensorInit::kZero;
+  /// True if weight decay applies.
   [[nodiscard]] bool decay() const { return shape.size() >= 2; }
-  /// True for a weight matrix inside the network: not embedding, positions or head.
+  /// True for a matrix inside a layer, an adapter's too: not embedding, positions or head.
   [[nodiscard]] bool hidden_matrix() const { return layer >= 0 && shape.size() == 2; }
 };
 
@@ -84,14 +85,15 @@ class ModelLayout {
   /// Number of parameters.
   [[nodiscard]] std::int64_t elements() const { return tensors_.back().elements.end; }
 
-  /// Tensors and elements of layer l, which are contiguous.
+  /// Tensors and elements of the part's layer l, from 0; they are contiguous.
   [[nodiscard]] std::size_t first_tensor(std::int64_t layer) const;
   [[nodiscard]] std::size_t tensors_per_layer() const { return tensors_per_layer_; }
   [[nodiscard]] CanonicalRange layer_elements(std::int64_t layer) const;
   /// Index of the first tensor of a layer's upper half.
   [[nodiscard]] std::size_t upper_half() const { return upper_half_; }
 
-  /// Indices of the tensors outside the layers.
+  /// Indices of the tensors outside the layers. REQUIRES: a layout without adapters; part().head
+  /// for those behind the layers.
   [[nodiscard]] std::size_t embedding() const { return 0; }  // REQUIRES: part().embedding
   [[nodiscard]] std::size_t positions() const;               // also REQUIRES: GPT-2
   [[nodiscard]] std::size_t final_norm_weight() const { return first_after_layers_; }

@@ -27,16 +27,12 @@ FlatView gradients_of(const Bucket& bucket, InnerLoop& inner) {
 
 Ddp::Ddp(const MethodInfo& method, const OuterOptions& options, InnerLoop& inner,
          Exchange& exchange, std::size_t bucket_values)
-    : method_(method.name),
+    : settings_(resolve_buckets(method, options)),
       inner_(inner),
       exchange_(exchange),
-      codec_(make_codec(codec_of(method, options))),
-      kind_(options.exchange),
-      commit_every_(options.commit_every),
-      patience_(options.patience),
       buckets_(make_buckets(inner.parameters(), bucket_values)) {
   for (const Bucket& bucket : buckets_) {
-    if (codec_->error_feedback()) residuals_.emplace_back(bucket.values);
+    if (settings_.codec->error_feedback()) residuals_.emplace_back(bucket.values);
   }
 }
 
@@ -80,15 +76,15 @@ void Ddp::launch(std::size_t bucket, StepIndex t) {
   const auto fill = [&](std::size_t begin, std::span<float> tile) { gradients.read(begin, tile); };
   tickets_.push_back(exchange_.begin(
       {.id = id_of(bucket, t),
-       .encoded = encode_tiles(*codec_, gradients.size(), fill, key, residual_of(bucket)),
-       .codec = codec_,
+       .encoded = encode_tiles(*settings_.codec, gradients.size(), fill, key, residual_of(bucket)),
+       .codec = settings_.codec,
        .weight = 1,
-       .kind = kind_,
-       .commit = last && t.value() % commit_every_ == 0}));
+       .kind = settings_.exchange,
+       .commit = last && t.value() % settings_.commit_every == 0}));
 }
 
 Reduced Ddp::settle(const Ticket& ticket) {
-  Expected<Reduced, ExchangeError> mean = exchange_.wait(ticket, patience_);
+  Expected<Reduced, ExchangeError> mean = exchange_.wait(ticket, settings_.patience);
   if (!mean) {
     throw_round_failure(exchange_.self(), "gradient exchange", mean.error());
   }
@@ -122,7 +118,7 @@ std::vector<RoundReport> Ddp::finish() {
 }
 
 void Ddp::commit_open_rounds(StepIndex last) {
-  if (last.value() % commit_every_ != 0) commit_after(last);
+  if (last.value() % settings_.commit_every != 0) commit_after(last);
 }
 
 void Ddp::commit_retractable(StepIndex last) {
@@ -133,9 +129,9 @@ void Ddp::commit_retractable(StepIndex last) {
 void Ddp::commit_after(StepIndex last) {
   (void)settle(exchange_.begin({.id = id_of(buckets_.size(), last),
                                 .encoded = {},
-                                .codec = codec_,
+                                .codec = settings_.codec,
                                 .weight = 1,
-                                .kind = kind_,
+                                .kind = settings_.exchange,
                                 .commit = true}));
 }
 
@@ -144,7 +140,9 @@ std::span<const float> Ddp::values(std::size_t parameter) const {
   return inner_.parameters()[parameter].values;
 }
 
-Identity Ddp::identity() const { return {{"method", method_}, {"codec", codec_->name()}}; }
+Identity Ddp::identity() const {
+  return {{"method", settings_.method}, {"codec", settings_.codec->name()}};
+}
 
 void Ddp::save(StateWriter& writer) const {
   save_identity(identity(), writer);

@@ -46,13 +46,9 @@ class Ddp final : public OuterStrategy {
   [[nodiscard]] RoundReport take_mean(std::size_t bucket, StepIndex t);
   [[nodiscard]] Identity identity() const;
 
-  std::string method_;
+  BucketSettings settings_;
   InnerLoop& inner_;
   Exchange& exchange_;
-  std::shared_ptr<const Codec> codec_;  // co-owned by the rounds in flight
-  ReductionKind kind_;
-  std::int64_t commit_every_;
-  Duration patience_;
   std::vector<Bucket> buckets_;
   std::vector<ErrorFeedback> residuals_;  // by bucket, if the codec asks for error feedback
   std::vector<bool> ready_;               // by parameter: its gradient of this step is final

@@ -30,14 +30,10 @@ OuterOptions warm_up_options(const OuterOptions& options) {
 
 OneBitAdam::OneBitAdam(const MethodInfo& method, const OuterOptions& options, InnerLoop& inner,
                        Exchange& exchange, std::size_t bucket_values, cuda::ResidentAdam* device)
-    : method_(method.name),
+    : settings_(resolve_buckets(method, options)),
       options_(options.one_bit_adam),
       inner_(inner),
       exchange_(exchange),
-      codec_(make_codec(codec_of(method, options))),
-      kind_(options.exchange),
-      commit_every_(options.commit_every),
-      patience_(options.patience),
       bucket_values_(bucket_values),
       adam_(inner.adam_settings()),
       uncorrected_(inner),
@@ -45,8 +41,9 @@ OneBitAdam::OneBitAdam(const MethodInfo& method, const OuterOptions& options, In
                options_.bias_correction ? inner : static_cast<InnerLoop&>(uncorrected_), exchange,
                bucket_values) {
   static_cast<void>(inner.adam_moments(0));  // refuses another inner optimizer now
-  momentum_ = device == nullptr ? frozen_momentum_on_host(inner, codec_)
-                                : frozen_momentum_on_device(inner, *codec_, bucket_values, *device);
+  momentum_ = device == nullptr
+                  ? frozen_momentum_on_host(inner, settings_.codec)
+                  : frozen_momentum_on_device(inner, *settings_.codec, bucket_values, *device);
 }
 
 StepReport OneBitAdam::step() {
@@ -67,7 +64,7 @@ StepReport OneBitAdam::compressed_step(StepIndex t) {
   momentum_->mix(b1, (1 - b1) * static_cast<float>(
                                     kernels::clip_coefficient(adam_.clip, report.inner.grad_norm)));
   bool counted = buckets_.empty();
-  report.rounds = mean_->run(t, fit, t.value() % commit_every_ == 0,
+  report.rounds = mean_->run(t, fit, t.value() % settings_.commit_every == 0,
                              [&](std::size_t bucket, std::span<const float> mean) {
                                counted = true;
                                momentum_->take(bucket, mean);
@@ -127,13 +124,11 @@ void OneBitAdam::find_active_lanes() {
   try {
     momentum_->begin(buckets_);
   } catch (const cuda::OutOfDeviceMemory& error) {  // another program may have taken it meanwhile
-    momentum_ = frozen_momentum_on_host(inner_, codec_);
+    momentum_ = frozen_momentum_on_host(inner_, settings_.codec);
     momentum_->begin(buckets_);
     log_cpu_computes(error);
   }
-  mean_.emplace(sizes_of(buckets_),
-                CompressedMean::Options{.codec = codec_, .kind = kind_, .patience = patience_},
-                exchange_, *momentum_);
+  mean_.emplace(sizes_of(buckets_), settings_, exchange_, *momentum_);
 }
 
 std::vector<RoundReport> OneBitAdam::finish() {
@@ -147,8 +142,8 @@ std::span<const float> OneBitAdam::values(std::size_t parameter) const {
 }
 
 Identity OneBitAdam::identity() const {
-  return {{"method", method_},
-          {"codec", codec_->name()},
+  return {{"method", settings_.method},
+          {"codec", settings_.codec->name()},
           {"bias_correction", options_.bias_correction ? "true" : "false"}};
 }
 

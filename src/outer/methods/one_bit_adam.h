@@ -64,14 +64,10 @@ class OneBitAdam final : public OuterStrategy {
   void find_active_lanes();
   [[nodiscard]] Identity identity() const;
 
-  std::string method_;
+  BucketSettings settings_;
   OneBitAdamOptions options_;
   InnerLoop& inner_;
   Exchange& exchange_;
-  std::shared_ptr<const Codec> codec_;  // co-owned by the rounds in flight
-  ReductionKind kind_;
-  std::int64_t commit_every_;
-  Duration patience_;
   std::size_t bucket_values_;
   AdamSettings adam_;
   UncorrectedAdam uncorrected_;  // the warm-up's inner loop without bias correction

@@ -30,15 +30,11 @@ float decay_of(const Parameter& parameter, const AdamSettings& adam) {
 
 ZeroOneAdam::ZeroOneAdam(const MethodInfo& method, const OuterOptions& options, InnerLoop& inner,
                          Exchange& exchange, std::size_t bucket_values)
-    : method_(method.name),
+    : settings_(resolve_buckets(method, options)),
       options_(options.zero_one_adam),
       variance_floor_(options.one_bit_adam.variance_floor),
       inner_(inner),
       exchange_(exchange),
-      codec_(make_codec(codec_of(method, options))),
-      kind_(options.exchange),
-      commit_every_(options.commit_every),
-      patience_(options.patience),
       bucket_values_(bucket_values),
       adam_(inner.adam_settings()),
       uncorrected_(inner),
@@ -95,7 +91,7 @@ StepReport ZeroOneAdam::compressed_step(StepIndex t) {
     for (float& g : tile) g *= clip;
   });
   report.rounds =
-      mean_->run(t, std::isfinite(report.inner.grad_norm), t.value() % commit_every_ == 0,
+      mean_->run(t, std::isfinite(report.inner.grad_norm), t.value() % settings_.commit_every == 0,
                  [&](std::size_t bucket, std::span<const float> mean) {
                    counted = true;
                    for (const Slice& slice : buckets_[bucket].slices) {
@@ -156,7 +152,8 @@ StepReport ZeroOneAdam::local_step(StepIndex t) {
 
 std::vector<RoundReport> ZeroOneAdam::synchronise(StepIndex t) {
   const auto lr_sum = static_cast<float>(local_.lr_sum);
-  const bool commit = t.value() / commit_every_ != local_.last_sync.value() / commit_every_;
+  const bool commit =
+      t.value() / settings_.commit_every != local_.last_sync.value() / settings_.commit_every;
   inner_.read_moments(all_elements(inner_));
   std::vector<char> settled(buckets_.size());
   own_end_->set_fill([this](std::size_t bucket, std::size_t begin, std::span<float> tile) {
@@ -223,10 +220,8 @@ void ZeroOneAdam::begin_local_steps() {
 }
 
 void ZeroOneAdam::make_mean() {
-  own_end_.emplace(sizes_of(buckets_), codec_);
-  mean_.emplace(sizes_of(buckets_),
-                CompressedMean::Options{.codec = codec_, .kind = kind_, .patience = patience_},
-                exchange_, *own_end_);
+  own_end_.emplace(sizes_of(buckets_), settings_.codec);
+  mean_.emplace(sizes_of(buckets_), settings_, exchange_, *own_end_);
 }
 
 // A separate mean, so that no residual of a gradient meets a sum of momenta.
@@ -258,8 +253,8 @@ std::span<const float> ZeroOneAdam::values(std::size_t parameter) const {
 }
 
 Identity ZeroOneAdam::identity() const {
-  return {{"method", method_},
-          {"codec", codec_->name()},
+  return {{"method", settings_.method},
+          {"codec", settings_.codec->name()},
           {"var_freeze_step", fmt::format("{}", options_.var_freeze_step)},
           {"var_update_scaler", fmt::format("{}", options_.var_update_scaler)},
           {"local_step_scaler", fmt::format("{}", options_.local_step_scaler)},

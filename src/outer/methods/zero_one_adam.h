@@ -79,15 +79,11 @@ class ZeroOneAdam final : public OuterStrategy {
   [[nodiscard]] float own_clip(StepReport& report);
   [[nodiscard]] Identity identity() const;
 
-  std::string method_;
+  BucketSettings settings_;
   ZeroOneAdamOptions options_;
   double variance_floor_;
   InnerLoop& inner_;
   Exchange& exchange_;
-  std::shared_ptr<const Codec> codec_;  // co-owned by the rounds in flight
-  ReductionKind kind_;
-  std::int64_t commit_every_;
-  Duration patience_;
   std::size_t bucket_values_;
   AdamSettings adam_;
   UncorrectedAdam uncorrected_;

@@ -47,13 +47,13 @@ void HostWorkerEnd::restore(std::size_t bucket, std::span<const float> residual)
   residual_.at(bucket).restore(residual);
 }
 
-CompressedMean::CompressedMean(std::vector<std::size_t> buckets, Options options,
+CompressedMean::CompressedMean(std::vector<std::size_t> buckets, BucketSettings settings,
                                Exchange& exchange, WorkerEnd& worker)
     : buckets_(std::move(buckets)),
-      options_(std::move(options)),
+      settings_(std::move(settings)),
       exchange_(exchange),
       worker_(worker) {
-  if (!options_.codec->error_feedback()) return;
+  if (!settings_.codec->error_feedback()) return;
   for (std::size_t k = 0; k < buckets_.size(); ++k) {
     owner_.push_back(std::make_shared<OwnerResidual>());
   }
@@ -68,15 +68,15 @@ std::vector<RoundReport> CompressedMean::run(StepIndex t, bool fit, bool commit,
     samples.push_back(std::move(sent.sample));
     tickets.push_back(exchange_.begin({.id = id,
                                        .encoded = std::move(sent.encoded),
-                                       .codec = options_.codec,
+                                       .codec = settings_.codec,
                                        .weight = fit ? 1.0 : 0.0,
                                        .owner_residual = owner_.empty() ? nullptr : owner_[k],
-                                       .kind = options_.kind,
+                                       .kind = settings_.exchange,
                                        .commit = commit && k + 1 == buckets_.size()}));
   }
   std::vector<RoundReport> reports;
   for (std::size_t k = 0; k < buckets_.size(); ++k) {
-    const Expected<Reduced, ExchangeError> mean = exchange_.wait(tickets[k], options_.patience);
+    const Expected<Reduced, ExchangeError> mean = exchange_.wait(tickets[k], settings_.patience);
     if (!mean) {
       throw_round_failure(exchange_.self(), "momentum exchange", mean.error());
     }

@@ -14,6 +14,7 @@
 
 #include "isthmus/outer.h"
 #include "outer/parts/contribution_sample.h"
+#include "outer/parts/settings.h"
 #include "quant/codecs/error_feedback.h"
 
 namespace isthmus::outer {
@@ -63,14 +64,9 @@ class HostWorkerEnd final : public WorkerEnd {
 
 class CompressedMean {
  public:
-  struct Options {
-    std::shared_ptr<const Codec> codec;  // co-owned by the rounds in flight
-    ReductionKind kind = ReductionKind::kAuto;
-    Duration patience{0};
-  };
   /// The vector is split into buckets of these sizes, one round each. Borrows the exchange and the
   /// worker's end.
-  CompressedMean(std::vector<std::size_t> buckets, Options options, Exchange& exchange,
+  CompressedMean(std::vector<std::size_t> buckets, BucketSettings settings, Exchange& exchange,
                  WorkerEnd& worker);
 
   /// Receives a bucket's mean.
@@ -97,7 +93,7 @@ class CompressedMean {
 
  private:
   std::vector<std::size_t> buckets_;
-  Options options_;
+  BucketSettings settings_;
   Exchange& exchange_;
   WorkerEnd& worker_;
   std::vector<std::shared_ptr<OwnerResidual>> owner_;  // co-owned by the rounds in flight

@@ -276,6 +276,14 @@ const std::string& codec_of(const MethodInfo& method, const OuterOptions& option
   return options.codec.empty() ? method.default_codec : options.codec;
 }
 
+BucketSettings resolve_buckets(const MethodInfo& method, const OuterOptions& options) {
+  return {.method = method.name,
+          .codec = make_codec(codec_of(method, options)),
+          .exchange = options.exchange,
+          .commit_every = options.commit_every,
+          .patience = options.patience};
+}
+
 FragmentedSettings resolve(const MethodInfo& method, const OuterOptions& options,
                            std::span<const Parameter> parameters) {
   std::vector<Fragment> fragments =

@@ -47,6 +47,16 @@ struct FragmentedSettings {
 [[nodiscard]] FragmentedSettings resolve(const MethodInfo& method, const OuterOptions& options,
                                          std::span<const Parameter> parameters);
 
+/// The resolved settings of a method that exchanges at every step, bucket by bucket.
+struct BucketSettings {
+  std::string method;
+  std::shared_ptr<const Codec> codec;  // co-owned by the rounds in flight
+  ReductionKind exchange = ReductionKind::kAuto;
+  std::int64_t commit_every = 1;  // steps
+  Duration patience{0};
+};
+[[nodiscard]] BucketSettings resolve_buckets(const MethodInfo& method, const OuterOptions& options);
+
 /// Values that must equal those of a checkpoint to resume from it, as (key of [outer], value).
 using Identity = std::vector<std::pair<std::string, std::string>>;
 [[nodiscard]] Identity identity_of(const FragmentedSettings& settings,

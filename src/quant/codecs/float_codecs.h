@@ -9,7 +9,8 @@
 
 namespace isthmus {
 
-/// name: the canonical spelling.
+/// name: the canonical spelling. fp32 loses nothing, so it ignores both arguments: its name is
+/// "fp32" and it has no error feedback.
 [[nodiscard]] std::unique_ptr<const Codec> make_fp32_codec(const std::string& name,
                                                            bool error_feedback);
 [[nodiscard]] std::unique_ptr<const Codec> make_bf16_codec(const std::string& name,

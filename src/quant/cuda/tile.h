@@ -25,16 +25,17 @@ inline constexpr unsigned kWarpValues = 128;  // of one chunk of a warp's thread
 static_assert(kTileThreads * kChunks * kChunkValues == kTileValues);
 inline constexpr std::size_t kPiece = 16;  // bytes moved at once
 
-/// Value k of chunk c of a thread.
+/// [c][k]: value k of chunk c of a thread.
 using ChunkValues = float[kChunks][kChunkValues];
 
-/// First value of chunk c of this thread, within its tile.
+/// First value of chunk c of this thread, within its tile. No barrier.
 __device__ inline unsigned chunk_place(int c) {
   const unsigned warp = threadIdx.x / kWarp;
   const unsigned lane = threadIdx.x % kWarp;
   return (warp * kChunks + static_cast<unsigned>(c)) * kWarpValues + kChunkValues * lane;
 }
 
+/// True on a 16-byte border. No barrier.
 __device__ inline bool on_piece(const void* at) {
   return reinterpret_cast<std::uintptr_t>(at) % kPiece == 0;
 }
@@ -52,6 +53,7 @@ __device__ inline void load_values(const float* x, unsigned n, ChunkValues& v) {
     }
   }
 }
+/// Stores the tile's n values, as load_values has them. No barrier.
 __device__ inline void store_values(float* x, unsigned n, const ChunkValues& v) {
   const bool aligned = on_piece(x);
   for (int c = 0; c < kChunks; ++c) {
@@ -65,7 +67,7 @@ __device__ inline void store_values(float* x, unsigned n, const ChunkValues& v) 
 }
 
 /// Address at which bytes for memory at `at` are staged in `buffer`, which is aligned to 16 with 16
-/// to spare.
+/// to spare. No barrier.
 __device__ inline unsigned char* staged(unsigned char* buffer, const void* at) {
   return buffer + reinterpret_cast<std::uintptr_t>(at) % kPiece;
 }
@@ -129,12 +131,12 @@ __device__ inline std::uint32_t largest_of(std::uint32_t mine) {
   return result;
 }
 
-/// Records a rejected tile; the lowest index is kept. One thread.
+/// Records a rejected tile, below 2^32; the lowest index is kept. One thread; no barrier.
 __device__ inline void note_bad(std::uint32_t* first_bad, std::size_t tile) {
   atomicMax(first_bad, ~static_cast<std::uint32_t>(tile));
 }
 
-/// Words of Rng(seed, stream) for (index, sub).
+/// Words of Rng(seed, stream) for (index, sub). No barrier.
 __device__ inline void random_words(std::uint64_t seed, isthmus::Stream stream, std::uint64_t index,
                                     std::uint32_t sub, std::uint32_t (&words)[4]) {
   const auto drawn = kernels::philox4x32_10(

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <map>
+#include <string>
 #include <string_view>
 
 #include "report/data/json_fields.h"
@@ -37,17 +39,25 @@ PredictionRecord prediction_of(const Json& value) {
                           .measured_s = number_at(value, "measured_s"),
                           .error = number_at(value, "error"),
                           .links_absent = text_at(value, "links_absent")};
-  const auto terms = value.find("terms");
-  if (terms != value.end() && terms->is_array()) {
-    for (const Json& term : *terms) {
-      if (term.is_object()) {
-        record.terms.push_back({.name = text_at(term, "name"),
-                                .formula = text_at(term, "formula"),
-                                .seconds = number_at(term, "seconds")});
-      }
+  for (const Json& term : list_at(value, "terms")) {
+    if (term.is_object()) {
+      record.terms.push_back({.name = text_at(term, "name"),
+                              .formula = text_at(term, "formula"),
+                              .seconds = number_at(term, "seconds")});
     }
   }
   return record;
+}
+
+/// The scalars of an object as texts, without null.
+std::map<std::string, std::string> scalars_of(const Json& object) {
+  std::map<std::string, std::string> scalars;
+  for (const auto& [key, value] : object.items()) {
+    if (value.is_primitive() && !value.is_null()) {
+      scalars[key] = scalar_text(value);
+    }
+  }
+  return scalars;
 }
 
 DataFile data_file(const Json& value) {
@@ -103,33 +113,19 @@ void read_manifest(const std::filesystem::path& file, RunData& run) {
     return;
   }
   Manifest& manifest = run.manifest;
-  for (const auto& [key, value] : json.items()) {
-    if (value.is_primitive() && !value.is_null()) {
-      manifest.words[key] = scalar_text(value);
+  manifest.words = scalars_of(json);
+  for (const Json& word : list_at(json, "argv")) {
+    manifest.argv.push_back(scalar_text(word));
+  }
+  for (const Json& entry : list_at(json, "data")) {
+    if (entry.is_object()) {
+      manifest.data.push_back(data_file(entry));
     }
   }
-  if (const auto argv = json.find("argv"); argv != json.end() && argv->is_array()) {
-    for (const Json& word : *argv) {
-      manifest.argv.push_back(scalar_text(word));
-    }
-  }
-  if (const auto data = json.find("data"); data != json.end() && data->is_array()) {
-    for (const Json& entry : *data) {
-      if (entry.is_object()) {
-        manifest.data.push_back(data_file(entry));
-      }
-    }
-  }
-  if (const auto model = json.find("model"); model != json.end() && model->is_object()) {
-    for (const auto& [key, value] : model->items()) {
-      if (value.is_primitive() && !value.is_null()) {
-        manifest.model[key] = scalar_text(value);
-      }
-    }
-  }
-  if (const auto big = json.find("surrogate"); big != json.end() && big->is_object()) {
-    manifest.surrogate = Surrogate{.parameters = number_at(*big, "params"),
-                                   .step_s = number_at(*big, "step_time_s")};
+  manifest.model = scalars_of(object_at(json, "model"));
+  if (const Json& big = object_at(json, "surrogate"); !big.empty()) {
+    manifest.surrogate =
+        Surrogate{.parameters = number_at(big, "params"), .step_s = number_at(big, "step_time_s")};
   }
   if (const auto flag = json.find("simulated"); flag != json.end() && flag->is_boolean()) {
     manifest.simulated = flag->get<bool>();
@@ -164,13 +160,11 @@ void read_summary(const std::filesystem::path& file, RunData& run) {
   summary.payload_bytes = numbers_at(json, "bytes_payload");
   summary.wire_bytes = numbers_at(json, "bytes_wire");
   summary.compute_s = numbers_at(json, "compute_s");
-  if (const auto traffic = json.find("traffic"); traffic != json.end() && traffic->is_array()) {
-    for (const Json& row : *traffic) {
-      summary.traffic.push_back(numbers_of(row));
-    }
+  for (const Json& row : list_at(json, "traffic")) {
+    summary.traffic.push_back(numbers_of(row));
   }
-  if (const auto value = json.find("prediction"); value != json.end() && value->is_object()) {
-    summary.prediction = prediction_of(*value);
+  if (const Json& value = object_at(json, "prediction"); !value.empty()) {
+    summary.prediction = prediction_of(value);
   }
 }
 

@@ -85,9 +85,7 @@ TrainPoint train_point(const Json& line) {
 
 std::vector<std::pair<std::string, double>> losses_of_sources(const Json& line) {
   std::vector<std::pair<std::string, double>> losses;
-  const auto found = line.find("sources");
-  if (found == line.end() || !found->is_object()) return losses;
-  for (const auto& [name, of_source] : found->items()) {
+  for (const auto& [name, of_source] : object_at(line, "sources").items()) {
     if (of_source.is_object()) losses.emplace_back(name, number_at(of_source, "loss"));
   }
   return losses;
@@ -104,11 +102,6 @@ EvalPoint eval_point(const Json& line) {
           .sources = losses_of_sources(line)};
 }
 
-bool is_closing(const Json& line) {
-  const auto found = line.find("closing");
-  return found != line.end() && found->is_boolean() && found->get<bool>();
-}
-
 RoundRecord round_record(const Json& line) {
   const std::int64_t step = integer_at(line, "step", 0);
   return {.fragment = integer_at(line, "frag", 0),
@@ -122,7 +115,7 @@ RoundRecord round_record(const Json& line) {
           .wait_s = number_at(line, "wait_s"),
           .codec_error = number_at(line, "err"),
           .cosine = number_at(line, "cos"),
-          .closing = is_closing(line)};
+          .closing = flag_at(line, "closing")};
 }
 
 MembershipRecord membership_record(const Json& line) {

@@ -7,7 +7,7 @@
 //   equivalence   two one-sided tests (TOST; Schuirmann 1987): the mean lies within +-margin
 //   detection     power of the first at a true difference, from the noncentral t distribution
 //
-// Fewer than two values allow no conclusion: intervals are infinite and p-values 1.
+// Fewer than two values allow no conclusion: intervals are infinite, p-values 1 and the power 0.
 #pragma once
 
 #include <span>
@@ -34,7 +34,8 @@ struct Spread {
 };
 [[nodiscard]] Spread spread_of(std::span<const double> values);
 
-/// Interval of the mean at `confidence` (0.95): mean +- t s / sqrt(n).
+/// Interval of the mean at `confidence`, such as 0.95: mean +- t s / sqrt(n). REQUIRES: 0 <
+/// confidence < 1.
 [[nodiscard]] Interval mean_interval(const Spread& spread, double confidence);
 /// Two-sided p-value of the mean being zero.
 [[nodiscard]] double no_difference_p(const Spread& differences);
@@ -45,9 +46,10 @@ struct Spread {
 [[nodiscard]] double equivalence_p(const Spread& differences, double margin);
 
 /// Probability that n pairs, whose differences have the true mean `difference` and the true
-/// `deviation`, show a difference at `level`, two-sided.
+/// `deviation`, show a difference at `level`, two-sided. REQUIRES: 0 < level < 1.
 [[nodiscard]] double detection_power(double difference, double deviation, int n, double level);
-/// Smallest true difference that is found with probability `power`; infinite for n < 2.
+/// Smallest true difference that is found with probability `power`; infinite for n < 2. REQUIRES:
+/// 0 < level < power < 1.
 [[nodiscard]] double detectable_difference(double deviation, int n, double level, double power);
 
 /// Median of the values, which may include infinities; NaN for none. For an even number the mean of

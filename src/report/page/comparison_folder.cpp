@@ -26,17 +26,6 @@ std::string whole_file(const fs::path& file) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-bool flag_at(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_boolean() && found->get<bool>();
-}
-
-const Json& list_at(const Json& object, const char* key) {
-  static const Json kNone = Json::array();
-  const auto found = object.find(key);
-  return found != object.end() && found->is_array() ? *found : kNone;
-}
-
 TuningEdge edge_of(const Json& edge) {
   return {.key = text_at(edge, "key"),
           .value = text_at(edge, "value"),
@@ -83,10 +72,8 @@ ComparedVariant variant_of(const Json& json, const std::vector<CellResult>& cell
     auto& passed = variant.passed_over.emplace_back();
     for (const auto& [key, value] : point.items()) passed.emplace_back(key, scalar_text(value));
   }
-  if (const auto tuned = json.find("tuned"); tuned != json.end() && tuned->is_object()) {
-    for (const auto& [key, value] : tuned->items()) {
-      variant.tuned.emplace_back(key, scalar_text(value));
-    }
+  for (const auto& [key, value] : object_at(json, "tuned").items()) {
+    variant.tuned.emplace_back(key, scalar_text(value));
   }
   for (const Json& edge : list_at(json, "edges")) {
     variant.edges.push_back(edge_of(edge));
@@ -130,16 +117,16 @@ ComparisonRules rules_of(const Json& summary, const std::vector<std::string>& na
                         .floor = number_at(summary, "floor", 0),
                         .quick = flag_at(summary, "quick")};
   rules.target_relative_to = rules.baseline;
-  if (const auto target = summary.find("target"); target != summary.end() && target->is_object()) {
-    const std::string relative = text_at(*target, "relative_to");
+  if (const Json& target = object_at(summary, "target"); !target.empty()) {
+    const std::string relative = text_at(target, "relative_to");
     if (relative.empty() || relative == "null") {
-      rules.target = number_at(*target, "value");
+      rules.target = number_at(target, "value");
     } else {
       rules.target_relative_to = place_of(relative);
-      rules.target_factor = number_at(*target, "factor", 1.01);
+      rules.target_factor = number_at(target, "factor", 1.01);
     }
-    rules.budget_steps = integer_at(*target, "budget_steps", 0);
-    rules.budget_s = number_at(*target, "budget_s", 0);
+    rules.budget_steps = integer_at(target, "budget_steps", 0);
+    rules.budget_s = number_at(target, "budget_s", 0);
   }
   return rules;
 }

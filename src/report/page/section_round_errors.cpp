@@ -61,28 +61,21 @@ RoundErrors read_errors(const std::filesystem::path& directory) {
   const Json summary = parse_file(directory / "summary.json", unused);
   RoundErrors errors;
   if (!summary.is_object()) return errors;
-  const auto prediction = summary.find("prediction");
-  if (prediction == summary.end() || !prediction->is_object()) return errors;
-  const auto rounds = prediction->find("rounds");
-  if (rounds == prediction->end() || !rounds->is_object()) return errors;
-  errors.at = text_at(*rounds, "at");
-  if (const auto rows = rounds->find("fragments"); rows != rounds->end() && rows->is_array()) {
-    for (const Json& row : *rows) {
-      if (row.is_object()) errors.rows.push_back(read_row(row));
-    }
+  const Json& rounds = object_at(object_at(summary, "prediction"), "rounds");
+  errors.at = text_at(rounds, "at");
+  for (const Json& row : list_at(rounds, "fragments")) {
+    if (row.is_object()) errors.rows.push_back(read_row(row));
   }
-  if (const auto all = rounds->find("all"); all != rounds->end() && all->is_object()) {
-    errors.rows.push_back(read_row(*all));
+  if (const Json& all = object_at(rounds, "all"); !all.empty()) {
+    errors.rows.push_back(read_row(all));
   }
-  if (const auto pairs = rounds->find("pairs"); pairs != rounds->end() && pairs->is_array()) {
-    for (const Json& pair : *pairs) {
-      const bool whole = pair.is_array() && pair.size() == 4 && pair[0].is_number_integer();
-      if (!whole || !std::isfinite(number_of(pair[1]))) continue;
-      errors.points.push_back({.fragment = pair[0].get<std::int64_t>(),
-                               .sent = number_of(pair[1]),
-                               .predicted_s = number_of(pair[2]),
-                               .measured_s = number_of(pair[3])});
-    }
+  for (const Json& pair : list_at(rounds, "pairs")) {
+    const bool whole = pair.is_array() && pair.size() == 4 && pair[0].is_number_integer();
+    if (!whole || !std::isfinite(number_of(pair[1]))) continue;
+    errors.points.push_back({.fragment = pair[0].get<std::int64_t>(),
+                             .sent = number_of(pair[1]),
+                             .predicted_s = number_of(pair[2]),
+                             .measured_s = number_of(pair[3])});
   }
   return errors;
 }

@@ -35,13 +35,14 @@ struct SiteStart {
   /// The run is running, and this site has fetched a worker's state to continue from.
   std::optional<OfferNote> joins = std::nullopt;
 };
-/// THROWS: ConfigError naming the keys that differ, with both values.
+/// Values of the trainer are compared among sites of one kind of trainer. THROWS: ConfigError
+/// naming the keys that differ, with both values.
 void check_alike(const std::vector<std::string>& sites, const std::vector<HelloNote>& facts);
-/// Pure. `facts`: of every site, in order. `enough`: the number of sites, including the first, with
-/// which the run may continue; nothing: all. `interval`: steps between checkpoints, 0 if not
-/// counted in steps. The run begins anew if its first checkpoint, of that step, is the only one
-/// that exists and some sites lack it. THROWS: ConfigError as check_alike, or when no checkpoint is
-/// the same at all sites.
+/// `facts`: of every site, in order; at least one. `enough`: the number of sites, including the
+/// first, with which the run may continue; nothing: all. `interval`: steps between checkpoints, 0
+/// if not counted in steps. The run begins anew if its first checkpoint, of that step, is the only
+/// one that exists and some sites lack it. THROWS: ConfigError as check_alike, when only some sites
+/// were told to resume, or when no checkpoint is the same at all sites.
 [[nodiscard]] SiteStart agree_on_start(const std::vector<std::string>& sites,
                                        const std::vector<HelloNote>& facts,
                                        std::optional<std::size_t> enough = std::nullopt,
@@ -52,7 +53,8 @@ void check_alike(const std::vector<std::string>& sites, const std::vector<HelloN
   return 2 * config.outer.H + 1;
 }
 
-/// The values in which two sites differ, by key, for people; empty: none.
+/// The values in which two sites differ, by key, with the remedies of some, for people; empty:
+/// none. As in check_alike.
 [[nodiscard]] std::string differences(const std::string& site, const HelloNote& note,
                                       const std::string& other, const HelloNote& others);
 

@@ -4,7 +4,10 @@
 //
 // A call can end with an error in meet(), which sends at most 4 KiB from the group's memory. After
 // it all ranks are in the same call and transfer the callers' memory, which only the deadline
-// interrupts. So no MPI request stays behind that refers to memory of an ended call.
+// interrupts. So a request that refers to memory of an ended call stays behind only after a
+// deadline in the transfer, if MPI does not end it within a second of its cancellation.
+//
+// Every call that uses MPI also THROWS: SystemError with MPI's error text.
 #pragma once
 
 #include <mpi.h>
@@ -33,6 +36,8 @@ class MpiGroup {
   /// Takes ownership of `comm`.
   MpiGroup(std::shared_ptr<Runtime> runtime, std::shared_ptr<MpiGroup> parent, MPI_Comm comm,
            Duration deadline, RankNames names);
+  /// Waits until its messages are out, for at most the deadline. The MPI communicator of a group
+  /// that has ended, or has unfinished requests, is not freed.
   ~MpiGroup();
   MpiGroup(const MpiGroup&) = delete;
   MpiGroup& operator=(const MpiGroup&) = delete;
@@ -46,23 +51,28 @@ class MpiGroup {
   [[nodiscard]] const RankNames& names() const { return names_; }
 
   /// Returns once all ranks have arrived with the same call. `copied`: at most kInlineBytes, which
-  /// the others can read in inlined() until the next meeting. THROWS: CommunicatorError.
+  /// the others can read in inlined() until the next meeting. THROWS: CommunicatorError when the
+  /// group has ended, at the deadline, or when a rank is in another call; it ends the group.
   void meet(const Call& call, std::span<const std::byte> copied = {});
   [[nodiscard]] const std::byte* inlined(int peer) const;
 
   /// Requests of the current collective; the memory is the caller's, valid until wait_all().
   void post_send(const void* data, std::size_t bytes, int to);
   void post_receive(void* data, std::size_t bytes, int from);
-  /// Waits for the first `count` requests posted since the last wait, or for all. THROWS:
+  /// Wait for the first `count` requests posted since the last wait, or for all. THROW:
   /// CommunicatorError at the deadline, after cancelling the rest.
   void wait_all(const Call& call) { wait_first(call, requests_.size()); }
   void wait_first(const Call& call, std::size_t count);
   [[nodiscard]] std::size_t posted() const { return requests_.size(); }
 
-  /// THROWS: CommunicatorError.
+  /// Sends call.count values to rank call.root. Copies `data` and does not wait for the receiver: a
+  /// task keeps large messages moving. THROWS: CommunicatorError when the group has ended.
   void send(const Call& call, const void* data);
+  /// Blocks for the message of rank call.root with call.tag, which must have the same count and
+  /// type. THROWS: CommunicatorError when the group has ended or ends, or at the deadline.
   void receive(const Call& call, void* data);
 
+  /// Ends the group on all ranks; the first cause, cut to 1,000 bytes, stays. Does not wait.
   void abort(const std::string& cause) noexcept;
   /// Empty while the group lives.
   [[nodiscard]] std::string end_cause();

@@ -10,7 +10,8 @@
 
 namespace isthmus {
 
-/// As make_nccl_communicator(). `calls` is borrowed for the life of the process.
+/// As make_nccl_communicator(). `calls` is borrowed: it must live as long as the process, since a
+/// call that NCCL never ends may still use it.
 [[nodiscard]] std::unique_ptr<Communicator> make_nccl_communicator_over(
     const NcclCalls& calls, std::unique_ptr<Communicator> ranks, int device,
     std::chrono::milliseconds deadline);

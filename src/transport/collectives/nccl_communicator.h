@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Communicators between GPUs, one rank a device. NCCL transfers and adds values; the ranks first
-// meet over another communicator (nccl_group.h). Written against NCCL 2.28; never run on a device.
+// meet over another communicator (nccl_group.h). Written against NCCL 2.28; run on a
+// device with one rank, never with two.
 //
 // Values may be on the rank's own device, where they are used in place: work that writes them must
 // have ended, and a call returns when its results are there. Other values, also pinned and managed

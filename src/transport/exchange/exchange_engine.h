@@ -98,7 +98,8 @@ class ExchangeEngine {
   /// group whose partial is missing is excluded too, although no member of its group has reported
   /// the cause.
   void leave_behind(const SyncId& id, bool groups, TimePoint now, Outbox& out);
-  /// Sends PROBE to all members that this round waits for; no answer is required.
+  /// Sends PROBE to all members that this round waits for; no answer is required. REQUIRES: the
+  /// round was begun here and not taken.
   void ask(const SyncId& id, Outbox& out);
   /// Probes, repeats frames and begins rounds that are due. Calls that come early or from two tasks
   /// do no harm.
@@ -106,11 +107,11 @@ class ExchangeEngine {
   /// The time of the next useful `tick`; kNever while no round is open.
   [[nodiscard]] TimePoint next_tick() const;
 
-  /// True when `take` has an answer.
+  /// True when `take` has an answer. REQUIRES: as for `ask`.
   [[nodiscard]] bool ready(const SyncId& id) const;
   /// The committed result or the round's error. REQUIRES: ready(id).
   [[nodiscard]] Expected<Reduced, ExchangeError> take(const SyncId& id);
-  /// The members and frames that a round waits for, for people.
+  /// The members and frames that a round waits for, for people. REQUIRES: as for `ask`.
   [[nodiscard]] std::string describe(const SyncId& id) const;
 
   /// Sends a note: bytes for the program of member `to`, independent of the rounds.
@@ -124,7 +125,8 @@ class ExchangeEngine {
   /// others.
   void leave(Outbox& out);
   /// True when every peer has said goodbye or is lost; at a hub a lost peer does not count as left.
-  /// At a member that was released: true when the coordinator has acknowledged it or is lost.
+  /// At a member that was released: true when the coordinator has acknowledged it or is lost. True
+  /// at a member that was excluded or whose rounds can no longer end.
   [[nodiscard]] bool all_left() const;
 
   /// Members that joined or left since the last call, one entry each.
