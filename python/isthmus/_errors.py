@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any, Optional
 
 from . import _abi
@@ -83,6 +84,15 @@ def made_error(
     if kind == "peer":
         return PeerError(text, exit_code)
     return Error(text, exit_code, kind)
+
+
+def told(error: Error, as_json: bool) -> int:
+    """Prints an error as the program does. Returns the exit code."""
+    if as_json:
+        said = {"kind": error.kind, "exit": error.exit_code, "message": str(error), "diagnostics": []}
+        print(json.dumps({"error": said}), flush=True)
+    print(f"isthmus: error: {error}", file=sys.stderr)
+    return error.exit_code
 
 
 def check(error: Optional[int]) -> None:

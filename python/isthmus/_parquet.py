@@ -18,16 +18,18 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
-from typing import Any
+from typing import Any, Iterator
 
-from ._errors import ConfigError, SystemFault
+from ._errors import ConfigError, SystemFault, told
 
 _COPIES = ".parquet"  # the folder of copies below --out
 _ROWS = 1024  # at a time
 _REFUSED = (2, 3, 4)  # exit codes of a call that was refused: what it copied is of no use
+INTERRUPTED = 130  # exit code after Ctrl-C
 _WITH_VALUE = ("--out", "--field", "--tokenizer", "--eos", "--jobs")
 
 
@@ -73,11 +75,38 @@ def _pyarrow() -> Any:
     try:
         import pyarrow.parquet
     except ImportError as error:
+        known = isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("pyarrow")
         raise SystemFault(
-            "data tokenize: parquet files are read by pyarrow, which is not installed: "
-            "pip install 'isthmus[data]'"
+            "data tokenize: parquet files are read by pyarrow, which "
+            + ("is not installed" if known else f"cannot be imported ({error})")
+            + ": pip install 'isthmus[data]'"
         ) from error
     return pyarrow.parquet
+
+
+def _unread(source: pathlib.Path, error: Exception, defect: str) -> SystemFault:
+    """What to say of a file that pyarrow could not read: the machine's refusal, or the file's `defect`."""
+    if isinstance(error, MemoryError):
+        return SystemFault(f"{source}: there is not enough memory to read it: {error}")
+    if isinstance(error, OSError) and error.errno is not None:
+        return SystemFault(f"{source}: cannot be read: {os.strerror(error.errno)}")
+    return SystemFault(f"{source}: {defect}: {error}")
+
+
+def _unwritten(path: "pathlib.Path | str", error: OSError) -> SystemFault:
+    """What to say of a file or folder that could not be written."""
+    remedies = {
+        errno.ENOSPC: "free space there, or give --out on another disk",
+        errno.EDQUOT: "free space within the quota there, or give --out on another disk",
+        errno.EFBIG: "raise the file size limit (ulimit -f)",
+        errno.ENOTDIR: "a part of the path is a file, not a directory",
+        errno.EEXIST: "a part of the path is a file, not a directory",
+        errno.EACCES: "check the folder's owner and permissions",
+        errno.EPERM: "check the folder's owner and permissions",
+        errno.EROFS: "mount that disk for writing, or give another --out",
+    }
+    remedy = remedies.get(error.errno or 0)
+    return SystemFault(f"{path}: cannot be written: {error.strerror or error}{'; ' + remedy if remedy else ''}")
 
 
 def _open(source: pathlib.Path, field: str) -> Any:
@@ -85,10 +114,8 @@ def _open(source: pathlib.Path, field: str) -> Any:
     parquet = _pyarrow()
     try:
         file = parquet.ParquetFile(source)
-    except (FileNotFoundError, PermissionError) as error:
-        raise SystemFault(f"{source}: cannot be read: {error.strerror}") from error
     except Exception as error:  # pyarrow has errors of many kinds
-        raise SystemFault(f"{source}: not a usable parquet file: {error}") from error
+        raise _unread(source, error, "not a usable parquet file") from error
     columns = file.schema_arrow.names
     if field not in columns:
         raise ConfigError(
@@ -100,29 +127,40 @@ def _open(source: pathlib.Path, field: str) -> Any:
     return file
 
 
+def _texts(file: Any, source: pathlib.Path, field: str) -> "Iterator[str]":
+    """The texts of a column, one batch in memory. Raises SystemFault for data that cannot be read."""
+    try:
+        batches = file.iter_batches(batch_size=_ROWS, columns=[field])
+        while (batch := next(batches, None)) is not None:
+            texts = batch.column(0).to_pylist()
+            del batch
+            yield from texts
+    except GeneratorExit:
+        raise
+    except Exception as error:
+        raise _unread(source, error, "damaged parquet data") from error
+
+
 def copy_as_lines(source: pathlib.Path, field: str, target: pathlib.Path) -> None:
     """Writes the column `field` of a parquet file as JSON lines; `target` is whole or absent.
 
-    Memory holds one batch of a row group. Raises SystemFault for a file that cannot be read, ConfigError for a
-    column that is absent or holds no text.
+    Memory holds one batch of a row group. Raises SystemFault for a file that cannot be read or written, ConfigError
+    for a column that is absent or holds no text.
     """
-    file = _open(source, field)
+    texts = _texts(_open(source, field), source, field)
     part = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    with open(part, "wb") as raw:
+    try:
         # Without name and time, so that equal files have equal copies.
-        with gzip.GzipFile("", "wb", 1, raw, mtime=0) as out:
-            try:
-                for batch in file.iter_batches(batch_size=_ROWS, columns=[field]):
-                    for text in batch.column(0).to_pylist():
-                        line = json.dumps({field: text}, ensure_ascii=False)
-                        out.write(line.encode() + b"\n")
-            except Exception as error:
-                part.unlink()
-                raise SystemFault(f"{source}: damaged parquet data: {error}") from error
-            except BaseException:
-                part.unlink()
-                raise
-    os.replace(part, target)
+        with open(part, "wb") as raw, gzip.GzipFile("", "wb", 1, raw, mtime=0) as out:
+            for text in texts:
+                out.write(json.dumps({field: text}, ensure_ascii=False).encode() + b"\n")
+        os.replace(part, target)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        if isinstance(error, OSError) and not isinstance(error, SystemFault):
+            raise _unwritten(target, error) from error
+        raise
 
 
 def _digest(path: pathlib.Path, field: str) -> str:
@@ -149,15 +187,31 @@ def _is_held(folder: pathlib.Path) -> bool:
     return False
 
 
+def _exit_code(of: int) -> int:
+    """As a shell has it of a process that a signal ended."""
+    return of if of >= 0 else 128 - of
+
+
+def _called(words: "list[str]") -> int:
+    """The exit code of a program. Ctrl-C is the program's: it reaches both, and the program's end is awaited."""
+    before = signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        return _exit_code(subprocess.call(words))
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 def tokenize(program: str, words: "list[str]") -> int:
     """Runs the program on copies of the parquet files. Returns its exit code."""
     out = value_of(words, "--out")
     if out is None:
-        return subprocess.call([program, *words])  # it says what is missing
+        return _called([program, *words])  # it says what is missing
     field = value_of(words, "--field") or "text"
     folder = pathlib.Path(out)
     if _is_held(folder):
-        return subprocess.call([program, *words])  # it says by which process
+        return _called([program, *words])  # it says by which process
+    if folder.is_file():
+        raise ConfigError(f"output folder '{folder}' is a file; choose another with --out")
     sources = [path for place in _places(words) for path in _files_of(words[place]) if _is_parquet(path)]
     for source in sources:
         _open(source, field)
@@ -166,15 +220,15 @@ def tokenize(program: str, words: "list[str]") -> int:
         return code
     copies = folder / _COPIES
     made = [each for each in (copies, folder, *folder.parents) if not each.exists()]
-    copies.mkdir(parents=True, exist_ok=True)
-    targets = {each: copies / f"{each.stem}-{_digest(each, field)}.jsonl.gz" for each in sources}
-    made[:0] = [target for target in targets.values() if not target.exists()]
     try:
+        copies.mkdir(parents=True, exist_ok=True)
+        targets = {each: copies / f"{each.stem}-{_digest(each, field)}.jsonl.gz" for each in sources}
+        made[:0] = [target for target in targets.values() if not target.exists()]
         for source, target in targets.items():
             if not target.exists():
                 copy_as_lines(source, field, target)
-        code = subprocess.call([program, *_given(words, targets)])
-    except (ConfigError, SystemFault):
+        code = _called([program, *_given(words, targets)])
+    except (ConfigError, OSError):
         _remove(made)
         raise
     if code == 0:
@@ -201,10 +255,12 @@ def _refusal(program: str, words: "list[str]") -> int:
                 asked[at] = f"--out={other}/out"
             elif asked[at - 1] == "--out":
                 asked[at] = f"{other}/out"
-        done = subprocess.run([program, *asked], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        done = subprocess.run([program, *asked], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     if done.returncode != 0:
+        if "--json" in words:
+            print(done.stdout.decode(errors="replace"), end="", flush=True)
         sys.stderr.write(done.stderr.decode(errors="replace"))
-    return done.returncode
+    return _exit_code(done.returncode)
 
 
 def _given(words: "list[str]", targets: "dict[pathlib.Path, pathlib.Path]") -> "list[str]":
@@ -232,11 +288,12 @@ def _remove(made: "list[pathlib.Path]") -> None:
 
 def main(program: str, words: "list[str]") -> int:
     """`tokenize`, with errors as the program prints them."""
+    as_json = "--json" in words
     try:
         return tokenize(program, words)
-    except SystemFault as error:
-        print(f"isthmus: error: {error}", file=sys.stderr)
-        return 4
-    except ConfigError as error:
-        print(f"isthmus: error: {error}", file=sys.stderr)
-        return 3
+    except (ConfigError, SystemFault) as error:
+        return told(error, as_json)
+    except OSError as error:
+        return told(_unwritten(error.filename or program, error), as_json)
+    except KeyboardInterrupt:
+        return INTERRUPTED  # what is copied stays, and the same command goes on with it

@@ -13,7 +13,7 @@ from typing import Any, Callable, NoReturn, Optional, Sequence, Union
 
 from . import _abi, _parquet
 from ._cell import command_of
-from ._errors import ConfigError, SystemFault, made_error
+from ._errors import ConfigError, SystemFault, made_error, told
 
 Flag = Union[str, int, float, bool, "list[str]", None]
 
@@ -35,10 +35,20 @@ def main() -> NoReturn:
 
     Parquet files of `data tokenize` are read here, by pyarrow.
     """
-    path = str(program_path())
-    if _parquet.names_parquet(sys.argv[1:]):
-        sys.exit(_parquet.main(path, sys.argv[1:]))
-    os.execv(path, ["isthmus", *sys.argv[1:]])
+    words = sys.argv[1:]
+    try:
+        path = str(program_path())
+        if _parquet.names_parquet(words):
+            sys.exit(_parquet.main(path, words))
+        try:
+            os.execv(path, ["isthmus", *words])
+        except OSError as error:
+            raise SystemFault(f"{path}: cannot be started: {error.strerror}; install the package again (pip install "
+                              ".), or name a build's program in ISTHMUS_PROGRAM") from error
+    except SystemFault as fault:
+        sys.exit(told(fault, "--json" in words))
+    except KeyboardInterrupt:
+        sys.exit(_parquet.INTERRUPTED)
 
 
 def flags_of(flags: "dict[str, Flag]") -> "list[str]":

@@ -136,6 +136,11 @@ def test_the_numbers_of_docs_numerics_elsewhere():
     assert through("fp8-e4m3:scale=e8m0", [500, 256], 128).tolist() == [448, 256]
     assert through("fp8-e5m2:scale=e8m0", [61440, 57344], 128).tolist() == [57344, 57344]
     assert through("fp8-e5m2:scale=e8m0", [65535, 4], 128).tolist() == [57344, 4]
+    # Beyond, the scale of the block grows: 2^11, 2 and 2^4.
+    assert through("fp8-e4m3:scale=e8m0", [511], 128) == 448
+    assert through("fp8-e4m3:scale=e8m0", [1e6], 128) == 448 * 2**11
+    assert through("fp8-e5m2:scale=e8m0", [65536], 128) == 65536
+    assert through("fp8-e5m2:scale=e8m0", [1e6], 128) == 57344 * 2**4
     # With fp32 scales the largest value is 448 or 57344 of its scale, and nothing saturates.
     assert through("fp8-e4m3", [500, 1e6], 128)[1] == 1e6
     assert through("fp8-e5m2", [1e6], 128)[0] == 1e6

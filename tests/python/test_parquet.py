@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m isthmus data tokenize` of parquet files, where pyarrow is installed; and what is said where it is not."""
 
+import errno
 import fcntl
 import gzip
 import json
+import os
 import pathlib
+import resource
+import subprocess
+import sys
+from typing import Any, Callable, Iterator
 
 import pytest
 
@@ -171,3 +177,138 @@ def test_nothing_is_copied_into_the_folder_of_a_living_run(
         assert _parquet.main(str(program_path()), words) == 4
         assert "is in use" in capfd.readouterr().err
         assert [each.name for each in out.iterdir()] == ["run.lock"]
+
+
+class Column:
+    """A stand-in for what pyarrow gives: a file of one batch, and a batch of one column."""
+
+    def __init__(self, read: "Callable[[], list[str]]") -> None:
+        self.read = read
+
+    def iter_batches(self, **given: Any) -> "Iterator[Column]":
+        yield self
+
+    def column(self, place: int) -> "Column":
+        return self
+
+    def to_pylist(self) -> "list[str]":
+        return self.read()
+
+
+def reads(monkeypatch: pytest.MonkeyPatch, read: "Callable[[], list[str]]") -> None:
+    monkeypatch.setattr(_parquet, "_open", lambda source, field: Column(read))
+
+
+def raising(error: BaseException) -> "Callable[..., Any]":
+    def raise_it(*words: Any, **given: Any) -> Any:
+        raise error
+
+    return raise_it
+
+
+def test_what_cannot_be_written_is_no_damaged_file(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads(monkeypatch, lambda: [os.urandom(30).hex() for _ in range(2000)])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20000, limits[1]))
+    try:
+        with pytest.raises(SystemFault, match="a.jsonl.gz: cannot be written: File too large; raise the file size limit"):
+            _parquet.copy_as_lines(tmp_path / "a.parquet", "text", tmp_path / "a.jsonl.gz")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert list(tmp_path.iterdir()) == []
+    full = _parquet._unwritten("out", OSError(errno.ENOSPC, "No space left on device"))
+    assert str(full) == "out: cannot be written: No space left on device; free space there, or give --out on another disk"
+
+
+@pytest.mark.skipif(not os.access("/dev/full", os.W_OK), reason="no /dev/full")
+def test_a_full_disk_is_one_error(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads(monkeypatch, lambda: ["text"])
+    opened = open
+    monkeypatch.setattr("builtins.open", lambda path, *mode: opened("/dev/full" if mode == ("wb",) else path, *mode))
+    with pytest.raises(SystemFault, match="a.jsonl.gz: cannot be written: No space left on device"):
+        _parquet.copy_as_lines(tmp_path / "a.parquet", "text", tmp_path / "a.jsonl.gz")
+
+
+def test_what_cannot_be_read_says_why(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for error, said in (
+        (OSError(errno.EIO, "Input/output error"), "a.parquet: cannot be read: Input/output error"),
+        (OSError("corrupt snappy data"), "a.parquet: damaged parquet data: corrupt snappy data"),
+        (ValueError("no such page"), "a.parquet: damaged parquet data: no such page"),
+        (MemoryError("malloc of size 9"), "a.parquet: there is not enough memory to read it: malloc of size 9"),
+    ):
+        reads(monkeypatch, raising(error))
+        with pytest.raises(SystemFault, match=said):
+            _parquet.copy_as_lines(tmp_path / "a.parquet", "text", tmp_path / "a.jsonl.gz")
+        assert list(tmp_path.iterdir()) == []
+
+
+def call_of(tmp_path: pathlib.Path, out: pathlib.Path, *more: str) -> "list[str]":
+    (tmp_path / "a.parquet").write_bytes(b"PAR1" + bytes(8))
+    (tmp_path / "tokenizer.json").write_text(json.dumps(TOKENIZER))
+    return ["data", "tokenize", str(tmp_path / "a.parquet"), "--tokenizer", str(tmp_path), "--out", str(out), *more]
+
+
+def test_every_refusal_of_the_machine_is_one_line(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from isthmus._program import program_path
+
+    reads(monkeypatch, lambda: ["ab"])
+    (tmp_path / "file").write_text("mine")
+
+    def refused(out: pathlib.Path, code: int, said: str) -> None:
+        assert _parquet.main(str(program_path()), call_of(tmp_path, out, "--json")) == code
+        told = capfd.readouterr()
+        assert told.err.startswith("isthmus: error: ") and said in told.err and told.err.count("\n") == 1
+        error = json.loads(told.out)["error"]
+        assert error["exit"] == code and said in error["message"]
+
+    refused(tmp_path / "file", 3, "is a file; choose another with --out")
+    refused(tmp_path / "file/below", 4, "cannot be written: Not a directory; a part of the path is a file")
+    assert (tmp_path / "file").read_text() == "mine"
+    with monkeypatch.context() as denied:
+        denied.setattr(pathlib.Path, "mkdir", raising(PermissionError(errno.EACCES, "Permission denied", "new")))
+        refused(tmp_path / "new", 4, "new: cannot be written: Permission denied; check the folder's owner")
+    (tmp_path / "a.parquet").unlink()
+    monkeypatch.setattr(_parquet, "copy_as_lines", raising(OSError(errno.ENOSPC, "No space left on device", "new")))
+    refused(tmp_path / "new", 4, "new: cannot be written: No space left on device; free space there")
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_interruption_is_no_traceback_and_keeps_the_copies(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from isthmus._program import program_path
+
+    reads(monkeypatch, lambda: ["ab"])
+    with monkeypatch.context() as stopped:
+        stopped.setattr(_parquet, "_called", raising(KeyboardInterrupt()))
+        assert _parquet.main(str(program_path()), call_of(tmp_path, tmp_path / "out")) == 130
+    assert "Traceback" not in capfd.readouterr().err
+    assert len(list((tmp_path / "out/.parquet").iterdir())) == 1
+    assert _parquet._called(["sh", "-c", "kill -INT $$"]) == 130
+    assert _parquet._called(["sh", "-c", "kill -INT $PPID; exit 7"]) == 7  # it is awaited
+
+
+def test_a_pyarrow_that_is_broken_is_not_called_absent(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pyarrow").mkdir()
+    (tmp_path / "pyarrow/__init__.py").write_text("raise ImportError('pyarrow requires NumPy 2.0')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in [name for name in sys.modules if name.split(".")[0] == "pyarrow"]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(SystemFault, match="cannot be imported .pyarrow requires NumPy 2.0."):
+        _parquet._pyarrow()
+
+
+def test_a_program_that_cannot_be_started_is_one_line(tmp_path: pathlib.Path) -> None:
+    no_program = tmp_path / "isthmus"
+    no_program.write_bytes(b"\x00\x01\x02\x03")
+    no_program.chmod(0o755)
+    asked = ["data", "tokenize", "a.parquet", "--out", "o"]
+    for named, words, said in ((tmp_path / "absent", ["--version"], "no program at"),
+                               (tmp_path / "absent", asked, "no program at"),
+                               (no_program, ["--version"], "cannot be started: Exec format error"),
+                               (tmp_path, ["--version"], "cannot be started: Permission denied")):
+        done = subprocess.run([sys.executable, "-m", "isthmus", *words], capture_output=True, text=True,
+                              env={**os.environ, "ISTHMUS_PROGRAM": str(named)})
+        assert done.returncode == 4 and said in done.stderr and done.stderr.count("\n") == 1, done.stderr
