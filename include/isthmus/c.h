@@ -10,8 +10,8 @@
  *           as what it was asked of; a `char**` output belongs to the caller: isthmus_text_free.
  * Numbers   sizes are size_t, values are IEEE 754 binary32 in the machine's order.
  * Threads   a codec is immutable: any number of threads may use one. Errors and texts belong to one
- *           thread at a time. Only isthmus_next and isthmus_session_free wait for other sites;
- *           isthmus_outer_values may wait for the run's own thread.
+ *           thread at a time. Only isthmus_next, isthmus_answer_next and isthmus_session_free wait
+ *           for other sites; isthmus_outer_values may wait for the run's own thread.
  * Changes   the interface only grows: a function keeps its meaning, a struct gains members at its
  *           end and says its own size first. A struct of an earlier header is shorter, and the
  *           members that it lacks are zero. One of a later header is longer: it is taken where the
@@ -216,6 +216,7 @@ typedef struct isthmus_request {
   int64_t end;
   int64_t until; /* of ISTHMUS_TRAIN: after each answer isthmus_next returns the next step at once,
                     up to step `until` >= step, with no other request between them. */
+  int64_t log_lines; /* as isthmus_log_waiting: 0 spares the caller a call */
 } isthmus_request;
 
 /** A worker's answer to a step (ISTHMUS_TRAIN, ISTHMUS_GRADIENTS, ISTHMUS_APPLY, ISTHMUS_REPLAY).
@@ -258,6 +259,11 @@ isthmus_error* isthmus_next(isthmus_session* session, int32_t worker, int64_t ti
                             isthmus_request* request);
 /** Answers the worker's request. `step`: the result, if the request was for a step, else NULL. */
 isthmus_error* isthmus_answer(isthmus_session* session, int32_t worker, const isthmus_step* step);
+/** isthmus_answer and, if it succeeds, isthmus_next. Errors: those of both; `request` has been
+ * written only if both have succeeded. */
+isthmus_error* isthmus_answer_next(isthmus_session* session, int32_t worker,
+                                   const isthmus_step* step, int64_t timeout_ns,
+                                   isthmus_request* request);
 /** Answers ISTHMUS_EVALUATE: sum of losses and number of targets of each part, in order. */
 isthmus_error* isthmus_answer_losses(isthmus_session* session, int32_t worker,
                                      const double* loss_sums, const int64_t* tokens, size_t count);

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
+import struct
 from typing import Any, Optional, Union
 
 ABI = 1
@@ -85,6 +86,7 @@ class Request(ctypes.Structure):
         ("first", ctypes.c_int64),
         ("end", ctypes.c_int64),
         ("until", ctypes.c_int64),
+        ("log_lines", ctypes.c_int64),
     ]
 
 
@@ -100,6 +102,10 @@ class Step(ctypes.Structure):
         ("skipped", ctypes.c_int32),
     ]
 
+
+_CODES: "dict[Any, str]" = {ctypes.c_size_t: "N", ctypes.c_double: "d", ctypes.c_int64: "q", ctypes.c_int32: "i"}
+STEP_BYTES = ctypes.sizeof(Step)
+lay_step = struct.Struct("@" + "".join(_CODES[field[1]] for field in Step._fields_)).pack_into  # all members at once
 
 # Kinds of requests, as in c.h.
 NOTHING, TRAIN, SAVE, LOAD, RESTART, EVALUATE, END, READ, WROTE, GRADIENTS, APPLY, REPLAY = range(12)
@@ -149,6 +155,10 @@ FUNCTIONS: "dict[str, tuple[Any, list[Any]]]" = {
     "isthmus_session_start": (_handle, [_handle]),
     "isthmus_next": (_handle, [_handle, _worker, ctypes.c_int64, ctypes.POINTER(Request)]),
     "isthmus_answer": (_handle, [_handle, _worker, ctypes.POINTER(Step)]),
+    "isthmus_answer_next": (
+        _handle,
+        [_handle, _worker, ctypes.POINTER(Step), ctypes.c_int64, ctypes.POINTER(Request)],
+    ),
     "isthmus_answer_losses": (
         _handle,
         [_handle, _worker, ctypes.POINTER(ctypes.c_double), ctypes.POINTER(ctypes.c_int64), _size],

@@ -368,6 +368,53 @@ std::int32_t number_of(Asked::Kind kind) {
   return ISTHMUS_NOTHING;
 }
 
+/// Of the call `function`.
+void wait_for_next(isthmus_session* session, std::int32_t worker, std::int64_t timeout_ns,
+                   isthmus_request* request, const char* function) {
+  Worker& own = worker_of(session, worker, function);
+  require(request, function, "request");
+  isthmus_request found_request = taken(request, "isthmus_request");
+  if (!session->run)
+    throw ConfigError(fmt::format("{}: the run has not begun: isthmus_session_start", function));
+  Asked asked;
+  const TimePoint deadline =
+      deadline_after(session->runtime.clock().now(), std::chrono::nanoseconds(timeout_ns));
+  const Channel::Next found = own.channel->next(deadline, asked);
+  found_request.kind = found == Channel::Next::kEnd       ? ISTHMUS_END
+                       : found == Channel::Next::kNothing ? ISTHMUS_NOTHING
+                                                          : number_of(asked.kind);
+  found_request.step = asked.step.value();
+  found_request.wrote = asked.wrote ? 1 : 0;
+  found_request.first = asked.elements.begin;
+  found_request.end = asked.elements.end;
+  found_request.until = std::max(asked.until, asked.step).value();
+  found_request.log_lines = isthmus_log_waiting();
+  own.parts = std::move(asked.parts);
+  found_request.parts = own.parts.data();
+  found_request.part_count = own.parts.size();
+  give(found_request, request);
+  own.found_name.clear();
+}
+
+void give_answer(isthmus_session* session, std::int32_t worker, const isthmus_step* given,
+                 const char* function) {
+  Worker& own = worker_of(session, worker, function);
+  if (given == nullptr) {
+    own.channel->answer({}, kDone);
+    return;
+  }
+  const isthmus_step step = taken(given, "isthmus_step");
+  if (step.tokens < 0)
+    throw ConfigError(fmt::format("isthmus_step.tokens = {}: must be >= 0", step.tokens));
+  own.channel->answer({.step = {.loss = step.loss,
+                                .grad_norm = step.grad_norm,
+                                .tokens = step.tokens,
+                                .idle = step.skipped != 0},
+                       .learning_rate = step.learning_rate,
+                       .losses = {}},
+                      kTrained);
+}
+
 }  // namespace
 }  // namespace isthmus::c
 
@@ -443,50 +490,20 @@ isthmus_error* isthmus_session_start(isthmus_session* session) {
 
 isthmus_error* isthmus_next(isthmus_session* session, int32_t worker, int64_t timeout_ns,
                             isthmus_request* request) {
-  return guarded([&] {
-    Worker& own = worker_of(session, worker, "isthmus_next");
-    require(request, "isthmus_next", "request");
-    isthmus_request found_request = isthmus::c::taken(request, "isthmus_request");
-    if (!session->run)
-      throw isthmus::ConfigError("isthmus_next: the run has not begun: isthmus_session_start");
-    Asked asked;
-    const isthmus::TimePoint deadline = isthmus::deadline_after(
-        session->runtime.clock().now(), std::chrono::nanoseconds(timeout_ns));
-    const Channel::Next found = own.channel->next(deadline, asked);
-    found_request.kind = found == Channel::Next::kEnd       ? ISTHMUS_END
-                         : found == Channel::Next::kNothing ? ISTHMUS_NOTHING
-                                                            : isthmus::c::number_of(asked.kind);
-    found_request.step = asked.step.value();
-    found_request.wrote = asked.wrote ? 1 : 0;
-    found_request.first = asked.elements.begin;
-    found_request.end = asked.elements.end;
-    found_request.until = std::max(asked.until, asked.step).value();
-    own.parts = asked.parts;
-    found_request.parts = own.parts.data();
-    found_request.part_count = own.parts.size();
-    isthmus::c::give(found_request, request);
-    own.found_name.clear();
-  });
+  return guarded(
+      [&] { isthmus::c::wait_for_next(session, worker, timeout_ns, request, "isthmus_next"); });
 }
 
-isthmus_error* isthmus_answer(isthmus_session* session, int32_t worker, const isthmus_step* given) {
+isthmus_error* isthmus_answer(isthmus_session* session, int32_t worker, const isthmus_step* step) {
+  return guarded([&] { isthmus::c::give_answer(session, worker, step, "isthmus_answer"); });
+}
+
+isthmus_error* isthmus_answer_next(isthmus_session* session, int32_t worker,
+                                   const isthmus_step* step, int64_t timeout_ns,
+                                   isthmus_request* request) {
   return guarded([&] {
-    Worker& own = worker_of(session, worker, "isthmus_answer");
-    if (given == nullptr) {
-      own.channel->answer({}, isthmus::c::kDone);
-      return;
-    }
-    const isthmus_step step = isthmus::c::taken(given, "isthmus_step");
-    if (step.tokens < 0)
-      throw isthmus::ConfigError(
-          fmt::format("isthmus_step.tokens = {}: must be >= 0", step.tokens));
-    own.channel->answer({.step = {.loss = step.loss,
-                                  .grad_norm = step.grad_norm,
-                                  .tokens = step.tokens,
-                                  .idle = step.skipped != 0},
-                         .learning_rate = step.learning_rate,
-                         .losses = {}},
-                        isthmus::c::kTrained);
+    isthmus::c::give_answer(session, worker, step, "isthmus_answer_next");
+    isthmus::c::wait_for_next(session, worker, timeout_ns, request, "isthmus_answer_next");
   });
 }
 

@@ -38,7 +38,7 @@ Answer Channel::ask(const Asked& asked) {
     if (using_ > 0) return false;
     failed = caller_failed_;
     if (!failed) given = take_answer(asked);
-    behind = asked.step < until_;
+    behind = asked.step < std::max(until_, asked.until);
     return failed || given;
   };
   while (!queue_->wait(answered, behind ? runtime_.clock().now() + kMostBehind : kNever)) {
@@ -155,18 +155,16 @@ void Channel::answer(Answer answer, std::span<const Asked::Kind> of) {
   const Asked::Kind kind = open_->kind;
   if (std::ranges::find(of, kind) == of.end())
     throw ConfigError("the open request is of another kind than the answer");
-  const TimePoint now = runtime_.clock().now();
-  bool waits = false;  // the run may take it in together with later ones
+  bool waits = false;  // the run looks for it by itself, and takes it in together with later ones
   (void)queue_->wait(
       [&] {
         if (kind == Asked::Kind::kTrain) {
           trained_.emplace_back(open_->step, std::move(answer));
-          waits = open_->step < until_ && !stopping_ && now - woken_ < kMostBehind;
+          waits = open_->step < until_ && !stopping_;
         } else {
           answer_ = std::move(answer);
         }
         open_.reset();
-        if (!waits) woken_ = now;
         return true;
       },
       kNever);

@@ -107,7 +107,6 @@ class Channel {
   std::deque<std::pair<StepIndex, Answer>> trained_;  // results that the run has not taken yet
   StepIndex given_{0};                                // the last step that the caller was given
   StepIndex until_{0};     // last step to take ahead; less than given_: none
-  TimePoint woken_{};      // when the run's thread was last woken for an answer
   bool stopping_ = false;  // the run requests no step that the caller takes ahead
   bool over_ = false;
   std::exception_ptr failure_;

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "isthmus/c.h"
@@ -285,11 +286,15 @@ TEST(CInterface, StepsUpToTheNextSyncFollowAtOnce) {
   ASSERT_EQ(failure(isthmus_session_start(session)).text, "");
   std::int64_t step = 0, until = 0;
   int followed = 0;
+  isthmus_request request{};
+  bool there = false;  // the next request came with the last answer
   for (;;) {
-    isthmus_request request{};
-    request.size = sizeof request;
     const bool at_once = step < until;
-    ASSERT_EQ(failure(isthmus_next(session, 0, at_once ? 0 : 60'000'000'000, &request)).text, "");
+    if (!std::exchange(there, false)) {
+      request = {};
+      request.size = sizeof request;
+      ASSERT_EQ(failure(isthmus_next(session, 0, at_once ? 0 : 60'000'000'000, &request)).text, "");
+    }
     if (request.kind == ISTHMUS_END) break;
     if (request.kind != ISTHMUS_TRAIN) {
       ASSERT_FALSE(at_once) << request.kind << " after step " << step;
@@ -315,7 +320,17 @@ TEST(CInterface, StepsUpToTheNextSyncFollowAtOnce) {
     said.size = sizeof said;
     said.loss = static_cast<double>(step);
     said.tokens = 1;
-    ASSERT_EQ(failure(isthmus_answer(session, 0, &said)).text, "");
+    if (step % 2 == 0) {
+      ASSERT_EQ(failure(isthmus_answer(session, 0, &said)).text, "");
+      continue;
+    }
+    said.tokens = -1;  // refused, and the request stays open
+    EXPECT_EQ(failure(isthmus_answer_next(session, 0, &said, 0, &request)).text,
+              "isthmus_step.tokens = -1: must be >= 0");
+    said.tokens = 1;
+    const std::int64_t wait = step < until ? 0 : 60'000'000'000;
+    ASSERT_EQ(failure(isthmus_answer_next(session, 0, &said, wait, &request)).text, "");
+    there = true;
   }
   EXPECT_EQ(step, 60);
   EXPECT_GT(followed, 30);
