@@ -143,6 +143,7 @@ class _Session:
         check(_abi.lib.isthmus_session_new(ctypes.byref(native), ctypes.byref(self.handle)))
         self.pid = os.getpid()
         self.config = Section(json.loads(_abi.lib.isthmus_session_config(self.handle)))
+        self.placement: str = _abi.lib.isthmus_session_placement(self.handle).decode()
         self.workers: int = _abi.lib.isthmus_session_workers(self.handle)
         self.local: int = _abi.lib.isthmus_session_local(self.handle)
         self.first: int = _abi.lib.isthmus_session_first(self.handle)
@@ -150,6 +151,20 @@ class _Session:
         self.memory: "list[Any]" = []  # the arrays that the run reads and writes
         self._free = weakref.finalize(self, _free, self.handle.value, self.pid, self.memory)
         self.closed = False
+
+    def give_parameters(self, worker: int, given: "Sequence[tuple[str, Sequence[int], Any, Any]]",
+                        layer_of: "Optional[Callable[[str], int]]") -> None:
+        """`given`: name, shape, addresses of values and of gradients."""
+        natives = (_abi.Parameter * len(given))()
+        keep = []
+        for i, (name, sizes, values, gradient) in enumerate(given):
+            shape = (ctypes.c_int64 * len(sizes))(*sizes)
+            text = name_of_array(name)
+            keep += [shape, text]
+            natives[i] = _abi.Parameter(
+                ctypes.sizeof(_abi.Parameter), text, ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64)), len(sizes),
+                values, _layer(name, (layer_of or layer_of_name)(name)), gradient)
+        check(_abi.lib.isthmus_session_worker(self.handle, worker, natives, len(natives)))
 
     def close(self) -> None:
         self.closed = True
@@ -179,6 +194,10 @@ class _Session:
             text = f"{prefix}{type(error).__name__}"
         raw = text.replace("\0", " ").encode(errors="backslashreplace")
         _abi.lib.isthmus_error_free(_abi.lib.isthmus_session_fail(self.handle, worker, raw))
+
+    def share_outer(self) -> None:
+        """Takes part in one request to all ranks of this site, which hold its outer state."""
+        check(_abi.lib.isthmus_ranks(self.handle, 0))
 
     def outcome(self) -> Outcome:
         text = ctypes.c_char_p()
@@ -514,6 +533,8 @@ class Site:
                 trained.read(request.first, request.end)
             elif kind == _abi.WROTE:
                 trained.wrote(request.first, request.end)
+            elif kind == _abi.RANKS:
+                trained.share_outer(self._session.share_outer)
             check(_abi.lib.isthmus_answer(self._session.handle, self._worker, None))
 
     def _end(self, outcome: Outcome) -> None:
@@ -593,18 +614,10 @@ class Site:
         if self._trained is not None:
             raise ConfigError("attach: this site has parameters already")
         _check_evaluate(trained.evaluates, self._session.evaluation_parts)
-        natives = (_abi.Parameter * len(trained.arrays))()
         gradients = trained.gradient_arrays() if self.config.outer.method == "ddp" else {}
-        keep = []
-        for i, (name, array) in enumerate(trained.arrays.items()):
-            shape = (ctypes.c_int64 * array.ndim)(*array.shape)
-            text = name_of_array(name)
-            keep += [shape, text]
-            natives[i] = _abi.Parameter(
-                ctypes.sizeof(_abi.Parameter), text, ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64)),
-                array.ndim, array.ctypes.data, _layer(name, (layer_of or layer_of_name)(name)),
-                gradients[name].ctypes.data if gradients else None)
-        check(_abi.lib.isthmus_session_worker(self._session.handle, self._worker, natives, len(natives)))
+        self._session.give_parameters(self._worker, [
+            (name, array.shape, array.ctypes.data, gradients[name].ctypes.data if gradients else None)
+            for name, array in trained.arrays.items()], layer_of)
         if trained.copies:
             check(_abi.lib.isthmus_session_copies(self._session.handle, self._worker))
         self._session.memory.append([*trained.arrays.values(), *gradients.values()])

@@ -69,6 +69,10 @@ class Trained:
     def after_run(self, outcome: "Outcome") -> None:
         """The run has ended."""
 
+    def share_outer(self, call: "Callable[[], None]") -> None:
+        """Runs `call`, which takes part in a request to all ranks of the site."""
+        call()
+
     def waits(self) -> None:
         """The site waits for other sites; called about every 0.1 s."""
 

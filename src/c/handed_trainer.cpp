@@ -8,6 +8,7 @@
 #include "core/base/all_elements.h"
 #include "core/base/deadline.h"
 #include "isthmus/errors.h"
+#include "outer/place/outer_placement.h"
 
 namespace isthmus::c {
 namespace {
@@ -171,6 +172,12 @@ void Channel::answer(Answer answer, std::span<const Asked::Kind> of) {
   if (!waits) queue_->update([] {});
 }
 
+bool Channel::caller_inside() {
+  bool inside = false;
+  queue_->update([&] { inside = using_ > 0; });
+  return inside;
+}
+
 void Channel::fail(const std::string& text) {
   queue_->update([&] {
     if (!caller_failed_) caller_failed_ = text;
@@ -265,6 +272,21 @@ std::vector<EvalPart> HandedTrainer::evaluate(InnerLoop&, const ParameterSource&
     put_back();
     throw;
   }
+}
+
+std::unique_ptr<OuterStrategy> HandedTrainer::make_strategy(const std::string& method,
+                                                            const OuterOptions& options,
+                                                            InnerLoop& through,
+                                                            Exchange& exchange) {
+  if (ranks_ == nullptr) return make_outer_strategy(method, options, through, exchange);
+  return outer::make_outer_strategy_on_ranks(
+      method, options, through, exchange, [this](const RanksPart& part) {
+        if (channel_.caller_inside()) {  // isthmus_outer_values, on the caller's thread
+          ranks_->run(part);
+        } else {
+          (void)channel_.ask({.kind = Asked::Kind::kRanks, .part = &part});
+        }
+      });
 }
 
 }  // namespace isthmus::c

@@ -433,6 +433,54 @@ TEST(CInterface, OptionsAndLossesThatAreNoneAreRefused) {
   EXPECT_EQ(isthmus_session_free(session), 1);
 }
 
+TEST(CInterface, RanksOfASiteAreRefusedWhereTheyAreNone) {
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / "c_interface_ranks";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const std::string file = (folder / "run.toml").string();
+  std::ofstream(file) << "[train]\nsteps = 4\n[outer]\nmethod = \"diloco\"\nplacement = \"ranks\"\n"
+                         "[net]\nplaintext = true\n[[site]]\nname = \"east\"\n"
+                         "address = \"127.0.0.1:1\"\n";
+  isthmus_session_options options{};
+  options.size = sizeof options;
+  options.config = file.c_str();
+  const isthmus_ranks_call call = [](void*, std::int32_t, std::int32_t, void*, std::size_t) {
+    return std::int32_t{1};
+  };
+  isthmus_session* session = nullptr;
+  ASSERT_EQ(failure(isthmus_session_new(&options, &session)).text, "");
+  EXPECT_STREQ(isthmus_session_placement(session), "ranks");
+  EXPECT_EQ(failure(isthmus_session_ranks(session, 0, 2, call, nullptr)).text,
+            "isthmus_session_ranks: the ranks of a site need isthmus_session_options.site");
+  EXPECT_EQ(isthmus_session_free(session), 1);
+  options.site = "east";
+  ASSERT_EQ(failure(isthmus_session_new(&options, &session)).text, "");
+  EXPECT_EQ(failure(isthmus_session_ranks(session, 2, 2, call, nullptr)).text,
+            "isthmus_session_ranks: rank 2 of 2: must be in 0 .. ranks - 1, of 1 to 256 ranks");
+  EXPECT_EQ(failure(isthmus_session_ranks(session, 0, 2, nullptr, nullptr)).text,
+            "isthmus_session_ranks: call is null");
+  EXPECT_EQ(failure(isthmus_ranks(session, 0)).text,
+            "isthmus_ranks: this session has no isthmus_session_ranks");
+  ASSERT_EQ(failure(isthmus_session_ranks(session, 1, 2, call, nullptr)).text, "");
+  EXPECT_EQ(failure(isthmus_ranks(session, 0)).text,
+            "isthmus_ranks: isthmus_session_worker comes first");
+  const std::int64_t shape = 2;
+  const isthmus_parameter parameter{.size = sizeof(isthmus_parameter),
+                                    .name = "a",
+                                    .shape = &shape,
+                                    .dimensions = 1,
+                                    .values = nullptr,
+                                    .layer = -1};
+  ASSERT_EQ(failure(isthmus_session_worker(session, 0, &parameter, 1)).text, "");
+  EXPECT_EQ(failure(isthmus_session_start(session)).text,
+            "isthmus_session_start: rank 0 of a site has its run");
+  EXPECT_EQ(failure(isthmus_ranks(session, 0)).text,
+            "a collective between the ranks of this site has failed (broadcast of 80 bytes): the "
+            "caller says why");
+  EXPECT_EQ(isthmus_session_free(session), 1);
+}
+
 TEST(CInterface, ConfigurationsComeWithAllTheirDiagnostics) {
   Text json;
   const Failure missing = failure(isthmus_config_load("no/such.toml", nullptr, 0, &json.text));
