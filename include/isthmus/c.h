@@ -10,8 +10,8 @@
  *           as what it was asked of; a `char**` output belongs to the caller: isthmus_text_free.
  * Numbers   sizes are size_t, values are IEEE 754 binary32 in the machine's order.
  * Threads   a codec is immutable: any number of threads may use one. Errors and texts belong to one
- *           thread at a time. Only isthmus_next and isthmus_session_free wait for other sites;
- *           isthmus_outer_values may wait for the run's own thread.
+ *           thread at a time. Only isthmus_next, isthmus_answer_next and isthmus_session_free wait
+ *           for other sites; isthmus_outer_values may wait for the run's own thread.
  * Changes   the interface only grows: a function keeps its meaning, a struct gains members at its
  *           end and says its own size first. A struct of an earlier header is shorter, and the
  *           members that it lacks are zero. One of a later header is longer: it is taken where the
@@ -202,8 +202,9 @@ enum {
   ISTHMUS_APPLY = 10,    /* `gradient` holds the mean over all sites: take the optimizer's step, and
                             answer with its grad_norm and learning_rate. Not sent if a site is lost:
                             the run then loads an earlier state and continues from it */
-  ISTHMUS_REPLAY = 11 /* as ISTHMUS_APPLY, for a step that the other sites took while this site was
-                         away: no gradients of this worker are requested */
+  ISTHMUS_REPLAY = 11,   /* as ISTHMUS_APPLY, for a step that the other sites took while this site
+                            was away: no gradients of this worker are requested */
+  ISTHMUS_RANKS = 12     /* of isthmus_session_ranks: call isthmus_ranks, then answer */
 };
 typedef struct isthmus_request {
   size_t size; /* sizeof(isthmus_request), set by the caller */
@@ -216,6 +217,7 @@ typedef struct isthmus_request {
   int64_t end;
   int64_t until; /* of ISTHMUS_TRAIN: after each answer isthmus_next returns the next step at once,
                     up to step `until` >= step, with no other request between them. */
+  int64_t log_lines; /* as isthmus_log_waiting: 0 spares the caller a call */
 } isthmus_request;
 
 /** A worker's answer to a step (ISTHMUS_TRAIN, ISTHMUS_GRADIENTS, ISTHMUS_APPLY, ISTHMUS_REPLAY).
@@ -235,6 +237,9 @@ isthmus_error* isthmus_session_new(const isthmus_session_options* options,
                                    isthmus_session** session);
 /** Every value of the configuration in effect, as JSON. Belongs to the session. */
 const char* isthmus_session_config(const isthmus_session* session);
+/** outer.placement, which is not among those values, since it moves no bit: "host", "device" or
+ *  "ranks". */
+const char* isthmus_session_placement(const isthmus_session* session);
 /** Workers of the whole run; workers of this process; number of this process's first worker. */
 int32_t isthmus_session_workers(const isthmus_session* session);
 int32_t isthmus_session_local(const isthmus_session* session);
@@ -250,6 +255,27 @@ isthmus_error* isthmus_session_worker(isthmus_session* session, int32_t worker,
  *  the run sends ISTHMUS_READ before it reads them and ISTHMUS_WROTE after it has written them.
  *  During ISTHMUS_EVALUATE they hold the evaluated parameters. Before isthmus_session_start. */
 isthmus_error* isthmus_session_copies(isthmus_session* session, int32_t worker);
+/** A collective of a site's ranks (processes), which the caller has: 0 on success. `bytes` has
+ * `count` bytes. The call is made inside isthmus_ranks and isthmus_outer_values, on their thread,
+ * and blocks until its bytes are there. */
+enum {
+  ISTHMUS_RANKS_BEGIN = 0,     /* at rank 0: each other rank is to call isthmus_ranks once */
+  ISTHMUS_RANKS_BROADCAST = 1, /* rank 0's bytes, to all */
+  ISTHMUS_RANKS_SEND = 2,      /* to rank `peer`; the caller only reads them */
+  ISTHMUS_RANKS_RECEIVE = 3    /* from rank `peer`, in order */
+};
+typedef int32_t (*isthmus_ranks_call)(void* context, int32_t operation, int32_t peer, void* bytes,
+                                      size_t count);
+/** outer.placement = "ranks": each of a site's `ranks` processes holds a share of the outer state,
+ * a lane of each fragment. All of them make a session with the same options; rank 0 alone starts
+ * it. The parameters of the other ranks have no `values`. Before isthmus_session_worker. Errors:
+ * kind "config". */
+isthmus_error* isthmus_session_ranks(isthmus_session* session, int32_t rank, int32_t ranks,
+                                     isthmus_ranks_call call, void* context);
+/** Takes part in one request to the ranks: at rank 0 while ISTHMUS_RANKS is open, at the others
+ * once for each ISTHMUS_RANKS_BEGIN. Errors: kind "config" where the method's outer state cannot be
+ *  shared; "run" when a call has failed, and the session cannot go on. */
+isthmus_error* isthmus_ranks(isthmus_session* session, int32_t worker);
 /** Begins the run on threads of the library, and returns at once. */
 isthmus_error* isthmus_session_start(isthmus_session* session);
 /** Waits for the worker's next request, for at most `timeout_ns`. Errors: the run has failed; the
@@ -258,6 +284,11 @@ isthmus_error* isthmus_next(isthmus_session* session, int32_t worker, int64_t ti
                             isthmus_request* request);
 /** Answers the worker's request. `step`: the result, if the request was for a step, else NULL. */
 isthmus_error* isthmus_answer(isthmus_session* session, int32_t worker, const isthmus_step* step);
+/** isthmus_answer and, if it succeeds, isthmus_next. Errors: those of both; `request` has been
+ * written only if both have succeeded. */
+isthmus_error* isthmus_answer_next(isthmus_session* session, int32_t worker,
+                                   const isthmus_step* step, int64_t timeout_ns,
+                                   isthmus_request* request);
 /** Answers ISTHMUS_EVALUATE: sum of losses and number of targets of each part, in order. */
 isthmus_error* isthmus_answer_losses(isthmus_session* session, int32_t worker,
                                      const double* loss_sums, const int64_t* tokens, size_t count);

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 import os
 import pathlib
+import struct
 from typing import Any, Optional, Union
 
 ABI = 1
@@ -85,6 +86,7 @@ class Request(ctypes.Structure):
         ("first", ctypes.c_int64),
         ("end", ctypes.c_int64),
         ("until", ctypes.c_int64),
+        ("log_lines", ctypes.c_int64),
     ]
 
 
@@ -101,8 +103,17 @@ class Step(ctypes.Structure):
     ]
 
 
+_CODES: "dict[Any, str]" = {ctypes.c_size_t: "N", ctypes.c_double: "d", ctypes.c_int64: "q", ctypes.c_int32: "i"}
+STEP_BYTES = ctypes.sizeof(Step)
+lay_step = struct.Struct("@" + "".join(_CODES[field[1]] for field in Step._fields_)).pack_into  # all members at once
+
 # Kinds of requests, as in c.h.
-NOTHING, TRAIN, SAVE, LOAD, RESTART, EVALUATE, END, READ, WROTE, GRADIENTS, APPLY, REPLAY = range(12)
+NOTHING, TRAIN, SAVE, LOAD, RESTART, EVALUATE, END, READ, WROTE, GRADIENTS, APPLY, REPLAY, RANKS = range(13)
+
+# isthmus_ranks_call, and its operations.
+RanksCall = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.c_int32, ctypes.c_void_p,
+                             ctypes.c_size_t)
+RANKS_BEGIN, RANKS_BROADCAST, RANKS_SEND, RANKS_RECEIVE = range(4)
 
 _worker = ctypes.c_int32
 _out_integer = ctypes.POINTER(ctypes.c_int64)
@@ -140,15 +151,22 @@ FUNCTIONS: "dict[str, tuple[Any, list[Any]]]" = {
     "isthmus_codec_decode_add": (_handle, [_handle, _address, _size, _address, _size]),
     "isthmus_session_new": (_handle, [ctypes.POINTER(SessionOptions), _out_handle]),
     "isthmus_session_config": (_text, [_handle]),
+    "isthmus_session_placement": (_text, [_handle]),
     "isthmus_session_workers": (_int, [_handle]),
     "isthmus_session_local": (_int, [_handle]),
     "isthmus_session_first": (_int, [_handle]),
     "isthmus_session_steps": (ctypes.c_int64, [_handle]),
     "isthmus_session_worker": (_handle, [_handle, _worker, ctypes.POINTER(Parameter), _size]),
     "isthmus_session_copies": (_handle, [_handle, _worker]),
+    "isthmus_session_ranks": (_handle, [_handle, _int, _int, _address, _address]),
+    "isthmus_ranks": (_handle, [_handle, _worker]),
     "isthmus_session_start": (_handle, [_handle]),
     "isthmus_next": (_handle, [_handle, _worker, ctypes.c_int64, ctypes.POINTER(Request)]),
     "isthmus_answer": (_handle, [_handle, _worker, ctypes.POINTER(Step)]),
+    "isthmus_answer_next": (
+        _handle,
+        [_handle, _worker, ctypes.POINTER(Step), ctypes.c_int64, ctypes.POINTER(Request)],
+    ),
     "isthmus_answer_losses": (
         _handle,
         [_handle, _worker, ctypes.POINTER(ctypes.c_double), ctypes.POINTER(ctypes.c_int64), _size],

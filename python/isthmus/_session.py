@@ -15,6 +15,8 @@ import re
 import signal
 import threading
 import weakref
+from os import getpid
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Union
 
 import numpy as np
@@ -38,6 +40,7 @@ _BODY_ENDS_S = 5.0  # that a body which is in a step is given to end, once the r
 _LOOK_NS = 100_000_000  # signals are looked for so often while a site waits
 _MOST_PARTS = 1_000_000  # of an evaluation; the library has the same limit
 _INTERRUPT, _REQUEUE, _CHECKPOINT, _LEAVE = 1, 2, 3, 4
+_TRAIN = _abi.TRAIN
 
 
 class Forked(Error):
@@ -140,6 +143,7 @@ class _Session:
         check(_abi.lib.isthmus_session_new(ctypes.byref(native), ctypes.byref(self.handle)))
         self.pid = os.getpid()
         self.config = Section(json.loads(_abi.lib.isthmus_session_config(self.handle)))
+        self.placement: str = _abi.lib.isthmus_session_placement(self.handle).decode()
         self.workers: int = _abi.lib.isthmus_session_workers(self.handle)
         self.local: int = _abi.lib.isthmus_session_local(self.handle)
         self.first: int = _abi.lib.isthmus_session_first(self.handle)
@@ -147,6 +151,20 @@ class _Session:
         self.memory: "list[Any]" = []  # the arrays that the run reads and writes
         self._free = weakref.finalize(self, _free, self.handle.value, self.pid, self.memory)
         self.closed = False
+
+    def give_parameters(self, worker: int, given: "Sequence[tuple[str, Sequence[int], Any, Any]]",
+                        layer_of: "Optional[Callable[[str], int]]") -> None:
+        """`given`: name, shape, addresses of values and of gradients."""
+        natives = (_abi.Parameter * len(given))()
+        keep = []
+        for i, (name, sizes, values, gradient) in enumerate(given):
+            shape = (ctypes.c_int64 * len(sizes))(*sizes)
+            text = name_of_array(name)
+            keep += [shape, text]
+            natives[i] = _abi.Parameter(
+                ctypes.sizeof(_abi.Parameter), text, ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64)), len(sizes),
+                values, _layer(name, (layer_of or layer_of_name)(name)), gradient)
+        check(_abi.lib.isthmus_session_worker(self.handle, worker, natives, len(natives)))
 
     def close(self) -> None:
         self.closed = True
@@ -176,6 +194,10 @@ class _Session:
             text = f"{prefix}{type(error).__name__}"
         raw = text.replace("\0", " ").encode(errors="backslashreplace")
         _abi.lib.isthmus_error_free(_abi.lib.isthmus_session_fail(self.handle, worker, raw))
+
+    def share_outer(self) -> None:
+        """Takes part in one request to all ranks of this site, which hold its outer state."""
+        check(_abi.lib.isthmus_ranks(self.handle, 0))
 
     def outcome(self) -> Outcome:
         text = ctypes.c_char_p()
@@ -213,6 +235,7 @@ class Site:
         self._trained: "Optional[Trained]" = None
         self._turns: "Optional[Turns]" = None  # of bodies that share the process
         self._open = False  # step t has been given out and not answered
+        self._told = False  # `_said` is the answer to the open request, and has not been sent
         self._stage = _abi.TRAIN  # what the run waits for; under ddp GRADIENTS, then APPLY; or REPLAY
         self._void = False  # step t does not count, as average_gradients() has said
         self._averaged = 0.0  # the loss that it was told
@@ -422,8 +445,22 @@ class Site:
         site's contribution (absent: one a step). `skipped`: the step changed nothing. A `loss` or `grad_norm` that is
         not finite ends the run, which has diverged (RunError), unless the step was skipped.
         """
-        self._check_thread()
-        trained = self._attached()
+        # Between two steps of a training loop the processor has forgotten this code, so each call and object counts.
+        session, trained = self._session, self._trained
+        if session.closed or getpid() != session.pid or get_ident() != self._thread:
+            self._check_thread()
+        if trained is None:
+            trained = self._attached()
+        if self._stage != _TRAIN or self._ended or self._void or (self._iterated and not self._open):
+            self._check_step()
+            loss = self._averaged
+        said = trained.before_step(loss, tokens, grad_norm, learning_rate, skipped)
+        self._open = False
+        self.tell(*said)
+        self.serve()
+
+    def _check_step(self) -> None:
+        """Raises, unless `step` may tell of a step whose gradients are averaged."""
         if self._ended:
             raise RunError(f"the run has ended: site.outcome is {self.outcome}")
         if self._void:
@@ -434,41 +471,38 @@ class Site:
                            "backward pass and optimizer.step()")
         if self._iterated and not self._open:
             raise RunError("site.step() was called twice in one pass of site.steps(), or outside of it")
-        if self._stage == _abi.APPLY:
-            loss = self._averaged
-        said = trained.before_step(loss, tokens, grad_norm, learning_rate, skipped)
-        self._open = False
-        self.tell(*said)
-        self.serve()
 
     def tell(self, loss: float, tokens: int, grad_norm: float, learning_rate: float, skipped: bool) -> None:
-        said = self._said
-        said.loss, said.grad_norm, said.tokens = loss, grad_norm, tokens
-        said.learning_rate, said.skipped = learning_rate, int(skipped)
-        error = _abi.lib.isthmus_answer(self._session.handle, self._worker, self._said_at)
-        if error:
-            check(error)
+        """The answer to the open request, which `serve` sends."""
+        _abi.lay_step(self._said, 0, _abi.STEP_BYTES, loss, grad_norm, tokens, learning_rate, skipped)
+        self._told = True
 
     def serve(self) -> None:
         """Answers all requests up to the next step, or the end."""
         request, request_at = self._request, self._request_at
-        trained = self._attached()
+        trained = self._trained or self._attached()
         turns = self._turns
-        take, handle, worker = _abi.lib.isthmus_next, self._session.handle, self._worker
+        handle, worker = self._session.handle, self._worker
         anew = False  # the state is another trainer's
         while True:
+            told, self._told = self._told, False
             if turns is not None:
-                turns.leave(self._worker)
+                turns.leave(worker)
             try:
-                error = take(handle, worker, _LOOK_NS, request_at)
+                if told:
+                    error = _abi.lib.isthmus_answer_next(handle, worker, self._said_at, _LOOK_NS, request_at)
+                else:
+                    error = _abi.lib.isthmus_next(handle, worker, _LOOK_NS, request_at)
             finally:
                 if turns is not None:
-                    turns.enter(self._worker)
-            _log.drain()
+                    turns.enter(worker)
             if error:
+                _log.drain()
                 check(error)
+            if request.log_lines:
+                _log.drain()
             kind = request.kind
-            if kind in (_abi.TRAIN, _abi.GRADIENTS, _abi.REPLAY):
+            if kind == _TRAIN or kind in (_abi.GRADIENTS, _abi.REPLAY):
                 self.t, self._stage = request.step, kind
                 trained.stage = kind
                 if anew:
@@ -505,6 +539,8 @@ class Site:
                 trained.read(request.first, request.end)
             elif kind == _abi.WROTE:
                 trained.wrote(request.first, request.end)
+            elif kind == _abi.RANKS:
+                trained.share_outer(self._session.share_outer)
             check(_abi.lib.isthmus_answer(self._session.handle, self._worker, None))
 
     def _end(self, outcome: Outcome) -> None:
@@ -584,18 +620,10 @@ class Site:
         if self._trained is not None:
             raise ConfigError("attach: this site has parameters already")
         _check_evaluate(trained.evaluates, self._session.evaluation_parts)
-        natives = (_abi.Parameter * len(trained.arrays))()
         gradients = trained.gradient_arrays() if self.config.outer.method == "ddp" else {}
-        keep = []
-        for i, (name, array) in enumerate(trained.arrays.items()):
-            shape = (ctypes.c_int64 * array.ndim)(*array.shape)
-            text = name_of_array(name)
-            keep += [shape, text]
-            natives[i] = _abi.Parameter(
-                ctypes.sizeof(_abi.Parameter), text, ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64)),
-                array.ndim, array.ctypes.data, _layer(name, (layer_of or layer_of_name)(name)),
-                gradients[name].ctypes.data if gradients else None)
-        check(_abi.lib.isthmus_session_worker(self._session.handle, self._worker, natives, len(natives)))
+        self._session.give_parameters(self._worker, [
+            (name, array.shape, array.ctypes.data, gradients[name].ctypes.data if gradients else None)
+            for name, array in trained.arrays.items()], layer_of)
         if trained.copies:
             check(_abi.lib.isthmus_session_copies(self._session.handle, self._worker))
         self._session.memory.append([*trained.arrays.values(), *gradients.values()])

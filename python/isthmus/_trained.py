@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections.abc
 import contextlib
+import operator
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Optional, Tuple
 
 import numpy as np
@@ -38,9 +39,8 @@ class Trained:
 
     def before_step(self, loss: Any, tokens: Optional[int], grad_norm: Any,
                     learning_rate: Optional[float], skipped: bool) -> "tuple[float, int, float, float, bool]":
-        """A step is told of. RETURNS: what is said of it."""
-        return (number_of("loss", loss), 1 if tokens is None else count_of("tokens", tokens),
-                number_of("grad_norm", grad_norm), learning_rate or 0.0, skipped)
+        """A step is told of. RETURNS: what is said of it, in the order of `Site.tell`."""
+        raise NotImplementedError
 
     def gradient_arrays(self) -> "dict[str, Floats]":
         """name -> contiguous float32 array for the gradients of a run under ddp, in the order of `arrays`."""
@@ -68,6 +68,10 @@ class Trained:
 
     def after_run(self, outcome: "Outcome") -> None:
         """The run has ended."""
+
+    def share_outer(self, call: "Callable[[], None]") -> None:
+        """Runs `call`, which takes part in a request to all ranks of the site."""
+        call()
 
     def waits(self) -> None:
         """The site waits for other sites; called about every 0.1 s."""
@@ -136,6 +140,15 @@ class Arrays(Trained):
 
     def before_step(self, loss: Any, tokens: Optional[int], grad_norm: Any,
                     learning_rate: Optional[float], skipped: bool) -> "tuple[float, int, float, float, bool]":
+        own = self._params.values()
+        if len(own) != len(self.arrays) or not all(map(operator.is_, own, self.arrays.values())):
+            self._check_names()
+        return (number_of("loss", loss), 1 if tokens is None else count_of("tokens", tokens),
+                0.0 if grad_norm is None else number_of("grad_norm", grad_norm),
+                0.0 if learning_rate is None else number_of("learning_rate", learning_rate), bool(skipped))
+
+    def _check_names(self) -> None:
+        """`params` has the arrays of the start, under their names, in another order perhaps."""
         if self._params.keys() != self.arrays.keys():
             names = ", ".join(sorted(set(self._params) ^ set(self.arrays)))
             raise RunError(f"params has other names than at the start ({names}), and the run does not see them: give "
@@ -146,7 +159,6 @@ class Arrays(Trained):
                     f"params['{name}'] was replaced by another array, which the run does not see: change "
                     f"it in place, params['{name}'][...] = ..."
                 )
-        return super().before_step(loss, tokens, grad_norm, learning_rate, skipped)
 
     def gradient_arrays(self) -> "dict[str, Floats]":
         self._gradients = {name: np.zeros_like(array) for name, array in self.arrays.items()}
@@ -266,6 +278,8 @@ def check_array(name: str, array: Any, of: str = "params") -> None:
 
 
 def number_of(name: str, value: Any) -> float:
+    if type(value) is float:
+        return value
     if value is None:
         return 0.0
     try:
@@ -282,6 +296,8 @@ def _shown(value: Any) -> str:
 
 
 def count_of(name: str, value: Any) -> int:
+    if type(value) is int and 0 <= value < 1 << 63:
+        return value
     try:
         count = int(value)
         if count == value and 0 <= count < 1 << 63:

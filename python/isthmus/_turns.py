@@ -40,7 +40,8 @@ class Turns:
     begin as those of the process at the start of the run."""
 
     def __init__(self, slots: int) -> None:
-        self._free = threading.Semaphore(slots)
+        # A lock is much less code than a semaphore, at every step of a body.
+        self._free: Any = threading.Lock() if slots == 1 else threading.Semaphore(slots)
         self._swaps = slots == 1
         self._start = random_states() if self._swaps else {}
         self._states: "dict[int, dict[str, Any]]" = {}

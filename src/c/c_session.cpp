@@ -13,6 +13,7 @@
 
 #include "c/c_errors.h"
 #include "c/c_tables.h"
+#include "c/handed_ranks.h"
 #include "c/handed_trainer.h"
 #include "config/links_file.h"
 #include "core/base/deadline.h"
@@ -58,7 +59,8 @@ struct isthmus_session {
   std::int64_t evaluation_parts = 0;
   std::string config_json;
   int first = 0;
-  std::vector<isthmus::c::Worker> workers;  // of this process
+  std::vector<isthmus::c::Worker> workers;       // of this process
+  std::optional<isthmus::c::HandedRanks> ranks;  // that hold the outer state of this site
   std::atomic<bool> told_of_data{
       false};  // whether the notes about the training data have been told
   isthmus::Wishes wishes;
@@ -212,7 +214,9 @@ std::vector<isthmus_parameter> array_of(const isthmus_parameter* given, std::siz
   return own;
 }
 
-std::vector<Parameter> parameters_of(const isthmus_parameter* array, std::size_t count) {
+/// `empty`: without values, at a rank that has no run.
+std::vector<Parameter> parameters_of(const isthmus_parameter* array, std::size_t count,
+                                     bool empty) {
   std::vector<Parameter> parameters;
   const std::vector<isthmus_parameter> given = array_of(array, count);
   std::int64_t begin = 0;
@@ -229,11 +233,11 @@ std::vector<Parameter> parameters_of(const isthmus_parameter* array, std::size_t
       made.shape.push_back(given[p].shape[d]);
       values *= given[p].shape[d];
     }
-    if (values > 0 && given[p].values == nullptr)
+    if (values > 0 && given[p].values == nullptr && !empty)
       throw ConfigError(
           fmt::format("isthmus_session_worker: parameter '{}' has no values", made.name));
     made.elements = {begin, begin + values};
-    made.values = {given[p].values, static_cast<std::size_t>(values)};
+    if (!empty) made.values = {given[p].values, static_cast<std::size_t>(values)};
     begin += values;
     parameters.push_back(std::move(made));
   }
@@ -318,7 +322,8 @@ std::unique_ptr<Trainer> trainer_of(isthmus_session& session, const WorkerContex
   const int place = session.arguments.site.empty() ? context.rank.value() : 0;
   Worker& worker = session.workers[static_cast<std::size_t>(place)];
   return std::make_unique<HandedTrainer>(*worker.channel, worker.parameters, worker.copies,
-                                         worker.gradients, session.evaluation_parts);
+                                         worker.gradients, session.evaluation_parts,
+                                         session.ranks ? &*session.ranks : nullptr);
 }
 
 void run(isthmus_session& session) {
@@ -339,8 +344,8 @@ void run(isthmus_session& session) {
 constexpr Asked::Kind kTrained[] = {Asked::Kind::kTrain, Asked::Kind::kGradients,
                                     Asked::Kind::kApply, Asked::Kind::kReplay};
 constexpr Asked::Kind kEvaluated[] = {Asked::Kind::kEvaluate};
-constexpr Asked::Kind kDone[] = {Asked::Kind::kSave, Asked::Kind::kLoad, Asked::Kind::kRestart,
-                                 Asked::Kind::kRead, Asked::Kind::kWrote};
+constexpr Asked::Kind kDone[] = {Asked::Kind::kSave, Asked::Kind::kLoad,  Asked::Kind::kRestart,
+                                 Asked::Kind::kRead, Asked::Kind::kWrote, Asked::Kind::kRanks};
 
 std::int32_t number_of(Asked::Kind kind) {
   switch (kind) {
@@ -364,8 +369,57 @@ std::int32_t number_of(Asked::Kind kind) {
       return ISTHMUS_APPLY;
     case Asked::Kind::kReplay:
       return ISTHMUS_REPLAY;
+    case Asked::Kind::kRanks:
+      return ISTHMUS_RANKS;
   }
   return ISTHMUS_NOTHING;
+}
+
+/// Of the call `function`.
+void wait_for_next(isthmus_session* session, std::int32_t worker, std::int64_t timeout_ns,
+                   isthmus_request* request, const char* function) {
+  Worker& own = worker_of(session, worker, function);
+  require(request, function, "request");
+  isthmus_request found_request = taken(request, "isthmus_request");
+  if (!session->run)
+    throw ConfigError(fmt::format("{}: the run has not begun: isthmus_session_start", function));
+  Asked asked;
+  const TimePoint deadline =
+      deadline_after(session->runtime.clock().now(), std::chrono::nanoseconds(timeout_ns));
+  const Channel::Next found = own.channel->next(deadline, asked);
+  found_request.kind = found == Channel::Next::kEnd       ? ISTHMUS_END
+                       : found == Channel::Next::kNothing ? ISTHMUS_NOTHING
+                                                          : number_of(asked.kind);
+  found_request.step = asked.step.value();
+  found_request.wrote = asked.wrote ? 1 : 0;
+  found_request.first = asked.elements.begin;
+  found_request.end = asked.elements.end;
+  found_request.until = std::max(asked.until, asked.step).value();
+  found_request.log_lines = isthmus_log_waiting();
+  own.parts = std::move(asked.parts);
+  found_request.parts = own.parts.data();
+  found_request.part_count = own.parts.size();
+  give(found_request, request);
+  own.found_name.clear();
+}
+
+void give_answer(isthmus_session* session, std::int32_t worker, const isthmus_step* given,
+                 const char* function) {
+  Worker& own = worker_of(session, worker, function);
+  if (given == nullptr) {
+    own.channel->answer({}, kDone);
+    return;
+  }
+  const isthmus_step step = taken(given, "isthmus_step");
+  if (step.tokens < 0)
+    throw ConfigError(fmt::format("isthmus_step.tokens = {}: must be >= 0", step.tokens));
+  own.channel->answer({.step = {.loss = step.loss,
+                                .grad_norm = step.grad_norm,
+                                .tokens = step.tokens,
+                                .idle = step.skipped != 0},
+                       .learning_rate = step.learning_rate,
+                       .losses = {}},
+                      kTrained);
 }
 
 }  // namespace
@@ -392,6 +446,9 @@ isthmus_error* isthmus_session_new(const isthmus_session_options* options,
 const char* isthmus_session_config(const isthmus_session* session) {
   return session->config_json.c_str();
 }
+const char* isthmus_session_placement(const isthmus_session* session) {
+  return session->config.outer_placement.c_str();
+}
 int32_t isthmus_session_workers(const isthmus_session* session) {
   return session->config.workers();
 }
@@ -403,6 +460,39 @@ int64_t isthmus_session_steps(const isthmus_session* session) {
   return isthmus::total_steps(session->config);
 }
 
+isthmus_error* isthmus_session_ranks(isthmus_session* session, int32_t rank, int32_t ranks,
+                                     isthmus_ranks_call call, void* context) {
+  return guarded([&] {
+    require(session, "isthmus_session_ranks", "session");
+    if (session->arguments.site.empty())
+      throw isthmus::ConfigError(
+          "isthmus_session_ranks: the ranks of a site need isthmus_session_options.site");
+    if (session->run || !session->workers.front().parameters.empty())
+      throw isthmus::ConfigError("isthmus_session_ranks: say so before isthmus_session_worker");
+    session->ranks = isthmus::c::handed_ranks(rank, ranks, call, context);
+  });
+}
+
+isthmus_error* isthmus_ranks(isthmus_session* session, int32_t worker) {
+  return guarded([&] {
+    Worker& own = worker_of(session, worker, "isthmus_ranks");
+    if (!session->ranks)
+      throw isthmus::ConfigError("isthmus_ranks: this session has no isthmus_session_ranks");
+    isthmus::c::HandedRanks& ranks = *session->ranks;
+    if (ranks.rank != 0) {
+      if (!ranks.served)
+        throw isthmus::ConfigError("isthmus_ranks: isthmus_session_worker comes first");
+      ranks.served(*ranks.all);
+      return;
+    }
+    own.channel->with_open([&](const Asked& open) {
+      if (open.kind != Asked::Kind::kRanks)
+        throw isthmus::ConfigError("isthmus_ranks: at rank 0 only while ISTHMUS_RANKS is open");
+      ranks.run(*open.part);
+    });
+  });
+}
+
 isthmus_error* isthmus_session_worker(isthmus_session* session, int32_t worker,
                                       const isthmus_parameter* parameters, size_t count) {
   return guarded([&] {
@@ -411,8 +501,10 @@ isthmus_error* isthmus_session_worker(isthmus_session* session, int32_t worker,
     if (session->run)
       throw isthmus::ConfigError(
           "isthmus_session_worker: the run has begun: give all workers first");
-    own.parameters = isthmus::c::parameters_of(parameters, count);
-    if (session->config.method == "ddp")
+    const bool empty = session->ranks && session->ranks->rank != 0;
+    own.parameters = isthmus::c::parameters_of(parameters, count, empty);
+    if (empty) session->ranks->served = isthmus::c::share_of_rank(session->config, own.parameters);
+    if (session->config.method == "ddp" && !empty)
       own.gradients = isthmus::c::gradients_of(parameters, own.parameters);
   });
 }
@@ -430,6 +522,8 @@ isthmus_error* isthmus_session_start(isthmus_session* session) {
   return guarded([&] {
     require(session, "isthmus_session_start", "session");
     if (session->run) throw isthmus::ConfigError("isthmus_session_start: the run has begun");
+    if (session->ranks && session->ranks->rank != 0)
+      throw isthmus::ConfigError("isthmus_session_start: rank 0 of a site has its run");
     for (size_t w = 0; w < session->workers.size(); ++w) {
       if (session->workers[w].parameters.empty())
         throw isthmus::ConfigError(
@@ -443,50 +537,20 @@ isthmus_error* isthmus_session_start(isthmus_session* session) {
 
 isthmus_error* isthmus_next(isthmus_session* session, int32_t worker, int64_t timeout_ns,
                             isthmus_request* request) {
-  return guarded([&] {
-    Worker& own = worker_of(session, worker, "isthmus_next");
-    require(request, "isthmus_next", "request");
-    isthmus_request found_request = isthmus::c::taken(request, "isthmus_request");
-    if (!session->run)
-      throw isthmus::ConfigError("isthmus_next: the run has not begun: isthmus_session_start");
-    Asked asked;
-    const isthmus::TimePoint deadline = isthmus::deadline_after(
-        session->runtime.clock().now(), std::chrono::nanoseconds(timeout_ns));
-    const Channel::Next found = own.channel->next(deadline, asked);
-    found_request.kind = found == Channel::Next::kEnd       ? ISTHMUS_END
-                         : found == Channel::Next::kNothing ? ISTHMUS_NOTHING
-                                                            : isthmus::c::number_of(asked.kind);
-    found_request.step = asked.step.value();
-    found_request.wrote = asked.wrote ? 1 : 0;
-    found_request.first = asked.elements.begin;
-    found_request.end = asked.elements.end;
-    found_request.until = std::max(asked.until, asked.step).value();
-    own.parts = asked.parts;
-    found_request.parts = own.parts.data();
-    found_request.part_count = own.parts.size();
-    isthmus::c::give(found_request, request);
-    own.found_name.clear();
-  });
+  return guarded(
+      [&] { isthmus::c::wait_for_next(session, worker, timeout_ns, request, "isthmus_next"); });
 }
 
-isthmus_error* isthmus_answer(isthmus_session* session, int32_t worker, const isthmus_step* given) {
+isthmus_error* isthmus_answer(isthmus_session* session, int32_t worker, const isthmus_step* step) {
+  return guarded([&] { isthmus::c::give_answer(session, worker, step, "isthmus_answer"); });
+}
+
+isthmus_error* isthmus_answer_next(isthmus_session* session, int32_t worker,
+                                   const isthmus_step* step, int64_t timeout_ns,
+                                   isthmus_request* request) {
   return guarded([&] {
-    Worker& own = worker_of(session, worker, "isthmus_answer");
-    if (given == nullptr) {
-      own.channel->answer({}, isthmus::c::kDone);
-      return;
-    }
-    const isthmus_step step = isthmus::c::taken(given, "isthmus_step");
-    if (step.tokens < 0)
-      throw isthmus::ConfigError(
-          fmt::format("isthmus_step.tokens = {}: must be >= 0", step.tokens));
-    own.channel->answer({.step = {.loss = step.loss,
-                                  .grad_norm = step.grad_norm,
-                                  .tokens = step.tokens,
-                                  .idle = step.skipped != 0},
-                         .learning_rate = step.learning_rate,
-                         .losses = {}},
-                        isthmus::c::kTrained);
+    isthmus::c::give_answer(session, worker, step, "isthmus_answer_next");
+    isthmus::c::wait_for_next(session, worker, timeout_ns, request, "isthmus_answer_next");
   });
 }
 

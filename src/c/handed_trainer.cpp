@@ -8,6 +8,7 @@
 #include "core/base/all_elements.h"
 #include "core/base/deadline.h"
 #include "isthmus/errors.h"
+#include "outer/place/outer_placement.h"
 
 namespace isthmus::c {
 namespace {
@@ -38,7 +39,7 @@ Answer Channel::ask(const Asked& asked) {
     if (using_ > 0) return false;
     failed = caller_failed_;
     if (!failed) given = take_answer(asked);
-    behind = asked.step < until_;
+    behind = asked.step < std::max(until_, asked.until);
     return failed || given;
   };
   while (!queue_->wait(answered, behind ? runtime_.clock().now() + kMostBehind : kNever)) {
@@ -155,22 +156,26 @@ void Channel::answer(Answer answer, std::span<const Asked::Kind> of) {
   const Asked::Kind kind = open_->kind;
   if (std::ranges::find(of, kind) == of.end())
     throw ConfigError("the open request is of another kind than the answer");
-  const TimePoint now = runtime_.clock().now();
-  bool waits = false;  // the run may take it in together with later ones
+  bool waits = false;  // the run looks for it by itself, and takes it in together with later ones
   (void)queue_->wait(
       [&] {
         if (kind == Asked::Kind::kTrain) {
           trained_.emplace_back(open_->step, std::move(answer));
-          waits = open_->step < until_ && !stopping_ && now - woken_ < kMostBehind;
+          waits = open_->step < until_ && !stopping_;
         } else {
           answer_ = std::move(answer);
         }
         open_.reset();
-        if (!waits) woken_ = now;
         return true;
       },
       kNever);
   if (!waits) queue_->update([] {});
+}
+
+bool Channel::caller_inside() {
+  bool inside = false;
+  queue_->update([&] { inside = using_ > 0; });
+  return inside;
 }
 
 void Channel::fail(const std::string& text) {
@@ -267,6 +272,21 @@ std::vector<EvalPart> HandedTrainer::evaluate(InnerLoop&, const ParameterSource&
     put_back();
     throw;
   }
+}
+
+std::unique_ptr<OuterStrategy> HandedTrainer::make_strategy(const std::string& method,
+                                                            const OuterOptions& options,
+                                                            InnerLoop& through,
+                                                            Exchange& exchange) {
+  if (ranks_ == nullptr) return make_outer_strategy(method, options, through, exchange);
+  return outer::make_outer_strategy_on_ranks(
+      method, options, through, exchange, [this](const RanksPart& part) {
+        if (channel_.caller_inside()) {  // isthmus_outer_values, on the caller's thread
+          ranks_->run(part);
+        } else {
+          (void)channel_.ask({.kind = Asked::Kind::kRanks, .part = &part});
+        }
+      });
 }
 
 }  // namespace isthmus::c

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "c/handed_ranks.h"
 #include "core/base/system_runtime.h"
 #include "isthmus/inner_loop.h"
 #include "isthmus/outer.h"
@@ -27,6 +28,8 @@
 #include "isthmus/state.h"
 
 namespace isthmus::c {
+
+using RanksPart = std::function<void(Communicator&)>;
 
 /// A worker's request to the caller's thread.
 struct Asked {
@@ -40,7 +43,8 @@ struct Asked {
     kWrote,
     kGradients,
     kApply,
-    kReplay
+    kReplay,
+    kRanks
   };
   Kind kind = Kind::kTrain;
   StepIndex step{0};
@@ -50,7 +54,8 @@ struct Asked {
   bool wrote = false;                    // the run has written parameters since the last kTrain
   CanonicalRange elements = {};          // kRead, kWrote
   const OuterStrategy* outer = nullptr;  // kTrain, if the step is one of the strategy's
-  StepIndex until{0};  // kTrain: later steps up to this one follow without a request
+  StepIndex until{0};               // kTrain: later steps up to this one follow without a request
+  const RanksPart* part = nullptr;  // kRanks: what all ranks of the site do together
 };
 
 struct Answer {
@@ -84,6 +89,8 @@ class Channel {
   /// returns. For a step taken ahead: once the run has reached it. THROWS: ConfigError when no
   /// request is open.
   void with_open(const std::function<void(const Asked&)>& work);
+  /// Whether the caller's thread is inside of `with_open`, so that the run's thread stands still.
+  [[nodiscard]] bool caller_inside();
   /// Present and later requests fail with this text.
   void fail(const std::string& text);
 
@@ -107,7 +114,6 @@ class Channel {
   std::deque<std::pair<StepIndex, Answer>> trained_;  // results that the run has not taken yet
   StepIndex given_{0};                                // the last step that the caller was given
   StepIndex until_{0};     // last step to take ahead; less than given_: none
-  TimePoint woken_{};      // when the run's thread was last woken for an answer
   bool stopping_ = false;  // the run requests no step that the caller takes ahead
   bool over_ = false;
   std::exception_ptr failure_;
@@ -157,9 +163,12 @@ class HandedLoop final : public InnerLoop {
 class HandedTrainer final : public Trainer {
  public:
   /// `evaluation_parts`: 0 for a run without evaluations.
+  /// `ranks`: all ranks of the site, which then hold the outer state; null: this process holds it.
   HandedTrainer(Channel& channel, std::vector<Parameter> parameters, bool copies,
-                std::vector<std::span<float>> gradients, std::int64_t evaluation_parts)
+                std::vector<std::span<float>> gradients, std::int64_t evaluation_parts,
+                const HandedRanks* ranks)
       : channel_(channel),
+        ranks_(ranks),
         loop_(channel, std::move(parameters), copies, std::move(gradients)),
         parts_(evaluation_parts) {}
   [[nodiscard]] InnerLoop& loop() override { return loop_; }
@@ -172,9 +181,14 @@ class HandedTrainer final : public Trainer {
   /// Puts the source's values in place of the loop's own, which are restored afterwards.
   [[nodiscard]] std::vector<EvalPart> evaluate(InnerLoop& through, const ParameterSource& source,
                                                std::span<const std::int64_t> parts) override;
+  [[nodiscard]] std::unique_ptr<OuterStrategy> make_strategy(const std::string& method,
+                                                             const OuterOptions& options,
+                                                             InnerLoop& through,
+                                                             Exchange& exchange) override;
 
  private:
   Channel& channel_;
+  const HandedRanks* const ranks_;
   HandedLoop loop_;
   std::int64_t parts_;
 };

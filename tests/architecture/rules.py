@@ -43,7 +43,7 @@ MAY_INCLUDE = {
     "session": _SESSION,
     "plan": _LOW + ["config", "inner", "outer", "sim", "record"],
     "report": ["core", "record"],
-    "c": ["core", "config", "data", "quant", "outer", "session"],
+    "c": ["core", "config", "data", "quant", "transport", "outer", "session"],
     "app": _HIGH + ["app_messages"],
     "app_messages": _LOW + ["record"],  # a library of files of app
 }

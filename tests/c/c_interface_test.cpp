@@ -12,6 +12,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "isthmus/c.h"
@@ -285,11 +286,15 @@ TEST(CInterface, StepsUpToTheNextSyncFollowAtOnce) {
   ASSERT_EQ(failure(isthmus_session_start(session)).text, "");
   std::int64_t step = 0, until = 0;
   int followed = 0;
+  isthmus_request request{};
+  bool there = false;  // the next request came with the last answer
   for (;;) {
-    isthmus_request request{};
-    request.size = sizeof request;
     const bool at_once = step < until;
-    ASSERT_EQ(failure(isthmus_next(session, 0, at_once ? 0 : 60'000'000'000, &request)).text, "");
+    if (!std::exchange(there, false)) {
+      request = {};
+      request.size = sizeof request;
+      ASSERT_EQ(failure(isthmus_next(session, 0, at_once ? 0 : 60'000'000'000, &request)).text, "");
+    }
     if (request.kind == ISTHMUS_END) break;
     if (request.kind != ISTHMUS_TRAIN) {
       ASSERT_FALSE(at_once) << request.kind << " after step " << step;
@@ -315,7 +320,17 @@ TEST(CInterface, StepsUpToTheNextSyncFollowAtOnce) {
     said.size = sizeof said;
     said.loss = static_cast<double>(step);
     said.tokens = 1;
-    ASSERT_EQ(failure(isthmus_answer(session, 0, &said)).text, "");
+    if (step % 2 == 0) {
+      ASSERT_EQ(failure(isthmus_answer(session, 0, &said)).text, "");
+      continue;
+    }
+    said.tokens = -1;  // refused, and the request stays open
+    EXPECT_EQ(failure(isthmus_answer_next(session, 0, &said, 0, &request)).text,
+              "isthmus_step.tokens = -1: must be >= 0");
+    said.tokens = 1;
+    const std::int64_t wait = step < until ? 0 : 60'000'000'000;
+    ASSERT_EQ(failure(isthmus_answer_next(session, 0, &said, wait, &request)).text, "");
+    there = true;
   }
   EXPECT_EQ(step, 60);
   EXPECT_GT(followed, 30);
@@ -415,6 +430,54 @@ TEST(CInterface, OptionsAndLossesThatAreNoneAreRefused) {
         "");
   }
   EXPECT_GT(refused, 0);
+  EXPECT_EQ(isthmus_session_free(session), 1);
+}
+
+TEST(CInterface, RanksOfASiteAreRefusedWhereTheyAreNone) {
+  const std::filesystem::path folder =
+      std::filesystem::path(testing::TempDir()) / "c_interface_ranks";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  const std::string file = (folder / "run.toml").string();
+  std::ofstream(file) << "[train]\nsteps = 4\n[outer]\nmethod = \"diloco\"\nplacement = \"ranks\"\n"
+                         "[net]\nplaintext = true\n[[site]]\nname = \"east\"\n"
+                         "address = \"127.0.0.1:1\"\n";
+  isthmus_session_options options{};
+  options.size = sizeof options;
+  options.config = file.c_str();
+  const isthmus_ranks_call call = [](void*, std::int32_t, std::int32_t, void*, std::size_t) {
+    return std::int32_t{1};
+  };
+  isthmus_session* session = nullptr;
+  ASSERT_EQ(failure(isthmus_session_new(&options, &session)).text, "");
+  EXPECT_STREQ(isthmus_session_placement(session), "ranks");
+  EXPECT_EQ(failure(isthmus_session_ranks(session, 0, 2, call, nullptr)).text,
+            "isthmus_session_ranks: the ranks of a site need isthmus_session_options.site");
+  EXPECT_EQ(isthmus_session_free(session), 1);
+  options.site = "east";
+  ASSERT_EQ(failure(isthmus_session_new(&options, &session)).text, "");
+  EXPECT_EQ(failure(isthmus_session_ranks(session, 2, 2, call, nullptr)).text,
+            "isthmus_session_ranks: rank 2 of 2: must be in 0 .. ranks - 1, of 1 to 256 ranks");
+  EXPECT_EQ(failure(isthmus_session_ranks(session, 0, 2, nullptr, nullptr)).text,
+            "isthmus_session_ranks: call is null");
+  EXPECT_EQ(failure(isthmus_ranks(session, 0)).text,
+            "isthmus_ranks: this session has no isthmus_session_ranks");
+  ASSERT_EQ(failure(isthmus_session_ranks(session, 1, 2, call, nullptr)).text, "");
+  EXPECT_EQ(failure(isthmus_ranks(session, 0)).text,
+            "isthmus_ranks: isthmus_session_worker comes first");
+  const std::int64_t shape = 2;
+  const isthmus_parameter parameter{.size = sizeof(isthmus_parameter),
+                                    .name = "a",
+                                    .shape = &shape,
+                                    .dimensions = 1,
+                                    .values = nullptr,
+                                    .layer = -1};
+  ASSERT_EQ(failure(isthmus_session_worker(session, 0, &parameter, 1)).text, "");
+  EXPECT_EQ(failure(isthmus_session_start(session)).text,
+            "isthmus_session_start: rank 0 of a site has its run");
+  EXPECT_EQ(failure(isthmus_ranks(session, 0)).text,
+            "a collective between the ranks of this site has failed (broadcast of 80 bytes): the "
+            "caller says why");
   EXPECT_EQ(isthmus_session_free(session), 1);
 }
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of a site: `ranks_bodies.py FILE SITE OUT [key=value ...]` with RANK, WORLD_SIZE and STORE (a port) in the
 environment. Keys with a dot are the run's; shard: 0, ddp, fsdp or hsdp; train: adamw or f (values are a function of
-step and element); at=T do=WHAT ranks=01: what is done before site.step() of step T."""
+step and element); rows: of the embedding; at=T do=WHAT ranks=01: what is done before site.step() of step T."""
 import datetime
 import json
 import os
@@ -21,9 +21,9 @@ torch.set_num_threads(1)
 class Net(torch.nn.Module):
     """Sizes that two and four ranks cannot share out evenly."""
 
-    def __init__(self):
+    def __init__(self, rows=11):
         super().__init__()
-        self.embed = torch.nn.Embedding(11, 6)
+        self.embed = torch.nn.Embedding(rows, 6)
         self.layers = torch.nn.ModuleList([torch.nn.Linear(6, 6) for _ in range(2)])
         self.one = torch.nn.Linear(6, 1)
         self.head = torch.nn.Linear(6, 11, bias=False)
@@ -76,9 +76,9 @@ def sharded(model, kind, group):
     return fully_shard(model, mesh=mesh)
 
 
-def made(kind, dtype=torch.float32, group=None):
+def made(kind, dtype=torch.float32, group=None, rows=11):
     torch.manual_seed(3)
-    model = Net().to(dtype)
+    model = Net(rows).to(dtype)
     if kind in ("fsdp", "hsdp"):
         model = sharded(model, kind, group)
     elif kind == "ddp":
@@ -141,10 +141,12 @@ def main():
     index = {"east": 0, "west": 1}[name]
     kind, dtype = how["shard"], getattr(torch, how.get("dtype", "float32"))
     wrong = how.get("wrong") if how.get("wrong_at", str(rank)) == str(rank) else None
+    if wrong == "lr":
+        overrides.append("outer.lr=0.5")
     if wrong == "early":
         early = made("0", dtype)
         opt = torch.optim.AdamW(early.parameters(), lr=1e-2)
-    model = made(kind, dtype, group)
+    model = made(kind, dtype, group, int(how.get("rows", 11)))
     if wrong == "layout":
         model.one = torch.nn.Linear(6, 2)
     if wrong != "early":

@@ -118,18 +118,22 @@ def test_where_nothing_is_sent_the_loop_is_the_bare_loop(toml, tmp_path, start, 
         assert all(alike(bare[key], ours[key]) for key in ("weights", "moments", "last", "at", "rng"))
 
 
-@pytest.mark.parametrize("kind, size, dtype", [
-    on("ddp", 2, "float32"), on("0", 3, "bfloat16"), on("fsdp", 2, "float32"), on("fsdp", 2, "bfloat16"),
-    on("fsdp", 3, "float32"), on("hsdp", 4, "float32")])
-def test_ranks_and_one_process_have_the_same_anchors(toml, tmp_path, start, kind, size, dtype):
+@pytest.mark.parametrize("kind, size, dtype, placement", [
+    on("ddp", 2, "float32", "host"), on("0", 3, "bfloat16", "host"), on("fsdp", 2, "float32", "host"),
+    on("fsdp", 2, "bfloat16", "host"), on("fsdp", 3, "float32", "host"), on("hsdp", 4, "float32", "host"),
+    on("ddp", 2, "float32", "ranks"), on("0", 3, "bfloat16", "ranks"), on("fsdp", 3, "float32", "ranks"),
+    on("ddp", 1, "float32", "ranks")])
+def test_ranks_and_one_process_have_the_same_anchors(toml, tmp_path, start, kind, size, dtype, placement):
     """Inner steps are a function of step and element, so no sum of gradients is in the way. Sizes 11, 6 and 1 do not
-    divide by the ranks."""
-    words = ["train=f", f"dtype={dtype}", "anchors=7", "evaluate=1", 'eval.every="6 steps"']
+    divide by the ranks. In lanes the embedding has three tiles, and a layer less than one."""
+    words = ["train=f", f"dtype={dtype}", "anchors=7", "evaluate=1", 'eval.every="6 steps"',
+             "rows=1500" if placement == "ranks" else "rows=11"]
     for out, of_site in (("one", 1), ("many", size)):
         file = toml(["east", "west"], **STREAMING)
         ranks = [each for name in ("east", "west") for each in
                  start(file, name, tmp_path / f"{out}-{name}", of_site if name == "east" else 1,
-                       *words, f"shard={kind if of_site > 1 and name == 'east' else '0'}")]
+                       *words, f"shard={kind if out == 'many' and name == 'east' else '0'}",
+                       *([f'outer.placement="{placement}"'] if out == "many" and name == "east" else []))]
         assert codes(ranks) == [0] * len(ranks)
     one, many = isthmus.open(tmp_path / "one-east"), isthmus.open(tmp_path / "many-east")
     for step in (5, 10, 12):
@@ -190,6 +194,26 @@ def test_a_checkpoint_resumes_on_any_number_of_ranks(toml, tmp_path, start, kind
             if count == size:
                 whole = end_of(tmp_path / "whole", rank)
                 assert all(alike(found[key], whole[key]) for key in ("weights", "moments", "last", "at", "rng"))
+
+
+@pytest.mark.parametrize("kind, size", [on("ddp", 2), on("fsdp", 2)])
+def test_outer_state_in_lanes_resumes_elsewhere_with_the_same_bits(toml, tmp_path, start, kind, size):
+    """A checkpoint does not say where the outer state lay: at rank 0, in lanes of two ranks or of three. A killed rank
+    ends its site as ever."""
+    file = toml(["east"], steps=20, **STREAMING)
+    lanes = 'outer.placement="ranks"'
+    words = ["train=f", "rows=1500", f"shard={kind}"]
+    assert codes(start(file, "east", tmp_path / "whole", size, *words)) == [0] * size
+    assert codes(start(file, "east", tmp_path / "x", size, *words, lanes, "at=7", "do=stop")) == [130] * size
+    assert codes(start(file, "east", tmp_path / "x", 3, *words, lanes, "at=12", "do=stop")) == [130] * 3
+    assert codes(start(file, "east", tmp_path / "x", size, *words, "at=14", "do=stop")) == [130] * size
+    dying = start(file, "east", tmp_path / "x", size, *words, lanes, "at=18", "do=kill", "ranks=1")
+    assert dying[1].wait(120) == -signal.SIGKILL and dying[0].wait(ENDS_S) == 5
+    assert codes(start(file, "east", tmp_path / "x", size, *words, lanes)) == [0] * size
+    whole, found = isthmus.open(tmp_path / "whole").weights(), isthmus.open(tmp_path / "x").weights()
+    assert all(found[name].tobytes() == whole[name].tobytes() for name in whole)
+    for rank in range(size):
+        assert alike(end_of(tmp_path / "x", rank)["weights"], end_of(tmp_path / "whole", rank)["weights"])
 
 
 @pytest.fixture(scope="module")
@@ -253,6 +277,8 @@ def test_a_checkpoint_that_all_ranks_ask_for_is_one(toml, tmp_path, start):
     (["wrong=early", "wrong_at=1"], "config", "holds none of the model's parameters"),
     pytest.param(["wrong=early", "shard=fsdp"], "config", "made before the model was sharded", marks=fsdp2),
     (["outer.H=0"], "config", "outer.H"),
+    (['outer.method="eager"', 'outer.placement="ranks"'], "config", "its outer state is whole at one process"),
+    (['outer.placement="ranks"', "wrong=lr", "wrong_at=1"], "config", "outer.lr = 0.5 at this rank and 0.7 at rank 0"),
 ])
 def test_mistakes_are_told_at_every_rank(toml, tmp_path, start, words, kind, text):
     assert codes(start(toml(["east"]), "east", tmp_path / "x", 2, *words)) == [3, 3]

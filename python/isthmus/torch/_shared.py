@@ -20,11 +20,12 @@ from .._session import Outcome
 from .._trained import Floats
 from . import _state
 from ._memory import Memory, Slot, is_sharded, local_of
+from ._lanes import Lanes
 from ._ranks import Ranks
 from ._shards import SharedMemory, SharedSlot, check_mesh, part_of, whole_of
 from ._trained import TorchTrained
 
-TRAIN, WAIT, READ, WROTE, SAVE, LOAD, RESTART, EVALUATE, BEGIN, END, FAILED, COUNT, MEAN = range(13)
+TRAIN, WAIT, READ, WROTE, SAVE, LOAD, RESTART, EVALUATE, BEGIN, END, FAILED, COUNT, MEAN, LANES, SHOWN = range(15)
 _ASK_S = 0.5  # the ranks are asked so often what their callers wish
 
 
@@ -70,6 +71,7 @@ class SharedTrained(TorchTrained):
         self._asked_at = 0.0
         self._until = 0  # so far steps follow without an order
         self.mean_came = False  # of gradients, by the last order
+        self.lanes: "Optional[Lanes]" = None  # this rank's share of the outer state
         super().__init__(model, optimizer, **given)
         if not ranks.leads:
             self.arrays: "dict[str, Floats]" = {}
@@ -166,8 +168,49 @@ class SharedTrained(TorchTrained):
             self.losses([])
         elif kind == COUNT:
             self.count_from(first)
+        elif kind == LANES:
+            self._serve_lanes()
         else:
             self.begin(first)
+        return None
+
+    # ---- outer state ----
+
+    def layers_out(self, session: Any, layer_of: "Optional[Callable[[str], int]]") -> None:
+        """Every rank gets its share of the outer state, as outer.placement = "ranks" says. `session`: at a rank other
+        than 0 one that does not start, of the same configuration."""
+        self.lanes = Lanes(self.ranks, session, lambda: self.ranks.order(LANES))
+        if not self.ranks.leads:
+            session.give_parameters(0, [(slot.name, tuple(slot.tensor.shape), None, None)
+                                        for slot in self._memory.slots], layer_of)
+
+    def share_outer(self, call: "Callable[[], None]") -> None:
+        assert self.lanes is not None
+        self._under_way = True
+        self.lanes.run(call)
+        self._under_way = False
+
+    def _serve_lanes(self) -> None:
+        assert self.lanes is not None
+        self.lanes.serve()
+
+    def close(self) -> None:
+        """This rank follows no order any more."""
+        if self.lanes is not None:
+            self.lanes.close()
+        self.ranks.close()
+
+    def _next_shown(self, values: "Iterator[Floats]") -> Any:
+        """Rank 0's next outer parameter, for which the library may ask the ranks."""
+        if self.lanes is None:
+            return torch.from_numpy(next(values)) if self.ranks.leads else None
+        if self.ranks.leads:
+            try:
+                return torch.from_numpy(self.lanes.run(lambda: next(values)))
+            finally:
+                self.ranks.order(SHOWN)
+        while self.ranks.order()[0] == LANES:
+            self._serve_lanes()
         return None
 
     # ---- requests ----
@@ -272,11 +315,10 @@ class SharedTrained(TorchTrained):
         """Called at all ranks by their callers, without an order."""
         error: Optional[Error] = None
         first: Any = None
-        if self.ranks.leads:
-            try:
-                first = torch.from_numpy(next(values))
-            except Error as found:
-                error = found
+        try:
+            first = self._next_shown(values)
+        except Error as found:
+            error = found
         said = json.loads(self.ranks.text(json.dumps(None if error is None else [error.kind, str(error),
                                                                                  error.exit_code])))
         if said is not None:
@@ -286,7 +328,7 @@ class SharedTrained(TorchTrained):
         def outer() -> "Iterator[Any]":
             yield first
             for _ in self._memory.slots[1:]:
-                yield torch.from_numpy(next(values)) if self.ranks.leads else None
+                yield self._next_shown(values)
 
         self._under_way = True
         with self._with_values(self._memory.slots, outer()):

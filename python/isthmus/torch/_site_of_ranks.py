@@ -51,7 +51,7 @@ class _LeadingSite(_Joined):
         try:
             super().__exit__(kind, error, traceback)
         finally:
-            self._shared.ranks.close()
+            self._shared.close()
         raise_if_lost(error)
 
     def _tell(self, error: BaseException) -> None:
@@ -137,7 +137,7 @@ class _FollowingSite(Site):
         try:
             super().__exit__(kind, error, traceback)
         finally:
-            self._shared.ranks.close()
+            self._shared.close()
         raise_if_lost(error)
 
 
@@ -184,6 +184,8 @@ def _joined_ranks(ranks: Ranks, site: str, make_session: "Callable[[], LeadingSe
             raise wrong
         kind, text, code = facts["error"]
         raise made_error(kind, f"rank 0 of this site: {text}", code, [])
+    if facts["placement"] == "ranks" and ranks.size > 1:
+        _lay_out_lanes(ranks, trained, session, make_session, facts["config"], layer_of)
     if session is None:
         trained.collect()
         following = _FollowingSite(_Following(facts, wishes), trained, signals)
@@ -202,13 +204,39 @@ def _joined_ranks(ranks: Ranks, site: str, make_session: "Callable[[], LeadingSe
     return _LeadingSite(session, signals, trained).begin(trained, layer_of)
 
 
+def _lay_out_lanes(ranks: Ranks, trained: SharedTrained, session: "Optional[LeadingSession]",
+                   make_session: "Callable[[], LeadingSession]", config: "dict[str, Any]",
+                   layer_of: "Optional[Callable[[str], int]]") -> None:
+    """The other ranks read the configuration too, and hold their shares. An error of one is raised at every rank."""
+    own: "Optional[LeadingSession]" = session
+    wrong: "Optional[Error]" = None
+    try:
+        if own is None:
+            own = make_session()
+            read = _plain(own.config)
+            unlike = sorted(key for key in config["outer"] if read["outer"].get(key) != config["outer"][key])
+            if unlike:
+                raise ConfigError(f"join: outer.{unlike[0]} = {read['outer'].get(unlike[0])!r} at this rank and "
+                                  f"{config['outer'][unlike[0]]!r} at rank 0: with outer.placement = \"ranks\" all ranks "
+                                  "read one file with the same overrides")
+        trained.layers_out(own, layer_of)
+    except Error as error:
+        wrong = error
+    try:
+        ranks.agree(wrong, {})
+    except BaseException:
+        if own is not None:
+            own.close()
+        raise
+
+
 def _facts(session: "Optional[LeadingSession]", error: "Optional[Error]") -> "dict[str, Any]":
     """What rank 0 tells the others of the run."""
     if session is None:
         assert error is not None
         return {"error": [error.kind, str(error), error.exit_code]}
     out = session.out or session.config.run.get("out")
-    return {"error": None, "config": _plain(session.config), "workers": session.workers, "first": session.first,
+    return {"error": None, "config": _plain(session.config), "placement": session.placement, "workers": session.workers, "first": session.first,
             "steps": session.total_steps, "evaluation_parts": session.evaluation_parts,
             "out": os.path.abspath(os.fsdecode(out)) if out else None}
 

@@ -182,10 +182,13 @@ class TorchTrained(Trained):
     def _loss(self, name: str, value: Any) -> float:
         if not isinstance(value, torch.Tensor):
             return number_of(name, value)
-        if value.numel() != 1:
-            raise ConfigError(f"{name} is a tensor of shape {tuple(value.shape)}: must be one number, loss.mean()")
         if not value.is_cuda:
-            return float(value.item())
+            try:
+                return float(value.item())
+            except (ValueError, RuntimeError):
+                _check_single(name, value)
+                raise
+        _check_single(name, value)
         value = value.detach()
         if name != "loss":  # not worth a wait for the device
             return 0.0
@@ -428,6 +431,11 @@ def warn_of_buffers(model: Any) -> None:
             f"isthmus: '{name}' and the like (statistics of BatchNorm) stay each site's own and are not averaged: "
             "the outer parameters have no statistics that belong to them. GroupNorm or LayerNorm need none",
             RuntimeWarning, stacklevel=4)
+
+
+def _check_single(name: str, value: torch.Tensor) -> None:
+    if value.numel() != 1:
+        raise ConfigError(f"{name} is a tensor of shape {tuple(value.shape)}: must be one number, loss.mean()")
 
 
 def _rate_of(optimizer: Any) -> float:
