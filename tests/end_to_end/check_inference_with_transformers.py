@@ -4,7 +4,7 @@
 
   python3 tests/end_to_end/check_inference_with_transformers.py --isthmus build/src/app/isthmus [--text FILE]
 
-Models are made here (GPT-2, Llama, Llama tied, Qwen3), trained for a few steps so that their texts differ from noise,
+Models are made here (GPT-2, Llama, Qwen3, and one of each other family, with windows of 24 keys), trained for a few steps so that their texts differ from noise,
 with a byte-level BPE of `tokenizers`, one that puts <s> in front of a text and one that does not. The losses of
 transformers are computed over the windows that isthmus states: inputs [i, i + context), begun stride apart, of which
 the predictions that no window before has made are counted. Prints one JSON line a comparison; exits 1 where one
@@ -48,7 +48,32 @@ MODELS = {
     "llama-tied": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(
         **LLAMA, tie_word_embeddings=True, rope_theta=5000.0)),
     "qwen3": lambda: transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**LLAMA, head_dim=24)),
+    "llama-yarn": lambda: of_config(transformers.LlamaConfig(**LLAMA, rope_parameters=dict(
+        rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=64))),
+    "llama-llama3": lambda: of_config(transformers.LlamaConfig(**LLAMA, rope_parameters=dict(
+        rope_type="llama3", rope_theta=10000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+        original_max_position_embeddings=64))),
+    "mistral": lambda: of_config(transformers.MistralConfig(**LLAMA, sliding_window=24)),
+    "qwen2": lambda: of_config(transformers.Qwen2Config(**LLAMA, use_sliding_window=True, sliding_window=24,
+                                                        max_window_layers=1)),
+    "smollm3": lambda: of_config(transformers.SmolLM3Config(**LLAMA, no_rope_layer_interval=2, pad_token_id=None)),
+    "olmo2": lambda: of_config(transformers.Olmo2Config(**LLAMA)),
+    "phi3": lambda: of_config(transformers.Phi3Config(**LLAMA, sliding_window=24, pad_token_id=None)),
+    "neox": lambda: of_config(transformers.GPTNeoXConfig(**{k: v for k, v in LLAMA.items() if k != "num_key_value_heads"},
+                                                         rotary_pct=0.25)),
+    "neox-serial": lambda: of_config(transformers.GPTNeoXConfig(
+        **{k: v for k, v in LLAMA.items() if k != "num_key_value_heads"}, use_parallel_residual=False)),
+    "gemma": lambda: of_config(transformers.GemmaConfig(**LLAMA, head_dim=16)),
+    "gemma2": lambda: of_config(transformers.Gemma2Config(**LLAMA, head_dim=16, query_pre_attn_scalar=20, sliding_window=24,
+                                                          attn_logit_softcapping=5.0, final_logit_softcapping=8.0)),
+    "gemma3": lambda: of_config(transformers.Gemma3TextConfig(
+        **LLAMA, head_dim=16, query_pre_attn_scalar=20, sliding_window=24,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"])),
 }
+
+
+def of_config(config):
+    return transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
 
 
 def report(what, good, **more):

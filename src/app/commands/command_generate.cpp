@@ -16,7 +16,6 @@
 #include "inner/hf/hf_companions.h"
 #include "inner/hf/hf_generation.h"
 #include "inner/loop/generate.h"
-#include "inner/model/cached_decoder.h"
 #include "record/json_line.h"
 #include "record/wall_clock.h"
 #include "text/chat/chat_template.h"
@@ -195,14 +194,6 @@ std::string generated_json(const ModelFolder& model, const Generation& generatio
          "\n";
 }
 
-void check_cache(const ModelFolder& model, const GenerateArguments& arguments) {
-  if (!arguments.cache || CachedDecoder::knows(model.model.layout.shape())) return;
-  throw ConfigError(fmt::format(
-      "{}: `isthmus generate` has no cache of keys and values for this family; --no-cache takes "
-      "the whole text through the model for each token",
-      model.folder.string()));
-}
-
 }  // namespace
 
 int command_generate(const GenerateArguments& arguments, Session& session) {
@@ -212,7 +203,6 @@ int command_generate(const GenerateArguments& arguments, Session& session) {
   Generation generation;
   const std::string prompt = prompt_text(storage, arguments);
   ModelFolder model = open_model_folder(storage, arguments.model, arguments.tokenizer);
-  check_cache(model, arguments);
   generation.folder = read_hf_generation(storage, model.folder);
   for (const std::string& note :
        ids_outside_vocabulary(storage, model.folder, model.model.layout.shape().vocab)) {

@@ -11,7 +11,7 @@
 #include "core/base/check.h"
 #include "core/base/rng.h"
 #include "core/state/checkpoint.h"
-#include "inner/model/cached_decoder.h"
+#include "inner/model/key_value_cache.h"
 #include "inner/model/model.h"
 #include "inner/model/model_source.h"
 #include "isthmus/errors.h"
@@ -151,21 +151,20 @@ GenerateEnd continue_prompt(const ModelShape& shape, const ParameterSource& para
   const ModelLayout layout(passes);
   kernels::ThreadTeam team(options.threads);
   SourceWeights weights(layout, parameters);
-  std::optional<CachedDecoder> decoder;
-  std::optional<LanguageModel<float>> model;
-  if (options.cache) {
-    decoder.emplace(layout, weights, passes.longest);
-  } else {
-    model.emplace(layout, passes.longest, LanguageModel<float>::Purpose::kInference);
-  }
+  constexpr std::int64_t kPromptRows = 256;  // of a prompt at once
+  std::optional<KeyValueCache> cache;
+  if (options.cache) cache.emplace(passes, passes.longest);
+  LanguageModel<float> model(layout, cache ? std::min(kPromptRows, passes.longest) : passes.longest,
+                             LanguageModel<float>::Purpose::kInference);
   std::vector<float> logits(static_cast<std::size_t>(shape.vocab));
   std::vector<std::int32_t> tokens(prompt.begin(), prompt.end());
   std::size_t seen = 0;
   for (std::int64_t added = 0; added < options.tokens; ++added) {
-    if (decoder) {
-      decoder->logits(team, std::span(tokens).subspan(seen), logits.data());
+    if (cache) {
+      model.next_token_logits(team, weights, *cache, std::span(tokens).subspan(seen),
+                              logits.data());
     } else {
-      model->next_token_logits(team, weights, tokens, logits.data());
+      model.next_token_logits(team, weights, tokens, logits.data());
     }
     seen = tokens.size();
     const std::int32_t token = draw_finite(logits, options, added);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sampling tokens from a trained model. Each token is drawn with a number that is a function of
 // (seed, position), so the same parameters and seed give the same text. Keys and values of earlier
-// tokens are kept in a cache (inner/model/cached_decoder.h), or the model processes the whole
+// tokens are kept in a cache (inner/model/key_value_cache.h), or the model processes the whole
 // context for every token. Any thread may call these functions; they own their state.
 #pragma once
 
@@ -47,9 +47,8 @@ struct ContinueOptions : GenerateOptions {
 };
 
 /// Tokens that follow `prompt` until an end token, options.tokens tokens, or the last position of
-/// the model. REQUIRES: CachedDecoder::knows(shape) with options.cache.
-/// THROWS: ConfigError naming a prompt that is empty, longer than the model's positions or outside
-/// of its vocabulary; RunError when the model's logits are not finite.
+/// the model. THROWS: ConfigError naming a prompt that is empty, longer than the model's positions
+/// or outside of its vocabulary; RunError when the model's logits are not finite.
 GenerateEnd continue_prompt(const ModelShape& shape, const ParameterSource& parameters,
                             std::span<const std::int32_t> prompt, const ContinueOptions& options);
 

@@ -9,6 +9,7 @@
 #include "inner/model/closing_product.h"
 #include "inner/model/copy_values.h"
 #include "inner/model/gpt2_tensors.h"
+#include "inner/model/key_value_cache.h"
 #include "inner/model/model_linear.h"
 #include "kernels/activation.h"
 #include "kernels/attention.h"
@@ -116,10 +117,10 @@ class Gpt2Block final : public Block<RealOf<T>> {
     const T* const normed1 = pass.tensor.all_rows(keep.normed1, pass.rows(), d);
     kernels::gemm(
         team, conv1d({pass.rows(), d, 3 * a, kBf16}, normed1, w.qkv_weight, w.qkv_bias, keep.qkv));
-    kernels::attention_forward<T>(
-        team, attention_shape(pass), heads<const T>(pass, keep.qkv, 3 * a),
-        heads<const T>(pass, keep.qkv + a, 3 * a), heads<const T>(pass, keep.qkv + 2 * a, 3 * a),
-        heads<T>(pass, keep.attended, a), keep.lse);
+    attend<T>(pass, attention_shape(pass), heads<const T>(pass, keep.qkv, 3 * a),
+              heads<const T>(pass, keep.qkv + a, 3 * a),
+              heads<const T>(pass, keep.qkv + 2 * a, 3 * a), heads<T>(pass, keep.attended, a),
+              keep.lse);
     close_pair<Real>(
         pass, conv1d({pass.rows(), a, d, kBf16}, keep.attended, w.out_weight, w.out_bias, {}), x,
         keep.middle);

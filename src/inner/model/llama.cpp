@@ -8,6 +8,7 @@
 #include "inner/model/arena.h"
 #include "inner/model/closing_product.h"
 #include "inner/model/copy_values.h"
+#include "inner/model/key_value_cache.h"
 #include "inner/model/llama_memory.h"
 #include "inner/model/lora.h"
 #include "inner/model/model_linear.h"
@@ -198,8 +199,8 @@ class LlamaBlock final : public Block<RealOf<T>> {
     if (s_.qk_norm) norm_heads(pass, w, keep);
     rotate(pass, s_.heads, h.q);
     rotate(pass, s_.kv_heads, h.k);
-    kernels::attention_forward<T>(team, attention_shape(pass), read(h.q), read(h.k), read(h.v),
-                                  in_rows(pass, keep.attended, s_.query_width()), keep.lse);
+    attend<T>(pass, attention_shape(pass), read(h.q), read(h.k), read(h.v),
+              in_rows(pass, keep.attended, s_.query_width()), keep.lse);
     auto out = linear({rows, s_.query_width(), d, kBf16}, keep.attended, w.out_weight, {});
     if (s_.family.out_bias) out.bias = w.out_bias;
     close_branch(pass, out, LoraTarget::kOut, keep.attended, x, w.after1_weight, keep.branch1,
@@ -489,7 +490,8 @@ class LlamaBlock final : public Block<RealOf<T>> {
   // The first rotary_dim values of each head, by the tables of the pass's layer, if it has any.
   void rotate(const Pass& pass, std::int64_t heads, const kernels::HeadsView<T>& x) const {
     if (!s_.rule(pass.layer).rotates) return;
-    const Real* const cosine = tables_ + rope_cosine_offset(s_, pass.layer);
+    const Real* const cosine =
+        tables_ + rope_cosine_offset(s_, pass.layer) + pass.before * (s_.rotary_dim() / 2);
     kernels::rotary_forward<T>(pass.team, pass.sequences, pass.length, heads, s_.rotary_dim(), x,
                                cosine, cosine + rope_sine_offset(s_), pass.document_starts);
   }

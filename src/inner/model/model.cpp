@@ -7,6 +7,7 @@
 #include "core/base/check.h"
 #include "inner/model/copy_values.h"
 #include "inner/model/gpt2.h"
+#include "inner/model/key_value_cache.h"
 #include "inner/model/llama.h"
 #include "inner/model/model_embedding.h"
 #include "kernels/cross_entropy.h"
@@ -421,13 +422,39 @@ void LanguageModel<Real>::next_token_logits(kernels::ThreadTeam& team, Weights<R
                                             std::span<const std::int32_t> tokens, Real* logits) {
   const auto length = static_cast<std::int64_t>(tokens.size());
   ISTHMUS_CHECK(length >= 1 && length <= layout_.shape().longest && length <= rows_, length);
-  const std::int64_t d = layout_.shape().d_model;
   const Pass pass{team, 1, length};
-  const Real* last = run_layers(pass, weights, tokens.data()) + (length - 1) * d;
+  const Real* const hidden = run_layers(pass, weights, tokens.data());
+  head_logits(team, weights, hidden + (length - 1) * layout_.shape().d_model, logits);
+}
+
+template <typename Real>
+void LanguageModel<Real>::next_token_logits(kernels::ThreadTeam& team, Weights<Real>& weights,
+                                            KeyValueCache& cache,
+                                            std::span<const std::int32_t> tokens, Real* logits) {
+  const auto all = static_cast<std::int64_t>(tokens.size());
+  ISTHMUS_CHECK(all >= 1 && cache.seen() + all <= layout_.shape().longest, cache.seen(), all);
+  for (std::int64_t begin = 0; begin < all; begin += rows_) {
+    const Pass pass{.team = team,
+                    .sequences = 1,
+                    .length = std::min(rows_, all - begin),
+                    .cache = &cache,
+                    .before = cache.seen()};
+    stage_forward(pass, weights, tokens.data() + begin, false);
+    cache.add_seen(pass.length);
+    if (begin + pass.length < all) continue;
+    final_norm({team, 1, 1}, weights, output_ + (pass.length - 1) * layout_.shape().d_model);
+    head_logits(team, weights, arena_->hidden, logits);
+  }
+}
+
+template <typename Real>
+void LanguageModel<Real>::head_logits(kernels::ThreadTeam& team, Weights<Real>& weights,
+                                      const Real* hidden, Real* logits) const {
+  const std::int64_t d = layout_.shape().d_model;
   kernels::gemm<Real>(team, {.m = 1,
                              .n = layout_.shape().vocab,
                              .k = d,
-                             .a = last,
+                             .a = hidden,
                              .lda = d,
                              .b = weights.tensor(layout_.head()),
                              .ldb = d,

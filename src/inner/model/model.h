@@ -123,6 +123,11 @@ class LanguageModel {
   /// logits (vocab,) that follow the last token of `tokens`.
   void next_token_logits(kernels::ThreadTeam& team, Weights<Real>& weights,
                          std::span<const std::int32_t> tokens, Real* logits);
+  /// Appends `tokens` to the sequence of `cache`; logits as above, equal to rounding. Tokens are
+  /// taken in passes of at most `rows`. REQUIRES: cache.seen() + tokens at most cache.positions()
+  /// and shape.longest.
+  void next_token_logits(kernels::ThreadTeam& team, Weights<Real>& weights, KeyValueCache& cache,
+                         std::span<const std::int32_t> tokens, Real* logits);
 
   // A pipeline stage's parts of a pass, for layouts of a part of a model or of a tensor-parallel
   // rank: forward, head (on the stage that has it), backward, each once per micro-batch in this
@@ -163,6 +168,9 @@ class LanguageModel {
                            const BackwardOptions<Real>& options);
   void check(const TokenBatch& batch) const;
   /// The pass for layer `layer` of this part of the model.
+  /// logits (vocab,) of one row of `hidden`.
+  void head_logits(kernels::ThreadTeam& team, Weights<Real>& weights, const Real* hidden,
+                   Real* logits) const;
   [[nodiscard]] Pass of_layer(const Pass& pass, std::int64_t layer) const;
 
   const ModelLayout& layout_;

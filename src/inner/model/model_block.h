@@ -25,6 +25,8 @@ struct LayerTensor {
   TensorInit init;
 };
 
+class KeyValueCache;  // inner/model/key_value_cache.h
+
 /// The threads and sizes of a pass: `sequences` windows of `length` tokens.
 struct Pass {
   kernels::ThreadTeam& team;
@@ -35,10 +37,14 @@ struct Pass {
   /// (sequences, length): the index in its window of the first token of each token's document;
   /// null: each window is one document.
   const std::int32_t* document_starts = nullptr;
+  /// Forward only: keys and values of the `before` tokens of the sequence that earlier passes took,
+  /// to which the pass adds its own. Null: none are kept, and `before` is 0.
+  KeyValueCache* cache = nullptr;
+  std::int64_t before = 0;
   [[nodiscard]] std::int64_t rows() const { return sequences * length; }
   /// Position of row `row` in its document.
   [[nodiscard]] std::int64_t position(std::int64_t row) const {
-    return row % length - (document_starts == nullptr ? 0 : document_starts[row]);
+    return before + row % length - (document_starts == nullptr ? 0 : document_starts[row]);
   }
   /// Rows of the residual stream that this rank holds.
   [[nodiscard]] std::int64_t own_rows() const { return tensor.own_rows(rows()); }

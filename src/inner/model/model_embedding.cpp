@@ -57,7 +57,8 @@ void embed(const Pass& pass, const ModelLayout& layout, const VocabularyShare& s
                                              .vocab = s.vocab,
                                              .ids = ids,
                                              .starts = pass.document_starts};
-    const Real* positions = gpt2 ? weights.tensor(layout.positions()) : nullptr;
+    const Real* const positions =
+        gpt2 ? weights.tensor(layout.positions()) + pass.before * s.d_model : nullptr;
     kernels::embedding_forward(pass.team, embedding, weights.tensor(layout.embedding()), positions,
                                stream);
     return;
@@ -68,11 +69,12 @@ void embed(const Pass& pass, const ModelLayout& layout, const VocabularyShare& s
     std::copy_n(weights.rows(layout.embedding(), ids[r], 1), s.d_model, stream + r * s.d_model);
   }
   if (!gpt2) return;
-  for (std::int64_t position = 0; position < pass.length; ++position) {
+  for (std::int64_t first = 0; first < pass.length; ++first) {
+    const std::int64_t position = pass.before + first;
     const Real* const row = weights.rows(layout.positions(), position, 1);
     // A position is that of one row a sequence, or of one a document.
     const std::int64_t step = pass.document_starts == nullptr ? pass.length : 1;
-    for (std::int64_t r = position; r < pass.rows(); r += step) {
+    for (std::int64_t r = first; r < pass.rows(); r += step) {
       if (pass.position(r) != position) continue;
       for (std::int64_t i = 0; i < s.d_model; ++i) stream[r * s.d_model + i] += row[i];
     }
