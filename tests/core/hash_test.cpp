@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/rng.h"
@@ -77,6 +79,35 @@ TEST(Sha256, GivesTheFipsExamplesWholeAndInParts) {
   parts.update(as_bytes("a"));
   parts.update(as_bytes("bc"));
   EXPECT_EQ(parts.hex(), sha256_hex(as_bytes("abc")));
+}
+
+// What XXH3_128bits of xxHash 0.8.1 gives for the first bytes of a sequence, without a choice of
+// vectors: lengths around the borders of its loops, in one piece and in two. So all machines agree,
+// whatever vectors they have.
+TEST(Xxh3, OfEveryLengthIsThatOfThePlainLoop) {
+  std::vector<std::byte> bytes(70'001);
+  std::uint32_t x = 1;
+  for (std::byte& byte : bytes) {
+    x = x * 1'664'525 + 1'013'904'223;
+    byte = static_cast<std::byte>(x >> 24);
+  }
+  const std::vector<std::pair<std::size_t, std::string>> plain = {
+      {1, "beff62be44bc9be4429e81bc6744101c"},     {16, "f8ae1a6f144fb00b4c6929dc65a535a0"},
+      {17, "0ad716e7cfed9dc843287186cdfec85d"},    {128, "2b83749a25627c556772960c7e09e15b"},
+      {129, "d2c5fdf14399d768d15020c0444d308f"},   {240, "b2c3c2aa029b2279e16f608e11e76335"},
+      {241, "e75e577a31d24834d6afac6f8fa85b01"},   {256, "5f3bd3b68315e0249e6593bab96413da"},
+      {257, "bd1fb14b2159e83dc7f456fff4eaca08"},   {1024, "1ac8856c8b289d9abb9f0c3761cdfd54"},
+      {1025, "15379a00bb4cec9895edccc1adc4d895"},  {16384, "fa748a12f2cfe7e70b9eba15ef84a59d"},
+      {65537, "bbb4683662baea6849235290459c83cc"}, {70001, "1e210a1626f5ee1b7f6252bdde984aaf"},
+  };
+  for (const auto& [length, hex] : plain) {
+    const auto part = std::span(bytes).first(length);
+    EXPECT_EQ(xxh3_128(part).hex(), hex) << length;
+    Xxh3Stream stream;
+    stream.update(part.first(length / 3));
+    stream.update(part.subspan(length / 3));
+    EXPECT_EQ(stream.digest().hex(), hex) << length;
+  }
 }
 
 TEST(Xxh3, GivesThePublishedDigestOfNothingAndStreamsAlike) {

@@ -302,6 +302,56 @@ TEST_F(ZmqFaults, ASlowReaderBoundsTheMemoryOfBoth) {
   }
 }
 
+// With the window that members announce by themselves, which is larger, and a peer whose round trip
+// counts as short: of 64 MiB in frames of 1 MiB no more than eight are under way while the owner
+// takes none, so that is what both ends and the system hold in all.
+TEST_F(ZmqFaults, ANearLinkHasAtMostEightMebibytesUnderWay) {
+  constexpr int kFrames = 64;
+  std::atomic<std::size_t> carried = 0;
+  Members ends = joined_members(runtime_, 2, [&](MemberOptions& options) {
+    options.far = 1min;
+    if (options.self != WorkerId(0)) return;
+    options.on_carried = [&](bool out, WorkerId, int, std::span<const std::byte> frame) {
+      if (out) carried += link_charge(frame.size());
+    };
+  });
+  const FrameBytes frame = frame_of(kMaxFramePayload, std::byte{7});
+  for (int i = 0; i < kFrames; ++i) ends[0]->send(WorkerId(1), frame);
+  ends[1]->send(WorkerId(0), frame_of(1));  // the other direction is free
+  ASSERT_TRUE(ends[0]->receive(in(30s)));
+  const TimePoint patience = in(30s);
+  while (carried < kNearWindow - kMaxFramePayload - 512 && runtime_.clock().now() < patience) {
+    runtime_.sleep_until(in(10ms));
+  }
+  runtime_.sleep_until(in(300ms));  // more than loopback needs to bring all there is
+  EXPECT_LE(carried, kNearWindow);
+  EXPECT_GT(carried, kNearWindow - kMaxFramePayload - 512);  // and the link is not idle
+  for (int i = 0; i < kFrames; ++i) {
+    const auto received = ends[1]->receive(in(30s));
+    ASSERT_TRUE(received) << received.error().what;
+    ASSERT_EQ(received->bytes->size(), kMaxFramePayload);
+  }
+}
+
+// What a frame was sent from is kept until the frame is acknowledged. A word after values, as at
+// the end of a round, has all before it acknowledged at once and not by the next heartbeat.
+TEST_F(ZmqFaults, AWordAfterValuesFreesWhatTheValuesWereSentFrom) {
+  Members ends = joined_members(runtime_, 2, [](MemberOptions& options) {
+    options.heartbeat = 5min;
+    options.dead_after = 30min;
+  });
+  auto vector = std::make_shared<const std::vector<std::byte>>(std::size_t{300} << 10);
+  const std::weak_ptr<const std::vector<std::byte>> kept = vector;
+  const FrameHeader header{.kind = FrameKind::kContribution, .parts = 1, .weight = 1};
+  ends[0]->send(WorkerId(1), make_frame_around(header, *vector, vector));
+  ends[0]->send(WorkerId(1), make_frame({.kind = FrameKind::kDone}));
+  vector.reset();
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(ends[1]->receive(in(30s)));
+  const TimePoint patience = in(30s);
+  while (!kept.expired() && runtime_.clock().now() < patience) runtime_.sleep_until(in(1ms));
+  EXPECT_TRUE(kept.expired());
+}
+
 TEST_F(ZmqFaults, ClosingWaitsNoLongerThanItsLingerForAReaderThatDoesNotRead) {
   Members ends = joined_members(runtime_, 2, [](MemberOptions& options) {
     options.window_bytes = kSmallestWindow;

@@ -2,12 +2,12 @@
 #include "core/base/hash.h"
 
 #include <sodium.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <new>
 
 #include "core/base/check.h"
+#include "core/base/hash_xxh3.h"
 #include "core/base/storage.h"
 
 namespace isthmus {
@@ -69,7 +69,7 @@ std::string sha256_hex(std::span<const std::byte> bytes) {
 std::string Digest128::hex() const { return hex_of(bytes); }
 
 Digest128 xxh3_128(std::span<const std::byte> bytes) {
-  return canonical(XXH3_128bits(bytes.data(), bytes.size()));
+  return canonical(detail::xxh3_whole(bytes));
 }
 
 struct Xxh3Stream::State {
@@ -90,7 +90,7 @@ Xxh3Stream& Xxh3Stream::operator=(Xxh3Stream&&) noexcept = default;
 
 void Xxh3Stream::update(std::span<const std::byte> bytes) {
   ISTHMUS_CHECK(state_ != nullptr);
-  XXH3_128bits_update(state_->xxh, bytes.data(), bytes.size());
+  detail::xxh3_add(*state_->xxh, bytes);
 }
 
 Digest128 Xxh3Stream::digest() const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "transport/links/link_flow.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/base/check.h"
@@ -15,7 +16,8 @@ const FrameBytes* LinkSender::next() const {
     return nullptr;
   }
   const FrameBytes& first = waiting_.front();
-  return bytes_in_flight_ + link_charge(first->size()) <= window_ ? &first : nullptr;
+  return bytes_in_flight_ + link_charge(first->size()) <= std::min(window_, own_bound_) ? &first
+                                                                                        : nullptr;
 }
 
 std::uint64_t LinkSender::next_number() const {
@@ -83,6 +85,8 @@ void LinkReceiver::taken(std::size_t frame_bytes) {
   ISTHMUS_CHECK(taken_ < next_, taken_, next_);
   held_ -= link_charge(frame_bytes);
   since_ack_ += link_charge(frame_bytes);
+  word_is_last_ = frame_bytes < kLeastValues;
+  values_since_ack_ = values_since_ack_ || !word_is_last_;
   ++taken_;
 }
 

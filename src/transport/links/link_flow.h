@@ -6,6 +6,7 @@
 // transports the bytes. One task.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -21,6 +22,20 @@ namespace isthmus {
 /// A frame's charge against a window: its bytes and the memory for its bookkeeping.
 [[nodiscard]] inline std::size_t link_charge(std::size_t frame_bytes) { return frame_bytes + 256; }
 
+/// Under way to a near peer, at most. A window has to hold what a link delivers in a round trip,
+/// which of a near one (MemberOptions::far, 1 ms) is 8 MiB at 67 Gbit/s; more would only lie in
+/// memory, and keep what the frames were sent from.
+inline constexpr std::size_t kNearWindow = std::size_t{8} << 20;
+/// Charges after which an acknowledgement is owed: what a sender that keeps to a small window can
+/// do without.
+[[nodiscard]] inline std::size_t acknowledged_at_once(std::size_t window) {
+  return std::min(window, kNearWindow) / 8;
+}
+/// A smaller frame is a word of the protocol. After values a word ends something: a round, of which
+/// the sender keeps what it was sent from as long as frames of it are not acknowledged. So both are
+/// acknowledged at once.
+inline constexpr std::size_t kLeastValues = std::size_t{4} << 10;
+
 /// Frames in flight to one peer.
 class LinkSender {
  public:
@@ -32,6 +47,8 @@ class LinkSender {
   void submit(FrameBytes frame) { waiting_.push(std::move(frame)); }
   /// The most unacknowledged bytes, as announced by the receiver; 0 before that.
   void set_window(std::uint64_t bytes) { window_ = bytes; }
+  /// Keeps to this many, if the window is larger.
+  void keep_to(std::uint64_t bytes) { own_bound_ = bytes; }
   /// The frame to send now; null: no frame waits, or the window is full.
   [[nodiscard]] const FrameBytes* next() const;
   /// Number of `next()`. REQUIRES: next() != nullptr.
@@ -64,6 +81,7 @@ class LinkSender {
   std::uint64_t first_ = 0;
   std::set<std::uint64_t> again_;
   std::uint64_t window_ = 0;
+  std::uint64_t own_bound_ = ~std::uint64_t{0};
   std::size_t bytes_in_flight_ = 0;
 };
 
@@ -82,9 +100,15 @@ class LinkReceiver {
   void drop_held();
   /// Number of frames taken, for the acknowledgement.
   [[nodiscard]] std::uint64_t taken_frames() const { return taken_; }
-  /// True when an eighth of the window was taken since the last acknowledgement.
-  [[nodiscard]] bool owes_acknowledgement() const { return since_ack_ >= window_ / 8; }
-  void acknowledged() { since_ack_ = 0; }
+  /// True when acknowledged_at_once() was taken since the last acknowledgement, or values and then
+  /// a word.
+  [[nodiscard]] bool owes_acknowledgement() const {
+    return since_ack_ >= acknowledged_at_once(window_) || (values_since_ack_ && word_is_last_);
+  }
+  void acknowledged() {
+    since_ack_ = 0;
+    values_since_ack_ = false;
+  }
   /// All frames below this number have arrived.
   [[nodiscard]] std::uint64_t arrived() const { return next_; }
   [[nodiscard]] std::size_t bytes_held() const { return held_; }
@@ -96,6 +120,8 @@ class LinkReceiver {
   std::uint64_t taken_ = 0;
   std::size_t held_ = 0;  // charges of frames arrived and not taken
   std::size_t since_ack_ = 0;
+  bool values_since_ack_ = false;
+  bool word_is_last_ = false;
 };
 
 }  // namespace isthmus

@@ -29,6 +29,8 @@ class LinkPort {
   virtual ~LinkPort() = default;
   /// Sends over a dialled connection. RETURNS: false when the connection takes nothing now.
   virtual bool to_stream(WorkerId peer, int stream, const LinkHeader& header, FrameBytes body) = 0;
+  /// Whether all connections dialled to the peer have a short round trip (MemberOptions::far).
+  [[nodiscard]] virtual bool is_near(WorkerId /*peer*/) const { return false; }
   /// Sends over an accepted connection. The message may be dropped.
   virtual void to_connection(const ConnectionId& id, const LinkHeader& header, FrameBytes body) = 0;
   /// Appends to the member's receive queue.

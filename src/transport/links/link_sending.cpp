@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/check.h"
+#include "transport/links/link_flow.h"
 
 namespace isthmus {
 
@@ -46,6 +47,7 @@ void LinkSending::pump(WorkerId rank) {
   const bool stands =
       std::ranges::any_of(std::span(streams).first(peer.dialled.use), &LinkStream::ready);
   const std::size_t use = stands ? peer.dialled.use : streams.size();  // better one of the rest
+  peer.out.keep_to(all_.port.is_near(rank) ? kNearWindow : ~std::uint64_t{0});
   std::size_t refusals = 0;
   while (!peer.lost && refusals < streams.size()) {
     const FrameBytes* frame = peer.out.next();

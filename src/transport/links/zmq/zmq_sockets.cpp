@@ -193,6 +193,12 @@ void ZmqSockets::send_batches() {
   state_->for_each_dialled([](WorkerId, int, Watched& link) { (void)send_batch(link); });
 }
 
+bool ZmqSockets::is_near(WorkerId peer) const {
+  const auto& links = state_->dialled[static_cast<std::size_t>(peer.value())];
+  return std::ranges::any_of(links, [](const auto& link) { return link->stands && link->near; }) &&
+         std::ranges::all_of(links, [](const auto& link) { return !link->stands || link->near; });
+}
+
 bool ZmqSockets::to_stream(WorkerId peer, int stream, const LinkHeader& header,
                            const FrameBytes& body) {
   const auto& links = state_->dialled[static_cast<std::size_t>(peer.value())];

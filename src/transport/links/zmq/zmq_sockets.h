@@ -47,6 +47,7 @@ class ZmqSockets {
   /// engine is told. REQUIRES: it is open.
   void take_over(LinkEngine& engine, WorkerId peer, bool around, TimePoint now);
   /// As LinkPort. Nothing is sent over connections that were hung up.
+  [[nodiscard]] bool is_near(WorkerId peer) const;
   bool to_stream(WorkerId peer, int stream, const LinkHeader& header, const FrameBytes& body);
   void to_connection(const ConnectionId& id, const LinkHeader& header, const FrameBytes& body);
   /// Sends the rows that have waited for more frames, where the sockets take them. Part of `wait`,

@@ -149,7 +149,11 @@ class ZmqTransport final : public NetworkTransport,
       queue_->update([&] {
         shared_.taken.push_back({received->from, received->bytes->size(), received->returns});
         shared_.taken_bytes += link_charge(received->bytes->size());
-        if (shared_.taken_bytes >= options_.window_bytes / 8) wake();
+        // The same rule as of the engine (link_flow.h), which counts by peer.
+        const bool values = received->bytes->size() >= kLeastValues;
+        const bool ends = !values && shared_.values_taken;
+        shared_.values_taken = values || (shared_.values_taken && !ends);
+        if (ends || shared_.taken_bytes >= acknowledged_at_once(options_.window_bytes)) wake();
       });
     } else if (received.error().kind == TransportError::Kind::kPeerLost) {
       queue_->update([&] {
@@ -206,6 +210,7 @@ class ZmqTransport final : public NetworkTransport,
   [[nodiscard]] TimePoint now() const { return runtime_.clock().now(); }
 
   // LinkPort, called by the engine on the task.
+  [[nodiscard]] bool is_near(WorkerId peer) const override { return sockets_.is_near(peer); }
   bool to_stream(WorkerId peer, int stream, const LinkHeader& header, FrameBytes body) override {
     return sockets_.to_stream(peer, stream, header, body);
   }
