@@ -4,7 +4,8 @@
 #   One static library isthmus_NAME from the current folder. Headers are included as "NAME/file.h".
 #   A module sees only its own headers, include/isthmus, and those of the modules in DEPENDS: each
 #   module's folder is reached through a link in an include root of its own.
-#   LIGHT: no loop over parameters of the module runs within a step, so Release compiles it with -O1, which takes a third less time.
+#   LIGHT: no loop over parameters of the module runs within a step, so Release compiles it with -O1, which takes a
+#   third less time.
 #   HOT: the sources of a LIGHT module that do loop over parameters or bytes; Release compiles them with -O3, apart.
 #   With ISTHMUS_UNITY a module's sources are compiled several at a time, as one translation unit. Sources with compile
 #   options of their own stay apart, and so do those with SKIP_UNITY_BUILD_INCLUSION and all of a module with APART.

@@ -5,8 +5,8 @@
 # isthmus_precompiled(TARGET [TESTS])
 #   TARGET's C++ sources start with the shared headers: those of the product, or with TESTS also gtest and gmock.
 #   GCC and clang accept a precompiled header only under the flags it was made with, but for the level of
-#   optimization. A target with other flags in code generation must not call this function; a source file with COMPILE_OPTIONS of its own needs the property
-#   SKIP_PRECOMPILE_HEADERS.
+#   optimization. A target with other flags in code generation must not call this function; a source file with other
+#   COMPILE_OPTIONS than a level of optimization needs the property SKIP_PRECOMPILE_HEADERS.
 #
 # Headers and sources still include all that they use: a build with -DISTHMUS_PCH=OFF checks that.
 option(ISTHMUS_PCH "Precompile the headers that most sources include" ON)

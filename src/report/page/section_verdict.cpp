@@ -190,7 +190,7 @@ std::string optimizers_caution(const std::vector<RunView>& runs) {
   if (labels.size() < 2) return {};
   std::string parts;
   for (const auto& [name, of] : labels) {
-    parts += concat(parts.empty() ? "" : "; ", name, " in ", escape_html(joined(of)));
+    parts += concat(parts.empty() ? "" : "; ", escape_html(name), " in ", escape_html(joined(of)));
   }
   return fmt::format(
       "<b>The inner optimizers differ:</b> {}. A gap in loss between these runs may come from the "
