@@ -77,7 +77,10 @@ struct LearnerRecord {
   Duration computed{0};               // in its steps
   Duration training{0};               // from its begin to the end of its last step
   std::size_t waits_in_training = 0;  // of merges.waits: made before the last step's end
-  MemoryState saved;                  // after DecoupledRun::stop
+  // After step DecoupledRun::save_after:
+  MemoryState saved;
+  std::vector<float> saved_local;
+  std::int64_t saved_tokens = 0;
 };
 
 struct DecoupledRun {
@@ -91,7 +94,7 @@ struct DecoupledRun {
   std::function<Duration(int worker, std::int64_t step)> stall = {};  // in a step that is trained
   SimulationOptions simulation = {};
   std::string method = "decoupled";
-  std::int64_t stop = 0;  // the run ends after this step, without finish; 0: at its end
+  std::int64_t save_after = 0;                 // this step, and goes on; 0: nothing is saved
   std::vector<LearnerRecord>* from = nullptr;  // go on from what they saved
 };
 
@@ -132,7 +135,7 @@ inline std::vector<LearnerRecord> run_decoupled(DecoupledRun run,
     QuadraticLoop loop(run.loop(worker));
     LearnerRecord* const before =
         run.from != nullptr ? &(*run.from)[static_cast<std::size_t>(worker)] : nullptr;
-    if (before != nullptr) loop.set(before->local);
+    if (before != nullptr) loop.set(before->saved_local);
     ClockedLoop inner(loop, run, context, record);
     RecordedExchange exchange(context.exchange, record.merges);
     Exchange& used =
@@ -140,8 +143,7 @@ inline std::vector<LearnerRecord> run_decoupled(DecoupledRun run,
     const auto strategy = make_outer_strategy(run.method, run.outer, inner, used);
     if (before != nullptr) strategy->load(before->saved);
     const TimePoint begun = context.runtime.clock().now();
-    const std::int64_t last = run.stop > 0 ? run.stop : run.steps;
-    while (strategy->steps().value() < last) {
+    while (strategy->steps().value() < run.steps) {
       const std::int64_t t = strategy->steps().value() + 1;
       if (run.pause && run.pause(worker, t) > Duration{0}) {
         context.runtime.sleep_until(context.runtime.clock().now() + run.pause(worker, t));
@@ -149,15 +151,16 @@ inline std::vector<LearnerRecord> run_decoupled(DecoupledRun run,
       const StepReport report = strategy->step();
       record.idle_steps += report.inner.idle ? 1 : 0;
       record.rounds.insert(record.rounds.end(), report.rounds.begin(), report.rounds.end());
+      if (t == run.save_after) {
+        strategy->save(record.saved);
+        record.saved_local = loop.all();
+        record.saved_tokens = record.tokens;
+      }
     }
     record.training = context.runtime.clock().now() - begun;
     record.waits_in_training = record.merges.waits.size();
-    if (run.stop > 0) {
-      strategy->save(record.saved);
-    } else {
-      const std::vector<RoundReport> rounds = strategy->finish();
-      record.rounds.insert(record.rounds.end(), rounds.begin(), rounds.end());
-    }
+    const std::vector<RoundReport> rounds = strategy->finish();
+    record.rounds.insert(record.rounds.end(), rounds.begin(), rounds.end());
     record.anchors = anchors_of(*strategy, loop);
     record.local = loop.all();
   });

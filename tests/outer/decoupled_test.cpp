@@ -445,9 +445,9 @@ TEST(Decoupled, AResumedRunMergesEveryTokenOnce) {
   for (std::uint64_t seed = 0; seed < 20; ++seed) {
     DecoupledRun run = straggling(seed, {.quorum = 2});
     run.outer.fragments = 1;
-    run.stop = 21 + static_cast<std::int64_t>(seed % 7);
+    run.save_after = 21 + static_cast<std::int64_t>(seed % 7);
     std::vector<LearnerRecord> before = run_decoupled(run);
-    run.stop = 0;
+    run.save_after = 0;
     run.from = &before;
     const std::vector<LearnerRecord> after = run_decoupled(run);
     const auto applied = [](LearnerRecord& record) { return record.saved.integer("merges"); };
@@ -470,7 +470,8 @@ TEST(Decoupled, AResumedRunMergesEveryTokenOnce) {
     }
     for (const Merge& merge : after[0].merges.merges) count(merge);
     std::int64_t trained = 0;
-    for (std::size_t m = 0; m < after.size(); ++m) trained += before[m].tokens + after[m].tokens;
+    for (std::size_t m = 0; m < after.size(); ++m)
+      trained += before[m].saved_tokens + after[m].tokens;
     EXPECT_EQ(merged, trained) << "seed " << seed;
     for (const LearnerRecord& record : after) {
       EXPECT_TRUE(record.anchors == after[0].anchors) << "seed " << seed;
@@ -482,7 +483,7 @@ TEST(Decoupled, AResumedRunMergesEveryTokenOnce) {
 
 // Where all are at one step at one moment, a resumed run is the run itself.
 TEST(Decoupled, AResumedRunOfEqualSpeedsIsTheRunItself) {
-  for (const std::int64_t stop : {7, 10, 12}) {
+  for (const std::int64_t step : {7, 10, 12}) {
     DecoupledRun run{.workers = 3,
                      .steps = 20,
                      .outer = like_rounds(3, {.H = 5, .codec = "int4:ef"}),
@@ -490,9 +491,9 @@ TEST(Decoupled, AResumedRunOfEqualSpeedsIsTheRunItself) {
                      .step_time = [](int, std::int64_t) { return Duration(100ms); },
                      .simulation = links(1, 3)};
     const std::vector<LearnerRecord> whole = run_decoupled(run);
-    run.stop = stop;
+    run.save_after = step;
     std::vector<LearnerRecord> before = run_decoupled(run);
-    run.stop = 0;
+    run.save_after = 0;
     run.from = &before;
     const std::vector<LearnerRecord> after = run_decoupled(run);
     for (std::size_t m = 0; m < 3; ++m) EXPECT_TRUE(after[m].anchors == whole[m].anchors);
