@@ -20,6 +20,7 @@
 
 #include "isthmus/errors.h"
 #include "isthmus/inner_loop.h"
+#include "isthmus/merges.h"
 #include "isthmus/state.h"
 #include "isthmus/transport.h"
 
@@ -149,6 +150,7 @@ struct OuterOptions {
   /// Methods whose rounds do not commit by themselves (MethodInfo::commits_rounds): steps between
   /// two comparisons of the results' digests; >= 1.
   std::int64_t commit_every = 16;
+  MergeRule merge = {};                       // decoupled: keys quorum and grace
   Duration patience = std::chrono::hours(1);  // timeout: a round not committed by then ends the run
 };
 
@@ -173,6 +175,9 @@ struct RoundReport {
   Duration waited{0};  // time for which this worker was blocked by the round
   /// True for a round of the final sync: it carries the steps after the last scheduled send.
   bool closing = false;
+  // A merge (isthmus/merges.h), which workers apply after steps of their own; else 0.
+  std::int64_t merge = 0;   // the merges that have been applied, this one included
+  std::int64_t tokens = 0;  // of all its offers
 };
 
 struct StepReport {
@@ -277,6 +282,9 @@ struct MethodInfo {
   /// digests of several steps are compared together, and after the loss of a member the steps since
   /// the last comparison are repeated.
   bool commits_rounds = true;
+  /// True if workers do not wait for one another: results depend on when contributions arrive, so
+  /// that only a simulation repeats them.
+  bool by_arrival = false;
   /// True if the method trains one worker alone and exchanges nothing.
   bool one_worker = false;
   /// True if the method calls only train_loss, never train_step or gradients: the inner loop then

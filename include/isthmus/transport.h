@@ -124,6 +124,8 @@ struct ByteCounts {
 /// Names and values that must be equal on all workers at the start of a run.
 using StartTerms = std::vector<std::pair<std::string, std::string>>;
 
+class Merges;  // isthmus/merges.h
+
 /// One member's interface to the other members. Called from the worker's thread only.
 class Exchange {
  public:
@@ -158,6 +160,9 @@ class Exchange {
   /// they meet, so the default does nothing. THROWS: ConfigError naming the term, both values and
   /// both workers.
   virtual void agree_on_start(const std::function<StartTerms()>& terms) { (void)terms; }
+  /// Merges among workers that do not wait for one another; null where only rounds are possible
+  /// (sites of separate processes).
+  [[nodiscard]] virtual Merges* merges() { return nullptr; }
 };
 
 /// The arguments of a worker of an in-process or simulated run; valid only inside the body.

@@ -132,6 +132,13 @@ PredictionInput prediction_input(std::string_view method, const OuterOptions& op
   input.final_sync = options.final_sync;
   input.round_behind = info->round_behind;
   input.drains = info->drains;
+  if (info->by_arrival) {
+    // One merge a window, behind the steps of the next one. The coordinator sends what a member of
+    // a gather sends.
+    input.exchange = ReductionKind::kGather;
+    input.overlap = options.H - 1;
+    input.final_sync = FinalSync::kFull;
+  }
   return input;
 }
 

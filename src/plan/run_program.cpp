@@ -183,6 +183,10 @@ std::optional<std::string> retiming_obstacle(std::string_view method, const Oute
     return "outer.late = \"slip\": after which step a result is applied, and with it what is "
            "learned, depends on the links";
   }
+  for (const MethodInfo& info : methods()) {
+    if (info.name != method || !info.by_arrival) continue;
+    return "which contributions a merge holds, and with it what is learned, depends on the links";
+  }
   return std::nullopt;
 }
 

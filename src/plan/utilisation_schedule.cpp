@@ -48,6 +48,7 @@ struct Exception {
   std::string_view method, reason;
 };
 constexpr std::array kExceptions = {
+    Exception{"decoupled", "its workers wait for no exchange, so that they compute all the time"},
     Exception{"spsa", "it sends one byte a sample whatever the model, and has no backward pass"},
     Exception{"01-adam",
               "its syncs become rarer as it goes; for a stretch with a sync every J steps, ask for "

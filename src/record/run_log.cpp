@@ -206,7 +206,10 @@ void MetricsLog::step(StepIndex t, const std::vector<StepPost>& posts) {
                  .add("tokens", inner.tokens));
     }
   }
-  if (options_.config.outer.late == LateRound::kSlip) {
+  const bool merges = std::ranges::any_of(posts, [](const StepPost& post) {
+    return !post.report.rounds.empty() && post.report.rounds.front().merge > 0;
+  });
+  if (options_.config.outer.late == LateRound::kSlip || merges || !slipping_.empty()) {
     rounds_that_slip(t, posts);
   } else {
     rounds(t, posts);
@@ -246,15 +249,15 @@ void MetricsLog::rounds(StepIndex t, const std::vector<StepPost>& posts) {
 void MetricsLog::rounds_that_slip(StepIndex t, const std::vector<StepPost>& posts) {
   for (const StepPost& post : posts) {
     for (const RoundReport& report : post.report.rounds) {
-      slipping_[{report.sent, report.fragment}].emplace(post.rank.value(), report);
+      slipping_[{report.sent, report.fragment, report.merge}].emplace(post.rank.value(), report);
     }
   }
   for (auto entry = slipping_.begin(); entry != slipping_.end();) {
     const std::map<int, RoundReport>& reports = entry->second;
-    const bool over = entry->first.first.value() + 2 * options_.config.outer.H < t.value() ||
-                      std::ranges::all_of(posts, [&](const StepPost& post) {
-                        return reports.contains(post.rank.value());
-                      });
+    const bool over =
+        std::get<StepIndex>(entry->first).value() + 2 * options_.config.outer.H < t.value() ||
+        std::ranges::all_of(
+            posts, [&](const StepPost& post) { return reports.contains(post.rank.value()); });
     if (over && reports.contains(static_cast<int>(options_.self))) round(t, reports);
     entry = over ? slipping_.erase(entry) : std::next(entry);
   }
@@ -287,6 +290,7 @@ void MetricsLog::round(StepIndex t, const std::map<int, RoundReport>& reports) {
   add_mean(record, "err", reports, &RoundReport::codec_error);
   add_mean(record, "cos", reports, &RoundReport::cosine);
   if (round.closing) record.add("closing", true);
+  if (round.merge > 0) record.add("merge", round.merge).add("tokens", round.tokens);
   append(record);
   if (options_.status != nullptr) {
     options_.status->round(round, scaled(round.payload_bytes), scaled(round.wire_bytes));

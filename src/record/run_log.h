@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -121,8 +122,8 @@ class MetricsLog final : public RunLog {
   ProgressView* progress_;
   RunTotals& totals_;
   RunTotals before_;  // sums of earlier sessions of the run and of each worker
-  /// Applied by some workers and not yet by all, by (send step, fragment): reports by rank.
-  std::map<std::pair<StepIndex, FragmentId>, std::map<int, RoundReport>> slipping_;
+  /// Applied by some workers and not yet by all, by (send step, fragment, merge): reports by rank.
+  std::map<std::tuple<StepIndex, FragmentId, std::int64_t>, std::map<int, RoundReport>> slipping_;
   std::vector<EvalRecord> evals_;
   double started_;
   double last_step_;

@@ -55,6 +55,8 @@ inline SchemaContext test_context() {
       0.4);
   add("gpa", {"mu_x", "mu_y"}, 0);
   context.methods.back().one_worker = true;
+  add("decoupled", {"H", "lr", "momentum", "nesterov", "overlap", "codec", "quorum", "grace"}, 0.7);
+  context.methods.back().by_arrival = true;
   add("co2",
       {"H", "lr", "momentum", "codec", "exchange", "final_sync", "carry", "outlier",
        "staleness_penalty", "staleness_constant", "momentum_clip"},

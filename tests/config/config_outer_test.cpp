@@ -62,6 +62,33 @@ TEST(ConfigOuter, AMethodOfOneWorkerWithSeveralIsRefused) {
   EXPECT_TRUE(diagnostics_of(kMinimal, {"outer.method=gpa", "run.workers=1"}).empty());
 }
 
+TEST(ConfigOuter, TheGraceWindowIsATimeOrAutomatic) {
+  EXPECT_FALSE(load_minimal({"outer.method=decoupled"}).outer.merge.grace.has_value());
+  EXPECT_FALSE(
+      load_minimal({"outer.method=decoupled", "outer.grace=auto"}).outer.merge.grace.has_value());
+  const Config timed = load_minimal(
+      {"outer.method=decoupled", "run.workers=5", "outer.grace=250ms", "outer.quorum=3"});
+  EXPECT_EQ(timed.outer.merge.grace, Duration(std::chrono::milliseconds(250)));
+  EXPECT_EQ(timed.outer.merge.quorum, 3);
+  EXPECT_EQ(load(resolved_toml(timed)).outer.merge.grace, timed.outer.merge.grace);
+  EXPECT_NE(config_digest(timed),
+            config_digest(load_minimal({"outer.method=decoupled", "run.workers=5",
+                                        "outer.grace=251ms", "outer.quorum=3"})));
+}
+
+TEST(ConfigOuter, MergesThatCouldNeverBeMadeAreRefused) {
+  const auto quorum =
+      diagnostics_of(kMinimal, {"outer.method=decoupled", "run.workers=2", "outer.quorum=3"});
+  ASSERT_EQ(quorum.size(), 1U);
+  EXPECT_EQ(quorum[0].code, "E-RANGE");
+  EXPECT_NE(quorum[0].message.find("the 2 workers"), std::string::npos) << quorum[0].message;
+  const auto overlap =
+      diagnostics_of(kMinimal, {"outer.method=decoupled", "outer.H=4", "outer.overlap=1"});
+  ASSERT_EQ(overlap.size(), 1U);
+  EXPECT_EQ(overlap[0].code, "E-CONFLICT");
+  EXPECT_NE(overlap[0].message.find("outer.grace"), std::string::npos) << overlap[0].message;
+}
+
 // A trainer of the user's has an optimizer of its own, whatever it is.
 TEST(ConfigOuter, MuLoCoLeavesATrainerOfTheUsersAlone) {
   const std::string external =

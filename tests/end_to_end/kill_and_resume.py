@@ -27,6 +27,7 @@ METHODS = {
     "streaming-diloco": 'H = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\ncodec = "int8:256"\n',
     "muloco": 'H = 4\ncodec = "lm2:ef"\nlr_warmup = 14\nlr_decay = 12\nmomentum_warmup = 9\n',
     "gpa": "mu_x = 0.9\n",
+    "decoupled": 'H = 5\ngrace = "1h"\ncodec = "int8:256"\n',
     # A round is in flight after almost every step; H is no multiple of the checkpoints' period.
     "delayed": 'H = 5\ncodec = "int8:256"\n',
     "eager": 'H = 5\ncodec = "int8:256"\n',

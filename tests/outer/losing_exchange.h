@@ -37,6 +37,7 @@ class LosingExchange final : public Exchange {
     return real_.wait(ticket, patience);
   }
   [[nodiscard]] ByteCounts bytes() const override { return real_.bytes(); }
+  [[nodiscard]] Merges* merges() override { return real_.merges(); }
 
   std::vector<double> weights;  // as the method gave them
   std::vector<float> sent;      // decoded, the sum of what was not lost (of one fragment)

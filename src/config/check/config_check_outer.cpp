@@ -14,7 +14,7 @@ namespace isthmus::config {
 namespace {
 
 /// Methods of the family that later versions bring.
-constexpr std::array<std::string_view, 4> kLaterMethods = {"demo", "sparta", "noloco", "decoupled"};
+constexpr std::array<std::string_view, 3> kLaterMethods = {"demo", "sparta", "noloco"};
 
 /// `name`: "lr" or "momentum".
 void check_ramp(const std::string& name, const OuterRamp& ramp, CheckContext& check) {
@@ -62,6 +62,18 @@ void validate_outer(const OuterOptions& outer, CheckContext& check) {
                  fmt::format("{} with {} workers: the method trains one and exchanges nothing",
                              check.quoted("outer.method"), check.config.workers()),
                  "run.workers = 1, or a method with rounds (isthmus methods)");
+  }
+  if (info != nullptr && info->by_arrival && outer.merge.quorum > check.config.workers()) {
+    check.refuse("E-RANGE", "outer.quorum",
+                 fmt::format("{}: more than the {} workers", check.quoted("outer.quorum"),
+                             check.config.workers()),
+                 "a quorum of all workers waits for the slowest, as diloco does");
+  }
+  if (info != nullptr && info->by_arrival && outer.overlap > 0 && !outer.merge.grace) {
+    check.refuse("E-CONFLICT", "outer.overlap",
+                 fmt::format("{} without 'outer.grace': no worker waits for a merge then",
+                             check.quoted("outer.overlap")),
+                 "give outer.grace a time, or remove overlap");
   }
   const bool overlaps = info == nullptr || info->takes("overlap");
   if (overlaps && outer.overlap > 0 && outer.overlap >= outer.H) {

@@ -247,6 +247,22 @@ Value deadline_of(const Config& config) {
 }
 constexpr Field<Config> kDeadline = {set_deadline, deadline_of};
 
+constexpr Field<Config> kQuorum = {
+    [](Config& config, const Value& value) {
+      config.outer.merge.quorum = static_cast<int>(std::get<std::int64_t>(value));
+    },
+    [](const Config& config) { return Value(std::int64_t{config.outer.merge.quorum}); }};
+constexpr Field<Config> kGrace = {[](Config& config, const Value& value) {
+                                    const auto* time = std::get_if<Duration>(&value);
+                                    config.outer.merge.grace.reset();
+                                    if (time != nullptr) config.outer.merge.grace = *time;
+                                  },
+                                  [](const Config& config) {
+                                    return config.outer.merge.grace
+                                               ? Value(*config.outer.merge.grace)
+                                               : Value(std::string("auto"));
+                                  }};
+
 /// How long a rank waits, when nothing is said.
 constexpr Duration kDefaultRankPatience = std::chrono::minutes(10);
 constexpr Field<Config> kRankPatience = {
@@ -549,6 +565,13 @@ constexpr KeyRow<Config> kRows[] = {
     {"outer.mu_y", Type::kReal, Range{0, 1, true}, "", field<kOuter, &O::mu_y>(),
      "Weight of that average in the point where gradients are taken; the rest is the optimizer's own sequence.",
      "0.9"},
+
+    {"outer.quorum", Type::kInteger, between(1, 100000), "", kQuorum,
+     "Workers whose offers of a fragment begin the grace window of its merge (arXiv:2604.21428). Of fewer workers that still train, fewer suffice.",
+     "2"},
+    {"outer.grace", Type::kTimeOrChoice, at_least(0), "auto", kGrace,
+     "How long a merge waits for further workers once its quorum is there; it waits for nobody where every worker that trains has made an offer. With a time, a worker also waits that long at most for the merge of its own offer, outer.overlap steps after it; with auto, a quarter of the time since a worker's last offer, no worker ever waits.",
+     "\"2s\""},
 
     {"outer.eps", Type::kReal, between(1e-30, 1), "", spsa_field<&SpsaOptions::eps>(),
      "Size of the perturbation: the loss is read at w + eps z and w - eps z.", "1e-3"},

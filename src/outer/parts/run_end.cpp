@@ -61,7 +61,7 @@ RunEnd run_end(std::string_view name, const OuterOptions& options, std::int64_t 
                std::int64_t steps) {
   const MethodInfo method = method_named(name);
   if (name == "01-adam") return zero_one_end(options, steps);
-  if (!method.takes("final_sync")) {
+  if (!method.takes("final_sync") && !method.by_arrival) {
     return {.fragments = fragments, .sent = steps, .rounds = steps, .closing = {}, .uncarried = {}};
   }
   const std::vector<std::int64_t> offsets = resolve_offsets(options.offsets, options.H, fragments);

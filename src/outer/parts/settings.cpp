@@ -78,6 +78,9 @@ std::vector<GivenKey> given_keys(const OuterOptions& o) {
       {"momentum_clip", o.momentum_clip.has_value(), text(o.momentum_clip)},
       {"error_decay", o.error_decay != OuterOptions{}.error_decay,
        fmt::format("{}", o.error_decay)},
+      {"quorum", o.merge.quorum != 1, number(o.merge.quorum)},
+      {"grace", o.merge.grace.has_value(),
+       o.merge.grace ? fmt::format("{} s", in_seconds(*o.merge.grace)) : ""},
       {"mu_x", o.mu_x != OuterOptions{}.mu_x, number(o.mu_x)},
       {"mu_y", o.mu_y != OuterOptions{}.mu_y, number(o.mu_y)},
       {"eps", o.spsa.eps != kSpsa.eps, fmt::format("{}", o.spsa.eps)},
@@ -208,6 +211,14 @@ void validate(const MethodInfo& method, const OuterOptions& options) {
           fmt::format("{}", options.error_decay),
           "in 0 < error_decay <= 1 (share of the residual that comes back; without error feedback, "
           "leave :ef out of outer.codec)");
+  require(options.merge.quorum >= 1, "quorum", fmt::format("{}", options.merge.quorum),
+          ">= 1 (workers whose offers begin the grace window)");
+  require(!options.merge.grace || *options.merge.grace >= Duration{0}, "grace",
+          options.merge.grace ? fmt::format("{} s", in_seconds(*options.merge.grace)) : "",
+          ">= 0 (absent: a quarter of the time since a worker's last offer)");
+  require(!method.by_arrival || options.overlap == 0 || options.merge.grace, "overlap",
+          fmt::format("{}", options.overlap),
+          "0 without grace: a worker then waits for no merge, and overlap is when it would");
   require(options.mu_x >= 0 && options.mu_x < 1, "mu_x", fmt::format("{}", options.mu_x),
           "in 0 <= mu_x < 1 (what the average keeps of itself at a step; 0: no average)");
   require(options.mu_y > 0 && options.mu_y <= 1, "mu_y", fmt::format("{}", options.mu_y),

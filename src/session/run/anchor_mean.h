@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The outer parameters of a run whose workers have separate anchors (eager): the anchors' mean,
-// element by element. Each worker leaves a copy and continues; the last worker gets the mean, so no
-// worker waits, neither in real nor in virtual time.
+// The outer parameters of a run whose workers have separate anchors (eager, decoupled): the
+// anchors' mean, element by element, or the anchors themselves where all are the same. Each worker
+// leaves a copy and continues; the last worker gets the mean, so no worker waits, neither in real
+// nor in virtual time.
 #pragma once
 
 #include <cstddef>

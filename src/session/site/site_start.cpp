@@ -120,6 +120,13 @@ WorkerId site_of(const Config& config, const SiteArguments& arguments) {
         config.net.transport));
   }
   for (const MethodInfo& method : methods()) {
+    if (method.name == config.method && method.by_arrival) {
+      throw ConfigError(fmt::format(
+          "outer.method = \"{}\" with sites that are processes of their own: its merges do not "
+          "cross processes yet; train in one process or simulate, or take \"streaming-diloco\" "
+          "with net.deadline, whose slow sites are not waited for either",
+          config.method));
+    }
     if (method.name == config.method && !method.shared_anchors) {
       throw ConfigError(fmt::format(
           "outer.method = \"{}\" with sites that are processes of their own: its workers have "

@@ -38,6 +38,7 @@ PeerExchange::PeerExchange(Transport& transport, Runtime& runtime, PeerExchangeO
                .exchange = options_}) {
   ISTHMUS_CHECK(options_.retry_interval > Duration{0}, options_.retry_interval.count());
   if (options_.history) engine_.hub().restore(*options_.history);
+  merging_ = make_merging();
   if (members() > 1) {
     task_ =
         runtime_.spawn(fmt::format("exchange {}", self().value()), [this] { take_in_frames(); });
@@ -47,6 +48,29 @@ PeerExchange::PeerExchange(Transport& transport, Runtime& runtime, PeerExchangeO
 PeerExchange::~PeerExchange() {
   transport_.close();
   task_.reset();
+  merging_.reset();  // whose task sends
+}
+
+std::unique_ptr<Merging> PeerExchange::make_merging() {
+  if (options_.on_note || options_.elastic) return nullptr;
+  return std::make_unique<Merging>(Merging::Parts{
+      .self = self(),
+      .members = members(),
+      .run_key = options_.run_key,
+      .runtime = runtime_,
+      .send =
+          [this](WorkerId to, std::span<const std::byte> bytes, std::uint64_t payload) {
+            drive([&](ExchangeEngine& engine, TimePoint, Outbox& out) {
+              engine.note(to, bytes, out);
+              out.back().payload_bytes = payload;
+            });
+          },
+      .on_wait = [this](TimePoint begin) { record_wait(begin, {}); }});
+}
+
+Merges* PeerExchange::merges() {
+  if (merging_) merging_->begin();
+  return merging_.get();
 }
 
 template <typename Read>
@@ -126,7 +150,11 @@ void PeerExchange::take_in_frames() {
         engine.tick(now, out);
       });
       for (const auto& [from, bytes] : notes) {
+        if (merging_ && merging_->receive(from, bytes)) continue;
         if (options_.on_note) options_.on_note(from, bytes);
+      }
+      if (merging_ && !received && received.error().kind == TransportError::Kind::kPeerLost) {
+        merging_->lose(received.error().peer, received.error().what);
       }
       if (!received && received.error().kind == TransportError::Kind::kPeerLost &&
           options_.on_lost) {
@@ -139,6 +167,7 @@ void PeerExchange::take_in_frames() {
   } catch (const std::exception& error) {
     const std::string why = fmt::format("worker {}: {}", self().value(), error.what());
     drive([&](ExchangeEngine& engine, TimePoint, Outbox& out) { engine.give_up(why, out); });
+    if (merging_) merging_->fail(why);
     if (options_.on_failure) options_.on_failure(std::current_exception());
   }
 }
@@ -149,6 +178,7 @@ void PeerExchange::give_up_quietly(const std::string& why) {
     Outbox untold;
     engine_.give_up(why, untold);
   });
+  if (merging_) merging_->fail(why);
 }
 
 // Framing copies and checksums the whole contribution, so it is done outside the lock.
@@ -363,6 +393,7 @@ void PeerExchange::stand_aside() {
 }
 
 void PeerExchange::leave(Duration patience) {
+  if (merging_) merging_->leave();
   if (members() == 1) {
     return;
   }

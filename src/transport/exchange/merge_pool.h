@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// The offers that no merge holds yet, at the coordinator, and the decision which of them are merged
+// when. The offers of a fragment are merged
+//   at once where no other worker can still make one: each has one here, trains no more, or is
+//   gone; else once `quorum` workers have made one and the shortest grace window of the offers has
+//   passed since. Of fewer workers that can still make one, fewer are the quorum.
+// An offer that comes later is for the next merge. So an offer is in one merge alone, and none is
+// dropped. Pure: the result is a function of the calls in their order and of their times.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "isthmus/merges.h"
+
+namespace isthmus {
+
+/// Offers to be merged now.
+struct PickedOffers {
+  std::int64_t number = 0;  // of the merge
+  FragmentId fragment;
+  StepIndex step;                                  // the latest of the offers
+  std::vector<std::pair<WorkerId, Offer>> offers;  // in worker order
+};
+
+class MergePool {
+ public:
+  explicit MergePool(int workers) : workers_(static_cast<std::size_t>(workers)) {}
+
+  /// RETURNS: false, and drops the offer, where the worker has one of the fragment here already.
+  [[nodiscard]] bool take(WorkerId from, Offer offer, TimePoint now);
+  void stop(WorkerId worker) { state(worker).trains = false; }
+  void finish(WorkerId worker);
+  /// The worker is lost or has left. What it has offered is merged like any other offer.
+  void leave(WorkerId worker);
+
+  /// The next merge that is due. Absent: none is.
+  [[nodiscard]] std::optional<PickedOffers> pick(TimePoint now);
+  /// When the next merge is due without a further call; kNever while it depends on one.
+  [[nodiscard]] TimePoint due() const;
+  /// Every worker has finished or is gone, and every offer is merged.
+  [[nodiscard]] bool ended() const;
+  /// Merges so far.
+  [[nodiscard]] std::int64_t merges() const { return merges_; }
+
+ private:
+  struct Worker {
+    bool trains = true;
+    bool finished = false;
+  };
+  struct Held {
+    Offer offer;
+    TimePoint came;
+  };
+  using Offers = std::map<WorkerId, Held>;
+
+  [[nodiscard]] Worker& state(WorkerId worker) { return workers_.at(index(worker)); }
+  [[nodiscard]] TimePoint due(const Offers& offers) const;
+
+  std::vector<Worker> workers_;
+  std::map<FragmentId, Offers> offers_;  // no entry is empty
+  std::int64_t merges_ = 0;
+};
+
+}  // namespace isthmus
