@@ -161,6 +161,14 @@ def test_a_program_that_joins_is_started_for_each_site(toml, tmp_path):
     assert (tmp_path / "cmp/report.html").exists()
 
 
+@pytest.mark.parametrize("name", ["OVERRIDES", "CHANGES"])
+def test_what_a_launcher_told_of_keys_does_not_reach_a_cell(toml, tmp_path, monkeypatch, name):
+    monkeypatch.setenv(f"ISTHMUS_{name}", "train.steps=5")
+    out = tmp_path / "cmp"
+    compare(toml(more=SITES, seeds=1), out, "--each-site", how=("join",))
+    assert {cell["steps"] for cell in cells(out).values()} == {12}
+
+
 def test_a_loss_that_is_no_number_is_a_result(toml, tmp_path):
     out = tmp_path / "cmp"
     compare(toml(seeds=1), out, how=("nan",))

@@ -142,8 +142,9 @@ class ProgramRun {
   [[nodiscard]] Words command() const {
     const std::string file = config_beside(folder_).string();
     Words words = {"env"};
-    for (const char* name : {"ISTHMUS_SITE", "ISTHMUS_RESUME", "ISTHMUS_FORCE", "ISTHMUS_OVERRIDES",
-                             "ISTHMUS_ADDRESSES", "ISTHMUS_LINKS", "ISTHMUS_CELL", "ISTHMUS_OUT"}) {
+    for (const char* name :
+         {"ISTHMUS_SITE", "ISTHMUS_RESUME", "ISTHMUS_FORCE", "ISTHMUS_OVERRIDES", "ISTHMUS_CHANGES",
+          "ISTHMUS_ADDRESSES", "ISTHMUS_LINKS", "ISTHMUS_CELL", "ISTHMUS_OUT"}) {
       words.insert(words.end(), {"-u", name});
     }
     words.push_back("ISTHMUS_CONFIG=" + file);
