@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <deque>
+#include <numeric>
 #include <utility>
 
 #include "core/base/check.h"
@@ -18,6 +19,11 @@
 namespace isthmus {
 namespace plan {
 namespace {
+
+// A run of more steps is not played whole: its rounds repeat, so one stretch stands for the others.
+constexpr std::int64_t kPlayedWhole = std::int64_t{1} << 17;
+// Least steps of a stretch, and most steps between two rounds that are played one by one.
+constexpr std::int64_t kStretch = std::int64_t{1} << 14;
 
 /// The run step by step: when each worker has come how far.
 class RunModel {
@@ -31,16 +37,33 @@ class RunModel {
         now_(static_cast<std::size_t>(input.workers)),
         computed_(now_.size(), 0.0) {}
 
+  /// Time: of at most kPlayedWhole steps, or of three stretches, whatever the number of steps. A
+  /// stretch has whole periods of the rounds, so bytes and rounds are counted exactly; the first
+  /// one lets rounds find their rhythm, the second is repeated, and what is left is played at the
+  /// end.
   void run() {
-    for (std::int64_t t = 1; t <= input_.steps; ++t) {
-      step(t);
+    const std::int64_t stretch = repeating_stretch();
+    const std::int64_t repeats = input_.steps / stretch - 2;
+    if (times_ != nullptr || !is_long() || repeats < 1) {
+      play(input_.steps);
+      finish();
+      return;
     }
+    play(stretch);
+    const Standing first = standing();
+    play(2 * stretch);
+    const Standing second = standing();
+    played_ = input_.steps - repeats * stretch;
+    play(played_);
     finish();
+    add(first, second, repeats);
   }
 
   [[nodiscard]] const std::vector<PathTime>& ends() const { return now_; }
   [[nodiscard]] const std::vector<double>& computed() const { return computed_; }
-  [[nodiscard]] const ExchangeModel& exchange() const { return exchange_; }
+  /// Bytes of all workers together, not scaled.
+  [[nodiscard]] double payload_bytes() const { return payload_bytes_ + exchange_.payload_bytes(); }
+  [[nodiscard]] double wire_bytes() const { return wire_bytes_ + exchange_.wire_bytes(); }
   [[nodiscard]] std::int64_t rounds() const { return rounds_; }
   /// Bytes of all workers together, not scaled.
   [[nodiscard]] const ClosingCost& closing() const { return closing_; }
@@ -51,7 +74,93 @@ class RunModel {
     std::vector<PathTime> known;  // by worker
   };
 
+  /// How far the run is.
+  struct Standing {
+    PathTime latest;
+    std::vector<double> computed;
+    double payload_bytes = 0;
+    double wire_bytes = 0;
+    std::int64_t rounds = 0;
+  };
+
   [[nodiscard]] bool alone() const { return input_.workers == 1; }
+  [[nodiscard]] bool is_long() const { return input_.steps > kPlayedWhole; }
+
+  /// Whole periods of sends and, where that is not long, of commits. The rhythm of the rounds may be
+  /// one of several periods (two, say, where workers take turns in being late), so there are many.
+  [[nodiscard]] std::int64_t repeating_stretch() const {
+    constexpr std::int64_t kMany = 60, kFew = 12;
+    std::int64_t period = input_.H;
+    if (input_.commit_every > 0 && input_.commit_every <= kPlayedWhole) {
+      const std::int64_t both = std::lcm(input_.H, input_.commit_every);
+      if (both <= kPlayedWhole) period = both;
+    }
+    period *= period <= kPlayedWhole ? kMany : kFew;
+    return (kStretch + period - 1) / period * period;
+  }
+
+  [[nodiscard]] Standing standing() const {
+    Standing here{.latest = now_[0],
+                  .computed = computed_,
+                  .payload_bytes = exchange_.payload_bytes(),
+                  .wire_bytes = exchange_.wire_bytes(),
+                  .rounds = rounds_};
+    for (const PathTime& time : now_) here.latest = later(here.latest, time);
+    return here;
+  }
+
+  void add(const Standing& from, const Standing& to, std::int64_t times) {
+    const PathTime more = repeated(from.latest, to.latest, times);
+    const auto n = static_cast<double>(times);
+    for (std::size_t w = 0; w < now_.size(); ++w) {
+      now_[w] = after(more, now_[w]);
+      computed_[w] += n * (to.computed[w] - from.computed[w]);
+    }
+    payload_bytes_ = n * (to.payload_bytes - from.payload_bytes);
+    wire_bytes_ = n * (to.wire_bytes - from.wire_bytes);
+    rounds_ += times * (to.rounds - from.rounds);
+  }
+
+  /// Steps up to `last`.
+  void play(std::int64_t last) {
+    while (done_ < last) {
+      const std::int64_t quiet = is_long() && input_.H > kStretch ? quiet_steps(last) : 0;
+      if (quiet > kStretch) {
+        compute_alone(quiet);
+      } else {
+        step(++done_);
+      }
+    }
+  }
+
+  /// Steps from the next one on, up to `last`, in which nothing is sent or applied.
+  [[nodiscard]] std::int64_t quiet_steps(std::int64_t last) const {
+    std::int64_t next = last + 1;
+    const auto sent = [&](std::int64_t offset) {
+      const std::int64_t since = (done_ + 1 - offset) % input_.H;
+      next = std::min(next, done_ + 1 + (since == 0 ? 0 : (input_.H - since) % input_.H));
+    };
+    if (input_.round_behind) sent(0);
+    for (const PlannedFragment& fragment : input_.fragments) sent(fragment.offset);
+    const bool awaits = !input_.round_behind && !in_flight_.empty();  // else at the next send
+    if (awaits) next = std::min(next, in_flight_.front().apply);
+    return next - 1 - done_;
+  }
+
+  /// So many steps with the mean length of the first of them.
+  void compute_alone(std::int64_t steps) {
+    for (std::size_t w = 0; w < now_.size(); ++w) {
+      const WorkerId worker(static_cast<int>(w));
+      double seconds = 0;
+      for (std::int64_t i = 1; i <= kStretch; ++i) {
+        seconds += in_seconds(input_.step_time(worker, StepIndex(done_ + i)));
+      }
+      seconds *= static_cast<double>(steps) / static_cast<double>(kStretch);
+      now_[w].compute(seconds);
+      computed_[w] += seconds;
+    }
+    done_ += steps;
+  }
 
   // Sends before applies, as the outer strategies do; a fragment may be ready within the step.
   void step(std::int64_t t) {
@@ -152,15 +261,15 @@ class RunModel {
 
   void commit_the_rest() {
     if ((input_.steps_before + input_.steps) % input_.commit_every == 0 || alone()) return;
-    in_flight_.push_back({input_.steps, exchange_.commit(now_)});
-    apply_due(input_.steps);
+    in_flight_.push_back({played_, exchange_.commit(now_)});
+    apply_due(played_);
   }
 
   void drain() {
     if (!input_.round_behind) {
-      apply_due(input_.steps + input_.overlap);
+      apply_due(played_ + input_.overlap);
     } else if (input_.drains || input_.final_sync == FinalSync::kFull) {
-      apply_due(input_.steps + 1);
+      apply_due(played_ + 1);
     }
   }
 
@@ -194,9 +303,9 @@ class RunModel {
       } else if (p == open.back()) {
         known = exchange_.commit(whole_so_far_);
       }
-      put_in_flight(p, input_.steps, input_.steps, begin, std::move(known));
+      put_in_flight(p, played_, played_, begin, std::move(known));
     }
-    apply_due(input_.steps);
+    apply_due(played_);
     closing_.payload_bytes = static_cast<std::uint64_t>(exchange_.payload_bytes() - payload);
     closing_.wire_bytes = static_cast<std::uint64_t>(exchange_.wire_bytes() - wire);
     closing_.seconds = latest(now_) - latest(begin);
@@ -218,6 +327,10 @@ class RunModel {
   std::deque<InFlight> in_flight_;
   std::int64_t rounds_ = 0;
   ClosingCost closing_;
+  std::int64_t done_ = 0;               // steps played so far
+  std::int64_t played_ = input_.steps;  // of them in all: the run's, without the repeated ones
+  double payload_bytes_ = 0;            // of the repeated ones
+  double wire_bytes_ = 0;
 };
 
 void check(const PredictionInput& input) {
@@ -271,9 +384,8 @@ Prediction predict(const PredictionInput& input) {
       .rounds = model.rounds(),
       .round_s = plan::one_round_s(input)};
   prediction.payload_bytes =
-      static_cast<std::uint64_t>(std::llround(model.exchange().payload_bytes() * scale));
-  prediction.wire_bytes =
-      static_cast<std::uint64_t>(std::llround(model.exchange().wire_bytes() * scale));
+      static_cast<std::uint64_t>(std::llround(model.payload_bytes() * scale));
+  prediction.wire_bytes = static_cast<std::uint64_t>(std::llround(model.wire_bytes() * scale));
   prediction.closing = model.closing();
   for (std::uint64_t* const bytes :
        {&prediction.closing.payload_bytes, &prediction.closing.wire_bytes}) {

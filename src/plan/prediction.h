@@ -111,7 +111,9 @@ struct Prediction {
   ClosingCost closing;              // included above
 };
 
-/// REQUIRES: links of workers^2 entries, codec and step_time set, H >= 1, 0 <= overlap < H.
+/// Of a run of more than 131,072 steps one stretch of whole periods stands for the others: exact
+/// where step times repeat in it, else (jitter) by the mean. REQUIRES: links of workers^2 entries,
+/// codec and step_time set, H >= 1, 0 <= overlap < H.
 [[nodiscard]] Prediction predict(const PredictionInput& input);
 
 /// The predicted rounds of the run, at one worker. REQUIRES: as predict; `observer` is one of the

@@ -44,12 +44,12 @@ std::vector<PredictionInput> zero_one_phases(const OuterOptions& options,
   std::int64_t compressed = 0;
   std::map<std::int64_t, std::int64_t> local;  // J: steps
   outer::ZeroOneSchedule schedule(options.zero_one_adam);
-  for (std::int64_t t = 1; t <= steps; ++t) {
-    const std::int64_t interval = schedule.sync_interval();
-    const outer::ZeroOneStep step = schedule.next();
-    full += step == outer::ZeroOneStep::kVariance ? 1 : 0;
-    compressed += step == outer::ZeroOneStep::kCompressed ? 1 : 0;
-    if (t > options.zero_one_adam.var_freeze_step) ++local[interval];
+  for (std::int64_t done = 0; done < steps;) {
+    const outer::ZeroOneStretch stretch = schedule.next_stretch(steps - done);
+    done += stretch.steps;
+    full += stretch.variance;
+    compressed += stretch.compressed;
+    if (stretch.interval > 0) local[stretch.interval] += stretch.steps;
   }
   std::vector<PredictionInput> phases;
   if (full > 0) {

@@ -88,6 +88,13 @@ std::unique_ptr<Trainer> checked(std::unique_ptr<Trainer> trainer, const Trainer
         "same names and shapes in the same order",
         worker, first_unlike_parameter(parameters, facts.parameters)));
   }
+  const std::int64_t parts = trainer->evaluation_parts().value_or(0);
+  if (facts.evaluation_parts != 0 && parts != facts.evaluation_parts) {
+    throw ConfigError(fmt::format(
+        "worker {}: Trainer::evaluation_parts() = {}, and TrainerFacts::evaluation_parts = {}: "
+        "give both the same number",
+        worker, parts, facts.evaluation_parts));
+  }
   for (const Parameter& each : parameters) {
     if (std::ssize(each.values) == each.elements.size()) continue;
     throw ConfigError(fmt::format("parameter '{}' of the trainer: {} values for {} elements",

@@ -11,6 +11,7 @@ the merged model says what the adapted one says, and another base is refused whe
 import json
 import os
 import pathlib
+import shutil
 import signal
 import struct
 import subprocess
@@ -270,6 +271,22 @@ def exported_adapters_go_on_and_merge(isthmus, folder, corpus):
     require("--base" in said and not (folder / "wrong").exists(), said)
     said = call(isthmus, "export", folder / "base-run", "--to", "peft", folder / "wrong", code=2).stderr
     require("--to hf" in said, said)
+    # A folder of the other kind, a file and the base itself are refused before a weight is read or a file is made.
+    damaged = shutil.copytree(model, folder / "damaged")
+    (damaged / "model.safetensors").write_bytes(whole[:40])
+    wanted = (model / "model.safetensors").read_bytes()
+    there = sorted(folder.iterdir())
+    for words, code, word in ((["import", damaged, folder / "adapter"], 4, "holds adapter_config.json"),
+                              (["export", run, "--to", "hf", folder / "adapter", "--base", damaged], 4,
+                               "holds adapter_config.json"),
+                              (["export", run, "--to", "peft", folder / "merged"], 4, "is no part of an adapter"),
+                              (["import", damaged, corpus], 2, "is a file"),
+                              (["export", run, "--to", "hf", corpus, "--base", damaged], 2, "is a file"),
+                              (["export", run, "--to", "peft", corpus], 2, "is a file"),
+                              (["export", run, "--to", "hf", model], 2, "is also where it comes from")):
+        require(word in (said := call(isthmus, *words, code=code).stderr), f"{words}: {said}")
+    require(sorted(folder.iterdir()) == there, "a refused call has made a file")
+    require((model / "model.safetensors").read_bytes() == wanted, "the base was written over")
     for words in (["generate", run, "--prompt", "a"], ["eval", run, corpus], ["merge", run, run, "--out", folder / "no"]):
         require("holds adapters" in call(isthmus, *words, code=3).stderr, str(words))
 

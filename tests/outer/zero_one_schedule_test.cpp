@@ -64,5 +64,53 @@ TEST(ZeroOneSchedule, GoesOnWhereItWas) {
   }
 }
 
+// The same counts as step by step, whatever stretches are asked for.
+TEST(ZeroOneSchedule, StretchesCountWhatTheStepsAre) {
+  for (const std::int64_t freeze : {1, 5, 40, 64}) {
+    for (const std::int64_t updates : {1, 3, 16}) {
+      for (const std::int64_t scaler : {1, 7, 25}) {
+        for (const std::int64_t clipper : {1, 6, 16}) {
+          const ZeroOneAdamOptions keys{.var_freeze_step = freeze,
+                                        .var_update_scaler = updates,
+                                        .local_step_scaler = scaler,
+                                        .local_step_clipper = clipper};
+          ZeroOneSchedule steps(keys);
+          ZeroOneSchedule stretches(keys);
+          std::int64_t done = 0;
+          for (const std::int64_t most : {3, 1, 100, 1000, 2, 500}) {
+            const outer::ZeroOneStretch stretch = stretches.next_stretch(most);
+            ASSERT_GE(stretch.steps, 1);
+            ASSERT_LE(stretch.steps, most);
+            std::int64_t variance = 0, compressed = 0, syncs = 0, last = 0;
+            for (std::int64_t i = 1; i <= stretch.steps; ++i) {
+              const ZeroOneStep step = steps.next();
+              variance += step == ZeroOneStep::kVariance ? 1 : 0;
+              compressed += step == ZeroOneStep::kCompressed ? 1 : 0;
+              syncs += step == ZeroOneStep::kSync ? 1 : 0;
+              if (step != ZeroOneStep::kLocal) last = done + i;
+            }
+            done += stretch.steps;
+            EXPECT_EQ(stretch.variance, variance) << done << " of " << freeze;
+            EXPECT_EQ(stretch.compressed, compressed) << done << " of " << freeze;
+            EXPECT_EQ(stretch.syncs, syncs) << done << " of " << freeze;
+            EXPECT_EQ(stretch.last_sent, last) << done << " of " << freeze;
+            EXPECT_EQ(stretch.interval == 0, done <= freeze);
+          }
+        }
+      }
+    }
+  }
+}
+
+// The last interval has no end, so the number of stretches does not grow with the steps.
+TEST(ZeroOneSchedule, AThousandMillionStepsAreAFewStretches) {
+  ZeroOneSchedule schedule(ZeroOneAdamOptions{});
+  int stretches = 0;
+  for (std::int64_t done = 0; done < 1'000'000'000; ++stretches) {
+    done += schedule.next_stretch(1'000'000'000 - done).steps;
+  }
+  EXPECT_LT(stretches, 100);
+}
+
 }  // namespace
 }  // namespace isthmus::this_file

@@ -240,6 +240,73 @@ TEST(Prediction, TheLocalStepsLeftOverOfZeroOneAdamAreAClosingRound) {
   }
 }
 
+// Rounds repeat, so short runs, which are played step by step, say what any long one costs: a line
+// through two of them. Played step by step these would take hours.
+TEST(Prediction, ARunOfAThousandMillionStepsIsAsManyPeriods) {
+  constexpr std::int64_t kLong = 1'000'000'003;
+  PredictionInput plain = uniform(2, 100'000, 10, 0);
+  PredictionInput ddp = uniform(3, 100'000, 1, 0);
+  ddp.commit_every = 16;
+  ddp.fragments = {{.elements = 50'000, .ready = 0.5}, {.elements = 50'000, .ready = 1.0}};
+  PredictionInput streaming = uniform(2, 0, 30, 0);
+  streaming.fragments = {{.elements = 4'000'000, .offset = 0},
+                         {.elements = 1'000'000, .offset = 11},
+                         {.elements = 2'000'000, .offset = 23}};
+  streaming.overlap = 3;
+  PredictionInput delayed = uniform(4, 100'000, 7, 0);
+  delayed.round_behind = true;
+  PredictionInput unlike = uniform(3, 100'000, 5, 0);
+  unlike.step_time = [](WorkerId worker, StepIndex) {
+    return milliseconds(worker == WorkerId(1) ? 500 : 250);
+  };
+  const PredictionInput alone = uniform(1, 100'000, 10, 0);
+  for (const PredictionInput& input : {plain, ddp, streaming, delayed, unlike, alone}) {
+    // Of 60 periods: workers may take turns in being late.
+    const std::int64_t period = 60 * input.H * std::max<std::int64_t>(1, input.commit_every);
+    const auto of = [&](std::int64_t steps) {
+      PredictionInput run = input;
+      run.steps = steps;
+      return predict(run);
+    };
+    const std::int64_t base = 2 * period + kLong % period;
+    const Prediction one = of(base);
+    const Prediction two = of(base + period);
+    const auto periods = static_cast<double>((kLong - base) / period);
+    const Prediction all = of(kLong);
+    const auto expect = [&](double first, double second, double actual, double rounding) {
+      const double expected = first + periods * (second - first);
+      EXPECT_NEAR(actual, expected, 1e-9 * expected + periods * rounding) << "H = " << input.H;
+    };
+    expect(one.predicted_s, two.predicted_s, all.predicted_s, 0);
+    expect(one.compute_s, two.compute_s, all.compute_s, 0);
+    for (const auto number : {&Prediction::payload_bytes, &Prediction::wire_bytes}) {
+      expect(static_cast<double>(one.*number), static_cast<double>(two.*number),
+             static_cast<double>(all.*number), 1);  // whole bytes, of the mean of the workers
+    }
+    EXPECT_EQ(all.rounds, one.rounds + (kLong - base) / period * (two.rounds - one.rounds));
+    EXPECT_EQ(all.closing.rounds, one.closing.rounds);
+    EXPECT_NEAR(all.closing.seconds, one.closing.seconds, 1e-3);
+    EXPECT_NEAR(sum_of_terms(all), all.predicted_s, 1e-9 * all.predicted_s);
+  }
+}
+
+TEST(Prediction, WindowsOfManyStepsAreNotPlayedStepByStep) {
+  constexpr std::int64_t kH = 300'000'000;
+  const double round = predict(uniform(2, 100'000, 10, 10)).predicted_s - 10 * kStep;
+  const Prediction three = predict(uniform(2, 100'000, kH, 3 * kH));
+  EXPECT_EQ(three.rounds, 3);
+  EXPECT_NEAR(three.predicted_s, 3 * kH * kStep + 3 * round, round);
+  PredictionInput many = uniform(2, 100'000, kH, 1000 * kH + 5);
+  many.overlap = 20;  // longer than a round
+  many.final_sync = FinalSync::kDrain;
+  const Prediction hidden = predict(many);
+  EXPECT_EQ(hidden.rounds, 1000);
+  EXPECT_NEAR(hidden.predicted_s / (1000.0 * kH + 5) / kStep, 1, 1e-9);
+  PredictionInput jitter = uniform(2, 100'000, kH, 10 * kH);
+  jitter.step_time = [](WorkerId, StepIndex t) { return milliseconds(200 + t.value() % 101); };
+  EXPECT_NEAR(predict(jitter).compute_s / (10.0 * kH * kStep), 1, 1e-3) << "the mean is 250 ms";
+}
+
 TEST(PredictionInput, CountsTheTensorsOfTheMethodsOwnFragments) {
   std::vector<Parameter> parameters;
   std::int64_t at = 0;

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -314,6 +315,134 @@ TEST_F(CallersTrainer, ThatIsNotWhatItSaysIsRefused) {
   EXPECT_THAT(refusal(), HasSubstr("the built-in one"));
   facts_.parameters.clear();
   EXPECT_THAT(refusal(), HasSubstr("no parameters"));
+}
+
+TEST_F(CallersTrainer, WhoseFactsNoCheckpointCanKeepIsRefused) {
+  const TrainerFacts sound = facts_;
+  const auto refused = [&](const std::function<void(TrainerFacts&)>& change) {
+    facts_ = sound;
+    change(facts_);
+    return refusal();
+  };
+  for (const auto& [name, why] :
+       {std::pair{"__metadata__", "the file's own notes"}, {"weight\xff", "it is not UTF-8"}}) {
+    EXPECT_THAT(refused([name = name](TrainerFacts& facts) { facts.parameters[0].name = name; }),
+                AllOf(HasSubstr("a file of weights can have no such name"), HasSubstr(why)));
+  }
+  using Files = std::vector<std::pair<std::string, std::string>>;
+  for (const auto& [files, why] :
+       {std::pair{Files{{"../evil", ""}}, "is no name of a file in a folder"},
+        {Files{{"a/b", ""}}, "is no name of a file in a folder"},
+        {Files{{"/tmp/a", ""}}, "is no name of a file in a folder"},
+        {Files{{"", ""}}, "is no name of a file in a folder"},
+        {Files{{"model.safetensors", ""}}, "is a file that each checkpoint has itself"},
+        {Files{{"worker-0.safetensors", ""}}, "is a file that each checkpoint has itself"},
+        {Files{{"state.json", ""}}, "is a file that each checkpoint has itself"},
+        {Files{{"a", ""}, {"a", "b"}}, "is there twice"}}) {
+    EXPECT_THAT(refused([&files = files](TrainerFacts& facts) { facts.files = files; }),
+                AllOf(HasSubstr("TrainerFacts::files: "), HasSubstr(why)));
+  }
+  for (const char* model : {"nope", "[1]", ""}) {
+    EXPECT_THAT(refused([&](TrainerFacts& facts) { facts.model = model; }),
+                HasSubstr("must be a JSON object"))
+        << model;
+  }
+  EXPECT_THAT(refused([](TrainerFacts& facts) { facts.step_flops = -1; }),
+              HasSubstr("TrainerFacts::step_flops = -1"));
+  EXPECT_THAT(refused([](TrainerFacts& facts) { facts.step_flops = std::nan(""); }),
+              HasSubstr("TrainerFacts::step_flops = nan"));
+  for (const std::int64_t parts : {std::int64_t{-3}, std::int64_t{1} << 40}) {
+    EXPECT_THAT(refused([&](TrainerFacts& facts) { facts.evaluation_parts = parts; }),
+                HasSubstr("must be a whole number from 0 to 1000000"));
+  }
+  EXPECT_THAT(refused([](TrainerFacts& facts) { facts.evaluation_parts = 3; }),
+              HasSubstr("Trainer::evaluation_parts() = 0, and TrainerFacts::evaluation_parts = 3"));
+  EXPECT_THAT(refused([](TrainerFacts& facts) {
+                facts.common = {{"lr", "1"}, {"lr", "2"}};
+              }),
+              HasSubstr("\"lr\" is there twice"));
+  EXPECT_THAT(refused([](TrainerFacts& facts) { facts.kind = ""; }), HasSubstr("must be a name"));
+  EXPECT_THAT(refused([](TrainerFacts& facts) { facts.kind = "a\nb"; }), HasSubstr("a\\nb"));
+  facts_ = sound;
+  facts_.files = {{"tokenizer.json", "{}"}, {"model-00001.safetensors", ""}};
+  facts_.model = "{\"layers\": 2}";
+  EXPECT_EQ(run("sound").exit_code, ExitCode::kOk);
+}
+
+/// A follower whose answers are changed on their way.
+class Answering final : public Trainer {
+ public:
+  using Change = std::function<void(InnerStep&, std::vector<EvalPart>&)>;
+  Answering(const WorkerContext& worker, Change change)
+      : loop_(worker.rank.value(), change), change_(std::move(change)) {}
+  [[nodiscard]] InnerLoop& loop() override { return loop_; }
+  [[nodiscard]] std::optional<std::int64_t> evaluation_parts() const override { return 4; }
+  [[nodiscard]] std::vector<EvalPart> evaluate(InnerLoop&, const ParameterSource&,
+                                               std::span<const std::int64_t> asked) override {
+    std::vector<EvalPart> parts;
+    for (const std::int64_t part : asked) {
+      parts.push_back({.batch = part, .loss_sum = 1, .tokens = 1});
+    }
+    InnerStep unused;
+    change_(unused, parts);
+    return parts;
+  }
+
+ private:
+  class Loop final : public testing_support::Follower {
+   public:
+    Loop(int worker, Change change) : Follower(worker), change_(std::move(change)) {}
+    InnerStep train_step(StepIndex t) override {
+      InnerStep step = Follower::train_step(t);
+      std::vector<EvalPart> unused;
+      change_(step, unused);
+      return step;
+    }
+
+   private:
+    const Change change_;
+  };
+  Loop loop_;
+  const Change change_;
+};
+
+TEST_F(CallersTrainer, WhoseAnswersCannotBeAddedIsRefused) {
+  const auto refused = [&](const Answering::Change& change) {
+    make_ = [&change](const WorkerContext& worker) {
+      return std::make_unique<Answering>(worker, change);
+    };
+    return refusal("never", config_of("[eval]\nevery = \"4 steps\"\n"));
+  };
+  using Parts = std::vector<EvalPart>;
+  EXPECT_EQ(refused([](InnerStep&, Parts&) {}), "");
+  std::filesystem::remove_all(directory_ / "refused");
+  const auto said = [&](const Answering::Change& change, const char* text) {
+    EXPECT_THAT(refused(change), HasSubstr(text));
+    std::filesystem::remove_all(directory_ / "refused");
+  };
+  said([](InnerStep& step, Parts&) { step.tokens = -5; },
+       "step 1: InnerStep::tokens = -5: must be 0 or more");
+  said([](InnerStep& step, Parts&) { step.grad_norm = -1; }, "InnerStep::grad_norm = -1");
+  said(
+      [](InnerStep&, Parts& parts) {
+        if (!parts.empty()) parts.pop_back();
+      },
+      "give one entry for each of them");
+  said(
+      [](InnerStep&, Parts& parts) {
+        if (!parts.empty()) parts.push_back(parts[0]);
+      },
+      "give one entry for each of them");
+  said(
+      [](InnerStep&, Parts& parts) {
+        if (!parts.empty()) parts[0].batch = 99;
+      },
+      "Trainer::evaluate: asked for the parts [");
+  said(
+      [](InnerStep&, Parts& parts) {
+        if (!parts.empty()) parts[0].tokens = -1;
+      },
+      "tokens = -1: must be 0 or more");
 }
 
 // Parameters and outer state are counted: 4 bytes of each, of 3 values at each of two workers and 1

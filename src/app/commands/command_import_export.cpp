@@ -16,14 +16,11 @@
 #include "inner/hf/peft_folder.h"
 #include "inner/model/model_shape.h"
 #include "record/json_line.h"
-#include "record/run_lock.h"
 
 namespace isthmus::app {
 namespace {
 
-/// A folder may be written into that is neither the source nor held by a run.
-void check_target(const std::filesystem::path& from, const std::filesystem::path& to) {
-  check_outside_runs(to);
+void check_apart(const std::filesystem::path& from, const std::filesystem::path& to) {
   std::error_code error;
   if (std::filesystem::equivalent(from, to, error)) {
     throw UsageError(
@@ -65,7 +62,8 @@ void tell(Session& session, const std::filesystem::path& folder, const HfModel& 
 
 int command_import(const ImportArguments& arguments, Session& session) {
   SystemStorage storage;
-  check_target(arguments.from, arguments.to);
+  check_model_target(storage, arguments.to);
+  check_apart(arguments.from, arguments.to);
   const HfConfig config = read_hf_config(storage, arguments.from);
   HfModel model(model_shape(config.model, config.model.context));
   std::vector<std::string> not_read = load_hf_weights(storage, arguments.from, model.parameters());
@@ -119,6 +117,7 @@ void export_adapted(const ExportArguments& arguments, Session& session, SystemSt
   const ModelShape& shape = adapters.layout.shape();
   const std::filesystem::path base =
       arguments.base.empty() ? std::filesystem::path(adapter.base) : arguments.base;
+  check_apart(base, arguments.to);
   const std::string from =
       fmt::format("{} (step {})", checkpoint.folder().string(), checkpoint.info().step);
   const auto missing = unapplied_steps_of(checkpoint);
@@ -146,14 +145,16 @@ void export_adapted(const ExportArguments& arguments, Session& session, SystemSt
 
 void export_checkpoint(const ExportArguments& arguments, Session& session, SystemStorage& storage,
                        const std::filesystem::path& folder) {
-  check_target(folder, arguments.to);
+  const bool adapters = arguments.format == "peft";
+  check_model_target(storage, arguments.to, adapters ? ModelFiles::kAdapters : ModelFiles::kWhole);
+  check_apart(folder, arguments.to);
   const Checkpoint checkpoint = Checkpoint::open(storage, folder);
   const HfConfig config = read_hf_config(storage, folder);
   if (storage.kind(folder / kAdapterConfig) != FileKind::kAbsent) {
     export_adapted(arguments, session, storage, checkpoint, config);
     return;
   }
-  if (arguments.format == "peft") {
+  if (adapters) {
     throw UsageError(fmt::format(
         "--to peft: '{}' holds a whole model and no adapters (the run had no [lora]): use --to hf",
         folder.string()));

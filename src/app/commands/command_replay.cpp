@@ -12,13 +12,11 @@
 #include "core/base/units.h"
 #include "core/state/checkpoint.h"
 #include "inner/hf/hf_weights.h"
-#include "inner/hf/peft_folder.h"
 #include "isthmus/errors.h"
 #include "kernels/thread_team.h"
 #include "outer/parts/spsa_log.h"
 #include "outer/parts/spsa_replay.h"
 #include "record/json_line.h"
-#include "record/run_lock.h"
 #include "record/wall_clock.h"
 
 namespace isthmus::app {
@@ -78,10 +76,7 @@ void expect_bits(const Storage& storage, const std::filesystem::path& folder, St
 
 int command_replay(const ReplayArguments& arguments, Session& session) {
   SystemStorage storage;
-  if (!arguments.out.empty()) {
-    check_outside_runs(arguments.out);
-    check_no_adapter(storage, arguments.out);
-  }
+  if (!arguments.out.empty()) check_model_target(storage, arguments.out);
   const SpsaLog log = read_log(storage, arguments.log);
   Base base = read_base(storage, arguments.base);
   const StepIndex from = base.step.value_or(log.header().base_step);

@@ -13,6 +13,7 @@
 #include "core/base/followed_links.h"
 #include "inner/hf/hf_companions.h"
 #include "inner/hf/hf_weights.h"
+#include "inner/hf/peft_folder.h"
 #include "isthmus/errors.h"
 #include "text/tokenizer.h"
 
@@ -126,6 +127,16 @@ void merge_adapters(HfModel& model, HfModel& adapters) {
       }
     }
   }
+}
+
+void check_model_target(const Storage& storage, const std::filesystem::path& folder,
+                        ModelFiles files) {
+  check_outside_runs(folder);
+  if (followed_kind(storage, folder) == FileKind::kFile) {
+    throw UsageError(fmt::format("'{}' is a file; name a folder to write", folder.string()));
+  }
+  files == ModelFiles::kWhole ? check_no_adapter(storage, folder)
+                              : check_adapters_alone(storage, folder);
 }
 
 ModelFolderLock::ModelFolderLock(const std::filesystem::path& folder) {

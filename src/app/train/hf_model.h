@@ -66,6 +66,13 @@ struct HfModel {
 /// adapters. adapters: of a shape with `lora`.
 void merge_adapters(HfModel& model, HfModel& adapters);
 
+enum class ModelFiles { kWhole, kAdapters };
+
+/// Checks the folder for a model, before anything is read for it: it is no run's, no file, and a
+/// whole model and adapters are not mixed there. THROWS: UsageError, SystemError.
+void check_model_target(const Storage& storage, const std::filesystem::path& folder,
+                        ModelFiles files = ModelFiles::kWhole);
+
 /// The right to write a model, or adapters, to a folder; held by one process at a time.
 class ModelFolderLock {
  public:

@@ -45,7 +45,12 @@ InnerStep InnerLoop::train_loss(StepIndex, SampleShare, const ParameterSource&) 
 }
 AdamSettings InnerLoop::adam_settings() const { not_offered("adam_settings", kAdamMethods); }
 AdamMoments InnerLoop::adam_moments(std::size_t) { not_offered("adam_moments", kAdamMethods); }
-void InnerLoop::reset_optimizer() { not_offered("reset_optimizer", "optimizer resets"); }
+void InnerLoop::reset_optimizer() {
+  throw ConfigError(
+      "InnerLoop::reset_optimizer: this inner loop does not implement it, and its parameters have "
+      "become NaN or infinite, so that they and its optimizer begin anew from the anchors; find "
+      "what has made them so, and implement it (with nothing to do where there is no state)");
+}
 void InnerLoop::save(StateWriter&) const {}
 void InnerLoop::load(StateReader&) {}
 

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "core/base/followed_links.h"
 #include "core/base/json_input.h"
 #include "core/state/safetensors.h"
 #include "isthmus/errors.h"
@@ -230,6 +231,16 @@ void check_no_adapter(const Storage& storage, const std::filesystem::path& folde
       folder.string(), kAdapterConfig));
 }
 
+void check_adapters_alone(const Storage& storage, const std::filesystem::path& folder) {
+  if (followed_kind(storage, folder) == FileKind::kAbsent) return;
+  for (const std::string& name : storage.list(folder)) {
+    if (name == kAdapterConfig || name == kAdapterWeights) continue;
+    throw SystemError(
+        fmt::format("'{}' holds {}, which is no part of an adapter: name another folder",
+                    folder.string(), name));
+  }
+}
+
 std::string adapter_base_digest(const Storage& storage, const std::filesystem::path& folder) {
   const Safetensors weights = Safetensors::open(storage, folder / kAdapterWeights);
   const auto found = weights.metadata().find(kBaseDigest);
@@ -240,12 +251,7 @@ void write_adapter_folder(Storage& storage, const std::filesystem::path& folder,
                           const LoraShape& lora, const std::string& base,
                           const std::string& base_digest, std::span<const HfTensor> tensors) {
   storage.create_directories(folder);
-  for (const std::string& name : storage.list(folder)) {
-    if (name == kAdapterConfig || name == kAdapterWeights) continue;
-    throw SystemError(
-        fmt::format("'{}' holds {}, which is no part of an adapter: name another folder",
-                    folder.string(), name));
-  }
+  check_adapters_alone(storage, folder);
   write_atomically(storage, folder / kAdapterConfig, adapter_config_text(lora, base));
   std::vector<TensorToWrite> written;
   for (const HfTensor& tensor : tensors) {

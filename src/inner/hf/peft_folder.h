@@ -48,6 +48,10 @@ void load_adapter(const Storage& storage, const std::filesystem::path& folder,
 /// beside a model before it, without a word. THROWS: SystemError where one does.
 void check_no_adapter(const Storage& storage, const std::filesystem::path& folder);
 
+/// For folders that an adapter is to be written into. THROWS: SystemError where a folder holds
+/// other files than an adapter's.
+void check_adapters_alone(const Storage& storage, const std::filesystem::path& folder);
+
 /// The digest of the base's values that an adapter was trained beside, as write_adapter_folder left
 /// it in the weights' metadata; empty for adapters of other programs. THROWS: SystemError.
 [[nodiscard]] std::string adapter_base_digest(const Storage& storage,

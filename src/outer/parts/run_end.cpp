@@ -45,10 +45,11 @@ RunEnd zero_one_end(const OuterOptions& options, std::int64_t steps) {
   RunEnd end{.fragments = 1};
   ZeroOneSchedule schedule(options.zero_one_adam);
   std::int64_t last = 0;
-  for (std::int64_t t = 1; t <= steps; ++t) {
-    if (schedule.next() == ZeroOneStep::kLocal) continue;
-    ++end.rounds;
-    last = t;
+  for (std::int64_t done = 0; done < steps;) {
+    const ZeroOneStretch stretch = schedule.next_stretch(steps - done);
+    done += stretch.steps;
+    end.rounds += stretch.variance + stretch.compressed + stretch.syncs;
+    last = std::max(last, stretch.last_sent);
   }
   end.sent = end.rounds;
   if (last < steps) end.closing.push_back({.fragment = FragmentId(0), .steps = steps - last});

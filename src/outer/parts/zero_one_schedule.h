@@ -20,6 +20,16 @@ enum class ZeroOneStep {
   kSync,        // a local step, then the compressed mean of the sum
 };
 
+/// Consecutive steps of one interval between syncs.
+struct ZeroOneStretch {
+  std::int64_t steps = 0;
+  std::int64_t variance = 0;    // ZeroOneStep::kVariance among them
+  std::int64_t compressed = 0;  // kCompressed
+  std::int64_t syncs = 0;       // kSync
+  std::int64_t interval = 0;    // J of local steps; 0: of phase A
+  std::int64_t last_sent = 0;   // the run's step of the last that is not kLocal; 0: all are
+};
+
 /// A value; one thread.
 class ZeroOneSchedule {
  public:
@@ -27,10 +37,11 @@ class ZeroOneSchedule {
 
   /// RETURNS: the kind of step `steps` + 1; advances by one step.
   ZeroOneStep next();
-  /// The state after the first `step` steps. Time: O(step), nanoseconds each.
+  /// The next steps of one interval, at most `most` of them; advances by as many. There are about
+  /// as many stretches as intervals can be doubled. REQUIRES: most >= 1.
+  ZeroOneStretch next_stretch(std::int64_t most);
+  /// The state after the first `step` steps.
   void go_on_from(StepIndex step);
-  /// J of the next step, if it is in phase B.
-  [[nodiscard]] std::int64_t sync_interval() const { return sync_interval_; }
 
  private:
   ZeroOneAdamOptions options_;

@@ -25,6 +25,17 @@ void check(StepIndex t, const char* what, double value) {
 
 void check_finite(StepIndex t, const InnerStep& step) {
   if (step.idle) return;
+  if (step.tokens < 0) {
+    throw ConfigError(fmt::format(
+        "step {}: InnerStep::tokens = {}: must be 0 or more (the targets in the mean, by which the "
+        "worker's contribution weighs)",
+        t.value(), step.tokens));
+  }
+  if (step.grad_norm < 0) {
+    throw ConfigError(
+        fmt::format("step {}: InnerStep::grad_norm = {}: must be 0 (not known) or more", t.value(),
+                    step.grad_norm));
+  }
   check(t, "loss", step.loss);
   check(t, "gradient norm", step.grad_norm);
 }

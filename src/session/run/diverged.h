@@ -11,7 +11,8 @@
 namespace isthmus::app {
 
 /// A skipped step (InnerStep::idle) may report any value: a gradient scaler skips a step because of
-/// such a value. THROWS: RunError naming step and value.
+/// such a value. THROWS: RunError naming step and value; ConfigError for numbers below 0 where none
+/// can be.
 void check_finite(StepIndex t, const InnerStep& step);
 
 /// Whether `cause` is the error text of a diverged run, from either check.

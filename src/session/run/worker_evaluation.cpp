@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session/run/worker_evaluation.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <vector>
+
+#include "isthmus/errors.h"
 
 namespace isthmus::app {
 namespace {
@@ -24,6 +29,25 @@ std::vector<std::int64_t> share_of_batches(const std::vector<bool>& present, Wor
                : std::vector<std::int64_t>();
 }
 
+/// THROWS: ConfigError unless each part asked for has one entry that can be added to the others.
+std::vector<EvalPart> evaluated(Trainer& trainer, InnerLoop& inner, const ParameterSource& source,
+                                const std::vector<std::int64_t>& asked) {
+  std::vector<EvalPart> parts = trainer.evaluate(inner, source, asked);
+  std::vector<std::int64_t> given;
+  for (const EvalPart& part : parts) {
+    given.push_back(part.batch);
+    if (part.tokens >= 0) continue;
+    throw ConfigError(
+        fmt::format("Trainer::evaluate: part {}: tokens = {}: must be 0 or more (the targets in "
+                    "its sum of losses)",
+                    part.batch, part.tokens));
+  }
+  if (std::ranges::is_permutation(given, asked)) return parts;
+  throw ConfigError(fmt::format(
+      "Trainer::evaluate: asked for the parts [{}], it gave [{}]: give one entry for each of them",
+      fmt::join(asked, ", "), fmt::join(given, ", ")));
+}
+
 }  // namespace
 
 void evaluate_share(const WorkerSetup& setup, WorkerContext& context, Trainer& trainer,
@@ -34,11 +58,11 @@ void evaluate_share(const WorkerSetup& setup, WorkerContext& context, Trainer& t
   }
   EvalShare share{.parts = {}, .batches = *parts, .now = {}};
   if (strategy.shared_anchors()) {
-    share.parts = trainer.evaluate(
-        inner, strategy, share_of_batches(setup.board.present(t), context.rank, share.batches));
+    share.parts = evaluated(trainer, inner, strategy,
+                            share_of_batches(setup.board.present(t), context.rank, share.batches));
   } else if (const auto mean =
                  setup.anchor_mean.lay_down(context.rank, t, strategy, inner.parameters().size())) {
-    share.parts = trainer.evaluate(inner, *mean, every(share.batches, 0, 1));
+    share.parts = evaluated(trainer, inner, *mean, every(share.batches, 0, 1));
   }
   share.now = context.runtime.clock().now();
   setup.board.post_eval(context.rank, t, share);
@@ -46,7 +70,7 @@ void evaluate_share(const WorkerSetup& setup, WorkerContext& context, Trainer& t
     return;
   }
   if (const std::vector<std::int64_t> missing = setup.board.await_eval(t); !missing.empty()) {
-    setup.board.complete_eval(t, trainer.evaluate(inner, strategy, missing));
+    setup.board.complete_eval(t, evaluated(trainer, inner, strategy, missing));
   }
 }
 
