@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs around a loop of the caller's own: the outer loop written out, the same bits in every world,
 kill and resume, and what callers do wrong."""
+import collections
 import logging
 import os
 import pathlib
 import signal
 import socket
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 
@@ -117,6 +121,16 @@ def test_diloco_is_the_algorithm_written_out(toml, tmp_path):
     assert list(isthmus.open(tmp_path / "x").table("round")["step_send"]) == [5, 10, 15, 20, 23]
     weights = isthmus.open(tmp_path / "x").weights()
     assert weights.keys() == bodies.SHAPES.keys() and weights["scale"].shape == ()
+
+
+@pytest.mark.parametrize("method, more", [
+    ("localsgd", ""), ("streaming-diloco", "fragments = 2\noverlap = 2\nalpha = 0.5"), ("delayed", ""),
+    ("co2", "momentum = 0.5")])
+def test_methods_are_the_loops_written_out(toml, tmp_path, method, more):
+    together(toml(steps=40, method=method, more=f'{more}\nfinal_sync = "none"\ncodec = "fp32"'), tmp_path / "x")
+    table = isthmus.open(tmp_path / "x").table("train")
+    wanted = numpy.mean(bodies.written_out(method, 2, 40, 5), axis=1)
+    numpy.testing.assert_allclose(table["loss"], wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("method, more", [
@@ -540,6 +554,75 @@ def test_signals_are_wishes_and_come_back(toml, tmp_path):
     outcome = isthmus.run(toml(steps=100000), body, out=tmp_path / "x", overrides=['ckpt.every="100000 steps"'])
     assert outcome.exit_code == 130 and outcome.steps < 100000
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_step_without_a_sync_is_one_call_of_the_library(toml, tmp_path, monkeypatch):
+    """What such a step costs, where no clock is exact (bench/python/overhead.py has the time)."""
+    calls = collections.Counter()
+
+    class Counted:
+        def __getattr__(self, name):
+            calls[name] += 1
+            return getattr(library, name)
+
+    library = isthmus._abi.lib
+    monkeypatch.setattr(isthmus._abi, "lib", Counted())
+    together(toml(steps=200, more='final_sync = "none"'), tmp_path / "x",
+             overrides=["outer.H=1000", 'ckpt.every="1000 steps"'])
+    assert calls["isthmus_answer_next"] == 2 * 200
+    assert calls["isthmus_answer"] < 20 and calls["isthmus_log_waiting"] < 20, calls
+
+
+def alone(toml, tmp_path, loop, steps=6):
+    """A process that is the one site of its run, with `loop` inside of `with isthmus.join(...) as site`."""
+    text = toml(steps=steps).read_text()
+    west = text.index('[[site]]\nname = "west"')
+    (tmp_path / "alone.toml").write_text(text[:west] + text[text.index("[net]"):])
+    script = ("import os, signal, sys, time\nimport numpy\nimport isthmus\n"
+              "params = {'w': numpy.ones(3, numpy.float32)}\n"
+              f"with isthmus.join({str(tmp_path / 'alone.toml')!r}, params, site='east', out={str(tmp_path / 'x')!r}) "
+              "as site:\n" + textwrap.indent(textwrap.dedent(loop), "    "))
+    return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+
+
+def test_a_second_ctrl_c_ends_a_step(toml, tmp_path):
+    """The first is the agreed stop, for which a step that takes long is waited for."""
+    site = alone(toml, tmp_path, """
+        for t, _ in site.steps():
+            print(t, flush=True)
+            time.sleep(600)
+    """)
+    assert site.stdout.readline() == "1\n"
+    site.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        site.wait(1)
+    site.send_signal(signal.SIGINT)
+    _, said = site.communicate(timeout=30)
+    assert site.returncode == -signal.SIGINT and "KeyboardInterrupt" in said, said
+
+
+def test_a_forked_child_is_told_and_harms_nothing(toml, tmp_path):
+    """It ends as a process does, through the with statement, and the run goes on in its parent."""
+    site = alone(toml, tmp_path, """
+        for t, _ in site.steps():
+            if t == 3:
+                child = os.fork()
+                if child == 0:
+                    told = 0
+                    for call in (site.step, site.stop, site.batch, lambda: next(site.steps())):
+                        try:
+                            call()
+                        except isthmus.Forked:
+                            told += 1
+                    sys.exit(10 + told)
+                print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+            params["w"] -= 0.5
+            site.step(1.0)
+        print(site.outcome.exit_code, site.outcome.steps)
+    """)
+    said, errors = site.communicate(timeout=60)
+    assert (site.returncode, said.split()) == (0, ["14", "0", "6"]), errors
 
 
 def test_example_of_the_docs_has_these_names():
