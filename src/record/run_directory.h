@@ -46,6 +46,7 @@ struct Manifest {
   std::string status = "running";  // running | ok | failed | interrupted | checkpointed
   std::string version, git, compiler, flags, cpu, os;
   int cores = 0;
+  std::string kernels;  // instruction set of this process's kernels, as train.kernels spells it
   std::vector<ManifestData> data;
   bool simulated = false;
   std::optional<SurrogateConfig> surrogate;

@@ -146,6 +146,7 @@ void MetricsLog::begin(const Manifest& manifest) {
       .add("workers", manifest.workers)
       .add("parameters", manifest.parameters)
       .add("device", manifest.device)
+      .add("kernels", manifest.kernels)
       .add("resumed_after", totals_.steps)
       .add("surrogate", manifest.surrogate.has_value())
       .add("t", unix_now());

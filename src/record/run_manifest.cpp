@@ -6,6 +6,7 @@
 
 #include "core/base/json_input.h"
 #include "isthmus/errors.h"
+#include "kernels/isa.h"
 #include "record/build_info.h"
 #include "record/run_directory.h"
 
@@ -67,6 +68,7 @@ Manifest make_manifest(const Config& config, std::string command, std::vector<st
   manifest.cpu = machine.cpu;
   manifest.os = machine.os;
   manifest.cores = machine.cores;
+  manifest.kernels = kernels::name_of(kernels::active_isa());
   manifest.surrogate = config.surrogate;
   manifest.method = config.method;
   if (config.origins.contains("outer.final_sync")) {
@@ -85,7 +87,7 @@ std::string manifest_json(const Manifest& manifest) {
   line.add("status", manifest.status).add("version", manifest.version).add("git", manifest.git);
   line.add("compiler", manifest.compiler).add("flags", manifest.flags);
   line.add("cpu", manifest.cpu).add("cores", manifest.cores).add("os", manifest.os);
-  line.add("device", manifest.device);
+  line.add("kernels", manifest.kernels).add("device", manifest.device);
   line.add_raw("data", data_json(manifest.data)).add("simulated", manifest.simulated);
   line.add("clock", manifest.simulated ? "virtual" : "real");
   line.add_raw("surrogate", manifest.surrogate && manifest.simulated

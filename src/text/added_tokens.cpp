@@ -19,7 +19,7 @@ std::size_t byte_pair(std::string_view text, std::size_t at) {
   return static_cast<unsigned char>(text[at]) * kBytes + static_cast<unsigned char>(text[at + 1]);
 }
 
-std::uint16_t classes_of(char32_t c) { return UnicodeTables::get().classes(c); }
+std::uint32_t classes_of(char32_t c) { return UnicodeTables::get().classes(c); }
 
 std::size_t spaces_begin(std::string_view text, std::size_t end) {
   while (end > 0) {

@@ -12,9 +12,8 @@ namespace isthmus {
 namespace {
 
 constexpr std::string_view kNormalizers =
-    "NFC, NFD, NFKC, NFKD, Nmt, Precompiled, Lowercase, StripAccents, Replace of a text or of the "
-    "expression \" {2,}\", "
-    "Prepend, Strip, Sequence";
+    "NFC, NFD, NFKC, NFKD, Nmt, Precompiled, Lowercase, StripAccents, BertNormalizer, Replace of a "
+    "text or of the expression \" {2,}\", Prepend, Strip, Sequence";
 constexpr std::string_view kSpaceRuns = " {2,}";  // a regular expression
 
 std::string lowered(std::string_view text) {
@@ -67,10 +66,39 @@ void apply_nmt(TextPiece& piece) {
   });
 }
 
-void strip_accents(TextPiece& piece) {
-  rebuild(piece, [](char32_t c, std::string_view bytes, std::string& out) {
-    if ((UnicodeTables::get().classes(c) & kAccent) != 0) return false;
+void drop(TextPiece& piece, unsigned dropped) {
+  rebuild(piece, [dropped](char32_t c, std::string_view bytes, std::string& out) {
+    if ((UnicodeTables::get().classes(c) & dropped) != 0) return false;
     out.append(bytes);
+    return true;
+  });
+}
+
+/// clean_text of BertNormalizer.
+void apply_bert_clean(TextPiece& piece) {
+  rebuild(piece, [](char32_t c, std::string_view bytes, std::string& out) {
+    const unsigned classes = UnicodeTables::get().classes(c);
+    if ((classes & kBertDropped) != 0) return false;
+    out.append((classes & kSpace) != 0 ? " " : bytes);
+    return true;
+  });
+}
+
+/// What handle_chinese_chars of BertNormalizer puts between spaces.
+bool is_bert_han(char32_t c) {
+  constexpr std::pair<char32_t, char32_t> kHan[] = {
+      {0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},  {0x20000, 0x2A6DF},
+      {0x2A700, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F}};
+  return std::ranges::any_of(
+      kHan, [c](const auto& range) { return c >= range.first && c <= range.second; });
+}
+
+void apply_bert_han(TextPiece& piece) {
+  rebuild(piece, [](char32_t c, std::string_view bytes, std::string& out) {
+    const bool han = is_bert_han(c);
+    if (han) out.push_back(' ');
+    out.append(bytes);
+    if (han) out.push_back(' ');
     return true;
   });
 }
@@ -161,6 +189,15 @@ void Normalizer::add(const TokenizerPart& part) {
                       std::make_shared<CharacterMap>(part.at("precompiled_charsmap"))});
   } else if (type == "StripAccents") {
     steps_.push_back({Kind::kStripAccents, {}, {}});
+  } else if (type == "BertNormalizer") {
+    const bool lowers = part.at("lowercase").boolean();
+    if (part.at("clean_text").boolean()) steps_.push_back({Kind::kBertClean, {}, {}});
+    if (part.at("handle_chinese_chars").boolean()) steps_.push_back({Kind::kBertHan, {}, {}});
+    if (part.boolean_or("strip_accents", lowers)) {
+      steps_.push_back({Kind::kNfd, {}, {}});
+      steps_.push_back({Kind::kBertStripAccents, {}, {}});
+    }
+    if (lowers) steps_.push_back({Kind::kLowercase, {}, {}});
   } else if (type == "Lowercase") {
     steps_.push_back({Kind::kLowercase, {}, {}});
   } else if (type == "Replace" && part.at("pattern").has("Regex") &&
@@ -199,7 +236,16 @@ void Normalizer::take_step(const Step& step, TextPiece& piece, bool continues) {
       piece.text = step.map->apply(piece.text);
       return;
     case Kind::kStripAccents:
-      strip_accents(piece);
+      drop(piece, kAccent);
+      return;
+    case Kind::kBertClean:
+      apply_bert_clean(piece);
+      return;
+    case Kind::kBertHan:
+      apply_bert_han(piece);
+      return;
+    case Kind::kBertStripAccents:
+      drop(piece, kBertAccent);
       return;
     case Kind::kLowercase:
       piece.text = lowered(piece.text);
@@ -242,6 +288,9 @@ bool Normalizer::may_be_cut() const {
       case Kind::kNmt:
       case Kind::kPrecompiled:
       case Kind::kStripAccents:
+      case Kind::kBertClean:
+      case Kind::kBertHan:
+      case Kind::kBertStripAccents:
       case Kind::kReplaceRuns:
         return false;
       case Kind::kReplace:

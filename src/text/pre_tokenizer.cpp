@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kPreTokenizers =
     "ByteLevel, Split, Digits, Metaspace, WhitespaceSplit, Sequence";
-constexpr std::string_view kPatterns = "those of GPT-2, Llama 3 and Qwen2";
+constexpr std::string_view kPatterns = "those of GPT-2, Llama 3, Qwen2 and Qwen3.5";
 
 }  // namespace
 
@@ -128,7 +128,7 @@ std::vector<PreTokenizer::Match> PreTokenizer::matches_of(const Step& step, std:
     behind = end;
   };
   if (step.kind == Kind::kDigits || step.kind == Kind::kWhitespace) {
-    const std::uint16_t wanted = step.kind == Kind::kDigits ? kDigit : kSpace;
+    const std::uint32_t wanted = step.kind == Kind::kDigits ? kDigit : kSpace;
     const UnicodeTables& tables = UnicodeTables::get();
     for (std::size_t at = 0; at < text.size();) {
       const DecodedCharacter c = decoded_at(text, at);

@@ -59,7 +59,7 @@ const UnicodeTables& UnicodeTables::get() {
 }
 
 UnicodeTables::UnicodeTables() {
-  std::vector<std::uint16_t> classes(kBlocks * kBlock);
+  std::vector<std::uint32_t> classes(kBlocks * kBlock);
   std::string_view text = kUnicodeText;
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
@@ -71,11 +71,17 @@ UnicodeTables::UnicodeTables() {
   pack(classes);
 }
 
-void UnicodeTables::read_line(std::string_view line, std::vector<std::uint16_t>& classes) {
+void UnicodeTables::read_line(std::string_view line, std::vector<std::uint32_t>& classes) {
   const std::string_view name = next_word(line);
-  constexpr std::pair<std::string_view, std::uint16_t> kSets[] = {
-      {"L", kLetter},        {"N", kNumber}, {"S", kSpace},
-      {"W", kWordCharacter}, {"D", kDigit},  {"M", kAccent}};
+  constexpr std::pair<std::string_view, std::uint32_t> kSets[] = {{"L", kLetter},
+                                                                  {"N", kNumber},
+                                                                  {"S", kSpace},
+                                                                  {"D", kDigit},
+                                                                  {"W", kWordCharacter},
+                                                                  {"M", kAccent},
+                                                                  {"mark", kCombiningMark},
+                                                                  {"control", kBertDropped},
+                                                                  {"nonspacing", kBertAccent}};
   for (const auto& [set, bit] : kSets) {
     if (name != set) continue;
     while (!line.empty()) {
@@ -113,13 +119,12 @@ void UnicodeTables::read_line(std::string_view line, std::vector<std::uint16_t>&
   }
 }
 
-void UnicodeTables::set_part(std::vector<std::uint16_t>& classes, char32_t c, ClusterPart part) {
-  constexpr std::uint16_t kBelow = (1U << kClusterShift) - 1;
-  classes[c] = static_cast<std::uint16_t>((classes[c] & kBelow) | static_cast<unsigned>(part)
-                                                                      << kClusterShift);
+void UnicodeTables::set_part(std::vector<std::uint32_t>& classes, char32_t c, ClusterPart part) {
+  constexpr std::uint32_t kBelow = (1U << kClusterShift) - 1;
+  classes[c] = (classes[c] & kBelow) | static_cast<std::uint32_t>(part) << kClusterShift;
 }
 
-void UnicodeTables::read_parts(std::string_view line, std::vector<std::uint16_t>& classes) {
+void UnicodeTables::read_parts(std::string_view line, std::vector<std::uint32_t>& classes) {
   constexpr std::pair<std::string_view, ClusterPart> kParts[] = {
       {"Control", ClusterPart::kControl},
       {"Extend", ClusterPart::kExtend},
@@ -143,7 +148,7 @@ void UnicodeTables::read_parts(std::string_view line, std::vector<std::uint16_t>
 }
 
 /// The parts of clusters that are single characters, or follow from arithmetic.
-void UnicodeTables::mark_parts(std::vector<std::uint16_t>& classes) {
+void UnicodeTables::mark_parts(std::vector<std::uint32_t>& classes) {
   constexpr char32_t kFirstIndicator = 0x1F1E6, kLastIndicator = 0x1F1FF, kZeroWidthJoiner = 0x200D;
   set_part(classes, '\r', ClusterPart::kCarriageReturn);
   set_part(classes, '\n', ClusterPart::kLineFeed);
@@ -157,8 +162,8 @@ void UnicodeTables::mark_parts(std::vector<std::uint16_t>& classes) {
   }
 }
 
-void UnicodeTables::mark_unsafe(std::vector<std::uint16_t>& classes) const {
-  constexpr std::uint16_t kAll =
+void UnicodeTables::mark_unsafe(std::vector<std::uint32_t>& classes) const {
+  constexpr std::uint32_t kAll =
       kComposeUnsafe | kDecomposeUnsafe | kCompatComposeUnsafe | kCompatDecomposeUnsafe;
   for (const auto& [c, value] : combining_) classes[c] |= kAll;
   for (const auto& [c, parts] : canonical_) {
@@ -167,9 +172,9 @@ void UnicodeTables::mark_unsafe(std::vector<std::uint16_t>& classes) const {
     classes[c] |= kComposeUnsafe;
   }
   for (const auto& [pair, c] : compose_) {
-    classes[c] = static_cast<std::uint16_t>(classes[c] & ~kComposeUnsafe);
+    classes[c] &= ~static_cast<std::uint32_t>(kComposeUnsafe);
     if (!compatible_.contains(c)) {
-      classes[c] = static_cast<std::uint16_t>(classes[c] & ~kCompatComposeUnsafe);
+      classes[c] &= ~static_cast<std::uint32_t>(kCompatComposeUnsafe);
     }
   }
   for (const auto& [pair, c] : compose_) {
@@ -189,7 +194,7 @@ void UnicodeTables::mark_unsafe(std::vector<std::uint16_t>& classes) const {
   }
 }
 
-void UnicodeTables::pack(const std::vector<std::uint16_t>& classes) {
+void UnicodeTables::pack(const std::vector<std::uint32_t>& classes) {
   std::map<Block, std::uint16_t> seen;
   for (std::size_t i = 0; i < kBlocks; ++i) {
     Block block;

@@ -16,7 +16,7 @@
 namespace isthmus {
 
 /// Bits of `UnicodeTables::classes`.
-enum CharacterClass : std::uint16_t {
+enum CharacterClass : std::uint32_t {
   kLetter = 1,            // \p{L}
   kNumber = 2,            // \p{N}
   kSpace = 4,             // \s
@@ -26,7 +26,10 @@ enum CharacterClass : std::uint16_t {
   kDecomposeUnsafe = 64,  // the same for NFD
   kCompatComposeUnsafe = 128,
   kCompatDecomposeUnsafe = 256,
-  kAccent = 512,  // what StripAccents takes out
+  kAccent = 512,          // what StripAccents takes out
+  kCombiningMark = 1024,  // \p{M}
+  kBertDropped = 2048,    // what clean_text of BertNormalizer takes out
+  kBertAccent = 4096      // what strip_accents of BertNormalizer takes out
 };
 
 /// What a character is in a grapheme cluster: Grapheme_Cluster_Break, Extended_Pictographic and
@@ -57,7 +60,7 @@ class UnicodeTables {
   /// The one object; made at the first call.
   [[nodiscard]] static const UnicodeTables& get();
 
-  [[nodiscard]] std::uint16_t classes(char32_t c) const {
+  [[nodiscard]] std::uint32_t classes(char32_t c) const {
     return blocks_[index_[c >> kBlockBits]][c & (kBlock - 1)];
   }
   [[nodiscard]] ClusterPart cluster_part(char32_t c) const {
@@ -73,18 +76,18 @@ class UnicodeTables {
 
  private:
   static constexpr int kBlockBits = 7;
-  static constexpr int kClusterShift = 10;  // of the bits of a class
+  static constexpr int kClusterShift = 16;  // of the bits of a class
   static constexpr std::size_t kBlock = std::size_t{1} << kBlockBits;
   static constexpr std::size_t kBlocks = 0x110000 >> kBlockBits;
-  using Block = std::array<std::uint16_t, kBlock>;
+  using Block = std::array<std::uint32_t, kBlock>;
 
   UnicodeTables();
-  void read_line(std::string_view line, std::vector<std::uint16_t>& classes);
-  static void set_part(std::vector<std::uint16_t>& classes, char32_t c, ClusterPart part);
-  static void read_parts(std::string_view line, std::vector<std::uint16_t>& classes);
-  static void mark_parts(std::vector<std::uint16_t>& classes);
-  void mark_unsafe(std::vector<std::uint16_t>& classes) const;
-  void pack(const std::vector<std::uint16_t>& classes);
+  void read_line(std::string_view line, std::vector<std::uint32_t>& classes);
+  static void set_part(std::vector<std::uint32_t>& classes, char32_t c, ClusterPart part);
+  static void read_parts(std::string_view line, std::vector<std::uint32_t>& classes);
+  static void mark_parts(std::vector<std::uint32_t>& classes);
+  void mark_unsafe(std::vector<std::uint32_t>& classes) const;
+  void pack(const std::vector<std::uint32_t>& classes);
 
   std::array<std::uint16_t, kBlocks> index_{};
   std::vector<Block> blocks_;

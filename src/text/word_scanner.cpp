@@ -14,6 +14,8 @@ constexpr std::string_view kLlama3Expression =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kQwen2Expression =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kQwen35Expression =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
 constexpr std::array<std::uint8_t, 128> ascii_classes() {
   std::array<std::uint8_t, 128> classes{};
@@ -21,20 +23,22 @@ constexpr std::array<std::uint8_t, 128> ascii_classes() {
     const bool letter = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
     const bool space = c == ' ' || (c >= 9 && c <= 13);
     const bool number = c >= '0' && c <= '9';
-    classes[static_cast<std::size_t>(c)] = static_cast<std::uint8_t>(letter   ? kLetter
-                                                                     : space  ? kSpace
-                                                                     : number ? kNumber
-                                                                              : 0);
+    unsigned found = 0;
+    if (letter) found = kLetter;
+    if (space) found = kSpace;
+    if (number) found = kNumber;
+    classes[static_cast<std::size_t>(c)] = static_cast<std::uint8_t>(found);
   }
   return classes;
 }
 constexpr std::array<std::uint8_t, 128> kAsciiClasses = ascii_classes();
 constexpr unsigned kClassed = kLetter | kNumber | kSpace;
 
-/// A place in the text.
+/// A place in the text. letters: the classes that count as letters.
 class Cursor {
  public:
-  Cursor(std::string_view text, std::size_t at) : text_(text), at_(at) {}
+  Cursor(std::string_view text, std::size_t at, unsigned letters)
+      : text_(text), at_(at), letters_(letters) {}
   [[nodiscard]] std::size_t at() const { return at_; }
   [[nodiscard]] bool over() const { return at_ >= text_.size(); }
   /// Letter, number or space of the character here, or 0; its bytes in `bytes`. REQUIRES: !over().
@@ -46,7 +50,9 @@ class Cursor {
     }
     const DecodedCharacter c = decoded_at(text_, at_);
     bytes = c.bytes;
-    return tables_->classes(c.value) & kClassed;
+    const unsigned classes = tables_->classes(c.value);
+    if ((classes & letters_) != 0) return kLetter;
+    return classes & kClassed;
   }
   void skip(std::size_t bytes) { at_ += bytes; }
   /// Passes at most `most` characters of the class; the class 0 has none.
@@ -61,6 +67,7 @@ class Cursor {
  private:
   std::string_view text_;
   std::size_t at_;
+  unsigned letters_;
   const UnicodeTables* tables_ = &UnicodeTables::get();
 };
 
@@ -99,11 +106,11 @@ std::size_t gpt2_word_end(std::string_view text, std::size_t at) {
   if (text[at] == '\'') {
     if (const std::size_t bytes = contraction_length(text, at, false)) return at + bytes;
   }
-  Cursor cursor(text, at);
+  Cursor cursor(text, at, kLetter);
   std::size_t bytes = 0;
   unsigned here = cursor.class_here(bytes);
   if (text[at] == ' ') {
-    Cursor next(text, at + 1);
+    Cursor next(text, at + 1, kLetter);
     if (!next.over() && next.class_here(bytes) != kSpace) {
       cursor = next;
       here = cursor.class_here(bytes);
@@ -115,18 +122,19 @@ std::size_t gpt2_word_end(std::string_view text, std::size_t at) {
 
 /// \s*[\r\n]+|\s+(?!\S)|\s+
 std::size_t llama3_spaces_end(std::string_view text, std::size_t at) {
-  Cursor cursor(text, at);
+  Cursor cursor(text, at, kLetter);
   cursor.run(kSpace);
   const std::size_t newline = text.substr(at, cursor.at() - at).find_last_of("\r\n");
   return newline != std::string_view::npos ? at + newline + 1
                                            : end_of_spaces(text, at, cursor.at());
 }
 
-std::size_t llama3_word_end(std::string_view text, std::size_t at, std::size_t most_digits) {
+std::size_t llama3_word_end(std::string_view text, std::size_t at, std::size_t most_digits,
+                            unsigned letters) {
   if (text[at] == '\'') {
     if (const std::size_t bytes = contraction_length(text, at, true)) return at + bytes;
   }
-  Cursor cursor(text, at);
+  Cursor cursor(text, at, letters);
   std::size_t bytes = 0;
   const unsigned here = cursor.class_here(bytes);
   if (here == kLetter) {
@@ -137,7 +145,7 @@ std::size_t llama3_word_end(std::string_view text, std::size_t at, std::size_t m
     cursor.run(kNumber, most_digits);
     return cursor.at();
   }
-  Cursor next(text, at + bytes);
+  Cursor next(text, at + bytes, letters);
   std::size_t next_bytes = 0;
   const bool more = !next.over();
   const unsigned behind = more ? next.class_here(next_bytes) : 0;
@@ -158,7 +166,7 @@ std::size_t llama3_word_end(std::string_view text, std::size_t at, std::size_t m
 
 std::optional<WordPattern> word_pattern_of(std::string_view regular_expression) {
   for (const WordPattern pattern :
-       {WordPattern::kGpt2, WordPattern::kLlama3, WordPattern::kQwen2}) {
+       {WordPattern::kGpt2, WordPattern::kLlama3, WordPattern::kQwen2, WordPattern::kQwen35}) {
     if (regular_expression == regular_expression_of(pattern)) return pattern;
   }
   return {};
@@ -172,6 +180,8 @@ std::string_view regular_expression_of(WordPattern pattern) {
       return kLlama3Expression;
     case WordPattern::kQwen2:
       return kQwen2Expression;
+    case WordPattern::kQwen35:
+      return kQwen35Expression;
   }
   return {};
 }
@@ -179,7 +189,11 @@ std::string_view regular_expression_of(WordPattern pattern) {
 std::size_t word_length(std::string_view text, std::size_t at, WordPattern pattern) {
   constexpr std::size_t kDigitsOfLlama3 = 3;
   if (pattern == WordPattern::kGpt2) return gpt2_word_end(text, at) - at;
-  return llama3_word_end(text, at, pattern == WordPattern::kLlama3 ? kDigitsOfLlama3 : 1) - at;
+  // A mark before letters or marks is both what \p{L} may follow and the first of them.
+  unsigned letters = kLetter;
+  if (pattern == WordPattern::kQwen35) letters |= kCombiningMark;
+  return llama3_word_end(text, at, pattern == WordPattern::kLlama3 ? kDigitsOfLlama3 : 1, letters) -
+         at;
 }
 
 }  // namespace isthmus

@@ -15,11 +15,12 @@ enum class WordPattern {
   kLlama3,  // (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|
             // ?[^\s\p{L}\p{N}]+[\r\n]*|...
   kQwen2,   // as kLlama3 with \p{N} for \p{N}{1,3}
+  kQwen35,  // as kQwen2 with [\p{L}\p{M}]+ for \p{L}+ and \p{M} in the last class
 };
 
 /// The pattern of a regular expression in a tokenizer.json, if it is one of these.
 [[nodiscard]] std::optional<WordPattern> word_pattern_of(std::string_view regular_expression);
-/// The GPT-2 expression, as trained tokenizers write it.
+/// The expression as a tokenizer.json has it.
 [[nodiscard]] std::string_view regular_expression_of(WordPattern pattern);
 
 /// Length of the word that begins at `at`; the words cover the text without gaps.

@@ -10,6 +10,7 @@
 #include "app/train/model_json.h"
 #include "core/base/storage_faults.h"
 #include "core/temporary_directory.h"
+#include "kernels/isa.h"
 
 namespace isthmus::app::this_file {
 namespace {
@@ -133,7 +134,10 @@ TEST_F(RunDirectoryTest, TheManifestSaysWhatRan) {
       "[data]\nsource = \"synth:markov1\"\n[train]\nsteps = 1\nglobal_batch = \"256 tok\"\n"
       "[run]\nworkers = 2\n",
       "run.toml");
+  const kernels::Isa active = kernels::active_isa();
+  kernels::use_isa(kernels::Isa::kPortable);
   Manifest manifest = make_manifest(config, "train", {"train", "run.toml"});
+  kernels::use_isa(active);
   manifest.parameters = 42;
   manifest.model = model_json(config, 42);
   run.write_manifest(manifest);
@@ -150,6 +154,7 @@ TEST_F(RunDirectoryTest, TheManifestSaysWhatRan) {
   EXPECT_EQ(json["model"]["parameters"], 42);
   EXPECT_EQ(json["model"]["kv_heads"], 4);
   EXPECT_GE(json["cores"], 1);
+  EXPECT_EQ(json["kernels"], "portable");
   EXPECT_EQ(json["run_id"], manifest.run_id);
 }
 

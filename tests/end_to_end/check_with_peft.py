@@ -60,7 +60,21 @@ def of_family(config, causal, **more):
     return make
 
 
+def neox(folder, parallel):
+    config = transformers.GPTNeoXConfig(
+        vocab_size=256, hidden_size=48, intermediate_size=112, num_hidden_layers=2, num_attention_heads=3,
+        max_position_embeddings=64, rotary_pct=0.25, use_parallel_residual=parallel, bos_token_id=0, eos_token_id=0)
+    transformers.GPTNeoXForCausalLM(config).save_pretrained(folder)
+
+
+NEOX = ["query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"]
 CASES = {
+    "phi3-all-linear": dict(make=of_family(transformers.Phi3Config, transformers.Phi3ForCausalLM), r=8, alpha=16,
+                            targets=["qkv_proj", "o_proj", "gate_up_proj", "down_proj"]),
+    "phi3-fused-alone": dict(make=of_family(transformers.Phi3Config, transformers.Phi3ForCausalLM), r=4, alpha=8,
+                             targets=["qkv_proj", "gate_up_proj"]),
+    "neox-all-linear": dict(make=lambda f: neox(f, True), r=8, alpha=16, targets=NEOX),
+    "neox-serial-some": dict(make=lambda f: neox(f, False), r=8, alpha=16, targets=NEOX[:1] + NEOX[3:]),
     "qwen2-all-linear": dict(make=of_family(transformers.Qwen2Config, transformers.Qwen2ForCausalLM), r=8, alpha=16,
                              targets=ALL),
     "olmo2-all-linear": dict(make=of_family(transformers.Olmo2Config, transformers.Olmo2ForCausalLM), r=8, alpha=16,

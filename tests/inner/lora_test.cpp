@@ -17,6 +17,7 @@
 #include "inner/loop/model_cost.h"
 #include "inner/model/frozen_weights.h"
 #include "inner/model/model.h"
+#include "inner/model_families.h"
 #include "kernels/bf16.h"
 
 namespace isthmus::this_file {
@@ -39,6 +40,12 @@ ModelConfig with_adapters(std::vector<std::string> targets) {
   return model;
 }
 
+ModelConfig family(const std::string& name, std::vector<std::string> targets) {
+  ModelConfig model = with_adapters(std::move(targets));
+  model.head_dim = 8;
+  return of_family(model, name);
+}
+
 struct LoraCase {
   std::string name;
   ModelConfig model;
@@ -56,6 +63,13 @@ std::vector<LoraCase> cases() {
                                {"Selective", with_adapters({"all-linear"}), Purpose::kSelective},
                                {"Recompute", with_adapters({"all-linear"}), Purpose::kRecompute}};
   all[3].model.qk_norm = true;
+  for (const std::string& name : family_names()) {
+    all.push_back({name, family(name, {"all-linear"})});
+    std::ranges::replace(all.back().name, '-', '_');
+  }
+  all.push_back({"Phi3Fused", family("phi3", {"qkv_proj", "gate_up_proj"})});
+  all.push_back(
+      {"NeoxSome", family("neox", {"query_key_value", "dense_4h_to_h"}), Purpose::kSelective});
   return all;
 }
 

@@ -7,7 +7,7 @@ check_with_tokenizers.py --isthmus PROGRAM --work DIR [--decode decode_ids] [--m
 
 FOLDERs are searched for text files (.html, .txt, .c, .h, .rst, .py, .S, .sh); of each folder the files are taken, in
 sorted order, up to its share of N megabytes; what a folder lacks, the next ones may add. Each file is one document of
-a .jsonl; odd Unicode (every code point, and random mixtures) makes further documents. Tokenizers of thirteen kinds are
+a .jsonl; odd Unicode (every code point, and random mixtures) makes further documents. Tokenizers of fifteen kinds are
 trained on a part of it (make_cases.py). Ids are those of `isthmus data tokenize`. With --decode, the program of that
 name (target decode_ids) turns the ids of each document into text again, with and without special tokens.
 The first JSON line has the bytes of each folder and the SHA-256 of the documents; one line a kind says how many bytes,

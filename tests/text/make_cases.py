@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes tests/text/cases: tokenizers of thirteen kinds, and what PyPI `tokenizers` makes of a few hundred texts.
+"""Writes tests/text/cases: tokenizers of fifteen kinds, and what PyPI `tokenizers` makes of a few hundred texts.
 
 make_cases.py FOLDER            writes FOLDER/KIND.json, one tokenizer.json each, and FOLDER/cases.jsonl
 make_cases.py --tokenizers FOLDER --train FILE... [--vocab N]
@@ -25,6 +25,7 @@ from tokenizers import (AddedToken, Regex, Tokenizer, decoders, implementations,
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
           r"|\s*[\r\n]+|\s+(?!\S)|\s+")
 QWEN2 = LLAMA3.replace(r"\p{N}{1,3}", r"\p{N}")
+QWEN35 = QWEN2.replace(r"\p{L}+", r"[\p{L}\p{M}]+").replace(r"[^\s\p{L}\p{N}]", r"[^\s\p{L}\p{M}\p{N}]")
 
 SENTENCES = r"""
 The quick brown fox doesn't jump over the lazy dog; they'd rather sleep, wouldn't they? I'll say it's 3.14159 again.
@@ -113,6 +114,14 @@ def qwen2(texts, vocab):
     tokenizer.add_special_tokens(["<|endoftext|>", "<|im_start|>"])
     tokenizer.add_tokens([AddedToken("<tool_call>", normalized=False, special=False)])
     tokenizer.add_tokens([AddedToken("</tool_call>", normalized=False, special=False)])
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    return tokenizer
+
+
+def qwen35(texts, vocab):
+    """Marks belong to the letters before them."""
+    tokenizer = byte_level(texts, vocab, [], pre_tokenizers.Split(Regex(QWEN35), "isolated"), normalizers.NFC())
+    tokenizer.add_special_tokens(["<|endoftext|>", "<|im_start|>"])
     tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
     return tokenizer
 
@@ -269,8 +278,15 @@ def roberta(texts, vocab):
     return tokenizer
 
 
+def bert(texts, vocab):
+    """BERT's normalizer and post-processor; its model is another one."""
+    tokenizer = published_unigram(texts, vocab, normalizers.BertNormalizer(), pre_tokenizers.Metaspace(prepend_scheme="first"))
+    tokenizer.post_processor = processors.BertProcessing(("</s>", 2), ("<s>", 0))
+    return tokenizer
+
+
 KINDS = {f.__name__: f for f in (gpt2, llama3, qwen2, smol, llama2, mistral, gemma, unigram, unigram_bytes, unigram_nmt,
-                                 roberta, xlm_roberta, albert)}
+                                 roberta, xlm_roberta, albert, qwen35, bert)}
 
 
 def mixed_texts(count):
@@ -304,7 +320,7 @@ def main():
         (arguments.folder / f"{kind}.json").write_text(made.to_str(), encoding="utf-8")
         if arguments.tokenizers:
             continue
-        more = CLUSTERS if kind in ("xlm_roberta", "albert") else []
+        more = CLUSTERS if kind in ("xlm_roberta", "albert", "qwen35", "bert") else []
         for text in sentences + ODD + mixed_texts(24) + more:
             case = {"tokenizer": kind, "text": text, "ids": made.encode(text, add_special_tokens=False).ids}
             special = made.encode(text).ids

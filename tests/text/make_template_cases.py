@@ -153,6 +153,7 @@ SNIPPETS = """
 {{ d | tojson }} {{ text | tojson }} {{ '<&>é' | tojson }} {{ '<é😀' | tojson(ensure_ascii=true) }} {{ x | tojson }} {{ yes | tojson }} {{ none | tojson }}
 {{ d | tojson(indent=2) }}|{{ [] | tojson(indent=4) }}|{{ {} | tojson }}|{{ d | tojson(separators=(',', ':')) }}|{{ {'b': 1, 'a': 2} | tojson(sort_keys=true) }}
 {{ 'a\\nb\\n\\nc' | indent }}|{{ 'a\\nb' | indent(2, true) }}|{{ 'a\\n\\nb' | indent(2, blank=true) }}|{{ 'a\\nb' | indent('> ') }}
+{{ 'a-b c_d  é2e, x.' | wordcount }} {{ '' | wordcount }}
 {{ names | string }} {{ d | string | length }} {{ 5 | string ~ 6 }} {{ d | items | list }} {{ [1, 'a\\'b', none, true, 1.5] }} {{ "q'd\\"" | list }}
 {{ n is defined }} {{ missing is defined }} {{ missing is undefined }} {{ none_value is none }} {{ n is number }} {{ n is string }} {{ d is mapping }} {{ names is sequence }} {{ names is iterable }} {{ yes is boolean }} {{ yes is true }} {{ n is not none }}
 {{ n is odd }} {{ n is divisibleby 7 }} {{ n is divisibleby(2) }} {{ n is eq 7 }} {{ n is in [7] }} {{ 'a' is lower }} {{ none is sameas none }} {{ d is callable }} {{ range is callable }} {{ x is float }} {{ yes is integer }}

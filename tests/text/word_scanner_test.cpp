@@ -37,6 +37,12 @@ TEST(WordScanner, CutsEachDigitForQwen2) {
   EXPECT_THAT(words("1234", WordPattern::kQwen2), ElementsAre("1", "2", "3", "4"));
 }
 
+TEST(WordScanner, KeepsMarksInWordsForQwen35) {
+  EXPECT_THAT(words("e\u0301a -\u0301b 1\u0301", WordPattern::kQwen35),
+              ElementsAre("e\u0301a", " -", "\u0301b", " ", "1", "\u0301"));
+  EXPECT_THAT(words("e\u0301a", WordPattern::kQwen2), ElementsAre("e", "\u0301a"));
+}
+
 TEST(WordScanner, FoldsTheLongSWhereCaseIsIgnored) {
   EXPECT_THAT(words("'\u017fx", WordPattern::kLlama3), ElementsAre("'\u017f", "x"));
   EXPECT_THAT(words("'\u017fx", WordPattern::kGpt2), ElementsAre("'", "\u017fx"));
@@ -44,7 +50,7 @@ TEST(WordScanner, FoldsTheLongSWhereCaseIsIgnored) {
 
 TEST(WordScanner, KnowsItsExpressionsAndNoOthers) {
   for (const WordPattern pattern :
-       {WordPattern::kGpt2, WordPattern::kLlama3, WordPattern::kQwen2}) {
+       {WordPattern::kGpt2, WordPattern::kLlama3, WordPattern::kQwen2, WordPattern::kQwen35}) {
     EXPECT_EQ(word_pattern_of(regular_expression_of(pattern)), pattern);
   }
   EXPECT_EQ(word_pattern_of(R"(\s+|\S+)"), std::nullopt);

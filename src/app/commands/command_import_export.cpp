@@ -127,8 +127,8 @@ void export_adapted(const ExportArguments& arguments, Session& session, SystemSt
     for (const TensorInfo& info : adapters.layout.tensors()) {
       tensors.push_back({info.name, info.shape, adapters.tensor(info)});
     }
-    write_adapter_folder(storage, arguments.to, shape.lora, base.string(),
-                         kept_base_digest(checkpoint), tensors);
+    write_adapter_folder(storage, arguments.to, shape, base.string(), kept_base_digest(checkpoint),
+                         tensors);
     tell(session, arguments.to, adapters, family_of(config.model),
          fmt::format("adapters of rank {} of {}, beside {}", shape.lora.rank, from, base.string()),
          {}, missing);

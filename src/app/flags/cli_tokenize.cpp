@@ -58,8 +58,8 @@ void add_tokenize_commands(CLI::App& data, Parsed& parsed) {
       ->type_name("N");
   train
       ->add_option("--pattern", parsed.train_tokenizer.pattern,
-                   "whose words: gpt2, llama3 or qwen2 (default: gpt2)")
-      ->check(CLI::IsMember({"gpt2", "llama3", "qwen2"}));
+                   "whose words: gpt2, llama3, qwen2 or qwen3.5 (default: gpt2)")
+      ->check(CLI::IsMember({"gpt2", "llama3", "qwen2", "qwen3.5"}));
   train
       ->add_option("--eos", parsed.train_tokenizer.end,
                    "the special token that ends a text (default: <|endoftext|>)")

@@ -272,14 +272,18 @@ void check_adapter_config(const Storage& storage, const Config& config) {
   if (own.alpha != adapter.lora.alpha) {
     refuse("alpha", fmt::format("{}", own.alpha), fmt::format("{}", adapter.lora.alpha));
   }
-  ModelConfig theirs = config.model;
-  theirs.lora.targets = adapter.lora.targets;
-  const auto targets = [&](const ModelConfig& model) {
-    return model_shape(model, config.train.context).lora.targets;
-  };
-  if (targets(config.model) != targets(theirs)) {
+  std::vector<std::string> ours, all;  // products, as the adapter's folder names them
+  const ModelShape shape = model_shape(config.model, config.train.context);
+  for (const LoraProduct& product : lora_products(shape)) {
+    all.emplace_back(product.module());
+    if (shape.lora.targets[static_cast<std::size_t>(product.target)]) ours.push_back(all.back());
+  }
+  std::vector<std::string> theirs = adapter.lora.targets;
+  if (theirs == std::vector<std::string>{"all-linear"}) theirs = all;
+  for (std::vector<std::string>* each : {&ours, &all, &theirs}) std::ranges::sort(*each);
+  if (theirs != ours) {
     refuse("targets", fmt::format("[{}]", fmt::join(own.targets, ", ")),
-           fmt::format("[{}]", fmt::join(adapter.lora.targets, ", ")));
+           theirs == all ? "all-linear" : fmt::format("[{}]", fmt::join(theirs, ", ")));
   }
 }
 

@@ -216,9 +216,10 @@ HfCompanions Training::companions() const {
       }
     }
   }
-  if (const LoraShape& lora = layout_.shape().lora; lora.rank > 0) {
+  if (layout_.shape().lora.rank > 0) {
     companions.files.emplace_back(
-        kAdapterConfig, adapter_config_text(lora, std::filesystem::absolute(init).string()));
+        kAdapterConfig,
+        adapter_config_text(layout_.shape(), std::filesystem::absolute(init).string()));
   }
   return companions;
 }

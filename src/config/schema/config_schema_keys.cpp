@@ -358,8 +358,9 @@ constexpr KeyRow<Config> kRows[] = {
      "16", "model.init"},
     {"lora.alpha", Type::kReal, above(0), "", lora_field<&LoraConfig::alpha>(),
      "An adapter's output is scaled by alpha / r.", "32", "lora.r > 0", has_lora},
-    {"lora.targets", Type::kChoices, {}, "all-linear|q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj",
-     lora_field<&LoraConfig::targets>(), "Matrices of a layer that have an adapter; all-linear: all seven.",
+    {"lora.targets", Type::kChoices, {}, "all-linear|q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj|qkv_proj|gate_up_proj|query_key_value|dense|"
+     "dense_h_to_4h|dense_4h_to_h",
+     lora_field<&LoraConfig::targets>(), "Matrices of a layer that have an adapter, by their names in the folder of model.init; all-linear: all of the layer.",
      "[\"q_proj\", \"v_proj\"]", "lora.r > 0", has_lora},
     {"lora.dropout", Type::kReal, between(0, 1), "", lora_field<&LoraConfig::dropout>(),
      "Dropout before the adapters; 0 alone is supported.", "0", "lora.r > 0", has_lora},

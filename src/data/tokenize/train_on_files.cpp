@@ -23,6 +23,7 @@ constexpr std::int64_t kMostVocabulary = std::int64_t{1} << 24;
 WordPattern pattern_named(const std::string& name) {
   if (name == "llama3") return WordPattern::kLlama3;
   if (name == "qwen2") return WordPattern::kQwen2;
+  if (name == "qwen3.5") return WordPattern::kQwen35;
   return WordPattern::kGpt2;
 }
 

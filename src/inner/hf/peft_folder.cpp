@@ -2,8 +2,10 @@
 #include "inner/hf/peft_folder.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -19,11 +21,11 @@ constexpr const char* kBaseDigest = "isthmus.base_digest";  // in the metadata o
 
 using nlohmann::json;
 
-/// Name of a product as PEFT's target_modules has it: "q_proj".
-std::string_view module_of(LoraTarget target) {
-  const std::string_view name = lora_target_name(target);
-  return name.substr(name.find('.') + 1);
-}
+/// Names of the products of all families, as PEFT's target_modules has them.
+constexpr std::array<std::string_view, 13> kModules = {
+    "q_proj",  "k_proj",        "v_proj",       "o_proj",       "gate_proj",
+    "up_proj", "down_proj",     "qkv_proj",     "gate_up_proj", "query_key_value",
+    "dense",   "dense_h_to_4h", "dense_4h_to_h"};
 
 class AdapterConfig {
  public:
@@ -115,20 +117,17 @@ std::vector<std::string> targets_of(const AdapterConfig& config, const Storage& 
     return name.substr(name.rfind('.') + 1);
   };
   std::vector<std::string> targets;
-  for (std::size_t i = 0; i < kLoraTargets; ++i) {
-    const std::string name(module_of(static_cast<LoraTarget>(i)));
-    if (std::ranges::find(given, name, end_of) != given.end()) targets.push_back(name);
+  for (const std::string_view module : kModules) {
+    if (std::ranges::find(given, module, end_of) != given.end()) targets.emplace_back(module);
   }
   for (const json& each : given) {
     if (std::ranges::find(targets, end_of(each)) == targets.end()) {
-      throw ConfigError(
-          fmt::format("{}: target_modules names {}: adapters here are for q_proj, k_proj, v_proj, "
-                      "o_proj, gate_proj, up_proj and down_proj",
-                      config.label(), each.dump()));
+      throw ConfigError(fmt::format("{}: target_modules names {}: adapters here are for {}",
+                                    config.label(), each.dump(), fmt::join(kModules, ", ")));
     }
   }
   if (targets.empty()) config.bad("target_modules is empty");
-  return targets.size() == kLoraTargets ? std::vector<std::string>{"all-linear"} : targets;
+  return targets;
 }
 
 /// What in target_modules says a layer by its number; empty where nothing does.
@@ -144,10 +143,12 @@ std::string first_with_layers(const AdapterConfig& config) {
 
 }  // namespace
 
-std::string adapter_config_text(const LoraShape& lora, const std::string& base) {
+std::string adapter_config_text(const ModelShape& shape, const std::string& base) {
+  const LoraShape& lora = shape.lora;
   json targets = json::array();
-  for (std::size_t i = 0; i < kLoraTargets; ++i) {
-    if (lora.targets[i]) targets.push_back(std::string(module_of(static_cast<LoraTarget>(i))));
+  for (const LoraProduct& product : lora_products(shape)) {
+    if (!lora.targets[static_cast<std::size_t>(product.target)]) continue;
+    targets.push_back(std::string(product.module()));
   }
   const json config = {{"peft_type", "LORA"},
                        {"task_type", "CAUSAL_LM"},
@@ -248,11 +249,11 @@ std::string adapter_base_digest(const Storage& storage, const std::filesystem::p
 }
 
 void write_adapter_folder(Storage& storage, const std::filesystem::path& folder,
-                          const LoraShape& lora, const std::string& base,
+                          const ModelShape& shape, const std::string& base,
                           const std::string& base_digest, std::span<const HfTensor> tensors) {
   storage.create_directories(folder);
   check_adapters_alone(storage, folder);
-  write_atomically(storage, folder / kAdapterConfig, adapter_config_text(lora, base));
+  write_atomically(storage, folder / kAdapterConfig, adapter_config_text(shape, base));
   std::vector<TensorToWrite> written;
   for (const HfTensor& tensor : tensors) {
     written.push_back(float_tensor(tensor.name, tensor.shape, tensor.values));

@@ -21,7 +21,7 @@ inline constexpr const char* kAdapterConfig = "adapter_config.json";
 inline constexpr const char* kAdapterWeights = "adapter_model.safetensors";
 
 /// adapter_config.json for adapters of this shape and the base model `base`. REQUIRES: a rank.
-[[nodiscard]] std::string adapter_config_text(const LoraShape& lora, const std::string& base);
+[[nodiscard]] std::string adapter_config_text(const ModelShape& shape, const std::string& base);
 
 struct PeftAdapter {
   LoraConfig lora;   // rank, alpha, targets
@@ -61,7 +61,7 @@ void check_adapters_alone(const Storage& storage, const std::filesystem::path& f
 /// weights. The folder must not exist, or be empty or an adapter's; the weights are written last.
 /// THROWS: SystemError.
 void write_adapter_folder(Storage& storage, const std::filesystem::path& folder,
-                          const LoraShape& lora, const std::string& base,
+                          const ModelShape& shape, const std::string& base,
                           const std::string& base_digest, std::span<const HfTensor> tensors);
 
 }  // namespace isthmus

@@ -427,9 +427,9 @@ class LlamaBlock final : public Block<RealOf<T>> {
   void gate_up_adapter_gradients(const Pass& pass, const LlamaMemory<T>& keep) const {
     const T* const d_gate_up = keep.gate_up;
     add_adapter_gradients(pass, adapters_, LoraTarget::kGate, keep.normed2, s_.d_model, d_gate_up,
-                          2 * s_.d_ff);
+                          s_.up_width());
     add_adapter_gradients(pass, adapters_, LoraTarget::kUp, keep.normed2, s_.d_model,
-                          d_gate_up + s_.d_ff, 2 * s_.d_ff);
+                          d_gate_up + s_.d_ff, s_.up_width());
   }
 
   /// Where attention finds queries, keys and values (or puts their gradients).

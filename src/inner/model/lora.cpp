@@ -95,7 +95,13 @@ Real* scratch_of(const LayerAdapters<Real>& layer, LoraTarget target) {
   }
 }
 
-std::int64_t widest(const ModelShape& s) { return std::max({s.d_model, s.d_ff, s.query_width()}); }
+std::int64_t widest(const ModelShape& s) {
+  std::int64_t width = 0;
+  for (const LoraProduct& product : lora_products(s)) {
+    width = std::max({width, product.in, product.out});
+  }
+  return width;
+}
 
 }  // namespace
 

@@ -82,28 +82,19 @@ ModelLayout::ModelLayout(const ModelShape& shape, const ModelPart& part)
 
 void ModelLayout::append_adapters() {
   ISTHMUS_CHECK(shape_.architecture == Architecture::kLlama);
-  const ModelShape& s = shape_;
-  const std::array<std::pair<std::int64_t, std::int64_t>, kLoraTargets> sizes = {
-      {{s.d_model, s.query_width()},
-       {s.d_model, s.key_width()},
-       {s.d_model, s.key_width()},
-       {s.query_width(), s.d_model},
-       {s.d_model, s.d_ff},
-       {s.d_model, s.d_ff},
-       {s.d_ff, s.d_model}}};
-  for (int layer = 0; layer < s.layers; ++layer) {
-    for (std::size_t i = 0; i < kLoraTargets; ++i) {
-      if (!s.lora.targets[i]) continue;
-      const auto target = static_cast<LoraTarget>(i);
+  const LoraShape& lora = shape_.lora;
+  const std::string layers = "base_model.model." + model_names(shape_).layers;
+  const std::vector<LoraProduct> products = lora_products(shape_);
+  for (int layer = 0; layer < shape_.layers; ++layer) {
+    for (const LoraProduct& product : products) {
+      if (!lora.targets[static_cast<std::size_t>(product.target)]) continue;
       if (layer == 0) {
         tensors_per_layer_ += 2;
-        if (target < LoraTarget::kGate) upper_half_ += 2;
+        if (product.target < LoraTarget::kGate) upper_half_ += 2;
       }
-      const auto [in, out] = sizes[i];
-      const std::string name =
-          fmt::format("base_model.model.model.layers.{}.{}", layer, lora_target_name(target));
-      append(name + ".lora_A.weight", layer, {s.lora.rank, in}, TensorInit::kUniform);
-      append(name + ".lora_B.weight", layer, {out, s.lora.rank}, TensorInit::kZero);
+      const std::string name = fmt::format("{}.{}.{}", layers, layer, product.name);
+      append(name + ".lora_A.weight", layer, {lora.rank, product.in}, TensorInit::kUniform);
+      append(name + ".lora_B.weight", layer, {product.out, lora.rank}, TensorInit::kZero);
     }
   }
   first_after_layers_ = tensors_.size();

@@ -16,10 +16,6 @@ constexpr std::int64_t kLongest = std::int64_t{1} << 24;
 constexpr std::int64_t kLargestVocabulary = std::int64_t{1} << 31;  // ids are int32
 constexpr std::int64_t kFeedForwardStep = 32;
 
-constexpr std::array<std::string_view, kLoraTargets> kLoraNames = {
-    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
-    "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj"};
-
 void check_range(std::string_view key, std::int64_t value, std::int64_t most) {
   if (value < 1 || value > most) {
     throw ConfigError(fmt::format("{} = {}: must be between 1 and {}", key, value, most));
@@ -67,22 +63,28 @@ void check_heads(const ModelShape& s, std::int64_t given_head_dim, const SizeNam
   }
 }
 
-LoraShape lora_shape(const LoraConfig& config) {
-  LoraShape lora{.rank = config.rank, .alpha = config.alpha};
+LoraShape lora_shape(const LoraConfig& config, const ModelShape& shape) {
   if (config.rank == 0) return {};
+  if (shape.architecture == Architecture::kGpt2) {
+    throw ConfigError(
+        fmt::format("lora.r = {}: adapters are for models of arch llama; leave [lora] "
+                    "out to train all weights",
+                    config.rank));
+  }
+  LoraShape lora{.rank = config.rank, .alpha = config.alpha};
+  const std::vector<LoraProduct> products = lora_products(shape);
   for (const std::string& name : config.targets) {
-    bool known = name == "all-linear";
-    if (known) lora.targets.fill(true);
-    for (std::size_t i = 0; i < kLoraTargets; ++i) {
-      if (!kLoraNames[i].ends_with("." + name)) continue;
-      lora.targets[i] = known = true;
+    bool known = false;
+    for (const LoraProduct& product : products) {
+      if (name != "all-linear" && name != product.module()) continue;
+      lora.targets[static_cast<std::size_t>(product.target)] = known = true;
     }
-    if (!known) {
-      throw ConfigError(
-          fmt::format("lora.targets: \"{}\": must be all-linear, or names among q_proj, k_proj, "
-                      "v_proj, o_proj, gate_proj, up_proj and down_proj",
-                      name));
-    }
+    if (known) continue;
+    std::string names;
+    for (const LoraProduct& product : products) names += fmt::format("{}, ", product.module());
+    throw ConfigError(
+        fmt::format("lora.targets: \"{}\" is no product of {}: its layers have {}or \"all-linear\"",
+                    name, shape.family.name.empty() ? "this model" : shape.family.name, names));
   }
   return lora;
 }
@@ -103,8 +105,31 @@ void check_family(const ModelShape& s) {
 }
 }  // namespace
 
-std::string_view lora_target_name(LoraTarget target) {
-  return kLoraNames[static_cast<std::size_t>(target)];
+std::vector<LoraProduct> lora_products(const ModelShape& s) {
+  using enum LoraTarget;
+  if (s.family.interleaved_heads) {  // GPT-NeoX
+    return {{kQuery, "attention.query_key_value", s.d_model, s.qkv_width()},
+            {kOut, "attention.dense", s.query_width(), s.d_model},
+            {kGate, "mlp.dense_h_to_4h", s.d_model, s.up_width()},
+            {kDown, "mlp.dense_4h_to_h", s.d_ff, s.d_model}};
+  }
+  std::vector<LoraProduct> products;
+  if (s.family.fused_products) {
+    products.push_back({kQuery, "self_attn.qkv_proj", s.d_model, s.qkv_width()});
+  } else {
+    products.push_back({kQuery, "self_attn.q_proj", s.d_model, s.query_width()});
+    products.push_back({kKey, "self_attn.k_proj", s.d_model, s.key_width()});
+    products.push_back({kValue, "self_attn.v_proj", s.d_model, s.key_width()});
+  }
+  products.push_back({kOut, "self_attn.o_proj", s.query_width(), s.d_model});
+  if (s.family.fused_products) {
+    products.push_back({kGate, "mlp.gate_up_proj", s.d_model, s.up_width()});
+  } else {
+    products.push_back({kGate, "mlp.gate_proj", s.d_model, s.d_ff});
+    products.push_back({kUp, "mlp.up_proj", s.d_model, s.d_ff});
+  }
+  products.push_back({kDown, "mlp.down_proj", s.d_ff, s.d_model});
+  return products;
 }
 
 ModelShape model_shape(const ModelConfig& config, std::int64_t train_context,
@@ -145,13 +170,7 @@ ModelShape model_shape(const ModelConfig& config, std::int64_t train_context,
   s.z_loss = config.z_loss;
   s.rope_theta = config.rope_theta;
   s.norm_eps = config.norm_eps;
-  s.lora = lora_shape(config.lora);
-  if (s.lora.rank > 0 && (s.family.fused_products || s.family.interleaved_heads || !s.gated())) {
-    throw ConfigError(fmt::format(
-        "lora.r = {}: a model of family {} has its query, key and value in one tensor, for which "
-        "there are no adapters here; leave [lora] out to train all weights",
-        s.lora.rank, s.family.name));
-  }
+  s.lora = lora_shape(config.lora, s);
   check_family(s);
   return s;
 }

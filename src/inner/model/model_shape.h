@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "isthmus/config.h"
 
@@ -16,11 +17,10 @@ namespace isthmus {
 enum class Architecture { kGpt2, kLlama };
 
 /// Matrix products of a layer that can have a low-rank adapter (inner/model/lora.h), in the order
-/// of their tensors.
+/// of their tensors. A tensor of several products has one adapter: kQuery for queries, keys and
+/// values, kGate for gate and up. A layer without a gate has its up product as kGate.
 enum class LoraTarget { kQuery, kKey, kValue, kOut, kGate, kUp, kDown };
 inline constexpr std::size_t kLoraTargets = 7;
-/// Their names inside a layer: "self_attn.q_proj".
-[[nodiscard]] std::string_view lora_target_name(LoraTarget target);
 
 struct LoraShape {
   std::int64_t rank = 0;  // 0: no adapters
@@ -107,6 +107,17 @@ struct SizeNames {
 /// ConfigError naming the key, its value, the rule and the remedy.
 [[nodiscard]] ModelShape model_shape(const ModelConfig& config, std::int64_t train_context,
                                      const SizeNames& names = {});
+
+/// A product of a layer that can have an adapter; its weight is (out, in).
+struct LoraProduct {
+  LoraTarget target;
+  std::string_view name;  // inside the layer: "self_attn.q_proj"
+  std::int64_t in, out;
+  /// As PEFT's target_modules has it: "q_proj".
+  [[nodiscard]] std::string_view module() const { return name.substr(name.find('.') + 1); }
+};
+/// The products of the shape's layers, in the order of LoraTarget. REQUIRES: architecture llama.
+[[nodiscard]] std::vector<LoraProduct> lora_products(const ModelShape& shape);
 
 /// The shape of the adapters' base model.
 [[nodiscard]] inline ModelShape without_lora(ModelShape shape) {

@@ -14,6 +14,7 @@
 #include "text/jinja/operators.h"
 #include "text/jinja/python_text.h"
 #include "text/jinja/value_tests.h"
+#include "text/unicode.h"
 
 namespace isthmus::jinja {
 namespace {
@@ -451,7 +452,18 @@ Value sum_of(const Value& value, const Arguments& arguments) {
 
 Value wordcount_of(const Value& value, const Arguments& arguments) {
   static_cast<void>(Parameters("wordcount", arguments, {}, 0));
-  return static_cast<std::int64_t>(split_at_spaces(to_text(value), -1).size());
+  const std::string text = to_text(value);
+  std::int64_t words = 0;  // runs of \w
+  bool inside = false;
+  for (std::size_t at = 0; at < text.size();) {
+    const DecodedCharacter c = decoded_at(text, at);
+    const bool word =
+        c.value == U'_' || (UnicodeTables::get().classes(c.value) & (kLetter | kNumber)) != 0;
+    if (word && !inside) ++words;
+    inside = word;
+    at += c.bytes;
+  }
+  return words;
 }
 
 constexpr std::array<std::pair<std::string_view, Filter>, 38> kFilters = {{
