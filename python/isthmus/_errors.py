@@ -86,6 +86,12 @@ def made_error(
     return Error(text, exit_code, kind)
 
 
+def unstarted(program: str, error: OSError) -> SystemFault:
+    """What to say of a program that the system does not run."""
+    return SystemFault(f"{program}: cannot be started: {error.strerror}; install the package again (pip install .), or "
+                       "name a build's program in ISTHMUS_PROGRAM")
+
+
 def told(error: Error, as_json: bool) -> int:
     """Prints an error as the program does. Returns the exit code."""
     if as_json:

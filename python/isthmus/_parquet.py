@@ -24,7 +24,7 @@ import sys
 import tempfile
 from typing import Any, Iterator
 
-from ._errors import ConfigError, SystemFault, told
+from ._errors import ConfigError, SystemFault, told, unstarted
 
 _COPIES = ".parquet"  # the folder of copies below --out
 _ROWS = 1024  # at a time
@@ -192,13 +192,41 @@ def _exit_code(of: int) -> int:
     return of if of >= 0 else 128 - of
 
 
-def _called(words: "list[str]") -> int:
-    """The exit code of a program. Ctrl-C is the program's: it reaches both, and the program's end is awaited."""
-    before = signal.signal(signal.SIGINT, lambda number, frame: None)
+def _foreground() -> "int | None":
+    """The process group that a terminal's Ctrl-C reaches; None without a terminal."""
     try:
-        return _exit_code(subprocess.call(words))
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return None
+    try:
+        return os.tcgetpgrp(terminal)
+    except OSError:
+        return None
     finally:
-        signal.signal(signal.SIGINT, before)
+        os.close(terminal)
+
+
+def _called(words: "list[str]") -> int:
+    """The exit code of a program. An interruption is the program's, whose end is awaited: a terminal's Ctrl-C reaches
+    both processes, and where there is no terminal a signal to this one is handed on.
+    """
+    program: "subprocess.Popen[bytes] | None" = None
+
+    def hand_on(number: int, frame: Any) -> None:
+        if program is not None and program.poll() is None and os.getpgrp() != _foreground():
+            program.send_signal(number)
+
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # then the program ignores it, too
+    before = None if ignored else signal.signal(signal.SIGINT, hand_on)
+    try:
+        try:
+            program = subprocess.Popen(words)
+        except OSError as error:
+            raise unstarted(words[0], error) from error
+        return _exit_code(program.wait())
+    finally:
+        if not ignored:
+            signal.signal(signal.SIGINT, before)
 
 
 def tokenize(program: str, words: "list[str]") -> int:
@@ -255,7 +283,10 @@ def _refusal(program: str, words: "list[str]") -> int:
                 asked[at] = f"--out={other}/out"
             elif asked[at - 1] == "--out":
                 asked[at] = f"{other}/out"
-        done = subprocess.run([program, *asked], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            done = subprocess.run([program, *asked], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        except OSError as error:
+            raise unstarted(program, error) from error
     if done.returncode != 0:
         if "--json" in words:
             print(done.stdout.decode(errors="replace"), end="", flush=True)

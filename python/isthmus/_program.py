@@ -13,7 +13,7 @@ from typing import Any, Callable, NoReturn, Optional, Sequence, Union
 
 from . import _abi, _parquet
 from ._cell import command_of
-from ._errors import ConfigError, SystemFault, made_error, told
+from ._errors import ConfigError, SystemFault, made_error, told, unstarted
 
 Flag = Union[str, int, float, bool, "list[str]", None]
 
@@ -43,8 +43,7 @@ def main() -> NoReturn:
         try:
             os.execv(path, ["isthmus", *words])
         except OSError as error:
-            raise SystemFault(f"{path}: cannot be started: {error.strerror}; install the package again (pip install "
-                              ".), or name a build's program in ISTHMUS_PROGRAM") from error
+            raise unstarted(path, error) from error
     except SystemFault as fault:
         sys.exit(told(fault, "--json" in words))
     except KeyboardInterrupt:

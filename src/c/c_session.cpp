@@ -385,7 +385,8 @@ void wait_for_next(isthmus_session* session, std::int32_t worker, std::int64_t t
   require(request, function, "request");
   isthmus_request found_request = taken(request, "isthmus_request");
   if (!session->run)
-    throw ConfigError(fmt::format("{}: the run has not begun: call isthmus_session_start first", function));
+    throw ConfigError(
+        fmt::format("{}: the run has not begun: call isthmus_session_start first", function));
   Asked asked;
   const TimePoint deadline =
       deadline_after(session->runtime.clock().now(), std::chrono::nanoseconds(timeout_ns));

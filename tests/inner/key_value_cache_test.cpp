@@ -162,6 +162,40 @@ INSTANTIATE_TEST_SUITE_P(Families, KeyValueCacheTest, testing::ValuesIn(all_name
                            return name;
                          });
 
+// continue_prompt takes 256 tokens of a prompt at once: here two whole parts and a rest, whose
+// window and rotary positions go on across the borders.
+TEST(KeyValueCache, TakesALongPromptInParts) {
+  constexpr std::int64_t kLong = 600;
+  ModelConfig config = model_of("gemma3");
+  config.context = kLong + 3;
+  const ModelLayout layout(model_shape(config, config.context));
+  ModelValues values(layout);
+  const std::vector<std::int32_t> prompt = some_tokens(kLong);
+  const auto ids = [&](bool cache) {
+    std::vector<std::int32_t> found;
+    ContinueOptions options;
+    options.tokens = 3;
+    options.sampling.temperature = 0;
+    options.cache = cache;
+    options.on_token = [&](std::int32_t token) {
+      found.push_back(token);
+      return true;
+    };
+    (void)continue_prompt(layout.shape(), values, prompt, options);
+    return found;
+  };
+  EXPECT_EQ(ids(true), ids(false));
+  FlatWeights<float> weights(layout, values.all.data());
+  kernels::ThreadTeam team(2);
+  std::vector<float> cached(kVocab), whole(kVocab);
+  Model in_parts(layout, 256, Model::Purpose::kInference);
+  KeyValueCache cache(layout.shape(), kLong);
+  in_parts.next_token_logits(team, weights, cache, prompt, cached.data());
+  Model at_once(layout, kLong, Model::Purpose::kInference);
+  at_once.next_token_logits(team, weights, prompt, whole.data());
+  EXPECT_LE(difference(cached, whole), kRounding);
+}
+
 TEST(KeyValueCache, ServesModelsInBf16) {
   const ModelLayout layout(model_shape(model_of("gemma3"), kTokens));
   ModelValues values(layout);

@@ -335,7 +335,6 @@ TEST(FrozenWeights, HoldWhatTheirStorageRoundsTo) {
   EXPECT_LT(FrozenWeights::bytes(layout, "nf4"), FrozenWeights::bytes(layout, "bf16"));
 }
 
-// Files are read a few tiles at a time.
 // Counted by hand: per layer 1,104 weights of matrices and 24 of norms, 144 for table and last
 // norm.
 TEST(ModelCost, OfAdaptersHasNoGradientsOfFrozenWeightsAndAllOfAttention) {
@@ -346,6 +345,7 @@ TEST(ModelCost, OfAdaptersHasNoGradientsOfFrozenWeightsAndAllOfAttention) {
   EXPECT_EQ(training_flops_per_token(layout, kLength), 4 * kFrozen + 6 * kAdapters + kAttention);
 }
 
+// Files are read a few tiles at a time.
 TEST(FrozenWeights, StoredInPartsAreThoseStoredAtOnce) {
   ModelConfig model = with_adapters({"all-linear"});
   model.vocab = 1000;

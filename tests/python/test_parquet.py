@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import resource
+import signal
 import subprocess
 import sys
 from typing import Any, Callable, Iterator
@@ -287,7 +288,21 @@ def test_an_interruption_is_no_traceback_and_keeps_the_copies(
     assert "Traceback" not in capfd.readouterr().err
     assert len(list((tmp_path / "out/.parquet").iterdir())) == 1
     assert _parquet._called(["sh", "-c", "kill -INT $$"]) == 130
+    monkeypatch.setattr(_parquet, "_foreground", os.getpgrp)  # Ctrl-C reaches the program by itself
     assert _parquet._called(["sh", "-c", "kill -INT $PPID; exit 7"]) == 7  # it is awaited
+    monkeypatch.setattr(_parquet, "_foreground", lambda: None)  # and else it is handed on
+    waits = ("import os, signal; signal.signal(signal.SIGINT, lambda *_: os._exit(8)); "
+             "os.kill(os.getppid(), signal.SIGINT); signal.pause()")
+    assert _parquet._called([sys.executable, "-c", waits]) == 8
+
+
+def test_an_ignored_interruption_stays_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert _parquet._called(["sh", "-c", "kill -INT $$; exit 9"]) == 9
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_pyarrow_that_is_broken_is_not_called_absent(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,3 +327,16 @@ def test_a_program_that_cannot_be_started_is_one_line(tmp_path: pathlib.Path) ->
         done = subprocess.run([sys.executable, "-m", "isthmus", *words], capture_output=True, text=True,
                               env={**os.environ, "ISTHMUS_PROGRAM": str(named)})
         assert done.returncode == 4 and said in done.stderr and done.stderr.count("\n") == 1, done.stderr
+
+
+def test_a_program_that_cannot_be_started_for_parquet_is_named(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    reads(monkeypatch, lambda: ["ab"])
+    no_program = tmp_path / "isthmus"
+    no_program.write_bytes(b"\x00\x01\x02\x03")
+    no_program.chmod(0o755)
+    for flags in (("--out", str(tmp_path / "out")), ()):
+        words = ["data", "tokenize", str(tmp_path / "a.parquet"), *flags]
+        assert _parquet.main(str(no_program), words) == 4
+        assert "isthmus: cannot be started: Exec format error" in capfd.readouterr().err

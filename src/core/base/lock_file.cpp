@@ -41,7 +41,7 @@ constexpr std::array<std::uint32_t, 12> kLocal = {
     0x4D44,      // FAT
 };
 
-[[noreturn]] void fail(const Path& path, const char* action, int error) {
+[[noreturn]] void fail_lock(const Path& path, const char* action, int error) {
   const std::string text =
       path.string() + ": cannot " + action + ": " + std::generic_category().message(error) + "; ";
   if (error == ENOSPC || error == EDQUOT) {
@@ -148,7 +148,7 @@ std::optional<bool> is_locked(const Path& path) {
 std::optional<std::string> text_of_lock_file(const Path& path) {
   const ScopedDescriptor file(path, O_RDONLY);
   if (file.get() < 0 && errno == ENOENT) return std::nullopt;
-  if (file.get() < 0) fail(path, "read", errno);
+  if (file.get() < 0) fail_lock(path, "read", errno);
   return read_to_end(file.get());
 }
 
@@ -165,9 +165,9 @@ LockFile::LockFile(const Path& path) : path_(path) {
       fd_ = retried([&] { return ::open(path.c_str(), kFlags); });
       if (fd_ < 0 && errno == ENOENT) continue;
     }
-    if (fd_ < 0) fail(path, "lock", errno);
+    if (fd_ < 0) fail_lock(path, "lock", errno);
   }
-  if (fd_ < 0) fail(path, "lock", EAGAIN);
+  if (fd_ < 0) fail_lock(path, "lock", EAGAIN);
 }
 
 LockFile::~LockFile() {
@@ -194,14 +194,15 @@ void LockFile::write(std::string_view text) {
     const ssize_t put = retried([&] {
       return ::pwrite(fd_, text.data() + done, text.size() - done, static_cast<off_t>(done));
     });
-    if (put < 0) fail(path_, "write", errno);
+    if (put < 0) fail_lock(path_, "write", errno);
     done += static_cast<std::size_t>(put);
   }
-  if (::ftruncate(fd_, static_cast<off_t>(text.size())) != 0) fail(path_, "write", errno);
+  if (::ftruncate(fd_, static_cast<off_t>(text.size())) != 0) fail_lock(path_, "write", errno);
 }
 
 void LockFile::sync() {
-  if (retried([&] { return ::fsync(fd_); }) != 0 && errno != EINVAL) fail(path_, "write", errno);
+  if (retried([&] { return ::fsync(fd_); }) != 0 && errno != EINVAL)
+    fail_lock(path_, "write", errno);
 }
 
 void LockFile::remove() { ::unlink(path_.c_str()); }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keys and values of the tokens that a sequence has so far, for all layers, so that a pass computes
-// its own tokens alone. Blocks put them in and read them by `attend`; LanguageModel::next_logits
-// owns the passes, and the caller the cache. Meant for trying a model, not for serving: one
-// sequence, floats, CPU. One thread.
+// its own tokens alone. Blocks put them in and read them by `attend`;
+// LanguageModel::next_token_logits owns the passes, and the caller the cache. Meant for trying a
+// model, not for serving: one sequence, floats, CPU. One thread.
 #pragma once
 
 #include <cstdint>

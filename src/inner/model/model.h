@@ -167,10 +167,10 @@ class LanguageModel {
   void final_norm_backward(const Pass& pass, Weights<Real>& weights,
                            const BackwardOptions<Real>& options);
   void check(const TokenBatch& batch) const;
-  /// The pass for layer `layer` of this part of the model.
   /// logits (vocab,) of one row of `hidden`.
   void head_logits(kernels::ThreadTeam& team, Weights<Real>& weights, const Real* hidden,
                    Real* logits) const;
+  /// The pass for layer `layer` of this part of the model.
   [[nodiscard]] Pass of_layer(const Pass& pass, std::int64_t layer) const;
 
   const ModelLayout& layout_;
