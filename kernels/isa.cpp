@@ -127,8 +127,8 @@ Isa isa_named(std::string_view name) {
     names += fmt::format(", {}", name_of(isa));
   }
   throw ConfigError(
-      fmt::format("kernels \"{}\": this build on this machine has auto{}{}", name, names,
-                  name == "onednn" ? " (oneDNN: configure with -DISTHMUS_ONEDNN=ON)" : ""));
+      fmt::format("kernels \"{}\": not available; this build on this machine has auto{}{}", name,
+                  names, name == "onednn" ? " (oneDNN: configure with -DISTHMUS_ONEDNN=ON)" : ""));
 }
 
 void use_isa(Isa isa) {

@@ -188,12 +188,14 @@ void copy_last_values(const isthmus_session& session, const RunEnd& end, Worker&
 const Parameter& parameter_of(const Worker& own, std::size_t parameter, const float* values,
                               std::size_t count) {
   if (parameter >= own.parameters.size())
-    throw ConfigError(fmt::format("isthmus_outer_values: parameter = {} of {}", parameter,
-                                  own.parameters.size()));
+    throw ConfigError(fmt::format(
+        "isthmus_outer_values: parameter = {}: must be below {}, the number of parameters",
+        parameter, own.parameters.size()));
   const Parameter& found = own.parameters[parameter];
   if (found.values.size() != count)
-    throw ConfigError(fmt::format("isthmus_outer_values: count = {}: parameter '{}' has {} values",
-                                  count, found.name, found.values.size()));
+    throw ConfigError(
+        fmt::format("isthmus_outer_values: count = {}: must be {}, the values of parameter '{}'",
+                    count, found.values.size(), found.name));
   if (count > 0) require(values, "isthmus_outer_values", "values");
   return found;
 }
@@ -205,8 +207,9 @@ std::vector<isthmus_parameter> array_of(const isthmus_parameter* given, std::siz
   for (std::size_t p = 0; p < count; ++p) {
     own.push_back(taken(reinterpret_cast<const isthmus_parameter*>(at), "isthmus_parameter"));
     if (own.back().size != own.front().size)
-      throw ConfigError(fmt::format("isthmus_parameter.size = {} in an array whose first has {}",
-                                    own.back().size, own.front().size));
+      throw ConfigError(fmt::format(
+          "isthmus_parameter.size = {}: must be {}, as in the first element of the array",
+          own.back().size, own.front().size));
     at += own.back().size;
   }
   return own;
@@ -410,7 +413,7 @@ isthmus_error* isthmus_session_worker(isthmus_session* session, int32_t worker,
     if (count > 0) require(parameters, "isthmus_session_worker", "parameters");
     if (session->run)
       throw isthmus::ConfigError(
-          "isthmus_session_worker: the run has begun: give all workers first");
+          "isthmus_session_worker: the run has begun: call it before isthmus_session_start");
     own.parameters = isthmus::c::parameters_of(parameters, count);
     if (session->config.method == "ddp")
       own.gradients = isthmus::c::gradients_of(parameters, own.parameters);
@@ -421,7 +424,8 @@ isthmus_error* isthmus_session_copies(isthmus_session* session, int32_t worker) 
   return guarded([&] {
     Worker& own = worker_of(session, worker, "isthmus_session_copies");
     if (session->run)
-      throw isthmus::ConfigError("isthmus_session_copies: the run has begun: say so before");
+      throw isthmus::ConfigError(
+          "isthmus_session_copies: the run has begun: call it before isthmus_session_start");
     own.copies = true;
   });
 }
@@ -429,11 +433,14 @@ isthmus_error* isthmus_session_copies(isthmus_session* session, int32_t worker) 
 isthmus_error* isthmus_session_start(isthmus_session* session) {
   return guarded([&] {
     require(session, "isthmus_session_start", "session");
-    if (session->run) throw isthmus::ConfigError("isthmus_session_start: the run has begun");
+    if (session->run)
+      throw isthmus::ConfigError("isthmus_session_start: the run has begun: call it once");
     for (size_t w = 0; w < session->workers.size(); ++w) {
       if (session->workers[w].parameters.empty())
         throw isthmus::ConfigError(
-            fmt::format("isthmus_session_start: worker {} has no parameters", w));
+            fmt::format("isthmus_session_start: worker {} has no parameters: give them by "
+                        "isthmus_session_worker",
+                        w));
     }
     session->facts.parameters = session->workers.front().parameters;
     for (isthmus::Parameter& each : session->facts.parameters) each.values = {};
@@ -448,7 +455,8 @@ isthmus_error* isthmus_next(isthmus_session* session, int32_t worker, int64_t ti
     require(request, "isthmus_next", "request");
     isthmus_request found_request = isthmus::c::taken(request, "isthmus_request");
     if (!session->run)
-      throw isthmus::ConfigError("isthmus_next: the run has not begun: isthmus_session_start");
+      throw isthmus::ConfigError(
+          "isthmus_next: the run has not begun: call isthmus_session_start first");
     Asked asked;
     const isthmus::TimePoint deadline = isthmus::deadline_after(
         session->runtime.clock().now(), std::chrono::nanoseconds(timeout_ns));
@@ -495,8 +503,9 @@ isthmus_error* isthmus_answer_losses(isthmus_session* session, int32_t worker,
   return guarded([&] {
     Worker& own = worker_of(session, worker, "isthmus_answer_losses");
     if (count != own.parts.size())
-      throw isthmus::ConfigError(
-          fmt::format("isthmus_answer_losses: {} losses of {} parts", count, own.parts.size()));
+      throw isthmus::ConfigError(fmt::format(
+          "isthmus_answer_losses: count = {}: must be {}, the parts that were asked for", count,
+          own.parts.size()));
     if (count > 0) {
       require(loss_sums, "isthmus_answer_losses", "loss_sums");
       require(tokens, "isthmus_answer_losses", "tokens");
@@ -679,7 +688,8 @@ isthmus_error* isthmus_kill_at(const char* fault) {
     require(fault, "isthmus_kill_at", "fault");
     const isthmus::Fault parsed = isthmus::parse_fault(fault);
     if (isthmus::is_armed())
-      throw isthmus::ConfigError("isthmus_kill_at: the process has a fault already");
+      throw isthmus::ConfigError(
+          "isthmus_kill_at: the process has a fault already: give one at most");
     isthmus::arm(parsed);
     isthmus::log_warning("{}: this process will be killed there", fault);
   });
@@ -691,7 +701,9 @@ isthmus_error* isthmus_session_end(const isthmus_session* session, char** json) 
     require(json, "isthmus_session_end", "json");
     std::optional<isthmus::RunEnd> end;
     session->queue->update([&] { end = session->end; });
-    if (!end) throw isthmus::ConfigError("isthmus_session_end: the run has not ended in order");
+    if (!end)
+      throw isthmus::ConfigError(
+          "isthmus_session_end: the run has not ended in order: call it after ISTHMUS_END");
     *json = owned_text(nlohmann::ordered_json{
         {"exit_code", static_cast<int>(end->exit_code)},
         {"status", end->status},

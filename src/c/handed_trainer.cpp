@@ -154,7 +154,8 @@ void Channel::answer(Answer answer, std::span<const Asked::Kind> of) {
   if (!open_) throw ConfigError("no request is open: isthmus_next gives one");
   const Asked::Kind kind = open_->kind;
   if (std::ranges::find(of, kind) == of.end())
-    throw ConfigError("the open request is of another kind than the answer");
+    throw ConfigError(
+        "the answer is not of the kind of the open request: answer what isthmus_next gave");
   const TimePoint now = runtime_.clock().now();
   bool waits = false;  // the run may take it in together with later ones
   (void)queue_->wait(

@@ -20,10 +20,11 @@ std::vector<std::byte> inflated(std::span<const std::byte> bytes, Compression co
   std::vector<std::byte> piece(kInflatedPiece);
   while (const std::size_t made = inflater->inflate(bytes, piece)) {
     if (made > static_cast<std::size_t>(most) - text.size()) {
-      throw SystemError(fmt::format(
-          "{}: {} data of more than {} bytes of text, which is what may still be inflated into "
-          "memory of this source; unpack the file and name what it holds",
-          label, compression == Compression::kGzip ? "gzip" : "zstd", most));
+      throw SystemError(
+          fmt::format("{}: {} data of more than {} bytes of text, the most that may still be "
+                      "unpacked into memory of this source; unpack the file on disk and name "
+                      "that",
+                      label, compression == Compression::kGzip ? "gzip" : "zstd", most));
     }
     text.insert(text.end(), piece.begin(), piece.begin() + static_cast<std::ptrdiff_t>(made));
   }

@@ -41,10 +41,10 @@ DataHistory load_history(StateReader& reader, std::int64_t tokens) {
                           .tokens = reader.integer(name_of(i, "tokens"))};
     if (next.after_step < last.after_step || next.tokens < std::max<std::int64_t>(last.tokens, 1) ||
         next.tokens > tokens) {
-      throw RunError(fmt::format(
-          "{} = {} tokens by step {}: this is no history of data of {} tokens: the state is not of "
-          "this run",
-          name_of(i, "tokens"), next.tokens, next.after_step, tokens));
+      throw RunError(
+          fmt::format("{} = {} tokens by step {}: data of {} tokens cannot have grown so, the "
+                      "state is of another run: resume from a checkpoint of this one",
+                      name_of(i, "tokens"), next.tokens, next.after_step, tokens));
     }
     history.push_back(last = next);
   }

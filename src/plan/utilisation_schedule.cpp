@@ -146,10 +146,8 @@ int fragment_count(int fragment_layers, int layers) {
   for (int d = 1; d <= layers; ++d) {
     if (layers % d == 0) divisors.push_back(d);
   }
-  throw ConfigError(
-      fmt::format("fragment-layers = {}: the {} layers do not fall into equal fragments of so "
-                  "many; possible are {}",
-                  fragment_layers, layers, fmt::join(divisors, ", ")));
+  throw ConfigError(fmt::format("fragment-layers = {}: must divide the {} layers; possible are {}",
+                                fragment_layers, layers, fmt::join(divisors, ", ")));
 }
 
 /// Layers of equal size, as the tensors that `make_fragments` expects.

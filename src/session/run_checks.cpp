@@ -16,13 +16,13 @@ void check_real_time(const Config& config, bool emulated) {
   const char* const how = emulated ? "--emulate takes real time" : "this run takes real time";
   if (!config.faults.empty()) {
     throw ConfigError(fmt::format(
-        "[[fault]] is what goes wrong in virtual time, and {}: remove the {}, or use `simulate`",
-        how, config.faults.size() == 1 ? "entry" : "entries"));
+        "[[fault]]: faults happen in virtual time, and {}: remove the {}, or use `simulate`", how,
+        config.faults.size() == 1 ? "entry" : "entries"));
   }
   for (const LinkConfig& link : config.links) {
     if (link.trace.empty()) continue;
     throw ConfigError(fmt::format(
-        "[[link]] {} - {}: trace = \"{}\" says rates in virtual time, and {}: give it a rate, or "
+        "[[link]] {} - {}: trace = \"{}\" has rates in virtual time, and {}: give it a rate, or "
         "use `simulate`",
         link.a, link.b, link.trace.string(), how));
   }

@@ -60,8 +60,9 @@ TokenFinder::TokenFinder(std::vector<AddedToken> tokens, const std::string& labe
   for (std::size_t i = 0; i < tokens_.size(); ++i) {
     const std::string& sought = tokens_[i].sought;
     if (i > 0 && sought == tokens_[i - 1].sought) {
-      throw SystemError(fmt::format("{}: \"{}\" and \"{}\" are sought by the same text \"{}\"",
-                                    label, tokens_[i - 1].content, tokens_[i].content, sought));
+      throw SystemError(fmt::format(
+          "{}: the added tokens \"{}\" and \"{}\" both stand for the text \"{}\"; remove one",
+          label, tokens_[i - 1].content, tokens_[i].content, sought));
     }
     ++by_byte_[first_byte(sought) + 1];
     for (std::size_t second = 0; second < kBytes; ++second) {

@@ -839,7 +839,7 @@ class Run(CommandLine):
         self.write("groups.toml", RUN.replace("workers = 2\n", "") + '[outer]\nmethod = "diloco"\ncodec = "topk"\nH = 2\n'
                    + pair.replace("\n[[", '\ngroup = "x"\n[[', 1) + 'group = "y"\n')
         for words, *arguments in (("eval.tokens = 100000", "run.toml", "--set", "eval.tokens=100000"),
-                                  ("[[fault]] is what goes wrong in virtual time", "faults.toml"),
+                                  ("[[fault]]: faults happen in virtual time", "faults.toml"),
                                   ("groups have nothing to sum", "groups.toml", "--set", "net.reduction=groups")):
             for dry in ((), ("--dry-run",)):
                 self.refuses(3, words, "train", *arguments, *dry)
@@ -928,7 +928,7 @@ class Run(CommandLine):
         self.refuses(2, "1 given for 2", "merge", "runs/s1", "mean", "--weights", "1", "--out", "m")
         self.refuses(2, "not all 0", "merge", "runs/s1", "mean", "--weights", "0,0", "--out", "m")
         self.prints("train", "run.toml", "--out", "wide", "-q", "--set", "model.preset=tiny")
-        self.refuses(3, "unlike shapes", "merge", "runs/s1", "wide", "--out", "m")
+        self.refuses(3, "have different shapes", "merge", "runs/s1", "wide", "--out", "m")
         self.assertFalse((self.folder / "m").exists())
 
         self.write("runs/s2/mine.txt", "a note")

@@ -106,7 +106,7 @@ def a_frozen_site_takes_its_work_along(run_of):
     run.sites["north"].send_signal(signal.SIGCONT)
     run.until("rounds of all again", lambda: run.members_of_last_round() == 3)
     said = run.said("north")
-    told = re.search(r"nobody had, (\d+) tokens come along .*, and (\d+) are lost", said)
+    told = re.search(r"uncommitted work of this site by step \d+, (\d+) tokens come along .*, and (\d+) are lost", said)
     require(told and int(told.group(1)) > 0 and told.group(2) == "0", said)
     came_back = lambda: [row for row in run.rows("north", "event") if row["what"] == "site came back"]
     run.until("north's own line", came_back)  # the first site may be ahead with its lines

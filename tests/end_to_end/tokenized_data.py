@@ -151,9 +151,9 @@ def packed_files_hold_texts_alone(isthmus, folder, corpus):
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"a" * 64 + b"\nsize 1\n"
     (here / "pointer.txt.gz").write_bytes(gzip.compress(pointer))
     for name, what in (("x.tgz", "tar"), ("wide.txt.gz", "UTF-16"), ("pointer.txt.gz", "Git LFS")):
-        refuses(isthmus, here, 4, ["what it unpacks to", what], "data", "tokenize", name, "--tokenizer", "bpe", "--out",
+        refuses(isthmus, here, 4, ["unpacked it is", what], "data", "tokenize", name, "--tokenizer", "bpe", "--out",
                 "out")
-        refuses(isthmus, here, 4, ["what it unpacks to", what], "data", "train-tokenizer", name, "--vocab", "300",
+        refuses(isthmus, here, 4, ["unpacked it is", what], "data", "train-tokenizer", name, "--vocab", "300",
                 "--out", "o2")
     require(not [*(here / "out").glob("*.bin")], "a refused file has a shard")
 
@@ -165,11 +165,11 @@ def shards_are_of_the_files_that_are_named(isthmus, folder, corpus):
     passes(isthmus, here, "data", "train-tokenizer", "a.txt", "--vocab", "300", "--out", "bpe", "-q")
     command = ["--tokenizer", "bpe", "--out", "out", "-q"]
     passes(isthmus, here, "data", "tokenize", "a.txt", "b.txt", "c.txt", *command)
-    refuses(isthmus, here, 3, ["shard-00002.bin", "no shard of the 2 files"], "data", "tokenize", "a.txt", "b.txt",
+    refuses(isthmus, here, 3, ["shard-00002.bin", "no shard of the 2 named files"], "data", "tokenize", "a.txt", "b.txt",
             *command)
     passes(isthmus, here, "data", "tokenize", "a.txt", "b.txt", "c.txt", *command)
     (here / "b.txt").write_bytes(bytes(reversed((here / "b.txt").read_bytes())))  # of the same size
-    refuses(isthmus, here, 3, ["another content of b.txt"], "data", "tokenize", "a.txt", "b.txt", "c.txt", *command)
+    refuses(isthmus, here, 3, ["b.txt had another content"], "data", "tokenize", "a.txt", "b.txt", "c.txt", *command)
     refuses(isthmus, here, 3, ["named twice"], "data", "tokenize", "a.txt", "./a.txt", "--tokenizer", "bpe", "--out",
             "twice")
 

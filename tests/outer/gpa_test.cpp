@@ -162,8 +162,8 @@ std::string refusal(const OuterOptions& outer, int workers) {
 
 TEST(Gpa, RefusesSeveralWorkersAndConstantsThatAverageNothing) {
   EXPECT_EQ(refusal({}, 1), "");
-  EXPECT_THAT(refusal({}, 2), ::testing::StartsWith("outer.method = gpa: trains one worker, and "
-                                                    "there are 2; run.workers = 1"));
+  EXPECT_THAT(refusal({}, 2), ::testing::StartsWith("outer.method = \"gpa\": trains one worker, "
+                                                    "and there are 2; set run.workers = 1"));
   EXPECT_THAT(refusal({.mu_x = 1}, 1), ::testing::StartsWith("outer.mu_x = 1: must be in 0 <="));
   EXPECT_THAT(refusal({.mu_y = 0}, 1), ::testing::StartsWith("outer.mu_y = 0: must be in 0 <"));
   EXPECT_THAT(refusal({.codec = "int8"}, 1), ::testing::HasSubstr("method gpa does not use it"));

@@ -187,9 +187,9 @@ TEST(SiteStart, OneThatResumesAndOneThatDoesNotAreRefused) {
   HelloNote fresh = resuming({});
   fresh.resumes = false;
   EXPECT_THAT(refusal({resuming({{10, "r", "x"}}), fresh}),
-              testing::HasSubstr("east goes on with --resume"));
+              testing::HasSubstr("site east was started with --resume"));
   EXPECT_THAT(refusal({fresh, resuming({{10, "r", "x"}})}),
-              testing::HasSubstr("west goes on with --resume"));
+              testing::HasSubstr("site west was started with --resume"));
 }
 
 // As one that was joining when the first site died: it joins again.

@@ -173,8 +173,8 @@ class CompareCommand {
   void check() {
     if (!arguments_.against.empty() && arguments_.quick) {
       throw UsageError(
-          "--against together with --quick: shortened runs are none of the reference's; --seeds 1 "
-          "is the shortest check");
+          "--against together with --quick: the reference has no shortened runs; --seeds 1 is the "
+          "shortest check");
     }
     if (!arguments_.against.empty() && arguments_.program.given()) {
       throw UsageError(

@@ -182,10 +182,10 @@ int command_doctor_site(const DoctorSiteArguments& arguments, Session& session) 
     }
   }
   if (!every) {
-    throw PeerError(fmt::format(
-        "{} does not reach everybody; `isthmus doctor` tells most where it runs at all of them at "
-        "once",
-        arguments.site.name));
+    throw PeerError(
+        fmt::format("site {} cannot reach all others; to see both ends of each link, run `isthmus "
+                    "doctor` at all sites at once",
+                    arguments.site.name));
   }
   return 0;
 }

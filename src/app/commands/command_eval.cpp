@@ -30,7 +30,7 @@ WindowSizes window_sizes(const EvalArguments& arguments, std::int64_t positions)
   sizes.stride = arguments.stride.value_or(sizes.context);
   if (sizes.stride < 1 || sizes.stride > sizes.context) {
     throw UsageError(fmt::format(
-        "--stride {}: must be 1 to the context, {}; else tokens between windows were left out",
+        "--stride {}: must be 1 to the context, {}; a larger one would leave out tokens",
         sizes.stride, sizes.context));
   }
   return sizes;

@@ -85,15 +85,16 @@ void merge_models(const MergeArguments& arguments, const std::vector<double>& we
     if (const HfModel other(shape); its.model.arch != config.model.arch ||
                                     layout_digest(other.layout) != layout_digest(model.layout)) {
       throw ConfigError(fmt::format(
-          "'{}' and '{}' are models of unlike shapes: {} of {} parameters "
-          "and {} of {}; only alike ones have a mean",
+          "'{}' and '{}' have different shapes: {} with {} parameters and {} with {}; give models "
+          "of one shape",
           first.string(), folder.string(), config.model.arch, with_commas(model.layout.elements()),
           its.model.arch, with_commas(other.layout.elements())));
     }
     if (const char* what = unlike(model.layout.shape(), shape)) {
-      throw ConfigError(
-          fmt::format("'{}' and '{}' are models of unlike {}: their mean would be none",
-                      first.string(), folder.string(), what));
+      throw ConfigError(fmt::format(
+          "'{}' and '{}' have different {}, so the mean of their weights is no model; give models "
+          "that agree in it",
+          first.string(), folder.string(), what));
     }
     if (storage.kind(folder / "state.json") == FileKind::kFile) {
       const Checkpoint checkpoint = Checkpoint::open(storage, folder);  // every byte verified

@@ -53,7 +53,8 @@ constexpr int kNotStarted = 127;  // as a shell says
 ChildProcess::ChildProcess(const std::vector<std::string>& argv, int network_space) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
-    throw SystemError(fmt::format("no pipe for {}: {}", argv.front(), std::strerror(errno)));
+    throw SystemError(fmt::format("no pipe to {}: {}; raise the limit of open files (ulimit -n)",
+                                  argv.front(), std::strerror(errno)));
   }
   std::vector<char*> words;
   for (const std::string& word : argv) {
@@ -72,7 +73,9 @@ ChildProcess::ChildProcess(const std::vector<std::string>& argv, int network_spa
   ::close(ends[1]);
   if (pid_ < 0) {
     ::close(ends[0]);
-    throw SystemError(fmt::format("{} cannot be started: {}", argv.front(), std::strerror(error)));
+    throw SystemError(
+        fmt::format("{} cannot be started: {}; raise the limit on processes (ulimit -u)",
+                    argv.front(), std::strerror(error)));
   }
   pipe_ = ends[0];
 }

@@ -80,8 +80,10 @@ std::optional<LaunchEnvironment> find_launch_environment(const Lookup& look) {
       found.here = found.size;
     }
     if (found.size && found.rank >= *found.size) {
-      throw ConfigError(fmt::format("environment: {} = {} of {} = {} processes", starter.rank,
-                                    found.rank, starter.size, *found.size));
+      throw ConfigError(fmt::format(
+          "environment variables {} = {} and {} = {}: the number of a process must be below the "
+          "number of processes; unset both, or name the site with --site",
+          starter.rank, found.rank, starter.size, *found.size));
     }
     return found;
   }

@@ -40,7 +40,7 @@ void add_site_flags(CLI::App& command, SiteArguments& site) {
 void refuse_given(const std::vector<CLI::Option*>& options, const std::string& with) {
   for (const CLI::Option* each : options) {
     if (each->count() == 0) continue;
-    throw UsageError(fmt::format("bench collectives: {} is a flag of the kind with {}; remove it",
+    throw UsageError(fmt::format("bench collectives: {} belongs to the form with {}; remove it",
                                  each->get_name(), with));
   }
 }

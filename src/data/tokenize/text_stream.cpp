@@ -16,9 +16,8 @@ constexpr std::size_t kReadBytes = std::size_t{1} << 18;
 [[noreturn]] void refuse_format(const std::filesystem::path& path, bool unpacked,
                                 const ForeignFormat& format) {
   if (unpacked) {
-    throw SystemError(
-        fmt::format("{}: what it unpacks to is {} and no text; of what it unpacks to: {}",
-                    path.string(), format.what, format.remedy));
+    throw SystemError(fmt::format("{}: unpacked it is {} and no text; unpack the file, then: {}",
+                                  path.string(), format.what, format.remedy));
   }
   if (format.what.find("Parquet") != std::string::npos ||
       format.what.find("Arrow") != std::string::npos) {

@@ -125,8 +125,8 @@ std::optional<ordered_json> FilesTokenizer::finished_shard(std::size_t index) co
         found.is_object() && found.contains(item.key()) ? found[item.key()] : nlohmann::json();
     if (value == nlohmann::json(item.value())) continue;
     throw ConfigError(fmt::format(
-        "{}: the shard was made with {} = {}, and is asked for with {}: give another --out, or "
-        "remove the folder",
+        "{}: the shard was made with {} = {}, and now it is {}: give another --out, or remove the "
+        "folder",
         file.string(), item.key(), value.dump(), item.value().dump()));
   }
   const path bin = shard(index, "bin");
@@ -149,8 +149,8 @@ void FilesTokenizer::check_other_shards() const {
   for (const std::string& name : storage_.list(options_.out)) {
     if (!name.ends_with(".bin") || name.starts_with('.') || own.contains(name)) continue;
     throw ConfigError(fmt::format(
-        "{}: is no shard of the {} files that are named, and {} would read it with them: give "
-        "another --out, or remove it",
+        "{}: is no shard of the {} named files, but {} would match it too: give another --out, or "
+        "remove it",
         (options_.out / name).string(), options_.files.size(), summary_.source));
   }
 }
@@ -161,10 +161,10 @@ void FilesTokenizer::check_content(const ordered_json& record, std::size_t index
   const std::string before = record.value("source_sha256", "");
   const std::string now = sha256_hex(storage_.map(file).bytes());
   if (before == now) return;
-  throw ConfigError(fmt::format(
-      "{}: the shard was made of another content of {} (SHA-256 {}, and it is {}): give another "
-      "--out, or remove the shard",
-      shard(index, "json").string(), file.string(), before, now));
+  throw ConfigError(
+      fmt::format("{}: the shard was made when {} had another content (SHA-256 {}, now {}): give "
+                  "another --out, or remove the shard",
+                  shard(index, "json").string(), file.string(), before, now));
 }
 
 void FilesTokenizer::add(const ordered_json& record) {

@@ -75,7 +75,12 @@ LoraShape lora_shape(const LoraConfig& config) {
       if (!kLoraNames[i].ends_with("." + name)) continue;
       lora.targets[i] = known = true;
     }
-    if (!known) throw ConfigError(fmt::format("lora.targets: \"{}\" is no product", name));
+    if (!known) {
+      throw ConfigError(
+          fmt::format("lora.targets: \"{}\": must be all-linear, or names among q_proj, k_proj, "
+                      "v_proj, o_proj, gate_proj, up_proj and down_proj",
+                      name));
+    }
   }
   return lora;
 }

@@ -80,8 +80,8 @@ void LearningRateSchedule::check_cycles() const {
   for (std::size_t i = 0; i < cycle_begins_.size(); ++i) {
     const std::int64_t begin = cycle_begins_[i];
     if (begin > total_steps_) {
-      throw ConfigError(
-          fmt::format("inner.rewarm holds {}: the run has only {} steps", begin, total_steps_));
+      throw ConfigError(fmt::format("inner.rewarm holds {}: the run has only {} steps; remove it",
+                                    begin, total_steps_));
     }
     const std::int64_t end = i + 1 < cycle_begins_.size() ? cycle_begins_[i + 1] : total_steps_ + 1;
     if (static_cast<double>(end - begin) < needed) {

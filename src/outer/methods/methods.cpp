@@ -38,10 +38,10 @@ std::unique_ptr<OuterStrategy> make_ddp(const MethodInfo& method, const OuterOpt
 std::unique_ptr<OuterStrategy> make_gpa(const MethodInfo& method, const OuterOptions& options,
                                         InnerLoop& inner, Exchange& exchange) {
   if (exchange.members() > 1) {
-    throw ConfigError(fmt::format(
-        "outer.method = {}: trains one worker, and there are {}; run.workers = 1, or a method with "
-        "rounds (isthmus methods)",
-        method.name, exchange.members()));
+    throw ConfigError(
+        fmt::format("outer.method = \"{}\": trains one worker, and there are {}; set run.workers = "
+                    "1, or choose a method that exchanges (isthmus methods)",
+                    method.name, exchange.members()));
   }
   return std::make_unique<outer::Gpa>(method, options, inner);
 }

@@ -236,10 +236,11 @@ void Spsa::load(StateReader& reader) {
   steps_ = StepIndex(reader.integer("step"));
   Expected<SpsaLog, SpsaLogError> saved = SpsaLog::parse(reader.bytes("spsa_log"));
   if (!saved) {
-    throw RunError(fmt::format("checkpoint: spsa log: {}", saved.error().what));
+    throw RunError(
+        fmt::format("checkpoint: spsa log: {}; resume from another one", saved.error().what));
   }
   if (saved->last() != steps_ || saved->header().layout != log_.header().layout) {
-    throw RunError("checkpoint: its spsa log is of another model or step");
+    throw RunError("checkpoint: its spsa log is of another model or step; resume from another one");
   }
   const bool same_members = saved->header().members == log_.header().members;
   log_ = std::move(*saved);

@@ -286,18 +286,21 @@ void Rounds::load(StateReader& reader, StepIndex now) {
     Encoded encoded{.values = values, .bytes = reader.bytes(prefix + "encoded")};
     if (encoded.bytes.size() != encoded_bytes(*settings_.codec, encoded.values)) {
       throw RunError(
-          fmt::format("checkpoint: the sync in flight of fragment {} has {} bytes; {} "
-                      "values in {} take {}",
+          fmt::format("checkpoint: the sync in flight of fragment {} has {} bytes; {} values in {} "
+                      "take {}; resume from another one",
                       id.value(), encoded.bytes.size(), encoded.values, settings_.codec->name(),
                       encoded_bytes(*settings_.codec, encoded.values)));
     }
     const double weight = reader.real(prefix + "weight");
     if (!is_weight(weight)) {
-      throw RunError(fmt::format("checkpoint: {}weight is {}, which is no weight", prefix, weight));
+      throw RunError(fmt::format(
+          "checkpoint: {}weight = {}: must be 0 or in [{}, {}]; resume from another one", prefix,
+          weight, kSmallestWeight, kLargestWeight));
     }
     if (in_flight(id)) {
-      throw RunError(fmt::format("checkpoint: {}fragment is {}, which is in flight already", prefix,
-                                 id.value()));
+      throw RunError(
+          fmt::format("checkpoint: {}fragment = {}: is in flight twice; resume from another one",
+                      prefix, id.value()));
     }
     InFlight round{.sync = {id, sent, StepIndex(sent.value() + lag_)},
                    .ticket = {},

@@ -26,7 +26,7 @@ std::string what_of(const MembershipRecord& record) {
                         human_count(record.tokens_alone), human_count(record.steps_alone),
                         record.steps_alone > 1 ? "s" : "")
           : "";
-  return fmt::format("work that nobody had when it was found again: {} tokens kept, {} lost{}",
+  return fmt::format("uncommitted work when it was found again: {} tokens kept, {} lost{}",
                      human_count(record.tokens_kept), human_count(record.tokens_lost), alone);
 }
 

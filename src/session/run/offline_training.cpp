@@ -30,8 +30,8 @@ void tell(const outer::UncommittedDelta& work, const std::string& why) {
 void tell_lost(const outer::UncommittedDelta& work) {
   if (work.alone_steps == 0) return;
   log_warning(
-      "this site ends before it is back with the others: what nobody has of its work is lost, {} "
-      "tokens; {} of the steps were taken alone, on {} tokens",
+      "this site ends before it is back with the others: its uncommitted work is lost, {} tokens; "
+      "{} of the steps were taken alone, on {} tokens",
       work.all_tokens(), work.alone_steps, work.alone_tokens);
 }
 
@@ -111,7 +111,7 @@ void OfflineTraining::train() {
     taken_ = work_.take();
   } catch (const std::exception& error) {
     taken_ = work_.lose();
-    log_warning("training on alone has ended, and what nobody has of this site is lost: {}",
+    log_warning("training on alone has ended, and the uncommitted work of this site is lost: {}",
                 why.empty() ? error.what() : why);
     return;
   }

@@ -62,7 +62,7 @@ Reduced collected(const SyncId& id, const std::vector<std::byte>& own, double we
     (void)exchange.go_back();
   }
   throw PeerError(
-      fmt::format("worker {}: {} did not come: {}", exchange.self().value(), what, why));
+      fmt::format("worker {}: could not get {}: {}", exchange.self().value(), what, why));
 }
 
 /// Whether all workers that are there begin with equal values. The same answer at all.

@@ -213,7 +213,7 @@ class Worker {
     try {
       return carries->uncommitted_delta();
     } catch (const std::exception& error) {  // for want of memory, or of the model's own ranks
-      log_warning("what this site has trained on and nobody has is lost: {}", error.what());
+      log_warning("the uncommitted work of this site is lost: {}", error.what());
       return std::nullopt;
     }
   }
@@ -257,8 +257,8 @@ class Worker {
             ? carries->carry(work)
             : outer::CarriesWork::Kept{.tokens = 0, .lost_tokens = work.all_tokens()};
     log_info(
-        "of what this site had trained on by step {} and nobody had, {} tokens come along with its "
-        "next contribution, and {} are lost",
+        "of the uncommitted work of this site by step {}, {} tokens come along with its next "
+        "contribution, and {} are lost",
         work.trained.value(), kept.tokens, kept.lost_tokens);
     if (kept.tokens > 0 && work.trained > strategy_->steps()) {
       log_info("it is ahead of the others: its samples of steps {} to {} are taken twice",

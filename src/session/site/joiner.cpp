@@ -303,7 +303,7 @@ std::unique_ptr<StateReader> Joiner::take_state() {
   auto reader = read_state(std::move(bytes));
   if (!reader) {
     throw PeerError(
-        fmt::format("site {} sent a state that is none: {}", name(donor_), reader.error()));
+        fmt::format("site {} sent a state that cannot be read: {}", name(donor_), reader.error()));
   }
   return *std::move(reader);
 }

@@ -194,7 +194,7 @@ SiteStart agree_on_start(const std::vector<std::string>& sites, const std::vecto
   for (std::size_t m = 1; m < facts.size(); ++m) {
     if (any && begins(m) && facts[m].resumes != facts[0].resumes) {
       throw ConfigError(
-          fmt::format("{} goes on with --resume and {} starts anew: give it to all "
+          fmt::format("site {} was started with --resume and site {} without it: give it to all "
                       "sites or to none",
                       sites[facts[m].resumes ? m : 0], sites[facts[m].resumes ? 0 : m]));
     }

@@ -214,8 +214,8 @@ void bench_processes(const BenchCollectivesArguments& arguments,
   }
   if (place.members == 1) {
     throw UsageError(
-        "bench collectives: the MPI job has 1 process, which has none to call: mpirun -n R isthmus "
-        "bench collectives --inner, with R from 2 on");
+        "bench collectives: the MPI job has 1 process, and nobody to exchange with: mpirun -n R "
+        "isthmus bench collectives --inner, with R from 2 on");
   }
   if (!arguments.mix.empty()) {
     try_table(arguments.mix, place.members, options, session);

@@ -204,8 +204,10 @@ int command_bench_exchange(const BenchExchangeArguments& arguments, Session& ses
   }
   const Question question = question_of(config, largest_exchanged(config));
   if (question.round.exchange == ReductionKind::kCollect) {
-    throw ConfigError(fmt::format(
-        "outer.method = \"{}\": all its bytes go to all, there is one way only", config.method));
+    throw ConfigError(
+        fmt::format("outer.method = \"{}\": each site sends all its bytes to all others, so there "
+                    "are no ways to compare; choose another outer.method",
+                    config.method));
   }
   std::vector<TimedWay> ways;
   for (const Way& way : ways_of(question, config)) ways.push_back(timed(question, way));

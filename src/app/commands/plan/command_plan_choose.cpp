@@ -185,8 +185,9 @@ AfterRun after_run(const PlanChooseArguments& a, const Asked& asked, const Metho
   after.simulated = number("simulated_s") > 0;
   const double seconds = after.simulated ? number("simulated_s") : number("wall_s");
   if (after.steps < 1 || !(seconds > 0)) {
-    throw UsageError(fmt::format("plan choose: --after {}: its summary.json tells of no steps",
-                                 a.after.string()));
+    throw UsageError(fmt::format(
+        "plan choose: --after {}: its summary.json has no step; name a run that has trained",
+        a.after.string()));
   }
   const auto steps = static_cast<double>(after.steps);
   after.measured_step_s = seconds / steps;
