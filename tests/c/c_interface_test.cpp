@@ -341,9 +341,9 @@ TEST(CInterface, StepsUpToTheNextSyncFollowAtOnce) {
   EXPECT_EQ(outer[0], 61);
   EXPECT_EQ(outer[1], 62);
   EXPECT_EQ(failure(isthmus_outer_values(session, 0, 0, outer, 3)).text,
-            "isthmus_outer_values: count = 3: parameter 'a' has 2 values");
+            "isthmus_outer_values: count = 3: must be 2, the values of parameter 'a'");
   EXPECT_EQ(failure(isthmus_outer_values(session, 0, 1, outer, 2)).text,
-            "isthmus_outer_values: parameter = 1 of 1");
+            "isthmus_outer_values: parameter = 1: must be below 1, the number of parameters");
   std::filesystem::remove_all(folder / "run/ckpt");
   EXPECT_EQ(failure(isthmus_outer_values(session, 0, 0, outer, 2)).text, "") << "read once";
   EXPECT_EQ(isthmus_session_free(session), 1);

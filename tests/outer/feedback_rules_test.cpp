@@ -309,7 +309,7 @@ TEST(Checkpoint, NumbersThatNoRunSavesAreRefusedByName) {
   EXPECT_THAT(integer("in_flight", 2), ::testing::HasSubstr("in_flight/1/fragment is absent"));
   EXPECT_THAT(integer("in_flight/0/sent", 9), ::testing::HasSubstr("sent is 9; 3 to 5"));
   EXPECT_THAT(refusal([](MemoryState& state) { state.overwrite("in_flight/0/weight", -1.0); }),
-              ::testing::HasSubstr("weight is -1"));
+              ::testing::HasSubstr("weight = -1: must be 0 or in [1e-30, 1e+30]"));
   EXPECT_THAT(refusal([](MemoryState& state) {
                 state.overwrite("norms/0", std::vector<float>(16, std::nanf("")));
               }),
