@@ -16,15 +16,11 @@
 
 #include "core/base/utf8_text.h"
 #include "data/file_format.h"
+#include "data/guess_sample.h"
+#include "data/narrow_integers.h"
 
 namespace isthmus {
 namespace {
-
-using Bytes = std::span<const std::byte>;
-using Words = std::vector<std::uint16_t>;
-
-constexpr std::size_t kBlockBytes = 4096;
-constexpr std::size_t kBlocks = 256;
 
 // Chances below which a guess is taken. Widths are tried in two byte orders for up to 34 bounds.
 constexpr double kChanceOfAWidth = 1e-12;
@@ -32,90 +28,9 @@ constexpr double kChanceOfText = 5e-11;  // of six kinds of text, so 3e-10 in al
 constexpr double kChanceOfLowBytes = 4e-10;
 constexpr double kChanceOfAMark = 1e-11;
 
-/// Blocks spread over the file: all of a file of at most 1 MiB. Each begins at a multiple of 4096.
-std::vector<Bytes> sample_of(Bytes bytes) {
-  std::vector<Bytes> blocks;
-  const std::size_t there = bytes.size() / kBlockBytes;
-  if (there <= kBlocks) return {bytes};
-  for (std::size_t i = 0; i < kBlocks; ++i) {
-    blocks.push_back(bytes.subspan(i * (there - 1) / (kBlocks - 1) * kBlockBytes, kBlockBytes));
-  }
-  return blocks;
-}
-
-std::uint16_t swapped(std::uint16_t word) {
-  return static_cast<std::uint16_t>(word << 8U | word >> 8U);
-}
-
-/// The sample as words; an even number from each block.
-Words words_of(const std::vector<Bytes>& sample) {
-  Words words;
-  for (const Bytes block : sample) {
-    const std::size_t before = words.size();
-    words.resize(before + block.size() / 4 * 2);
-    if (words.size() > before) {
-      std::memcpy(words.data() + before, block.data(), 2 * (words.size() - before));
-    }
-  }
-  return words;
-}
-
-double log_choose(std::int64_t n, std::int64_t k) {
-  return std::lgamma(static_cast<double>(n + 1)) - std::lgamma(static_cast<double>(k + 1)) -
-         std::lgamma(static_cast<double>(n - k + 1));
-}
-
-/// Log of the chance that all but `others` of `places` places of `all` hold values of a kind that
-/// `kind` of them are, when order does not depend on the place; or a bound of it.
-double log_chance(std::int64_t kind, std::int64_t places, std::int64_t all,
-                  std::int64_t others = 0) {
-  double most = -std::numeric_limits<double>::infinity();
-  for (std::int64_t j = 0; j <= others; ++j) {
-    if (places - j > kind || j > all - kind) continue;
-    most = std::max(most, log_choose(kind, places - j) + log_choose(all - kind, j));
-  }
-  return most + std::log(static_cast<double>(others + 1)) - log_choose(all, places);
-}
-
-/// The same of at least `hits` among `n` that are each of a kind with a chance of `p`.
-double log_binomial_tail(std::int64_t n, std::int64_t hits, double p) {
-  if (static_cast<double>(hits) <= p * static_cast<double>(n)) return 0;
-  return log_choose(n, hits) + static_cast<double>(hits) * std::log(p);  // of any `hits` of them
-}
-
 /// Values that are unlike the others and may be: an unknown header's, or marks between documents.
 std::int64_t exceptions_among(std::int64_t places) {
   return std::max<std::int64_t>(1, places / 1000);
-}
-
-/// Least period of `block`, its length where it has none.
-std::size_t period_of(std::span<const std::uint16_t> block) {
-  std::vector<std::size_t> border(
-      block.size());  // of each prefix: its longest that is a suffix too
-  for (std::size_t i = 1; i < block.size(); ++i) {
-    std::size_t length = border[i - 1];
-    while (length > 0 && block[i] != block[length]) length = border[length - 1];
-    border[i] = block[i] == block[length] ? length + 1 : 0;
-  }
-  return block.empty() ? 0 : block.size() - border.back();
-}
-
-/// The words that are evidence of their own: one period, of an even length, where the whole sample
-/// repeats it block by block; else all.
-std::span<const std::uint16_t> independent(const Words& words) {
-  const std::span<const std::uint16_t> all(words);
-  constexpr std::size_t kBlockWords = kBlockBytes / 2;
-  const std::size_t length = std::min(all.size(), kBlockWords);
-  const std::size_t period = period_of(all.first(length));
-  const std::size_t even = period + period % 2 * period;
-  if (2 * even > length) return all;
-  for (std::size_t begin = 0; begin < all.size(); begin += kBlockWords) {
-    const auto block = all.subspan(begin, std::min(kBlockWords, all.size() - begin));
-    for (std::size_t i = period; i < block.size(); ++i) {
-      if (block[i] != block[i - period]) return all;
-    }
-  }
-  return all.first(even);
 }
 
 /// Whether every second value, from `first` on, is a high half of wider integers: never above a
@@ -151,7 +66,7 @@ HighHalves high_halves(const Words& words, std::size_t first) {
     }
   }
   if (low.size() < kFewestLow || (result.most > 0 && largest_low < kLowBesideHigh)) return result;
-  const std::span<const std::uint16_t> evidence = independent(words);
+  const std::span<const std::uint16_t> evidence = independent(words, 2);
   const auto kind = std::ranges::count_if(evidence, [&](std::uint16_t word) {
     return word <= result.most || (result.negative && word == kOnes);
   });
@@ -582,6 +497,7 @@ std::optional<ForeignFormat> not_u16_tokens(Bytes bytes) {
   Words turned = words;
   std::ranges::transform(turned, turned.begin(), swapped);
   if (auto wider = wider_integers(turned, true)) return wider;
+  if (auto narrow = three_byte_integers(bytes)) return narrow;
   if (by_no_chance(low.largest + 1, low.high_bytes, kChanceOfLowBytes) || low.usual_by_no_chance) {
     return ForeignFormat{
         fmt::format("big-endian 16-bit integers, or 8-bit ones (no 16-bit value has a low byte "
@@ -590,7 +506,12 @@ std::optional<ForeignFormat> not_u16_tokens(Bytes bytes) {
         "save them with numpy.save, which writes their byte order, or say the width of 8-bit ones, "
         "tokens:FILE:u8"};
   }
-  return {};
+  std::optional<ForeignFormat> narrow = eight_bit_integers(bytes);
+  if (!narrow) return {};
+  // A few ids of 24 bits are little alike, and their bytes recur as those of 8-bit ids do.
+  constexpr double kHardlyAlike = 0.5;
+  auto wider = three_byte_integers(bytes, kHardlyAlike);
+  return wider ? wider : narrow;
 }
 
 }  // namespace isthmus
