@@ -81,7 +81,7 @@ struct ValidationPlan {
   /// floor(tokens / T) windows; with several sources each gets its share, rounded to windows, and
   /// at least one. 0: all windows.
   std::int64_t tokens = 0;
-  std::int64_t vocab = 0;
+  Vocabulary vocab = 0;
   ValidationPart part = ValidationPart::kWhole;
   bool documents = false;  // as BatchPlan::documents
 };

@@ -76,7 +76,7 @@ std::vector<DataEra> DataSplit::eras() const {
 }
 
 void DataSplit::read_training(std::int64_t begin, std::span<std::int32_t> out,
-                              std::int64_t vocab) const {
+                              const Vocabulary& vocab) const {
   const auto before = static_cast<std::size_t>(std::clamp<std::int64_t>(
       validation_begin_ - begin, 0, static_cast<std::int64_t>(out.size())));
   begin += source().begin;
@@ -95,7 +95,7 @@ void DataSplit::read_validation_marks(std::int64_t begin, std::span<std::uint8_t
 }
 
 void DataSplit::read_validation(std::int64_t begin, std::span<std::int32_t> out,
-                                std::int64_t vocab) const {
+                                const Vocabulary& vocab) const {
   data_.read_checked(source().begin + validation_begin_ + begin, out, vocab);
 }
 

@@ -43,8 +43,10 @@ class DataSplit {
 
   /// Tokens [begin, begin + out.size()) of the training part, or of the validation part. REQUIRES:
   /// in range. THROWS: as Dataset::read_checked.
-  void read_training(std::int64_t begin, std::span<std::int32_t> out, std::int64_t vocab) const;
-  void read_validation(std::int64_t begin, std::span<std::int32_t> out, std::int64_t vocab) const;
+  void read_training(std::int64_t begin, std::span<std::int32_t> out,
+                     const Vocabulary& vocab) const;
+  void read_validation(std::int64_t begin, std::span<std::int32_t> out,
+                       const Vocabulary& vocab) const;
   /// The marks beside them, of conversations (data/packed_rows.h). REQUIRES: in range.
   void read_training_marks(std::int64_t begin, std::span<std::uint8_t> out) const;
   void read_validation_marks(std::int64_t begin, std::span<std::uint8_t> out) const;

@@ -340,26 +340,39 @@ void Dataset::read_marks(std::int64_t begin, std::span<std::uint8_t> out) const 
 }
 
 void Dataset::read_checked(std::int64_t begin, std::span<std::int32_t> out,
-                           std::int64_t vocab) const {
+                           const Vocabulary& vocab) const {
   read(begin, out);
-  if (vocab >= vocab_bound_) return;
+  if (vocab.ids >= vocab_bound_) return;
   const auto wrong =
-      std::find_if(out.begin(), out.end(), [&](std::int32_t id) { return id >= vocab; });
+      std::find_if(out.begin(), out.end(), [&](std::int32_t id) { return id >= vocab.ids; });
   if (wrong == out.end()) return;
+  const std::string there = place(begin + (wrong - out.begin()));
+  if (vocab.folder.empty()) {
+    throw ConfigError(
+        fmt::format("model.vocab = {}: token id {} {} is not below it; set model.vocab "
+                    "to at least {} or use other data",
+                    vocab.ids, *wrong, there, *wrong + 1));
+  }
   throw ConfigError(
-      fmt::format("model.vocab = {}: token id {} {} is not below it; set model.vocab "
-                  "to at least {} or use other data",
-                  vocab, *wrong, place(begin + (wrong - out.begin())), *wrong + 1));
+      fmt::format("{}: vocab_size = {}: token id {} {} is not below it; use ids of that model's "
+                  "tokenizer, or a model of at least {} ids",
+                  vocab.file(), vocab.ids, *wrong, there, *wrong + 1));
 }
 
-void Dataset::check_vocabulary(std::int64_t vocab) const {
-  if ((is_tokenized(format_) || is_conversations(format_)) && vocab < vocab_bound_) {
-    throw ConfigError(fmt::format(
-        "model.vocab = {}: the tokenizer of data.source = \"{}\" has ids up to {}; set model.vocab "
-        "to at least {}",
-        vocab, source_, vocab_bound_ - 1, vocab_bound_));
+void Dataset::check_vocabulary(const Vocabulary& vocab) const {
+  if ((is_tokenized(format_) || is_conversations(format_)) && vocab.ids < vocab_bound_) {
+    const std::string tokenizer = fmt::format(
+        "the tokenizer of data.source = \"{}\" has ids up to {}", source_, vocab_bound_ - 1);
+    if (vocab.folder.empty()) {
+      throw ConfigError(fmt::format("model.vocab = {}: {}; set model.vocab to at least {}",
+                                    vocab.ids, tokenizer, vocab_bound_));
+    }
+    throw ConfigError(
+        fmt::format("{}: vocab_size = {}: {}; use that model's tokenizer, or a model of at least "
+                    "{} ids",
+                    vocab.file(), vocab.ids, tokenizer, vocab_bound_));
   }
-  if (vocab >= vocab_bound_ || tokens_ > kScanTokens) return;
+  if (vocab.ids >= vocab_bound_ || tokens_ > kScanTokens) return;
   std::vector<std::int32_t> chunk(static_cast<std::size_t>(std::min(kScanned, tokens_)));
   for (std::int64_t at = 0; at < tokens_; at += kScanned) {
     const auto count = static_cast<std::size_t>(std::min(kScanned, tokens_ - at));

@@ -18,6 +18,7 @@
 #include "core/base/storage.h"
 #include "data/packed_rows.h"
 #include "data/token_file.h"
+#include "data/vocabulary.h"
 #include "isthmus/config.h"
 
 namespace isthmus {
@@ -84,11 +85,11 @@ class Dataset {
   /// The marks beside tokens [begin, begin + out.size()). REQUIRES: in range, of conversations.
   void read_marks(std::int64_t begin, std::span<std::uint8_t> out) const;
   /// The same as `read`, and every id must be below `vocab`. THROWS: ConfigError naming id,
-  /// position and file.
-  void read_checked(std::int64_t begin, std::span<std::int32_t> out, std::int64_t vocab) const;
+  /// position, file and what sets `vocab`.
+  void read_checked(std::int64_t begin, std::span<std::int32_t> out, const Vocabulary& vocab) const;
   /// Reads everything once when `vocab` is below `vocab_bound()` and the source has at most
   /// `kScanTokens` tokens; larger ones are checked batch by batch. THROWS: as read_checked.
-  void check_vocabulary(std::int64_t vocab) const;
+  void check_vocabulary(const Vocabulary& vocab) const;
   static constexpr std::int64_t kScanTokens = std::int64_t{1} << 28;
 
   /// Reads and hashes every input.

@@ -25,6 +25,8 @@
 #include <string_view>
 #include <vector>
 
+#include "data/vocabulary.h"
+
 namespace isthmus {
 
 enum class DataOrder { kShuffle, kSequential };
@@ -40,8 +42,8 @@ struct BatchPlan {
   DataOrder order = DataOrder::kShuffle;
   DataPartition partition = DataPartition::kIid;
   std::uint64_t seed = 0;
-  std::int64_t vocab = 256;  // of the model; every id must be below it
-  bool documents = false;    // attention and loss stay inside documents (data/documents.h)
+  Vocabulary vocab = 256;  // of the model; every id must be below it
+  bool documents = false;  // attention and loss stay inside documents (data/documents.h)
   /// With documents: a batch's loss is averaged over the targets of all workers
   /// (TokenBatch::mean_targets), for methods that average the gradients in each step.
   bool one_mean = false;

@@ -198,6 +198,12 @@ TEST(BatchSource, NamesATokenTheModelHasNoRowFor) {
   EXPECT_THAT(message_of<ConfigError>([&] { (void)source.at(2); }),
               AllOf(HasSubstr("model.vocab = 20"), HasSubstr("token id 20 at position 20 of"),
                     HasSubstr("at least 21")));
+  plan.vocab = {20, "models/m"};  // which no key of the configuration sets
+  BatchSource of_folder(corpus.data(), plan, 0);
+  EXPECT_THAT(
+      message_of<ConfigError>([&] { (void)of_folder.at(2); }),
+      AllOf(HasSubstr("models/m/config.json: vocab_size = 20: token id 20 at position 20"),
+            HasSubstr("a model of at least 21 ids"), testing::Not(HasSubstr("model.vocab"))));
 }
 
 TEST(ValidationSource, GivesConsecutiveWindowsOfTheValidationPart) {

@@ -88,6 +88,7 @@ class Evaluation {
         watch_(watch),
         tokenizer_(model.tokenizer),
         encoder_(model.tokenizer),
+        folder_(model.folder),
         layout_(shape_of(model, options)),
         parameters_(model.model),
         weights_(layout_, parameters_),
@@ -115,6 +116,7 @@ class Evaluation {
   const EvaluationWatch& watch_;
   const Tokenizer& tokenizer_;
   TextEncoder encoder_;
+  const fs::path folder_;
   const ModelLayout layout_;
   const FolderParameters parameters_;
   SourceWeights weights_;
@@ -239,7 +241,7 @@ void Evaluation::read_tokens(const Storage& storage, const Source& source, Sourc
     if (begin % kMapped == 0) data.emplace(Dataset::open(storage, config, {}));
     all = data->tokens();
     piece.resize(static_cast<std::size_t>(std::min(kPiece, all - begin)));
-    data->read_checked(begin, piece, layout_.shape().vocab);
+    data->read_checked(begin, piece, {layout_.shape().vocab, folder_.string()});
     losses_.add(piece);
     for (const std::int32_t id : piece) {
       const std::int64_t bytes = std::ssize(text.add(static_cast<std::uint32_t>(id)));

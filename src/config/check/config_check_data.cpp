@@ -80,10 +80,15 @@ void check_mix(const DataConfig& data, CheckContext& check) {
 
 void check_eos(const DataConfig& data, CheckContext& check) {
   if (!data.eos || *data.eos < check.config.model.vocab) return;
+  const bool of_folder = !check.config.model.init.empty() && !check.given("model.vocab");
+  const std::string vocab =
+      of_folder
+          ? fmt::format("the vocab_size of {}", (check.config.model.init / "config.json").string())
+          : "model.vocab";
   check.refuse("E-RANGE", "data.eos",
-               fmt::format("{}: model.vocab = {} has no such id", check.quoted("data.eos"),
+               fmt::format("{}: {} = {} has no such id", check.quoted("data.eos"), vocab,
                            check.config.model.vocab),
-               "the id that ends a document, below model.vocab");
+               fmt::format("the id that ends a document, below {}", vocab));
 }
 
 void check_objective(const DataConfig& data, CheckContext& check) {

@@ -6,6 +6,7 @@
 #include "inner/hf/hf_config.h"
 #include "inner/hf/hf_config_reader.h"
 #include "inner/hf/hf_families.h"
+#include "inner/model/model_shape.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
@@ -48,6 +49,39 @@ void take_settings(const json& document, HfConfig& config) {
   config.settings = settings.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
+/// The keys that the sizes were read from.
+SizeNames names_of_sizes(const HfConfigReader& reader, const ModelConfig& model) {
+  if (model.arch == "gpt2") {
+    return {.layers = "n_layer",
+            .d_model = "n_embd",
+            .heads = "n_head",
+            .kv_heads = "n_head",
+            .head_dim = "n_embd / n_head",
+            .d_ff = "n_inner",
+            .vocab = "vocab_size",
+            .context = "n_positions"};
+  }
+  const bool divided =
+      reader.find("head_dim") == nullptr && model.head_dim == model.d_model / model.heads;
+  return {.layers = "num_hidden_layers",
+          .d_model = "hidden_size",
+          .heads = "num_attention_heads",
+          .kv_heads = "num_key_value_heads",
+          .head_dim = divided ? "hidden_size / num_attention_heads" : "head_dim",
+          .d_ff = "intermediate_size",
+          .vocab = "vocab_size",
+          .context = "max_position_embeddings"};
+}
+
+/// Refuses sizes that no model here has, by the names that they have in the file.
+void check_sizes(const HfConfigReader& reader, const ModelConfig& model) {
+  try {
+    static_cast<void>(model_shape(model, model.context, names_of_sizes(reader, model)));
+  } catch (const ConfigError& error) {
+    throw reader.defect(error.what());
+  }
+}
+
 }  // namespace
 
 HfConfig parse_hf_config(std::string_view text, const std::string& label) {
@@ -61,6 +95,7 @@ HfConfig parse_hf_config(std::string_view text, const std::string& label) {
   }
   for (const char* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) reader.check_tokens(key);
   reader.finish();
+  check_sizes(reader, config.model);
   take_settings(document, config);
   return config;
 }

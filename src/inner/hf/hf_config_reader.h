@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -109,6 +110,11 @@ class HfConfigReader {
   void finish() const {
     if (defects_.empty()) return;
     throw ConfigError(fmt::format("{}: {}", label_, fmt::join(defects_, "; ")));
+  }
+
+  /// What finish() would throw for a defect that the whole of the keys shows.
+  [[nodiscard]] ConfigError defect(std::string_view text) const {
+    return ConfigError(fmt::format("{}: {}", label_, text));
   }
 
  private:

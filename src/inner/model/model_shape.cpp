@@ -20,7 +20,7 @@ constexpr std::array<std::string_view, kLoraTargets> kLoraNames = {
     "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
     "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj"};
 
-void check_range(const char* key, std::int64_t value, std::int64_t most) {
+void check_range(std::string_view key, std::int64_t value, std::int64_t most) {
   if (value < 1 || value > most) {
     throw ConfigError(fmt::format("{} = {}: must be between 1 and {}", key, value, most));
   }
@@ -38,30 +38,32 @@ std::int64_t default_feed_forward(Architecture architecture, std::int64_t d_mode
   return (wanted + kFeedForwardStep - 1) / kFeedForwardStep * kFeedForwardStep;
 }
 
-void check_heads(const ModelShape& s, std::int64_t given_head_dim) {
+void check_heads(const ModelShape& s, std::int64_t given_head_dim, const SizeNames& names) {
   if (given_head_dim == 0 && s.d_model % s.heads != 0) {
-    throw ConfigError(fmt::format(
-        "model.n_heads = {}: must divide model.d_model = {}{}", s.heads, s.d_model,
-        s.architecture == Architecture::kLlama ? ", or model.head_dim must be given" : ""));
+    throw ConfigError(fmt::format("{} = {}: must divide {} = {}{}", names.heads, s.heads,
+                                  names.d_model, s.d_model,
+                                  s.architecture == Architecture::kLlama
+                                      ? fmt::format(", or {} must be given", names.head_dim)
+                                      : ""));
   }
   if (s.heads % s.kv_heads != 0) {
-    throw ConfigError(
-        fmt::format("model.n_kv_heads = {}: must divide model.n_heads = {}", s.kv_heads, s.heads));
+    throw ConfigError(fmt::format("{} = {}: must divide {} = {}", names.kv_heads, s.kv_heads,
+                                  names.heads, s.heads));
   }
   if (s.architecture == Architecture::kGpt2) {
     if (s.kv_heads != s.heads) {
-      throw ConfigError(fmt::format(
-          "model.n_kv_heads = {}: gpt2 has as many key heads as query heads ({}); use llama",
-          s.kv_heads, s.heads));
+      throw ConfigError(
+          fmt::format("{} = {}: gpt2 has as many key heads as query heads ({}); use llama",
+                      names.kv_heads, s.kv_heads, s.heads));
     }
     if (s.query_width() != s.d_model) {
-      throw ConfigError(fmt::format(
-          "model.head_dim = {}: gpt2 needs n_heads * head_dim = d_model = {}; leave it out",
-          s.head_dim, s.d_model));
+      throw ConfigError(
+          fmt::format("{} = {}: gpt2 needs n_heads * head_dim = d_model = {}; leave it out",
+                      names.head_dim, s.head_dim, s.d_model));
     }
   } else if (s.family.rotary_dim == 0 && s.head_dim % 2 != 0) {
-    throw ConfigError(fmt::format(
-        "model.head_dim = {}: must be even (rotary embedding turns pairs)", s.head_dim));
+    throw ConfigError(fmt::format("{} = {}: must be even (rotary embedding turns pairs)",
+                                  names.head_dim, s.head_dim));
   }
 }
 
@@ -100,34 +102,34 @@ std::string_view lora_target_name(LoraTarget target) {
   return kLoraNames[static_cast<std::size_t>(target)];
 }
 
-ModelShape model_shape(const ModelConfig& config, std::int64_t train_context) {
+ModelShape model_shape(const ModelConfig& config, std::int64_t train_context,
+                       const SizeNames& names) {
   ModelShape s;
   s.architecture = parse_architecture(config.arch);
   s.family = config.family;
-  check_range("model.n_layers", config.layers, kMostLayers);
-  check_range("model.d_model", config.d_model, kWidest);
-  check_range("model.n_heads", config.heads, kWidest);
+  check_range(names.layers, config.layers, kMostLayers);
+  check_range(names.d_model, config.d_model, kWidest);
+  check_range(names.heads, config.heads, kWidest);
   s.layers = config.layers;
   s.d_model = config.d_model;
   s.heads = config.heads;
   s.kv_heads = config.kv_heads == 0 ? config.heads : config.kv_heads;
-  check_range("model.n_kv_heads", s.kv_heads, kWidest);
+  check_range(names.kv_heads, s.kv_heads, kWidest);
   s.head_dim = config.head_dim == 0 ? config.d_model / config.heads : config.head_dim;
-  check_heads(s, config.head_dim);
-  check_range("model.head_dim", s.head_dim, kWidest);
-  check_range("model.n_heads * model.head_dim", s.query_width(), kWidest);
+  check_heads(s, config.head_dim, names);
+  check_range(names.head_dim, s.head_dim, kWidest);
+  check_range(fmt::format("{} * {}", names.heads, names.head_dim), s.query_width(), kWidest);
   s.d_ff = config.d_ff == 0 ? default_feed_forward(s.architecture, config.d_model) : config.d_ff;
-  check_range("model.d_ff", s.d_ff, kWidestFeedForward);
-  check_range("model.vocab", config.vocab, kLargestVocabulary);
+  check_range(names.d_ff, s.d_ff, kWidestFeedForward);
+  check_range(names.vocab, config.vocab, kLargestVocabulary);
   s.vocab = config.vocab;
   s.positions = config.context == 0 ? train_context : config.context;
-  check_range("model.context", s.positions, kLongest);
+  check_range(names.context, s.positions, kLongest);
   // Frequencies of "dynamic" follow the length of a pass, which may exceed the positions of the
   // model.
   if (train_context > s.positions && s.family.rope.type != RopeType::kDynamic) {
-    throw ConfigError(
-        fmt::format("train.context = {}: the model has only model.context = {} positions",
-                    train_context, s.positions));
+    throw ConfigError(fmt::format("train.context = {}: the model has only {} = {} positions",
+                                  train_context, names.context, s.positions));
   }
   s.longest = train_context;
   s.tied = config.tied;

@@ -90,10 +90,23 @@ struct ModelShape {
   }
 };
 
+/// How errors name the sizes: keys of a configuration, or what the sizes were read from.
+struct SizeNames {
+  std::string_view layers = "model.n_layers";
+  std::string_view d_model = "model.d_model";
+  std::string_view heads = "model.n_heads";
+  std::string_view kv_heads = "model.n_kv_heads";
+  std::string_view head_dim = "model.head_dim";
+  std::string_view d_ff = "model.d_ff";
+  std::string_view vocab = "model.vocab";
+  std::string_view context = "model.context";
+};
+
 /// Fills in sizes that `config` leaves open (context `train_context` if model.context is 0) and
 /// checks that the sizes fit together. Passes have at most `train_context` tokens. THROWS:
 /// ConfigError naming the key, its value, the rule and the remedy.
-[[nodiscard]] ModelShape model_shape(const ModelConfig& config, std::int64_t train_context);
+[[nodiscard]] ModelShape model_shape(const ModelConfig& config, std::int64_t train_context,
+                                     const SizeNames& names = {});
 
 /// The shape of the adapters' base model.
 [[nodiscard]] inline ModelShape without_lora(ModelShape shape) {

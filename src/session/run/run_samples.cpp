@@ -66,6 +66,13 @@ std::vector<EvaluationSource> sources_of(const ValidationSource& windows) {
 
 }  // namespace
 
+Vocabulary vocabulary_of(const Config& config) {
+  const bool of_folder = std::ranges::any_of(config.origins, [](const auto& origin) {
+    return origin.first.starts_with("model.") && origin.second.text == "model.init";
+  });
+  return {config.model.vocab, of_folder ? config.model.init.string() : ""};
+}
+
 BatchPlan batch_plan(const Config& config) {
   return {.context = config.train.context,
           .samples = config.train.global_batch_tokens / config.train.context,
@@ -73,7 +80,7 @@ BatchPlan batch_plan(const Config& config) {
           .order = parse_data_order(config.data.order),
           .partition = parse_data_partition(config.data.partition),
           .seed = config.run.seed,
-          .vocab = config.model.vocab,
+          .vocab = vocabulary_of(config),
           .documents = parse_data_pack(config.data.pack),
           .one_mean = takes_gradients(config)};
 }
@@ -81,7 +88,7 @@ BatchPlan batch_plan(const Config& config) {
 ValidationPlan validation_plan(const Config& config, std::int64_t tokens) {
   return {.context = config.train.context,
           .tokens = tokens,
-          .vocab = config.model.vocab,
+          .vocab = vocabulary_of(config),
           .part = parse_validation_part(config.eval.part),
           .documents = parse_data_pack(config.data.pack)};
 }
@@ -130,7 +137,7 @@ RunSamples::RunSamples(const Storage& storage, const Config& config, WorkerId wo
     : context_(config.train.context),
       data_(open_for_caller(storage, config)),
       batches_(data_, batch_plan(config), worker.value()) {
-  data_.check_vocabulary(config.model.vocab);
+  data_.check_vocabulary(vocabulary_of(config));
   if (const std::int64_t tokens = eval_tokens(config, data_); tokens >= 0) {
     validation_.emplace(data_, validation_plan(config, tokens));
   }

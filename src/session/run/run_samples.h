@@ -22,6 +22,8 @@ namespace isthmus::app {
 /// of workers.
 inline constexpr std::int64_t kEvaluationWindows = 8;
 
+/// The number of ids of the run's model: of model.init, if that has set the sizes.
+[[nodiscard]] Vocabulary vocabulary_of(const Config& config);
 [[nodiscard]] BatchPlan batch_plan(const Config& config);
 /// tokens: as eval_tokens gives them, not -1.
 [[nodiscard]] ValidationPlan validation_plan(const Config& config, std::int64_t tokens);

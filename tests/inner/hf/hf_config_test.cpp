@@ -120,6 +120,46 @@ TEST(HfConfig, RefusesByNameAndValueWhatOurModelsDoNotHave) {
               HasSubstr("layer_types"));
 }
 
+// Sizes that are numbers, and that no model here has: no key of a configuration is to blame.
+TEST(HfConfig, NamesSizesAsTheFileHasThem) {
+  constexpr std::int64_t kWide = std::int64_t{1} << 21, kDeep = 10001, kLong = (1 << 24) + 1;
+  const auto said = [](const json& document, const char* text) {
+    EXPECT_EQ(error_of(document), std::string("config.json: ") + text);
+  };
+  said(with(gpt2(), "n_layer", kDeep), "n_layer = 10001: must be between 1 and 10000");
+  said(with(gpt2(), "n_embd", kWide), "n_embd = 2097152: must be between 1 and 1048576");
+  said(with(gpt2(), "n_head", 7), "n_head = 7: must divide n_embd = 768");
+  said(with(gpt2(), "n_inner", kLong), "n_inner = 16777217: must be between 1 and 16777216");
+  said(with(gpt2(), "n_positions", kLong),
+       "n_positions = 16777217: must be between 1 and 16777216");
+  said(with(llama(), "hidden_size", kWide), "hidden_size = 2097152: must be between 1 and 1048576");
+  said(with(llama(), "num_attention_heads", kWide),
+       "num_attention_heads = 2097152: must be between 1 and 1048576");
+  said(with(llama(), "num_key_value_heads", 3),
+       "num_key_value_heads = 3: must divide num_attention_heads = 4");
+  said(with(llama(), "head_dim", 15), "head_dim = 15: must be even (rotary embedding turns pairs)");
+  said(with(llama(), "hidden_size", 60),
+       "hidden_size / num_attention_heads = 15: must be even (rotary embedding turns pairs)");
+  said(with(llama(), "intermediate_size", kLong),
+       "intermediate_size = 16777217: must be between 1 and 16777216");
+  said(with(llama(), "max_position_embeddings", kLong),
+       "max_position_embeddings = 16777217: must be between 1 and 16777216");
+  said(with(with(llama(), "model_type", "qwen3"), "num_attention_heads", 1 << 19),
+       "num_attention_heads * head_dim = 67108864: must be between 1 and 1048576");
+  for (const char* type : {"llama", "mistral", "qwen2", "qwen3", "smollm3", "phi3", "olmo2",
+                           "gpt_neox", "gemma", "gemma2", "gemma3_text"}) {
+    json document = with(with(llama(), "model_type", type), "num_hidden_layers", kDeep);
+    const char* const act = std::string_view(type).starts_with("gem") ? "gelu_pytorch_tanh"
+                            : type == std::string_view("gpt_neox")    ? "gelu"
+                                                                      : "silu";
+    for (const char* key : {"hidden_act", "hidden_activation"}) document[key] = act;
+    EXPECT_THAT(error_of(document),
+                AllOf(HasSubstr("num_hidden_layers = 10001: must be between 1 and 10000"),
+                      Not(HasSubstr("model."))))
+        << type;
+  }
+}
+
 TEST(HfConfig, ListsEveryDefectAtOnce) {
   json broken = gpt2();
   broken.erase("n_layer");

@@ -35,6 +35,16 @@ constexpr std::array<KnownModel, 5> kModels = {{
     {"llama-405b", "llama", 126, 16384, 128, 8, 53248, 128256, false},
 }};
 
+/// The sizes as --model has them.
+constexpr SizeNames kSizesOfFlag = {.layers = "layers",
+                                    .d_model = "d_model",
+                                    .heads = "heads",
+                                    .kv_heads = "kv_heads",
+                                    .head_dim = "head_dim",
+                                    .d_ff = "d_ff",
+                                    .vocab = "vocab",
+                                    .context = "--context"};
+
 void set_size(ModelConfig& model, std::string_view spec, std::string_view setting) {
   const std::size_t equals = setting.find('=');
   const std::string key(setting.substr(0, equals));
@@ -162,7 +172,7 @@ void read_flags(const PlanMeshArguments& a, PlanMeshRequest& question) {
   }
   question.name = a.model;
   try {
-    question.workload.shape = model_shape(model_of(a.model), context);
+    question.workload.shape = model_shape(model_of(a.model), context, kSizesOfFlag);
   } catch (const ConfigError& error) {
     throw UsageError(fmt::format("--model {}: {}", a.model, error.what()));
   }
