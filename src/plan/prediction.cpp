@@ -86,8 +86,9 @@ class RunModel {
   [[nodiscard]] bool alone() const { return input_.workers == 1; }
   [[nodiscard]] bool is_long() const { return input_.steps > kPlayedWhole; }
 
-  /// Whole periods of sends and, where that is not long, of commits. The rhythm of the rounds may be
-  /// one of several periods (two, say, where workers take turns in being late), so there are many.
+  /// Whole periods of sends and, where that is not long, of commits. The rhythm of the rounds may
+  /// be one of several periods (two, say, where workers take turns in being late), so there are
+  /// many.
   [[nodiscard]] std::int64_t repeating_stretch() const {
     constexpr std::int64_t kMany = 60, kFew = 12;
     std::int64_t period = input_.H;
