@@ -506,7 +506,12 @@ std::optional<ForeignFormat> not_u16_tokens(Bytes bytes) {
         "save them with numpy.save, which writes their byte order, or say the width of 8-bit ones, "
         "tokens:FILE:u8"};
   }
-  return eight_bit_integers(bytes);
+  std::optional<ForeignFormat> narrow = eight_bit_integers(bytes);
+  if (!narrow) return {};
+  // A few ids of 24 bits are little alike, and their bytes recur as those of 8-bit ids do.
+  constexpr double kHardlyAlike = 0.5;
+  auto wider = three_byte_integers(bytes, kHardlyAlike);
+  return wider ? wider : narrow;
 }
 
 }  // namespace isthmus

@@ -36,7 +36,7 @@ bool alike(const Counts& one, const Counts& other, std::int64_t each, double mee
     in_one += x * (x - 1) / (n - 1);
     in_other += y * (y - 1) / (n - 1);
   }
-  return each > 1 && apart <= expected && across >= meetings * std::sqrt(in_one * in_other);
+  return each > 1 && apart <= expected && across >= meetings * (in_one + in_other) / 2;
 }
 
 /// How often each id occurs, by its high byte and its low one.
@@ -143,7 +143,6 @@ double log_chance_of_small(const ThreeBytes& found, std::size_t place, bool high
 
 std::optional<ForeignFormat> eight_bit_integers(Bytes bytes) {
   constexpr std::size_t kFrequent = 16;
-  constexpr double kMeetings = 0.8;
   const Words words = words_of(sample_of(bytes));
   Counts low{};
   Counts high{};
@@ -151,7 +150,7 @@ std::optional<ForeignFormat> eight_bit_integers(Bytes bytes) {
     ++low[word & 0xFFU];
     ++high[word >> 8U];
   }
-  if (!alike(low, high, std::ssize(words), kMeetings)) return {};
+  if (!alike(low, high, std::ssize(words), kAlikeIds)) return {};
   const Occurrences found = occurrences_of(words);
   if (!low_bytes_recur(found, kBytes) && !low_bytes_recur(found, kFrequent) &&
       !low_bytes_are_high_bytes(found)) {
@@ -163,8 +162,7 @@ std::optional<ForeignFormat> eight_bit_integers(Bytes bytes) {
       "say the width, tokens:FILE:u8"};
 }
 
-std::optional<ForeignFormat> three_byte_integers(Bytes bytes) {
-  constexpr double kMeetings = 0.5;  // at three pairs of places, so a few ids say little
+std::optional<ForeignFormat> three_byte_integers(Bytes bytes, double meetings) {
   if (bytes.size() % 3 != 0) return {};
   const std::vector<Bytes> sample = sample_of(bytes);
   ThreeBytes found;
@@ -179,7 +177,7 @@ std::optional<ForeignFormat> three_byte_integers(Bytes bytes) {
     bool same = true;
     for (std::size_t place = 0; place < 3; ++place) {
       same = same && alike(found.counts[place], found.counts[place + 3], std::ssize(found.words[2]),
-                           kMeetings);
+                           meetings);
     }
     ThreeBytes evidence = found;
     if (const Words words = words_of(sample); independent(words, 3).size() < words.size()) {

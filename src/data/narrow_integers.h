@@ -15,7 +15,11 @@ namespace isthmus {
 /// high ones.
 [[nodiscard]] std::optional<ForeignFormat> eight_bit_integers(Bytes bytes);
 
-/// Integers of 24 bits below 2^20, of either byte order: every third byte is small.
-[[nodiscard]] std::optional<ForeignFormat> three_byte_integers(Bytes bytes);
+/// Integers of 24 bits below 2^20, of either byte order: every third byte is small. meetings: how
+/// alike the ids in even and odd places must be, as the share of equal pairs; u16 ids in turns of
+/// three (pitch, velocity and time) are not.
+inline constexpr double kAlikeIds = 0.8;
+[[nodiscard]] std::optional<ForeignFormat> three_byte_integers(Bytes bytes,
+                                                               double meetings = kAlikeIds);
 
 }  // namespace isthmus

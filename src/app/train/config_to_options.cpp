@@ -80,7 +80,7 @@ double surrogate_byte_scale(const Config& config, const ModelLayout& layout) {
 
 void check_data_and_exchange(const Config& config, const TrainingPlan& plan,
                              const ModelLayout& layout, const Dataset& data) {
-  data.check_vocabulary(config.model.vocab);
+  data.check_vocabulary(vocabulary_of(config));
   for (int m = 0; m < plan.workers; ++m) {
     const BatchSource source(data, batch_plan(config), m);
   }
@@ -147,23 +147,56 @@ std::string key_of(const Dataset::Source& source) {
   return source.name.empty() ? "data.source" : "data.sources." + source.name;
 }
 
-/// THROWS: ConfigError where an id of the tokenizer of `source` is another token in the model's.
-void check_ids_of_model(const Storage& storage, const Config& config, const Dataset::Source& source,
-                        const SourceReading& reading) {
+/// Bytes are no tokens of a model with a tokenizer. THROWS: ConfigError where it has one.
+void check_bytes_of_model(const Storage& storage, const Config& config,
+                          const Dataset::Source& source) {
+  const std::optional<std::string> own = own_tokenizer(storage, config.locate(config.model.init));
+  if (!own) return;
+  throw ConfigError(fmt::format(
+      "{2} = \"{0}\": feeds bytes as ids 0 to 255, and model.init = \"{1}\" has a tokenizer of "
+      "its own ({3}), in which these ids are other pieces of text; name it, {2} = "
+      "\"{0}:tokenizer={1}\", or make token files once, isthmus data tokenize FILES --tokenizer "
+      "{1} --out DIR (tokens:FILE:u8 feeds the bytes of a file all the same)",
+      source.text, config.model.init.string(), key_of(source), *own));
+}
+
+/// How the tokenizer of a source fits that of model.init. Both are read once, and not at all where
+/// their files are equal.
+struct ComparedTokens {
+  std::string unlike = {};   // as unlike_token
+  std::string further = {};  // what to say of a token that the model's lacks
+};
+ComparedTokens compare_tokens(const Storage& storage, const Config& config,
+                              const Dataset::Source& source, const SourceReading& reading) {
   const std::filesystem::path model = config.locate(config.model.init);
+  if (same_file(storage, reading.tokenizer, model)) return {};
+  const Tokenizer ours = Tokenizer::open(storage, reading.tokenizer);
+  const Tokenizer theirs = Tokenizer::open(storage, model);
+  ComparedTokens compared{.unlike = unlike_token(ours, theirs, config.model.vocab)};
+  const auto further = further_token(ours, theirs, config.model.vocab);
+  if (!further) return compared;
+  compared.further = fmt::format(
+      "{} = \"{}\": its tokenizer has tokens that the one of model.init = \"{}\" lacks, id {} "
+      "(\"{}\") first: the model learns them, and its checkpoints keep the tokenizer of "
+      "model.init, which does not; put {} into the exported model",
+      key_of(source), source.text, config.model.init.string(), *further,
+      ours.token_of(*further).value_or(""), tokenizer_file(storage, reading.tokenizer).string());
+  return compared;
+}
+
+/// THROWS: ConfigError where an id of the tokenizer of `source` is another token in the model's.
+/// RETURNS: ComparedTokens::further.
+std::string check_ids_of_model(const Storage& storage, const Config& config,
+                               const Dataset::Source& source, const SourceReading& reading,
+                               bool goes_on) {
   if (reading.bytes) {
-    const std::optional<std::string> own = own_tokenizer(storage, model);
-    if (!own) return;
-    throw ConfigError(fmt::format(
-        "{2} = \"{0}\": feeds bytes as ids 0 to 255, and model.init = \"{1}\" has a tokenizer of "
-        "its own ({3}), in which these ids are other pieces of text; name it, {2} = "
-        "\"{0}:tokenizer={1}\", or make token files once, isthmus data tokenize FILES --tokenizer "
-        "{1} --out DIR (tokens:FILE:u8 feeds the bytes of a file all the same)",
-        source.text, config.model.init.string(), key_of(source), *own));
+    if (!goes_on) check_bytes_of_model(storage, config, source);
+    return {};
   }
-  if (storage.kind(model / "tokenizer.json") == FileKind::kAbsent) return;
-  const std::string unlike = unlike_token(storage, reading.tokenizer, model, config.model.vocab);
-  if (unlike.empty()) return;
+  const std::filesystem::path model = config.locate(config.model.init);
+  if (followed_kind(storage, model / "tokenizer.json") == FileKind::kAbsent) return {};
+  ComparedTokens compared = compare_tokens(storage, config, source, reading);
+  if (goes_on || compared.unlike.empty()) return std::move(compared.further);
   const std::string remedy =
       source.text.starts_with("text:")
           ? fmt::format("name the model's tokenizer: :tokenizer={}", model.string())
@@ -172,9 +205,10 @@ void check_ids_of_model(const Storage& storage, const Config& config, const Data
                 "--out DIR (a token file without the tokenizer.json of its folder is fed "
                 "as it is)",
                 model.string());
-  throw ConfigError(
-      fmt::format("{} = \"{}\": its tokenizer does not belong to model.init = \"{}\": {}; {}",
-                  key_of(source), source.text, config.model.init.string(), unlike, remedy));
+  throw ConfigError(fmt::format(
+      "{} = \"{}\": its tokenizer does not belong to model.init = "
+      "\"{}\": {}; {}",
+      key_of(source), source.text, config.model.init.string(), compared.unlike, remedy));
 }
 
 /// THROWS: ConfigError where ids of two sources mean unlike texts.
@@ -199,41 +233,27 @@ void check_same_ids(const Storage& storage, std::int64_t vocab, const Dataset::S
 
 }  // namespace
 
-void check_tokenizer(const Storage& storage, const Config& config, const Dataset& data) {
-  if (config.train.objective == "sft") return;
+std::string check_tokenizer(const Storage& storage, const Config& config, const Dataset& data,
+                            bool goes_on) {
+  if (config.train.objective == "sft") return {};
+  std::string note;
   const Dataset::Source* first = nullptr;
   SourceReading of_first;
   for (const Dataset::Source& source : data.sources()) {
     const SourceReading reading = reading_of(storage, config, data, source);
     if (!reading.known()) continue;
-    if (!config.model.init.empty()) check_ids_of_model(storage, config, source, reading);
-    if (first != nullptr) {
+    if (!config.model.init.empty()) {
+      const std::string further = check_ids_of_model(storage, config, source, reading, goes_on);
+      if (note.empty()) note = further;
+    }
+    if (first != nullptr && !goes_on) {
       check_same_ids(storage, config.model.vocab, *first, of_first, source, reading);
-    } else {
+    } else if (first == nullptr) {
       first = &source;
       of_first = reading;
     }
   }
-}
-
-std::string further_tokens_note(const Storage& storage, const Config& config, const Dataset& data) {
-  if (config.train.objective == "sft" || config.model.init.empty()) return {};
-  const std::filesystem::path model = config.locate(config.model.init);
-  if (followed_kind(storage, model / "tokenizer.json") != FileKind::kFile) return {};
-  for (const Dataset::Source& source : data.sources()) {
-    const SourceReading reading = reading_of(storage, config, data, source);
-    if (reading.tokenizer.empty() || same_file(storage, reading.tokenizer, model)) continue;
-    const Tokenizer ours = Tokenizer::open(storage, reading.tokenizer);
-    const auto further = further_token(ours, Tokenizer::open(storage, model), config.model.vocab);
-    if (!further) continue;
-    return fmt::format(
-        "{} = \"{}\": its tokenizer has tokens that the one of model.init = \"{}\" lacks, id {} "
-        "(\"{}\") first: the model learns them, and its checkpoints keep the tokenizer of "
-        "model.init, which does not; put {} into the exported model",
-        key_of(source), source.text, config.model.init.string(), *further,
-        ours.token_of(*further).value_or(""), tokenizer_file(storage, reading.tokenizer).string());
-  }
-  return {};
+  return note;
 }
 
 std::optional<std::filesystem::path> tokenizer_of_data(const Storage& storage, const Config& config,

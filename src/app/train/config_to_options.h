@@ -38,13 +38,13 @@ namespace isthmus::app {
 void check_data_and_exchange(const Config& config, const TrainingPlan& plan,
                              const ModelLayout& layout, const Dataset& data);
 
-/// THROWS: ConfigError when the data are bytes and the tokenizer of `model.init` has other ids, or
-/// when the data are tokenized with another tokenizer.
-void check_tokenizer(const Storage& storage, const Config& config, const Dataset& data);
-/// What to say of a source whose tokenizer has tokens that the one of `model.init` lacks; empty:
-/// there is none. Of ids that both have, check_tokenizer refuses unlike tokens.
-[[nodiscard]] std::string further_tokens_note(const Storage& storage, const Config& config,
-                                              const Dataset& data);
+/// Compares the tokenizers of the data with each other and with that of `model.init`; a run that
+/// goes on may keep what a new one is refused for. RETURNS: what to say of a source whose tokenizer
+/// has tokens that the one of `model.init` lacks; empty: there is none. THROWS: ConfigError when
+/// the data are bytes and `model.init` has a tokenizer, or an id is one token here and another
+/// there.
+[[nodiscard]] std::string check_tokenizer(const Storage& storage, const Config& config,
+                                          const Dataset& data, bool goes_on);
 /// The tokenizer whose tokens the ids of all sources are: a tokenizer.json or its folder; nothing
 /// for bytes, and for token files that do not say.
 [[nodiscard]] std::optional<std::filesystem::path> tokenizer_of_data(const Storage& storage,

@@ -112,7 +112,7 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
   const Dataset data = open_data(storage, config, rules);
   const ModelLayout layout(model_shape(config.model, config.train.context));
   check_data_and_exchange(config, plan, layout, data);
-  if (!begun_with) check_tokenizer(storage, config, data);
+  const std::string further_tokens = check_tokenizer(storage, config, data, begun_with.has_value());
   const std::uint64_t before_weights = peak_bytes();
   InitialWeights initial = check_initial_weights(storage, config);
   const std::uint64_t after_weights = peak_bytes();
@@ -197,8 +197,7 @@ RunEstimate estimate_run(const Config& config, bool simulated, const EstimateOf&
     estimate.data_warnings = add_tokenizer(unused, storage, *tokenizer, config.model.vocab);
   }
   for (const std::string& note :
-       {binary_note(data), json_lines_note(data), conversations_warning(data),
-        further_tokens_note(storage, config, data)}) {
+       {binary_note(data), json_lines_note(data), conversations_warning(data), further_tokens}) {
     if (!note.empty()) estimate.data_warnings.push_back(note);
   }
   if (of.resume != "never") {

@@ -130,6 +130,7 @@ class Training final : public RunObserver {
   const Dataset& data_;
   std::int64_t eval_tokens_;
   InitialWeights initial_weights_;  // the findings of their check
+  std::string further_tokens_;      // of check_tokenizer
   TokensOfBeginning tokens_of_beginning_ = beginnings_of(data_);
 };
 
@@ -241,7 +242,7 @@ void Training::choose_device() {
 
 void Training::check() {
   check_data_and_exchange(config_, plan_, layout_, data_);
-  if (!run_.begun_with()) check_tokenizer(storage_, config_, data_);
+  further_tokens_ = check_tokenizer(storage_, config_, data_, run_.begun_with().has_value());
   check_run(
       config_,
       {.simulated = request_.simulated, .emulated = request_.emulated, .site = request_.site});
@@ -301,9 +302,7 @@ void Training::tell_data() const {
              fmt::join(notes.left_out, ", "));
   }
   for (const std::string& note : notes.odd) log_warning("{}", note);
-  if (const std::string note = further_tokens_note(storage_, config_, data_); !note.empty()) {
-    log_warning("{}", note);
-  }
+  if (!further_tokens_.empty()) log_warning("{}", further_tokens_);
 }
 
 void Training::tell_end() const {

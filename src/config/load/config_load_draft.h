@@ -60,6 +60,7 @@ struct Draft {
   GivenKeys keys;
   GivenElements sites, links, faults;
   std::vector<ShareOfRun> shares_of_run;
+  std::vector<std::string> noted_keys;                 // of each of config.notes, its key
   std::map<std::string, std::string> default_origins;  // keys that a preset, folder or method set
 };
 

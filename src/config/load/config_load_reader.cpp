@@ -182,6 +182,7 @@ bool Reader::read_gone(const std::string& name, const SourceEntry& entry, bool r
       read_key(name, replaced, replaces);
     }
     if (value->empty()) return true;
+    draft_.noted_keys.push_back(name);
     draft_.config.notes.push_back(fmt::format(
         "{} = \"{}\" of an earlier version is {}: {}; no result depends on it", name, *value,
         gone.instead.empty() ? "passed over" : fmt::format("read as \"{}\"", gone.instead),
@@ -194,9 +195,11 @@ bool Reader::read_gone(const std::string& name, const SourceEntry& entry, bool r
 void Reader::read_key(const std::string& given_name, const SourceEntry& entry, bool replaces) {
   const std::string name(canonical_name(given_name));
   // This value takes the place of an earlier one, so a note about that one would mislead.
-  std::erase_if(draft_.config.notes, [&](const std::string& note) {
-    return note.starts_with(fmt::format("{} = ", name));
-  });
+  for (std::size_t i = draft_.noted_keys.size(); i-- > 0;) {
+    if (draft_.noted_keys[i] != name) continue;
+    draft_.noted_keys.erase(draft_.noted_keys.begin() + static_cast<std::ptrdiff_t>(i));
+    draft_.config.notes.erase(draft_.config.notes.begin() + static_cast<std::ptrdiff_t>(i));
+  }
   if (read_gone(name, entry, replaces)) return;
   const KeyRow<Config>* row = find_row(config_rows(), name);
   if (row == nullptr) {
