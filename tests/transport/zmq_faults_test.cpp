@@ -333,9 +333,9 @@ TEST_F(ZmqFaults, ANearLinkHasAtMostEightMebibytesUnderWay) {
   }
 }
 
-// What a frame was sent from is kept until the frame is acknowledged. A word after values, as at
-// the end of a round, has all before it acknowledged at once and not by the next heartbeat.
-TEST_F(ZmqFaults, AWordAfterValuesFreesWhatTheValuesWereSentFrom) {
+// What a frame was sent from is kept until the frame is acknowledged. A word back, as at the end of
+// a round, has all that was taken acknowledged at once and not by the next heartbeat.
+TEST_F(ZmqFaults, AWordBackFreesWhatTheValuesWereSentFrom) {
   Members ends = joined_members(runtime_, 2, [](MemberOptions& options) {
     options.heartbeat = 5min;
     options.dead_after = 30min;
@@ -344,9 +344,9 @@ TEST_F(ZmqFaults, AWordAfterValuesFreesWhatTheValuesWereSentFrom) {
   const std::weak_ptr<const std::vector<std::byte>> kept = vector;
   const FrameHeader header{.kind = FrameKind::kContribution, .parts = 1, .weight = 1};
   ends[0]->send(WorkerId(1), make_frame_around(header, *vector, vector));
-  ends[0]->send(WorkerId(1), make_frame({.kind = FrameKind::kDone}));
   vector.reset();
-  for (int i = 0; i < 2; ++i) ASSERT_TRUE(ends[1]->receive(in(30s)));
+  ASSERT_TRUE(ends[1]->receive(in(30s)));
+  ends[1]->send(WorkerId(0), make_frame({.kind = FrameKind::kDone}));
   const TimePoint patience = in(30s);
   while (!kept.expired() && runtime_.clock().now() < patience) runtime_.sleep_until(in(1ms));
   EXPECT_TRUE(kept.expired());

@@ -85,8 +85,6 @@ void LinkReceiver::taken(std::size_t frame_bytes) {
   ISTHMUS_CHECK(taken_ < next_, taken_, next_);
   held_ -= link_charge(frame_bytes);
   since_ack_ += link_charge(frame_bytes);
-  word_is_last_ = frame_bytes < kLeastValues;
-  values_since_ack_ = values_since_ack_ || !word_is_last_;
   ++taken_;
 }
 

@@ -31,9 +31,9 @@ inline constexpr std::size_t kNearWindow = std::size_t{8} << 20;
 [[nodiscard]] inline std::size_t acknowledged_at_once(std::size_t window) {
   return std::min(window, kNearWindow) / 8;
 }
-/// A smaller frame is a word of the protocol. After values a word ends something: a round, of which
-/// the sender keeps what it was sent from as long as frames of it are not acknowledged. So both are
-/// acknowledged at once.
+/// A smaller frame is a word of the protocol. A word to a peer (DONE, COMMIT) ends what was taken
+/// from that peer: a round, of which the peer keeps what it was sent from as long as frames of it
+/// are not acknowledged. So the word has them acknowledged at once.
 inline constexpr std::size_t kLeastValues = std::size_t{4} << 10;
 
 /// Frames in flight to one peer.
@@ -100,15 +100,13 @@ class LinkReceiver {
   void drop_held();
   /// Number of frames taken, for the acknowledgement.
   [[nodiscard]] std::uint64_t taken_frames() const { return taken_; }
-  /// True when acknowledged_at_once() was taken since the last acknowledgement, or values and then
-  /// a word.
+  /// True when acknowledged_at_once() was taken since the last acknowledgement.
   [[nodiscard]] bool owes_acknowledgement() const {
-    return since_ack_ >= acknowledged_at_once(window_) || (values_since_ack_ && word_is_last_);
+    return since_ack_ >= acknowledged_at_once(window_);
   }
-  void acknowledged() {
-    since_ack_ = 0;
-    values_since_ack_ = false;
-  }
+  /// True when a word to the peer is to say what was taken.
+  [[nodiscard]] bool owes_with_a_word() const { return since_ack_ >= kLeastValues; }
+  void acknowledged() { since_ack_ = 0; }
   /// All frames below this number have arrived.
   [[nodiscard]] std::uint64_t arrived() const { return next_; }
   [[nodiscard]] std::size_t bytes_held() const { return held_; }
@@ -120,8 +118,6 @@ class LinkReceiver {
   std::uint64_t taken_ = 0;
   std::size_t held_ = 0;  // charges of frames arrived and not taken
   std::size_t since_ack_ = 0;
-  bool values_since_ack_ = false;
-  bool word_is_last_ = false;
 };
 
 }  // namespace isthmus

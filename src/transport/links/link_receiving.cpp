@@ -45,4 +45,11 @@ void LinkReceiving::count_taken(WorkerId from, std::size_t frame_bytes) {
   }
 }
 
+void LinkReceiving::says(WorkerId to, std::size_t frame_bytes) {
+  const LinkPeer& peer = all_.at(to);
+  if (frame_bytes < kLeastValues && peer.in.owes_with_a_word() && !peer.lost) {
+    connections_.acknowledge(to);
+  }
+}
+
 }  // namespace isthmus

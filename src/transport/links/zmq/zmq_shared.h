@@ -47,7 +47,6 @@ struct ZmqShared {
   std::vector<Submitted> submitted;
   std::vector<Taken> taken;     // frames that the member has read
   std::size_t taken_bytes = 0;  // their charges; the task is woken at acknowledged_at_once()
-  bool values_taken = false;    // and the task was not woken for a word after them
   bool woken = false;           // the task has been woken and not run yet
   bool closing = false;         // the member has closed the transport
   std::string failure;          // of the sockets: nothing is sent any more; empty: none

@@ -149,11 +149,7 @@ class ZmqTransport final : public NetworkTransport,
       queue_->update([&] {
         shared_.taken.push_back({received->from, received->bytes->size(), received->returns});
         shared_.taken_bytes += link_charge(received->bytes->size());
-        // The same rule as of the engine (link_flow.h), which counts by peer.
-        const bool values = received->bytes->size() >= kLeastValues;
-        const bool ends = !values && shared_.values_taken;
-        shared_.values_taken = values || (shared_.values_taken && !ends);
-        if (ends || shared_.taken_bytes >= acknowledged_at_once(options_.window_bytes)) wake();
+        if (shared_.taken_bytes >= acknowledged_at_once(options_.window_bytes)) wake();
       });
     } else if (received.error().kind == TransportError::Kind::kPeerLost) {
       queue_->update([&] {
