@@ -93,6 +93,7 @@ struct DecoupledRun {
   std::function<Duration(int worker, std::int64_t step)> pause = {};
   std::function<Duration(int worker, std::int64_t step)> stall = {};  // in a step that is trained
   SimulationOptions simulation = {};
+  float drift = 0;  // every value of worker m falls by drift (m + 1) a step, whatever it is
   std::string method = "decoupled";
   std::int64_t save_after = 0;                 // this step, and goes on; 0: nothing is saved
   std::vector<LearnerRecord>* from = nullptr;  // go on from what they saved
@@ -110,10 +111,17 @@ class ClockedLoop final : public InnerLoop {
     const Duration time = run_.step_time ? run_.step_time(worker, t.value()) : Duration{0};
     InnerStep step;
     const Duration stall = run_.stall ? run_.stall(worker, t.value()) : Duration{0};
-    context_.runtime.compute(stall + time, [&] { step = of_.train_step(t); });
+    context_.runtime.compute(stall + time,
+                             [&] { step = run_.drift > 0 ? drift() : of_.train_step(t); });
     record_.computed += time;
     record_.tokens += step.tokens;
     return step;
+  }
+  InnerStep drift() {
+    std::vector<float> values = of_.all();
+    for (float& value : values) value -= run_.drift * static_cast<float>(context_.rank.value() + 1);
+    of_.set(values);
+    return {.tokens = 1};
   }
   [[nodiscard]] double learning_rate(StepIndex t) const override { return of_.learning_rate(t); }
   void reset_optimizer() override { of_.reset_optimizer(); }

@@ -481,6 +481,34 @@ TEST(Decoupled, AResumedRunMergesEveryTokenOnce) {
   EXPECT_GT(unlike, 5);
 }
 
+// What an offer holds is the work of its tokens, no more and no less, after a resume too: each step
+// of worker m moves its values by m + 1 hundredths.
+TEST(Decoupled, AnOfferHoldsTheWorkOfItsTokens) {
+  constexpr float kStep = 0.01f;
+  const auto expect_whole = [](const std::vector<LearnerRecord>& all, std::uint64_t seed) {
+    for (std::size_t m = 0; m < all.size(); ++m) {
+      for (const Offer& offer : all[m].merges.offers) {
+        std::vector<float> work(offer.encoded.values);
+        ASSERT_TRUE(decode(*offer.codec, offer.encoded.bytes, work).has_value());
+        const float expected = kStep * static_cast<float>(m + 1) * static_cast<float>(offer.tokens);
+        EXPECT_NEAR(work.front(), expected, 1e-4) << "worker " << m << ", seed " << seed;
+        EXPECT_NEAR(work.back(), expected, 1e-4) << "worker " << m << ", seed " << seed;
+      }
+    }
+  };
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    DecoupledRun run = straggling(seed, {.quorum = 2});
+    run.loop = [](int) { return QuadraticLoop::Options{.tensors = {{0, 40}, {1, 70}}}; };
+    run.drift = kStep;
+    run.save_after = 21 + static_cast<std::int64_t>(seed);
+    std::vector<LearnerRecord> before = run_decoupled(run);
+    run.save_after = 0;
+    run.from = &before;
+    expect_whole(before, seed);
+    expect_whole(run_decoupled(run), seed);
+  }
+}
+
 // Where all are at one step at one moment, a resumed run is the run itself.
 TEST(Decoupled, AResumedRunOfEqualSpeedsIsTheRunItself) {
   for (const std::int64_t step : {7, 10, 12}) {
