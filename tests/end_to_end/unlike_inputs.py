@@ -487,6 +487,20 @@ def ids_outside_the_vocabulary(isthmus, folder, corpus):
     tells("generate", "theirs", "--tokenizer", "tokenizer", "--prompt", "a", "--max-tokens", "2")
 
 
+def means_are_summed_in_double(isthmus, folder, corpus):
+    """docs/guarantees/numerics-elsewhere.md: a merge rounds once. In fp32 2^24 + 1 is 2^24, so its mean would be less."""
+    here = place(folder, "means")
+    norm = "model.norm.weight"
+    for name, value in (("large", 2.0**24), ("one", 1.0), ("other", 1.0)):
+        llama(here, name, tensors=lambda values, shapes, value=value: values.update({norm: [value] * 16}))
+    passes(isthmus, here, "merge", "large", "one", "other", "--out", "mean")
+    raw = (here / "mean/model.safetensors").read_bytes()
+    size = struct.unpack("<Q", raw[:8])[0]
+    begin, end = json.loads(raw[8:8 + size])[norm]["data_offsets"]
+    found = struct.unpack("<16f", raw[8 + size + begin:8 + size + end])
+    require(found == (struct.unpack("<f", struct.pack("<f", (2.0**24 + 2) / 3))[0],) * 16, str(found))
+
+
 def values_are_checked(isthmus, folder, corpus):
     here = place(folder, "values")
     (here / "words.txt").write_bytes(corpus.read_bytes()[:5000])
@@ -748,4 +762,6 @@ def memory_of_rounds(isthmus, folder, corpus):
 
 if __name__ == "__main__":
     scenario.play(__doc__, [token_files, readings_are_kept, compressed_texts, bytes_for_a_tokenizer, settings_are_carried,
-                            ids_outside_the_vocabulary, ids_of_another_tokenizer, values_are_checked, binary_texts, nuls_in_texts, memory_of_positions, memory_of_rounds])
+                            ids_outside_the_vocabulary, ids_of_another_tokenizer, values_are_checked,
+                            means_are_summed_in_double, binary_texts, nuls_in_texts, memory_of_positions,
+                            memory_of_rounds])

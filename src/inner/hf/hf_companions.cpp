@@ -254,14 +254,24 @@ std::optional<std::string> own_tokenizer(const Storage& storage,
   for (const std::string_view name : kShowATokenizer) {
     if (storage.kind(folder / name) != FileKind::kAbsent) return std::string(name);
   }
-  for (const std::string& name : storage.list(folder)) {
-    // Those of SentencePiece, tiktoken, fairseq, subword-nmt, llm.c; compressed ones too.
-    const bool named =
-        name.starts_with("tokenizer.") || name.starts_with("vocab.") || name.starts_with("bpe.");
-    const bool ends = std::ranges::any_of(
-        std::array<std::string_view, 6>{".model", ".tiktoken", ".bpe", ".spm", ".codes", ".vocab"},
-        [&name](std::string_view end) { return name.ends_with(end); });
-    if (named || ends) return name;
+  // Without a vocabulary too: it is elsewhere. A folder "tokenizer" is that of pipelines.
+  constexpr std::array<std::string_view, 4> kNames = {"special_tokens_map.json",
+                                                      "added_tokens.json", "dict.txt", "tokenizer"};
+  // Those of SentencePiece, tiktoken, fairseq, subword-nmt, llm.c; compressed ones too.
+  constexpr std::array<std::string_view, 3> kBegin = {"tokenizer.", "vocab.", "bpe."};
+  constexpr std::array<std::string_view, 6> kEnd = {".model", ".tiktoken", ".bpe",
+                                                    ".spm",   ".codes",    ".vocab"};
+  for (const std::string& listed : storage.list(folder)) {
+    std::string name = listed;  // in small letters
+    std::ranges::transform(name, name.begin(), [](char c) {
+      return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+    });
+    const auto begins = [&](std::string_view with) { return name.starts_with(with); };
+    const auto ends = [&](std::string_view with) { return name.ends_with(with); };
+    if (std::ranges::find(kNames, name) != kNames.end() || std::ranges::any_of(kBegin, begins) ||
+        std::ranges::any_of(kEnd, ends)) {
+      return listed;
+    }
   }
   return {};
 }

@@ -457,6 +457,14 @@ TEST_F(HfWeights, TokenizersOfTheirOwnAreToldFromOurs) {
   EXPECT_EQ(own("vocab.json", "{}"), "vocab.json");
   EXPECT_EQ(own("spiece.model", "x"), "spiece.model");
   EXPECT_EQ(own("qwen.tiktoken", "x"), "qwen.tiktoken");
+  // What is beside a vocabulary that is elsewhere, fairseq's, and names of another case.
+  for (const char* name :
+       {"special_tokens_map.json", "added_tokens.json", "dict.txt", "Tokenizer.JSON"}) {
+    EXPECT_EQ(own(name, "{}"), name);
+  }
+  storage_.create_directories(directory_ / "pipeline" / "tokenizer");
+  EXPECT_EQ(own_tokenizer(storage_, directory_ / "pipeline"), "tokenizer");
+  EXPECT_EQ(own("chat_template.jinja", "x"), std::nullopt);
 }
 
 }  // namespace
