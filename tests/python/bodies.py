@@ -79,6 +79,51 @@ def diloco(workers, steps, H, lr=0.7, momentum=0.9):
     return anchor, losses
 
 
+def written_out(method, workers, steps, H):
+    """Losses of `localsgd`, `streaming-diloco` (two layer fragments and the rest, overlap 2, alpha 0.5), `delayed` and
+    `co2`, as docs/reference/methods.md has them, in float64 beside the float32 steps. Nothing is sent at the end."""
+    trainers = [Trainer(worker) for worker in range(workers)]
+    params = [each.params for each in trainers]
+    anchor = {name: each.astype(numpy.float64) for name, each in initial().items()}
+    velocity = {name: numpy.zeros_like(each) for name, each in anchor.items()}
+    fragments, offsets, overlap, alpha = [list(anchor)], [0], 0, 0.0
+    if method == "streaming-diloco":
+        fragments = [["layers.0.w"], ["layers.1.w"], ["embed", "scale"]]
+        offsets, overlap, alpha = [p * H // 3 for p in range(3)], 2, 0.5
+    losses, flying, stale = [], [], None
+    for t in range(1, steps + 1):
+        losses.append([each.train(t) for each in trainers])
+        if method in ("delayed", "co2"):
+            if t % H == 0:
+                fresh = {name: sum(anchor[name] - each[name] for each in params) / workers for name in anchor}
+                for name in anchor if stale else ():
+                    if method == "co2":
+                        velocity[name] = 0.5 * velocity[name] + stale[name]
+                        anchor[name] = anchor[name] - velocity[name]
+                    else:
+                        velocity[name] = 0.9 * velocity[name] + stale[name]
+                        anchor[name] = anchor[name] - 0.4 * (stale[name] + 0.9 * velocity[name])
+                for name in anchor:
+                    for each in params:
+                        each[name][...] = anchor[name]
+                stale = fresh
+            continue
+        for names, offset in zip(fragments, offsets):
+            if t % H == offset:
+                flying.append((t + overlap, {name: sum(anchor[name] - each[name] for each in params) / workers
+                                             for name in names}))
+        while flying and flying[0][0] == t:
+            for name, delta in flying.pop(0)[1].items():
+                if method == "localsgd":
+                    anchor[name] = anchor[name] - delta
+                else:
+                    velocity[name] = 0.9 * velocity[name] + delta
+                    anchor[name] = anchor[name] - 0.4 * (delta + 0.9 * velocity[name])
+                for each in params:
+                    each[name][...] = alpha * each[name] + (1 - alpha) * anchor[name]
+    return losses
+
+
 def bits(params):
     return b"".join(params[name].tobytes() for name in sorted(params))
 

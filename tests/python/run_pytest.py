@@ -6,7 +6,7 @@ import os
 import pathlib
 import sys
 
-library, program, file = sys.argv[1:]
+library, program, file = map(os.path.abspath, sys.argv[1:])  # tests start both from folders of their own
 needed = ["numpy", "pytest"] + (["torch"] if pathlib.Path(file).name.startswith(("test_torch", "test_ranks", "test_examples")) else [])
 missing = [each for each in needed if importlib.util.find_spec(each) is None]
 if missing:

@@ -120,6 +120,16 @@ def test_diloco_is_the_algorithm_written_out(toml, tmp_path):
 
 
 @pytest.mark.parametrize("method, more", [
+    ("localsgd", ""), ("streaming-diloco", "fragments = 2\noverlap = 2\nalpha = 0.5"), ("delayed", ""),
+    ("co2", "momentum = 0.5")])
+def test_methods_are_the_loops_written_out(toml, tmp_path, method, more):
+    together(toml(steps=40, method=method, more=f'{more}\nfinal_sync = "none"\ncodec = "fp32"'), tmp_path / "x")
+    table = isthmus.open(tmp_path / "x").table("train")
+    wanted = numpy.mean(bodies.written_out(method, 2, 40, 5), axis=1)
+    numpy.testing.assert_allclose(table["loss"], wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("method, more", [
     ("diloco", 'codec = "int8"'), ("localsgd", ""), ("streaming-diloco", "fragments = 2\noverlap = 2\nalpha = 0.5"),
     ("delayed", 'codec = "int4:ef"'), ("co2", ""),
 ])
