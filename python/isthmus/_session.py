@@ -186,7 +186,7 @@ class _Session:
         check(_abi.lib.isthmus_session_wish(self.handle, what))
 
     def fail(self, worker: int, error: BaseException, prefix: str = "") -> None:
-        if self.closed:
+        if self.closed or getpid() != self.pid:  # in a forked child a lock may be held by a thread that is not there
             return
         try:
             text = f"{prefix}{type(error).__name__}: {error}"

@@ -6,6 +6,9 @@ import os
 import pathlib
 import signal
 import socket
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 
@@ -550,6 +553,58 @@ def test_signals_are_wishes_and_come_back(toml, tmp_path):
     outcome = isthmus.run(toml(steps=100000), body, out=tmp_path / "x", overrides=['ckpt.every="100000 steps"'])
     assert outcome.exit_code == 130 and outcome.steps < 100000
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def alone(toml, tmp_path, loop, steps=6):
+    """A process that is the one site of its run, with `loop` inside of `with isthmus.join(...) as site`."""
+    text = toml(steps=steps).read_text()
+    west = text.index('[[site]]\nname = "west"')
+    (tmp_path / "alone.toml").write_text(text[:west] + text[text.index("[net]"):])
+    script = ("import os, signal, sys, time\nimport numpy\nimport isthmus\n"
+              "params = {'w': numpy.ones(3, numpy.float32)}\n"
+              f"with isthmus.join({str(tmp_path / 'alone.toml')!r}, params, site='east', out={str(tmp_path / 'x')!r}) "
+              "as site:\n" + textwrap.indent(textwrap.dedent(loop), "    "))
+    return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+
+
+def test_a_second_ctrl_c_ends_a_step(toml, tmp_path):
+    """The first is the agreed stop, for which a step that takes long is waited for."""
+    site = alone(toml, tmp_path, """
+        for t, _ in site.steps():
+            print(t, flush=True)
+            time.sleep(600)
+    """)
+    assert site.stdout.readline() == "1\n"
+    site.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        site.wait(1)
+    site.send_signal(signal.SIGINT)
+    _, said = site.communicate(timeout=30)
+    assert site.returncode == -signal.SIGINT and "KeyboardInterrupt" in said, said
+
+
+def test_a_forked_child_is_told_and_harms_nothing(toml, tmp_path):
+    """It ends as a process does, through the with statement, and the run goes on in its parent."""
+    site = alone(toml, tmp_path, """
+        for t, _ in site.steps():
+            if t == 3:
+                child = os.fork()
+                if child == 0:
+                    told = 0
+                    for call in (site.step, site.stop, site.batch, lambda: next(site.steps())):
+                        try:
+                            call()
+                        except isthmus.Forked:
+                            told += 1
+                    sys.exit(10 + told)
+                print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+            params["w"] -= 0.5
+            site.step(1.0)
+        print(site.outcome.exit_code, site.outcome.steps)
+    """)
+    said, errors = site.communicate(timeout=60)
+    assert (site.returncode, said.split()) == (0, ["14", "0", "6"]), errors
 
 
 def test_example_of_the_docs_has_these_names():
