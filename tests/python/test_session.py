@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs around a loop of the caller's own: the outer loop written out, the same bits in every world,
 kill and resume, and what callers do wrong."""
+import collections
 import logging
 import os
 import pathlib
@@ -553,6 +554,23 @@ def test_signals_are_wishes_and_come_back(toml, tmp_path):
     outcome = isthmus.run(toml(steps=100000), body, out=tmp_path / "x", overrides=['ckpt.every="100000 steps"'])
     assert outcome.exit_code == 130 and outcome.steps < 100000
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_step_without_a_sync_is_one_call_of_the_library(toml, tmp_path, monkeypatch):
+    """What such a step costs, where no clock is exact (bench/python/overhead.py has the time)."""
+    calls = collections.Counter()
+
+    class Counted:
+        def __getattr__(self, name):
+            calls[name] += 1
+            return getattr(library, name)
+
+    library = isthmus._abi.lib
+    monkeypatch.setattr(isthmus._abi, "lib", Counted())
+    together(toml(steps=200, more='final_sync = "none"'), tmp_path / "x",
+             overrides=["outer.H=1000", 'ckpt.every="1000 steps"'])
+    assert calls["isthmus_answer_next"] == 2 * 200
+    assert calls["isthmus_answer"] < 20 and calls["isthmus_log_waiting"] < 20, calls
 
 
 def alone(toml, tmp_path, loop, steps=6):
