@@ -79,8 +79,8 @@ TEST_F(ReportPage, UnlikeInnerOptimizersAreNamedBesideTheLosses) {
   const std::string told = "The inner optimizers differ:</b> adamw in diloco; muon in muloco.";
   EXPECT_TRUE(says(body_of(page_of({adamw, muon})), told));
   EXPECT_FALSE(says(body_of(page_of({adamw, run("c", {.method = "ddp"})})), "optimizers differ"));
-  const std::filesystem::path odd = run("d", {.optimizer = "<b>x</b>"});
-  EXPECT_TRUE(says(body_of(page_of({adamw, odd})), "&lt;b&gt;x&lt;/b&gt; in diloco"));
+  const std::filesystem::path odd = run("d", {.method = "ddp", .optimizer = "<b>x</b>"});
+  EXPECT_TRUE(says(body_of(page_of({adamw, odd})), "&lt;b&gt;x&lt;/b&gt; in ddp"));
 }
 
 TEST_F(ReportPage, TheMenuNamesTheSectionsThatAreThere) {
