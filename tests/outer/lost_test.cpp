@@ -333,6 +333,19 @@ TEST(Poison, AnOutlierIsWithheldOnceThereIsAPast) {
   }
 }
 
+TEST(NormGuard, HasTheLastSixteenNorms) {
+  outer::NormGuard guard(1, 10);
+  const auto record = [&](int times, double norm) {
+    for (int i = 0; i < times; ++i) EXPECT_TRUE(guard.accepts(FragmentId(0), norm));
+  };
+  record(20, 1);
+  record(9, 4);
+  record(7, 1);  // of the last sixteen nine are 4, of the last eight but one
+  EXPECT_TRUE(guard.accepts(FragmentId(0), 39));
+  record(1, 1);  // the second of the nine is out: eight of sixteen are above 1
+  EXPECT_FALSE(guard.accepts(FragmentId(0), 39));
+}
+
 TEST(NormGuard, ComparesWithTheMedianOfAFullEnoughPast) {
   outer::NormGuard guard(1, 10);
   for (int i = 0; i < 8; ++i) {
