@@ -50,7 +50,7 @@ class LinkEngine {
   // From the member. `returns`: how often kPeerBack of the peer had been reported before the frame,
   // which was sent or received. Frames of or to a previous process are ignored.
   void submit(WorkerId to, FrameBytes frame, std::uint64_t returns = 0) {
-    receiving_.says(to, frame->size());
+    receiving_.says(frame->size());
     sending_.submit(to, std::move(frame), returns);
   }
   void taken(WorkerId from, std::size_t frame_bytes, std::uint64_t returns = 0);

@@ -104,7 +104,7 @@ class LinkReceiver {
   [[nodiscard]] bool owes_acknowledgement() const {
     return since_ack_ >= acknowledged_at_once(window_);
   }
-  /// True when a word to the peer is to say what was taken.
+  /// True when the next word, to any member, is to have the peer told what was taken.
   [[nodiscard]] bool owes_with_a_word() const { return since_ack_ >= kLeastValues; }
   void acknowledged() { since_ack_ = 0; }
   /// All frames below this number have arrived.

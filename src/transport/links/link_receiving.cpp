@@ -45,10 +45,10 @@ void LinkReceiving::count_taken(WorkerId from, std::size_t frame_bytes) {
   }
 }
 
-void LinkReceiving::says(WorkerId to, std::size_t frame_bytes) {
-  const LinkPeer& peer = all_.at(to);
-  if (frame_bytes < kLeastValues && peer.in.owes_with_a_word() && !peer.lost) {
-    connections_.acknowledge(to);
+void LinkReceiving::says(std::size_t frame_bytes) {
+  if (frame_bytes >= kLeastValues) return;
+  for (const WorkerId from : all_.living()) {
+    if (all_.at(from).in.owes_with_a_word()) connections_.acknowledge(from);
   }
 }
 

@@ -19,8 +19,8 @@ class LinkReceiving {
   void hand_out_early(WorkerId from);
   /// The owner has taken a frame of that size.
   void count_taken(WorkerId from, std::size_t frame_bytes);
-  /// The owner sends the peer a frame of that size: a word acknowledges what was taken from it.
-  void says(WorkerId to, std::size_t frame_bytes);
+  /// The owner sends some peer a frame of that size: a word acknowledges what was taken from all.
+  void says(std::size_t frame_bytes);
 
  private:
   void hand_out(WorkerId from, FrameBytes frame);
