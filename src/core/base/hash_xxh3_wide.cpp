@@ -6,6 +6,10 @@
 #include "core/base/hash_xxh3.h"
 
 namespace isthmus::detail {
+namespace {
+// The library notes its choice at the first call, without a lock: here, before any thread begins.
+[[maybe_unused]] const XXH128_hash_t kChosen = XXH3_128bits_dispatch(nullptr, 0);
+}  // namespace
 
 XXH128_hash_t xxh3_whole(std::span<const std::byte> bytes) {
   return XXH3_128bits_dispatch(bytes.data(), bytes.size());
