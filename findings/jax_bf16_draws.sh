@@ -9,8 +9,8 @@
 #   its values are k / 128, with the mean 0.496; bernoulli compares those with p, and normal maps them through erf_inv.
 # Versions: jax 0.10.2, jaxlib 0.10.2, optax 0.2.8, numpy 2.4.6, ml_dtypes 0.6.0, CPU; Python 3.11.
 # Why: a ternary or random sparse code that keeps an entry of bf16 gradients with the probability |g| / max |g| sends
-#   too many small entries, so the mean of such entries is off by a factor of 7.7 at 0.001. The noise of private training
-#   in bf16 has no tail, and its bias is equal on all sites and steps, so an average keeps the bias.
+#   too many small entries, so their mean is off by a factor of 7.7 at 0.001. The noise of private training in
+#   bf16 has no tail, and its bias is equal on all sites and steps, so an average keeps the bias.
 #   mode="high" repairs bernoulli. Its documentation names p under 1e-7 in float32 only.
 set -euo pipefail
 

