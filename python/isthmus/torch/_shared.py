@@ -283,7 +283,6 @@ class SharedTrained(TorchTrained):
         if self.ranks.leads:
             self.ranks.order(END)
             self.ranks.text(json.dumps(vars(outcome)))
-        self.ranks.close()
         super().after_run(outcome)
 
     def read(self, first: int, end: int) -> None:
