@@ -163,7 +163,7 @@ class _Session:
             keep += [shape, text]
             natives[i] = _abi.Parameter(
                 ctypes.sizeof(_abi.Parameter), text, ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64)), len(sizes),
-                values, _layer(name, (layer_of or layer_of_name)(name)), gradient)
+                values, layer_number(name, layer_of), gradient)
         check(_abi.lib.isthmus_session_worker(self.handle, worker, natives, len(natives)))
 
     def close(self) -> None:
@@ -652,7 +652,9 @@ class Site:
             raise ConfigError("this site belongs to the thread that made it")
 
 
-def _layer(name: str, layer: Any) -> int:
+def layer_number(name: str, layer_of: "Optional[Callable[[str], int]]") -> int:
+    """Of a parameter."""
+    layer: Any = (layer_of or layer_of_name)(name)
     if isinstance(layer, bool) or not isinstance(layer, (int, np.integer)) or not -(1 << 31) <= layer < 1 << 31:
         raise ConfigError(f"layer_of({name!r}) = {layer!r}: must be a layer's number, or -1 for a tensor of no layer")
     return int(layer)
@@ -663,6 +665,13 @@ def options_of(**given: Any) -> "dict[str, Any]":
     common = given.pop("alike")
     options = told(given) if given.get("site") else told_cell(given)
     return {**options, "common": json.dumps({k: str(v) for k, v in common.items()}) if common else None}
+
+
+def options_of_follower(overrides: "Sequence[str]", change: "Sequence[str]", site: str) -> "dict[str, Any]":
+    """Of a native session that does not start: the configuration of the run in effect, and nothing of its folder, its
+    data and its links."""
+    heard = told({"overrides": overrides, "change": change, "site": site})
+    return {"overrides": [*heard["overrides"], *heard["change"]], "site": site, "out": None, "evaluation_parts": 0}
 
 
 @contextlib.contextmanager
