@@ -10,8 +10,8 @@ import torch
 
 from .. import _abi, _log
 from .._errors import ConfigError
-from .._session import (Site, _check_evaluate, _Session, joined, options_of, options_of_follower,
-                        site_named)
+from .._native import NativeSession
+from .._session import Site, _check_evaluate, joined, options_of, options_of_follower, site_named
 from .._trained import Evaluate
 from .._tables import load_config
 from ._masters import Given
@@ -108,7 +108,7 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
     elif group is not None:
         raise ConfigError("join: `group` needs torch.distributed.init_process_group before")
     else:
-        made = joined(_Session(config, **options()), signals,
+        made = joined(NativeSession(config, **options()), signals,
                       lambda: TorchTrained(model, optimizer, params=params, state=state, evaluate=evaluate), layer_of)
     if hook:
         _hook(made, optimizer)

@@ -15,13 +15,13 @@ from .._errors import Error, RunError, check
 from ._ranks import Ranks
 
 if TYPE_CHECKING:
-    from .._session import _Session
+    from .._native import NativeSession
 
 
 class Lanes:
     """One rank's end. `begin`: rank 0 tells the others to call `serve` once."""
 
-    def __init__(self, ranks: Ranks, session: "_Session", begin: "Callable[[], Any]") -> None:
+    def __init__(self, ranks: Ranks, session: "NativeSession", begin: "Callable[[], Any]") -> None:
         self._ranks = ranks
         self._session = session
         self._begin = begin
@@ -49,8 +49,8 @@ class Lanes:
             raise
         # An exception that comes before the first line of `_do`, a signal's, leaves ctypes without a result to give.
         if self._done != _abi.lib.isthmus_ranks_calls(self._session.handle):
-            raise RunError("a collective between the ranks of this site was broken off by an exception, which Python has "
-                           "printed: start the site again, which goes on from its last checkpoint")
+            raise RunError("a collective between the ranks of this site was broken off by an exception, which Python "
+                           "has printed: start the site again, which goes on from its last checkpoint")
         return found
 
     def serve(self) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional
 import torch
 
 from .._errors import ConfigError, Error, made_error
-from .._session import Outcome, layer_number
+from .._native import Outcome, layer_number
 from .._trained import Floats
 from . import _state
 from ._memory import Memory, Slot, is_sharded, local_of

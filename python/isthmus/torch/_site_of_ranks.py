@@ -11,13 +11,14 @@ from typing import Any, Callable, Optional
 
 from .. import _abi, _log
 from .._errors import ConfigError, Error, PeerError, made_error
-from .._session import Site, _Joined, _Session, _signals, check_open
+from .._native import NativeSession, check_open
+from .._session import Site, _Joined, _signals
 from .._tables import Section
 from ._ranks import Ranks, raise_if_lost
 from ._shared import SharedTrained, Wishes
 
 
-class LeadingSession(_Session):
+class LeadingSession(NativeSession):
     """Rank 0's: a wish of its own caller is one with the same wish of the other ranks."""
 
     wishes: "Optional[Wishes]" = None
@@ -29,7 +30,7 @@ class LeadingSession(_Session):
 
 
 class _LeadingSite(_Joined):
-    def __init__(self, session: _Session, signals: bool, trained: SharedTrained) -> None:
+    def __init__(self, session: NativeSession, signals: bool, trained: SharedTrained) -> None:
         super().__init__(session, signals)
         self._shared = trained
 
