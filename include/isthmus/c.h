@@ -267,15 +267,19 @@ enum {
 typedef int32_t (*isthmus_ranks_call)(void* context, int32_t operation, int32_t peer, void* bytes,
                                       size_t count);
 /** outer.placement = "ranks": each of a site's `ranks` processes holds a share of the outer state,
- * a lane of each fragment. All of them make a session with the same options; rank 0 alone starts
+ * a lane of each fragment. All make a session of the same configuration; rank 0 alone starts
  * it. The parameters of the other ranks have no `values`. Before isthmus_session_worker. Errors:
  * kind "config". */
 isthmus_error* isthmus_session_ranks(isthmus_session* session, int32_t rank, int32_t ranks,
                                      isthmus_ranks_call call, void* context);
-/** Takes part in one request to the ranks: at rank 0 while ISTHMUS_RANKS is open, at the others
- * once for each ISTHMUS_RANKS_BEGIN. Errors: kind "config" where the method's outer state cannot be
- *  shared; "run" when a call has failed, and the session cannot go on. */
+/** Takes part in one request to the ranks: at rank 0 once while ISTHMUS_RANKS is open, before its
+ * answer, at the others once for each ISTHMUS_RANKS_BEGIN. Errors: kind "config" where the method's
+ * outer state cannot be shared, and for a second time; "run" when a call has failed, and with it
+ * the run. */
 isthmus_error* isthmus_ranks(isthmus_session* session, int32_t worker);
+/** Collectives that the library has called so far. A binding whose functions an exception may end
+ * without a result compares this with its own count. */
+int64_t isthmus_ranks_calls(const isthmus_session* session);
 /** Begins the run on threads of the library, and returns at once. */
 isthmus_error* isthmus_session_start(isthmus_session* session);
 /** Waits for the worker's next request, for at most `timeout_ns`. Errors: the run has failed; the

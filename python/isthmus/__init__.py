@@ -19,7 +19,8 @@ from ._codec import Codec, codec
 from ._errors import ConfigError, Error, PeerError, RunError, SystemFault
 from ._program import compare, plan, program_path, report
 from ._runs import Run, Table, open
-from ._session import Forked, Outcome, Site, join, run, simulate
+from ._native import Forked, Outcome
+from ._session import Site, join, run, simulate
 from ._tables import Section, codecs, explain, keys, load_config, methods
 
 __version__ = _abi.version()

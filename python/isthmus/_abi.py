@@ -160,6 +160,7 @@ FUNCTIONS: "dict[str, tuple[Any, list[Any]]]" = {
     "isthmus_session_copies": (_handle, [_handle, _worker]),
     "isthmus_session_ranks": (_handle, [_handle, _int, _int, _address, _address]),
     "isthmus_ranks": (_handle, [_handle, _worker]),
+    "isthmus_ranks_calls": (ctypes.c_int64, [_handle]),
     "isthmus_session_start": (_handle, [_handle]),
     "isthmus_next": (_handle, [_handle, _worker, ctypes.c_int64, ctypes.POINTER(Request)]),
     "isthmus_answer": (_handle, [_handle, _worker, ctypes.POINTER(Step)]),

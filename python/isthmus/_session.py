@@ -11,10 +11,8 @@ import ctypes
 import json
 import os
 import pathlib
-import re
 import signal
 import threading
-import weakref
 from os import getpid
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Union
@@ -22,11 +20,12 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, Mappi
 import numpy as np
 
 from . import _abi, _log
-from ._errors import ConfigError, Error, RunError, check
-from ._launched import in_cell, told, told_cell, told_config
+from ._errors import ConfigError, RunError, check
+from ._launched import in_cell, told, told_cell
+from ._native import NativeSession, Outcome, check_parts
 from ._program import call_json
 from ._progress import Progress
-from ._trained import Arrays, Trained, count_of, name_of_array, number_of
+from ._trained import Arrays, Trained, count_of, number_of
 from ._turns import Turns
 from ._tables import Section
 
@@ -35,60 +34,14 @@ if TYPE_CHECKING:
 
     Body = Callable[["Site"], Any]
 
-_LAYER = re.compile(r"(?:^|\.)(?:layers|h|blocks|layer)\.(\d+)(?:\.|$)")
 _BODY_ENDS_S = 5.0  # that a body which is in a step is given to end, once the run has failed
 _LOOK_NS = 100_000_000  # signals are looked for so often while a site waits
-_MOST_PARTS = 1_000_000  # of an evaluation; the library has the same limit
 _INTERRUPT, _REQUEUE, _CHECKPOINT, _LEAVE = 1, 2, 3, 4
 _TRAIN = _abi.TRAIN
 
 
-class Forked(Error):
-    """A site was used in a process that was forked from its own."""
-
-    kind = "usage"
-
-
-class Outcome:
-    """How a run ended: `exit_code` (0, 85, 130 as the program's), `status`, `directory`, `steps`."""
-
-    def __init__(self, end: "dict[str, Any]") -> None:
-        self.exit_code: int = end["exit_code"]
-        self.status: str = end["status"]
-        self.directory: str = end["directory"]
-        self.steps: int = end["steps"]
-        self.clock_s: float = end["clock_s"]
-
-    def __repr__(self) -> str:
-        return f"<{self.status} after {self.steps} steps, exit code {self.exit_code}: {self.directory}>"
-
-
-def layer_of_name(name: str) -> int:
-    """The first number after layers, h, blocks or layer in a parameter's name; -1: none."""
-    found = _LAYER.search(name)
-    return int(found.group(1)) if found else -1
-
-
 def _no_batch(t: int) -> None:
     return None
-
-
-def _texts(name: str, given: "Sequence[str]", example: str) -> Any:
-    """An array of texts for the library."""
-    if isinstance(given, str):
-        raise ConfigError(f'{name} = "{given}": must be a list of texts, {example}')
-    return (ctypes.c_char_p * len(given))(*(_text(name, each, f"a list of texts, {example}") for each in given))
-
-
-def _text(name: str, value: Any, rule: str = "a text or a path", path: bool = False) -> bytes:
-    """For the library, which reads up to the first NUL."""
-    if not isinstance(value, (str, bytes, os.PathLike)):
-        raise ConfigError(f"{name} = {value!r}: must be {rule}")
-    # Texts are UTF-8 in any locale; paths are what the system takes.
-    text = value.encode("utf-8", "surrogateescape") if isinstance(value, str) and not path else os.fsencode(value)
-    if b"\0" in text:
-        raise ConfigError(f"{name} = {value!r}: has a NUL character, at which the library would end; leave it out")
-    return text
 
 
 class _Entries(Dict[str, bytes]):
@@ -107,120 +60,6 @@ class _Entries(Dict[str, bytes]):
             self[name] = data
 
 
-class _Session:
-    """A native session and who serves it. Freed once, in the process that made it."""
-
-    def __init__(self, config: _abi.Path, **options: Any) -> None:
-        native = _abi.SessionOptions(ctypes.sizeof(_abi.SessionOptions), os.fsencode(told_config(config)))
-        overrides = _texts("overrides", options.pop("overrides"), '["outer.H=50"]')
-        native.overrides = ctypes.cast(overrides, ctypes.POINTER(ctypes.c_char_p))
-        native.override_count = len(overrides)
-        addresses = _texts("addresses", options.pop("addresses", ()), '["west=10.0.0.2:48200"]')
-        native.addresses = ctypes.cast(addresses, ctypes.POINTER(ctypes.c_char_p))
-        native.address_count = len(addresses)
-        changes = _texts("change", options.pop("change", ()), '["train.steps=400"]')
-        native.changes = ctypes.cast(changes, ctypes.POINTER(ctypes.c_char_p))
-        native.change_count = len(changes)
-        _check_parts(options["evaluation_parts"])
-        if options["evaluation_parts"] == "file":
-            options["evaluation_parts"] = -1
-        self.evaluation_parts: int = options["evaluation_parts"]
-        self.out: "Optional[_abi.Path]" = options["out"]
-        kinds = {field[0]: field[1] for field in _abi.SessionOptions._fields_}
-        for name, value in options.items():
-            if value is None:
-                continue
-            if kinds[name] is ctypes.c_char_p:
-                if name == "resume" and not value:
-                    raise ConfigError(f"resume = {value!r}: must be \"never\", \"auto\", or a run's folder or checkpoint")
-                setattr(native, name, _text(name, value, path=name in ("out", "resume")))
-            elif isinstance(value, int):
-                setattr(native, name, value)
-            else:
-                raise ConfigError(f"{name} = {value!r}: must be a whole number")
-        self.handle = ctypes.c_void_p()
-        _log.keep()
-        check(_abi.lib.isthmus_session_new(ctypes.byref(native), ctypes.byref(self.handle)))
-        self.pid = os.getpid()
-        self.config = Section(json.loads(_abi.lib.isthmus_session_config(self.handle)))
-        self.placement: str = _abi.lib.isthmus_session_placement(self.handle).decode()
-        self.workers: int = _abi.lib.isthmus_session_workers(self.handle)
-        self.local: int = _abi.lib.isthmus_session_local(self.handle)
-        self.first: int = _abi.lib.isthmus_session_first(self.handle)
-        self.total_steps: int = _abi.lib.isthmus_session_steps(self.handle)
-        self.memory: "list[Any]" = []  # the arrays that the run reads and writes
-        self._free = weakref.finalize(self, _free, self.handle.value, self.pid, self.memory)
-        self.closed = False
-
-    def give_parameters(self, worker: int, given: "Sequence[tuple[str, Sequence[int], Any, Any]]",
-                        layer_of: "Optional[Callable[[str], int]]") -> None:
-        """`given`: name, shape, addresses of values and of gradients."""
-        natives = (_abi.Parameter * len(given))()
-        keep = []
-        for i, (name, sizes, values, gradient) in enumerate(given):
-            shape = (ctypes.c_int64 * len(sizes))(*sizes)
-            text = name_of_array(name)
-            keep += [shape, text]
-            natives[i] = _abi.Parameter(
-                ctypes.sizeof(_abi.Parameter), text, ctypes.cast(shape, ctypes.POINTER(ctypes.c_int64)), len(sizes),
-                values, _layer(name, (layer_of or layer_of_name)(name)), gradient)
-        check(_abi.lib.isthmus_session_worker(self.handle, worker, natives, len(natives)))
-
-    def close(self) -> None:
-        self.closed = True
-        self._free()
-        if os.getpid() == self.pid:
-            _log.drain()
-
-    def leak(self) -> None:
-        """The session stays until the process ends."""
-        self.closed = True
-        self._free.detach()
-        _still_written.append(self.memory)
-
-    def check_open(self) -> None:
-        check_open(self.pid, self.closed)
-
-    def wish(self, what: int) -> None:
-        self.check_open()
-        check(_abi.lib.isthmus_session_wish(self.handle, what))
-
-    def fail(self, worker: int, error: BaseException, prefix: str = "") -> None:
-        if self.closed or getpid() != self.pid:  # in a forked child a lock may be held by a thread that is not there
-            return
-        try:
-            text = f"{prefix}{type(error).__name__}: {error}"
-        except Exception:
-            text = f"{prefix}{type(error).__name__}"
-        raw = text.replace("\0", " ").encode(errors="backslashreplace")
-        _abi.lib.isthmus_error_free(_abi.lib.isthmus_session_fail(self.handle, worker, raw))
-
-    def share_outer(self) -> None:
-        """Takes part in one request to all ranks of this site, which hold its outer state."""
-        check(_abi.lib.isthmus_ranks(self.handle, 0))
-
-    def outcome(self) -> Outcome:
-        text = ctypes.c_char_p()
-        check(_abi.lib.isthmus_session_end(self.handle, ctypes.byref(text)))
-        return Outcome(json.loads(_abi.taken_text(text)))
-
-
-def check_open(pid: int, closed: bool) -> None:
-    """A session of the process `pid` is used. Raises Forked elsewhere, RunError where it is closed."""
-    if os.getpid() != pid:
-        raise Forked("this site belongs to the process that joined; a forked one must not use it")
-    if closed:
-        raise RunError("the site has ended: its run is over, or was left")
-
-
-_still_written: "list[Any]" = []  # memory of runs that could not be ended in time
-
-
-def _free(handle: "Optional[int]", pid: int, memory: "list[Any]") -> None:
-    if os.getpid() == pid and not _abi.lib.isthmus_session_free(handle):
-        _still_written.append(memory)
-
-
 class Site:
     """One worker of a run, driven by the thread that made it.
 
@@ -228,7 +67,7 @@ class Site:
     `sites`, `config` the configuration in effect, `outcome` how the run ended.
     """
 
-    def __init__(self, session: _Session, worker: int) -> None:
+    def __init__(self, session: NativeSession, worker: int) -> None:
         self._session = session
         self._worker = worker
         self._thread = threading.get_ident()
@@ -652,12 +491,6 @@ class Site:
             raise ConfigError("this site belongs to the thread that made it")
 
 
-def _layer(name: str, layer: Any) -> int:
-    if isinstance(layer, bool) or not isinstance(layer, (int, np.integer)) or not -(1 << 31) <= layer < 1 << 31:
-        raise ConfigError(f"layer_of({name!r}) = {layer!r}: must be a layer's number, or -1 for a tensor of no layer")
-    return int(layer)
-
-
 def options_of(**given: Any) -> "dict[str, Any]":
     """Of a native session. A site with a process of its own hears of `isthmus launch` too."""
     common = given.pop("alike")
@@ -665,8 +498,15 @@ def options_of(**given: Any) -> "dict[str, Any]":
     return {**options, "common": json.dumps({k: str(v) for k, v in common.items()}) if common else None}
 
 
+def options_of_follower(overrides: "Sequence[str]", change: "Sequence[str]", site: str) -> "dict[str, Any]":
+    """Of a native session that does not start: the configuration of the run in effect, and nothing of its folder, its
+    data and its links."""
+    heard = told({"overrides": overrides, "change": change, "site": site})
+    return {"overrides": [*heard["overrides"], *heard["change"]], "site": site, "out": None, "evaluation_parts": 0}
+
+
 @contextlib.contextmanager
-def _signals(session: _Session, wanted: bool) -> "Iterator[None]":
+def _signals(session: NativeSession, wanted: bool) -> "Iterator[None]":
     """SIGINT, SIGTERM, SIGUSR1, SIGUSR2 as wishes; a second SIGINT is a KeyboardInterrupt."""
     if not wanted or threading.current_thread() is not threading.main_thread():
         yield
@@ -700,7 +540,7 @@ def _signals(session: _Session, wanted: bool) -> "Iterator[None]":
 class _Joined(Site):
     """A site with a process of its own."""
 
-    def __init__(self, session: _Session, signals: bool) -> None:
+    def __init__(self, session: NativeSession, signals: bool) -> None:
         super().__init__(session, 0)
         self._scope = contextlib.ExitStack()
         self._scope.enter_context(_signals(session, signals))
@@ -754,15 +594,15 @@ def join(config: _abi.Path, params: "Mapping[str, Floats]", *, site: Optional[st
     if log:
         _log.show()
     site = site_named(site)
-    _check_parts(evaluation_parts)
+    check_parts(evaluation_parts)
     _check_evaluate(evaluate, evaluation_parts)
-    session = _Session(config, **options_of(
+    session = NativeSession(config, **options_of(
         overrides=overrides, site=site, listen=listen, key_file=key_file, addresses=addresses, links=links, out=out,
         resume=resume, kind=kind, alike=alike, evaluation_parts=evaluation_parts, force=int(force), change=change))
     return joined(session, signals, lambda: Arrays(params, state, evaluate), layer_of)
 
 
-def joined(session: _Session, signals: bool, trained: "Callable[[], Trained]",
+def joined(session: NativeSession, signals: bool, trained: "Callable[[], Trained]",
            layer_of: "Optional[Callable[[str], int]]") -> Site:
     try:
         what = trained()
@@ -784,12 +624,6 @@ def site_named(site: Optional[str]) -> str:
     return site
 
 
-def _check_parts(parts: Any) -> None:
-    whole = isinstance(parts, int) and not isinstance(parts, bool)
-    if parts != "file" and not (whole and 0 <= parts <= _MOST_PARTS):
-        raise ConfigError(f'evaluation_parts = {parts!r}: must be a whole number from 0 to {_MOST_PARTS}, or "file"')
-
-
 def _check_evaluate(evaluate: Any, parts: "Union[int, str]") -> None:
     if (evaluate is None) != (parts == 0):
         raise ConfigError(
@@ -801,7 +635,7 @@ def _check_evaluate(evaluate: Any, parts: "Union[int, str]") -> None:
 class _Together:
     """All workers of a run in this process: a thread of Python for each."""
 
-    def __init__(self, session: _Session, body: "Body", slots: int) -> None:
+    def __init__(self, session: NativeSession, body: "Body", slots: int) -> None:
         if slots < 1:
             raise ConfigError(f"slots = {slots}: must be >= 1 (bodies that compute at the same time)")
         self.session = session
@@ -894,7 +728,7 @@ def run(config: _abi.Path, body: "Body", *, out: Optional[_abi.Path] = None, res
     own. `change` (["train.steps=400"]): with `resume`, keys of the run, changed from here on. In a program that
     `isthmus compare --program` has started, `run` and `simulate` are the same: file, folder and clock are those of the
     comparison's run."""
-    session = _Session(config, **options_of(overrides=overrides, out=out, resume=resume, kind=kind, alike=alike,
+    session = NativeSession(config, **options_of(overrides=overrides, out=out, resume=resume, kind=kind, alike=alike,
                                           evaluation_parts=evaluation_parts, force=int(force), change=change))
     with _signals(session, signals):
         return _Together(session, body, slots).run()
@@ -906,7 +740,7 @@ def simulate(config: _abi.Path, body: "Body", *, link: Optional[str] = None,
              force: bool = False, signals: bool = True, slots: int = 1, change: "Sequence[str]" = ()) -> Outcome:
     """The same in virtual time over the links of the file, or over `link` ("100Mbit/s,80ms") between
     all sites. A step takes sim.step_time of the file."""
-    session = _Session(config, **options_of(overrides=overrides, out=out, resume=resume, kind=kind, alike=alike,
+    session = NativeSession(config, **options_of(overrides=overrides, out=out, resume=resume, kind=kind, alike=alike,
                                           link=link, evaluation_parts=evaluation_parts, force=int(force),
                                           simulated=1, change=change))
     with _signals(session, signals):

@@ -14,7 +14,7 @@ from ._errors import ConfigError, RunError
 from ._state import packed, restore_into, unpacked
 
 if TYPE_CHECKING:
-    from ._session import Outcome
+    from ._native import Outcome
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 Evaluate = Callable[[int], Tuple[float, int]]

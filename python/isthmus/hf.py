@@ -14,7 +14,8 @@ from transformers import TrainerCallback
 
 from . import _abi
 from ._errors import ConfigError
-from ._session import Outcome, Site
+from ._native import Outcome
+from ._session import Site
 from ._turns import random_states, set_random_states
 from .torch import join
 from .torch._schedules import ScheduleKept

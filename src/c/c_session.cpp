@@ -61,8 +61,7 @@ struct isthmus_session {
   int first = 0;
   std::vector<isthmus::c::Worker> workers;       // of this process
   std::optional<isthmus::c::HandedRanks> ranks;  // that hold the outer state of this site
-  std::atomic<bool> told_of_data{
-      false};  // whether the notes about the training data have been told
+  std::atomic<bool> told_of_data{false};         // whether the notes about the data have been told
   isthmus::Wishes wishes;
   std::unique_ptr<isthmus::WaitQueue> queue = runtime.make_wait_queue();
   std::optional<isthmus::RunEnd> end;  // under the lock of queue
@@ -378,12 +377,17 @@ std::int32_t number_of(Asked::Kind kind) {
   return ISTHMUS_NOTHING;
 }
 
+/// Where the call `function` puts what it finds. THROWS: ConfigError.
+isthmus_request checked_request(const isthmus_request* request, const char* function) {
+  require(request, function, "request");
+  return taken(request, "isthmus_request");
+}
+
 /// Of the call `function`.
 void wait_for_next(isthmus_session* session, std::int32_t worker, std::int64_t timeout_ns,
                    isthmus_request* request, const char* function) {
   Worker& own = worker_of(session, worker, function);
-  require(request, function, "request");
-  isthmus_request found_request = taken(request, "isthmus_request");
+  isthmus_request found_request = checked_request(request, function);
   if (!session->run)
     throw ConfigError(
         fmt::format("{}: the run has not begun: call isthmus_session_start first", function));
@@ -489,12 +493,12 @@ isthmus_error* isthmus_ranks(isthmus_session* session, int32_t worker) {
       ranks.served(*ranks.all);
       return;
     }
-    own.channel->with_open([&](const Asked& open) {
-      if (open.kind != Asked::Kind::kRanks)
-        throw isthmus::ConfigError("isthmus_ranks: at rank 0 only while ISTHMUS_RANKS is open");
-      ranks.run(*open.part);
-    });
+    own.channel->run_part(ranks);
   });
+}
+
+int64_t isthmus_ranks_calls(const isthmus_session* session) {
+  return session->ranks ? *session->ranks->calls : 0;
 }
 
 isthmus_error* isthmus_session_worker(isthmus_session* session, int32_t worker,
@@ -557,6 +561,8 @@ isthmus_error* isthmus_answer_next(isthmus_session* session, int32_t worker,
                                    const isthmus_step* step, int64_t timeout_ns,
                                    isthmus_request* request) {
   return guarded([&] {
+    (void)isthmus::c::checked_request(request,
+                                      "isthmus_answer_next");  // else the step counts twice
     isthmus::c::give_answer(session, worker, step, "isthmus_answer_next");
     isthmus::c::wait_for_next(session, worker, timeout_ns, request, "isthmus_answer_next");
   });

@@ -4,10 +4,11 @@
 #include <fmt/format.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
 #include <utility>
-#include <vector>
 
-#include "c/c_errors.h"
 #include "isthmus/errors.h"
 #include "outer/place/outer_placement.h"
 #include "transport/collectives/called_communicator.h"
@@ -36,8 +37,10 @@ HandedRanks handed_ranks(std::int32_t rank, std::int32_t ranks, isthmus_ranks_ca
     throw ConfigError(fmt::format(
         "isthmus_session_ranks: rank {} of {}: must be in 0 .. ranks - 1, of 1 to {} ranks", rank,
         ranks, kMostRanks));
-  const auto doing = [call, context](std::int32_t operation, int peer, void* bytes,
-                                     std::size_t count) {
+  auto calls = std::make_shared<std::int64_t>(0);
+  const auto doing = [call, context, calls](std::int32_t operation, int peer, void* bytes,
+                                            std::size_t count) {
+    ++*calls;
     do_call(call, context, operation, peer, bytes, count);
   };
   return {.rank = rank,
@@ -59,7 +62,8 @@ HandedRanks handed_ranks(std::int32_t rank, std::int32_t ranks, isthmus_ranks_ca
                      doing(ISTHMUS_RANKS_RECEIVE, from, bytes.data(), bytes.size());
                    }}),
           .begin = [doing] { doing(ISTHMUS_RANKS_BEGIN, 0, nullptr, 0); },
-          .served = {}};
+          .served = {},
+          .calls = calls};
 }
 
 std::function<void(Communicator&)> share_of_rank(const Config& config,

@@ -20,6 +20,7 @@ struct HandedRanks {
   std::unique_ptr<Communicator> all;
   std::function<void()> begin;                // rank 0: the others are to serve once
   std::function<void(Communicator&)> served;  // another rank's share of the outer state
+  std::shared_ptr<std::int64_t> calls;        // of the caller's, so far
 
   /// Runs a part at rank 0, while the others serve.
   void run(const std::function<void(Communicator&)>& part) const {

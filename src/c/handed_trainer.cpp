@@ -109,6 +109,7 @@ Channel::Next Channel::next(TimePoint deadline, Asked& asked) {
 Channel::Next Channel::take() {
   if (open_) until_ = StepIndex(0);  // given up by a caller whose run is over
   open_.reset();
+  part_begun_ = false;
   if (given_ < until_) {
     open_ = Asked{.step = StepIndex(given_.value() + 1), .until = until_};
   } else if (asked_ && !taken_) {
@@ -157,6 +158,9 @@ void Channel::answer(Answer answer, std::span<const Asked::Kind> of) {
   if (std::ranges::find(of, kind) == of.end())
     throw ConfigError(
         "the answer is not of the kind of the open request: answer what isthmus_next gave");
+  if (kind == Asked::Kind::kRanks && !part_begun_)
+    throw ConfigError(
+        "ISTHMUS_RANKS is open, and its part has not been done: call isthmus_ranks, then answer");
   bool waits = false;  // the run looks for it by itself, and takes it in together with later ones
   (void)queue_->wait(
       [&] {
@@ -171,6 +175,27 @@ void Channel::answer(Answer answer, std::span<const Asked::Kind> of) {
       },
       kNever);
   if (!waits) queue_->update([] {});
+}
+
+void Channel::run_part(const HandedRanks& ranks) {
+  with_open([&](const Asked& open) {
+    if (open.kind != Asked::Kind::kRanks)
+      throw ConfigError("isthmus_ranks: at rank 0 only while ISTHMUS_RANKS is open");
+    if (std::exchange(part_begun_, true))
+      throw ConfigError(
+          "isthmus_ranks: was called for this ISTHMUS_RANKS before: call it once, then answer");
+    run_part(ranks, *open.part);
+  });
+}
+
+// The ranks may have done different shares of it, so the run has no way on.
+void Channel::run_part(const HandedRanks& ranks, const RanksPart& part) {
+  try {
+    ranks.run(part);
+  } catch (const std::exception& error) {
+    fail(error.what());
+    throw;
+  }
 }
 
 bool Channel::caller_inside() {
@@ -283,7 +308,7 @@ std::unique_ptr<OuterStrategy> HandedTrainer::make_strategy(const std::string& m
   return outer::make_outer_strategy_on_ranks(
       method, options, through, exchange, [this](const RanksPart& part) {
         if (channel_.caller_inside()) {  // isthmus_outer_values, on the caller's thread
-          ranks_->run(part);
+          channel_.run_part(*ranks_, part);
         } else {
           (void)channel_.ask({.kind = Asked::Kind::kRanks, .part = &part});
         }

@@ -89,6 +89,11 @@ class Channel {
   /// returns. For a step taken ahead: once the run has reached it. THROWS: ConfigError when no
   /// request is open.
   void with_open(const std::function<void(const Asked&)>& work);
+  /// Runs the part of the open kRanks request, once. THROWS: ConfigError for another request and
+  /// for a second time; what the part throws, with which the run fails too.
+  void run_part(const HandedRanks& ranks);
+  /// The same with a part that is not a request of its own: a failure is also the run's.
+  void run_part(const HandedRanks& ranks, const RanksPart& part);
   /// Whether the caller's thread is inside of `with_open`, so that the run's thread stands still.
   [[nodiscard]] bool caller_inside();
   /// Present and later requests fail with this text.
@@ -110,6 +115,7 @@ class Channel {
   std::optional<Asked> asked_;  // and not answered
   bool taken_ = false;          // by the caller
   std::optional<Asked> open_;   // the caller's current work; only its thread changes it
+  bool part_begun_ = false;     // of open_, where that is kRanks; likewise
   std::optional<Answer> answer_;
   std::deque<std::pair<StepIndex, Answer>> trained_;  // results that the run has not taken yet
   StepIndex given_{0};                                // the last step that the caller was given

@@ -328,6 +328,8 @@ TEST(CInterface, StepsUpToTheNextSyncFollowAtOnce) {
     EXPECT_EQ(failure(isthmus_answer_next(session, 0, &said, 0, &request)).text,
               "isthmus_step.tokens = -1: must be >= 0");
     said.tokens = 1;
+    EXPECT_EQ(failure(isthmus_answer_next(session, 0, &said, 0, nullptr)).text,
+              "isthmus_answer_next: request is NULL: it must point to something");
     const std::int64_t wait = step < until ? 0 : 60'000'000'000;
     ASSERT_EQ(failure(isthmus_answer_next(session, 0, &said, wait, &request)).text, "");
     there = true;

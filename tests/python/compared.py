@@ -10,20 +10,20 @@ import bodies
 import numpy
 
 import isthmus
-from isthmus import _session
+from isthmus import _native
 
 PARTS = 3
 WISHED = threading.Event()  # a signal has come
 
 
 def note_wishes():
-    wish = _session._Session.wish
+    wish = _native.NativeSession.wish
 
     def noted(session, what):
         wish(session, what)
         WISHED.set()
 
-    _session._Session.wish = noted
+    _native.NativeSession.wish = noted
 
 
 def body(site, how=""):

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of a site: `ranks_bodies.py FILE SITE OUT [key=value ...]` with RANK, WORLD_SIZE and STORE (a port) in the
 environment. Keys with a dot are the run's; shard: 0, ddp, fsdp or hsdp; train: adamw or f (values are a function of
-step and element); rows: of the embedding; at=T do=WHAT ranks=01: what is done before site.step() of step T."""
+step and element); rows: of the embedding; change: a key; lanes=raises: so does a collective of
+rank 1; at=T do=WHAT ranks=01: what is done before site.step() of step T."""
 import datetime
 import json
 import os
@@ -14,6 +15,7 @@ import torch.distributed as dist
 
 import isthmus
 import isthmus.torch
+from isthmus.torch import _lanes
 
 torch.set_num_threads(1)
 
@@ -116,6 +118,20 @@ def fill_gradients(model, site, t):
         each.grad = None if number == 3 and t % 2 else new  # a parameter that no site uses in odd steps
 
 
+def count_collectives(raises):
+    """Of lanes, in the list that is returned."""
+    calls, real = [], _lanes.Lanes._do
+
+    def counted(self, operation, *given):
+        if raises and len(calls) == 3:
+            raise KeyboardInterrupt  # as a signal before the first line
+        calls.append(operation)
+        return real(self, operation, *given)
+
+    _lanes.Lanes._do = counted
+    return calls
+
+
 def moments_of(opt):
     return {key: [whole(state[key]) for state in opt.state.values()] for key in ("exp_avg", "exp_avg_sq", "step")
             if opt.state}
@@ -184,6 +200,19 @@ def main():
         opt.zero_grad()
         return loss
 
+    rest = {"evaluate": evaluate} if how.get("evaluate") else {}
+    if how.get("change"):
+        rest["change"] = [how["change"]]
+    if wrong == "layers":
+        rest["layer_of"] = lambda name: 0
+    if wrong == "layer_of":
+        rest["layer_of"] = {}.__getitem__
+    if wrong == "unread":  # what rank 0 alone reads; and a line of the log is kept
+        rest.update(links="no/such.links", key_file="no/such.key", evaluation_parts="file")
+        isthmus._log.keep()
+        isthmus._errors.check(isthmus._abi.lib.isthmus_kill_at(b"kill@joins:999999"))
+        assert isthmus._abi.lib.isthmus_log_waiting() > 0
+    calls = count_collectives(how.get("lanes") == "raises" and rank == 1)
     losses = pathlib.Path(f"{path}.losses").open("a", buffering=1)
     start, outcome, ended = {}, {}, None
     try:
@@ -194,7 +223,8 @@ def main():
             called = "north" if wrong == "site" else None if wrong == "unnamed" else name
             with isthmus.torch.join(file, model, opt, site=called, out=out, overrides=overrides,
                                     state={"sched": sched, "loader": loader}, group=group,
-                                    **({"evaluate": evaluate} if how.get("evaluate") else {})) as site:
+                                    **rest) as site:
+                assert wrong != "unread" or isthmus._abi.lib.isthmus_log_waiting() == 0
                 assert (site.index, site.total_steps) == (index, site.config.train.steps)
                 start = {"weights": [whole(each) for each in model.parameters()], "moments": moments_of(opt),
                          "last": sched.last_epoch, "at": loader.at, "rng": torch.get_rng_state()}
@@ -231,7 +261,7 @@ def main():
         raise SystemExit(error.exit_code) from error
     torch.save({"weights": [whole(each) for each in model.parameters()], "moments": moments_of(opt),
                 "last": sched.last_epoch, "at": loader.at, "rng": torch.get_rng_state(), "seen": seen,
-                "shown": shown, "outcome": outcome, "start": start, "ended": ended}, f"{path}.pt")
+                "shown": shown, "outcome": outcome, "start": start, "ended": ended, "calls": len(calls)}, f"{path}.pt")
     if dist.is_initialized():
         dist.destroy_process_group()
     sys.exit(outcome.get("exit_code", 0))

@@ -148,6 +148,7 @@ def test_ranks_and_one_process_have_the_same_anchors(toml, tmp_path, start, kind
         assert alike(other["ended"], first["ended"]) and not alike(other["ended"], other["weights"])
         assert other["seen"] == first["seen"] and first["seen"]
         assert other["outcome"] == end_of(tmp_path / "many-east")["outcome"]
+        assert (other["calls"] > 0) == (placement == "ranks" and size > 1)
 
 
 @pytest.mark.parametrize("kind, size", [on("ddp", 2), on("fsdp", 2), on("fsdp", 3)])
@@ -203,13 +204,18 @@ def test_outer_state_in_lanes_resumes_elsewhere_with_the_same_bits(toml, tmp_pat
     file = toml(["east"], steps=20, **STREAMING)
     lanes = 'outer.placement="ranks"'
     words = ["train=f", "rows=1500", f"shard={kind}"]
+    used = lambda count: all(end_of(tmp_path / "x", rank)["calls"] > 0 for rank in range(count))  # noqa: E731
     assert codes(start(file, "east", tmp_path / "whole", size, *words)) == [0] * size
     assert codes(start(file, "east", tmp_path / "x", size, *words, lanes, "at=7", "do=stop")) == [130] * size
+    assert used(size)
     assert codes(start(file, "east", tmp_path / "x", 3, *words, lanes, "at=12", "do=stop")) == [130] * 3
+    assert used(3)
     assert codes(start(file, "east", tmp_path / "x", size, *words, "at=14", "do=stop")) == [130] * size
+    assert not used(1)
     dying = start(file, "east", tmp_path / "x", size, *words, lanes, "at=18", "do=kill", "ranks=1")
     assert dying[1].wait(120) == -signal.SIGKILL and dying[0].wait(ENDS_S) == 5
     assert codes(start(file, "east", tmp_path / "x", size, *words, lanes)) == [0] * size
+    assert used(size)
     whole, found = isthmus.open(tmp_path / "whole").weights(), isthmus.open(tmp_path / "x").weights()
     assert all(found[name].tobytes() == whole[name].tobytes() for name in whole)
     for rank in range(size):
@@ -279,6 +285,7 @@ def test_a_checkpoint_that_all_ranks_ask_for_is_one(toml, tmp_path, start):
     (["outer.H=0"], "config", "outer.H"),
     (['outer.method="eager"', 'outer.placement="ranks"'], "config", "its outer state is whole at one process"),
     (['outer.placement="ranks"', "wrong=lr", "wrong_at=1"], "config", "outer.lr = 0.5 at this rank and 0.7 at rank 0"),
+    (['outer.placement="ranks"', "wrong=layers", "wrong_at=1"], "config", "other layers at the ranks 1 of this site"),
 ])
 def test_mistakes_are_told_at_every_rank(toml, tmp_path, start, words, kind, text):
     assert codes(start(toml(["east"]), "east", tmp_path / "x", 2, *words)) == [3, 3]
@@ -290,10 +297,59 @@ def test_mistakes_are_told_at_every_rank(toml, tmp_path, start, words, kind, tex
 @pytest.mark.parametrize("kind, size", [on("ddp", 4), on("fsdp", 4)])
 def test_two_sites_may_be_two_groups_of_one_job(toml, tmp_path, start, kind, size):
     file = toml(["east", "west"])
-    assert codes(start(file, "both", tmp_path / "x", size, f"shard={kind}")) == [0] * size
+    assert codes(start(file, "both", tmp_path / "x", size, f"shard={kind}", "anchors=7")) == [0] * size
     ends = [end_of(tmp_path / f"x-{('east', 'west')[rank // 2]}", rank) for rank in range(size)]
     assert all(alike(each["weights"], ends[0]["weights"]) for each in ends)
     assert not alike(ends[0]["moments"], ends[2]["moments"])
+    assert all(alike(each["ended"], ends[0]["ended"]) for each in ends)  # after the end too
+
+
+def test_what_rank_0_alone_reads_may_be_missing_elsewhere(toml, tmp_path, start):
+    """A measured file of links, a key, the file's own evaluation, with lanes, for which each rank reads the file. The
+    library's lines of that rank do not wait for the end."""
+    words = ['outer.placement="ranks"', "evaluate=1", "wrong=unread", "wrong_at=1"]
+    assert codes(start(toml(["east"]), "east", tmp_path / "x", 2, *words)) == [0, 0]
+    assert end_of(tmp_path / "x", 1)["calls"] > 0
+
+
+def test_an_error_of_layer_of_at_one_rank_is_told_at_all(toml, tmp_path, start):
+    words = ['outer.placement="ranks"', "wrong=layer_of", "wrong_at=1"]
+    assert codes(start(toml(["east"]), "east", tmp_path / "x", 2, *words)) == [3, 1]
+    assert "rank 1 of this site: join: KeyError: 'embed.weight'" in (tmp_path / "x.0.error").read_text()
+
+
+def test_a_changed_key_of_outer_counts_in_all_lanes(toml, tmp_path, start):
+    file = toml(["east"], **STREAMING)
+    for out, more in (("whole", []), ("x", ['outer.placement="ranks"'])):
+        words = ["train=f", *more]
+        assert codes(start(file, "east", tmp_path / out, 2, *words, "at=7", "do=stop")) == [130] * 2
+        assert codes(start(file, "east", tmp_path / out, 2, *words, "change=outer.lr=0.5")) == [0] * 2
+    assert end_of(tmp_path / "x", 1)["calls"] > 0
+    whole, found = isthmus.open(tmp_path / "whole").weights(), isthmus.open(tmp_path / "x").weights()
+    assert all(found[name].tobytes() == whole[name].tobytes() for name in whole)
+
+
+def test_a_collective_that_an_exception_ends_is_a_failure(toml, tmp_path, start):
+    """ctypes has no result then, and the library takes what is left of the call before."""
+    ranks = start(toml(["east"]), "east", tmp_path / "x", 2, 'outer.placement="ranks"', "lanes=raises")
+    assert 0 not in codes(ranks, ENDS_S)
+    assert "a collective between the ranks of this site" in (tmp_path / "x.1.error").read_text()
+
+
+def test_an_error_of_a_share_in_anchors_is_raised():
+    """At a rank whose rank 0 has none."""
+    from isthmus.torch._shared import SharedTrained
+
+    class Following(SharedTrained):
+        def __init__(self):
+            self.ranks = type("Ranks", (), {"text": lambda self, given: "null"})()
+
+        def _next_shown(self, values):
+            raise isthmus.RunError("the share's own")
+
+    with pytest.raises(isthmus.RunError, match="the share's own"):
+        with Following().showing(iter([])):
+            pass
 
 
 def test_an_error_in_evaluate_is_the_callers_own(toml, tmp_path, start):

@@ -10,7 +10,8 @@ import torch
 
 from .. import _abi, _log
 from .._errors import ConfigError
-from .._session import Site, _check_evaluate, _Session, joined, options_of, site_named
+from .._native import NativeSession
+from .._session import Site, _check_evaluate, joined, options_of, options_of_follower, site_named
 from .._trained import Evaluate
 from .._tables import load_config
 from ._masters import Given
@@ -69,9 +70,11 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
         loops that isthmus must not change; such a loop runs until `site.outcome` is set. Needs PyTorch 2.
     group : torch.distributed group whose ranks are this site; default: all ranks of the job. Each of them calls
         `join`, `site.steps`, `site.average_gradients`, `site.step`, `site.anchors` and goes through them alike.
-        Parameters are replicas (DDP) or DTensors (FSDP2's fully_shard, sharded before the optimizer is made). Rank 0 has the session: `config`,
-        `out`, `resume`, `overrides`, `alike`, `listen`, `key_file` and `force` are read there, as are `loss` and
-        `tokens` of `site.step` and the result of `evaluate`, which is called at every rank. `site.stop`, `requeue`,
+        Parameters are replicas (DDP) or DTensors (FSDP2's fully_shard, sharded before the optimizer
+        is made). Rank 0 has the session: `config`, `out`, `resume`, `overrides`, `alike`, `listen`, `key_file`,
+        `addresses`, `links`, `change` and `force` are read there, as are `loss` and `tokens` of `site.step` and the
+        result of `evaluate`, which is called at every rank. With outer.placement = "ranks" every rank reads `config`,
+        `overrides`, `change` and `layer_of`, which are to be alike. `site.stop`, `requeue`,
         `checkpoint`, `leave` and signals count at any rank; `site.status` is not collective, and reads the run's
         folder at each rank. A rank that ends ends its site.
     log : the run's lines go to stderr, where the logger `isthmus` has no handler.
@@ -88,7 +91,9 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
     if hook:
         _check_hook(optimizer, state)
 
-    def options() -> "dict[str, Any]":  # at the rank that has the session
+    def options(leads: bool = True) -> "dict[str, Any]":
+        if not leads:  # a rank that has no run; its outer state is of the run as it is changed
+            return options_of_follower(overrides=overrides, change=change, site=name)
         same = dict(alike or {})
         if load_config(config, ['train.trainer="external"', *overrides]).outer.method == "ddp":
             same.setdefault("optimizer", optimizers_in_words(optimizer))
@@ -97,13 +102,13 @@ def join(config: _abi.Path, model: torch.nn.Module, optimizer: Any = None, *, si
             out=out, resume=resume, kind="pytorch", alike=same, evaluation_parts=parts, force=int(force), change=change)
 
     if initialized():
-        made = join_ranks(Ranks(group), name, lambda: LeadingSession(config, **options()),
+        made = join_ranks(Ranks(group), name, lambda leads: LeadingSession(config, **options(leads)),
                           lambda ranks, wishes: SharedTrained(ranks, wishes, model, optimizer, params=params,
                                                               state=state, evaluate=evaluate), signals, layer_of)
     elif group is not None:
         raise ConfigError("join: `group` needs torch.distributed.init_process_group before")
     else:
-        made = joined(_Session(config, **options()), signals,
+        made = joined(NativeSession(config, **options()), signals,
                       lambda: TorchTrained(model, optimizer, params=params, state=state, evaluate=evaluate), layer_of)
     if hook:
         _hook(made, optimizer)

@@ -10,22 +10,23 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 
 import torch
 
-from .. import _abi
-from .._errors import Error, check
+from .. import _abi, _log
+from .._errors import Error, RunError, check
 from ._ranks import Ranks
 
 if TYPE_CHECKING:
-    from .._session import _Session
+    from .._native import NativeSession
 
 
 class Lanes:
     """One rank's end. `begin`: rank 0 tells the others to call `serve` once."""
 
-    def __init__(self, ranks: Ranks, session: "_Session", begin: "Callable[[], Any]") -> None:
+    def __init__(self, ranks: Ranks, session: "NativeSession", begin: "Callable[[], Any]") -> None:
         self._ranks = ranks
         self._session = session
         self._begin = begin
         self._error: Optional[BaseException] = None  # of a collective, while the library is called
+        self._done = 0  # collectives
         this = weakref.ref(self)  # the session's memory stays until the session is freed, and must not keep it
 
         def do(_: Any, operation: int, peer: int, data: Any, count: int) -> int:
@@ -41,14 +42,20 @@ class Lanes:
         """A call of the library that may use the ranks. Raises what a collective has raised."""
         self._error = None
         try:
-            return call()
+            found = call()
         except Error:
             if self._error is not None:
                 raise self._error from None
             raise
+        # An exception that comes before the first line of `_do`, a signal's, leaves ctypes without a result to give.
+        if self._done != _abi.lib.isthmus_ranks_calls(self._session.handle):
+            raise RunError("a collective between the ranks of this site was broken off by an exception, which Python "
+                           "has printed: start the site again, which goes on from its last checkpoint")
+        return found
 
     def serve(self) -> None:
         self.run(self._session.share_outer)
+        _log.drain()  # no request tells a rank that has no run of its lines
 
     def close(self) -> None:
         """Frees the share of a rank other than 0; rank 0's ends with its run."""
@@ -59,6 +66,7 @@ class Lanes:
         try:
             if operation == _abi.RANKS_BEGIN:
                 self._begin()
+                self._done += 1
                 return 0
             bytes_of = torch.frombuffer((ctypes.c_uint8 * count).from_address(data), dtype=torch.uint8)
             if operation == _abi.RANKS_BROADCAST:
@@ -67,6 +75,7 @@ class Lanes:
                 self._ranks.send(bytes_of, peer)
             else:
                 self._ranks.receive(bytes_of, peer)
+            self._done += 1
             return 0
         except BaseException as error:  # nothing passes through the library
             self._error = error

@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterable, Optional, Tuple
 import torch
 
 from .._errors import ConfigError
-from .._session import layer_of_name
+from .._native import layer_of_name
 
 # x -> a x + b x^3 + c x^5 on singular values (K. Jordan, kellerjordan.github.io/posts/muon), five times.
 _NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)

@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+import weakref
 from typing import Any, Callable, Iterator, Optional
 
 import torch
@@ -32,7 +33,10 @@ class Ranks:
             raise ConfigError("join: this process is no rank of `group`: give the group whose ranks are this site")
         self.members = [_global_rank(self._data, each) for each in range(self.size)]
         self._orders = _gloo_beside(self._data, self.members)
-        self._made = self._orders is not self._data
+        made = self._orders is not self._data
+        # At the latest as the interpreter ends, for loops without `with`: gloo's threads end with their group, and one
+        # that still held a tensor after that would ask for the interpreter's lock, so the process would end by abort().
+        self._free = weakref.finalize(self, _free, self._orders, os.getpid()) if made else None
         self._order = torch.zeros(_NUMBERS, dtype=torch.int64)
 
     @property
@@ -48,11 +52,10 @@ class Ranks:
         return found
 
     def close(self) -> None:
-        """The orders are over. gloo's threads end here: one that still holds a tensor while the interpreter ends would
-        ask for its lock, and the process would end by abort()."""
-        orders, self._orders, self._data = self._orders, None, None
-        if self._made and orders is not None:
-            dist.destroy_process_group(orders)
+        """The orders are over."""
+        self._orders = self._data = None
+        if self._free is not None:
+            self._free()
 
     def latest(self, numbers: "list[int]") -> "list[int]":
         """The largest of all ranks' numbers, place by place."""
@@ -178,6 +181,13 @@ class Ranks:
         except RuntimeError as error:
             raise_if_lost(error)
             raise
+
+
+def _free(group: Any, pid: int) -> None:
+    if os.getpid() != pid:
+        return
+    with contextlib.suppress(AssertionError, RuntimeError, ValueError):  # the caller has destroyed all groups before
+        dist.destroy_process_group(group)
 
 
 def _as_bytes(tensor: torch.Tensor) -> torch.Tensor:

@@ -16,7 +16,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional
 import torch
 
 from .._errors import ConfigError, Error, made_error
-from .._session import Outcome
+from .._native import Outcome, layer_number
 from .._trained import Floats
 from . import _state
 from ._memory import Memory, Slot, is_sharded, local_of
@@ -176,13 +176,18 @@ class SharedTrained(TorchTrained):
 
     # ---- outer state ----
 
-    def layers_out(self, session: Any, layer_of: "Optional[Callable[[str], int]]") -> None:
+    def layers_out(self, session: Any, layer_of: "Optional[Callable[[str], int]]") -> str:
         """Every rank gets its share of the outer state, as outer.placement = "ranks" says. `session`: at a rank other
-        than 0 one that does not start, of the same configuration."""
+        than 0 one that does not start, of the same configuration. RETURNS: a text that is equal at ranks whose lanes
+        fit."""
+        slots = self._memory.slots
+        layers = {slot.name: layer_number(slot.name, layer_of) for slot in slots}
         self.lanes = Lanes(self.ranks, session, lambda: self.ranks.order(LANES))
         if not self.ranks.leads:
-            session.give_parameters(0, [(slot.name, tuple(slot.tensor.shape), None, None)
-                                        for slot in self._memory.slots], layer_of)
+            session.give_parameters(0, [(slot.name, tuple(slot.tensor.shape), None, None) for slot in slots],
+                                    layers.__getitem__)
+        found = [(slot.name, layers[slot.name], slot.tensor.numel()) for slot in slots]
+        return hashlib.sha256(json.dumps(found).encode()).hexdigest()
 
     def share_outer(self, call: "Callable[[], None]") -> None:
         assert self.lanes is not None
@@ -283,7 +288,6 @@ class SharedTrained(TorchTrained):
         if self.ranks.leads:
             self.ranks.order(END)
             self.ranks.text(json.dumps(vars(outcome)))
-        self.ranks.close()
         super().after_run(outcome)
 
     def read(self, first: int, end: int) -> None:
@@ -324,6 +328,8 @@ class SharedTrained(TorchTrained):
         if said is not None:
             kind, text, code = said
             raise error or made_error(kind, f"rank 0 of this site: {text}", code, [])
+        if error is not None:  # of this rank's share
+            raise error
 
         def outer() -> "Iterator[Any]":
             yield first

@@ -9,15 +9,16 @@ import json
 import os
 from typing import Any, Callable, Optional
 
-from .. import _abi
+from .. import _abi, _log
 from .._errors import ConfigError, Error, PeerError, made_error
-from .._session import Site, _Joined, _Session, _signals, check_open
+from .._native import NativeSession, check_open
+from .._session import Site, _Joined, _signals
 from .._tables import Section
 from ._ranks import Ranks, raise_if_lost
 from ._shared import SharedTrained, Wishes
 
 
-class LeadingSession(_Session):
+class LeadingSession(NativeSession):
     """Rank 0's: a wish of its own caller is one with the same wish of the other ranks."""
 
     wishes: "Optional[Wishes]" = None
@@ -29,7 +30,7 @@ class LeadingSession(_Session):
 
 
 class _LeadingSite(_Joined):
-    def __init__(self, session: _Session, signals: bool, trained: SharedTrained) -> None:
+    def __init__(self, session: NativeSession, signals: bool, trained: SharedTrained) -> None:
         super().__init__(session, signals)
         self._shared = trained
 
@@ -57,8 +58,7 @@ class _LeadingSite(_Joined):
     def _tell(self, error: BaseException) -> None:
         if not self._session.closed:
             self._session.fail(self._worker, error)  # other sites do not wait until all ranks have heard
-        self._shared.failed(error if isinstance(error, Error) else
-                            PeerError(f"{type(error).__name__}: {error}"))
+        self._shared.failed(error if isinstance(error, Error) else PeerError(_in_words(error)))
 
 
 class _Following:
@@ -141,10 +141,11 @@ class _FollowingSite(Site):
         raise_if_lost(error)
 
 
-def join_ranks(ranks: Ranks, site: str, make_session: "Callable[[], LeadingSession]",
+def join_ranks(ranks: Ranks, site: str, make_session: "Callable[[bool], LeadingSession]",
                make_trained: "Callable[[Ranks, Wishes], SharedTrained]", signals: bool,
                layer_of: "Optional[Callable[[str], int]]") -> Site:
-    """`isthmus.torch.join` at one rank of several. An error of one rank is raised at every rank."""
+    """`isthmus.torch.join` at one rank of several. An error of one rank is raised at every rank. `make_session`: of
+    rank 0, which has the run, or one that does not start."""
     try:
         return _joined_ranks(ranks, site, make_session, make_trained, signals, layer_of)
     except BaseException:
@@ -152,15 +153,16 @@ def join_ranks(ranks: Ranks, site: str, make_session: "Callable[[], LeadingSessi
         raise
 
 
-def _joined_ranks(ranks: Ranks, site: str, make_session: "Callable[[], LeadingSession]",
+def _joined_ranks(ranks: Ranks, site: str, make_session: "Callable[[bool], LeadingSession]",
                   make_trained: "Callable[[Ranks, Wishes], SharedTrained]", signals: bool,
                   layer_of: "Optional[Callable[[str], int]]") -> Site:
-    wishes, trained, wrong = Wishes(), None, None
+    wishes, trained = Wishes(), None
+    wrong: "Optional[BaseException]" = None
     try:
         trained = make_trained(ranks, wishes)
-    except Error as error:
+    except BaseException as error:
         wrong = error
-    said = ranks.agree(wrong, {"site": site, "layout": trained.layout() if trained is not None else ""})
+    said = _agreed(ranks, wrong, {"site": site, "layout": trained.layout() if trained is not None else ""})
     assert trained is not None
     names = sorted({each["site"] for each in said})
     if len(names) > 1:
@@ -175,8 +177,8 @@ def _joined_ranks(ranks: Ranks, site: str, make_session: "Callable[[], LeadingSe
     session: "Optional[LeadingSession]" = None
     if ranks.leads:
         try:
-            session = make_session()
-        except Error as error:
+            session = make_session(True)
+        except BaseException as error:
             wrong = error
     facts = json.loads(ranks.text(json.dumps(_facts(session, wrong)) if ranks.leads else None))
     if facts["error"] is not None:
@@ -205,39 +207,66 @@ def _joined_ranks(ranks: Ranks, site: str, make_session: "Callable[[], LeadingSe
 
 
 def _lay_out_lanes(ranks: Ranks, trained: SharedTrained, session: "Optional[LeadingSession]",
-                   make_session: "Callable[[], LeadingSession]", config: "dict[str, Any]",
+                   make_session: "Callable[[bool], LeadingSession]", config: "dict[str, Any]",
                    layer_of: "Optional[Callable[[str], int]]") -> None:
     """The other ranks read the configuration too, and hold their shares. An error of one is raised at every rank."""
     own: "Optional[LeadingSession]" = session
-    wrong: "Optional[Error]" = None
+    wrong: "Optional[BaseException]" = None
+    layers = ""
     try:
         if own is None:
-            own = make_session()
+            own = make_session(False)
+            _log.drain()
             read = _plain(own.config)
             unlike = sorted(key for key in config["outer"] if read["outer"].get(key) != config["outer"][key])
             if unlike:
                 raise ConfigError(f"join: outer.{unlike[0]} = {read['outer'].get(unlike[0])!r} at this rank and "
-                                  f"{config['outer'][unlike[0]]!r} at rank 0: with outer.placement = \"ranks\" all ranks "
-                                  "read one file with the same overrides")
-        trained.layers_out(own, layer_of)
-    except Error as error:
+                                  f"{config['outer'][unlike[0]]!r} at rank 0: with outer.placement = \"ranks\" all "
+                                  "ranks read one file with the same overrides")
+        layers = trained.layers_out(own, layer_of)
+    except BaseException as error:
         wrong = error
     try:
-        ranks.agree(wrong, {})
+        said = _agreed(ranks, wrong, {"layers": layers})
+        other = [str(rank) for rank, each in enumerate(said) if each["layers"] != said[0]["layers"]]
+        if other:
+            raise ConfigError(f"join: layer_of gives other layers at the ranks {', '.join(other)} of this site than at "
+                              "rank 0: with outer.placement = \"ranks\" the ranks share each layer's outer state, so "
+                              "give all of them the same layer_of")
     except BaseException:
         if own is not None:
             own.close()
         raise
 
 
-def _facts(session: "Optional[LeadingSession]", error: "Optional[Error]") -> "dict[str, Any]":
+def _agreed(ranks: Ranks, error: "Optional[BaseException]", facts: "dict[str, Any]") -> "list[dict[str, Any]]":
+    """`Ranks.agree`, of any exception of a rank: its own is raised there, and a ConfigError at the others."""
+    try:
+        return ranks.agree(None if error is None else _told(error), facts)
+    except Error:
+        if error is not None:
+            raise error
+        raise
+
+
+def _told(error: BaseException) -> Error:
+    return error if isinstance(error, Error) else ConfigError(f"join: {_in_words(error)}")
+
+
+def _in_words(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _facts(session: "Optional[LeadingSession]", wrong: "Optional[BaseException]") -> "dict[str, Any]":
     """What rank 0 tells the others of the run."""
     if session is None:
-        assert error is not None
+        assert wrong is not None
+        error = _told(wrong)
         return {"error": [error.kind, str(error), error.exit_code]}
     out = session.out or session.config.run.get("out")
-    return {"error": None, "config": _plain(session.config), "placement": session.placement, "workers": session.workers, "first": session.first,
-            "steps": session.total_steps, "evaluation_parts": session.evaluation_parts,
+    return {"error": None, "config": _plain(session.config), "placement": session.placement,
+            "workers": session.workers, "first": session.first, "steps": session.total_steps,
+            "evaluation_parts": session.evaluation_parts,
             "out": os.path.abspath(os.fsdecode(out)) if out else None}
 
 

@@ -14,7 +14,7 @@ import torch
 from .._errors import ConfigError, RunError
 from .._log import logger
 from .._order import in_order
-from .._session import Outcome
+from .._native import Outcome
 from .._trained import Evaluate, Floats, Trained, count_of, number_of
 from .._turns import random_states, set_random_states
 from . import _state
