@@ -174,6 +174,23 @@ TEST(MergeMessage, OffersAndMergesComeBackAsTheyWereWritten) {
   EXPECT_EQ(merged->bytes, merge.encoded.bytes.size());
 }
 
+// Every codec, and the sparse ones at the least they can keep of a tile.
+TEST(MergeMessage, OffersOfEveryCodecAreRead) {
+  std::vector<std::string> spellings = {"topk:1", "topk:8", "topk:32:value=sign", "dct-topk:1",
+                                        "randk:1"};
+  for (const CodecInfo& info : codecs()) spellings.push_back(info.name);
+  const std::vector<float> values(300 * kTileValues + 1, 0.5f);
+  for (const std::string& spelling : spellings) {
+    Offer offer = offer_of(0, 1, 1, 1s);
+    offer.codec = make_codec(spelling);
+    offer.encoded = encode(*offer.codec, values);
+    const auto read = read_offer(write_offer(offer));
+    ASSERT_TRUE(read.has_value()) << spelling << ": " << read.error();
+    EXPECT_EQ(read->encoded.values, values.size()) << spelling;
+    EXPECT_EQ(read->encoded.bytes, offer.encoded.bytes) << spelling;
+  }
+}
+
 // Bytes that were cut or changed give a reason or a message, and never more memory than they name.
 TEST(MergeMessage, HostileBytesAreRefusedOrRead) {
   const std::vector<std::byte> offer = write_offer(offer_of(3, 12, 2, 250ms));
