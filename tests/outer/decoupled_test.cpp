@@ -303,6 +303,41 @@ TEST(Decoupled, AWorkerThatStandsStillIsNotWaitedFor) {
   EXPECT_GT(run_decoupled(run)[0].training, 60s);
 }
 
+QuadraticLoop::Options layers_loop(int layers) {
+  QuadraticLoop::Options options{.tensors = {}, .tokens = 10};
+  for (int layer = 0; layer < layers; ++layer) options.tensors.emplace_back(layer, 8);
+  return options;
+}
+
+// A worker of half the speed is behind a merge after every step that it trains. A fragment that is
+// due then is offered when the worker has caught up, from a saved state too.
+TEST(Decoupled, AWorkerThatIsAlwaysBehindOffersEveryFragment) {
+  constexpr int kLayers = 24;
+  DecoupledRun run{
+      .workers = 2,
+      .steps = 240,
+      .outer = {.H = kLayers, .fragments = kLayers},
+      .loop = [](int) { return layers_loop(kLayers); },
+      .step_time = [](int worker, std::int64_t) { return Duration(worker == 0 ? 1s : 2s); },
+      .simulation = links(1, 2)};
+  const auto expect_all_offered = [](const LearnerRecord& slow, int least) {
+    std::vector<int> offers(kLayers);
+    for (std::size_t i = 0; i < slow.offers_in_training; ++i) {
+      ++offers.at(index(slow.merges.offers[i].id.fragment));
+    }
+    for (int p = 0; p < kLayers; ++p) {
+      EXPECT_GE(offers[static_cast<std::size_t>(p)], least) << "fragment " << p;
+    }
+  };
+  run.save_after = 100;
+  std::vector<LearnerRecord> before = run_decoupled(run);
+  expect_each_offer_merged_once(before, 0);
+  expect_all_offered(before[1], 9);
+  run.save_after = 0;
+  run.from = &before;
+  expect_all_offered(run_decoupled(run)[1], 5);
+}
+
 // A worker that comes late takes the merges that were made meanwhile, in their order.
 TEST(Decoupled, ALateJoinerTakesThePastMergesAndGoesOnWhereTheOthersAre) {
   DecoupledRun run{.workers = 3,

@@ -60,6 +60,7 @@ Decoupled::Decoupled(FragmentedSettings settings, const MergeRule& rule, InnerLo
         .state =
             FragmentState(fragment, inner, settings_.optimizer, settings_.codec->error_feedback()),
         .window = {},
+        .due = false,
         .offered = {},
         .merged = std::vector<StepIndex>(static_cast<std::size_t>(exchange.members()))}));
   }
@@ -80,8 +81,11 @@ StepReport Decoupled::step() {
   steps_ = t;
   collect();
   apply_arrived(false, report.rounds);
+  for (const Sync& sync : settings_.schedule.due_to_send(t)) at(sync.fragment).due = true;
   if (behind()) return report;
-  for (const Sync& sync : settings_.schedule.due_to_send(t)) offer(sync.fragment, false);
+  for (const Fragment& fragment : settings_.fragments) {
+    if (std::exchange(at(fragment.id).due, false)) offer(fragment.id, false);
+  }
   await_own(report.rounds);
   return report;
 }
@@ -271,6 +275,7 @@ void Decoupled::save(StateWriter& writer) const {
     for (std::size_t m = 0; m < fragment.merged.size(); ++m) {
       writer.integer(fmt::format("merged/{}/{}", p, m), fragment.merged[m].value());
     }
+    if (fragment.due) writer.integer(fmt::format("due/{}", p), 1);
     if (!fragment.offered) continue;
     const std::string prefix = fmt::format("offered/{}/", p);
     writer.integer(prefix + "sent", fragment.offered->sent.value());
@@ -300,6 +305,7 @@ void Decoupled::load(StateReader& reader) {
       fragment.merged[m] =
           StepIndex(saved_number(reader, fmt::format("merged/{}/{}", p, m), 0, steps_.value()));
     }
+    fragment.due = reader.contains(fmt::format("due/{}", p));
     const std::string prefix = fmt::format("offered/{}/", p);
     if (!reader.contains(prefix + "sent")) continue;
     Encoded encoded{.values = fragment.state.size(), .bytes = reader.bytes(prefix + "encoded")};
