@@ -266,6 +266,7 @@ TEST(Decoupled, MergesEveryOfferOnceAndNobodyWaitsLongerThanTheGraceWindow) {
         for (const RoundReport& round : record.rounds) longest = std::max(longest, round.waited);
         EXPECT_LE(longest, rule.grace.value_or(Duration{0})) << "seed " << seed;
         EXPECT_TRUE(rule.grace || record.waits_in_training == 0) << "seed " << seed;
+        EXPECT_LE(record.longest_wait, rule.grace.value_or(Duration{0})) << "seed " << seed;
       }
     }
   }
@@ -336,6 +337,28 @@ TEST(Decoupled, AWorkerThatIsAlwaysBehindOffersEveryFragment) {
   run.save_after = 0;
   run.from = &before;
   expect_all_offered(run_decoupled(run)[1], 5);
+}
+
+// One grace window for all offers of a step, whose merges are waited for together.
+TEST(Decoupled, TheOffersOfAStepAreWaitedForTogether) {
+  DecoupledRun run{.workers = 2,
+                   .steps = 40,
+                   .outer = {.H = 8, .fragments = 8},
+                   .loop = [](int) { return layers_loop(8); },
+                   .step_time = [](int, std::int64_t) { return Duration(1s); },
+                   .simulation = links(1, 2)};
+  run.outer.offsets = OffsetsZero{};
+  run.outer.merge = {.quorum = 2, .grace = 5s};
+  run.pause = [](int worker, std::int64_t t) {
+    return worker == 1 && t == 4 ? Duration(300s) : Duration{0};
+  };
+  const std::vector<LearnerRecord> all = run_decoupled(run);
+  EXPECT_EQ(all[0].longest_wait, Duration(5s));
+  Duration told{0};
+  for (const RoundReport& round : all[0].rounds) told += round.waited;
+  Duration waited{0};
+  for (std::size_t i = 0; i < all[0].waits_in_training; ++i) waited += all[0].merges.waits[i];
+  EXPECT_EQ(told, waited) << "each wait is told of once";
 }
 
 // A worker that comes late takes the merges that were made meanwhile, in their order.

@@ -201,21 +201,27 @@ bool Decoupled::on_its_way(const Learned& fragment) const {
          });
 }
 
-// Never with grace = "auto"; else once an offer, for at most the grace window.
+// Never with grace = "auto"; else once an offer, for at most the grace window. Offers are waited
+// for together, and the first of them tells of the wait.
 void Decoupled::await_own(std::vector<RoundReport>& reports) {
   if (!rule_.grace) return;
-  for (const auto& fragment : fragments_) {
-    const auto waits = [&] {
-      return on_its_way(*fragment) && !fragment->offered->waited_for && !behind() &&
-             fragment->offered->sent.value() + settings_.schedule.overlap() <= steps_.value();
-    };
-    while (waits()) {
+  while (!behind()) {
+    std::vector<OnItsWay*> awaited;
+    Duration left = *rule_.grace;
+    for (const auto& fragment : fragments_) {
+      if (!on_its_way(*fragment)) continue;
       OnItsWay& own = *fragment->offered;
-      own.waited += merges_.wait(*rule_.grace - own.waited);
-      own.waited_for = own.waited >= *rule_.grace;
-      collect();
-      apply_arrived(false, reports);
+      if (own.awaited >= *rule_.grace) continue;
+      if (own.sent.value() + settings_.schedule.overlap() > steps_.value()) continue;
+      awaited.push_back(&own);
+      left = std::min(left, *rule_.grace - own.awaited);
     }
+    if (awaited.empty()) return;
+    const Duration waited = merges_.wait(left);
+    awaited.front()->waited += waited;
+    for (OnItsWay* const own : awaited) own->awaited += waited;
+    collect();
+    apply_arrived(false, reports);
   }
 }
 

@@ -63,8 +63,8 @@ class Decoupled final : public OuterStrategy {
     std::vector<float> beyond;  // local - anchor when it was offered; empty: zeros
     ContributionSample sample;
     bool closing = false;
-    bool waited_for = false;
-    Duration waited{0};
+    Duration awaited{0};  // how long its merge has been waited for, with others or alone
+    Duration waited{0};   // the part of it that this offer's round tells of
   };
   struct Learned {
     FragmentState state;
