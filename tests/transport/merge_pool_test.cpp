@@ -74,6 +74,23 @@ TEST(MergePool, TheGraceWindowBeginsWithTheQuorum) {
   EXPECT_EQ(pool.merged(30s), (Workers{0, 3}));
 }
 
+// Random bits of the means of one fragment and step are not the same ones.
+TEST(MergePool, TwoMergesOfOneStepAreEncodedUnderUnlikeWorkers) {
+  Pool pool(4, 2, 1s);
+  const auto encoder = [&](Duration at) {
+    return mean_encoder(pool.pool.pick(TimePoint(at)).value());
+  };
+  pool.offer(0, 1s);
+  pool.offer(1, 1s);
+  EXPECT_EQ(encoder(2s), kMeanWorker) << "as a round";
+  pool.offer(2, 3s);
+  pool.offer(3, 3s);
+  EXPECT_EQ(encoder(4s), kMeanWorker - 2);
+  pool.offer(0, 5s, 0, 8);
+  pool.offer(3, 5s, 0, 9);
+  EXPECT_EQ(encoder(6s), kMeanWorker - 3) << "the offer of the merge's step";
+}
+
 TEST(MergePool, TheShortestGraceWindowCounts) {
   MergePool pool(3);
   EXPECT_TRUE(pool.take(WorkerId(0), offer_of(0, 5, 1, 10s), TimePoint(1s)));
