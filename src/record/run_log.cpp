@@ -207,10 +207,12 @@ void MetricsLog::step(StepIndex t, const std::vector<StepPost>& posts) {
                  .add("tokens", inner.tokens));
     }
   }
-  const bool merges = std::ranges::any_of(posts, [](const StepPost& post) {
+  const bool by_arrival = std::ranges::any_of(posts, [](const StepPost& post) {
     return !post.report.rounds.empty() && post.report.rounds.front().merge > 0;
   });
-  if (options_.config.outer.late == LateRound::kSlip || merges || !slipping_.empty()) {
+  if (by_arrival) {
+    merges(t, posts);
+  } else if (options_.config.outer.late == LateRound::kSlip || !slipping_.empty()) {
     rounds_that_slip(t, posts);
   } else {
     rounds(t, posts);
@@ -250,24 +252,41 @@ void MetricsLog::rounds(StepIndex t, const std::vector<StepPost>& posts) {
 void MetricsLog::rounds_that_slip(StepIndex t, const std::vector<StepPost>& posts) {
   for (const StepPost& post : posts) {
     for (const RoundReport& report : post.report.rounds) {
-      slipping_[{report.sent, report.fragment, report.merge}].emplace(post.rank.value(), report);
+      slipping_[{report.sent, report.fragment}].emplace(post.rank.value(), report);
     }
   }
   for (auto entry = slipping_.begin(); entry != slipping_.end();) {
     const std::map<int, RoundReport>& reports = entry->second;
-    const bool over =
-        std::get<StepIndex>(entry->first).value() + 2 * options_.config.outer.H < t.value() ||
-        std::ranges::all_of(
-            posts, [&](const StepPost& post) { return reports.contains(post.rank.value()); });
+    const bool over = entry->first.first.value() + 2 * options_.config.outer.H < t.value() ||
+                      std::ranges::all_of(posts, [&](const StepPost& post) {
+                        return reports.contains(post.rank.value());
+                      });
     if (over && reports.contains(static_cast<int>(options_.self))) round(t, reports);
     entry = over ? slipping_.erase(entry) : std::next(entry);
   }
 }
 
+// All workers apply the same merges in the same order, each after some step. The line comes with
+// the first of these steps, of which a checkpoint holds the merge: a run that goes on from there
+// keeps the line, and the workers that had not applied the merge take it over without a report.
+void MetricsLog::merges(StepIndex t, const std::vector<StepPost>& posts) {
+  std::map<std::int64_t, std::map<int, RoundReport>> applied;
+  for (const StepPost& post : posts) {
+    for (const RoundReport& report : post.report.rounds) {
+      if (report.merge > last_merge_) applied[report.merge].emplace(post.rank.value(), report);
+    }
+  }
+  for (const auto& [merge, reports] : applied) {
+    round(t, reports);
+    last_merge_ = merge;
+  }
+}
+
 void MetricsLog::round(StepIndex t, const std::map<int, RoundReport>& reports) {
-  const auto self = reports.find(static_cast<int>(options_.self));
-  ISTHMUS_CHECK(self != reports.end(), options_.self, t.value());
   RoundReport round = reports.begin()->second;
+  const auto own = reports.find(static_cast<int>(options_.self));
+  const auto self = own == reports.end() ? reports.begin() : own;
+  ISTHMUS_CHECK(own != reports.end() || round.merge > 0, options_.self, t.value());
   round.applied = self->second.applied;
   round.waited = self->second.waited;
   ++totals_.rounds;

@@ -9,7 +9,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -112,7 +111,9 @@ class MetricsLog final : public RunLog {
   [[nodiscard]] std::uint64_t scaled(std::uint64_t bytes) const;
   void rounds(StepIndex t, const std::vector<StepPost>& posts);
   void rounds_that_slip(StepIndex t, const std::vector<StepPost>& posts);
-  /// The line of a round that all workers have applied by step t. `reports`: by rank.
+  void merges(StepIndex t, const std::vector<StepPost>& posts);
+  /// The line of a round that all workers have applied by step t, or of a merge that some have.
+  /// `reports`: by rank.
   void round(StepIndex t, const std::map<int, RoundReport>& reports);
   void show(StepIndex t, const std::vector<StepPost>& posts, double tokens_per_s);
 
@@ -122,8 +123,9 @@ class MetricsLog final : public RunLog {
   ProgressView* progress_;
   RunTotals& totals_;
   RunTotals before_;  // sums of earlier sessions of the run and of each worker
-  /// Applied by some workers and not yet by all, by (send step, fragment, merge): reports by rank.
-  std::map<std::tuple<StepIndex, FragmentId, std::int64_t>, std::map<int, RoundReport>> slipping_;
+  /// Applied by some workers and not yet by all, by send step and fragment: reports by rank.
+  std::map<std::pair<StepIndex, FragmentId>, std::map<int, RoundReport>> slipping_;
+  std::int64_t last_merge_ = 0;  // the last one of this session that has a line
   std::vector<EvalRecord> evals_;
   double started_;
   double last_step_;

@@ -6,16 +6,18 @@
 
 A run in which nobody is late is diloco's bit for bit. A site that stands still costs the others no
 simulated time, and diloco its whole pause. Every merge has one line, and the merges' tokens are those
-that were trained. A simulation repeats its lines, times included. Sites of separate processes, and a
+that were trained, where the run is interrupted and resumed too. A simulation repeats its lines, times included. Sites of separate processes, and a
 quorum of more than all, are refused by name.
 """
 import argparse
 import hashlib
 import json
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 CONFIG = """
 [run]
@@ -90,6 +92,16 @@ def main():
             lines = (work / name / "metrics.jsonl").read_text().splitlines()
             return [row for row in map(json.loads, lines) if row["k"] in kinds]
 
+        def expect_each_merge_once(name):
+            trained = sum(row["tokens"] for row in rows(name, "worker"))
+            merges = rows(name, "round")
+            if [row["merge"] for row in merges] != list(range(1, len(merges) + 1)):
+                sys.exit(f"{name}: the merges have the numbers {[row['merge'] for row in merges]}")
+            for fragment in {row["frag"] for row in merges}:
+                merged = sum(row["tokens"] for row in merges if row["frag"] == fragment)
+                if merged != trained:
+                    sys.exit(f"{name}: fragment {fragment}: {trained} tokens trained, {merged} merged")
+
         # Nobody is late: 24 steps end in the middle of a window.
         run("simulate", "diloco", 'method = "diloco"\nexchange = "reduce"')
         for command in ("simulate", "train"):
@@ -110,14 +122,7 @@ def main():
         for name, outer, more in (("goes-on", None, None), ("slow", AUTO + "\nfragments = 2", SLOW)):
             if outer:
                 run("simulate", name, outer, more, steps=40)
-            trained = sum(row["tokens"] for row in rows(name, "worker"))
-            merges = rows(name, "round")
-            if sorted(row["merge"] for row in merges) != list(range(1, len(merges) + 1)):
-                sys.exit(f"{name}: the merges have the numbers {[row['merge'] for row in merges]}")
-            for fragment in {row["frag"] for row in merges}:
-                merged = sum(row["tokens"] for row in merges if row["frag"] == fragment)
-                if merged != trained:
-                    sys.exit(f"{name}: fragment {fragment}: {trained} tokens trained, {merged} merged")
+            expect_each_merge_once(name)
         run("simulate", "again", AUTO + "\nfragments = 2", SLOW, steps=40)
         for once, again in zip(rows("slow", "train", "round", "eval", "worker"),
                                rows("again", "train", "round", "eval", "worker")):
@@ -126,6 +131,28 @@ def main():
                 again.pop(key, None)
             if once != again:
                 sys.exit(f"a simulation did not repeat its lines:\n{once}\n{again}")
+
+        # An interrupted run that goes on, of sites that have not applied the same merges.
+        toml = work / "stopped.toml"
+        toml.write_text(CONFIG.format(text=text, outer=AUTO + "\nfragments = 2", more=SLOW, steps=400))
+        words = [args.isthmus, "simulate", str(toml), "--out", str(work / "stopped"), "--progress", "none"]
+        lines = work / "stopped" / "metrics.jsonl"
+        code, stops = None, 0
+        while code != 0:
+            process = subprocess.Popen([*words, *(["--resume"] if stops else [])],
+                                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            while stops < 4 and process.poll() is None:
+                if lines.exists() and lines.read_text().count('"k":"train"') >= 60 * (stops + 1):
+                    process.send_signal(signal.SIGINT)
+                    break
+                time.sleep(0.01)
+            code = process.wait(120)
+            stops += code == 130
+            if code not in (0, 130):
+                sys.exit(f"stopped: exit {code}")
+        if stops < 2:
+            sys.exit(f"stopped: only {stops} interruptions")
+        expect_each_merge_once("stopped")
 
         for words, outer, part in (
                 (("--site", "a"), AUTO, "its merges do not cross processes yet"),

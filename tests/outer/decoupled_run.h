@@ -2,10 +2,12 @@
 // Simulated runs of method decoupled, with a record of everything that was offered and merged.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -72,11 +74,13 @@ struct LearnerRecord {
   RecordedMerges merges;
   std::vector<float> anchors, local;
   std::vector<RoundReport> rounds;
-  std::int64_t tokens = 0;            // trained
-  std::int64_t idle_steps = 0;        // skipped
-  Duration computed{0};               // in its steps
-  Duration training{0};               // from its begin to the end of its last step
-  std::size_t waits_in_training = 0;  // of merges.waits: made before the last step's end
+  std::int64_t tokens = 0;             // trained
+  std::int64_t idle_steps = 0;         // skipped
+  Duration computed{0};                // in its steps
+  Duration training{0};                // from its begin to the end of its last step
+  std::size_t waits_in_training = 0;   // of merges.waits: made before the last step's end
+  std::size_t offers_in_training = 0;  // of merges.offers
+  Duration longest_wait{0};            // of a step, for merges
   // After step DecoupledRun::save_after:
   MemoryState saved;
   std::vector<float> saved_local;
@@ -156,7 +160,12 @@ inline std::vector<LearnerRecord> run_decoupled(DecoupledRun run,
       if (run.pause && run.pause(worker, t) > Duration{0}) {
         context.runtime.sleep_until(context.runtime.clock().now() + run.pause(worker, t));
       }
+      const std::size_t waits = record.merges.waits.size();
       const StepReport report = strategy->step();
+      record.longest_wait =
+          std::max(record.longest_wait,
+                   std::accumulate(record.merges.waits.begin() + static_cast<std::ptrdiff_t>(waits),
+                                   record.merges.waits.end(), Duration{0}));
       record.idle_steps += report.inner.idle ? 1 : 0;
       record.rounds.insert(record.rounds.end(), report.rounds.begin(), report.rounds.end());
       if (t == run.save_after) {
@@ -167,6 +176,7 @@ inline std::vector<LearnerRecord> run_decoupled(DecoupledRun run,
     }
     record.training = context.runtime.clock().now() - begun;
     record.waits_in_training = record.merges.waits.size();
+    record.offers_in_training = record.merges.offers.size();
     const std::vector<RoundReport> rounds = strategy->finish();
     record.rounds.insert(record.rounds.end(), rounds.begin(), rounds.end());
     record.anchors = anchors_of(*strategy, loop);

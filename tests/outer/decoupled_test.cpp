@@ -266,6 +266,7 @@ TEST(Decoupled, MergesEveryOfferOnceAndNobodyWaitsLongerThanTheGraceWindow) {
         for (const RoundReport& round : record.rounds) longest = std::max(longest, round.waited);
         EXPECT_LE(longest, rule.grace.value_or(Duration{0})) << "seed " << seed;
         EXPECT_TRUE(rule.grace || record.waits_in_training == 0) << "seed " << seed;
+        EXPECT_LE(record.longest_wait, rule.grace.value_or(Duration{0})) << "seed " << seed;
       }
     }
   }
@@ -301,6 +302,63 @@ TEST(Decoupled, AWorkerThatStandsStillIsNotWaitedFor) {
   expect_each_offer_merged_once(all, 0);
   run.method = "diloco";
   EXPECT_GT(run_decoupled(run)[0].training, 60s);
+}
+
+QuadraticLoop::Options layers_loop(int layers) {
+  QuadraticLoop::Options options{.tensors = {}, .tokens = 10};
+  for (int layer = 0; layer < layers; ++layer) options.tensors.emplace_back(layer, 8);
+  return options;
+}
+
+// A worker of half the speed is behind a merge after every step that it trains. A fragment that is
+// due then is offered when the worker has caught up, from a saved state too.
+TEST(Decoupled, AWorkerThatIsAlwaysBehindOffersEveryFragment) {
+  constexpr int kLayers = 24;
+  DecoupledRun run{
+      .workers = 2,
+      .steps = 240,
+      .outer = {.H = kLayers, .fragments = kLayers},
+      .loop = [](int) { return layers_loop(kLayers); },
+      .step_time = [](int worker, std::int64_t) { return Duration(worker == 0 ? 1s : 2s); },
+      .simulation = links(1, 2)};
+  const auto expect_all_offered = [](const LearnerRecord& slow, int least) {
+    std::vector<int> offers(kLayers);
+    for (std::size_t i = 0; i < slow.offers_in_training; ++i) {
+      ++offers.at(index(slow.merges.offers[i].id.fragment));
+    }
+    for (int p = 0; p < kLayers; ++p) {
+      EXPECT_GE(offers[static_cast<std::size_t>(p)], least) << "fragment " << p;
+    }
+  };
+  run.save_after = 100;
+  std::vector<LearnerRecord> before = run_decoupled(run);
+  expect_each_offer_merged_once(before, 0);
+  expect_all_offered(before[1], 9);
+  run.save_after = 0;
+  run.from = &before;
+  expect_all_offered(run_decoupled(run)[1], 5);
+}
+
+// One grace window for all offers of a step, whose merges are waited for together.
+TEST(Decoupled, TheOffersOfAStepAreWaitedForTogether) {
+  DecoupledRun run{.workers = 2,
+                   .steps = 40,
+                   .outer = {.H = 8, .fragments = 8},
+                   .loop = [](int) { return layers_loop(8); },
+                   .step_time = [](int, std::int64_t) { return Duration(1s); },
+                   .simulation = links(1, 2)};
+  run.outer.offsets = OffsetsZero{};
+  run.outer.merge = {.quorum = 2, .grace = 5s};
+  run.pause = [](int worker, std::int64_t t) {
+    return worker == 1 && t == 4 ? Duration(300s) : Duration{0};
+  };
+  const std::vector<LearnerRecord> all = run_decoupled(run);
+  EXPECT_EQ(all[0].longest_wait, Duration(5s));
+  Duration told{0};
+  for (const RoundReport& round : all[0].rounds) told += round.waited;
+  Duration waited{0};
+  for (std::size_t i = 0; i < all[0].waits_in_training; ++i) waited += all[0].merges.waits[i];
+  EXPECT_EQ(told, waited) << "each wait is told of once";
 }
 
 // A worker that comes late takes the merges that were made meanwhile, in their order.

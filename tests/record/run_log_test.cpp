@@ -143,6 +143,30 @@ TEST_F(MembershipLogTest, WhatASiteBringsBackHasALine) {
   EXPECT_EQ(line.at("tokens_alone"), 320);
 }
 
+// A checkpoint of step 4 holds merge 1, and a run that goes on from it keeps the lines up to there.
+TEST_F(MembershipLogTest, AMergeHasOneLineWithTheFirstStepAfterWhichItIsApplied) {
+  const auto applying = [](int rank, std::vector<std::int64_t> merges) {
+    StepPost with = post(rank, 1, 0);
+    with.report.rounds.clear();
+    for (const std::int64_t merge : merges) {
+      with.report.rounds.push_back({.fragment = FragmentId(static_cast<int>(merge % 2)),
+                                    .sent = StepIndex(3),
+                                    .applied = StepIndex(4 + rank),
+                                    .merge = merge,
+                                    .tokens = 70});
+    }
+    return with;
+  };
+  log_.step(StepIndex(4), {applying(0, {}), applying(1, {1}), applying(2, {})});
+  log_.step(StepIndex(5), {applying(0, {1, 2}), applying(1, {2}), applying(2, {1})});
+  log_.step(StepIndex(6), {applying(0, {}), applying(1, {}), applying(2, {2, 3})});
+  std::vector<std::pair<int, int>> found;  // step, merge
+  for (const Json& line : lines("round")) {
+    found.emplace_back(line.at("step").get<int>(), line.at("merge").get<int>());
+  }
+  EXPECT_THAT(found, testing::ElementsAre(std::pair(4, 1), std::pair(5, 2), std::pair(6, 3)));
+}
+
 TEST_F(MembershipLogTest, EventsHaveLines) {
   log_.event({.step = StepIndex(4), .who = WorkerId(1), .present = 2, .why = "silent for 4 s"});
   log_.event({.kind = RunEvent::Kind::kEvalIncomplete,

@@ -74,6 +74,23 @@ TEST(MergePool, TheGraceWindowBeginsWithTheQuorum) {
   EXPECT_EQ(pool.merged(30s), (Workers{0, 3}));
 }
 
+// Random bits of the means of one fragment and step are not the same ones.
+TEST(MergePool, TwoMergesOfOneStepAreEncodedUnderUnlikeWorkers) {
+  Pool pool(4, 2, 1s);
+  const auto encoder = [&](Duration at) {
+    return mean_encoder(pool.pool.pick(TimePoint(at)).value());
+  };
+  pool.offer(0, 1s);
+  pool.offer(1, 1s);
+  EXPECT_EQ(encoder(2s), kMeanWorker) << "as a round";
+  pool.offer(2, 3s);
+  pool.offer(3, 3s);
+  EXPECT_EQ(encoder(4s), kMeanWorker - 2);
+  pool.offer(0, 5s, 0, 8);
+  pool.offer(3, 5s, 0, 9);
+  EXPECT_EQ(encoder(6s), kMeanWorker - 3) << "the offer of the merge's step";
+}
+
 TEST(MergePool, TheShortestGraceWindowCounts) {
   MergePool pool(3);
   EXPECT_TRUE(pool.take(WorkerId(0), offer_of(0, 5, 1, 10s), TimePoint(1s)));
@@ -172,6 +189,23 @@ TEST(MergeMessage, OffersAndMergesComeBackAsTheyWereWritten) {
   EXPECT_EQ(merged->step, StepIndex(40));
   EXPECT_EQ(merged->values, std::vector<float>(1000, 0.5f));
   EXPECT_EQ(merged->bytes, merge.encoded.bytes.size());
+}
+
+// Every codec, and the sparse ones at the least they can keep of a tile.
+TEST(MergeMessage, OffersOfEveryCodecAreRead) {
+  std::vector<std::string> spellings = {"topk:1", "topk:8", "topk:32:value=sign", "dct-topk:1",
+                                        "randk:1"};
+  for (const CodecInfo& info : codecs()) spellings.push_back(info.name);
+  const std::vector<float> values(300 * kTileValues + 1, 0.5f);
+  for (const std::string& spelling : spellings) {
+    Offer offer = offer_of(0, 1, 1, 1s);
+    offer.codec = make_codec(spelling);
+    offer.encoded = encode(*offer.codec, values);
+    const auto read = read_offer(write_offer(offer));
+    ASSERT_TRUE(read.has_value()) << spelling << ": " << read.error();
+    EXPECT_EQ(read->encoded.values, values.size()) << spelling;
+    EXPECT_EQ(read->encoded.bytes, offer.encoded.bytes) << spelling;
+  }
 }
 
 // Bytes that were cut or changed give a reason or a message, and never more memory than they name.

@@ -60,6 +60,7 @@ Decoupled::Decoupled(FragmentedSettings settings, const MergeRule& rule, InnerLo
         .state =
             FragmentState(fragment, inner, settings_.optimizer, settings_.codec->error_feedback()),
         .window = {},
+        .due = false,
         .offered = {},
         .merged = std::vector<StepIndex>(static_cast<std::size_t>(exchange.members()))}));
   }
@@ -80,8 +81,11 @@ StepReport Decoupled::step() {
   steps_ = t;
   collect();
   apply_arrived(false, report.rounds);
+  for (const Sync& sync : settings_.schedule.due_to_send(t)) at(sync.fragment).due = true;
   if (behind()) return report;
-  for (const Sync& sync : settings_.schedule.due_to_send(t)) offer(sync.fragment, false);
+  for (const Fragment& fragment : settings_.fragments) {
+    if (std::exchange(at(fragment.id).due, false)) offer(fragment.id, false);
+  }
   await_own(report.rounds);
   return report;
 }
@@ -197,21 +201,27 @@ bool Decoupled::on_its_way(const Learned& fragment) const {
          });
 }
 
-// Never with grace = "auto"; else once an offer, for at most the grace window.
+// Never with grace = "auto"; else once an offer, for at most the grace window. Offers are waited
+// for together, and the first of them tells of the wait.
 void Decoupled::await_own(std::vector<RoundReport>& reports) {
   if (!rule_.grace) return;
-  for (const auto& fragment : fragments_) {
-    const auto waits = [&] {
-      return on_its_way(*fragment) && !fragment->offered->waited_for && !behind() &&
-             fragment->offered->sent.value() + settings_.schedule.overlap() <= steps_.value();
-    };
-    while (waits()) {
+  while (!behind()) {
+    std::vector<OnItsWay*> awaited;
+    Duration left = *rule_.grace;
+    for (const auto& fragment : fragments_) {
+      if (!on_its_way(*fragment)) continue;
       OnItsWay& own = *fragment->offered;
-      own.waited += merges_.wait(*rule_.grace - own.waited);
-      own.waited_for = own.waited >= *rule_.grace;
-      collect();
-      apply_arrived(false, reports);
+      if (own.awaited >= *rule_.grace) continue;
+      if (own.sent.value() + settings_.schedule.overlap() > steps_.value()) continue;
+      awaited.push_back(&own);
+      left = std::min(left, *rule_.grace - own.awaited);
     }
+    if (awaited.empty()) return;
+    const Duration waited = merges_.wait(left);
+    awaited.front()->waited += waited;
+    for (OnItsWay* const own : awaited) own->awaited += waited;
+    collect();
+    apply_arrived(false, reports);
   }
 }
 
@@ -271,6 +281,7 @@ void Decoupled::save(StateWriter& writer) const {
     for (std::size_t m = 0; m < fragment.merged.size(); ++m) {
       writer.integer(fmt::format("merged/{}/{}", p, m), fragment.merged[m].value());
     }
+    if (fragment.due) writer.integer(fmt::format("due/{}", p), 1);
     if (!fragment.offered) continue;
     const std::string prefix = fmt::format("offered/{}/", p);
     writer.integer(prefix + "sent", fragment.offered->sent.value());
@@ -300,6 +311,7 @@ void Decoupled::load(StateReader& reader) {
       fragment.merged[m] =
           StepIndex(saved_number(reader, fmt::format("merged/{}/{}", p, m), 0, steps_.value()));
     }
+    fragment.due = reader.contains(fmt::format("due/{}", p));
     const std::string prefix = fmt::format("offered/{}/", p);
     if (!reader.contains(prefix + "sent")) continue;
     Encoded encoded{.values = fragment.state.size(), .bytes = reader.bytes(prefix + "encoded")};

@@ -5,7 +5,8 @@
 //     merges of a fragment p that have arrived, in their order:
 //       anchor_p <- OuterOpt(anchor_p, mean)
 //       theta_m,p <- anchor_p + what m has trained that no merge holds
-//     fragments with t = offset_p (mod H) of which m has no offer on its way:
+//     fragments with t = offset_p (mod H) of which m has no offer on its way, or, where a merge is
+//     there that m may not apply yet, after the step that applies it:
 //       Delta = anchor_p - theta_m,p, offered with the weight tokens (tokens / steps)
 //   coordinator, fragment p (transport/exchange/merge_pool.h):
 //     quorum and grace window reached:  mean = sum of w Delta / sum of w, to all learners
@@ -62,12 +63,13 @@ class Decoupled final : public OuterStrategy {
     std::vector<float> beyond;  // local - anchor when it was offered; empty: zeros
     ContributionSample sample;
     bool closing = false;
-    bool waited_for = false;
-    Duration waited{0};
+    Duration awaited{0};  // how long its merge has been waited for, with others or alone
+    Duration waited{0};   // the part of it that this offer's round tells of
   };
   struct Learned {
     FragmentState state;
-    Window window;  // since the last offer
+    Window window;     // since the last offer
+    bool due = false;  // to be offered as soon as this worker is not behind a merge
     std::optional<OnItsWay> offered;
     std::vector<StepIndex> merged;  // by worker: its latest offer in an applied merge
   };

@@ -3,9 +3,19 @@
 
 #include <algorithm>
 
+#include "core/base/check.h"
 #include "core/base/deadline.h"
 
 namespace isthmus {
+
+std::uint32_t mean_encoder(const PickedOffers& picked) {
+  for (const auto& [worker, offer] : picked.offers) {
+    if (offer.id.sent == picked.step)
+      return kMeanWorker - static_cast<std::uint32_t>(index(worker));
+  }
+  ISTHMUS_CHECK(false, picked.number);
+  return kMeanWorker;
+}
 
 bool MergePool::take(WorkerId from, Offer offer, TimePoint now) {
   return offers_[offer.id.fragment]

@@ -27,6 +27,12 @@ struct PickedOffers {
   std::vector<std::pair<WorkerId, Offer>> offers;  // in worker order
 };
 
+/// The worker under which the merge's mean is encoded. Two merges of a fragment may be of one step,
+/// so it tells them apart: by the first worker whose offer is of that step, of which there is one
+/// offer in one merge, over a resume too. The merge of all workers' offers of one step is encoded
+/// as a round's mean.
+[[nodiscard]] std::uint32_t mean_encoder(const PickedOffers& picked);
+
 class MergePool {
  public:
   explicit MergePool(int workers) : workers_(static_cast<std::size_t>(workers)) {}

@@ -245,8 +245,9 @@ void Merging::merge(const PickedOffers& picked) {
   const std::shared_ptr<const Codec> codec =
       first.codec->sparse() ? std::shared_ptr<const Codec>(make_codec("fp32")) : first.codec;
   EncodedMerge encoded{.merge = merge, .codec = codec->name(), .encoded = {}};
-  encoded.encoded = encode(*codec, merge.values,
-                           encode_key({picked.fragment, picked.step}, kMeanWorker, parts_.run_key));
+  encoded.encoded =
+      encode(*codec, merge.values,
+             encode_key({picked.fragment, picked.step}, mean_encoder(picked), parts_.run_key));
   merge.bytes = encoded.encoded.bytes.size();
   if (!codec->lossless()) {
     const auto own = decode(*codec, encoded.encoded.bytes, merge.values);

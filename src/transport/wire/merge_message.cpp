@@ -35,8 +35,8 @@ Expected<std::shared_ptr<const Codec>, std::string> codec_for(const std::string&
   } catch (const ConfigError& error) {
     return Unexpected<std::string>(error.what());
   }
-  // Before the size is worked out, which takes time by the number of values.
-  if (encoded.values > encoded.bytes.size() * 64 + kTileValues ||
+  // A tile takes a byte at least. This comes first: a product with more tiles may overflow.
+  if (encoded.values / kTileValues > encoded.bytes.size() ||
       encoded_bytes(*codec, encoded.values) != encoded.bytes.size()) {
     return Unexpected<std::string>(fmt::format("{} values in {} do not take {} bytes",
                                                encoded.values, name, encoded.bytes.size()));
