@@ -115,6 +115,8 @@ def main():
         waits = run("simulate", "waits", 'method = "diloco"', PAUSE, steps=40)["simulated_s"]
         paused = run("simulate", "goes-on", AUTO, PAUSE, steps=40)
         goes_on = paused["simulated_s"]
+        if "nobody waits" not in paused["faults"]["notes"][0]:
+            sys.exit(f"the pause's notes are {paused['faults']['notes']}")
         if not (goes_on < 42 and waits > 49.5):  # it is up to a window behind where the last merge is
             sys.exit(f"decoupled takes {goes_on} s, diloco {waits} s, of 40 steps and a pause of 10 s")
         idle = 3 * 40 - sum(1 for _ in rows("goes-on", "worker"))
