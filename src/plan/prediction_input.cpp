@@ -133,10 +133,10 @@ PredictionInput prediction_input(std::string_view method, const OuterOptions& op
   input.round_behind = info->round_behind;
   input.drains = info->drains;
   if (info->by_arrival) {
-    // One merge a window, behind the steps of the next one. The coordinator sends what a member of
-    // a gather sends.
+    // One merge a window, behind the steps of the next one unless a worker waits for its own. The
+    // coordinator sends what a member of a gather sends.
     input.exchange = ReductionKind::kGather;
-    input.overlap = options.H - 1;
+    if (!options.merge.grace) input.overlap = options.H - 1;
     input.final_sync = FinalSync::kFull;
   }
   return input;

@@ -6,7 +6,7 @@
 
 A run in which nobody is late is diloco's bit for bit. A site that stands still costs the others no
 simulated time, and diloco its whole pause. Every merge has one line, and the merges' tokens are those
-that were trained, where the run is interrupted and resumed too. A simulation repeats its lines, times included. Sites of separate processes, and a
+that were trained, where the run is interrupted and resumed too. Unlike sites are predicted. A simulation repeats its lines, times included. Sites of separate processes, and a
 quorum of more than all, are refused by name.
 """
 import argparse
@@ -54,6 +54,7 @@ address = "127.0.0.1:48202"
 [[site]]
 name = "c"
 address = "127.0.0.1:48203"
+{of_c}
 [[link]]
 between = ["*", "*"]
 rate = "1Gbit/s"
@@ -74,9 +75,10 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
 
-        def run(command, name, outer, more="", steps=24, words=(), code=0):
+        def run(command, name, outer, more="", steps=24, words=(), code=0, of_c=""):
             toml = work / f"{name}.toml"
-            toml.write_text(CONFIG.format(text=text, outer=outer, more=more, steps=steps))
+            toml.write_text(CONFIG.format(text=text, outer=outer, more=more, steps=steps,
+                                          of_c=of_c))
             done = subprocess.run([args.isthmus, command, str(toml), "--out", str(work / name),
                                    "--progress", "none", "--json", *words], capture_output=True,
                                   text=True)
@@ -111,12 +113,22 @@ def main():
 
         # A site that stands still for ten of forty seconds.
         waits = run("simulate", "waits", 'method = "diloco"', PAUSE, steps=40)["simulated_s"]
-        goes_on = run("simulate", "goes-on", AUTO, PAUSE, steps=40)["simulated_s"]
+        paused = run("simulate", "goes-on", AUTO, PAUSE, steps=40)
+        goes_on = paused["simulated_s"]
+        if "nobody waits" not in paused["faults"]["notes"][0]:
+            sys.exit(f"the pause's notes are {paused['faults']['notes']}")
         if not (goes_on < 42 and waits > 49.5):  # it is up to a window behind where the last merge is
             sys.exit(f"decoupled takes {goes_on} s, diloco {waits} s, of 40 steps and a pause of 10 s")
         idle = 3 * 40 - sum(1 for _ in rows("goes-on", "worker"))
         if not 8 <= idle <= 12:
             sys.exit(f"{idle} steps were skipped for a pause of ten")
+
+        # The clock of unlike sites is the fastest one's, and is predicted so.
+        for grace in ("auto", "1ms"):
+            predicted = run("simulate", f"unlike-{grace}", AUTO + f'\ngrace = "{grace}"', steps=100,
+                            of_c="pace = 0.5")["prediction"]
+            if abs(predicted["error"]) > 0.02:
+                sys.exit(f"unlike sites, grace {grace}: {predicted}")
 
         # Every merge once; what was trained is merged, no more and no less.
         for name, outer, more in (("goes-on", None, None), ("slow", AUTO + "\nfragments = 2", SLOW)):
@@ -134,7 +146,7 @@ def main():
 
         # An interrupted run that goes on, of sites that have not applied the same merges.
         toml = work / "stopped.toml"
-        toml.write_text(CONFIG.format(text=text, outer=AUTO + "\nfragments = 2", more=SLOW, steps=400))
+        toml.write_text(CONFIG.format(text=text, outer=AUTO + "\nfragments = 2", more=SLOW, steps=400, of_c=""))
         words = [args.isthmus, "simulate", str(toml), "--out", str(work / "stopped"), "--progress", "none"]
         lines = work / "stopped" / "metrics.jsonl"
         code, stops = None, 0

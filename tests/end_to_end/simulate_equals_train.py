@@ -36,8 +36,8 @@ METHODS = {
     "spsa": "samples = 2\n",
 }
 # Fragments whose rounds overlap queue behind one another on a link; the closed form adds them up.
-# Workers of decoupled are predicted to wait for no merge but the last, and wait here for each.
-PREDICTION_TOLERANCE = {"streaming-diloco": 0.05, "decoupled": 0.5}
+# A merge of decoupled goes by the coordinator, one way more than the gather that is predicted.
+PREDICTION_TOLERANCE = {"streaming-diloco": 0.05, "decoupled": 0.12}
 EXACT = 0.001
 
 

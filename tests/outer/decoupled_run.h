@@ -101,6 +101,7 @@ struct DecoupledRun {
   std::string method = "decoupled";
   std::int64_t save_after = 0;                 // this step, and goes on; 0: nothing is saved
   std::vector<LearnerRecord>* from = nullptr;  // go on from what they saved
+  bool forgets = false;                        // ... without their own work
 };
 
 /// A loop whose steps take virtual time.
@@ -154,6 +155,7 @@ inline std::vector<LearnerRecord> run_decoupled(DecoupledRun run,
         run.method == "decoupled" ? static_cast<Exchange&>(exchange) : context.exchange;
     const auto strategy = make_outer_strategy(run.method, run.outer, inner, used);
     if (before != nullptr) strategy->load(before->saved);
+    if (run.forgets) strategy->forget_own_work();
     const TimePoint begun = context.runtime.clock().now();
     while (strategy->steps().value() < run.steps) {
       const std::int64_t t = strategy->steps().value() + 1;

@@ -564,6 +564,8 @@ TEST(Decoupled, AnOfferHoldsTheWorkOfItsTokens) {
     run.from = &before;
     expect_whole(before, seed);
     expect_whole(run_decoupled(run), seed);
+    run.forgets = true;
+    expect_whole(run_decoupled(run), seed);
   }
 }
 

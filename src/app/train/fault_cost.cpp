@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "app/train/comparison_retimer.h"
+#include "app/train/run_prediction.h"
 #include "core/base/units.h"
 #include "record/json_line.h"
 
@@ -28,6 +29,10 @@ std::vector<std::string> notes_on(const Config& config, double clock_s) {
     const bool silences = fault.kind == "cut" || fault.kind == "pause";
     if (in_seconds(fault.at) >= clock_s) {
       notes.push_back(fmt::format("{}: the run had ended by then", name));
+    } else if (silences && goes_by_arrival(config)) {
+      notes.push_back(name +
+                      ": nobody waits for longer than outer.grace before the last step; what is "
+                      "offered by then is merged when the silence is over");
     } else if (silences && fault.lasts > config.net.dead_after) {
       notes.push_back(
           fmt::format("{}: all wait here; sites of `train --site` leave one out that is silent for "

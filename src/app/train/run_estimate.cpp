@@ -339,6 +339,11 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
   if (config.outer.late == LateRound::kSlip) {
     row("late", "this estimate waits for late results: `simulate` lets them slip");
   }
+  if (goes_by_arrival(config)) {
+    row("merges",
+        "this estimate is the fastest site's and waits for no late one: `simulate` plays "
+        "the merges");
+  }
   if (estimate.prediction) {
     text += "\n" + render_prediction(*estimate.prediction, 0);
   }

@@ -44,6 +44,13 @@ int streams_over(const DirectedLink& link, int configured) {
 
 }  // namespace
 
+bool goes_by_arrival(const Config& config) {
+  const std::vector<MethodInfo> known = methods();
+  return std::ranges::any_of(known, [&](const MethodInfo& method) {
+    return method.name == config.method && method.by_arrival;
+  });
+}
+
 double step_flops(const Config& config, const TrainingPlan& plan, const ModelLayout& layout) {
   // Two forward passes instead of one and a backward pass, which is two.
   const double passes = forward_only(config) ? 2.0 / 3.0 : 1.0;
@@ -96,6 +103,22 @@ std::string why_links_were_absent(const Config& config, const Prediction& predic
 
 namespace {
 
+/// Workers that wait for nobody skip steps up to the fastest one, whose clock is the run's.
+void follow_the_fastest(std::vector<StepClock>& clocks, std::int64_t steps) {
+  const StepClock* fastest = nullptr;
+  Duration least = Duration::max();
+  for (const StepClock& clock : clocks) {
+    Duration whole{0};
+    for (std::int64_t t = 1; t <= steps; ++t) whole += clock(StepIndex(t));
+    if (whole < least) {
+      least = whole;
+      fastest = &clock;
+    }
+  }
+  const StepClock chosen = *fastest;
+  std::ranges::fill(clocks, chosen);
+}
+
 /// The predicted stretches of the run, one after the other.
 std::vector<PredictionInput> stretches_of(const ModelRun& run,
                                           const std::vector<Duration>& measured_steps) {
@@ -114,6 +137,7 @@ std::vector<PredictionInput> stretches_of(const ModelRun& run,
     clocks.push_back(make_step_clock(config, WorkerId(m), step_flops(config, run.plan, run.layout),
                                      measured_steps.at(own)));
   }
+  if (goes_by_arrival(config)) follow_the_fastest(clocks, run.plan.total_steps);
   std::int64_t done = 0;
   std::vector<PredictionInput> stretches =
       prediction_phases(config.method, config.outer, parameters_without_values(run.layout),

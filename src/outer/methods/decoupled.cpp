@@ -416,7 +416,8 @@ void Decoupled::adopt(WorkerId ahead, bool own_is_behind) {
     if (!own_is_behind) continue;
     std::vector<float> work = state.beyond();
     if (fragment->offered && fragment->merged[index(exchange_.self())] >= fragment->offered->sent) {
-      for (std::size_t i = 0; i < work.size(); ++i) work[i] -= fragment->offered->beyond[i];
+      const std::vector<float>& beyond = fragment->offered->beyond;  // empty: forgotten
+      for (std::size_t i = 0; i < beyond.size(); ++i) work[i] -= beyond[i];
       fragment->offered.reset();
     }
     std::ranges::copy(anchor, state.anchor().begin());
