@@ -69,7 +69,8 @@ void check_kind(const std::string& kind) {
 /// The files beside a checkpoint's model: in its folder, and none of those that it has itself.
 void check_files(const TrainerFacts& facts) {
   std::set<std::string_view> names;
-  for (const auto& [name, content] : facts.files) {
+  for (const auto& file : facts.files) {
+    const std::string& name = file.first;
     const auto refuse = [&](const char* why) {
       throw ConfigError(
           fmt::format("TrainerFacts::files: {}: {}; name files that lie beside the model, such as "
