@@ -306,7 +306,7 @@ TEST(Decoupled, AWorkerThatStandsStillIsNotWaitedFor) {
 
 QuadraticLoop::Options layers_loop(int layers) {
   QuadraticLoop::Options options{.tensors = {}, .tokens = 10};
-  for (int layer = 0; layer < layers; ++layer) options.tensors.emplace_back(layer, 8);
+  for (int layer = 0; layer < layers; ++layer) options.tensors.push_back({layer, 8});
   return options;
 }
 
