@@ -281,15 +281,20 @@ TEST(Decoupled, ASimulationRepeatsItsBitsAndItsTimes) {
   for (std::size_t m = 0; m < one.size(); ++m) EXPECT_EQ(one[m].anchors, two[m].anchors);
 }
 
+/// Three workers with steps of 100 ms and offers after every fifth.
+DecoupledRun three_workers(std::int64_t steps, std::uint64_t seed) {
+  return {.workers = 3,
+          .steps = steps,
+          .outer = {.H = 5},
+          .loop = small_loop,
+          .step_time = [](int, std::int64_t) { return Duration(100ms); },
+          .simulation = links(seed, 3)};
+}
+
 // A worker that stands still for a minute costs the others no time: each takes as long as its own
 // steps take. DiLoCo's rounds wait for it.
 TEST(Decoupled, AWorkerThatStandsStillIsNotWaitedFor) {
-  DecoupledRun run{.workers = 3,
-                   .steps = 40,
-                   .outer = {.H = 5},
-                   .loop = small_loop,
-                   .step_time = [](int, std::int64_t) { return Duration(100ms); },
-                   .simulation = links(1, 3)};
+  DecoupledRun run = three_workers(40, 1);
   run.pause = [](int worker, std::int64_t t) {
     return worker == 2 && t == 7 ? Duration(60s) : Duration{0};
   };
@@ -363,12 +368,7 @@ TEST(Decoupled, TheOffersOfAStepAreWaitedForTogether) {
 
 // A worker that comes late takes the merges that were made meanwhile, in their order.
 TEST(Decoupled, ALateJoinerTakesThePastMergesAndGoesOnWhereTheOthersAre) {
-  DecoupledRun run{.workers = 3,
-                   .steps = 60,
-                   .outer = {.H = 5},
-                   .loop = small_loop,
-                   .step_time = [](int, std::int64_t) { return Duration(100ms); },
-                   .simulation = links(1, 3)};
+  DecoupledRun run = three_workers(60, 1);
   run.pause = [](int worker, std::int64_t t) {
     return worker == 1 && t == 1 ? Duration(3s) : Duration{0};
   };
@@ -428,12 +428,7 @@ TEST(Decoupled, GoodputIsThatOfLearnersThatFailAlone) {
 // Of a worker that dies, what it has offered counts once and the rest is lost; the others go on.
 TEST(Decoupled, TheOthersGoOnWhereAWorkerDies) {
   for (const Duration moment : {50ms, 500ms, 501ms, 525ms, 545ms, 1777ms, 4100ms}) {
-    DecoupledRun run{.workers = 3,
-                     .steps = 40,
-                     .outer = {.H = 5},
-                     .loop = small_loop,
-                     .step_time = [](int, std::int64_t) { return Duration(100ms); },
-                     .simulation = links(3, 3)};
+    DecoupledRun run = three_workers(40, 3);
     run.simulation.network.faults.crashes = {{WorkerId(2), TimePoint(moment)}};
     SimulationResult result;
     const std::vector<LearnerRecord> all = run_decoupled(run, &result);
@@ -454,12 +449,7 @@ TEST(Decoupled, TheOthersGoOnWhereAWorkerDies) {
 
 TEST(Decoupled, WithoutTheCoordinatorTheRunEnds) {
   for (const Duration moment : {50ms, 500ms, 545ms, 1777ms}) {
-    DecoupledRun run{.workers = 3,
-                     .steps = 40,
-                     .outer = {.H = 5},
-                     .loop = small_loop,
-                     .step_time = [](int, std::int64_t) { return Duration(100ms); },
-                     .simulation = links(3, 3)};
+    DecoupledRun run = three_workers(40, 3);
     run.simulation.network.faults.crashes = {{WorkerId(0), TimePoint(moment)}};
     try {
       (void)run_decoupled(run);

@@ -12,6 +12,7 @@
 #include "core/base/check.h"
 #include "core/base/log.h"
 #include "isthmus/errors.h"
+#include "outer/parts/flat_view.h"
 #include "outer/parts/start_check.h"
 #include "transport/wire/byte_fields.h"
 #include "transport/wire/frame.h"
@@ -27,12 +28,6 @@ Merges& merges_of(Exchange& exchange) {
         "--site or simulate, or take streaming-diloco with net.deadline");
   }
   return *merges;
-}
-
-double norm_of(std::span<const float> values) {
-  double squares = 0;
-  for (const float value : values) squares += static_cast<double>(value) * value;
-  return std::sqrt(squares);
 }
 
 }  // namespace
@@ -119,7 +114,7 @@ RoundReport Decoupled::apply(const Merge& merge) {
                      .applied = steps_,
                      .members = static_cast<int>(merge.offers.size()),
                      .counted = false,
-                     .delta_norm = norm_of(merge.values),
+                     .delta_norm = l2_norm(merge.values),
                      .merge = ++applied_};
   for (const MergedOffer& offer : merge.offers) {
     fragment.merged.at(index(offer.worker)) = offer.sent;
