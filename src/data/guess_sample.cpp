@@ -10,7 +10,7 @@
 namespace isthmus {
 namespace {
 
-constexpr std::size_t kBlockBytes = 4096;
+constexpr std::size_t kSampleBlock = 4096;
 constexpr std::size_t kBlocks = 256;
 
 /// Least period of `block`, its length where it has none.
@@ -29,10 +29,10 @@ std::size_t period_of(std::span<const std::uint16_t> block) {
 
 std::vector<Bytes> sample_of(Bytes bytes) {
   std::vector<Bytes> blocks;
-  const std::size_t there = bytes.size() / kBlockBytes;
+  const std::size_t there = bytes.size() / kSampleBlock;
   if (there <= kBlocks) return {bytes};
   for (std::size_t i = 0; i < kBlocks; ++i) {
-    blocks.push_back(bytes.subspan(i * (there - 1) / (kBlocks - 1) * kBlockBytes, kBlockBytes));
+    blocks.push_back(bytes.subspan(i * (there - 1) / (kBlocks - 1) * kSampleBlock, kSampleBlock));
   }
   return blocks;
 }
@@ -51,7 +51,7 @@ Words words_of(const std::vector<Bytes>& sample) {
 
 std::span<const std::uint16_t> independent(const Words& words, std::size_t multiple) {
   const std::span<const std::uint16_t> all(words);
-  constexpr std::size_t kBlockWords = kBlockBytes / 2;
+  constexpr std::size_t kBlockWords = kSampleBlock / 2;
   const std::size_t length = std::min(all.size(), kBlockWords);
   const std::size_t period = period_of(all.first(length));
   const std::size_t whole = period == 0 ? 0 : std::lcm(period, multiple);
