@@ -8,6 +8,7 @@
 #include <charconv>
 
 #include "text/jinja/filters.h"
+#include "text/jinja/python_text.h"
 #include "text/jinja/value_tests.h"
 
 namespace isthmus::jinja {
@@ -219,7 +220,7 @@ ExpressionPtr ExpressionParser::primary() {
     case TokenKind::kWhole:
       return whole_number();
     case TokenKind::kFloat:
-      return constant(std::stod(cursor_.take().text));
+      return constant(float_of_literal(cursor_.take().text));
     default:
       break;
   }

@@ -237,7 +237,7 @@ Value round_of(const Value& value, const Arguments& arguments) {
   if (method == "floor") return std::floor(value.number() * scale) / scale;
   if (method != "common") throw Refusal("round: 'method' must be common, ceil or floor");
   if (value.is_whole()) return value;
-  return std::stod(fmt::format("{:.{}f}", value.number(), places));
+  return float_of_literal(fmt::format("{:.{}f}", value.number(), places));
 }
 
 Value upper_of(const Value& value, const Arguments& arguments) {

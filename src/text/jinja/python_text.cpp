@@ -232,6 +232,12 @@ std::string repr_of_text(std::string_view text) {
   return result + quote;
 }
 
+double float_of_literal(const std::string& text) {
+  // strtod alone takes a host's decimal comma, and std::stod throws beyond the range.
+  static const locale_t plain = newlocale(LC_ALL_MASK, "C", nullptr);
+  return strtod_l(text.c_str(), nullptr, plain);
+}
+
 std::string float_text(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";

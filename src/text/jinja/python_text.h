@@ -48,6 +48,9 @@ enum class Side { kBoth, kLeft, kRight };
 
 /// repr of a text.
 [[nodiscard]] std::string repr_of_text(std::string_view text);
+/// float(text) of a literal: infinity or zero beyond the range, as Python has it, whatever the
+/// host's locale. REQUIRES: digits with a point, an exponent or both.
+[[nodiscard]] double float_of_literal(const std::string& text);
 /// repr of a float: the shortest decimal that reads back, with an exponent outside of 1e-4 to 1e16.
 [[nodiscard]] std::string float_text(double value);
 /// A text as JSON writes it, with the quotes; ascii: other characters as \uXXXX.
