@@ -68,6 +68,16 @@ class Prose(unittest.TestCase):
             (root / "README.md").write_text("\n".join(words(19).split()))
             self.assertIn("mean sentence", prose.breaches(root, {})[0][0])
 
+    def test_tables_have_a_head_and_an_end(self):
+        def told(text):
+            return [number for number, _ in prose.broken_tables(text.splitlines())]
+
+        self.assertEqual(told("| a | b |\n|---|---|\n| 1 | 2 |\n\nText."), [])
+        self.assertEqual(told("| a |\n|---|\n| 1 |\n<!-- end -->"), [])
+        self.assertEqual(told("```\n| a |\n```"), [])
+        self.assertEqual(told("| a |\n|---|\n| 1 |\n\n| 2 |"), [5])  # an empty line has cut a row off
+        self.assertEqual(told("| a |\n|---|\n| 1 |\nText."), [4])
+
 
 class Links(unittest.TestCase):
     def breaches(self, **pages):

@@ -10,7 +10,9 @@ Rules, for text outside of code blocks and tables:
 - a line has at most 120 characters; a line that is long because of a URL is excepted;
 - a sentence has at most 35 words in README.md, CONTRIBUTING.md and docs/tutorials, and 45 elsewhere;
 - the mean sentence of README.md, CONTRIBUTING.md and of each tutorial has at most 18 words;
-- README.md has at most 150 lines.
+- README.md has at most 150 lines;
+- a table has a row of dashes under its head, and an empty line or a comment behind its last row: otherwise it is shown
+  as raw text, or takes in the paragraph behind it.
 One more rule counts tables, and the comments of public headers, too: they avoid the words of MARKS, which mostly stand
 in the place of a noun.
 
@@ -140,6 +142,17 @@ def findings(name, text):
     return (long_lines, long_sentences, marks), (sum(full) / len(full) if full else 0.0)
 
 
+def broken_tables(lines):
+    """(number, what) of each table that is not shown as one."""
+    rows = [(at, line, line.startswith("|") and not code) for at, line, code in marked(lines)]
+    for place, (at, line, is_row) in enumerate(rows):
+        before = place > 0 and rows[place - 1][2]
+        if is_row and not before and not (place + 1 < len(rows) and re.match(r"\|[\s:|-]+$", rows[place + 1][1])):
+            yield at, "table: no row of dashes under its head"
+        if before and not is_row and line.strip() and not line.startswith("<!--"):
+            yield at, "table: no empty line behind its last row"
+
+
 def breaches(root, limits):
     now = {}
     told = []
@@ -147,6 +160,8 @@ def breaches(root, limits):
         text = (root / name).read_text(encoding="utf-8")
         found, mean = findings(name, text)
         counts = [len(each) for each in found]
+        if not name.endswith(".h"):
+            told += [f"{name}:{at}: {what}" for at, what in broken_tables(text.splitlines())]
         if any(counts):
             now[name] = counts
         for each, limit in zip(found, limits.get(name, [0, 0, 0])):
