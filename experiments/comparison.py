@@ -23,12 +23,11 @@ import json
 import math
 import pathlib
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+RUNS = ROOT / "runs"  # folders of comparisons under way, in no commit
 
 
 def nats(value):
@@ -184,11 +183,15 @@ class Comparison:
                 f"beside others; program {versions}.")
 
 
+def cells_of(toml):
+    """The file of a comparison's raw results."""
+    return toml.with_name("cells.jsonl" if toml.stem == "compare" else f"{toml.stem}.jsonl")
+
+
 def comparisons(folder, program):
     for toml in sorted(folder.glob("*.toml"), key=lambda path: (path.stem != "compare", path.stem)):
-        cells = folder / ("cells.jsonl" if toml.stem == "compare" else f"{toml.stem}.jsonl")
-        if cells.exists():
-            yield toml.stem, Comparison(program, toml, cells)
+        if cells_of(toml).exists():
+            yield toml.stem, Comparison(program, toml, cells_of(toml))
 
 
 def rendered(readme, blocks):
@@ -215,19 +218,54 @@ def data_facts(manifest):
             "sha256_of_list": hashlib.sha256(listed.encode()).hexdigest()}
 
 
-def train(program, toml, cells, jobs):
-    with tempfile.TemporaryDirectory() as scratch:
-        out = pathlib.Path(scratch) / "out"
-        out.mkdir()
-        if cells.exists():
-            shutil.copy(cells, out / "cells.jsonl")
-        command = [program, "compare", str(toml), "--out", str(out), "--resume", *jobs]
-        code = subprocess.run(command, check=False).returncode
-        if (out / "cells.jsonl").exists():
-            shutil.copy(out / "cells.jsonl", cells)
-        if code != 0:
-            sys.exit(f"{toml.name}: exit {code}; finished cells are in {cells.name}, run again to go on")
-        (toml.parent / "data.json").write_text(json.dumps(data_facts(out / "manifest.json")) + "\n")
+def whole_cells(path):
+    """The lines of a file of cells by key, in order. A line that a kill has cut is left out."""
+    cells = {}
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            cells[json.loads(line)["key"]] = line
+        except json.JSONDecodeError:
+            continue
+    return cells
+
+
+def gather(target, *sources):
+    """Writes the cells of all files into `target`, each once, those of the first file first."""
+    cells = {}
+    for source in sources:
+        for key, line in whole_cells(source).items():
+            cells.setdefault(key, line)
+    part = target.with_suffix(".part")
+    part.write_text("".join(line + "\n" for line in cells.values()))
+    part.replace(target)
+
+
+def record_data(toml, facts):
+    """One data.json for a folder; STEM.data.json where another comparison of the folder had another text."""
+    shared = toml.parent / "data.json"
+    text = json.dumps(facts) + "\n"
+    others = [path for path in toml.parent.glob("*.toml") if path != toml and cells_of(path).exists()]
+    taken = bool(others) and shared.exists() and shared.read_text() != text
+    (toml.parent / f"{toml.stem}.data.json" if taken else shared).write_text(text)
+
+
+def train(program, toml, jobs):
+    """Trains the cells that are missing. The comparison's folder below RUNS outlives a kill, so a finished cell is
+    never lost: the next start takes it over."""
+    cells = cells_of(toml)
+    out = RUNS / f"{toml.parent.name}-{toml.stem}"
+    out.mkdir(parents=True, exist_ok=True)
+    gather(out / "cells.jsonl", cells, out / "cells.jsonl")
+    with subprocess.Popen([program, "compare", str(toml), "--out", str(out), "--resume", *jobs]) as child:
+        try:
+            code = child.wait()
+        except KeyboardInterrupt:  # the program has had the signal too, and ends its runs by itself
+            code = child.wait()
+    if whole_cells(out / "cells.jsonl"):
+        gather(cells, cells, out / "cells.jsonl")
+    if code != 0:
+        sys.exit(f"{toml.name}: exit {code}; finished cells are in {cells.name}, run again to go on")
+    record_data(toml, data_facts(out / "manifest.json"))
 
 
 def main(folder, more=None):
@@ -244,9 +282,7 @@ def main(folder, more=None):
     if arguments.train:
         for toml in sorted(folder.glob("*.toml")):
             if arguments.only in (None, toml.stem):
-                train(arguments.isthmus, toml, folder / ("cells.jsonl" if toml.stem == "compare" else
-                                                         f"{toml.stem}.jsonl"),
-                      ["--jobs", arguments.jobs] if arguments.jobs else [])
+                train(arguments.isthmus, toml, ["--jobs", arguments.jobs] if arguments.jobs else [])
     done = dict(comparisons(folder, arguments.isthmus))
     if not done:
         sys.exit(f"{folder.name}: no raw results yet; --train makes them")
