@@ -5,10 +5,10 @@ table with include/isthmus/c.h and with the library."""
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import pathlib
-import struct
-from typing import Any, Optional, Union
+from typing import Any, Callable, Optional, Union
 
 ABI = 1
 
@@ -103,9 +103,23 @@ class Step(ctypes.Structure):
     ]
 
 
-_CODES: "dict[Any, str]" = {ctypes.c_size_t: "N", ctypes.c_double: "d", ctypes.c_int64: "q", ctypes.c_int32: "i"}
-STEP_BYTES = ctypes.sizeof(Step)
-lay_step = struct.Struct("@" + "".join(_CODES[field[1]] for field in Step._fields_)).pack_into  # all members at once
+_CODES: "dict[Any, str]" = {ctypes.c_double: "d", ctypes.c_int64: "q", ctypes.c_int32: "i"}
+
+
+def view(struct: ctypes.Structure, member: str) -> Any:
+    """A struct as an array of elements like one of its members, which is at `place`. An element is read and written
+    by a fifth of the code that an attribute takes."""
+    raw: Any = memoryview((ctypes.c_char * ctypes.sizeof(struct)).from_buffer(struct))
+    kinds = {field[0]: field[1] for field in struct._fields_}
+    return raw.cast("B").cast(_CODES[kinds[member]])
+
+
+def place(struct: "type[ctypes.Structure]", member: str) -> int:
+    """Index of a member in its `view`."""
+    found = getattr(struct, member)
+    offset: int = found.offset
+    return offset // int(found.size)
+
 
 # Kinds of requests, as in c.h.
 NOTHING, TRAIN, SAVE, LOAD, RESTART, EVALUATE, END, READ, WROTE, GRADIENTS, APPLY, REPLAY, RANKS = range(13)
@@ -237,6 +251,13 @@ def open_library(path: Optional[pathlib.Path] = None) -> ctypes.CDLL:
 
 
 lib = open_library()
+
+
+def bound(name: str, *arguments: Any) -> "Callable[[], Any]":
+    """A call of a function with these arguments, which are objects of ctypes: nothing is converted at each call."""
+    function = lib[name]  # another object than lib.NAME, without its argument types
+    function.restype = ctypes.c_void_p
+    return functools.partial(function, *arguments)
 
 
 def version() -> str:

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import weakref
-from os import getpid
 from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
@@ -101,7 +100,7 @@ class NativeSession:
         self.handle = ctypes.c_void_p()
         _log.keep()
         check(_abi.lib.isthmus_session_new(ctypes.byref(native), ctypes.byref(self.handle)))
-        self.pid = os.getpid()
+        self.pid = process.pid
         self.config = Section(json.loads(_abi.lib.isthmus_session_config(self.handle)))
         self.placement: str = _abi.lib.isthmus_session_placement(self.handle).decode()
         self.workers: int = _abi.lib.isthmus_session_workers(self.handle)
@@ -129,7 +128,7 @@ class NativeSession:
     def close(self) -> None:
         self.closed = True
         self._free()
-        if os.getpid() == self.pid:
+        if process.pid == self.pid:
             _log.drain()
 
     def leak(self) -> None:
@@ -146,7 +145,7 @@ class NativeSession:
         check(_abi.lib.isthmus_session_wish(self.handle, what))
 
     def fail(self, worker: int, error: BaseException, prefix: str = "") -> None:
-        if self.closed or getpid() != self.pid:  # in a forked child a lock may be held by a thread that is not there
+        if self.closed or process.pid != self.pid:  # in a forked child a lock may be held by a thread that is not there
             return
         try:
             text = f"{prefix}{type(error).__name__}: {error}"
@@ -165,9 +164,23 @@ class NativeSession:
         return Outcome(json.loads(_abi.taken_text(text)))
 
 
+class _Process:
+    """This process. Its number is looked up once: the system call would be a tenth of a step's time."""
+
+    def __init__(self) -> None:
+        self._look()
+        os.register_at_fork(after_in_child=self._look)
+
+    def _look(self) -> None:
+        self.pid = os.getpid()
+
+
+process = _Process()
+
+
 def check_open(pid: int, closed: bool) -> None:
     """A session of the process `pid` is used. Raises Forked elsewhere, RunError where it is closed."""
-    if os.getpid() != pid:
+    if process.pid != pid:
         raise Forked("this site belongs to the process that joined; a forked one must not use it")
     if closed:
         raise RunError("the site has ended: its run is over, or was left")
@@ -177,7 +190,7 @@ _still_written: "list[Any]" = []  # memory of runs that could not be ended in ti
 
 
 def _free(handle: "Optional[int]", pid: int, memory: "list[Any]") -> None:
-    if os.getpid() == pid and not _abi.lib.isthmus_session_free(handle):
+    if process.pid == pid and not _abi.lib.isthmus_session_free(handle):
         _still_written.append(memory)
 
 

@@ -13,7 +13,6 @@ import os
 import pathlib
 import signal
 import threading
-from os import getpid
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, Mapping, Optional, Sequence, Union
 
@@ -22,7 +21,7 @@ import numpy as np
 from . import _abi, _log
 from ._errors import ConfigError, RunError, check
 from ._launched import in_cell, told, told_cell
-from ._native import NativeSession, Outcome, check_parts
+from ._native import NativeSession, Outcome, check_parts, process
 from ._program import call_json
 from ._progress import Progress
 from ._trained import Arrays, Trained, count_of, number_of
@@ -38,6 +37,9 @@ _BODY_ENDS_S = 5.0  # that a body which is in a step is given to end, once the r
 _LOOK_NS = 100_000_000  # signals are looked for so often while a site waits
 _INTERRUPT, _REQUEUE, _CHECKPOINT, _LEAVE = 1, 2, 3, 4
 _TRAIN = _abi.TRAIN
+_LOSS = _abi.place(_abi.Step, "loss")
+_KIND, _WROTE = (_abi.place(_abi.Request, name) for name in ("kind", "wrote"))
+_STEP, _UNTIL, _LOG_LINES = (_abi.place(_abi.Request, name) for name in ("step", "until", "log_lines"))
 
 
 def _no_batch(t: int) -> None:
@@ -84,7 +86,11 @@ class Site:
         self._sizes: "Optional[tuple[int, int, int]]" = None  # of the file's own samples
         self._said = _abi.Step(ctypes.sizeof(_abi.Step))  # made once: a step allocates nothing for the library
         self._request = _abi.Request(ctypes.sizeof(_abi.Request))
-        self._said_at, self._request_at = ctypes.byref(self._said), ctypes.byref(self._request)
+        self._rest: "Optional[tuple[int, float, float, bool]]" = None  # what `_said` has beside the loss
+        self._said_reals = _abi.view(self._said, "loss")
+        self._request_ints, self._request_longs = (_abi.view(self._request, name) for name in ("kind", "step"))
+        self._next: "Optional[Callable[[], Any]]" = None  # asks for the next request
+        self._answer_next: "Optional[Callable[[], Any]]" = None  # answers by `_said` before
         self.t = 0
         self.outcome: "Optional[Outcome]" = None
 
@@ -286,7 +292,7 @@ class Site:
         """
         # Between two steps of a training loop the processor has forgotten this code, so each call and object counts.
         session, trained = self._session, self._trained
-        if session.closed or getpid() != session.pid or get_ident() != self._thread:
+        if session.closed or process.pid != session.pid or get_ident() != self._thread:
             self._check_thread()
         if trained is None:
             trained = self._attached()
@@ -313,40 +319,42 @@ class Site:
 
     def tell(self, loss: float, tokens: int, grad_norm: float, learning_rate: float, skipped: bool) -> None:
         """The answer to the open request, which `serve` sends."""
-        _abi.lay_step(self._said, 0, _abi.STEP_BYTES, loss, grad_norm, tokens, learning_rate, skipped)
+        self._said_reals[_LOSS] = loss
+        rest = (tokens, grad_norm, learning_rate, skipped)
+        if rest != self._rest:
+            said, self._rest = self._said, rest
+            said.tokens, said.grad_norm, said.learning_rate, said.skipped = rest
         self._told = True
 
     def serve(self) -> None:
         """Answers all requests up to the next step, or the end."""
-        request, request_at = self._request, self._request_at
         trained = self._trained or self._attached()
-        turns = self._turns
-        handle, worker = self._session.handle, self._worker
+        turns, worker = self._turns, self._worker
+        ints, longs = self._request_ints, self._request_longs
         anew = False  # the state is another trainer's
         while True:
-            told, self._told = self._told, False
+            call = self._answer_next if self._told else self._next
+            assert call is not None
+            self._told = False
             if turns is not None:
                 turns.leave(worker)
             try:
-                if told:
-                    error = _abi.lib.isthmus_answer_next(handle, worker, self._said_at, _LOOK_NS, request_at)
-                else:
-                    error = _abi.lib.isthmus_next(handle, worker, _LOOK_NS, request_at)
+                error = call()
             finally:
                 if turns is not None:
                     turns.enter(worker)
             if error:
                 _log.drain()
                 check(error)
-            if request.log_lines:
+            if longs[_LOG_LINES]:
                 _log.drain()
-            kind = request.kind
+            kind = ints[_KIND]
             if kind == _TRAIN or kind in (_abi.GRADIENTS, _abi.REPLAY):
-                self.t, self._stage = request.step, kind
-                trained.stage = kind
+                self.t = t = longs[_STEP]
+                self._stage = trained.stage = kind
                 if anew:
-                    trained.count_from(self.t)
-                trained.after_step(bool(request.wrote), self.t, request.until)
+                    trained.count_from(t)
+                trained.after_step(bool(ints[_WROTE]), t, longs[_UNTIL])
                 return
             if kind == _abi.APPLY:
                 self._stage = kind
@@ -358,7 +366,7 @@ class Site:
                 trained.waits()
                 continue
             if kind == _abi.EVALUATE:
-                self._answer_losses([request.parts[i] for i in range(request.part_count)])
+                self._answer_losses([self._request.parts[i] for i in range(self._request.part_count)])
                 continue
             if kind == _abi.SAVE:
                 trained.save(_Entries(self._session.handle, self._worker))
@@ -375,9 +383,9 @@ class Site:
                                     "and what the optimizer held is forgotten", self.t)
                 trained.restart()
             elif kind == _abi.READ:
-                trained.read(request.first, request.end)
+                trained.read(self._request.first, self._request.end)
             elif kind == _abi.WROTE:
-                trained.wrote(request.first, request.end)
+                trained.wrote(self._request.first, self._request.end)
             elif kind == _abi.RANKS:
                 trained.share_outer(self._session.share_outer)
             check(_abi.lib.isthmus_answer(self._session.handle, self._worker, None))
@@ -467,6 +475,10 @@ class Site:
             check(_abi.lib.isthmus_session_copies(self._session.handle, self._worker))
         self._session.memory.append([*trained.arrays.values(), *gradients.values()])
         self._trained = trained
+        session, worker = self._session.handle, ctypes.c_int32(self._worker)
+        wait, request = ctypes.c_int64(_LOOK_NS), ctypes.byref(self._request)
+        self._next = _abi.bound("isthmus_next", session, worker, wait, request)
+        self._answer_next = _abi.bound("isthmus_answer_next", session, worker, ctypes.byref(self._said), wait, request)
         trained.begin(self.index)
 
     def __enter__(self) -> "Site":
@@ -514,7 +526,7 @@ def _signals(session: NativeSession, wanted: bool) -> "Iterator[None]":
     asked = [False]
 
     def on_signal(number: int, frame: Any) -> None:
-        if os.getpid() != session.pid:  # a forked child: as if nobody had asked for signals
+        if process.pid != session.pid:  # a forked child: as if nobody had asked for signals
             handler = before[signal.Signals(number)]
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -703,12 +715,14 @@ class _BodySite(Site):
 
     def give(self, trained: Trained, layer_of: "Optional[Callable[[str], int]]") -> None:
         super().give(trained, layer_of)
-        self._turns = self._together.turns
-        self._turns.leave(self._worker)
+        turns = self._together.turns
+        turns.leave(self._worker)
         try:
             self._together.ready.wait()
         finally:
-            self._turns.enter(self._worker)
+            turns.enter(self._worker)
+        if self._session.local > 1:
+            self._turns = turns  # one body has the process to itself
         self.serve()
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:

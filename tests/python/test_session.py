@@ -2,6 +2,7 @@
 """Runs around a loop of the caller's own: the outer loop written out, the same bits in every world,
 kill and resume, and what callers do wrong."""
 import collections
+import ctypes
 import logging
 import os
 import pathlib
@@ -564,6 +565,15 @@ def test_a_step_without_a_sync_is_one_call_of_the_library(toml, tmp_path, monkey
         def __getattr__(self, name):
             calls[name] += 1
             return getattr(library, name)
+
+        def __getitem__(self, name):
+            def counted(*arguments):
+                calls[name] += 1
+                return function(*arguments)
+
+            function = library[name]
+            function.restype = ctypes.c_void_p
+            return counted
 
     library = isthmus._abi.lib
     monkeypatch.setattr(isthmus._abi, "lib", Counted())
