@@ -313,8 +313,8 @@ TEST(CInterface, StepsUpToTheNextSyncFollowAtOnce) {
     EXPECT_LE(until, (step + 19) / 20 * 20) << "step " << step;
     float outer[2] = {};
     ASSERT_EQ(failure(isthmus_outer_values(session, 0, 0, outer, 2)).text, "");
-    const auto synced = static_cast<float>((step - 1) / 20 * 20);
-    EXPECT_EQ(outer[0], 1 + synced) << "step " << step;
+    const std::int64_t synced = (step - 1) / 20 * 20;
+    EXPECT_EQ(outer[0], static_cast<float>(1 + synced)) << "step " << step;
     for (float& value : values) value += 1;
     isthmus_step said{};
     said.size = sizeof said;

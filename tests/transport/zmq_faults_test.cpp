@@ -16,6 +16,7 @@
 #include "isthmus/errors.h"
 #include "raw_peer.h"
 #include "transport/exchange/run_in_process.h"
+#include "transport/links/link_flow.h"
 #include "transport/naive_mean.h"
 #include "transport/wire/frame.h"
 #include "zmq_members.h"
@@ -401,7 +402,7 @@ class OtherProcess {
     ::waitpid(pid_, nullptr, 0);
   }
   void send(int signal) const { ::kill(pid_, signal); }
-  std::unique_ptr<NetworkTransport> join(Runtime& runtime, MemberOptions options) {
+  std::unique_ptr<NetworkTransport> join(Runtime& runtime, const MemberOptions& options) {
     auto end = make_zmq_transport(runtime, options);
     write_line(to_child_, end->endpoint());
     end->join(std::vector<std::string>{end->endpoint(), endpoint_});

@@ -18,9 +18,8 @@ std::uint32_t mean_encoder(const PickedOffers& picked) {
 }
 
 bool MergePool::take(WorkerId from, Offer offer, TimePoint now) {
-  return offers_[offer.id.fragment]
-      .emplace(from, Held{.offer = std::move(offer), .came = now})
-      .second;
+  Offers& offers = offers_[offer.id.fragment];
+  return offers.emplace(from, Held{.offer = std::move(offer), .came = now}).second;
 }
 
 void MergePool::finish(WorkerId worker) { state(worker) = {.trains = false, .finished = true}; }
