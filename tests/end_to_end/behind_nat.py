@@ -20,28 +20,11 @@ import subprocess
 import sys
 import time
 
-from scenario import Failure, free_ports, play_runs, require, rows_of
+from scenario import Failure, free_ports, play_runs, require, rows_of, small_run
 
 NAMES = ("east", "west", "north")
-TEXT = """
-[run]
-name = "behind-nat"
-seed = 3
-[model]
-arch = "llama"
-layers = 2
-d_model = 32
-heads = 2
-[data]
-source = "text:{corpus}"
-[train]
-steps = {steps}
-global_batch = "384 tok"
-context = 32
-threads = 1
-[inner]
-lr = 1e-3
-schedule = "constant"
+TEXT = small_run("behind-nat", seed=3, arch="llama", steps="{steps}", global_batch="384 tok", threads=1, lr="1e-3",
+                 schedule="constant") + """
 [eval]
 every = 50
 tokens = "1k"

@@ -17,25 +17,12 @@ import tempfile
 import time
 import tomllib
 
-from scenario import Failure, free_ports, require
+from scenario import Failure, free_ports, require, small_run
 
 NAMES = ("east", "west", "north")
 QUICK = ("--seconds", "1", "--streams", "2")
-TEXT = """
-[run]
-name = "links"
-[model]
-arch = "gpt2"
-n_layers = 1
-d_model = 16
-n_heads = 1
-[data]
-source = "text:words.txt"
-[train]
-steps = 4
-global_batch = "384 tok"
-context = 32
-threads = 1
+TEXT = small_run("links", arch="gpt2", layers=1, d_model=16, heads=1, source="text:words.txt", steps=4,
+                 global_batch="384 tok", threads=1) + """
 [outer]
 method = "diloco"
 H = 2

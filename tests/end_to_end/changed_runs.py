@@ -17,25 +17,10 @@ import subprocess
 import sys
 import tempfile
 
-from scenario import free_ports
+from scenario import free_ports, small_run
 
-CONFIG = """
-[run]
-name = "changed"
-workers = 2
-seed = 3
-[model]
-layers = 1
-d_model = 32
-heads = 2
-[data]
-source = "text:{text}"
-[train]
-steps = {steps}
-global_batch = "128 tok"
-context = 16
-[inner]
-lr = 2e-3
+CONFIG = small_run("changed", workers=2, seed=3, layers=1, source="text:{text}", steps="{steps}",
+                   global_batch="128 tok", context=16, lr="2e-3") + """
 [outer]
 method = "{method}"
 {outer}

@@ -16,28 +16,10 @@ import os
 import signal
 import subprocess
 
-from scenario import free_ports, play, require
+from scenario import free_ports, play, require, small_run
 
-TEXT = """
-[run]
-name = "closing"
-seed = 3
-{workers}
-[model]
-arch = "llama"
-n_layers = 2
-d_model = 32
-n_heads = 2
-[data]
-source = "text:{corpus}"
-[train]
-steps = {steps}
-global_batch = "{batch} tok"
-context = 32
-threads = 1
-[inner]
-lr = 4e-3
-schedule = "constant"
+TEXT = small_run("closing", seed=3, arch="llama", steps="{steps}", global_batch="{batch} tok", threads=1, lr="4e-3",
+                 schedule="constant", run="{workers}") + """
 [eval]
 tokens = "1k"
 [ckpt]
@@ -160,7 +142,7 @@ def a_model_from_inside_a_window_is_told(isthmus, folder, corpus):
                              str(here.path / "diloco/ckpt/last"), "--out", str(here.path / "merged")],
                             capture_output=True, text=True, timeout=60)
     require(merged.returncode == 0 and merged.stderr.count("steps 6 to 7 are in no round") == 1, merged.stderr)
-    model = 'arch = "llama"\nn_layers = 2\nd_model = 32\nn_heads = 2'
+    model = 'arch = "llama"\nlayers = 2\nd_model = 32\nheads = 2'
     for step, told in (("step-0000007", 1), ("last", 0)):
         toml = here.path / "begins.toml"
         toml.write_text((here.path / "diloco.toml").read_text().replace(

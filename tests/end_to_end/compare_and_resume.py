@@ -19,22 +19,10 @@ import sys
 import tempfile
 import time
 
-EXPERIMENT = """
-[run]
-name = "three"
-[model]
-layers = 1
-d_model = 32
-heads = 2
-[data]
-source = "text:{text}"
-[train]
-steps = 40
-global_batch = "512 tok"
-context = 32
-[inner]
-lr = 2e-3
-schedule = "cosine"
+from scenario import small_run
+
+EXPERIMENT = small_run("three", layers=1, source="text:{text}", steps=40, global_batch="512 tok", lr="2e-3",
+                       schedule="cosine") + """
 [eval]
 every = 10
 tokens = "1k"

@@ -19,23 +19,10 @@ import sys
 import tempfile
 import time
 
-CONFIG = """
-[run]
-name = "decoupled"
-seed = 3
-[model]
-arch = "llama"
-layers = 2
-d_model = 32
-heads = 2
-[data]
-source = "text:{text}"
-[train]
-steps = {steps}
-global_batch = "384 tok"
-context = 32
-[inner]
-lr = 2e-3
+from scenario import small_run
+
+CONFIG = small_run("decoupled", seed=3, arch="llama", source="text:{text}", steps="{steps}", global_batch="384 tok",
+                   lr="2e-3") + """
 [outer]
 H = 5
 {outer}

@@ -20,28 +20,12 @@ import subprocess
 import sys
 import tempfile
 
-from scenario import Failure, require
+from scenario import Failure, require, small_run
 
 STEPS, CHECKPOINT = 8, 3
 CONFIGURATION, ENVIRONMENT = 3, 4  # exit codes
-CONFIG = """
-[run]
-name = "faults"
-workers = {workers}
-seed = 5
-[model]
-arch = "gpt2"
-layers = 2
-d_model = 32
-heads = 2
-[data]
-source = "text:corpus.txt"
-[train]
-steps = {steps}
-global_batch = "64 tok"
-context = 16
-[inner]
-lr = 1e-3
+CONFIG = small_run("faults", workers="{workers}", seed=5, arch="gpt2", source="text:corpus.txt", steps="{steps}",
+                   global_batch="64 tok", context=16, lr="1e-3") + """
 [outer]
 method = "streaming-diloco"
 H = 2

@@ -20,23 +20,10 @@ import subprocess
 import sys
 import tempfile
 
-from scenario import Failure, require
+from scenario import Failure, require, small_run
 
 STEPS, RESUME_AFTER = 40, 20
-BASE = """
-[run]
-name = "exported"
-[model]
-arch = "gpt2"
-layers = 2
-d_model = 32
-heads = 2
-[data]
-source = "text:corpus.txt"
-[train]
-steps = %d
-global_batch = "192 tok"
-context = 32
+BASE = small_run("exported", arch="gpt2", source="text:corpus.txt", steps=STEPS, global_batch="192 tok") + """
 [outer]
 method = "streaming-diloco"
 H = 8
@@ -61,7 +48,7 @@ name = "north"
 between = ["*", "*"]
 rate = "2Mbit/s"
 rtt = "80ms"
-""" % STEPS
+"""
 LIVE = BASE + '[log]\nsinks = ["jsonl", "tensorboard"]\n'
 COMPARISON = LIVE + """
 [compare]

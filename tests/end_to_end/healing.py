@@ -20,27 +20,11 @@ import subprocess
 import sys
 import time
 
-from scenario import Failure, free_ports, play, require
+from scenario import Failure, free_ports, play, require, small_run
 
-TEXT = """
-[run]
-name = "healing"
-seed = 3
-[model]
-arch = "llama"
-layers = 2
-d_model = 32
-heads = 2
-[data]
-source = "text:{corpus}"
-[train]
-steps = 1000000                 # until the test has seen what it wants
-global_batch = "{batch} tok"
-context = 32
-threads = 1
-[inner]
-lr = 1e-3
-schedule = "constant"
+# It has steps until the test has seen what it wants.
+TEXT = small_run("healing", seed=3, arch="llama", steps=1000000, global_batch="{batch} tok", threads=1, lr="1e-3",
+                 schedule="constant") + """
 [eval]
 tokens = "1k"
 [ckpt]

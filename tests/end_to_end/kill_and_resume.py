@@ -20,6 +20,8 @@ import sys
 import tempfile
 import time
 
+from scenario import small_run
+
 METHODS = {
     "ddp": "",
     "localsgd": "H = 4\n",
@@ -44,26 +46,9 @@ METHODS = {
 def config(name, text_file):
     method, _, paced = name.partition(" at ")
     workers = '[[site]]\nname = "a"\n[[site]]\nname = "b"\npace = 0.5\n' if paced else ""
-    return f"""
-[run]
-name = "kill"
-{"" if paced else f"workers = {1 if name == 'gpa' else 2}"}
-seed = 7
-[model]
-arch = "gpt2"
-layers = 2
-d_model = 32
-heads = 2
-[data]
-source = "text:{text_file}"
-[train]
-steps = 60
-global_batch = "256 tok"
-context = 32
-[inner]
-lr = 2e-3
-schedule = "cosine"
-warmup = 5
+    return small_run("kill", run="" if paced else f"workers = {1 if name == 'gpa' else 2}", seed=7, arch="gpt2",
+                     source=f"text:{text_file}", steps=60, global_batch="256 tok", lr=2e-3, schedule="cosine",
+                     warmup=5) + f"""
 [outer]
 method = "{method}"
 {METHODS[name]}

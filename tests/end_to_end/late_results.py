@@ -13,26 +13,10 @@ import json
 import shutil
 import subprocess
 
-from scenario import play, require
+from scenario import play, require, small_run
 
-BASE = """
-[run]
-name = "late"
-seed = 5
-workers = 2
-[model]
-arch = "llama"
-layers = 2
-d_model = 32
-heads = 2
-[data]
-source = "text:{text}"
-[train]
-steps = 16
-global_batch = "128 tok"
-context = 32
-[inner]
-lr = 2e-3
+BASE = small_run("late", workers=2, seed=5, arch="llama", source="text:{text}", steps=16, global_batch="128 tok",
+                 lr="2e-3") + """
 [outer]
 method = "streaming-diloco"
 H = 4

@@ -22,26 +22,12 @@ import sys
 import tempfile
 import time
 
+from scenario import small_run
+
 SKIPPED = 77  # for ctest
-TEXT = """
-[run]
-name = "cut"
-seed = 3
-[model]
-arch = "llama"
-layers = 2
-d_model = 32
-heads = 2
-[data]
-source = "text:{corpus}"
-[train]
-steps = 100000                  # until the test has seen what it wants
-global_batch = "256 tok"
-context = 32
-threads = 1
-[inner]
-lr = 1e-3
-schedule = "constant"
+# It has steps until the test has seen what it wants.
+TEXT = small_run("cut", seed=3, arch="llama", steps=100000, global_batch="256 tok", threads=1, lr="1e-3",
+                 schedule="constant") + """
 [net]
 dead_after = "3s"
 gather = "{gather}"

@@ -12,24 +12,9 @@ import signal
 import subprocess
 import time
 
-from scenario import Failure, play, require
+from scenario import Failure, play, require, small_run
 
-RUN = """
-[run]
-name = "lost"
-[model]
-arch = "llama"
-n_layers = 2
-d_model = 32
-n_heads = 2
-[data]
-source = "text:{corpus}"
-[train]
-steps = 100000
-global_batch = "512 tok"
-context = 64
-[inner]
-lr = 4e-3
+RUN = small_run("lost", arch="llama", steps=100000, global_batch="512 tok", context=64, lr="4e-3") + """
 [outer]
 method = "diloco"
 H = 5

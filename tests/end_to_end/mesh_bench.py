@@ -9,27 +9,11 @@ import sys
 import tempfile
 import time
 
-from scenario import Failure, require, rows_of
+from scenario import Failure, require, rows_of, small_run
 
 SKIPPED = 77
-CONFIG = """
-[run]
-name = "ranks"
-seed = 5
-[model]
-arch = "{arch}"
-layers = 4
-d_model = 32
-heads = 4
-[data]
-source = "text:{text}"
-[train]
-steps = {steps}
-global_batch = "{batch} tok"
-context = 32
-threads = 1
-[inner]
-lr = 2e-3
+CONFIG = small_run("ranks", seed=5, arch="{arch}", layers=4, heads=4, source="text:{text}", steps="{steps}",
+                   global_batch="{batch} tok", threads=1, lr="2e-3") + """
 [eval]
 every = {every}
 tokens = "128"

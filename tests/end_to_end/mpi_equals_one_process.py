@@ -17,28 +17,11 @@ import sys
 import tempfile
 import time
 
-from scenario import Failure, require, rows_of
+from scenario import Failure, require, rows_of, small_run
 
 SKIPPED = 77
-CONFIG = """
-[run]
-name = "mpi"
-workers = {workers}
-seed = 5
-[model]
-arch = "gpt2"
-layers = 2
-d_model = 32
-heads = 2
-[data]
-source = "text:{text}"
-[train]
-steps = {steps}
-global_batch = "{batch} tok"
-context = 32
-threads = 1
-[inner]
-lr = 2e-3
+CONFIG = small_run("mpi", workers="{workers}", seed=5, arch="gpt2", source="text:{text}", steps="{steps}",
+                   global_batch="{batch} tok", threads=1, lr="2e-3") + """
 [eval]
 every = 20
 tokens = "1k"

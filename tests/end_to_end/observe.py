@@ -25,27 +25,10 @@ import tempfile
 import threading
 import time
 
-from scenario import Failure, free_ports, require
+from scenario import Failure, free_ports, require, small_run
 
-CONFIG = """
-[run]
-name = "watched"
-{workers}
-seed = 3
-[model]
-arch = "gpt2"
-layers = 1
-d_model = 16
-heads = 1
-[data]
-source = "text:corpus.txt"
-[train]
-steps = {steps}
-global_batch = "64 tok"
-context = 16
-threads = 1
-[inner]
-lr = 2e-3
+CONFIG = small_run("watched", seed=3, arch="gpt2", layers=1, d_model=16, heads=1, source="text:corpus.txt",
+                   steps="{steps}", global_batch="64 tok", context=16, threads=1, lr="2e-3", run="{workers}") + """
 [outer]
 method = "diloco"
 H = 5

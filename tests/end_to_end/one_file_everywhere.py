@@ -12,31 +12,15 @@ import os
 import shutil
 import subprocess
 
-from scenario import play, require
+from scenario import play, require, small_run
 
 NAMES = ("east", "west", "north")
 METHODS = {
     "diloco": 'method = "diloco"\nH = 5\n',
     "streaming": 'method = "streaming-diloco"\nH = 6\nfragments = 2\noverlap = 2\nalpha = 0.5\ncodec = "int8"\n',
 }
-TEXT = """
-[run]
-name = "everywhere"
-seed = 3
-[model]
-arch = "llama"
-layers = 3
-d_model = 64
-heads = 2
-[data]
-source = "text:{corpus}"
-[train]
-steps = 36
-global_batch = "384 tok"
-context = 32
-threads = 1
-[inner]
-lr = 2e-3
+TEXT = small_run("everywhere", seed=3, arch="llama", layers=3, d_model=64, steps=36, global_batch="384 tok",
+                 threads=1, lr="2e-3") + """
 [eval]
 every = 12
 tokens = "1k"

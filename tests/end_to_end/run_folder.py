@@ -19,24 +19,9 @@ import signal
 import subprocess
 import time
 
-from scenario import Failure, free_ports, play, require
+from scenario import Failure, free_ports, play, require, small_run
 
-RUN = """
-[run]
-name = "lock"
-[model]
-arch = "llama"
-n_layers = 2
-d_model = 32
-n_heads = 2
-[data]
-source = "text:{corpus}"
-[train]
-steps = {steps}
-global_batch = "512 tok"
-context = 64
-[inner]
-lr = 4e-3
+RUN = small_run("lock", arch="llama", steps="{steps}", global_batch="512 tok", context=64, lr="4e-3") + """
 [outer]
 method = "diloco"
 H = 5

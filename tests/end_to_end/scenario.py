@@ -13,8 +13,28 @@ import sys
 import tempfile
 
 
+# Sections that every file of a small run has, and their keys.
+SMALL_RUN = {"run": ("name", "workers", "seed"), "model": ("arch", "layers", "d_model", "heads"), "data": ("source",),
+             "train": ("steps", "global_batch", "context", "threads"), "inner": ("lr", "schedule", "warmup")}
+TEXTS = ("name", "arch", "source", "global_batch", "schedule")
+
+
 class Failure(Exception):
     pass
+
+
+def small_run(name, run="", **keys):
+    """The beginning of a run's TOML file: a model that trains in seconds, on the corpus of `stage`. keys: of the
+    sections in SMALL_RUN. run: a further line of [run]. What stands in braces is left to str.format."""
+    values = {"name": name, "layers": 2, "d_model": 32, "heads": 2, "source": "text:{corpus}", "context": 32, **keys}
+    text = ""
+    for section, names in SMALL_RUN.items():
+        lines = [f'{key} = "{values.pop(key)}"' if key in TEXTS else f"{key} = {values.pop(key)}"
+                 for key in names if key in values]
+        lines += [run] if section == "run" and run else []
+        text += f"[{section}]\n" + "".join(line + "\n" for line in lines) if lines else ""
+    assert not values, f"no key of a small run: {', '.join(values)}"
+    return text
 
 
 def require(condition, text):

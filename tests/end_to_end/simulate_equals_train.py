@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 
+from scenario import small_run
+
 METHODS = {
     "ddp": "",
     "localsgd": "H = 4\n",
@@ -45,24 +47,8 @@ def config(name, workers, text_file):
     method, _, paced = name.partition(" at ")
     paces = [1] * (workers - 1) + [0.5 if workers > 1 else 1] if paced else []
     sites = "".join(f'[[site]]\nname = "w{w}"\npace = {pace}\n' for w, pace in enumerate(paces))
-    return f"""
-[run]
-name = "same"
-{"" if paces else f"workers = {workers}"}
-seed = 3
-[model]
-arch = "llama"
-layers = 2
-d_model = 32
-heads = 2
-[data]
-source = "text:{text_file}"
-[train]
-steps = 24
-global_batch = "{workers * 128} tok"
-context = 32
-[inner]
-lr = 2e-3
+    return small_run("same", run="" if paces else f"workers = {workers}", seed=3, arch="llama",
+                     source=f"text:{text_file}", steps=24, global_batch=f"{workers * 128} tok", lr=2e-3) + f"""
 [outer]
 method = "{method}"
 {METHODS[name]}

@@ -18,29 +18,14 @@ import sys
 import tempfile
 import time
 
-from scenario import Failure, require
+from scenario import Failure, require, small_run
 
 STEP_S = 10
 # Two sites send each other what they have; west says DONE when it has both parts, and the first site commits.
 # When west alone is late, it has east's part before its own has left: half a round trip less.
 HALF_A_ROUND_TRIP = 0.001
-BASE = """
-[run]
-name = "faults"
-seed = 5
-[model]
-arch = "llama"
-layers = 2
-d_model = 32
-heads = 2
-[data]
-source = "text:{text}"
-[train]
-steps = {steps}
-global_batch = "128 tok"
-context = 32
-[inner]
-lr = 2e-3
+BASE = small_run("faults", seed=5, arch="llama", source="text:{text}", steps="{steps}", global_batch="128 tok",
+                 lr="2e-3") + """
 [outer]
 {outer}
 [eval]

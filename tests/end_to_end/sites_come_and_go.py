@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 
-from scenario import Failure, free_ports, play_runs, require, rows_of
+from scenario import Failure, free_ports, play_runs, require, rows_of, small_run
 
 NAMES = ("east", "west", "north")
 METHODS = {
@@ -35,25 +35,9 @@ METHODS = {
 }
 # What a joiner misses while it is away is less than what it has of the state.
 KEYS = {**METHODS, "diloco seldom": 'H = 1000\ncodec = "int4"\n', "diloco rare": 'H = 2000\ncodec = "int4"\n'}
-TEXT = """
-[run]
-name = "come-and-go"
-seed = 3
-[model]
-arch = "llama"
-layers = 2
-d_model = 32
-heads = 2
-[data]
-source = "text:{corpus}"
-[train]
-steps = 100000                  # until the test has seen what it wants
-global_batch = "{batch} tok"
-context = 32
-threads = 1
-[inner]
-lr = 1e-3
-schedule = "constant"
+# It has steps until the test has seen what it wants.
+TEXT = small_run("come-and-go", seed=3, arch="llama", steps=100000, global_batch="{batch} tok", threads=1, lr="1e-3",
+                 schedule="constant") + """
 [eval]
 every = 50
 tokens = "1k"

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 
-from scenario import Failure, free_ports, require, rows_of
+from scenario import Failure, free_ports, require, rows_of, small_run
 
 STEPS = 60
 NAMES = ("east", "west", "north", "south")
@@ -37,25 +37,8 @@ METHODS = {
 # Sites that do not fit find that out by then, though net.gather is longer: 5 s of a wrong key, and
 # what a loaded machine takes to start two processes.
 SOON_S = 40
-TEXT = """
-[run]
-name = "sites"
-{workers}
-seed = 3
-[model]
-arch = "llama"
-layers = 2
-d_model = 32
-heads = 2
-[data]
-source = "text:{corpus}"
-[train]
-steps = {steps}
-global_batch = "{batch} tok"
-context = 32
-threads = 1
-[inner]
-lr = 2e-3
+TEXT = small_run("sites", seed=3, arch="llama", steps="{steps}", global_batch="{batch} tok", threads=1, lr="2e-3",
+                 run="{workers}") + """
 [eval]
 every = 20
 tokens = "1k"

@@ -19,27 +19,11 @@ import sys
 import tempfile
 import time
 
-from scenario import Failure, require, rows_of
+from scenario import Failure, require, rows_of, small_run
 
 STEPS = 80
-CONFIG = """
-[run]
-name = "stop"
-workers = {workers}
-seed = 3
-[model]
-arch = "gpt2"
-layers = 2
-d_model = 32
-heads = 2
-[data]
-source = "text:corpus.txt"
-[train]
-steps = {steps}
-global_batch = "{batch} tok"
-context = 32
-[inner]
-lr = 2e-3
+CONFIG = small_run("stop", workers="{workers}", seed=3, arch="gpt2", source="text:corpus.txt", steps="{steps}",
+                   global_batch="{batch} tok", lr="2e-3") + """
 [outer]
 method = "diloco"
 H = 5

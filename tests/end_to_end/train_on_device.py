@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 
-from scenario import Failure, require
+from scenario import Failure, require, small_run
 
 STEPS, HALF = 6, 3
 CONFIGURATION, ENVIRONMENT = 3, 4  # exit codes
@@ -30,24 +30,8 @@ SKIPPED = 77  # for ctest
 # signs of gradients near zero into differing steps of up to the learning rate.
 LOSS_TOLERANCE = 2e-3
 CUDNN_TOLERANCE = 1e-2  # results of attention in bf16 rounded at other places, by up to 2^-8 of themselves
-CONFIG = """
-[run]
-name = "device"
-workers = {workers}
-seed = 5
-[model]
-arch = "{arch}"
-layers = 2
-d_model = 32
-heads = 2
-[data]
-source = "text:corpus.txt"
-[train]
-steps = {steps}
-global_batch = "{batch} tok"
-context = 16
-[inner]
-lr = 1e-3
+CONFIG = small_run("device", workers="{workers}", seed=5, arch="{arch}", source="text:corpus.txt", steps="{steps}",
+                   global_batch="{batch} tok", context=16, lr="1e-3") + """
 [outer]
 {outer}
 [eval]

@@ -20,7 +20,7 @@ import sys
 import time
 
 import scenario
-from scenario import require
+from scenario import require, small_run
 
 RUN = """
 [run]
@@ -577,20 +577,8 @@ steps = 2
 global_batch = "32 tok"
 context = 16
 """
-ROUNDS = """
-[run]
-name = "rounds"
-[model]
-arch = "gpt2"
-layers = 2
-d_model = 256
-heads = 8
-[data]
-source = "synth:markov1"
-[train]
-steps = 6
-global_batch = "64 tok"
-context = 32
+ROUNDS = small_run("rounds", arch="gpt2", d_model=256, heads=8, source="synth:markov1", steps=6,
+                   global_batch="64 tok") + """
 [outer]
 method = "diloco"
 H = 2

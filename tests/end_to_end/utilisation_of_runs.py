@@ -16,23 +16,13 @@ import subprocess
 import sys
 import tempfile
 
+from scenario import small_run
+
 MOST = 0.05  # of the utilisation, absolute
 STEPS = 400
 H = 20
-CONFIG = """
-[run]
-name = "utilisation"
-[model]
-arch = "gpt2"
-layers = 8
-d_model = 16
-heads = 2
-[data]
-source = "text:words.txt"
-[train]
-steps = {steps}
-global_batch = "64 tok"
-context = 32
+CONFIG = small_run("utilisation", arch="gpt2", layers=8, d_model=16, source="text:words.txt", steps="{steps}",
+                   global_batch="64 tok") + """
 [outer]
 {outer}
 [surrogate]

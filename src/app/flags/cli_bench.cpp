@@ -24,16 +24,12 @@ constexpr std::string_view kLinkHelp =
 
 /// Flags of commands that open the links of a site without training.
 void add_site_flags(CLI::App& command, SiteArguments& site) {
-  command
-      .add_option("--listen", site.listen,
-                  "where to listen (default: the port of the site's address, on all interfaces)")
-      ->type_name("HOST:PORT");
-  command
-      .add_option("--key", site.key_file,
-                  "the site's secret key (default: keys/NAME.key beside CONFIG)")
-      ->type_name("FILE");
-  repeated(command, "--address", site.addresses, "where a site is reached, instead of the file's")
-      ->type_name("NAME=HOST:PORT");
+  option(command, "--listen", "HOST:PORT", site.listen,
+         "where to listen (default: the port of the site's address, on all interfaces)");
+  option(command, "--key", "FILE", site.key_file,
+         "the site's secret key (default: keys/NAME.key beside CONFIG)");
+  repeated(command, "--address", "NAME=HOST:PORT", site.addresses,
+           "where a site is reached, instead of the file's");
 }
 
 /// The two kinds of `bench collectives` share no flag.
@@ -52,12 +48,10 @@ void add_collectives_command(CLI::App& bench, Parsed& parsed) {
   CLI::App* command = subcommand(bench, "collectives",
                                  "between the ranks inside a site (--inner), or between a file's "
                                  "sites over its links, in virtual time");
-  command->add_option("CONFIG", between->config, "TOML file with sites and links")->type_name("");
+  option(*command, "CONFIG", "", between->config, "TOML file with sites and links");
   const std::vector<CLI::Option*> of_sites = {
-      repeated(*command, "--set", between->overrides, "override a key of CONFIG")
-          ->type_name("KEY=VALUE"),
-      command->add_option("--links", between->links, "links file, as `bench link` writes it")
-          ->type_name("FILE")};
+      repeated(*command, "--set", "KEY=VALUE", between->overrides, "override a key of CONFIG"),
+      option(*command, "--links", "FILE", between->links, "links file, as `bench link` writes it")};
   command->add_flag("--inner", arguments->inner, "inside a site: threads, or mpirun's processes");
   const std::vector<CLI::Option*> of_ranks = {
       command->add_option("--ranks", arguments->ranks,
@@ -67,63 +61,47 @@ void add_collectives_command(CLI::App& bench, Parsed& parsed) {
                        "threads, mpi, shared-memory or nccl (default: under mpirun both that "
                        "processes have, else threads)")
           ->check(CLI::IsMember({"threads", "mpi", "shared-memory", "nccl"})),
-      command
-          ->add_option("--mix", arguments->mix,
-                       "try such a table under mpirun: mixed calls against each back end, in turns")
-          ->type_name("FILE"),
+      option(*command, "--mix", "FILE", arguments->mix,
+             "try such a table under mpirun: mixed calls against each back end, in turns"),
       command->add_option("--largest-mib", arguments->largest_mib, "size of the largest call"),
       command->add_option("--seconds", arguments->seconds, "of timed calls, each"),
-      command
-          ->add_option("--out", arguments->out,
-                       "table of back ends to write, or to extend, for parallel.communicators")
-          ->type_name("FILE")};
-  command->callback([&parsed, arguments, between, of_sites, of_ranks] {
-    parsed.action = [arguments, between, of_sites, of_ranks](Session& session) {
-      if (arguments->inner == !between->config.empty()) {
-        throw UsageError(
-            "bench collectives: give CONFIG, for those between its sites, or --inner, for those "
-            "inside one");
-      }
-      refuse_given(arguments->inner ? of_sites : of_ranks, arguments->inner ? "CONFIG" : "--inner");
-      if (!arguments->mix.empty() && (!arguments->out.empty() || !arguments->backend.empty())) {
-        throw UsageError(
-            "bench collectives: --mix tries the back ends of its table and writes none; leave "
-            "--out and --backend out");
-      }
-      return arguments->inner ? command_bench_collectives(*arguments, session)
-                              : command_bench_exchange(*between, session);
-    };
+      option(*command, "--out", "FILE", arguments->out,
+             "table of back ends to write, or to extend, for parallel.communicators")};
+  set_action(*command, parsed, [arguments, between, of_sites, of_ranks](Session& session) {
+    if (arguments->inner == !between->config.empty()) {
+      throw UsageError(
+          "bench collectives: give CONFIG, for those between its sites, or --inner, for those "
+          "inside one");
+    }
+    refuse_given(arguments->inner ? of_sites : of_ranks, arguments->inner ? "CONFIG" : "--inner");
+    if (!arguments->mix.empty() && (!arguments->out.empty() || !arguments->backend.empty())) {
+      throw UsageError(
+          "bench collectives: --mix tries the back ends of its table and writes none; leave "
+          "--out and --backend out");
+    }
+    return arguments->inner ? command_bench_collectives(*arguments, session)
+                            : command_bench_exchange(*between, session);
   });
 }
 
 void add_link_command(CLI::App& bench, Parsed& parsed) {
   CLI::App* link =
-      subcommand(bench, "link", "rate, round trip and more of the links between sites");
-  link->footer(std::string(kLinkHelp));
+      subcommand(bench, "link", "rate, round trip and more of the links between sites", kLinkHelp);
   BenchLinkArguments& arguments = parsed.bench_link;
-  link->add_option("CONFIG", arguments.config, "TOML file whose sites are to be measured")
-      ->type_name("");
-  repeated(*link, "--set", arguments.overrides, "override a key of CONFIG")->type_name("KEY=VALUE");
-  link->add_option("--site", arguments.site.name, "be this [[site]]; without CONFIG: any name")
-      ->type_name("NAME");
-  link->add_option("--to", arguments.to, "without CONFIG: the machine that listens")
-      ->type_name("HOST:PORT");
+  option(*link, "CONFIG", "", arguments.config, "TOML file whose sites are to be measured");
+  repeated(*link, "--set", "KEY=VALUE", arguments.overrides, "override a key of CONFIG");
+  option(*link, "--site", "NAME", arguments.site.name,
+         "be this [[site]]; without CONFIG: any name");
+  option(*link, "--to", "HOST:PORT", arguments.to, "without CONFIG: the machine that listens");
   add_site_flags(*link, arguments.site);
   link->add_flag("--plaintext", arguments.plaintext,
                  "links without keys beyond this machine, as net.plaintext");
-  link->add_option("--seconds", arguments.seconds,
-                   "of each direction (default 6); the same at all sites")
-      ->type_name("S");
-  link->add_option("--streams", arguments.streams,
-                   "parallel connections to try, at most (default 16); the same at all sites")
-      ->type_name("K");
-  link->add_option("--out", arguments.out, "links file to write, for simulate and plan")
-      ->type_name("FILE");
-  link->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) {
-      return command_bench_link(parsed.bench_link, session);
-    };
-  });
+  option(*link, "--seconds", "S", arguments.seconds,
+         "of each direction (default 6); the same at all sites");
+  option(*link, "--streams", "K", arguments.streams,
+         "parallel connections to try, at most (default 16); the same at all sites");
+  option(*link, "--out", "FILE", arguments.out, "links file to write, for simulate and plan");
+  set_action(*link, parsed, command_bench_link, parsed.bench_link);
 }
 
 }  // namespace
@@ -163,14 +141,13 @@ void add_bench_command(CLI::App& app, Parsed& parsed) {
   codec->add_option("--values", on->values, "of a vector on a CUDA device (default: 2^28)")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 32))
       ->needs(device);
-  codec->callback([&parsed, on] {
-    parsed.action = [&parsed, on](Session& session) {
-      return on->device == "cuda" ? command_bench_codec_device(parsed.bench_codec, *on, session)
-                                  : command_bench_codec(parsed.bench_codec, session);
-    };
+  set_action(*codec, parsed, [&parsed, on](Session& session) {
+    return on->device == "cuda" ? command_bench_codec_device(parsed.bench_codec, *on, session)
+                                : command_bench_codec(parsed.bench_codec, session);
   });
   CLI::App* compute = subcommand(*bench, "compute", "training step of reference models");
-  repeated(*compute, "--config", parsed.bench_compute.workloads, "one workload (default: four)");
+  repeated(*compute, "--config", "TEXT", parsed.bench_compute.workloads,
+           "one workload (default: four)");
   compute->add_option("--threads", parsed.bench_compute.threads, "default: all cores");
   compute->add_option("--precision", parsed.bench_compute.precision, "fp32 or bf16")
       ->check(CLI::IsMember({"fp32", "bf16"}));
@@ -178,8 +155,8 @@ void add_bench_command(CLI::App& app, Parsed& parsed) {
       ->check(CLI::IsMember({"adamw", "sgd", "muon"}));
   compute->add_option("--kernels", parsed.bench_compute.kernels,
                       "auto, or a set of `doctor`'s list");
-  compute->add_option("--device", parsed.bench_compute.device, "cpu (default), cuda or cuda:N")
-      ->type_name("DEVICE");
+  option(*compute, "--device", "DEVICE", parsed.bench_compute.device,
+         "cpu (default), cuda or cuda:N");
   compute
       ->add_option("--attention", parsed.bench_compute.attention, "on a device: own, cudnn or auto")
       ->check(CLI::IsMember({"auto", "own", "cudnn"}));
@@ -199,19 +176,12 @@ void add_bench_command(CLI::App& app, Parsed& parsed) {
       ->check(CLI::Range(0, 3));
   compute->add_option("--seconds", parsed.bench_compute.seconds, "of timed steps, each");
   compute->add_option("--batch", parsed.bench_compute.sequences, "sequences in a step");
-  compute->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) {
-      return command_bench_compute(parsed.bench_compute, session);
-    };
-  });
+  set_action(*compute, parsed, command_bench_compute, parsed.bench_compute);
   add_collectives_command(*bench, parsed);
   add_link_command(*bench, parsed);
-  subcommand(*bench, "sim", "scheduler switches a second")->callback([&parsed] {
-    parsed.action = command_bench_sim;
-  });
-  subcommand(*bench, "utilisation", "points a second of `plan utilisation`")->callback([&parsed] {
-    parsed.action = command_bench_utilisation;
-  });
+  set_action(*subcommand(*bench, "sim", "scheduler switches a second"), parsed, command_bench_sim);
+  set_action(*subcommand(*bench, "utilisation", "points a second of `plan utilisation`"), parsed,
+             command_bench_utilisation);
 }
 
 void add_doctor_command(CLI::App& app, Parsed& parsed) {
@@ -219,22 +189,17 @@ void add_doctor_command(CLI::App& app, Parsed& parsed) {
       subcommand(app, "doctor", "what this machine and this build can do; whom a site reaches");
   DoctorSiteArguments& arguments = parsed.doctor_site;
   CLI::Option* config =
-      doctor->add_option("CONFIG", arguments.config, "TOML file whose sites are to be reached")
-          ->type_name("");
-  repeated(*doctor, "--set", arguments.overrides, "override a key of CONFIG")
-      ->type_name("KEY=VALUE")
+      option(*doctor, "CONFIG", "", arguments.config, "TOML file whose sites are to be reached");
+  repeated(*doctor, "--set", "KEY=VALUE", arguments.overrides, "override a key of CONFIG")
       ->needs(config);
-  doctor->add_option("--site", arguments.site.name, "be this [[site]]; best at all of them at once")
-      ->type_name("NAME")
+  option(*doctor, "--site", "NAME", arguments.site.name,
+         "be this [[site]]; best at all of them at once")
       ->needs(config);
   add_site_flags(*doctor, arguments.site);
-  doctor->add_option("--seconds", arguments.seconds, "for the others to answer (default 10)")
-      ->type_name("S");
-  doctor->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) {
-      return parsed.doctor_site.config.empty() ? command_doctor(session)
-                                               : command_doctor_site(parsed.doctor_site, session);
-    };
+  option(*doctor, "--seconds", "S", arguments.seconds, "for the others to answer (default 10)");
+  set_action(*doctor, parsed, [&parsed](Session& session) {
+    return parsed.doctor_site.config.empty() ? command_doctor(session)
+                                             : command_doctor_site(parsed.doctor_site, session);
   });
 }
 

@@ -46,28 +46,19 @@ void add_compare_command(CLI::App& app, Parsed& parsed) {
   CompareArguments& arguments = parsed.compare;
   CLI::App* compare =
       subcommand(app, "compare", "tune variants alike, train each on the same seeds, judge them");
-  compare->add_option("FILE", arguments.config, "TOML file: a run, [variant.NAME], [compare]")
-      ->type_name("");
-  repeated(*compare, "--set", arguments.overrides,
-           "override a key: --set compare.margin=2%, --set variant.diloco.outer.H=50")
-      ->type_name("KEY=VALUE");
-  compare->add_option("--only", parsed.only, "these variants and the baseline")
-      ->type_name("NAME,...");
-  compare->add_option("--seeds", parsed.seeds, "as --set compare.seeds=N")
-      ->check(CLI::PositiveNumber)
-      ->type_name("N");
-  compare->add_option("--out", arguments.out, "folder to write into (default: run.out)")
-      ->type_name("DIR");
-  compare
-      ->add_option("--jobs", arguments.jobs,
-                   "runs at a time (default: as many as cores and memory take)")
-      ->check(CLI::PositiveNumber)
-      ->type_name("N");
-  compare
-      ->add_option("--program", arguments.program.command,
-                   "trains each run in the place of the built-in trainer: a command that calls "
-                   "isthmus.run or isthmus.simulate (docs/python.md)")
-      ->type_name("COMMAND");
+  option(*compare, "FILE", "", arguments.config, "TOML file: a run, [variant.NAME], [compare]");
+  repeated(*compare, "--set", "KEY=VALUE", arguments.overrides,
+           "override a key: --set compare.margin=2%, --set variant.diloco.outer.H=50");
+  option(*compare, "--only", "NAME,...", parsed.only, "these variants and the baseline");
+  option(*compare, "--seeds", "N", parsed.seeds, "as --set compare.seeds=N")
+      ->check(CLI::PositiveNumber);
+  option(*compare, "--out", "DIR", arguments.out, "folder to write into (default: run.out)");
+  option(*compare, "--jobs", "N", arguments.jobs,
+         "runs at a time (default: as many as cores and memory take)")
+      ->check(CLI::PositiveNumber);
+  option(*compare, "--program", "COMMAND", arguments.program.command,
+         "trains each run in the place of the built-in trainer: a command that calls "
+         "isthmus.run or isthmus.simulate (docs/python.md)");
   compare->add_flag("--each-site", arguments.program.each_site,
                     "start the program once for each site of a run, and it joins");
   compare->add_flag("--quick", arguments.quick,
@@ -75,16 +66,12 @@ void add_compare_command(CLI::App& app, Parsed& parsed) {
   compare->add_flag("--resume", arguments.resume,
                     "keep what the folder has; run what is missing or has changed");
   compare->add_flag("--force", arguments.force, "replace the comparison that is in the folder");
-  compare
-      ->add_option("--judge", arguments.judge,
-                   "judge the finished runs in this cells.jsonl again: opens no data, trains "
-                   "nothing, writes nothing")
-      ->type_name("CELLS");
-  compare
-      ->add_option("--against", arguments.against,
-                   "instead of FILE: ref:NAME, runs whose losses are known; exit 1 when this build "
-                   "does not train as they say")
-      ->type_name("ref:NAME");
+  option(*compare, "--judge", "CELLS", arguments.judge,
+         "judge the finished runs in this cells.jsonl again: opens no data, trains "
+         "nothing, writes nothing");
+  option(*compare, "--against", "ref:NAME", arguments.against,
+         "instead of FILE: ref:NAME, runs whose losses are known; exit 1 when this build "
+         "does not train as they say");
   compare->add_flag("--dry-run", arguments.dry_run,
                     "check everything, list the runs and what they cost, train nothing");
   // A flag, so that it never takes FILE for its value.

@@ -18,22 +18,18 @@ constexpr std::string_view kFramesHelp =
 }  // namespace
 
 void add_frames_command(CLI::App& app, Parsed& parsed) {
-  CLI::App* command = subcommand(app, "frames", "show what `train --record` has written down");
-  command->footer(std::string(kFramesHelp));
+  CLI::App* command =
+      subcommand(app, "frames", "show what `train --record` has written down", kFramesHelp);
   // Shared by the flags, which fill it, and the action, which `parsed` keeps.
   const auto arguments = std::make_shared<FramesArguments>();
   command->add_option("FILE", arguments->file, "the recording; FILE.old beside it is read too")
       ->required();
-  command->add_option("--rounds", arguments->rounds, "how many rounds to show, the longest first")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("N");
-  command
-      ->add_option("--step", arguments->step, "show every frame of the rounds sent after this step")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("STEP");
-  command->callback([arguments, &parsed] {
-    parsed.action = [arguments](Session& session) { return command_frames(*arguments, session); };
-  });
+  option(*command, "--rounds", "N", arguments->rounds, "how many rounds to show, the longest first")
+      ->check(CLI::NonNegativeNumber);
+  option(*command, "--step", "STEP", arguments->step,
+         "show every frame of the rounds sent after this step")
+      ->check(CLI::NonNegativeNumber);
+  set_action(*command, parsed, command_frames, arguments);
 }
 
 }  // namespace isthmus::app

@@ -27,15 +27,11 @@ constexpr std::string_view kInviteHelp =
 CLI::App* keys_command(CLI::App& hub, HubKeysArguments& arguments, const std::string& name,
                        const std::string& text) {
   CLI::App* command = subcommand(hub, name, text);
-  command->add_option("CONFIG", arguments.config, "TOML file that describes the run")
-      ->required()
-      ->type_name("");
-  repeated(*command, "--set", arguments.overrides, "override a key: --set run.out=runs/wan")
-      ->type_name("KEY=VALUE");
-  command
-      ->add_option("--hub", arguments.folder,
-                   "folder of the hub's log (default: run.out/hub, or runs/NAME-hub)")
-      ->type_name("DIR");
+  option(*command, "CONFIG", "", arguments.config, "TOML file that describes the run")->required();
+  repeated(*command, "--set", "KEY=VALUE", arguments.overrides,
+           "override a key: --set run.out=runs/wan");
+  option(*command, "--hub", "DIR", arguments.folder,
+         "folder of the hub's log (default: run.out/hub, or runs/NAME-hub)");
   return command;
 }
 
@@ -45,48 +41,34 @@ void add_keys_commands(CLI::App& hub, Parsed& parsed) {
   HubKeysArguments& arguments = *shared;
   CLI::App* invite = keys_command(hub, arguments, "invite", "let a site without a key come in");
   invite->footer(std::string(kInviteHelp));
-  invite->add_option("--name", arguments.site, "the site")->required()->type_name("SITE");
-  invite->add_option("--ttl", arguments.ttl, "how long it is good (default 24h)")
-      ->type_name("TIME");
-  invite->add_option("--uses", arguments.uses, "keys that may come with it, one after another")
-      ->check(CLI::Range(1, 1000))
-      ->type_name("N");
-  invite
-      ->add_option("--address", arguments.address,
-                   "where the site reaches the hub (default: hub.address)")
-      ->type_name("HOST:PORT");
-  invite->add_option("--out", arguments.out, "write it into a file, for its owner alone")
-      ->type_name("FILE");
-  invite->callback([shared, &parsed] {
-    parsed.action = [shared](Session& session) { return command_hub_invite(*shared, session); };
-  });
+  option(*invite, "--name", "SITE", arguments.site, "the site")->required();
+  option(*invite, "--ttl", "TIME", arguments.ttl, "how long it is good (default 24h)");
+  option(*invite, "--uses", "N", arguments.uses, "keys that may come with it, one after another")
+      ->check(CLI::Range(1, 1000));
+  option(*invite, "--address", "HOST:PORT", arguments.address,
+         "where the site reaches the hub (default: hub.address)");
+  option(*invite, "--out", "FILE", arguments.out, "write it into a file, for its owner alone");
+  set_action(*invite, parsed, command_hub_invite, shared);
   CLI::App* revoke = keys_command(hub, arguments, "revoke", "bar a site's key for good");
-  revoke->add_option("NAME", arguments.site, "the site")->required()->type_name("");
-  revoke->callback([shared, &parsed] {
-    parsed.action = [shared](Session& session) { return command_hub_revoke(*shared, session); };
-  });
+  option(*revoke, "NAME", "", arguments.site, "the site")->required();
+  set_action(*revoke, parsed, command_hub_revoke, shared);
   CLI::App* keys = keys_command(hub, arguments, "keys", "which sites are admitted, and how");
-  keys->callback([shared, &parsed] {
-    parsed.action = [shared](Session& session) { return command_hub_keys(*shared, session); };
-  });
+  set_action(*keys, parsed, command_hub_keys, shared);
 }
 
 }  // namespace
 
 void add_hub_command(CLI::App& app, Parsed& parsed) {
-  CLI::App* command = subcommand(app, "hub", "say which rounds of a run's sites are final");
+  CLI::App* command =
+      subcommand(app, "hub", "say which rounds of a run's sites are final", kHubHelp);
   HubArguments& arguments = parsed.hub;
-  command->footer(std::string(kHubHelp));
   add_keys_commands(*command, parsed);
   command->require_subcommand(0, 1);
-  command->add_option("CONFIG", arguments.config, "TOML file that describes the run")
-      ->type_name("");
-  repeated(*command, "--set", arguments.overrides, "override a key: --set net.dead_after=5s")
-      ->type_name("KEY=VALUE");
-  command
-      ->add_option("--out", arguments.out,
-                   "folder of its log (default: run.out/hub, or runs/NAME-hub)")
-      ->type_name("DIR");
+  option(*command, "CONFIG", "", arguments.config, "TOML file that describes the run");
+  repeated(*command, "--set", "KEY=VALUE", arguments.overrides,
+           "override a key: --set net.dead_after=5s");
+  option(*command, "--out", "DIR", arguments.out,
+         "folder of its log (default: run.out/hub, or runs/NAME-hub)");
   command
       ->add_option_function<std::string>(
           "--resume",
@@ -95,22 +77,15 @@ void add_hub_command(CLI::App& app, Parsed& parsed) {
       ->expected(0, 1)
       ->check(CLI::IsMember({"auto", "never"}))
       ->type_name("[auto|never]");
-  command
-      ->add_option("--listen", arguments.links.listen,
-                   "where to bind (default: hub.address's port)")
-      ->type_name("HOST:PORT");
-  command
-      ->add_option("--key", arguments.links.key_file,
-                   "the hub's secret key (default: keys/hub.key beside CONFIG)")
-      ->type_name("FILE");
+  option(*command, "--listen", "HOST:PORT", arguments.links.listen,
+         "where to bind (default: hub.address's port)");
+  option(*command, "--key", "FILE", arguments.links.key_file,
+         "the hub's secret key (default: keys/hub.key beside CONFIG)");
   // log.http is the sites': with one of them on this machine its port is taken.
-  command
-      ->add_option("--http", arguments.http,
-                   "serve a page about the hub, /metrics and /healthz (log.http is for sites)")
-      ->type_name("ADDRESS:PORT");
-  repeated(*command, "--address", arguments.links.addresses,
-           "where a site is reached, instead of the file's")
-      ->type_name("NAME=HOST:PORT");
+  option(*command, "--http", "ADDRESS:PORT", arguments.http,
+         "serve a page about the hub, /metrics and /healthz (log.http is for sites)");
+  repeated(*command, "--address", "NAME=HOST:PORT", arguments.links.addresses,
+           "where a site is reached, instead of the file's");
   const auto links = add_links_flag(*command);
   command->callback([command, links, &parsed] {
     if (!command->get_subcommands().empty()) return;

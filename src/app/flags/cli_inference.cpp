@@ -26,81 +26,59 @@ void add_model_flags(CLI::App& command, ModelArguments& arguments) {
       .add_option("MODEL", arguments.model,
                   "model folder of transformers, a run, or a checkpoint (the newest of a run)")
       ->required();
-  command
-      .add_option("--tokenizer", arguments.tokenizer,
-                  "a tokenizer.json, or a folder that has one; bytes (default: that of MODEL)")
-      ->type_name("DIR|FILE|bytes");
+  option(command, "--tokenizer", "DIR|FILE|bytes", arguments.tokenizer,
+         "a tokenizer.json, or a folder that has one; bytes (default: that of MODEL)");
   command.add_option("--threads", arguments.threads, "cores to use (default: all)")
       ->check(CLI::Range(1, 1024));
-  command.add_option("--device", arguments.device, "cpu is the only one (default: cpu)")
-      ->type_name("cpu");
+  option(command, "--device", "cpu", arguments.device, "cpu is the only one (default: cpu)");
 }
 
 }  // namespace
 
 void add_inference_commands(CLI::App& app, Parsed& parsed) {
-  CLI::App* eval = subcommand(app, "eval", "loss, perplexity and bits a byte of texts");
-  eval->footer(std::string(kEvalHelp));
+  CLI::App* eval = subcommand(app, "eval", "loss, perplexity and bits a byte of texts", kEvalHelp);
   add_model_flags(*eval, parsed.eval);
   eval->add_option("FILES", parsed.eval.files, "texts, .jsonl and token files")->required();
-  eval->add_option("--context", parsed.eval.context,
-                   "tokens of a window (default: the model's positions, at most 2048)")
-      ->type_name("N");
-  eval->add_option("--stride", parsed.eval.stride,
-                   "tokens from one window to the next (default: the context)")
-      ->type_name("N");
-  eval->add_option("--field", parsed.eval.field,
-                   "field of a JSON line with the text (default: text)")
-      ->type_name("NAME");
+  option(*eval, "--context", "N", parsed.eval.context,
+         "tokens of a window (default: the model's positions, at most 2048)");
+  option(*eval, "--stride", "N", parsed.eval.stride,
+         "tokens from one window to the next (default: the context)");
+  option(*eval, "--field", "NAME", parsed.eval.field,
+         "field of a JSON line with the text (default: text)");
   eval->add_flag("--skip-bad", parsed.eval.skip_bad,
                  "count malformed JSON lines and go on (default: end at the first)");
-  eval->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) { return command_eval(parsed.eval, session); };
-  });
+  set_action(*eval, parsed, command_eval, parsed.eval);
 
-  CLI::App* generate = subcommand(app, "generate", "what a model makes of a prompt");
+  CLI::App* generate = subcommand(app, "generate", "what a model makes of a prompt", kGenerateHelp);
   GenerateArguments& arguments = parsed.generate;
-  generate->footer(std::string(kGenerateHelp));
   add_model_flags(*generate, arguments);
-  CLI::Option* prompt = generate->add_option("--prompt", arguments.prompt, "the text to go on from")
-                            ->type_name("TEXT");
-  generate->add_option("--prompt-file", arguments.prompt_file, "the same from a file; -: stdin")
-      ->type_name("FILE")
+  CLI::Option* prompt =
+      option(*generate, "--prompt", "TEXT", arguments.prompt, "the text to go on from");
+  option(*generate, "--prompt-file", "FILE", arguments.prompt_file,
+         "the same from a file; -: stdin")
       ->excludes(prompt);
   CLI::Option* chat = generate->add_flag("--chat", arguments.chat,
                                          "the prompt is what a user says, in the folder's chat "
                                          "template; the reply follows");
-  generate->add_option("--system", arguments.system, "the system's message before it")
-      ->type_name("TEXT")
+  option(*generate, "--system", "TEXT", arguments.system, "the system's message before it")
       ->needs(chat);
-  generate
-      ->add_option("--chat-template", arguments.chat_template,
-                   "which of the folder's templates (default: default)")
-      ->type_name("NAME")
+  option(*generate, "--chat-template", "NAME", arguments.chat_template,
+         "which of the folder's templates (default: default)")
       ->needs(chat);
-  repeated(*generate, "--chat-set", arguments.chat_set,
+  repeated(*generate, "--chat-set", "NAME=JSON", arguments.chat_set,
            "a variable of the template: --chat-set enable_thinking=false")
-      ->type_name("NAME=JSON")
       ->needs(chat);
-  generate->add_option("--max-tokens", arguments.tokens, "tokens at most (default: 200)")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))
-      ->type_name("N");
+  option(*generate, "--max-tokens", "N", arguments.tokens, "tokens at most (default: 200)")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30));
   generate->add_option("--temperature", arguments.temperature,
                        "divides the logits; 0: always the most likely token");
-  generate->add_option("--top-k", arguments.top_k, "draw among the K most likely tokens; 0: all")
-      ->type_name("K");
-  generate
-      ->add_option("--top-p", arguments.top_p,
-                   "draw among the most likely tokens that together have probability P")
-      ->type_name("P");
+  option(*generate, "--top-k", "K", arguments.top_k, "draw among the K most likely tokens; 0: all");
+  option(*generate, "--top-p", "P", arguments.top_p,
+         "draw among the most likely tokens that together have probability P");
   generate->add_option("--seed", arguments.seed, "seed of the draws (default: 0)");
   generate->add_flag("--ignore-eos", arguments.ignore_end, "go on at an end token");
   generate->add_flag("!--no-cache", arguments.cache, "compute the whole text anew for each token");
-  generate->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) {
-      return command_generate(parsed.generate, session);
-    };
-  });
+  set_action(*generate, parsed, command_generate, parsed.generate);
 }
 
 }  // namespace isthmus::app

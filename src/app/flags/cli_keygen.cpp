@@ -15,14 +15,11 @@ constexpr std::string_view kKeygenHelp =
 }  // namespace
 
 void add_keygen_command(CLI::App& app, Parsed& parsed) {
-  CLI::App* command = subcommand(app, "keygen", "make the keys that sites prove themselves with");
-  command->footer(std::string(kKeygenHelp));
+  CLI::App* command =
+      subcommand(app, "keygen", "make the keys that sites prove themselves with", kKeygenHelp);
   command->add_option("NAME", parsed.keygen.names, "sites, as site.name calls them")->required();
-  command->add_option("--out", parsed.keygen.out, "folder to write into (default: keys)")
-      ->type_name("DIR");
-  command->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) { return command_keygen(parsed.keygen, session); };
-  });
+  option(*command, "--out", "DIR", parsed.keygen.out, "folder to write into (default: keys)");
+  set_action(*command, parsed, command_keygen, parsed.keygen);
 }
 
 }  // namespace isthmus::app

@@ -32,42 +32,34 @@ void add_launch_command(CLI::App& app, Parsed& parsed) {
                    "this allocation; mpi: as one MPI job; print: the commands, to start by other "
                    "means")
       ->check(CLI::IsMember({"local", "ssh", "slurm", "mpi", "print"}));
-  repeated(*launch, "--site", arguments.sites, "only this one (default: all)")->type_name("NAME");
-  repeated(*launch, "--address", arguments.addresses,
-           "where a site is reached, instead of the file's")
-      ->type_name("NAME=HOST:PORT");
+  repeated(*launch, "--site", "NAME", arguments.sites, "only this one (default: all)");
+  repeated(*launch, "--address", "NAME=HOST:PORT", arguments.addresses,
+           "where a site is reached, instead of the file's");
   launch->add_option("--ssh", arguments.ssh, "ssh: the program (default: ssh)");
-  repeated(*launch, "--host", arguments.hosts,
-           "ssh: where a site is started (default: the host of its address)")
-      ->type_name("NAME=USER@HOST");
+  repeated(*launch, "--host", "NAME=USER@HOST", arguments.hosts,
+           "ssh: where a site is started (default: the host of its address)");
   launch->add_option("--directory", arguments.directory,
                      "ssh: where CONFIG lies there (default: this folder)");
-  launch
-      ->add_option(
-          "--mpirun", arguments.mpirun,
-          "mpi, and --ranks processes: the program and its own flags (default: mpirun), as in "
-          "\"mpirun --hostfile hosts\"")
-      ->type_name("WORDS");
+  option(*launch, "--mpirun", "WORDS", arguments.mpirun,
+         "mpi, and --ranks processes: the program and its own flags (default: mpirun), as in "
+         "\"mpirun --hostfile hosts\"");
   launch
       ->add_option("--ranks", arguments.ranks,
                    "of sites with a mesh: threads of the site's process (default), or processes: "
                    "each site is one MPI job; with --via mpi all sites are one job")
       ->check(CLI::IsMember({"threads", "processes"}));
   repeated(
-      *launch, "--program", arguments.programs,
+      *launch, "--program", "[NAME=]COMMAND", arguments.programs,
       "a program of yours in the place of `train --site`, for all sites or for one: it joins as "
-      "the site that ISTHMUS_SITE names (docs/python.md)")
-      ->type_name("[NAME=]COMMAND");
+      "the site that ISTHMUS_SITE names (docs/python.md)");
   launch
       ->add_option("--restart", arguments.restarts,
                    "how often a site that dies by a signal or loses the others (exit code 5) is "
                    "started again, with --resume auto (default: 0)")
       ->check(CLI::Range(0, 1000));
   const auto links = add_links_flag(*launch);
-  launch->callback([links, &parsed] {
-    parsed.action = [links, &parsed](Session& session) {
-      return command_launch(parsed.launch, *links, session);
-    };
+  set_action(*launch, parsed, [links, &parsed](Session& session) {
+    return command_launch(parsed.launch, *links, session);
   });
 }
 

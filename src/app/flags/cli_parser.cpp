@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "app/commands/command_frames.h"
 #include "app/commands/kernel_emulation.h"
@@ -37,9 +38,7 @@ void choice(CLI::App& app, const std::string& name, Value& value,
 
 void add_run_flags(CLI::App& command, TrainArguments& arguments, int& workers) {
   add_configuration_flags(command, arguments);
-  command.add_option("--workers", workers, "as --set run.workers=N")
-      ->check(CLI::PositiveNumber)
-      ->type_name("N");
+  option(command, "--workers", "N", workers, "as --set run.workers=N")->check(CLI::PositiveNumber);
   add_http_flag(command, arguments);
   command.add_flag("--dry-run", arguments.dry_run,
                    "check everything, print memory, bytes and time, train nothing");
@@ -64,19 +63,15 @@ LinkConfig link_of_flag(const std::string& text) {
 void add_run_commands(CLI::App& app, Parsed& parsed) {
   CLI::App* demo =
       subcommand(app, "demo", "train a small model on two simulated sites, with a report");
-  demo->add_option("--out", parsed.demo.out, "folder to write into")->type_name("DIR");
+  option(*demo, "--out", "DIR", parsed.demo.out, "folder to write into");
   demo->add_option("--seed", parsed.demo.seed, "seed of everything random");
-  demo->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) { return command_demo(parsed.demo, session); };
-  });
+  set_action(*demo, parsed, command_demo, parsed.demo);
 
   CLI::App* init = subcommand(app, "init", "write a commented configuration");
   init->add_option("DIR", parsed.init.directory, "folder to write into");
   init->add_option("--template", parsed.init.name, "which one: " + join(template_names()));
   init->add_flag("--force", parsed.init.force, "replace a file that is there");
-  init->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) { return command_init(parsed.init, session); };
-  });
+  set_action(*init, parsed, command_init, parsed.init);
 
   CLI::App* train =
       subcommand(app, "train", "train on this machine, or as one site of several (--site)");
@@ -84,39 +79,28 @@ void add_run_commands(CLI::App& app, Parsed& parsed) {
   add_device_flag(*train, parsed.train);
   SiteArguments& site = parsed.train.site;
   CLI::Option* name =
-      train
-          ->add_option(
-              "--site", site.name,
-              "be this [[site]]; the others are other processes. auto: by the rank that Slurm, "
-              "MPI, torchrun or Kubernetes gives")
-          ->type_name("NAME");
-  train
-      ->add_option("--listen", site.listen,
-                   "where to listen (default: the port of the site's address, on all interfaces)")
-      ->type_name("HOST:PORT")
+      option(*train, "--site", "NAME", site.name,
+             "be this [[site]]; the others are other processes. auto: by the rank that Slurm, "
+             "MPI, torchrun or Kubernetes gives");
+  option(*train, "--listen", "HOST:PORT", site.listen,
+         "where to listen (default: the port of the site's address, on all interfaces)")
       ->needs(name);
-  train
-      ->add_option("--key", site.key_file,
-                   "the site's secret key (default: keys/NAME.key beside CONFIG)")
-      ->type_name("FILE")
+  option(*train, "--key", "FILE", site.key_file,
+         "the site's secret key (default: keys/NAME.key beside CONFIG)")
       ->needs(name);
   // Shared by the flag, which fills it, and the action, which `parsed` keeps.
   const auto invitation = std::make_shared<std::string>();
-  train
-      ->add_option("--invite", *invitation,
-                   "what `isthmus hub invite` printed, of a site without a key in CONFIG (default: "
-                   "keys/NAME.invite beside it, if it is there)")
-      ->type_name("STRING")
+  option(*train, "--invite", "STRING", *invitation,
+         "what `isthmus hub invite` printed, of a site without a key in CONFIG (default: "
+         "keys/NAME.invite beside it, if it is there)")
       ->needs(name);
-  repeated(*train, "--address", site.addresses, "where a site is reached, instead of the file's")
-      ->type_name("NAME=HOST:PORT")
+  repeated(*train, "--address", "NAME=HOST:PORT", site.addresses,
+           "where a site is reached, instead of the file's")
       ->needs(name);
   const auto record = std::make_shared<std::filesystem::path>();
-  train
-      ->add_option("--record", *record,
-                   "write down every frame that comes and goes, for `frames FILE`; the last 128 "
-                   "MiB of records are kept")
-      ->type_name("FILE")
+  option(*train, "--record", "FILE", *record,
+         "write down every frame that comes and goes, for `frames FILE`; the last 128 "
+         "MiB of records are kept")
       ->needs(name);
   const auto links = add_links_flag(*train);
   train->callback([invitation, links, record, &parsed] {
@@ -129,12 +113,10 @@ void add_run_commands(CLI::App& app, Parsed& parsed) {
   CLI::App* simulate =
       subcommand(app, "simulate", "train as `train` does, bit for bit, over simulated links");
   add_run_flags(*simulate, parsed.simulate, parsed.workers);
-  repeated(*simulate, "--link", parsed.links, "link between all sites, instead of the file's")
-      ->type_name("RATE,RTT[,LOSS]");
-  simulate
-      ->add_option("--links", parsed.simulate_links_file,
-                   "links file, as `bench link` writes it, instead of the file's links")
-      ->type_name("FILE");
+  repeated(*simulate, "--link", "RATE,RTT[,LOSS]", parsed.links,
+           "link between all sites, instead of the file's");
+  option(*simulate, "--links", "FILE", parsed.simulate_links_file,
+         "links file, as `bench link` writes it, instead of the file's links");
   simulate->add_flag("--emulate", parsed.simulate.emulate,
                      "in real time: threads and sockets of this machine behind the same links");
   simulate
@@ -163,19 +145,15 @@ void add_run_commands(CLI::App& app, Parsed& parsed) {
   report->add_option("--out", parsed.report.out, "page to write (default: RUN/report.html)");
   report->add_option("--csv", parsed.report.csv, "folder for tables as CSV, instead of the page");
   report->add_option("--title", parsed.report.title, "heading of the page");
-  report
-      ->add_option("--links", parsed.report.links,
-                   "simulated runs' time over other links, for example 1Gbit/s,30ms")
-      ->type_name("RATE,RTT ...");
-  report->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) { return command_report(parsed.report, session); };
-  });
+  option(*report, "--links", "RATE,RTT ...", parsed.report.links,
+         "simulated runs' time over other links, for example 1Gbit/s,30ms");
+  set_action(*report, parsed, command_report, parsed.report);
 }
 
 void add_data_command(CLI::App& app, Parsed& parsed) {
   CLI::App* data = subcommand(app, "data", "look at, make or check training data");
   data->require_subcommand(1);
-  const auto set_action = [&parsed](DataArguments::Action action) {
+  const auto act = [&parsed](DataArguments::Action action) {
     return [&parsed, action] {
       parsed.data.action = action;
       parsed.action = [&parsed](Session& session) { return command_data(parsed.data, session); };
@@ -184,10 +162,10 @@ void add_data_command(CLI::App& app, Parsed& parsed) {
   CLI::App* inspect = subcommand(*data, "inspect", "tokens, bytes and a sample of a source");
   inspect->add_option("SOURCE", parsed.data.source, "a file, text:GLOB, tokens:GLOB or synth:NAME")
       ->required();
-  inspect->callback(set_action(DataArguments::Action::kInspect));
+  inspect->callback(act(DataArguments::Action::kInspect));
   CLI::App* verify = subcommand(*data, "verify", "read every token and check it");
   verify->add_option("SOURCE", parsed.data.source, "as for inspect")->required();
-  verify->callback(set_action(DataArguments::Action::kVerify));
+  verify->callback(act(DataArguments::Action::kVerify));
   CLI::App* synth = subcommand(*data, "synth", "write synthetic tokens of known entropy");
   synth->add_option("NAME", parsed.data.source, "synth:NAME[:tokens=N,seed=S,...]")->required();
   synth->add_option("OUT", parsed.data.out, "token file to write (llm.c layout)")->required();
@@ -196,7 +174,7 @@ void add_data_command(CLI::App& app, Parsed& parsed) {
                    "how many (default: what the spelling says, else 4Mi)")
       ->check(CLI::PositiveNumber);
   synth->add_option("--seed", parsed.data.seed, "seed (default: what the spelling says, else 0)");
-  synth->callback(set_action(DataArguments::Action::kSynth));
+  synth->callback(act(DataArguments::Action::kSynth));
   add_tokenize_commands(*data, parsed);
 }
 
@@ -204,24 +182,16 @@ void add_file_commands(CLI::App& app, Parsed& parsed) {
   CLI::App* inspect = subcommand(
       app, "inspect", "show a configuration, run, checkpoint, model folder, tensor or token file");
   inspect->add_option("PATH", parsed.inspect.path, "what to look at")->required();
-  repeated(*inspect, "--set", parsed.inspect.overrides, "override a key of a configuration")
-      ->type_name("KEY=VALUE");
+  repeated(*inspect, "--set", "KEY=VALUE", parsed.inspect.overrides,
+           "override a key of a configuration");
   inspect->add_flag("--tensors", parsed.inspect.tensors, "list every tensor");
-  inspect->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) {
-      return command_inspect(parsed.inspect, session);
-    };
-  });
+  set_action(*inspect, parsed, command_inspect, parsed.inspect);
 
   CLI::App* importing =
       subcommand(app, "import", "check a Hugging Face model folder and copy it in");
   importing->add_option("HF_DIR", parsed.model_import.from, "folder with config.json")->required();
   importing->add_option("OUT", parsed.model_import.to, "folder to write")->required();
-  importing->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) {
-      return command_import(parsed.model_import, session);
-    };
-  });
+  set_action(*importing, parsed, command_import, parsed.model_import);
 
   CLI::App* exporting = subcommand(app, "export", "write a model or records for other tools");
   exporting->add_option("FROM", parsed.model_export.from, "run, comparison or checkpoint")
@@ -233,17 +203,13 @@ void add_file_commands(CLI::App& app, Parsed& parsed) {
       ->check(CLI::IsMember({"hf", "peft", "tb", "csv", "chrome", "mlperf"}))
       ->required();
   exporting->add_option("TO", parsed.model_export.to, "folder or file to write")->required();
-  exporting
-      ->add_option("--base", parsed.model_export.base,
-                   "with adapters: folder of the model that they stand beside (default: the run's "
-                   "model.init)")
-      ->type_name("DIR");
-  exporting->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) {
-      const std::string& format = parsed.model_export.format;
-      return format == "hf" || format == "peft" ? command_export(parsed.model_export, session)
-                                                : command_export_run(parsed.model_export, session);
-    };
+  option(*exporting, "--base", "DIR", parsed.model_export.base,
+         "with adapters: folder of the model that they stand beside (default: the run's "
+         "model.init)");
+  set_action(*exporting, parsed, [&parsed](Session& session) {
+    const std::string& format = parsed.model_export.format;
+    return format == "hf" || format == "peft" ? command_export(parsed.model_export, session)
+                                              : command_export_run(parsed.model_export, session);
   });
   add_data_command(app, parsed);
 }
@@ -269,23 +235,16 @@ void add_word_commands(CLI::App& app, Parsed& parsed) {
   CLI::App* explain = subcommand(app, "explain", "explain a key, section, error, method or codec");
   explain->add_option("TOPIC", parsed.explain.topic, "outer.alpha, E-RANGE, diloco, int8, ...")
       ->required();
-  explain->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) {
-      return command_explain(parsed.explain, session);
-    };
-  });
-  subcommand(app, "methods", "the outer methods of this build")->callback([&parsed] {
-    parsed.action = command_methods;
-  });
+  set_action(*explain, parsed, command_explain, parsed.explain);
+  set_action(*subcommand(app, "methods", "the outer methods of this build"), parsed,
+             command_methods);
   CLI::App* completion = subcommand(app, "completion", "print a completion script for a shell");
   completion->add_option("SHELL", parsed.shell, "bash, zsh or fish")->required();
-  completion->callback([&parsed, &app] {
-    parsed.action = [&parsed, &app](Session& session) {
-      std::vector<CommandFlags> commands;
-      gather(app, "", commands);
-      session.out.write(completion_script(parsed.shell, commands));
-      return 0;
-    };
+  set_action(*completion, parsed, [&parsed, &app](Session& session) {
+    std::vector<CommandFlags> commands;
+    gather(app, "", commands);
+    session.out.write(completion_script(parsed.shell, commands));
+    return 0;
   });
 }
 
@@ -323,13 +282,10 @@ void set_groups(CLI::App& app) {
 
 void add_configuration_flags(CLI::App& command, TrainArguments& arguments) {
   CLI::Option* config =
-      command.add_option("CONFIG", arguments.config, "TOML file that describes the run")
-          ->required()
-          ->type_name("");
-  repeated(command, "--set", arguments.overrides, "override a key: --set outer.H=50")
-      ->type_name("KEY=VALUE");
-  command.add_option("--out", arguments.out, "folder to write into (default: run.out)")
-      ->type_name("DIR");
+      option(command, "CONFIG", "", arguments.config, "TOML file that describes the run")
+          ->required();
+  repeated(command, "--set", "KEY=VALUE", arguments.overrides, "override a key: --set outer.H=50");
+  option(command, "--out", "DIR", arguments.out, "folder to write into (default: run.out)");
   // `--resume run.toml` takes the CONFIG for its value; a checkpoint is a folder, so the file is
   // given back. Runs before CLI11 looks for missing arguments.
   const auto take_resume = [&arguments, config](const std::string& value) {
@@ -346,25 +302,28 @@ void add_configuration_flags(CLI::App& command, TrainArguments& arguments) {
           "go on from the newest checkpoint of the folder (auto), from PATH, or never")
       ->expected(0, 1)
       ->type_name("[auto|PATH|never]");
-  repeated(command, "--change", arguments.changes,
-           "with --resume, change a key of the run from here on: --change train.steps=4000")
-      ->type_name("KEY=VALUE");
+  repeated(command, "--change", "KEY=VALUE", arguments.changes,
+           "with --resume, change a key of the run from here on: --change train.steps=4000");
   command.add_flag("--force", arguments.force, "replace the run that is in the folder");
 }
 
 std::shared_ptr<std::filesystem::path> add_links_flag(CLI::App& command) {
   auto links = std::make_shared<std::filesystem::path>();  // the flag fills it, the action keeps it
-  command
-      .add_option("--links", *links,
-                  "links file, as `bench link` writes it, instead of the file's links: for "
-                  "net.shares and what is predicted; the same at all sites")
-      ->type_name("FILE");
+  option(command, "--links", "FILE", *links,
+         "links file, as `bench link` writes it, instead of the file's links: for "
+         "net.shares and what is predicted; the same at all sites");
   return links;
 }
 
-CLI::App* subcommand(CLI::App& app, const std::string& name, const std::string& text) {
+void set_action(CLI::App& command, Parsed& parsed, Action action) {
+  command.callback([&parsed, action = std::move(action)] { parsed.action = action; });
+}
+
+CLI::App* subcommand(CLI::App& app, const std::string& name, const std::string& text,
+                     std::string_view help) {
   CLI::App* command = app.add_subcommand(name, text);
   command->fallthrough();
+  if (!help.empty()) command->footer(std::string(help));  // else that of `app`, as CLI11 has it
   command->set_help_flag("-h,--help", "show this help");
   return command;
 }

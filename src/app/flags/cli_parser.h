@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "app/commands/bench/link_commands.h"
@@ -69,14 +70,39 @@ struct Parsed {
   std::string shell;
 };
 
-/// A command under `app` that also takes the global flags.
-CLI::App* subcommand(CLI::App& app, const std::string& name, const std::string& text);
+/// A command under `app` that also takes the global flags. help: what `--help` says below the
+/// flags.
+CLI::App* subcommand(CLI::App& app, const std::string& name, const std::string& text,
+                     std::string_view help = {});
 
+/// `action` is what a parse that names `command` comes to.
+void set_action(CLI::App& command, Parsed& parsed, Action action);
+/// The same: `run` with `arguments`, which must outlive the parse.
+template <typename Arguments>
+void set_action(CLI::App& command, Parsed& parsed, int (*run)(const Arguments&, Session&),
+                const Arguments& arguments) {
+  set_action(command, parsed,
+             [run, &arguments](Session& session) { return run(arguments, session); });
+}
+/// The same with arguments that the flags fill and the action keeps.
+template <typename Arguments>
+void set_action(CLI::App& command, Parsed& parsed, int (*run)(const Arguments&, Session&),
+                std::shared_ptr<Arguments> arguments) {
+  set_action(command, parsed,
+             [run, arguments](Session& session) { return run(*arguments, session); });
+}
+
+/// A flag, or an argument, with one value, which the help calls `type` ("": it has no word for it).
+template <typename Value>
+CLI::Option* option(CLI::App& app, const std::string& name, const std::string& type, Value& value,
+                    const std::string& text) {
+  return app.add_option(name, value, text)->type_name(type);
+}
 /// A flag that may be given several times, one value each.
 template <typename Value>
-CLI::Option* repeated(CLI::App& app, const std::string& name, std::vector<Value>& values,
-                      const std::string& text) {
-  return app.add_option(name, values, text)->allow_extra_args(false)->take_all();
+CLI::Option* repeated(CLI::App& app, const std::string& name, const std::string& type,
+                      std::vector<Value>& values, const std::string& text) {
+  return option(app, name, type, values, text)->allow_extra_args(false)->take_all();
 }
 
 /// --recompute [none|selective|full] into `target`; without a value: full (cli_bench.cpp).

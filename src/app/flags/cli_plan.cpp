@@ -21,30 +21,22 @@ constexpr std::string_view kUtilisationHelp =
     "  isthmus plan utilisation run.toml --params 1B --step-time 100ms";
 
 void add_utilisation_command(CLI::App& plan, Parsed& parsed) {
-  CLI::App* command = subcommand(plan, "utilisation", "how fast a link each method needs");
-  command->footer(std::string(kUtilisationHelp));
+  CLI::App* command =
+      subcommand(plan, "utilisation", "how fast a link each method needs", kUtilisationHelp);
   PlanUtilisationArguments& arguments = parsed.plan_utilisation;
-  command
-      ->add_option("CONFIG", arguments.config,
-                   "a run: its method, fragments, offsets, codec, layers and surrogate")
-      ->type_name("");
-  repeated(*command, "--set", arguments.overrides, "override a key of CONFIG")
-      ->type_name("KEY=VALUE");
-  command->add_option("--params", arguments.params, "parameters of the model: 1B, 350M")
-      ->type_name("N");
-  command->add_option("--layers", arguments.layers, "its layers")->type_name("L");
-  command->add_option("--step-time", arguments.step_time, "computing of an inner step: 100ms")
-      ->type_name("TIME");
-  repeated(*command, "--method", arguments.methods,
+  option(*command, "CONFIG", "", arguments.config,
+         "a run: its method, fragments, offsets, codec, layers and surrogate");
+  repeated(*command, "--set", "KEY=VALUE", arguments.overrides, "override a key of CONFIG");
+  option(*command, "--params", "N", arguments.params, "parameters of the model: 1B, 350M");
+  option(*command, "--layers", "L", arguments.layers, "its layers");
+  option(*command, "--step-time", "TIME", arguments.step_time, "computing of an inner step: 100ms");
+  repeated(*command, "--method", "NAME[:SETTING=VALUE,...]", arguments.methods,
            "a method of `isthmus methods`, with settings, as streaming-diloco:overlap=1; "
-           "may be given several times (default: the published table's rows and more)")
-      ->type_name("NAME[:SETTING=VALUE,...]");
+           "may be given several times (default: the published table's rows and more)");
   UtilisationChoice& common = arguments.common;
-  command->add_option("--H", common.H, "inner steps between syncs (default 100)")->type_name("N");
-  command
-      ->add_option("--fragment-layers", common.fragment_layers,
-                   "layers of a fragment (default 3, or 2 or 1 where 3 does not divide them)")
-      ->type_name("N");
+  option(*command, "--H", "N", common.H, "inner steps between syncs (default 100)");
+  option(*command, "--fragment-layers", "N", common.fragment_layers,
+         "layers of a fragment (default 3, or 2 or 1 where 3 does not divide them)");
   command
       ->add_option_function<std::string>(
           "--pattern",
@@ -54,33 +46,23 @@ void add_utilisation_command(CLI::App& plan, Parsed& parsed) {
           "which layers make a fragment: strided (default), sequential, balanced")
       ->check(CLI::IsMember({"strided", "sequential", "balanced"}))
       ->type_name("NAME");
-  command
-      ->add_option("--overlap", common.overlap,
-                   "inner steps that hide a fragment's exchange (default 0)")
-      ->type_name("N");
-  command->add_option("--bits", common.bits, "of a value on the wire (default 16)")->type_name("N");
+  option(*command, "--overlap", "N", common.overlap,
+         "inner steps that hide a fragment's exchange (default 0)");
+  option(*command, "--bits", "N", common.bits, "of a value on the wire (default 16)");
   command->add_flag_callback(
       "--embedding-turn", [&common] { common.embedding_turn = true; },
       "an empty turn after those of the fragments, as for embeddings of their own");
-  command
-      ->add_option("--bandwidth", arguments.bandwidth,
-                   "say the utilisation on this link too: 1Gbit/s")
-      ->type_name("RATE");
+  option(*command, "--bandwidth", "RATE", arguments.bandwidth,
+         "say the utilisation on this link too: 1Gbit/s");
   const auto latency = std::make_shared<std::string>();  // of this flag and of the action below
-  command
-      ->add_option("--latency", *latency,
-                   "of each reduction, after its last bit: 10ms (default: none, as the published "
-                   "tables)")
-      ->type_name("TIME");
-  command
-      ->add_option("--links", parsed.plan_links_file,
-                   "... on the slowest link of a links file, as `bench link` writes it")
-      ->type_name("FILE");
-  command->callback([&parsed, latency] {
-    parsed.action = [&parsed, latency](Session& session) {
-      return command_plan_utilisation(parsed.plan_utilisation, parsed.plan_links_file, *latency,
-                                      session);
-    };
+  option(*command, "--latency", "TIME", *latency,
+         "of each reduction, after its last bit: 10ms (default: none, as the published "
+         "tables)");
+  option(*command, "--links", "FILE", parsed.plan_links_file,
+         "... on the slowest link of a links file, as `bench link` writes it");
+  set_action(*command, parsed, [&parsed, latency](Session& session) {
+    return command_plan_utilisation(parsed.plan_utilisation, parsed.plan_links_file, *latency,
+                                    session);
   });
 }
 

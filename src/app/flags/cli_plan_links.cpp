@@ -31,114 +31,75 @@ constexpr std::string_view kChooseHelp =
     "  isthmus plan choose --links links.toml --params 1B --step-time 1s --after runs/wan";
 
 void add_site_mesh_flags(CLI::App& command, PlanMeshArguments& mesh) {
-  command
-      .add_option(
-          "--ranks", mesh.ranks,
-          "of a site: its fastest mesh, whose step time is taken where --step-time is absent")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65'536}))
-      ->type_name("N");
-  command.add_option("--nodes", mesh.nodes, "machines of a site (default 1)")->type_name("N");
-  command
-      .add_option("--model", mesh.model,
-                  "its shape, as `plan mesh` has it (default: a llama of --params)")
-      ->type_name("MODEL");
-  command.add_option("--context", mesh.context, "tokens of a sample (default 4096)")
-      ->type_name("T");
-  command.add_option("--batch", mesh.batch, "tokens of a site in a step (default 4Mi tok)")
-      ->type_name("TOKENS");
-  command.add_option("--memory", mesh.memory, "of a rank: 80GB")->type_name("BYTES");
-  command.add_option("--compute", mesh.compute, "what a rank really computes (default 400TFLOP/s)")
-      ->type_name("RATE");
+  option(command, "--ranks", "N", mesh.ranks,
+         "of a site: its fastest mesh, whose step time is taken where --step-time is absent")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{65'536}));
+  option(command, "--nodes", "N", mesh.nodes, "machines of a site (default 1)");
+  option(command, "--model", "MODEL", mesh.model,
+         "its shape, as `plan mesh` has it (default: a llama of --params)");
+  option(command, "--context", "T", mesh.context, "tokens of a sample (default 4096)");
+  option(command, "--batch", "TOKENS", mesh.batch, "tokens of a site in a step (default 4Mi tok)");
+  option(command, "--memory", "BYTES", mesh.memory, "of a rank: 80GB");
+  option(command, "--compute", "RATE", mesh.compute,
+         "what a rank really computes (default 400TFLOP/s)");
 }
 
 }  // namespace
 
 void add_plan_sync_command(CLI::App& plan, Parsed& parsed) {
-  CLI::App* command = subcommand(plan, "sync", "what one synchronization takes on given links");
-  command->footer(std::string(kSyncHelp));
+  CLI::App* command =
+      subcommand(plan, "sync", "what one synchronization takes on given links", kSyncHelp);
   const auto kept = std::make_shared<PlanSyncArguments>();  // by the flags' action too
   PlanSyncArguments& arguments = *kept;
-  command->add_option("--params", arguments.params, "values of the vector: 30.8M, 1B")
-      ->type_name("N");
-  command->add_option("--codec", arguments.codec, "of a value on the wire (default fp32)")
-      ->type_name("NAME");
-  command
-      ->add_option("--way", arguments.way,
-                   "ring (default: 2 (M - 1) hops, as NCCL) or reduce (as runs exchange)")
-      ->type_name("NAME");
-  command->add_option("--sites", arguments.sites, "members, all links alike (default 2)")
-      ->type_name("M");
-  command->add_option("--rate", arguments.rate, "of each link: 200Mbit/s")->type_name("RATE");
-  command->add_option("--rtt", arguments.rtt, "its round trip (default: none)")->type_name("TIME");
-  command->add_option("--links", arguments.links, "the links of a file in the place of these three")
-      ->type_name("FILE");
-  command
-      ->add_option("--link-model", arguments.link_model,
-                   "ideal (default): bytes by rate; goodput: what TCP leaves of it")
-      ->type_name("NAME");
-  command
-      ->add_option("--link-share", arguments.link_share,
-                   "of each rate that frames get, where something else takes the rest (default 1)")
-      ->type_name("SHARE");
-  command
-      ->add_option("--processor", arguments.processor,
-                   "with --way reduce: fp32 values that a site's processor exchanges in a second, "
-                   "in bits: 5Gbit/s, as `doctor` says (default: any number)")
-      ->type_name("RATE");
-  command
-      ->add_option("--step-time", arguments.step_time,
-                   "computing of a step, of a run that stops for each sync")
-      ->type_name("TIME");
-  command->add_option("--H", arguments.H, "steps between its syncs (default 1)")->type_name("N");
-  command->add_option("--steps", arguments.steps, "of the run (default H)")->type_name("N");
-  command->add_option("--skip", arguments.skip, "of those, the first that do not count (default 0)")
-      ->type_name("N");
-  command->callback([&parsed, kept] {
-    parsed.action = [kept](Session& session) { return command_plan_sync(*kept, session); };
-  });
+  option(*command, "--params", "N", arguments.params, "values of the vector: 30.8M, 1B");
+  option(*command, "--codec", "NAME", arguments.codec, "of a value on the wire (default fp32)");
+  option(*command, "--way", "NAME", arguments.way,
+         "ring (default: 2 (M - 1) hops, as NCCL) or reduce (as runs exchange)");
+  option(*command, "--sites", "M", arguments.sites, "members, all links alike (default 2)");
+  option(*command, "--rate", "RATE", arguments.rate, "of each link: 200Mbit/s");
+  option(*command, "--rtt", "TIME", arguments.rtt, "its round trip (default: none)");
+  option(*command, "--links", "FILE", arguments.links,
+         "the links of a file in the place of these three");
+  option(*command, "--link-model", "NAME", arguments.link_model,
+         "ideal (default): bytes by rate; goodput: what TCP leaves of it");
+  option(*command, "--link-share", "SHARE", arguments.link_share,
+         "of each rate that frames get, where something else takes the rest (default 1)");
+  option(*command, "--processor", "RATE", arguments.processor,
+         "with --way reduce: fp32 values that a site's processor exchanges in a second, "
+         "in bits: 5Gbit/s, as `doctor` says (default: any number)");
+  option(*command, "--step-time", "TIME", arguments.step_time,
+         "computing of a step, of a run that stops for each sync");
+  option(*command, "--H", "N", arguments.H, "steps between its syncs (default 1)");
+  option(*command, "--steps", "N", arguments.steps, "of the run (default H)");
+  option(*command, "--skip", "N", arguments.skip,
+         "of those, the first that do not count (default 0)");
+  set_action(*command, parsed, command_plan_sync, kept);
 }
 
 void add_plan_choose_command(CLI::App& plan, Parsed& parsed) {
-  CLI::App* command =
-      subcommand(plan, "choose", "which method, H, codec and mesh for these links, and why");
-  command->footer(std::string(kChooseHelp));
+  CLI::App* command = subcommand(
+      plan, "choose", "which method, H, codec and mesh for these links, and why", kChooseHelp);
   const auto kept = std::make_shared<PlanChooseArguments>();  // by the flags' action too
   PlanChooseArguments& arguments = *kept;
-  command->add_option("--links", arguments.links, "a links file, as `bench link` writes it")
-      ->type_name("FILE");
-  command->add_option("--sites", arguments.sites, "of those in it (default: all)")
-      ->delimiter(',')
-      ->type_name("NAME,...");
-  command->add_option("--params", arguments.params, "parameters of the model: 1B, 350M")
-      ->type_name("N");
-  command
-      ->add_option("--layers", arguments.layers,
-                   "its layers (default: as models of that size have)")
-      ->type_name("L");
-  command->add_option("--step-time", arguments.step_time, "computing of an inner step: 1s")
-      ->type_name("TIME");
-  command
-      ->add_option("--computing", arguments.computing,
-                   "the least share of its time that a site is to compute (default 0.9)")
-      ->type_name("SHARE");
-  command->add_option("--steps", arguments.steps, "of the run: its time too")->type_name("N");
-  command
-      ->add_option("--link-model", arguments.link_model,
-                   "goodput (default): what TCP leaves of a rate; ideal: bytes by rate")
-      ->type_name("NAME");
-  command
-      ->add_option("--processor", arguments.processor,
-                   "fp32 values that a site's processor exchanges in a second, in bits: 5Gbit/s, "
-                   "as `doctor` says (default: any number)")
-      ->type_name("RATE");
+  option(*command, "--links", "FILE", arguments.links, "a links file, as `bench link` writes it");
+  option(*command, "--sites", "NAME,...", arguments.sites, "of those in it (default: all)")
+      ->delimiter(',');
+  option(*command, "--params", "N", arguments.params, "parameters of the model: 1B, 350M");
+  option(*command, "--layers", "L", arguments.layers,
+         "its layers (default: as models of that size have)");
+  option(*command, "--step-time", "TIME", arguments.step_time, "computing of an inner step: 1s");
+  option(*command, "--computing", "SHARE", arguments.computing,
+         "the least share of its time that a site is to compute (default 0.9)");
+  option(*command, "--steps", "N", arguments.steps, "of the run: its time too");
+  option(*command, "--link-model", "NAME", arguments.link_model,
+         "goodput (default): what TCP leaves of a rate; ideal: bytes by rate");
+  option(*command, "--processor", "RATE", arguments.processor,
+         "fp32 values that a site's processor exchanges in a second, in bits: 5Gbit/s, "
+         "as `doctor` says (default: any number)");
   add_site_mesh_flags(*command, arguments.mesh);
-  command
-      ->add_option("--after", arguments.after,
-                   "a run that has ended: how far off the prediction was for it")
-      ->type_name("RUN");
-  command->callback([&parsed, kept] {
-    parsed.action = [kept](Session& session) { return command_plan_choose(*kept, session); };
-  });
+  option(*command, "--after", "RUN", arguments.after,
+         "a run that has ended: how far off the prediction was for it");
+  set_action(*command, parsed, command_plan_choose, kept);
 }
 
 }  // namespace isthmus::app

@@ -23,137 +23,90 @@ constexpr std::string_view kPipelineHelp =
     "  isthmus plan pipeline --schedule zb-h1 --backward 1.2 --weight 0.8 --message 0.1";
 
 void add_choice_flags(CLI::App& command, PlanMeshArguments& arguments) {
-  command.add_option("--tp", arguments.tp, "only meshes with N tensor-parallel ranks")
-      ->type_name("N");
-  command.add_option("--pp", arguments.pp, "only meshes with N pipeline stages")->type_name("N");
-  command.add_option("--dp", arguments.dp, "only meshes with N data-parallel ranks")
-      ->type_name("N");
-  command.add_option("--micro-batches", arguments.micro_batches, "of a rank in a step")
-      ->type_name("N");
-  command.add_option("--schedule", arguments.schedule, "of the pipeline")
-      ->check(CLI::IsMember({"gpipe", "1f1b", "interleaved-1f1b", "zb-h1"}))
-      ->type_name("NAME");
-  command.add_option("--virtual", arguments.virtual_stages, "virtual stages of a rank")
-      ->type_name("N");
-  command
-      .add_option("--zero", arguments.zero,
-                  "0 .. 3: what data-parallel ranks share out (or CONFIG's)")
-      ->check(CLI::Range(0, 3))
-      ->type_name("STAGE");
+  option(command, "--tp", "N", arguments.tp, "only meshes with N tensor-parallel ranks");
+  option(command, "--pp", "N", arguments.pp, "only meshes with N pipeline stages");
+  option(command, "--dp", "N", arguments.dp, "only meshes with N data-parallel ranks");
+  option(command, "--micro-batches", "N", arguments.micro_batches, "of a rank in a step");
+  option(command, "--schedule", "NAME", arguments.schedule, "of the pipeline")
+      ->check(CLI::IsMember({"gpipe", "1f1b", "interleaved-1f1b", "zb-h1"}));
+  option(command, "--virtual", "N", arguments.virtual_stages, "virtual stages of a rank");
+  option(command, "--zero", "STAGE", arguments.zero,
+         "0 .. 3: what data-parallel ranks share out (or CONFIG's)")
+      ->check(CLI::Range(0, 3));
   add_recompute(
       command, arguments.recompute,
       "what the backward pass makes again: none, selective or full (alone: full; default: "
       "as little as fits)");
-  command
-      .add_option("--sequence-parallel", arguments.sequence_parallel,
-                  "whether tensor-parallel ranks split norms and stream too: true or false "
-                  "(default: CONFIG's; where the context divides)")
-      ->type_name("BOOL");
+  option(command, "--sequence-parallel", "BOOL", arguments.sequence_parallel,
+         "whether tensor-parallel ranks split norms and stream too: true or false "
+         "(default: CONFIG's; where the context divides)");
 }
 
 void add_machine_flags(CLI::App& command, PlanMeshArguments& arguments) {
-  command.add_option("--nodes", arguments.nodes, "machines the ranks are spread over (default 1)")
-      ->type_name("N");
-  command.add_option("--memory", arguments.memory, "of a rank: 80GB")->type_name("BYTES");
-  command
-      .add_option("--compute", arguments.compute,
-                  "what a rank really computes (default 400TFLOP/s)")
-      ->type_name("RATE");
-  command
-      .add_option("--attention", arguments.attention,
-                  "the same of attention, whose products are small (default: as --compute)")
-      ->type_name("RATE");
-  command
-      .add_option("--memory-rate", arguments.memory_rate,
-                  "what a rank reads and writes in its memory: norms, activation functions, logits "
-                  "and the optimizer then take time (default: none)")
-      ->type_name("RATE");
-  command
-      .add_option("--node-link", arguments.node_rate,
-                  "what a rank sends within its node (default 400GB/s)")
-      ->type_name("RATE");
-  command.add_option("--node-latency", arguments.node_latency, "there (default 5us)")
-      ->type_name("TIME");
-  command
-      .add_option("--network", arguments.network_rate,
-                  "what a rank sends to other nodes (default 50GB/s)")
-      ->type_name("RATE");
-  command.add_option("--network-latency", arguments.network_latency, "there (default 15us)")
-      ->type_name("TIME");
+  option(command, "--nodes", "N", arguments.nodes,
+         "machines the ranks are spread over (default 1)");
+  option(command, "--memory", "BYTES", arguments.memory, "of a rank: 80GB");
+  option(command, "--compute", "RATE", arguments.compute,
+         "what a rank really computes (default 400TFLOP/s)");
+  option(command, "--attention", "RATE", arguments.attention,
+         "the same of attention, whose products are small (default: as --compute)");
+  option(command, "--memory-rate", "RATE", arguments.memory_rate,
+         "what a rank reads and writes in its memory: norms, activation functions, logits "
+         "and the optimizer then take time (default: none)");
+  option(command, "--node-link", "RATE", arguments.node_rate,
+         "what a rank sends within its node (default 400GB/s)");
+  option(command, "--node-latency", "TIME", arguments.node_latency, "there (default 5us)");
+  option(command, "--network", "RATE", arguments.network_rate,
+         "what a rank sends to other nodes (default 50GB/s)");
+  option(command, "--network-latency", "TIME", arguments.network_latency, "there (default 15us)");
 }
 
 }  // namespace
 
 void add_plan_mesh_command(CLI::App& plan, Parsed& parsed) {
-  CLI::App* command = subcommand(plan, "mesh", "which mesh of ranks trains fastest, and why");
-  command->footer(std::string(kMeshHelp));
+  CLI::App* command =
+      subcommand(plan, "mesh", "which mesh of ranks trains fastest, and why", kMeshHelp);
   PlanMeshArguments& arguments = parsed.plan_mesh;
-  command
-      ->add_option(
-          "CONFIG", arguments.config,
-          "a run: its model, batch, precision, method, and what it says of parallel.zero and "
-          "sequence_parallel")
-      ->type_name("");
-  repeated(*command, "--set", arguments.overrides, "override a key of CONFIG")
-      ->type_name("KEY=VALUE");
-  command
-      ->add_option("--model", arguments.model,
-                   "llama-8b, llama-70b, gpt2-xl, ...; or sizes: llama:layers=32,d_model=4096")
-      ->type_name("MODEL");
-  command->add_option("--context", arguments.context, "tokens of a sample (default 4096)")
-      ->type_name("T");
-  command->add_option("--batch", arguments.batch, "tokens of a step (default 4Mi tok)")
-      ->type_name("TOKENS");
-  command->add_option("--ranks", arguments.ranks, "of the site")->required()->type_name("N");
+  option(*command, "CONFIG", "", arguments.config,
+         "a run: its model, batch, precision, method, and what it says of parallel.zero and "
+         "sequence_parallel");
+  repeated(*command, "--set", "KEY=VALUE", arguments.overrides, "override a key of CONFIG");
+  option(*command, "--model", "MODEL", arguments.model,
+         "llama-8b, llama-70b, gpt2-xl, ...; or sizes: llama:layers=32,d_model=4096");
+  option(*command, "--context", "T", arguments.context, "tokens of a sample (default 4096)");
+  option(*command, "--batch", "TOKENS", arguments.batch, "tokens of a step (default 4Mi tok)");
+  option(*command, "--ranks", "N", arguments.ranks, "of the site")->required();
   add_machine_flags(*command, arguments);
-  command->add_option("--precision", arguments.precision, "fp32 or bf16 (default; or CONFIG's)")
-      ->check(CLI::IsMember({"fp32", "bf16"}))
-      ->type_name("NAME");
-  command->add_option("--optimizer", arguments.optimizer, "adamw (default), sgd, muon")
-      ->check(CLI::IsMember({"adamw", "sgd", "muon"}))
-      ->type_name("NAME");
+  option(*command, "--precision", "NAME", arguments.precision,
+         "fp32 or bf16 (default; or CONFIG's)")
+      ->check(CLI::IsMember({"fp32", "bf16"}));
+  option(*command, "--optimizer", "NAME", arguments.optimizer, "adamw (default), sgd, muon")
+      ->check(CLI::IsMember({"adamw", "sgd", "muon"}));
   add_choice_flags(*command, arguments);
-  command->add_option("--top", arguments.top, "rows of the table (default 8)")->type_name("N");
-  command->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) {
-      return command_plan_mesh(parsed.plan_mesh, session);
-    };
-  });
+  option(*command, "--top", "N", arguments.top, "rows of the table (default 8)");
+  set_action(*command, parsed, command_plan_mesh, parsed.plan_mesh);
 }
 
 void add_plan_pipeline_command(CLI::App& plan, Parsed& parsed) {
-  CLI::App* command = subcommand(plan, "pipeline", "a pipeline schedule, drawn and checked");
-  command->footer(std::string(kPipelineHelp));
+  CLI::App* command =
+      subcommand(plan, "pipeline", "a pipeline schedule, drawn and checked", kPipelineHelp);
   PlanPipelineArguments& arguments = parsed.plan_pipeline;
-  command->add_option("--stages", arguments.stages, "ranks of the pipeline (default 4)")
-      ->type_name("P");
-  command->add_option("--micro-batches", arguments.micro_batches, "of a step (default 8)")
-      ->type_name("M");
-  command->add_option("--virtual", arguments.virtual_stages, "virtual stages of a rank")
-      ->type_name("V");
-  command
-      ->add_option("--schedule", arguments.schedule,
-                   "default 1f1b, with virtual stages interleaved-1f1b")
-      ->check(CLI::IsMember({"gpipe", "1f1b", "interleaved-1f1b", "zb-h1"}))
-      ->type_name("NAME");
-  command->add_option("--forward", arguments.forward, "time of a stage's forward pass (default 1)")
-      ->type_name("F");
-  command
-      ->add_option("--backward", arguments.backward_input,
-                   "of its backward pass for inputs (default 1)")
-      ->type_name("B");
-  command->add_option("--weight", arguments.backward_weight, "and for weights (default 1)")
-      ->type_name("W");
-  command->add_option("--message", arguments.message, "of a message between stages (default 0)")
-      ->type_name("T");
+  option(*command, "--stages", "P", arguments.stages, "ranks of the pipeline (default 4)");
+  option(*command, "--micro-batches", "M", arguments.micro_batches, "of a step (default 8)");
+  option(*command, "--virtual", "V", arguments.virtual_stages, "virtual stages of a rank");
+  option(*command, "--schedule", "NAME", arguments.schedule,
+         "default 1f1b, with virtual stages interleaved-1f1b")
+      ->check(CLI::IsMember({"gpipe", "1f1b", "interleaved-1f1b", "zb-h1"}));
+  option(*command, "--forward", "F", arguments.forward,
+         "time of a stage's forward pass (default 1)");
+  option(*command, "--backward", "B", arguments.backward_input,
+         "of its backward pass for inputs (default 1)");
+  option(*command, "--weight", "W", arguments.backward_weight, "and for weights (default 1)");
+  option(*command, "--message", "T", arguments.message, "of a message between stages (default 0)");
   command->add_flag_callback(
       "--on-receive", [&arguments] { arguments.on_receive = true; },
       "messages begin when they are waited for, as of unbuffered sends");
-  command->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) {
-      return command_plan_pipeline(parsed.plan_pipeline, session);
-    };
-  });
+  set_action(*command, parsed, command_plan_pipeline, parsed.plan_pipeline);
 }
 
 }  // namespace isthmus::app

@@ -16,22 +16,17 @@ constexpr std::string_view kReplayHelp =
 }  // namespace
 
 void add_replay_command(CLI::App& app, Parsed& parsed) {
-  CLI::App* command =
-      subcommand(app, "replay", "weights of an spsa run, from where it began and its log");
-  command->footer(std::string(kReplayHelp));
+  CLI::App* command = subcommand(
+      app, "replay", "weights of an spsa run, from where it began and its log", kReplayHelp);
   command->add_option("LOG", parsed.replay.log, "method.log of the run")->required();
   command
       ->add_option("BASE", parsed.replay.base,
                    "model folder it began from (model.init), or a checkpoint of the run")
       ->required();
-  command->add_option("--out", parsed.replay.out, "model folder to write")->type_name("DIR");
-  command
-      ->add_option("--expect", parsed.replay.expect,
-                   "fail unless these are the same weights, bit for bit")
-      ->type_name("DIR");
-  command->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) { return command_replay(parsed.replay, session); };
-  });
+  option(*command, "--out", "DIR", parsed.replay.out, "model folder to write");
+  option(*command, "--expect", "DIR", parsed.replay.expect,
+         "fail unless these are the same weights, bit for bit");
+  set_action(*command, parsed, command_replay, parsed.replay);
 }
 
 }  // namespace isthmus::app

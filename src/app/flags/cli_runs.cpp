@@ -30,7 +30,7 @@ void add_runs_commands(CLI::App& app, Parsed& parsed) {
 
   CLI::App* list = runs_command(*runs, parsed, "ls", "a line each", command_runs_list);
   list->add_option("FOLDER", parsed.runs.folder, "where they are (default: runs)");
-  repeated(*list, "--tag", parsed.runs.tags, "only those with this tag")->type_name("TAG");
+  repeated(*list, "--tag", "TAG", parsed.runs.tags, "only those with this tag");
 
   runs_command(*runs, parsed, "show", "one of them, as `inspect` does", command_runs_show)
       ->add_option("RUN", parsed.run, "its folder")
@@ -39,27 +39,22 @@ void add_runs_commands(CLI::App& app, Parsed& parsed) {
   CLI::App* tag = runs_command(*runs, parsed, "tag", "put tags to a run", command_runs_tag);
   tag->add_option("RUN", parsed.run, "its folder")->required();
   tag->add_option("TAG", parsed.runs.tags, "to add");
-  repeated(*tag, "--remove", parsed.runs.unwanted, "a tag to take away")->type_name("TAG");
+  repeated(*tag, "--remove", "TAG", parsed.runs.unwanted, "a tag to take away");
 
   CLI::App* remove = runs_command(
       *runs, parsed, "rm", "remove what runs have written; other files stay", command_runs_remove);
   remove->add_option("RUN", parsed.runs.runs, "their folders")->required();
   remove->add_flag("--force", parsed.runs.force, "a run that still goes on, too");
 
-  CLI::App* merge =
-      subcommand(app, "merge", "one model that is the weighted mean of several, in fp64");
-  merge->footer(std::string(kMergeHelp));
+  CLI::App* merge = subcommand(
+      app, "merge", "one model that is the weighted mean of several, in fp64", kMergeHelp);
   merge->add_option("FROM", parsed.merge.from, "runs, checkpoints or model folders")->required();
-  merge->add_option("--out", parsed.merge.out, "model folder to write")
-      ->required()
-      ->type_name("DIR");
-  merge->add_option("--weights", parsed.merge.weights, "of each, in their order (default: equal)")
+  option(*merge, "--out", "DIR", parsed.merge.out, "model folder to write")->required();
+  option(*merge, "--weights", "W,W...", parsed.merge.weights,
+         "of each, in their order (default: equal)")
       ->delimiter(',')
-      ->allow_extra_args(false)
-      ->type_name("W,W...");
-  merge->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) { return command_merge(parsed.merge, session); };
-  });
+      ->allow_extra_args(false);
+  set_action(*merge, parsed, command_merge, parsed.merge);
 }
 
 }  // namespace isthmus::app

@@ -9,9 +9,7 @@ void add_status_command(CLI::App& app, Parsed& parsed) {
   status->add_option("RUN", parsed.status.run,
                      "a run's folder, or the address that it printed (http://...)");
   status->add_flag("--watch", parsed.status.watch, "look every second until the run has ended");
-  status->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) { return command_status(parsed.status, session); };
-  });
+  set_action(*status, parsed, command_status, parsed.status);
 }
 
 void add_http_flag(CLI::App& command, TrainArguments& arguments) {

@@ -18,10 +18,9 @@ constexpr std::string_view kTrainHelp =
 
 void add_document_flags(CLI::App& command, DocumentArguments& arguments) {
   command.add_option("FILES", arguments.files, "texts and .jsonl, plain, .gz or .zst")->required();
-  command.add_option("--out", arguments.out, "folder to write into")->type_name("DIR")->required();
-  command
-      .add_option("--field", arguments.field, "field of a JSON line with the text (default: text)")
-      ->type_name("NAME");
+  option(command, "--out", "DIR", arguments.out, "folder to write into")->required();
+  option(command, "--field", "NAME", arguments.field,
+         "field of a JSON line with the text (default: text)");
   command.add_flag("--skip-bad", arguments.skip_bad,
                    "count malformed JSON lines and go on (default: end at the first)");
 }
@@ -29,46 +28,29 @@ void add_document_flags(CLI::App& command, DocumentArguments& arguments) {
 }  // namespace
 
 void add_tokenize_commands(CLI::App& data, Parsed& parsed) {
-  CLI::App* tokenize = subcommand(data, "tokenize", "make token files of documents");
-  tokenize->footer(std::string(kTokenizeHelp));
+  CLI::App* tokenize = subcommand(data, "tokenize", "make token files of documents", kTokenizeHelp);
   add_document_flags(*tokenize, parsed.tokenize);
-  tokenize
-      ->add_option("--tokenizer", parsed.tokenize.tokenizer,
-                   "a tokenizer.json of Hugging Face, or a folder that has one")
-      ->type_name("DIR|FILE")
+  option(*tokenize, "--tokenizer", "DIR|FILE", parsed.tokenize.tokenizer,
+         "a tokenizer.json of Hugging Face, or a folder that has one")
       ->required();
-  tokenize
-      ->add_option("--eos", parsed.tokenize.end,
-                   "token behind each document (default: eos_token of tokenizer_config.json)")
-      ->type_name("TOKEN");
+  option(*tokenize, "--eos", "TOKEN", parsed.tokenize.end,
+         "token behind each document (default: eos_token of tokenizer_config.json)");
   tokenize->add_option("--jobs", parsed.tokenize.jobs, "cores to use (default: all)")
       ->check(CLI::Range(1, 1024));
-  tokenize->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) {
-      return command_tokenize(parsed.tokenize, session);
-    };
-  });
+  set_action(*tokenize, parsed, command_tokenize, parsed.tokenize);
 
-  CLI::App* train = subcommand(data, "train-tokenizer", "learn a tokenizer from documents");
-  train->footer(std::string(kTrainHelp));
+  CLI::App* train =
+      subcommand(data, "train-tokenizer", "learn a tokenizer from documents", kTrainHelp);
   add_document_flags(*train, parsed.train_tokenizer);
-  train
-      ->add_option("--vocab", parsed.train_tokenizer.vocab,
-                   "how many tokens: 32k is 32,000 (default: 32k)")
-      ->type_name("N");
+  option(*train, "--vocab", "N", parsed.train_tokenizer.vocab,
+         "how many tokens: 32k is 32,000 (default: 32k)");
   train
       ->add_option("--pattern", parsed.train_tokenizer.pattern,
                    "whose words: gpt2, llama3, qwen2 or qwen3.5 (default: gpt2)")
       ->check(CLI::IsMember({"gpt2", "llama3", "qwen2", "qwen3.5"}));
-  train
-      ->add_option("--eos", parsed.train_tokenizer.end,
-                   "the special token that ends a text (default: <|endoftext|>)")
-      ->type_name("TOKEN");
-  train->callback([&parsed] {
-    parsed.action = [&parsed](Session& session) {
-      return command_train_tokenizer(parsed.train_tokenizer, session);
-    };
-  });
+  option(*train, "--eos", "TOKEN", parsed.train_tokenizer.end,
+         "the special token that ends a text (default: <|endoftext|>)");
+  set_action(*train, parsed, command_train_tokenizer, parsed.train_tokenizer);
 }
 
 }  // namespace isthmus::app
