@@ -74,7 +74,8 @@ void add_keys_commands(CLI::App& hub, Parsed& parsed) {
 }  // namespace
 
 void add_hub_command(CLI::App& app, Parsed& parsed) {
-  CLI::App* command = subcommand(app, "hub", "say which rounds of a run's sites are final");
+  CLI::App* command =
+      subcommand(app, "hub", "coordinate the sites of a run, so that any site may die");
   HubArguments& arguments = parsed.hub;
   command->footer(std::string(kHubHelp));
   add_keys_commands(*command, parsed);

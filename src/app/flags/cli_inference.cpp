@@ -58,7 +58,8 @@ void add_inference_commands(CLI::App& app, Parsed& parsed) {
     parsed.action = [&parsed](Session& session) { return command_eval(parsed.eval, session); };
   });
 
-  CLI::App* generate = subcommand(app, "generate", "what a model makes of a prompt");
+  CLI::App* generate =
+      subcommand(app, "generate", "continue a prompt with text that a model generates");
   GenerateArguments& arguments = parsed.generate;
   generate->footer(std::string(kGenerateHelp));
   add_model_flags(*generate, arguments);

@@ -46,8 +46,7 @@ void add_runs_commands(CLI::App& app, Parsed& parsed) {
   remove->add_option("RUN", parsed.runs.runs, "their folders")->required();
   remove->add_flag("--force", parsed.runs.force, "a run that still goes on, too");
 
-  CLI::App* merge =
-      subcommand(app, "merge", "one model that is the weighted mean of several, in fp64");
+  CLI::App* merge = subcommand(app, "merge", "write the weighted mean of several models");
   merge->footer(std::string(kMergeHelp));
   merge->add_option("FROM", parsed.merge.from, "runs, checkpoints or model folders")->required();
   merge->add_option("--out", parsed.merge.out, "model folder to write")
