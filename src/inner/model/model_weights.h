@@ -11,7 +11,7 @@
 
 namespace isthmus {
 
-/// Matrices are row-major, as stored (model_layout.h). The object owns what the pointers show.
+/// Matrices are row-major, as stored (model_layout.h). The pointers borrow from the object.
 template <typename Real>
 class Weights {
  public:

@@ -21,8 +21,8 @@ class SiteMeeting {
     std::function<bool()> goes_on;  // whether it still runs: net.gather counts from its end
     std::function<void()> end;      // called once the sites are found; blocks until it has ended
   };
-  /// Borrows both. `open_exchange` opens the session's exchange: called once, when all sites are
-  /// linked or site 0 has told that the run is running.
+  /// Borrows both. `open_exchange` opens the session's exchange: called once at most, when all
+  /// sites are linked, or earlier when site 0 alone is, which may tell that the run is running.
   SiteMeeting(SessionState& all, SessionLinks& links, std::function<void()> open_exchange)
       : all_(all), links_(links), open_exchange_(std::move(open_exchange)) {}
 
