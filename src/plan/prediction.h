@@ -126,8 +126,9 @@ struct Prediction {
 /// "the closing round: 0.1 s and ..."; empty if there is none.
 [[nodiscard]] std::string closing_text(const ClosingCost& closing);
 
-/// The terms as an aligned plain-text table, with `measured_s` and the error below if it is > 0.
-/// `links_absent`: why the run did not use the predicted links, shown in place of the error.
+/// The terms as an aligned plain-text table of at most 100 columns, with `measured_s` and the error
+/// below if it is > 0. `links_absent`: why the run did not use the predicted links, shown in place
+/// of the error.
 [[nodiscard]] std::string render_prediction(const Prediction& prediction, double measured_s,
                                             std::string_view links_absent = {});
 

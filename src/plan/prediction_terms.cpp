@@ -173,14 +173,30 @@ std::string closing_text(const ClosingCost& closing) {
 
 std::string render_prediction(const Prediction& prediction, double measured_s,
                               std::string_view links_absent) {
+  constexpr std::size_t kColumns = 100;
   std::size_t name_width = std::string_view{"predicted"}.size();
   for (const PredictionTerm& term : prediction.terms) {
     name_width = std::max(name_width, term.name.size());
   }
   std::string text;
-  const auto line = [&](const std::string& name, double seconds, const std::string& note) {
-    fmt::format_to(std::back_inserter(text), "  {:<{}}  {:>14.6f} s{}{}\n", name, name_width,
-                   seconds, note.empty() ? "" : "   ", note);
+  const auto line = [&](const std::string& name, double seconds, std::string_view note) {
+    std::string row = fmt::format("  {:<{}}  {:>14.6f} s", name, name_width, seconds);
+    const std::size_t column = row.size() + 3;  // where notes begin
+    row.resize(note.empty() ? row.size() : column, ' ');
+    // Words of the note, in lines of at most kColumns.
+    std::size_t used = column;
+    while (!note.empty()) {
+      const std::string_view word = note.substr(0, note.find(' '));
+      note.remove_prefix(std::min(word.size() + 1, note.size()));
+      if (used > column && used + 1 + word.size() > kColumns) {
+        row += "\n" + std::string(column, ' ');
+        used = column;
+      }
+      if (used > column) row += ' ';
+      used += (used > column ? 1 : 0) + word.size();
+      row += word;
+    }
+    text += row + "\n";
   };
   for (const PredictionTerm& term : prediction.terms) {
     line(term.name, term.seconds, term.formula);

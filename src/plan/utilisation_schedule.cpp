@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <iterator>
 #include <map>
 
 #include "core/base/suggest.h"
@@ -219,7 +220,9 @@ UtilisationChoice parse_utilisation_choice(std::string_view spelling) {
   const MethodInfo method = method_named(choice.method);
   std::string_view rest = spelling.substr(std::min(colon + 1, spelling.size()));
   if (colon < spelling.size() && rest.empty()) {
-    throw ConfigError(fmt::format("'{}': settings are missing after the colon", spelling));
+    throw ConfigError(fmt::format(
+        "'{}': settings are missing after the colon: write METHOD or METHOD:SETTING=VALUE,...",
+        spelling));
   }
   while (!rest.empty()) {
     const std::string_view item = rest.substr(0, rest.find(','));
@@ -232,7 +235,11 @@ UtilisationChoice parse_utilisation_choice(std::string_view spelling) {
                                     item, fmt::join(kSettings, ", ")));
     }
     if (!uses(method, setting)) {
-      throw ConfigError(fmt::format("'{}': {} has no {}", spelling, method.name, setting));
+      std::vector<std::string_view> own;
+      std::ranges::copy_if(kSettings, std::back_inserter(own),
+                           [&](std::string_view each) { return uses(method, each); });
+      throw ConfigError(fmt::format("'{}': {} has no setting {}; it has {}", spelling, method.name,
+                                    setting, fmt::join(own, ", ")));
     }
     set(choice, setting, item.substr(equals + 1));
   }

@@ -96,6 +96,8 @@ class Usage(CommandLine):
         self.refuses(2, "--link", "simulate", "run.toml", "--link", "fast")
         self.refuses(2, "hf", "export", "run", "--to", "gguf", "out")
         self.refuses(2, "[0, 1024]", "bench", "compute", "--threads", "1025")
+        self.refuses(2, "--seconds 0: must be above 0", "bench", "compute", "--seconds", "0")
+        self.refuses(2, "--batch -1: must be at least 0", "bench", "compute", "--batch", "-1")
         self.refuses(2, "--attention", "bench", "compute", "--device", "cuda", "--attention", "flash")
         self.refuses(2, "add --device cuda", "bench", "compute", "--attention", "cudnn")
         self.refuses(2, "--device", "bench", "codec", "--device", "tpu")
@@ -324,6 +326,16 @@ class Configuration(CommandLine):
 
 
 class Words(CommandLine):
+    def test_lines_for_people_are_not_long(self):
+        for command in ("train", "simulate", "compare", "launch", "hub", "bench", "bench link", "plan mesh", "plan sync"):
+            for line in self.prints(*command.split(), "--help").splitlines():
+                self.assertLessEqual(len(line), 100, f"{command}: {line}")
+        for topic in ("streaming-diloco", "muloco", "outer.H", "outer.grace"):
+            for line in self.prints("explain", topic).splitlines():
+                self.assertLessEqual(len(line), 80, f"{topic}: {line}")
+        for line in self.prints("train", "run.toml", "--dry-run").splitlines():
+            self.assertLessEqual(len(line), 100, line)
+
     def test_explain_knows_everything_that_has_a_name(self):
         methods = self.object_of("methods")
         topics = ["outer.H", "outer", "site", "link.rate", "E-RANGE", "exit", "outer.alpha", "overlap"]
@@ -333,6 +345,7 @@ class Words(CommandLine):
             self.assertTrue(self.prints("explain", topic).strip(), topic)
             self.assertTrue(self.object_of("explain", topic), topic)
         self.refuses(2, "did you mean 'outer.momentum'?", "explain", "outer.momentun")
+        self.assertIn("default   1; muloco: 30; decoupled: 24", self.prints("explain", "outer.H"))
 
     def test_methods_name_the_keys_that_the_loader_takes(self):
         for method in self.object_of("methods")["methods"]:
@@ -552,6 +565,7 @@ class Files(CommandLine):
         self.refuses(2, "do not fit", "data", "synth", "synth:zipf", "x.bin", "--tokens",
                      str(2**31))
         self.refuses(4, "absent.txt", "data", "inspect", "absent.txt")
+        self.refuses(4, "name a configuration, run", "inspect", "absent.toml")
         self.refuses(4, "is a folder", "data", "inspect", ".")
 
     def test_inspect_refuses_what_it_cannot_name(self):
@@ -796,7 +810,7 @@ codec = "int8"
                              ("sequential", ["--pattern", "sideways"]),
                              ("needs a unit", ["--bandwidth", "5"]),
                              ("above 0", ["--bandwidth", "-5Gbit/s"]),
-                             ("has no overlap", ["--method", "eager:overlap=3"])]:
+                             ("has no setting overlap; it has H", ["--method", "eager:overlap=3"])]:
             self.refuses(2, words, *self.MODEL, *flags)
         for flag, value, words in [("--params", "-1B", "above 0"), ("--params", "many", "number"),
                                    ("--layers", "0", "1 .. 10000"), ("--layers", "-2", "1 .."),

@@ -317,6 +317,23 @@ link = [{ between = ["*", "*"], rate = "1Gbit/s" }]
               testing::Not(testing::Contains(HasSubstr("outer momentum"))));
 }
 
+// localsgd has no outer momentum that could settle.
+TEST(Weaknesses, FewRoundsAreToldOfMethodsWithAnOuterMomentumAlone) {
+  const auto notes = [](const std::string& method) {
+    const std::string text = "[variant.far]\nrun = { workers = 2 }\nouter = { method = \"" +
+                             method +
+                             "\", H = 8 }\nlink = [{ between = [\"*\", \"*\"], rate = "
+                             "\"1Gbit/s\" }]\n";
+    const Experiment file = experiment(text, {});
+    return weaknesses_of(file, ComparisonPlan(file, {}), [](const Config&) {
+      return DataFacts{1'000'000, 1};
+    });
+  };
+  EXPECT_THAT(notes("diloco"),
+              testing::Contains(HasSubstr("fewer than the 20 that an outer momentum needs")));
+  EXPECT_THAT(notes("localsgd"), testing::Not(testing::Contains(HasSubstr("momentum"))));
+}
+
 TEST(ComparisonPlan, CostShrinksToNothing) {
   const Experiment file = experiment();
   ComparisonPlan plan(file, {});

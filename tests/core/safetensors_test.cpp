@@ -185,6 +185,7 @@ TEST(SafetensorsModel, JoinsShardsAndNamesWhatIsMissing) {
   };
   EXPECT_EQ(with_map(R"({"a":"s1","b":"s2"})"), "");
   EXPECT_THAT(with_map(R"({"a":"s1","c":"s2"})"), HasSubstr("lacks tensor \"c\""));
+  EXPECT_THAT(with_map(R"({"a":"s1","c":"s2"})"), HasSubstr("copy the model's files again"));
   EXPECT_THAT(with_map(R"({"a":"../s1"})"), HasSubstr("no file name in this folder"));
   EXPECT_THAT(with_map(R"({"a":"s3"})"), HasSubstr("No such file"));
   EXPECT_THAT(with_map(R"({"a":3})"), HasSubstr("not a string"));

@@ -7,6 +7,8 @@
 
 #include <chrono>
 #include <numeric>
+#include <sstream>
+#include <string>
 
 #include "isthmus/errors.h"
 
@@ -335,6 +337,8 @@ TEST(RenderPrediction, PrintsEachTermAndTheError) {
   EXPECT_THAT(text, testing::HasSubstr("steps * step time = 20 * 250 ms"));
   EXPECT_THAT(text, testing::HasSubstr("2 rounds * 400,000 bytes"));
   EXPECT_THAT(text, testing::HasSubstr("100 Mbit/s"));
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
   EXPECT_THAT(text, testing::HasSubstr("off by +1.000 %"));
 }
 

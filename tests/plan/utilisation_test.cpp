@@ -401,8 +401,8 @@ TEST(UtilisationSchedule, RefusesWhatCannotBe) {
   expect_refused("diloco:", "missing");
   expect_refused("diloco:H", "no SETTING=VALUE");
   expect_refused("diloco:h=3", "no SETTING=VALUE");
-  expect_refused("diloco:overlap=1", "has no overlap");
-  expect_refused("ddp:H=2", "has no H");
+  expect_refused("diloco:overlap=1", "has no setting overlap; it has H, bits");
+  expect_refused("ddp:H=2", "has no setting H; it has bits");
   expect_refused("diloco:H=1.5", "whole");
   expect_refused("diloco:H=1e30", "whole");
   expect_refused("diloco:H=", "whole");

@@ -348,6 +348,9 @@ TEST_F(ReportPage, AgreementAndCodecErrorAreShownWhereARunMeasuredThem) {
   EXPECT_TRUE(says(with, "<td>0.812 → 0.812</td><td>0.0125 → 0.0125</td>"));
   EXPECT_TRUE(says(with, "<td>0.812</td><td>0.0125</td></tr>"));
   EXPECT_TRUE(says(with, "are orthogonal: 0.707 for 2 workers"));
+  // Colours of several runs, and several lines of one colour, need a legend beside the charts.
+  const std::string rounds = with.substr(with.find("<section id=\"rounds\""));
+  EXPECT_LT(rounds.find("<p class=\"legend\">"), rounds.find("id=\"delta-norm\""));
   const std::string without = body_of(page_of({run("b", {.method = "ddp", .H = 1})}));
   EXPECT_TRUE(says(without, "id=\"delta-norm\""));
   EXPECT_FALSE(says(without, "id=\"agreement\""));

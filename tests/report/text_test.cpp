@@ -44,6 +44,11 @@ TEST(Format, NumbersReadAsPeopleWriteThem) {
   EXPECT_EQ(format_short_count(1e9), "1B");
   EXPECT_EQ(format_short_count(824'832), "824.8k");
   EXPECT_EQ(format_percent(0.0949), "9.5 %");
+  EXPECT_EQ(format_percent(-0.0406), "−4.1 %");
+  EXPECT_EQ(format_percent(-0.0001), "0.0 %");
+  EXPECT_EQ(format_signed_percent(-0.25), "−25.00 %");
+  EXPECT_EQ(format_signed_percent(0.0005), "+0.050 %");
+  EXPECT_EQ(format_signed_percent(-1e-9), "0.000 %");
   EXPECT_EQ(format_ratio(19.04), "19.0");
   EXPECT_EQ(format_loss(1.65128), "1.6513");
 }

@@ -18,10 +18,15 @@ namespace {
 
 std::string section_of(const KeyInfo& key) { return key.name.substr(0, key.name.find('.')); }
 
+constexpr std::size_t kLabelColumns = 12;  // two spaces, a label, a space
+
+/// A label and its text; further lines of the text begin below its first word.
 void line(Session& session, std::string_view label, const std::string& text) {
   if (!text.empty()) {
-    session.out.write(
-        fmt::format("  {} {}\n", session.out.paint(Style::kDim, fmt::format("{:9}", label)), text));
+    const std::string indented = wrapped(text, kLabelColumns, session.out.width());
+    session.out.write(fmt::format("  {} {}",
+                                  session.out.paint(Style::kDim, fmt::format("{:9}", label)),
+                                  indented.substr(kLabelColumns)));
   }
 }
 
@@ -31,6 +36,13 @@ void title(Session& session, const std::string& name, const std::string& kind) {
 }
 
 std::string default_text(const KeyInfo& key) {
+  if (key.name == "outer.H") {
+    std::string text = key.default_value;
+    for (const MethodInfo& method : methods()) {
+      if (method.default_H > 1) text += fmt::format("; {}: {}", method.name, method.default_H);
+    }
+    return text;
+  }
   if (!key.default_value.empty()) {
     return key.default_value;
   }

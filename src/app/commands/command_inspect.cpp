@@ -39,7 +39,10 @@ int command_inspect(const InspectArguments& arguments, Session& session) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
   if (status.type() == std::filesystem::file_type::not_found) {
-    throw SystemError(fmt::format("{}: no such file or folder", path.string()));
+    throw SystemError(
+        fmt::format("{}: no such file or folder; name a configuration, run, checkpoint, "
+                    "model folder, tensor file or token file",
+                    path.string()));
   }
   const bool config = path.extension() == ".toml";
   if (!config && !arguments.overrides.empty()) {

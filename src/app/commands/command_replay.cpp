@@ -67,8 +67,10 @@ void expect_bits(const Storage& storage, const std::filesystem::path& folder, St
     differing += std::memcmp(&want[i], &model.values[i], sizeof(float)) == 0 ? 0 : 1;
   }
   if (differing > 0) {
-    throw RunError(fmt::format("--expect {}: {} of {} weights differ from those replayed",
-                               folder.string(), differing, want.size()));
+    throw RunError(fmt::format(
+        "--expect {}: {} of {} weights differ from those replayed; name a model of this "
+        "run after the same step",
+        folder.string(), differing, want.size()));
   }
 }
 

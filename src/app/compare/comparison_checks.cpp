@@ -36,10 +36,10 @@ class Weaknesses {
     const std::int64_t steps = total_steps(config);
     const std::int64_t H = config.outer.H;
     if (takes(config, "H") && H > 0) {
-      if (steps / H < kFewestRounds) {
+      if (takes(config, "momentum") && steps / H < kFewestRounds) {
         note(
-            fmt::format("{}: {} rounds (H = {}, {} steps), fewer than the {} an outer momentum "
-                        "needs to settle",
+            fmt::format("{}: {} rounds (H = {}, {} steps), fewer than the {} that an outer "
+                        "momentum needs to settle",
                         name, steps / H, H, steps, kFewestRounds));
       }
       if (steps % H != 0) {

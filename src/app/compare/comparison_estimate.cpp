@@ -17,7 +17,7 @@ const std::string& name_of(const Experiment& experiment, const Cell& cell) {
 
 std::string point_text(const Experiment& experiment, const ComparisonPlan& plan, const Cell& cell) {
   if (cell.stage == report::CellStage::kSeed && plan.tuned()) {
-    return "at the rates found";
+    return "the values that tuning chooses";
   }
   std::string text;
   for (const Setting& value : cell.point) {
@@ -58,7 +58,8 @@ std::string render_estimate(const Experiment& experiment, const ComparisonPlan& 
   const Config& config = estimate.cells.front().config;
   std::string text = fmt::format("{}: would compare {} variants, nothing was written\n\n",
                                  config.run.name, plan.variants().size());
-  TextTable variants({"variant", "method", "steps", "sent by a site", "simulated", "memory", ""});
+  TextTable variants(
+      {"variant", "method", "steps", "sent by a site", "simulated", "memory", "role"});
   for (std::size_t i = 0; i < estimate.variants.size(); ++i) {
     const auto& [name, run] = estimate.variants[i];
     const ExperimentVariant& variant = experiment.variants()[plan.variants()[i]];
@@ -75,7 +76,7 @@ std::string render_estimate(const Experiment& experiment, const ComparisonPlan& 
                   i == plan.baseline() ? "baseline" : ""});
   }
   if (!estimate.variants.empty()) text += variants.text(terminal) + "\n";
-  TextTable cells({"cell", "seed", "steps", "what", ""});
+  TextTable cells({"cell", "seed", "steps", "time", "values"});
   for (std::size_t i = 0; i < estimate.cells.size(); ++i) {
     const Cell& cell = estimate.cells[i];
     cells.add({cell.directory, fmt::format("{}", cell.seed), with_commas(total_steps(cell.config)),

@@ -45,9 +45,9 @@ void add_collectives_command(CLI::App& bench, Parsed& parsed) {
   const auto arguments =
       std::make_shared<BenchCollectivesArguments>();  // with the flags' callbacks
   const auto between = std::make_shared<BenchExchangeArguments>();
-  CLI::App* command = subcommand(bench, "collectives",
-                                 "between the ranks inside a site (--inner), or between a file's "
-                                 "sites over its links, in virtual time");
+  CLI::App* command =
+      subcommand(bench, "collectives",
+                 "means over a file's links in virtual time, or inside a site (--inner)");
   option(*command, "CONFIG", "", between->config, "TOML file with sites and links");
   const std::vector<CLI::Option*> of_sites = {
       repeated(*command, "--set", "KEY=VALUE", between->overrides, "override a key of CONFIG"),
@@ -186,7 +186,7 @@ void add_bench_command(CLI::App& app, Parsed& parsed) {
 
 void add_doctor_command(CLI::App& app, Parsed& parsed) {
   CLI::App* doctor =
-      subcommand(app, "doctor", "what this machine and this build can do; whom a site reaches");
+      subcommand(app, "doctor", "check this machine, this build, and which sites a site reaches");
   DoctorSiteArguments& arguments = parsed.doctor_site;
   CLI::Option* config =
       option(*doctor, "CONFIG", "", arguments.config, "TOML file whose sites are to be reached");

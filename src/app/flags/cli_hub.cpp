@@ -60,7 +60,7 @@ void add_keys_commands(CLI::App& hub, Parsed& parsed) {
 
 void add_hub_command(CLI::App& app, Parsed& parsed) {
   CLI::App* command =
-      subcommand(app, "hub", "say which rounds of a run's sites are final", kHubHelp);
+      subcommand(app, "hub", "coordinate the sites of a run, so that any site may die", kHubHelp);
   HubArguments& arguments = parsed.hub;
   add_keys_commands(*command, parsed);
   command->require_subcommand(0, 1);

@@ -49,7 +49,8 @@ void add_inference_commands(CLI::App& app, Parsed& parsed) {
                  "count malformed JSON lines and go on (default: end at the first)");
   set_action(*eval, parsed, command_eval, parsed.eval);
 
-  CLI::App* generate = subcommand(app, "generate", "what a model makes of a prompt", kGenerateHelp);
+  CLI::App* generate = subcommand(
+      app, "generate", "continue a prompt with text that a model generates", kGenerateHelp);
   GenerateArguments& arguments = parsed.generate;
   add_model_flags(*generate, arguments);
   CLI::Option* prompt =

@@ -10,6 +10,7 @@
 #include "app/commands/command_frames.h"
 #include "app/commands/kernel_emulation.h"
 #include "app/commands/links_flag.h"
+#include "app/common/text_table.h"
 #include "app/flags/cli.h"
 #include "core/base/suggest.h"
 #include "record/build_info.h"
@@ -250,7 +251,7 @@ void add_word_commands(CLI::App& app, Parsed& parsed) {
 
 void add_global_flags(CLI::App& app, Parsed& parsed) {
   app.add_flag("-q,--quiet", parsed.quiet, "warnings and errors only");
-  app.add_flag("-v,--verbose", parsed.verbose, "more words");
+  app.add_flag("-v,--verbose", parsed.verbose, "more messages");
   app.add_flag("--json", parsed.json, "machine-readable output on stdout");
   choice(app, "--color", parsed.color,
          {{"auto", ColorMode::kAuto}, {"always", ColorMode::kAlways}, {"never", ColorMode::kNever}},
@@ -266,10 +267,12 @@ void add_global_flags(CLI::App& app, Parsed& parsed) {
 /// Headings of the help.
 void set_groups(CLI::App& app) {
   const std::pair<const char*, std::vector<const char*>> groups[] = {
-      {"Runs", {"demo", "init", "train", "hub", "simulate", "status", "compare", "report", "runs"}},
+      {"Runs",
+       {"demo", "init", "train", "launch", "hub", "simulate", "status", "compare", "report",
+        "runs"}},
       {"Files", {"inspect", "data", "import", "export", "merge", "replay", "keygen"}},
       {"Models", {"eval", "generate"}},
-      {"Words and measurements",
+      {"Help and measurements",
        {"explain", "methods", "plan", "doctor", "bench", "frames", "completion"}}};
   for (const auto& [title, names] : groups) {
     for (const char* name : names) {
@@ -299,7 +302,7 @@ void add_configuration_flags(CLI::App& command, TrainArguments& arguments) {
   command
       .add_option_function<std::string>(
           "--resume", take_resume,
-          "go on from the newest checkpoint of the folder (auto), from PATH, or never")
+          "continue from the newest checkpoint of the folder (auto), from PATH, or never")
       ->expected(0, 1)
       ->type_name("[auto|PATH|never]");
   repeated(command, "--change", "KEY=VALUE", arguments.changes,
@@ -328,13 +331,28 @@ CLI::App* subcommand(CLI::App& app, const std::string& name, const std::string& 
   return command;
 }
 
+constexpr std::size_t kTextColumn = 29;  // of --help: the texts of flags begin here
+constexpr std::size_t kHelpColumns = 100;
+
+/// Wraps the text of each flag, so that no line of --help is longer than kHelpColumns.
+class WrappedHelp : public CLI::Formatter {
+ public:
+  std::string make_option_desc(const CLI::Option* option) const override {
+    std::string text = wrapped(option->get_description(), 0, kHelpColumns - kTextColumn);
+    if (!text.empty()) text.pop_back();  // the newline behind the last line
+    return text;
+  }
+};
+
 std::unique_ptr<CLI::App> make_parser(Parsed& parsed) {
   auto app = std::make_unique<CLI::App>(
       "isthmus: one model, trained by clusters that are joined only by thin links", "isthmus");
   const BuildInfo build = build_info();
   app->set_version_flag("--version", fmt::format("isthmus {} ({})", build.version, build.git));
   app->set_help_flag("-h,--help", "show this help");
-  app->get_formatter()->column_width(28);
+  const auto formatter = std::make_shared<WrappedHelp>();
+  formatter->column_width(kTextColumn);
+  app->formatter(formatter);  // the commands take over this one
   app->require_subcommand(1);
   add_global_flags(*app, parsed);
   add_run_commands(*app, parsed);

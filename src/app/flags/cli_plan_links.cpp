@@ -10,10 +10,10 @@ namespace isthmus::app {
 namespace {
 
 constexpr std::string_view kSyncHelp =
-    "What one synchronization of a vector takes on given links, by the model behind a run's "
-    "prediction,\n"
-    "and the share of computing that it leaves a run that stops for it. A ring is what NCCL does; "
-    "nothing runs.\n\n"
+    "What one synchronization of a vector takes on given links, by the model behind a run's\n"
+    "prediction, and the share of computing that it leaves a run that stops for it. A ring is "
+    "what\n"
+    "NCCL does. Nothing runs.\n\n"
     "  isthmus plan sync --params 30.8M --sites 4 --rate 200Mbit/s\n"
     "  isthmus plan sync --params 1B --codec bf16 --links links.toml --way reduce\n"
     "  isthmus plan sync --params 30.8M --sites 4 --rate 1Gbit/s --step-time 25ms --H 32 --steps "

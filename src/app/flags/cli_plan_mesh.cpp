@@ -6,11 +6,9 @@ namespace isthmus::app {
 namespace {
 
 constexpr std::string_view kMeshHelp =
-    "Which tensor x pipeline x data mesh of --ranks ranks trains a model fastest; nothing runs. "
-    "Memory,\n"
-    "operations and traffic are those of docs/internals/mesh.md; micro-batches, schedule, ZeRO and "
-    "recomputation\n"
-    "are chosen where they are not given.\n\n"
+    "Which tensor x pipeline x data mesh of --ranks ranks trains a model fastest; nothing runs.\n"
+    "Memory, operations and traffic are those of docs/internals/mesh.md. Micro-batches, schedule,\n"
+    "ZeRO and recomputation are chosen where they are not given.\n\n"
     "  isthmus plan mesh --model llama-8b --ranks 64 --nodes 8 --memory 80GB\n"
     "  isthmus plan mesh --model llama:layers=24,d_model=2048,heads=16 --context 2048 \\\n"
     "    --batch \"512Ki tok\" --ranks 16 --compute 150TFLOP/s --network 12GB/s --nodes 4\n"

@@ -17,7 +17,7 @@ constexpr std::string_view kReplayHelp =
 
 void add_replay_command(CLI::App& app, Parsed& parsed) {
   CLI::App* command = subcommand(
-      app, "replay", "weights of an spsa run, from where it began and its log", kReplayHelp);
+      app, "replay", "compute the weights of an spsa run from its start and its log", kReplayHelp);
   command->add_option("LOG", parsed.replay.log, "method.log of the run")->required();
   command
       ->add_option("BASE", parsed.replay.base,

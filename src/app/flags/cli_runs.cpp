@@ -46,8 +46,8 @@ void add_runs_commands(CLI::App& app, Parsed& parsed) {
   remove->add_option("RUN", parsed.runs.runs, "their folders")->required();
   remove->add_flag("--force", parsed.runs.force, "a run that still goes on, too");
 
-  CLI::App* merge = subcommand(
-      app, "merge", "one model that is the weighted mean of several, in fp64", kMergeHelp);
+  CLI::App* merge =
+      subcommand(app, "merge", "write the weighted mean of several models", kMergeHelp);
   merge->add_option("FROM", parsed.merge.from, "runs, checkpoints or model folders")->required();
   option(*merge, "--out", "DIR", parsed.merge.out, "model folder to write")->required();
   option(*merge, "--weights", "W,W...", parsed.merge.weights,

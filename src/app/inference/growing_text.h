@@ -22,7 +22,7 @@ class GrowingText {
 
   /// The text that this id completes: whole characters, or nothing yet.
   [[nodiscard]] std::string add(std::uint32_t id);
-  /// The rest of the text: an incomplete character becomes U+FFFD.
+  /// The rest of the text, after the last id: an incomplete character becomes U+FFFD.
   [[nodiscard]] std::string rest();
 
  private:

@@ -11,7 +11,8 @@ namespace isthmus::app {
 
 /// {"at":WHOSE,"all":{...},"fragments":[{"frag","rounds","predicted_median_s","predicted_p95_s",
 /// "measured_median_s","measured_p95_s","error"},...]}, and with `pairs`
-/// "pairs":[[frag,step_send,predicted_s,measured_s],...].
+/// "pairs":[[frag,step_send,predicted_s,measured_s],...]. `whose`: the worker whose rounds they
+/// are. Times are in seconds; "error" is predicted / measured - 1 of the medians, or null.
 [[nodiscard]] std::string rounds_json(const RoundComparison& comparison, const std::string& whose,
                                       bool pairs);
 

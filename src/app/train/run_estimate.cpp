@@ -263,7 +263,8 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
     row("left out", fmt::format("of model.init = \"{}\": {}", config.model.init.string(),
                                 fmt::join(estimate.left_out, ", ")));
   }
-  row("method", fmt::format("{}, {} worker(s)", config.method, config.workers()));
+  row("method", fmt::format("{}, {} worker{}", config.method, config.workers(),
+                            config.workers() == 1 ? "" : "s"));
   row("steps", fmt::format("{}, {} tokens", estimate.steps,
                            human_count(static_cast<double>(estimate.tokens))));
   for (const SourcePasses& source : estimate.sources) {
@@ -279,17 +280,17 @@ std::string render_estimate(const Config& config, const RunEstimate& estimate) {
     row("documents", "attention, positions and loss stay inside each document of a window");
   }
   if (!estimate.data_note.empty()) row("data", estimate.data_note);
-  row("compute", fmt::format("{}FLOP a step and worker", human_count(estimate.step_flops)));
+  row("compute",
+      fmt::format("{} operations (FLOP) a step and worker", human_count(estimate.step_flops)));
   row("memory", fmt::format("{} in this process, beside {} of the program itself",
                             human_bytes(static_cast<double>(estimate.memory_bytes)),
                             human_bytes(static_cast<double>(estimate.program_bytes))));
   if (estimate.round_bytes + estimate.checkpoint_copy_bytes > 0) {
     const auto bytes = [](std::uint64_t n) { return human_bytes(static_cast<double>(n)); };
     row("beside it",
-        fmt::format("up to {} while rounds are under way, and {} while a checkpoint is "
-                    "written; freed memory is kept for the next round, so the process "
-                    "may come to half as much again",
+        fmt::format("up to {} while rounds are under way, and {} while a checkpoint is written",
                     bytes(estimate.round_bytes), bytes(estimate.checkpoint_copy_bytes)));
+    row("", "freed memory is kept for the next round: the process may take 1.5 times these sums");
   }
   if (estimate.copy_bytes > 0) {
     row("kept copy", fmt::format("{} of that: the last committed step (outer.commit)",

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <optional>
 
+#include "app/common/text_table.h"
 #include "app/observe/round_json.h"
 #include "core/base/units.h"
 #include "session/outcome_summary.h"
@@ -106,8 +107,13 @@ std::string render_outcome(const Config& config, const TrainingOutcome& outcome)
                     config.surrogate ? " (clock and bytes of the declared surrogate)" : ""));
   }
   if (outcome.faults) {
-    row("faults", describe(*outcome.faults));
-    for (const std::string& note : outcome.faults->notes) row("", note);
+    constexpr std::size_t kTextColumn = 16;  // of a row
+    const auto lines = [](const std::string& words) {
+      const std::string indented = wrapped(words, kTextColumn, 100);
+      return indented.substr(kTextColumn, indented.size() - kTextColumn - 1);
+    };
+    row("faults", lines(describe(*outcome.faults)));
+    for (const std::string& note : outcome.faults->notes) row("", lines(note));
   }
   row("took", human_time(totals.wall_s));
   row("files", outcome.directory.string());

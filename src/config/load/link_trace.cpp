@@ -195,7 +195,9 @@ LinkTrace read_link_trace(const std::filesystem::path& file) {
   const auto status = std::filesystem::status(file, error);
   if (status.type() != std::filesystem::file_type::regular) {
     throw SystemError(fmt::format("{}: {}", file.string(),
-                                  std::filesystem::exists(status) ? "is no file" : "no such file"));
+                                  std::filesystem::exists(status)
+                                      ? "is no file; name a CSV file of rates"
+                                      : "no such file; name a CSV file of rates"));
   }
   std::ifstream stream(file, std::ios::binary);
   std::string text(kLargestFile + 1, '\0');

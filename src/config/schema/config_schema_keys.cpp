@@ -537,7 +537,7 @@ constexpr KeyRow<Config> kRows[] = {
      "Interval of commits in steps, for ddp, 1bit-adam and 01-adam, which use a round's result as soon as it is complete. At each commit, and at the end, the sites wait until all have agreed on the digests of the rounds since the last commit. No result depends on the interval. By default, if a site may be lost, every step commits. With this key, losing a site makes the others repeat the steps since the last commit (docs/internals/joining.md).",
      "\"every:16\"", {}, nullptr, false},
     {"outer.placement", Type::kChoice, {}, "host|device|ranks", field<&Config::outer_placement>(),
-     "Where anchors, momentum and residual are stored, with the same bits. host: memory of one process of the site. device: the CUDA device that holds the weights. ranks: sharded over the processes that are the ranks of the site's mesh; if ranks are threads, as host. device and ranks: methods diloco, streaming-diloco, localsgd.",
+     "Where anchors, momentum and residual are stored, with the same bits. host: memory of one process of the site. device: the CUDA device that holds the weights. ranks: sharded over the processes that are the ranks of the site's mesh; if ranks are threads, as host. device and ranks: methods diloco, streaming-diloco, muloco, localsgd.",
      "\"device\"", {}, nullptr, false},
     {"outer.outlier", Type::kReal, between(0, 1e12), "", field<kOuter, &O::outlier>(),
      "An outer gradient is withheld if its norm exceeds this factor times the median norm of the last sixteen; 0: never. Non-finite outer gradients are always withheld.",

@@ -91,7 +91,8 @@ SafetensorsModel SafetensorsModel::open(const Storage& storage, const Path& path
     const SafetensorsEntry* entry = file->find(tensor);
     if (entry == nullptr) {
       throw SystemError(file->label() + ": lacks tensor \"" + tensor + "\", which " +
-                        found.filename().string() + " places there");
+                        found.filename().string() +
+                        " places there; copy the model's files again, all of one version");
     }
     model.tensors_.emplace(tensor, Place{file, entry});
   }

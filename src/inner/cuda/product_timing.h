@@ -21,7 +21,8 @@ struct ProductTime {
 /// Takes one training step of `workload` to collect its matrix products (timing options as
 /// time_model_on_device), then times each of them. Calls `on_time` for each time. The table has
 /// every product: its fastest algorithm if that is at least 1 % faster than the library's first
-/// choice, else the first choice. THROWS: as time_model_on_device.
+/// choice, else the first choice. `repetitions`: runs of which each time is the median, at least 1.
+/// THROWS: as time_model_on_device; SystemError where the library refuses its first choice.
 [[nodiscard]] cuda::MatmulTable time_products(
     const Workload& workload, const ModelTimingOptions& options, const cuda::DeviceInfo& device,
     int repetitions, const std::function<void(const ProductTime&)>& on_time);

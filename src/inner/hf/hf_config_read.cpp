@@ -86,7 +86,9 @@ void check_sizes(const HfConfigReader& reader, const ModelConfig& model) {
 
 HfConfig parse_hf_config(std::string_view text, const std::string& label) {
   const json document = parse_json(text, label);
-  if (!document.is_object()) throw ConfigError(label + ": is not a JSON object");
+  if (!document.is_object()) {
+    throw ConfigError(label + ": is not a JSON object; copy it again from the model's folder");
+  }
   HfConfigReader reader(document, label);
   HfConfig config;
   read_family(reader, config.model);

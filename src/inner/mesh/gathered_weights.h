@@ -36,10 +36,13 @@ class GatheredWeights final : public Weights<float> {
   /// Makes the gathers of a forward pass without computing.
   void walk();
 
-  /// Valid until the next pass; final norm and head are in the same bucket.
+  /// Blocks until the bucket is gathered. Tensors before the layers may share a buffer with those
+  /// behind them; final norm and head are in one bucket, so both are valid together.
   [[nodiscard]] const float* tensor(std::size_t index) override;
+  /// Blocks as `tensor`, and begins to gather the bucket that the pass needs next.
   [[nodiscard]] const float* layer(std::int64_t layer) override;
 
+  /// Bytes of the buffers.
   [[nodiscard]] std::size_t held_bytes() const {
     return static_cast<std::size_t>(buckets_.memory_values()) * sizeof(float);
   }

@@ -158,8 +158,10 @@ ModelShape model_shape(const ModelConfig& config, std::int64_t train_context,
   // Frequencies of "dynamic" follow the length of a pass, which may exceed the positions of the
   // model.
   if (train_context > s.positions && s.family.rope.type != RopeType::kDynamic) {
-    throw ConfigError(fmt::format("train.context = {}: the model has only {} = {} positions",
-                                  train_context, names.context, s.positions));
+    throw ConfigError(
+        fmt::format("train.context = {}: the model has only {} = {} positions; "
+                    "make train.context {} or less",
+                    train_context, names.context, s.positions, s.positions));
   }
   s.longest = train_context;
   s.tied = config.tied;

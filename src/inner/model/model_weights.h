@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Source of a pass's weights: one array in canonical order, or another implementation.
+// The weights that a forward or backward pass reads. One array in canonical order holds them, or an
+// implementation makes them when they are asked for: gathered from ranks, or widened from narrow
+// storage. One thread.
 #pragma once
 
 #include <cstddef>
@@ -9,16 +11,18 @@
 
 namespace isthmus {
 
-/// Source of a pass's weights.
+/// Matrices are row-major, as stored (model_layout.h). The pointers borrow from the object.
 template <typename Real>
 class Weights {
  public:
   virtual ~Weights() = default;
   /// Values of a tensor outside the layers; valid until `layer` is called.
   [[nodiscard]] virtual const Real* tensor(std::size_t index) = 0;
-  /// Rows [first, first + count) of a matrix outside the layers; valid until the next call of any
-  /// function. REQUIRES: by_rows().
-  [[nodiscard]] virtual const Real* rows(std::size_t, std::int64_t, std::int64_t) {
+  /// Rows [first, first + count) of the matrix `tensor`, which is outside the layers; valid until
+  /// the next call of any function. REQUIRES: by_rows().
+  [[nodiscard]] virtual const Real* rows([[maybe_unused]] std::size_t tensor,
+                                         [[maybe_unused]] std::int64_t first,
+                                         [[maybe_unused]] std::int64_t count) {
     return nullptr;
   }
   /// True if a pass should read matrices outside the layers through `rows`, since the source would
@@ -28,7 +32,7 @@ class Weights {
   [[nodiscard]] virtual const Real* layer(std::int64_t layer) = 0;
 };
 
-/// All weights in one array in canonical order.
+/// All weights in one array in canonical order, which is borrowed, as is `layout`.
 template <typename Real>
 class FlatWeights final : public Weights<Real> {
  public:

@@ -242,7 +242,7 @@ const std::vector<outer::MethodRow>& outer::method_table() {
            .state_values = 2}),
       fragmented(
           {.name = "muloco",
-           .summary = "DiLoCo with Muon inside; one site alone gains by the outer step too.",
+           .summary = "DiLoCo with Muon inside; its authors report a gain for one site alone too.",
            .source = "Therien et al. 2025, arXiv:2505.23725 Alg. 1; the authors' code (MuLoCo-1)",
            .deviations =
                "read in the authors' code and summary, not in the paper; Muon's polynomial is "

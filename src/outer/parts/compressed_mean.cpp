@@ -141,9 +141,10 @@ void CompressedMean::load(StateReader& reader) {
     if (same_members) {
       const std::int64_t size = reader.integer(fmt::format("residual/owner/{}/size", k));
       if (size < 0 || static_cast<std::size_t>(size) > buckets_[k]) {
-        throw RunError(
-            fmt::format("checkpoint: the owner's residual of bucket {} has {} values, of {}", k,
-                        size, buckets_[k]));
+        throw RunError(fmt::format(
+            "checkpoint: the owner's residual of bucket {} has {} values, 0 to {} are possible; "
+            "resume from another one",
+            k, size, buckets_[k]));
       }
       const std::string first = fmt::format("residual/owner/{}/first", k);
       if (!reader.contains(first)) {

@@ -16,7 +16,8 @@ MethodInfo method_named(std::string_view name) {
   for (const MethodInfo& method : methods()) {
     if (method.name == name) return method;
   }
-  throw ConfigError(fmt::format("outer.method = \"{}\": no such method", name));
+  throw ConfigError(
+      fmt::format("outer.method = \"{}\": no such method; `isthmus methods` lists them", name));
 }
 
 /// Syncs among steps 1 .. `steps`: their number, and the last one's step (0: none).

@@ -28,7 +28,7 @@ class Schedule {
 
   /// Syncs launched after inner step t >= 1, in fragment order.
   [[nodiscard]] std::vector<Sync> due_to_send(StepIndex t) const;
-  /// The first step from `from` >= 1 on after which a sync is launched.
+  /// The first step from `from` >= 1 on after which a sync is launched; from + H without fragments.
   [[nodiscard]] StepIndex next_send(StepIndex from) const;
 
   // The paper's symbol. NOLINTNEXTLINE(readability-identifier-naming)

@@ -40,11 +40,13 @@ ISTHMUS_HOST_DEVICE static inline std::uint16_t bf16_of(float value) {
   }
   return static_cast<std::uint16_t>((u + 0x7FFFu + (u >> 16 & 1u)) >> 16);
 }
+/// Exact.
 ISTHMUS_HOST_DEVICE static inline float float_of_bf16(std::uint16_t code) {
   return float_of(static_cast<std::uint32_t>(code) << 16);
 }
 
-/// IEEE 754 binary16, round to nearest, ties to even; subnormals are kept.
+/// IEEE 754 binary16, round to nearest, ties to even; subnormals are kept, overflow goes to
+/// infinity, a NaN keeps its upper payload, quiet.
 ISTHMUS_HOST_DEVICE static inline std::uint16_t fp16_of(float value) {
   const std::uint32_t u = bits_of(value);
   const std::uint32_t sign = u >> 16 & 0x8000u;
@@ -64,6 +66,7 @@ ISTHMUS_HOST_DEVICE static inline std::uint16_t fp16_of(float value) {
   }
   return static_cast<std::uint16_t>(sign | code);
 }
+/// Exact; a NaN becomes quiet and keeps its payload.
 ISTHMUS_HOST_DEVICE static inline float float_of_fp16(std::uint16_t code) {
   const std::uint32_t sign = static_cast<std::uint32_t>(code & 0x8000u) << 16;
   const std::uint32_t exponent = code >> 10 & 0x1Fu;
@@ -85,7 +88,8 @@ inline constexpr float kInt8Levels = 127.0f;
 inline constexpr float kPlainScaleMin = 0x1p-100f;
 inline constexpr float kPlainScaleMax = 0x1p+100f;
 
-/// Clamp, then round to nearest even: adding 1.5 * 2^23 leaves the integer in the low mantissa
+/// Clamp to -127 .. 127, then round to nearest even. REQUIRES: no NaN: a block with a NaN scale
+/// gets zero codes without it. Adding 1.5 * 2^23 leaves the integer in the low mantissa
 /// bits.
 ISTHMUS_HOST_DEVICE static inline std::int8_t int8_of_quotient(float quotient) {
   const float low = quotient < -kInt8Levels ? -kInt8Levels : quotient;

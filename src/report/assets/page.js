@@ -37,6 +37,16 @@
     return [1, 2, 5, 10].map((f) => f * power).find((s) => s >= rough * 0.999);
   };
 
+  // One unit for all ticks of an axis, and as many digits as tell them apart; as axis.cpp labels them.
+  const tickLabel = (unit, v, distance) => {
+    const fixed = (x, d) => x.toFixed(d >= 1 ? 0 : Math.min(9, Math.ceil(-Math.log10(d) - 1e-9)));
+    if (v === 0 || !(distance > 0)) return formats[unit](v);
+    if (unit === "plain" && Math.abs(v) < 1e4) return fixed(v, distance);
+    if (unit !== "seconds" || Math.abs(v) < 1) return formats[unit](v);
+    const [size, name] = distance < 60 ? [1, " s"] : distance < 3600 ? [60, " min"] : distance < 86400 ? [3600, " h"] : [86400, " d"];
+    return fixed(v / size, Math.min(1, distance / size)) + name;
+  };
+
   const marks = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 3, 10, 30, 60, 180, 600, 1800, 3600, 10800, 36000, 86400, 259200, 864000, 2592000, 8640000];
   const clockMarks = (low, high) => marks.filter((m) => m >= low && m <= high).map((value) => ({ value }));
 
@@ -85,7 +95,7 @@
     ...(log && chart[which + "_unit"] === "seconds" ? { afterBuildTicks: (scale) => { scale.ticks = clockMarks(scale.min, scale.max); } } : {}),
     ticks: {
       color: css("--soft"), font: { size: 12 }, padding: 8, maxRotation: 0, includeBounds: false, maxTicksLimit: which === "x" ? 8 : 7,
-      callback(value) {
+      callback(value, index, ticks) {
         if (log && chart[which + "_unit"] !== "seconds") {
           const lead = value / 10 ** Math.floor(Math.log10(value) + 1e-9);
           if (![1, 2, 5].some((f) => Math.abs(lead - f) < 0.01)) return null;
@@ -93,7 +103,8 @@
           const decade = Math.round(Math.log10(value));
           if (chart[which + "_unit"] === "rate" && (Math.abs(lead - 1) > 0.01 || (innerWidth < 720 && decade % 3 !== 0))) return null;
         }
-        return formats[chart[which + "_unit"]](value);
+        const distance = !log && ticks.length > 1 ? Math.abs(ticks[1].value - ticks[0].value) : 0;
+        return tickLabel(chart[which + "_unit"], value, distance);
       },
     },
   });
@@ -247,7 +258,7 @@
       labels.replaceChildren();
       for (let i = Math.ceil(left / scale / step - 1e-9); i * step * scale <= left + width * 0.97; ++i) {
         const tick = labels.appendChild(document.createElement("span"));
-        tick.textContent = formats.seconds(i * step);
+        tick.textContent = tickLabel("seconds", i * step, step);
         tick.style.left = ((i * step * scale - left) / width) * 100 + "%";
       }
     };

@@ -194,14 +194,16 @@ std::string format_seconds(double seconds) {
 }
 
 std::string format_percent(double share) {
-  return nothing_or(share, fmt::format("{:.1f} %", share * 100));
+  const std::string digits = fmt::format("{:.1f}", std::abs(share * 100));
+  return nothing_or(share, fmt::format("{}{} %", share < 0 && digits != "0.0" ? "−" : "", digits));
 }
 
 std::string format_signed_percent(double share) {
   const double percent = share * 100;
   const int digits = std::abs(percent) < 0.095 && percent != 0 ? 3 : 2;
-  return nothing_or(share,
-                    fmt::format("{}{:.{}f} %", percent < 0 ? "−" : "+", std::abs(percent), digits));
+  const std::string text = fmt::format("{:.{}f}", std::abs(percent), digits);
+  const bool zero = text.find_first_not_of("0.") == std::string::npos;
+  return nothing_or(share, fmt::format("{}{} %", zero ? "" : percent < 0 ? "−" : "+", text));
 }
 
 std::string format_ratio(double ratio) {

@@ -31,7 +31,8 @@ template <typename... Parts>
 [[nodiscard]] std::string format_short_count(double count);  // 1.23M
 [[nodiscard]] std::string format_rate(double bits_per_s);    // 100 Mbit/s
 [[nodiscard]] std::string format_seconds(double seconds);  // 80 ms, 14.2 s, 7 min 34 s, 17 h 50 min
-[[nodiscard]] std::string format_percent(double share);    // 9.5 %
+[[nodiscard]] std::string format_percent(double share);    // 9.5 %, −4.1 %
+/// "+2.50 %", "−0.031 %"; a share that rounds to zero has no sign: "0.000 %".
 [[nodiscard]] std::string format_signed_percent(double share);
 [[nodiscard]] std::string format_ratio(double ratio);  // 19.9
 /// Three significant digits, no exponent in the usual range.

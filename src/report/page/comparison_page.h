@@ -19,9 +19,11 @@ void section_comparison_provenance(Page& page, const ComparisonFolder& folder);
 [[nodiscard]] std::string cells_csv(const Comparison& comparison);
 /// A variant's coloured line and escaped name.
 [[nodiscard]] std::string variant_tag(const Comparison& comparison, std::size_t variant);
-/// Mean over the finished runs; NaN without one.
+/// The share of their time that workers compute, 0 to 1: the mean over the finished runs; NaN
+/// without one.
 [[nodiscard]] double mean_utilisation(const ComparedVariant& variant);
-/// Mean over the finished runs at each evaluation that all of them have.
+/// Mean and deviation over the finished runs at each evaluation that all of them have, in nats a
+/// token.
 [[nodiscard]] std::vector<Spread> loss_by_evaluation(const ComparedVariant& variant);
 
 }  // namespace isthmus::report

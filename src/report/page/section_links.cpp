@@ -196,10 +196,10 @@ std::string panels(Page& page, const LinkSection& section) {
 void section_links(Page& page, const LinkSection& section) {
   page.html += section_open("links", "Loss against wall-clock");
   page.html += fmt::format(
-      "<p class=\"lead\">The losses of a run at its steps do not depend on its link, so its clock "
-      "is "
-      "computed again over others: the numbers equal those of a simulation there, to the "
-      "nanosecond. {} Seconds are simulated: {}.</p>\n",
+      "<p class=\"lead\">The losses of a run do not depend on its link, so its clock can be "
+      "computed "
+      "for other links. The times are those of a simulation over that link, to the nanosecond. {} "
+      "Seconds are simulated: {}.</p>\n",
       section.badge, escape_html(section.clock));
   const bool drawn_anew = std::ranges::any_of(
       section.other.variants, [](const auto& each) { return !each.clock_by_run_s.empty(); });

@@ -113,7 +113,7 @@ std::vector<std::int64_t> longest_fragments(const RoundErrors& record) {
 LineChart chart_of(Page& page, std::size_t index, const RoundErrors& record) {
   LineChart chart{.id = fmt::format("round-times-{}", index),
                   .x_label = "inner step after which the round was sent",
-                  .y_label = "seconds from begin to final result",
+                  .y_label = "time from begin to final result",
                   .description = fmt::format("How long each round took, predicted and {}.",
                                              found_word(page.runs[index])),
                   .y_unit = AxisUnit::kSeconds};

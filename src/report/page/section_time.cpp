@@ -225,7 +225,7 @@ std::string timeline_of(Page& page, std::size_t index) {
 }
 
 constexpr const char* kSpanLegend =
-    "<p class=\"legend spans\"><span><i class=\"compute\"></i>compute</span><span><i "
+    "<p class=\"legend spans plain-wait\"><span><i class=\"compute\"></i>compute</span><span><i "
     "class=\"wait\">"
     "</i>wait</span><span><i class=\"send\"></i>send</span><span><i class=\"receive\"></i>receive"
     "</span></p>\n";

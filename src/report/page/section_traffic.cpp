@@ -259,6 +259,17 @@ std::vector<LineChart> round_charts(Page& page) {
 }
 
 /// How to read an agreement: its value if workers have nothing in common.
+/// The run of each line; the charts have one line a fragment, all in their run's colour.
+std::string round_legend(const Page& page) {
+  std::string html = "<p class=\"legend\">";
+  bool fragments = false;
+  for (std::size_t i = 0; i < page.runs.size(); ++i) {
+    html += concat("<span>", run_tag(page, i), "</span>");
+    fragments = fragments || fragment_sums(page.runs[i]).size() > 1;
+  }
+  return html + (fragments ? "<span class=\"hint\">one line a fragment</span></p>\n" : "</p>\n");
+}
+
 std::string agreement_hint(const Page& page) {
   double most = 0;
   for (const RunView& run : page.runs) {
@@ -291,9 +302,10 @@ void section_traffic(Page& page) {
   }
   page.html += section_open("rounds", "Rounds");
   page.html +=
-      "<p class=\"lead\">A round is the reduction of one fragment. Bytes are those one worker "
-      "sent.</p>\n";
+      "<p class=\"lead\">A round is one all-reduce of a fragment, a part of the model. Bytes are "
+      "those that one worker sent.</p>\n";
   const std::vector<LineChart> charts = round_charts(page);
+  if (!charts.empty()) page.html += round_legend(page);
   for (const LineChart& chart : charts) {
     page.html += chart_html(chart);
     page.html += chart.id == "agreement" ? agreement_hint(page) : std::string{};

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "core/base/log.h"
+#include "core/base/units.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::app {
@@ -26,7 +27,9 @@ void OuterSettling::await(StepIndex t, const std::function<bool()>& ready) {
   all_.explain();
   if (!here) {
     throw PeerError(fmt::format(
-        "not all sites have told within net.patience what they hold after step {}", t.value()));
+        "after step {} not all sites told the digest of their outer parameters within net.patience "
+        "= {}: start the sites again with --resume auto, or raise net.patience if a link is slow",
+        t.value(), human_time(in_seconds(all_.options.patience))));
   }
 }
 

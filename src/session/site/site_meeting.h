@@ -18,10 +18,11 @@ class SiteMeeting {
  public:
   /// Activity of this site while it looks for the others.
   struct Meanwhile {
-    std::function<bool()> goes_on;  // net.gather counts from its end
-    std::function<void()> end;      // the sites are found. Blocks
+    std::function<bool()> goes_on;  // whether it still runs: net.gather counts from its end
+    std::function<void()> end;      // called once the sites are found; blocks until it has ended
   };
-  /// Borrows both. `open_exchange`: opens the session's exchange.
+  /// Borrows both. `open_exchange` opens the session's exchange: called once at most, when all
+  /// sites are linked, or earlier when site 0 alone is, which may tell that the run is running.
   SiteMeeting(SessionState& all, SessionLinks& links, std::function<void()> open_exchange)
       : all_(all), links_(links), open_exchange_(std::move(open_exchange)) {}
 
@@ -34,7 +35,8 @@ class SiteMeeting {
   /// After a gather in which all sites met: their common start. THROWS: PeerError when a site has
   /// been lost since, ConfigError as agree_on_start, the links' error if they have failed.
   [[nodiscard]] SiteStart start_together();
-  /// The current deadline for finding the other sites.
+  /// When the search for the other sites is given up: net.gather after `gather` began, or after the
+  /// Meanwhile ended.
   [[nodiscard]] TimePoint gather_end();
 
   /// This site's greeting. Any task.

@@ -27,7 +27,10 @@ constexpr int kNamesToTry = 1000;
 constexpr std::uint64_t kLeftToOthers = std::uint64_t{4} << 20;
 
 [[noreturn]] void fail(const char* what, const std::string& name, int error) {
-  throw SystemError(fmt::format("shared memory {}: {}: {}", name, what, std::strerror(error)));
+  throw SystemError(
+      fmt::format("shared memory {}: {}: {}; look at /dev/shm (room, permissions), or use "
+                  "the communicator \"mpi\"",
+                  name, what, std::strerror(error)));
 }
 
 /// Of the file's file system; 0 where it does not say.

@@ -24,8 +24,9 @@ class DivergentResults {
       : options_(options), members_(members) {}
 
   /// Adds to the list for take() the members whose digest differs from that of more than half of
-  /// `digests`. RETURNS: false without `elastic`, without such a majority, with a majority smaller
-  /// than min_members, or when the coordinator or a member excluded before is among the rest.
+  /// `digests`. RETURNS: true where such a majority agrees, also with all. False without `elastic`,
+  /// without such a majority, with a majority smaller than min_members, or when the coordinator or
+  /// a member excluded before is among the rest.
   [[nodiscard]] bool single_out(const SyncId& id, const std::map<WorkerId, Digest128>& digests);
   /// The members to leave out, and why, since the last call.
   [[nodiscard]] std::map<WorkerId, std::string> take() { return std::exchange(found_, {}); }

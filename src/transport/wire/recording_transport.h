@@ -46,7 +46,8 @@ class FrameRecorder {
   FrameRecorder(const FrameRecorder&) = delete;
   FrameRecorder& operator=(const FrameRecorder&) = delete;
 
-  /// Any task; never waits for the disk. Bytes that are no frame of this version are ignored.
+  /// Any task; never waits for the disk. `stream`: the link's connection, or -1 above links
+  /// (FrameRecord::stream). Bytes that are no frame of this version are ignored.
   void record(FrameEvent event, WorkerId peer, int stream, std::span<const std::byte> frame);
 
  private:

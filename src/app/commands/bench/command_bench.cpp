@@ -69,8 +69,14 @@ int command_bench_compute(const BenchComputeArguments& arguments, Session& sessi
     throw UsageError(fmt::format("bench compute: --threads {}: must be in [0, {}]",
                                  arguments.threads, kernels::ThreadTeam::kMaxSize));
   }
-  if (arguments.sequences < 0 || !(arguments.seconds > 0) || arguments.seconds > 3600) {
-    throw UsageError("bench compute: --batch must be >= 0, --seconds in (0, 3600]");
+  if (arguments.sequences < 0) {
+    throw UsageError(
+        fmt::format("bench compute: --batch {}: must be at least 0 (0: as the workload has it)",
+                    arguments.sequences));
+  }
+  if (!(arguments.seconds > 0) || arguments.seconds > 3600) {
+    throw UsageError(fmt::format("bench compute: --seconds {}: must be above 0 and at most 3600",
+                                 arguments.seconds));
   }
   for (const auto& [flag, ranks] :
        {std::pair{"--tp", arguments.tp}, {"--pp", arguments.pp}, {"--dp", arguments.dp}}) {

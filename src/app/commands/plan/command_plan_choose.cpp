@@ -290,7 +290,7 @@ void print_choice(const PlanChooseArguments& a, const Asked& asked, const Method
                   Session& session) {
   const ChoiceQuestion& question = asked.question;
   const TimedCandidate& chosen = choice.candidates[choice.chosen];
-  TextTable table({"method", "H", "codec", "a step", "computing", "sent a step", ""});
+  TextTable table({"method", "H", "codec", "a step", "computing", "sent a step", "choice"});
   for (std::size_t i = 0; i < choice.candidates.size(); ++i) {
     const TimedCandidate& each = choice.candidates[i];
     table.add({std::string(each.candidate->method), fmt::format("{}", each.candidate->H),

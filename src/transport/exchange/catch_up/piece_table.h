@@ -32,20 +32,24 @@ using PieceTable = std::vector<StatePiece>;
   return table.empty() ? 0 : table.back().offset + table.back().bytes;
 }
 
-/// `borders`: ascending offsets in `state` that no piece crosses.
+/// Pieces of kMostPieceBytes, shorter before a border and at the end; no piece is empty.
+/// `borders`: offsets in `state` that no piece crosses. REQUIRES: ascending, at most state.size().
 [[nodiscard]] PieceTable cut_pieces(std::span<const std::byte> state,
                                     std::span<const std::uint64_t> borders);
 
+/// 12 bytes and 20 a piece: magic number and count, then sizes and digests, little-endian. Offsets
+/// follow from the sizes.
 [[nodiscard]] std::vector<std::byte> write_table(const PieceTable& table);
-/// RETURNS: the reason if `bytes` are no table.
+/// The inverse of write_table. RETURNS: the reason if `bytes` are no table.
 [[nodiscard]] Expected<PieceTable, std::string> read_table(std::span<const std::byte> bytes);
 
-/// The index of the piece that contains all of these bytes; nothing: no single piece does.
+/// The index of the piece that contains all of these bytes; nothing: no single piece does, or
+/// `bytes` is 0.
 [[nodiscard]] std::optional<std::size_t> find_piece(const PieceTable& table, std::uint64_t offset,
                                                     std::uint64_t bytes);
 
-/// For each piece of `wanted` the offset of the same bytes in the state of table `own`; nothing: it
-/// lacks them.
+/// For each piece of `wanted` the offset of a piece of `own` with its size and digest, the first of
+/// several; nothing: `own` has none.
 [[nodiscard]] std::vector<std::optional<std::uint64_t>> match_pieces(const PieceTable& wanted,
                                                                      const PieceTable& own);
 

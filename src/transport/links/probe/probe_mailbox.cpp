@@ -47,14 +47,17 @@ void ProbeMailbox::stop(const std::string& why) {
 
 void ProbeMailbox::take(const ReceivedFrame& received) {
   const auto refuse = [&](const std::string& what) {
-    throw PeerError(fmt::format("site {} sends {}", name(received.from), what));
+    throw PeerError(
+        fmt::format("site {} sends {}; start `isthmus bench link` of one version at "
+                    "all sites, and no run beside it",
+                    name(received.from), what));
   };
   const auto frame = parse_frame(*received.bytes);
   if (!frame) {
     refuse(frame.error().what);
   }
   if (frame->header.kind != FrameKind::kNote) {
-    refuse("frames of a training run; measure when no run goes on there");
+    refuse("frames of a training run");
   }
   auto message = read_probe(frame->payload);
   if (!message) {

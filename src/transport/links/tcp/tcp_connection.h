@@ -31,14 +31,17 @@ inline constexpr Duration kFarRoundTrip = std::chrono::milliseconds(1);
 [[nodiscard]] double delivery_rate(int fd);
 
 /// If the peer is far, makes the kernel pace packets and buffer at most kUnsentBytes (and a
-/// segment) of unsent bytes; for a near peer it turns BBR's timers off. RETURNS: whether far.
+/// segment) of unsent bytes; for a near peer it turns BBR's timers off. RETURNS: whether the peer
+/// is far and the kernel took both settings; false, and nothing is set, where round_trip has
+/// nothing.
 bool pace_connection(int fd, Duration far = kFarRoundTrip);
 
-/// Gives a listening socket a small receive buffer, so that backlog stays at the sender.
+/// Gives a listening socket a receive buffer of 64 KiB, so that backlog stays at the sender.
+/// Connections that it accepts later have that buffer too. A refusal by the kernel is ignored.
 void receive_little(int fd);
 
 /// Sends small pieces at once, and breaks the connection when the other end acknowledges nothing
-/// for `dead_after`, idle or not.
+/// for `dead_after`, idle or not. Settings that the kernel refuses are ignored.
 void watch_connection(int fd, Duration dead_after);
 
 }  // namespace isthmus

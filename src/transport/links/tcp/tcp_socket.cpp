@@ -156,7 +156,8 @@ int TcpSocket::port() const {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   if (::getsockname(descriptor_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    throw SystemError(fmt::format("the port of a socket: {}", std::strerror(errno)));
+    throw SystemError(
+        fmt::format("the port of a listening socket cannot be read: {}", std::strerror(errno)));
   }
   return address.ss_family == AF_INET6
              ? ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port)
