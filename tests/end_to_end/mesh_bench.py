@@ -3,6 +3,7 @@
 import argparse
 import os
 import pathlib
+import resource
 import shutil
 import subprocess
 import sys
@@ -104,6 +105,11 @@ def children_of(pid):
     return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def processor_seconds():
+    """User and system time of all processes that have ended and been waited for."""
+    return sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+
+
 def play(scenarios):
     """The main of a script."""
     parser = argparse.ArgumentParser()
@@ -120,11 +126,12 @@ def play(scenarios):
         for scenario in scenarios:
             if args.only not in scenario.__name__:
                 continue
-            begin = time.monotonic()
+            begin, worked = time.monotonic(), processor_seconds()
             try:
                 scenario(bench)
             except Failure as failure:
                 sys.exit(f"{scenario.__name__}: {failure}")
             finally:
                 bench.end_all()
-            print(f"{scenario.__name__}: ok, {time.monotonic() - begin:.1f} s", flush=True)
+            print(f"{scenario.__name__}: ok, {time.monotonic() - begin:.1f} s, "
+                  f"{processor_seconds() - worked:.1f} s of processors", flush=True)

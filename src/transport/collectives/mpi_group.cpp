@@ -7,7 +7,6 @@
 #include <array>
 #include <cstring>
 #include <exception>
-#include <thread>
 #include <utility>
 
 #include "core/base/check.h"
@@ -20,8 +19,9 @@ namespace {
 constexpr std::size_t kMostCause = 1000;  // bytes of a control message
 
 // Processes cannot wake one another, so a wait looks often at first, giving its core away each
-// time; on a busy machine one of those may take milliseconds, so naps follow soon.
+// time, and then naps. Where other work wants the core, it naps after a few looks.
 constexpr Duration kBusyInCall = std::chrono::microseconds(200);
+constexpr Duration kBusyOnContendedCore = std::chrono::microseconds(20);
 constexpr int kLooksPerHearing = 16;
 constexpr Duration kCallBack = std::chrono::seconds(1);
 
@@ -77,9 +77,11 @@ MpiGroup::Waited MpiGroup::wait_until(const std::function<bool()>& done, bool he
   const TimePoint begin = clock.now();
   const TimePoint end = deadline_after(begin, deadline_);
   Duration nap = kShortestMpiNap;
+  const bool yields = contention_.may_yield();
+  const Duration busy_time = yields ? kBusyInCall : kBusyOnContendedCore;
   for (std::int64_t look = 0;; ++look) {
     const TimePoint now = clock.now();
-    const bool busy = now - begin < kBusyInCall;
+    const bool busy = now - begin < busy_time;
     const bool listens = hear && (!busy || look % kLooksPerHearing == 0);
     {
       const std::scoped_lock lock(mpi_mutex());
@@ -92,7 +94,7 @@ MpiGroup::Waited MpiGroup::wait_until(const std::function<bool()>& done, bool he
       return done() ? Waited::kDone : Waited::kEnded;
     }
     if (busy) {
-      std::this_thread::yield();
+      if (yields) contention_.yield(clock);
       continue;
     }
     if (now >= end) return Waited::kLate;

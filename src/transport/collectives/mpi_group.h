@@ -25,6 +25,7 @@
 
 #include "isthmus/runtime.h"
 #include "transport/collectives/communicator_call.h"
+#include "transport/collectives/core_contention.h"
 #include "transport/wire/rank_names.h"
 
 namespace isthmus {
@@ -114,6 +115,7 @@ class MpiGroup {
   const Duration deadline_;
   const RankNames names_;
   int rank_ = 0;
+  CoreContention contention_;
   bool left_behind_ = false;  // unfinished requests refer to this group's memory
   std::vector<MPI_Request> requests_;
   // Of each rank, its packet of the last meeting (this rank's: the sent one); then the head of the

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -224,10 +223,11 @@ void NcclGroup::wait_until(const std::function<bool()>& done) {
   const Clock& clock = runtime_->clock();
   const TimePoint begin = clock.now();
   Duration nap = kShortestNcclNap;
+  const bool yields = contention_.may_yield();
   while (!done()) {
     const TimePoint now = clock.now();
-    if (now - begin < kBusyNccl) {
-      std::this_thread::yield();
+    if (yields && now - begin < kBusyNccl) {
+      contention_.yield(clock);
       continue;
     }
     if (!ranks_->end_cause().empty()) throw NcclFailure("ended by another rank");

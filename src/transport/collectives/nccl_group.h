@@ -17,6 +17,7 @@
 
 #include "isthmus/runtime.h"
 #include "transport/collectives/communicator_call.h"
+#include "transport/collectives/core_contention.h"
 #include "transport/collectives/nccl_device.h"
 
 namespace isthmus {
@@ -86,6 +87,7 @@ class NcclGroup {
   ncclComm_t comm_ = nullptr;  // null: the group has ended
   Duration patience_{};
   TimePoint end_{};  // of the current wait for the device
+  CoreContention contention_;
   std::vector<Call> met_;
 };
 

@@ -157,8 +157,9 @@ bool SharedGroup::await(std::uint32_t generation, const Call& call) {
   }
   const Clock& clock = runtime_->clock();
   const TimePoint begin = clock.now();
-  while (clock.now() - begin < kBusyInSegment) {
-    std::this_thread::yield();
+  const bool yields = contention_.may_yield();
+  while (yields && clock.now() - begin < kBusyInSegment) {
+    contention_.yield(clock);
     if (complete()) return true;
   }
   const TimePoint end = deadline_after(begin, deadline_);

@@ -22,6 +22,7 @@
 
 #include "isthmus/runtime.h"
 #include "transport/collectives/communicator_call.h"
+#include "transport/collectives/core_contention.h"
 #include "transport/collectives/shared_segment.h"
 #include "transport/wire/rank_names.h"
 
@@ -110,6 +111,7 @@ class SharedGroup {
   const SegmentCalls segments_;
   SharedSegment segment_;
   std::uint64_t crossings_ = 0;
+  CoreContention contention_;
 };
 
 }  // namespace isthmus

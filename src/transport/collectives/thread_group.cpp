@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
 #include "core/base/check.h"
 #include "core/base/deadline.h"
@@ -22,7 +21,7 @@ using rendezvous::kInsideMask;
 using rendezvous::kLooks;
 
 // The other ranks are mostly a few microseconds away. If ranks outnumber cores, yielding the core
-// brings them here, but on a busy machine each time may take milliseconds. Then a sleep.
+// brings them here. Then a sleep, and at once where other work wants the core.
 constexpr Duration kBusyThreads = std::chrono::microseconds(50);
 
 std::int64_t milliseconds(Duration duration) {
@@ -35,8 +34,9 @@ bool Gate::await(const std::function<bool()>& ready, Duration patience) {
   for (int look = 0; look < kLooks; ++look) {
     if (ready()) return true;
   }
-  for (const TimePoint begin = clock_.now(); clock_.now() - begin < kBusyThreads;) {
-    std::this_thread::yield();
+  const bool yields = contention_.may_yield();
+  for (const TimePoint begin = clock_.now(); yields && clock_.now() - begin < kBusyThreads;) {
+    contention_.yield(clock_);
     if (ready()) return true;
   }
   // Before the last look: a thread that changes the state after that sees the sleeper.

@@ -26,6 +26,7 @@
 
 #include "isthmus/runtime.h"
 #include "transport/collectives/communicator_call.h"
+#include "transport/collectives/core_contention.h"
 #include "transport/wire/rank_names.h"
 
 namespace isthmus {
@@ -44,6 +45,7 @@ class Gate {
   const Clock& clock_;
   std::unique_ptr<WaitQueue> queue_;
   std::atomic<int> sleepers_{0};
+  CoreContention contention_;
 };
 
 /// The arguments that a rank shows the others in a collective.

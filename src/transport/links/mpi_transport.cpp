@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 #include <mpi.h>
+#include <stdlib.h>
 
 #include <algorithm>
 #include <array>
@@ -276,6 +277,9 @@ MpiPlace mpi_place() {
   int started = 0;
   MPI_Initialized(&started);
   if (started == 0) {
+    // Open MPI yields at each look of a job with more processes than cores, which beside other work
+    // costs a time slice each. All waits here sleep between their looks. A user's value stands.
+    (void)::setenv("OMPI_MCA_mpi_yield_when_idle", "0", /*overwrite=*/0);
     int level = 0;
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level),
               "it does not start");
