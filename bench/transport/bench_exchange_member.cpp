@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -14,12 +15,20 @@
 #include "exchange_trials.h"
 #include "transport/exchange/peer_exchange.h"
 #include "transport/exchange/ring/ring_exchange.h"
+#include "transport/links/link_keys.h"
 #include "transport/links/zmq/zmq_transport.h"
 
 namespace isthmus {
 namespace {
 
-void run(TrialOptions& bench, const std::vector<std::string>& endpoints, bool elastic) {
+/// Keys that all members can make: they cost what other keys cost, and keep no secret.
+LinkKeys keys_of(int member) {
+  KeyProof seed{};
+  seed[0] = static_cast<std::uint8_t>(member + 1);
+  return keys_from_seed(seed);
+}
+
+void run(TrialOptions& bench, const std::vector<std::string>& endpoints, bool elastic, bool keys) {
   bench.members = static_cast<int>(endpoints.size());
   if (bench.member < 0 || bench.member >= bench.members) {
     throw ConfigError(fmt::format("--member {}: there are {} endpoints, numbered from 0",
@@ -38,6 +47,10 @@ void run(TrialOptions& bench, const std::vector<std::string>& endpoints, bool el
   options.bind = endpoints[static_cast<std::size_t>(bench.member)];
   set_streams(options, bench.streams);
   options.plaintext = true;  // a private network of namespaces
+  for (int member = 0; keys && member < bench.members; ++member) {
+    options.member_keys.push_back(keys_of(member).public_key);
+    if (member == bench.member) options.keys = keys_of(member);
+  }
   const auto transport = make_zmq_transport(runtime, options);
   transport->join(endpoints);
   if (const auto all = transport->await_members(runtime.clock().now() + std::chrono::minutes(1));
@@ -60,18 +73,21 @@ int main(int argc, char** argv) {
   using namespace isthmus;
   keep_freed_memory();  // as the program does
   TrialOptions bench;
+  bench.streams = 0;  // as runs do
   std::vector<std::string> endpoints;
   bool elastic = false;
+  bool keys = false;
   CLI::App app("one member of an exchange over ZeroMQ, a process of its own");
   app.add_option("--member", bench.member, "which of the endpoints is this one")->required();
   app.add_option("--endpoints", endpoints, "tcp://HOST:PORT of all, in member order")
       ->required()
       ->delimiter(',');
   app.add_flag("--elastic", elastic, "as sites run: rounds can begin again when a member is lost");
+  app.add_flag("--keys", keys, "encrypt what goes over the links");
   add_trial_options(app, bench);
   try {
     app.parse(argc, argv);
-    run(bench, endpoints, elastic);
+    run(bench, endpoints, elastic, keys);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
   } catch (const Error& error) {

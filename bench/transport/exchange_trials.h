@@ -11,6 +11,8 @@
 //             seconds, changes of context, pages touched for the first time
 //   cpu_s_per_gb  those seconds by 1e9 bytes of the vector in fp32, whatever the codec makes of
 //   them
+//   beside_mib  anonymous memory of this process at the end beyond what it had with the vector
+//               alone, its encoding and the mean: what rounds held at most, as freed memory is kept
 #pragma once
 
 #include <fmt/format.h>
@@ -21,6 +23,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <string>
@@ -105,6 +108,15 @@ inline ProcessUse process_use() {
           .faults = use.ru_minflt};
 }
 
+/// Anonymous memory of this process, in MiB; 0 where the system does not tell.
+inline double anonymous_mib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("RssAnon:")) return std::stod(line.substr(8)) / 1024;
+  }
+  return 0;
+}
+
 inline std::vector<float> values_of(int member, std::size_t count) {
   std::vector<float> values(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -140,6 +152,9 @@ class Trials {
     if (!mbit.empty()) {
       bound_s_ = least_seconds(static_cast<double>(encoded_bytes(*codec_, values_.size())), mbit);
     }
+    expected_mib_ = anonymous_mib() + static_cast<double>(encoded_bytes(*codec_, values_.size()) +
+                                                          values_.size() * sizeof(float)) /
+                                          (1 << 20);
   }
 
   void run() {
@@ -159,12 +174,13 @@ class Trials {
     fmt::print(R"({{"bench":"exchange_summary","member":{},"members":{},"codec":"{}","bytes":{},)"
                R"("streams":{},"commit":{},"trials":{},"bound_s":{:.4f},"best_s":{:.4f},)"
                R"("median_s":{:.4f},"p95_s":{:.4f},"fraction_median":{:.3f},"fraction_p95":{:.3f},)"
-               R"("cpu_s_per_gb":{:.3f}}})"
+               R"("cpu_s_per_gb":{:.3f},"beside_mib":{:.1f}}})"
                "\n",
                bench_.member, bench_.members, bench_.codec, bench_.bytes, bench_.streams,
                bench_.commit, bench_.trials, bound_s_, seconds_.front(), median, p95,
                bound_s_ / median, bound_s_ / p95,
-               processor_s_ / bench_.trials / static_cast<double>(bench_.bytes) * 1e9);
+               processor_s_ / bench_.trials / static_cast<double>(bench_.bytes) * 1e9,
+               anonymous_mib() - expected_mib_);
   }
 
  private:
@@ -215,6 +231,7 @@ class Trials {
   std::shared_ptr<const Codec> codec_;  // shared with the rounds
   std::vector<float> values_;
   double bound_s_ = 0;
+  double expected_mib_ = 0;  // of anonymous memory, without what rounds hold
   std::int64_t step_ = 0;
   std::vector<double> seconds_;
   double processor_s_ = 0;  // of the trials, all threads

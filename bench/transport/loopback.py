@@ -42,11 +42,15 @@ def mpi(sockets):
     return lambda args, members, _, limit_s: open_mpi.here(args.build, members, BYTES, args.trials, limit_s, sockets)
 
 
-def isthmus(args, members, codec):
+def isthmus(args, members, codec, *also):
     endpoints = ",".join(f"tcp://127.0.0.1:{port}" for port in free_ports(members))
     return [[args.build / "bench/transport/bench_exchange_member", "--member", m, "--endpoints", endpoints,
-             "--streams", args.streams, "--bytes", BYTES, "--codec", codec, "--trials", args.trials]
+             "--streams", args.streams, "--bytes", BYTES, "--codec", codec, "--trials", args.trials, *also]
             for m in range(members)]
+
+
+def encrypted(args, members, codec):
+    return isthmus(args, members, codec, "--keys")
 
 
 def gloo(args, members, _):
@@ -85,11 +89,12 @@ def main():
     parser.add_argument("--members", type=lambda text: [int(m) for m in text.split(",")], default=[2, 4])
     parser.add_argument("--trials", type=int, default=9)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--streams", type=int, default=4)
+    parser.add_argument("--streams", type=lambda text: text if text == "auto" else int(text), default="auto")
     args = parser.parse_args()
     if args.mpi and (why := open_mpi.missing(args.build)):
         sys.exit(f"error: --mpi: {why}")
-    contenders = [("isthmus", "fp32", a_process_each(isthmus)), ("isthmus", "int8", a_process_each(isthmus))]
+    contenders = [("isthmus", "fp32", a_process_each(isthmus)), ("isthmus", "int8", a_process_each(isthmus)),
+                  ("isthmus, encrypted", "fp32", a_process_each(encrypted))]
     if args.gloo:
         contenders.insert(1, ("gloo", "fp32", a_process_each(gloo)))
     if args.mpi:

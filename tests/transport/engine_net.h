@@ -37,7 +37,8 @@ class EngineNet {
   EngineNet(int members, std::uint64_t seed, const Faults& faults, bool elastic = false,
             int min_members = 1, Duration retry_interval = 100ms, bool hub = false,
             std::vector<std::uint32_t> groups = {}, std::vector<std::uint32_t> shares = {},
-            std::optional<RoundDeadline> deadline = {}, bool takes_back = false)
+            std::optional<RoundDeadline> deadline = {}, bool takes_back = false,
+            std::size_t most_unused = kNoBound)
       : rng_(seed, Stream::kTestData),
         faults_(faults),
         retry_interval_(retry_interval),
@@ -47,7 +48,8 @@ class EngineNet {
         groups_(std::move(groups)),
         shares_(std::move(shares)),
         deadline_(std::move(deadline)),
-        takes_back_(takes_back) {
+        takes_back_(takes_back),
+        most_unused_(most_unused) {
     for (int m = 0; m < members + (hub ? 1 : 0); ++m) {
       engines_.push_back(std::make_unique<ExchangeEngine>(options(WorkerId(m), members)));
     }
@@ -220,6 +222,7 @@ class EngineNet {
   }
 
  private:
+  static constexpr std::size_t kTile = kTileValues * sizeof(float);  // so that rounds have parts
   struct Event {
     int from, to;
     FrameBytes bytes;  // null: `to` notices that `from` is gone
@@ -232,14 +235,17 @@ class EngineNet {
             .exchange = {.retry_interval = retry_interval_,
                          .shares = shares_,
                          .groups = groups_,
+                         .chunk_bytes = most_unused_ == kNoBound ? kMaxPartBytes : kTile,
                          .elastic = elastic_,
                          .min_members = min_members_,
                          .takes_back = takes_back_ && self.value() != hub_,
                          .hub = hub_ >= 0,
                          .deadline = self.value() == hub_ ? std::nullopt : deadline_,
-                         .may_proxy = [this, self](StepIndex sent) {
-                           return !may_proxy || may_proxy(self.value(), sent);
-                         }}};
+                         .may_proxy =
+                             [this, self](StepIndex sent) {
+                               return !may_proxy || may_proxy(self.value(), sent);
+                             }},
+            .most_unused = [this](WorkerId) { return most_unused_; }};
   }
   /// Even while it lives: how often it was killed or revived.
   [[nodiscard]] int life(int member) const { return lives_[static_cast<std::size_t>(member)]; }
@@ -331,6 +337,7 @@ class EngineNet {
   std::vector<std::uint32_t> shares_;
   std::optional<RoundDeadline> deadline_;
   bool takes_back_;
+  std::size_t most_unused_;         // Transport::most_unused of all
   std::vector<HubRecord> hub_log_;  // what outlives its processes
   std::optional<std::size_t> hub_dies_at_;
 };

@@ -98,6 +98,48 @@ TEST(ExchangeEngine, EveryMemberGetsTheSameBitsWhateverTheNetworkDoes) {
   }
 }
 
+TEST(ExchangeEngine, EveryMemberGetsTheSameBitsWhereContributionsWait) {
+  const Faults faults{.drop = 0.2, .repeat = 0.2, .damage = 0.1, .delay = 5ms, .jitter = 300ms};
+  for (const std::uint64_t seed : sweep_seeds(kSeeds)) {
+    const SweptSchedule schedule(seed);
+    const Plan plan{.members = 2 + static_cast<int>(seed % 4),
+                    .kind = kKinds[seed % 3],
+                    .codec = seed % 4 == 0 ? "int8:256" : "fp32",
+                    .every_step = seed % 5 == 0};
+    EngineNet net(plan.members, seed, faults, false, 1, 100ms, false, {}, {}, {}, false,
+                  seed % 2 == 0 ? 1 : 40000);
+    run_rounds(net, plan, seed);
+    if (schedule.failed()) continue;
+  }
+}
+
+// A member waits for a third one: of the second one's contribution no more than the bound comes
+// meanwhile, also where the member asks for what is missing.
+TEST(ExchangeEngine, OfARoundThatWaitsForALateMemberNoMoreThanTheBoundIsSent) {
+  const std::shared_ptr<const Codec> codec = make_codec("fp32");
+  constexpr std::size_t kTile = kTileValues * sizeof(float);
+  constexpr std::size_t kValues = 50 * kTileValues - 7;
+  const SyncId id{FragmentId(0), StepIndex(1)};
+  for (const ReductionKind kind : kKinds) {
+    EngineNet net(3, 1, {}, false, 1, 100ms, false, {}, {}, {}, false, 3 * kTile);
+    std::map<int, std::size_t> contributed;  // bytes, by sender
+    net.forge = [&](int from, const FrameBytes& frame) {
+      const bool counts = parse_frame(*frame)->header.kind == FrameKind::kContribution;
+      contributed[from] += counts ? payload_of(frame).size() : 0;
+      return frame;
+    };
+    for (int m = 0; m < 2; ++m)
+      net.begin(m, contribution_of(codec, WorkerId(m), kValues, id, kind));
+    for (int k = 0; k < 500; ++k) (void)net.advance();
+    EXPECT_EQ(contributed[0], 2 * 3 * kTile);
+    EXPECT_EQ(contributed[1], 2 * 3 * kTile);
+    net.begin(2, contribution_of(codec, WorkerId(2), kValues, id, kind));
+    for (int k = 0; k < 2000 && !net.engine(2).ready(id); ++k) (void)net.advance();
+    ASSERT_TRUE(net.engine(2).ready(id));
+    EXPECT_EQ(result_of(*codec, *net.engine(2).take(id)), naive_mean(*codec, 3, kValues, kind));
+  }
+}
+
 struct FaultCase {
   std::string name;
   Faults faults;

@@ -17,7 +17,7 @@ namespace {
 using namespace std::chrono_literals;
 using namespace testing_support;
 
-enum class Owners { kDirect, kInGroups, kInShares };
+enum class Owners { kDirect, kInGroups, kInShares, kDirectAndBounded };
 
 class ExchangeEpochSweep : public ::testing::TestWithParam<Owners> {
  protected:
@@ -27,16 +27,22 @@ class ExchangeEpochSweep : public ::testing::TestWithParam<Owners> {
                                              : plan_of(seed);
   }
   static EngineNet net(const Plan& plan, std::uint64_t seed) {
-    return {plan.members,   seed,  faults_of(seed), true,       1,
-            retry_of(seed), false, plan.groups,     plan.shares};
+    const bool bounded = GetParam() == Owners::kDirectAndBounded;
+    return {
+        plan.members, seed,        faults_of(seed),
+        true,         1,           retry_of(seed),
+        false,        plan.groups, plan.shares,
+        {},           false,       !bounded ? kNoBound : seed % 4 == 1 ? 40000 : std::size_t{1}};
   }
 };
 INSTANTIATE_TEST_SUITE_P(OneLevelAndTwo, ExchangeEpochSweep,
-                         ::testing::Values(Owners::kDirect, Owners::kInGroups, Owners::kInShares),
+                         ::testing::Values(Owners::kDirect, Owners::kInGroups, Owners::kInShares,
+                                           Owners::kDirectAndBounded),
                          [](const auto& each) {
-                           return each.param == Owners::kInShares   ? "InShares"
-                                  : each.param == Owners::kInGroups ? "InGroups"
-                                                                    : "Direct";
+                           return each.param == Owners::kInShares           ? "InShares"
+                                  : each.param == Owners::kInGroups         ? "InGroups"
+                                  : each.param == Owners::kDirectAndBounded ? "DirectAndBounded"
+                                                                            : "Direct";
                          });
 
 TEST_P(ExchangeEpochSweep, ADeathCostsNoRoundAtWhateverMoment) {

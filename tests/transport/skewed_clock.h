@@ -87,6 +87,9 @@ class SkewedTransport final : public Transport {
   [[nodiscard]] Expected<ReceivedFrame, TransportError> receive(TimePoint deadline) override {
     return below_.receive(runtime_.true_time(deadline));
   }
+  [[nodiscard]] std::size_t most_unused(WorkerId peer) const override {
+    return below_.most_unused(peer);
+  }
   void close() override { below_.close(); }
 
  private:

@@ -36,6 +36,9 @@ class WatchedTransport final : public Transport {
     }
     return received;
   }
+  [[nodiscard]] std::size_t most_unused(WorkerId peer) const override {
+    return below_.most_unused(peer);
+  }
   void close() override { below_.close(); }
 
  private:

@@ -34,13 +34,15 @@ Round::Round(SharedContribution contribution, const RoundPlace& place)
       epoch_(place.epoch),
       closed_before_(place.closed_before),
       routes_(routes_of(contribution.form, place)),
-      sending_(routes_, place.echoes),
+      sending_(routes_, place),
       result_(routes_, {.id = contribution.form.id,
                         .codec = contribution.form.codec,
                         .owner_residual = contribution.form.owner_residual,
                         .values = contribution.form.encoded.values,
                         .run_key = place.run_key,
                         .keeps_encoded = place.keeps_encoded}),
+      answers_again_(contribution.form.codec->lossless() && contribution.form.commit &&
+                     contribution.form.owner_residual == nullptr && !place.keeps_encoded),
       parts_(routes_->parts()),
       group_weights_(routes_->plan().groups.size()) {
   const auto members = static_cast<std::size_t>(place.members);
@@ -177,9 +179,11 @@ Expected<void, ExchangeError> Round::take_result(WorkerId from, const Frame& fra
     // The owner's answer is passed on to the own group as frames of this member: the fields beside
     // the result are the sender's.
     parts_[k].inputs.clear();
-    sending_.send_result(k, make_frame(header_of_part(FrameKind::kResult, k), frame.payload), out);
+    sending_.send_result(k, make_frame(header_of_part(FrameKind::kResult, k), frame.payload),
+                         !answers_again_, out);
   }
   result_.finish(k);
+  sending_.part_done(k, out);
   return {};
 }
 
@@ -212,6 +216,7 @@ Expected<void, ExchangeError> Round::reduce_if_ready(std::size_t k, Outbox& out)
     }
   }
   result_.finish(k);
+  sending_.part_done(k, out);
   return {};
 }
 
@@ -238,8 +243,27 @@ Expected<void, ExchangeError> Round::answer(std::size_t k, Outbox& out) {
   sending_.drop_inputs_of(k);
   const FrameBytes frame = std::move(builder).finish();
   if (result_.keeps_encoded()) result_.keep_encoded(k, {frame});
-  sending_.send_result(k, frame, out);
+  sending_.send_result(k, frame, !answers_again_, out);
   return {};
+}
+
+FrameBytes Round::answer_again(std::size_t k) {
+  const std::size_t prefix = bitmap_bytes(routes_->members());
+  FrameBuilder builder(header_of_part(FrameKind::kResult, k), prefix + routes_->part(k).bytes);
+  write_bitmap(result_.contributes(), builder.payload().first(prefix));
+  result_.encode_part(k, kMeanWorker, builder.payload().subspan(prefix));
+  return std::move(builder).finish();
+}
+
+void Round::send_again(WorkerId to, std::span<const RequestEntry> entries, std::uint32_t echo,
+                       Outbox& out) {
+  sending_.send_again(
+      to, entries, echo, [this](std::size_t k) { return answer_again(k); }, out);
+}
+
+void Round::send_anew(WorkerId to, Outbox& out) {
+  sending_.send_anew(
+      to, [this](std::size_t k) { return answer_again(k); }, out);
 }
 
 /// All contributions of the own group are here.
@@ -341,6 +365,7 @@ Expected<void, ExchangeError> Round::mean_of_groups(std::size_t k, Outbox& out) 
     return ok;
   }
   result_.finish(k);
+  sending_.part_done(k, out);
   return {};
 }
 

@@ -50,10 +50,8 @@ class Round {
                                                       FrameBytes bytes, bool& fresh, Outbox& out);
   /// As RoundSending.
   void send_again(WorkerId to, std::span<const RequestEntry> entries, std::uint32_t echo,
-                  Outbox& out) {
-    sending_.send_again(to, entries, echo, out);
-  }
-  void send_anew(WorkerId to, Outbox& out) { sending_.send_anew(to, out); }
+                  Outbox& out);
+  void send_anew(WorkerId to, Outbox& out);
 
   /// True when all values of the result are here.
   [[nodiscard]] bool complete() const { return result_.complete(); }
@@ -105,6 +103,7 @@ class Round {
   [[nodiscard]] Expected<void, ExchangeError> close_group(std::size_t part, Outbox& out);
   [[nodiscard]] Expected<void, ExchangeError> mean_of_groups(std::size_t part, Outbox& out);
   [[nodiscard]] Expected<void, ExchangeError> answer(std::size_t part, Outbox& out);
+  [[nodiscard]] FrameBytes answer_again(std::size_t part);
   [[nodiscard]] bool misses_partial(std::size_t part, WorkerId peer) const;
   [[nodiscard]] Unexpected<ExchangeError> fault(ExchangeError::Kind kind, WorkerId peer,
                                                 const std::string& what) const;
@@ -115,6 +114,9 @@ class Round {
   std::shared_ptr<const RoundRoutes> routes_;  // shared with sending_ and result_
   RoundSending sending_;
   ResultBuilder result_;
+  /// Answers are made again from the result where a member asks for them, and not kept. The result
+  /// is here until the round is committed; afterwards no member asks.
+  bool answers_again_;
   std::vector<PartInputs> parts_;
   std::vector<std::optional<double>> weights_;        // by member, once known
   std::vector<std::optional<double>> group_weights_;  // two levels: by group, once known

@@ -33,9 +33,11 @@ PeerExchange::PeerExchange(Transport& transport, Runtime& runtime, PeerExchangeO
       runtime_(runtime),
       options_(std::move(options)),
       queue_(runtime.make_wait_queue()),
-      engine_({.self = transport.self(),
-               .members = transport.size() - (options_.hub ? 1 : 0),
-               .exchange = options_}) {
+      engine_(
+          {.self = transport.self(),
+           .members = transport.size() - (options_.hub ? 1 : 0),
+           .exchange = options_,
+           .most_unused = [&transport](WorkerId peer) { return transport.most_unused(peer); }}) {
   ISTHMUS_CHECK(options_.retry_interval > Duration{0}, options_.retry_interval.count());
   if (options_.history) engine_.hub().restore(*options_.history);
   merging_ = make_merging();

@@ -112,6 +112,8 @@ struct EngineOptions {
   WorkerId self;    // a hub: WorkerId(members)
   int members = 1;  // without the hub
   PeerExchangeOptions exchange = {};
+  /// Transport::most_unused, asked when a round is made; empty: no bounds.
+  std::function<std::size_t(WorkerId peer)> most_unused = {};
 };
 
 }  // namespace isthmus

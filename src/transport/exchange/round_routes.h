@@ -32,6 +32,8 @@ struct RoundPlace {
   std::vector<bool> live = {};
   std::uint64_t run_key = 0;   // seed of the means' encoding
   bool keeps_encoded = false;  // whether take_encoded returns the frames
+  /// By member: Transport::most_unused; empty: no bounds.
+  std::vector<std::size_t> most_unused = {};
   /// Echoes sent to each member so far; owned by the engine, which outlives its rounds.
   const std::vector<std::uint32_t>* echoes = nullptr;
 };

@@ -24,6 +24,11 @@ bool RoundTable::any_pending() const {
 
 RoundPlace RoundTable::place(const SyncId& id) const {
   const PeerExchangeOptions& exchange = options_.exchange;
+  std::vector<std::size_t> most_unused;
+  for (int m = 0; options_.most_unused && m < options_.members; ++m) {
+    most_unused.push_back(WorkerId(m) == options_.self ? kNoBound
+                                                       : options_.most_unused(WorkerId(m)));
+  }
   return {.self = options_.self,
           .members = options_.members,
           .epoch = members_.membership().epoch_of(id.sent),
@@ -34,6 +39,7 @@ RoundPlace RoundTable::place(const SyncId& id) const {
           .live = members_.membership().members_of(id.sent),
           .run_key = exchange.run_key,
           .keeps_encoded = exchange.keeps_encoded,
+          .most_unused = std::move(most_unused),
           .echoes = &members_.echoes()};
 }
 

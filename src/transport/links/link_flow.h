@@ -23,9 +23,12 @@ namespace isthmus {
 [[nodiscard]] inline std::size_t link_charge(std::size_t frame_bytes) { return frame_bytes + 256; }
 
 /// Under way to a near peer, at most. A window has to hold what a link delivers in a round trip,
-/// which of a near one (MemberOptions::far, 1 ms) is 8 MiB at 67 Gbit/s; more would only lie in
-/// memory, and keep what the frames were sent from.
-inline constexpr std::size_t kNearWindow = std::size_t{8} << 20;
+/// which of a near one (MemberOptions::far, 1 ms) is 4 MiB at 33 Gbit/s; more would only lie in
+/// memory, and keep what the frames were sent from. Both directions of a link hold 8 MiB.
+inline constexpr std::size_t kNearWindow = std::size_t{4} << 20;
+/// Transport::most_unused of a near peer. Contributions that the peer has taken, but cannot use
+/// before those of a third member are there, count too.
+inline constexpr std::size_t kNearUnused = kNearWindow / 2;
 /// Charges after which an acknowledgement is owed: what a sender that keeps to a small window can
 /// do without.
 [[nodiscard]] inline std::size_t acknowledged_at_once(std::size_t window) {

@@ -38,6 +38,7 @@ struct LinkPeer {
     std::vector<LinkStream> streams;
     std::size_t last = 0;         // the stream that has carried a frame last
     std::size_t use = 0;          // number of streams that carry frames, from the first on
+    bool use_told = false;        // LinkEngine::use_streams has said how many
     bool waited = false;          // frames had to wait for one of those
     std::uint64_t greetings = 0;  // greetings sent to any process of the peer
     bool around = false;          // the connections use a relay

@@ -35,6 +35,17 @@ void LinkSending::use_streams(WorkerId to, int streams) {
     all_.port.dial_more(to, streams);
   }
   peer.dialled.use = wanted;
+  peer.dialled.use_told = true;
+}
+
+// A near peer gets its frames over one connection, so that those that wait make long rows
+// (zmq_batch.h), unless the file says how many or lost packets have shown that more are better.
+std::size_t LinkSending::streams_to_use(const LinkPeer& peer, bool near) const {
+  const std::size_t use =
+      near && all_.options.most_streams > 0 && !peer.dialled.use_told ? 1 : peer.dialled.use;
+  const bool stands =
+      std::ranges::any_of(std::span(peer.dialled.streams).first(use), &LinkStream::ready);
+  return stands ? use : peer.dialled.streams.size();  // better one of the rest
 }
 
 // Frames go to whichever connection takes one, in turn: a slow connection gets fewer.
@@ -44,10 +55,9 @@ void LinkSending::pump(WorkerId rank) {
     return;  // the member may yet begin without this peer, which then gets none of these frames
   }
   std::vector<LinkStream>& streams = peer.dialled.streams;
-  const bool stands =
-      std::ranges::any_of(std::span(streams).first(peer.dialled.use), &LinkStream::ready);
-  const std::size_t use = stands ? peer.dialled.use : streams.size();  // better one of the rest
-  peer.out.keep_to(all_.port.is_near(rank) ? kNearWindow : ~std::uint64_t{0});
+  const bool near = all_.port.is_near(rank);
+  const std::size_t use = streams_to_use(peer, near);
+  peer.out.keep_to(near ? kNearWindow : ~std::uint64_t{0});
   std::size_t refusals = 0;
   while (!peer.lost && refusals < streams.size()) {
     const FrameBytes* frame = peer.out.next();

@@ -33,6 +33,9 @@ class LinkSending {
   [[nodiscard]] TimePoint goes_on() const { return held_back_ ? budget_.opens() : kNever; }
 
  private:
+  /// How many streams, from the first on, frames to the peer go over now.
+  [[nodiscard]] std::size_t streams_to_use(const LinkPeer& peer, bool near) const;
+
   LinkPeers& all_;
   SendBudget budget_;
   bool held_back_ = false;

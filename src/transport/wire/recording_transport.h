@@ -92,6 +92,9 @@ class RecordingTransport final : public Transport {
     if (received) recorder_.record(FrameEvent::kTaken, received->from, -1, *received->bytes);
     return received;
   }
+  [[nodiscard]] std::size_t most_unused(WorkerId peer) const override {
+    return below_.most_unused(peer);
+  }
   void close() override { below_.close(); }
 
  private:

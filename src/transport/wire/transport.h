@@ -22,6 +22,9 @@ namespace isthmus {
 /// Payload bytes of one frame are at most this many.
 inline constexpr std::size_t kMaxFramePayload = std::size_t{1} << 20;
 
+/// Transport::most_unused where a round may send everything at once.
+inline constexpr std::size_t kNoBound = ~std::size_t{0};
+
 struct ReceivedFrame {
   WorkerId from;
   FrameBytes bytes;
@@ -55,6 +58,10 @@ class Transport {
   /// kClosed after `close`; kPeerLost once for each loss; kPeerBack once the lost peer has
   /// returned, before it can be lost again.
   [[nodiscard]] virtual Expected<ReceivedFrame, TransportError> receive(TimePoint deadline) = 0;
+  /// The most bytes of one round's contributions on their way to `peer` that the round has not used
+  /// there: a sender holds the rest back, so that the memory of a round has a bound. May change at
+  /// any time, and counts when a round begins. Any task; never blocks.
+  [[nodiscard]] virtual std::size_t most_unused(WorkerId /*peer*/) const { return kNoBound; }
   /// Ends the endpoint: `receive` returns kClosed, the others see this member as lost. Any task.
   virtual void close() = 0;
 };

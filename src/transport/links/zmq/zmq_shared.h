@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The state shared by a member and the task that owns its sockets. The member writes submitted,
-// taken, question, streams, keys and asks_counters; the task writes failure, answer, why, with_keys
-// and counted. Protected by the lock of the transport's wait queue.
+// taken, question, streams, keys and asks_counters; the task writes near, failure, answer, why,
+// with_keys and counted. Protected by the lock of the transport's wait queue.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,6 +46,7 @@ struct ZmqShared {
     std::vector<WorkerId> absent = {};
   };
 
+  std::unique_ptr<std::atomic<bool>[]> near;  // by peer, as the task last found it; without lock
   std::vector<Submitted> submitted;
   std::vector<Taken> taken;     // frames that the member has read
   std::size_t taken_bytes = 0;  // their charges; the task is woken at acknowledged_at_once()

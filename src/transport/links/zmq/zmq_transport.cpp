@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <map>
 #include <memory>
@@ -49,6 +50,7 @@ class ZmqTransport final : public NetworkTransport,
         dialling_(options_, engine_, sockets_, [this](const LinkEvent& news) { event(news); }),
         watch_(options_, engine_, sockets_, dialling_),
         names_(runtime, options_, [this](const LinkEvent& news) { event(news); }) {
+    shared_.near = std::make_unique<std::atomic<bool>[]>(static_cast<std::size_t>(size()));
     sockets_.set_keys(engine_.keys(), {});
     if (!engine_.awaits_keys()) shared_.with_keys = with_keys(engine_.keys());
     for (int peer = 0; options_.most_streams > 0 && peer < size(); ++peer) {
@@ -163,6 +165,10 @@ class ZmqTransport final : public NetworkTransport,
     return received;
   }
 
+  [[nodiscard]] std::size_t most_unused(WorkerId peer) const override {
+    return shared_.near[static_cast<std::size_t>(peer.value())] ? kNearUnused : kNoBound;
+  }
+
   void close() override {
     mailbox_.close();
     queue_->update([&] {
@@ -206,7 +212,10 @@ class ZmqTransport final : public NetworkTransport,
   [[nodiscard]] TimePoint now() const { return runtime_.clock().now(); }
 
   // LinkPort, called by the engine on the task.
-  [[nodiscard]] bool is_near(WorkerId peer) const override { return sockets_.is_near(peer); }
+  // Asked whenever frames go to the peer, so the answer is there when a round begins.
+  [[nodiscard]] bool is_near(WorkerId peer) const override {
+    return shared_.near[static_cast<std::size_t>(peer.value())] = sockets_.is_near(peer);
+  }
   bool to_stream(WorkerId peer, int stream, const LinkHeader& header, FrameBytes body) override {
     return sockets_.to_stream(peer, stream, header, body);
   }
