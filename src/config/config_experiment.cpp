@@ -10,6 +10,7 @@
 #include "config/load/config_load_toml.h"
 #include "config/schema/config_schema_values.h"
 #include "core/base/suggest.h"
+#include "core/base/trimmed.h"
 
 namespace isthmus::config {
 namespace {
@@ -29,13 +30,6 @@ std::vector<std::string> keys_of(std::string_view section) {
     }
   }
   return names;
-}
-
-std::string trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(' ');
-  return first == std::string_view::npos
-             ? std::string()
-             : std::string(text.substr(first, text.find_last_not_of(' ') - first + 1));
 }
 
 /// Names of folders: no dot, so that they meet none of the files beside them.
@@ -182,7 +176,7 @@ void ExperimentReader::read_override(std::size_t index) {
   const std::string& text = given.text;
   const Place here{diagnostics.add_source(given.label()), 0, 0, 1};
   const std::size_t equals = text.find('=');
-  const std::string name = trimmed(std::string_view(text).substr(0, equals));
+  const std::string name(trimmed(std::string_view(text).substr(0, equals), " "));
   const std::string section = name.substr(0, name.find('.'));
   if (equals == std::string::npos || !is_experiment_section(section)) {
     for_all_.push_back({index, text});  // of the runs, where its form is judged too
@@ -205,7 +199,7 @@ void ExperimentReader::read_override(std::size_t index) {
     diagnostics.add("E-SET", here, "a space cannot be set from the command line", "edit the file");
     return;
   }
-  const std::string value = trimmed(std::string_view(text).substr(equals + 1));
+  const std::string value(trimmed(std::string_view(text).substr(equals + 1), " "));
   const SourceValue source = parse_override_value(value, here.source);
   read_setting(name, {name.substr(name.rfind('.') + 1), here, source});
 }

@@ -207,7 +207,6 @@ void check_bits(double bits) {
 
 }  // namespace
 
-std::span<const std::string_view> utilisation_settings() { return kSettings; }
 std::span<const std::string_view> default_utilisation_rows() { return kDefaultRows; }
 
 bool method_uses(std::string_view method, std::string_view setting) {

@@ -33,8 +33,6 @@ struct UtilisationChoice {
   std::optional<bool> embedding_turn;
 };
 
-/// The settings of a row, "H" first.
-[[nodiscard]] std::span<const std::string_view> utilisation_settings();
 /// Whether `method` uses the setting. THROWS: ConfigError as `utilisation_row`.
 [[nodiscard]] bool method_uses(std::string_view method, std::string_view setting);
 

@@ -16,11 +16,4 @@ __extension__ typedef __int128 Int128;
   return static_cast<std::int64_t>(static_cast<Int128>(a) * b / c);
 }
 
-/// ceil(a * b / c), likewise.
-[[nodiscard]] inline std::int64_t multiply_divide_up(std::int64_t a, std::int64_t b,
-                                                     std::int64_t c) {
-  ISTHMUS_CHECK(c > 0, a, b, c);
-  return static_cast<std::int64_t>((static_cast<Int128>(a) * b + c - 1) / c);
-}
-
 }  // namespace isthmus

@@ -4,8 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include "core/base/storage_faults.h"
 #include "core/temporary_directory.h"
+#include "storage_faults.h"
 
 namespace isthmus::app::this_file {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "app/common/commands.h"
 #include "app/train/config_to_options.h"
-#include "core/base/storage_faults.h"
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"
+#include "storage_faults.h"
 
 namespace isthmus::app::this_file {
 namespace {

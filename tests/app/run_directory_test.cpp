@@ -8,9 +8,9 @@
 #include <sstream>
 
 #include "app/train/model_json.h"
-#include "core/base/storage_faults.h"
 #include "core/temporary_directory.h"
 #include "kernels/isa.h"
+#include "storage_faults.h"
 
 namespace isthmus::app::this_file {
 namespace {

@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "core/base/storage_faults.h"
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"
+#include "storage_faults.h"
 
 namespace isthmus::this_file {
 namespace {

@@ -8,12 +8,12 @@
 #include <array>
 #include <tuple>
 
-#include "core/base/storage_faults.h"
 #include "core/state/checkpoint.h"
 #include "core/state/state_snapshot.h"
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"
 #include "sim/world.h"
+#include "storage_faults.h"
 
 namespace isthmus::this_file {
 namespace {

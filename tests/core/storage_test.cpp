@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/base/storage_faults.h"
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"
+#include "storage_faults.h"
 
 namespace isthmus::this_file {
 namespace {

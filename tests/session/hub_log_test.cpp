@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "core/base/storage.h"
-#include "core/base/storage_faults.h"
 #include "isthmus/errors.h"
+#include "storage_faults.h"
 
 namespace isthmus::app::this_file {
 namespace {

@@ -11,9 +11,9 @@
 #include <map>
 #include <vector>
 
-#include "core/base/storage_faults.h"
 #include "isthmus/errors.h"
 #include "record/run_directory.h"
+#include "storage_faults.h"
 #include "transport/random_bytes.h"
 
 namespace isthmus::app::this_file {

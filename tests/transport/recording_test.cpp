@@ -10,11 +10,11 @@
 #include <utility>
 #include <vector>
 
-#include "core/base/storage_faults.h"
 #include "core/base/system_runtime.h"
 #include "core/temporary_directory.h"
 #include "isthmus/errors.h"
 #include "link_net.h"
+#include "storage_faults.h"
 #include "transport/exchange/peer_exchange.h"
 #include "transport/naive_mean.h"
 #include "transport/wire/in_process_transport.h"

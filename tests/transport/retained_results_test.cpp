@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/base/storage_faults.h"
+#include "storage_faults.h"
 #include "transport/exchange/catch_up/joining_exchange.h"
 #include "transport/exchange/peer_exchange.h"
 #include "transport/exchange/run_in_process.h"

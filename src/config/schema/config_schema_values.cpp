@@ -221,6 +221,20 @@ Result parse_offsets(const SourceValue& source, const ValueRule& rule) {
                                [&](const SourceValue& each) { return parse_steps(each, element); });
 }
 
+/// A list in which no element stands twice. quote: stands around an element in the error.
+template <typename Element, typename Parse>
+Result parse_distinct(const SourceValue& source, const ValueRule& rule, std::string_view quote,
+                      const Parse& parse) {
+  auto list = parse_list<Element>(source, rule, 0, parse);
+  if (!list) return list;
+  std::vector<Element> sorted = std::get<std::vector<Element>>(*list);
+  std::ranges::sort(sorted);
+  const auto twice = std::ranges::adjacent_find(sorted);
+  if (twice == sorted.end()) return list;
+  return fail(source, "E-CONFLICT",
+              fmt::format("'{}' holds {}{}{} twice", rule.name, quote, *twice, quote));
+}
+
 /// Seeds 1 to n for an integer n.
 Result parse_seeds(const SourceValue& source, const ValueRule& rule) {
   constexpr double kMostSeeds = 10'000;
@@ -236,18 +250,10 @@ Result parse_seeds(const SourceValue& source, const ValueRule& rule) {
     return Value(std::move(seeds));
   }
   const ValueRule element{rule.name, Type::kInteger, rule.range, {}};
-  auto list = parse_list<std::int64_t>(
-      source, rule, 0, [&](const SourceValue& each) { return parse_value(each, element); });
-  if (!list) {
-    return list;
-  }
-  std::vector<std::int64_t> sorted = std::get<std::vector<std::int64_t>>(*list);
-  std::sort(sorted.begin(), sorted.end());
-  if (sorted.empty()) {
+  auto list = parse_distinct<std::int64_t>(
+      source, rule, "", [&](const SourceValue& each) { return parse_value(each, element); });
+  if (list && std::get<std::vector<std::int64_t>>(*list).empty()) {
     return fail(source, "E-RANGE", fmt::format("'{}' holds no seed", rule.name));
-  }
-  if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end()) {
-    return fail(source, "E-CONFLICT", fmt::format("'{}' holds {} twice", rule.name, *twice));
   }
   return list;
 }
@@ -260,17 +266,8 @@ Result parse_choices(const SourceValue& source, const ValueRule& rule) {
     if (!one) return one;
     return Value(std::vector<std::string>{std::get<std::string>(*one)});
   }
-  auto list = parse_list<std::string>(
-      source, rule, 0, [&](const SourceValue& each) { return parse_text(each, element); });
-  if (!list) {
-    return list;
-  }
-  std::vector<std::string> sorted = std::get<std::vector<std::string>>(*list);
-  std::sort(sorted.begin(), sorted.end());
-  if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end()) {
-    return fail(source, "E-CONFLICT", fmt::format("'{}' holds '{}' twice", rule.name, *twice));
-  }
-  return list;
+  return parse_distinct<std::string>(
+      source, rule, "'", [&](const SourceValue& each) { return parse_text(each, element); });
 }
 
 /// Elements of a table, by name in the order of names.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interface to the disk: whole files, mapped files, atomic replacement, directories.
-// SystemStorage is the real disk; core/base/storage_faults.h counts, fails and "crashes" for tests.
+// SystemStorage is the real disk; tests/storage_faults.h counts, fails and "crashes" for tests.
 //
 // Every failure THROWS: SystemError naming the path, the cause and the remedy. Implementations take
 // calls from any thread; a WritableFile belongs to one thread.

@@ -10,6 +10,8 @@
 #include <optional>
 #include <span>
 
+#include "core/base/trimmed.h"
+
 namespace isthmus {
 namespace {
 
@@ -47,16 +49,6 @@ constexpr std::array<Unit, 2> kFlops = {{{"FLOPS", 1}, {"FLOP/s", 1}}};
 constexpr std::array<Unit, 7> kParameters = {
     {{"", 1}, {"k", 1e3}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"G", 1e9}, {"T", 1e12}}};
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && text.front() == ' ') {
-    text.remove_prefix(1);
-  }
-  while (!text.empty() && text.back() == ' ') {
-    text.remove_suffix(1);
-  }
-  return text;
-}
-
 std::optional<double> find(std::span<const Unit> units, std::string_view name) {
   for (const Unit& unit : units) {
     if (unit.name == name) {
@@ -75,7 +67,7 @@ std::optional<double> prefix_factor(std::string_view prefix) {
 std::optional<double> prefixed(std::span<const Unit> bases, std::string_view unit) {
   for (const Unit& base : bases) {
     if (unit.size() >= base.name.size() && unit.ends_with(base.name)) {
-      const auto prefix = trimmed(unit.substr(0, unit.size() - base.name.size()));
+      const auto prefix = trimmed(unit.substr(0, unit.size() - base.name.size()), " ");
       if (const auto factor = prefix_factor(prefix)) {
         return *factor * base.factor;
       }
@@ -211,7 +203,7 @@ Expected<Quantity, UnitError> parse_quantity(std::string_view text, Dimension di
     return Unexpected<UnitError>(UnitError{kind, std::move(what), std::move(hint)});
   };
   const std::string examples = fmt::format("write {}", unit_examples(dimension));
-  std::string_view rest = trimmed(text);
+  std::string_view rest = trimmed(text, " ");
   if (rest.starts_with('+')) {
     rest.remove_prefix(1);
   }
@@ -225,7 +217,8 @@ Expected<Quantity, UnitError> parse_quantity(std::string_view text, Dimension di
     return fail(UnitError::Kind::kNumber, fmt::format("'{}' does not begin with a number", text),
                 examples);
   }
-  const std::string_view unit = trimmed(rest.substr(static_cast<std::size_t>(end - rest.data())));
+  const std::string_view unit =
+      trimmed(rest.substr(static_cast<std::size_t>(end - rest.data())), " ");
   if (unit.empty()) {
     if (!unit_may_be_left_out(dimension)) {
       return fail(UnitError::Kind::kMissing, "needs a unit", examples);

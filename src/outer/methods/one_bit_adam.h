@@ -54,7 +54,6 @@ class OneBitAdam final : public OuterStrategy {
 
   /// Last step of the warm-up; absent during the warm-up.
   [[nodiscard]] std::optional<StepIndex> frozen_at() const { return frozen_at_; }
-  [[nodiscard]] std::int64_t masked_lanes() const { return masked_lanes_; }
 
  private:
   [[nodiscard]] StepReport compressed_step(StepIndex t);

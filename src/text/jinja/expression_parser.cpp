@@ -62,21 +62,11 @@ ExpressionPtr ExpressionParser::conditional() {
 }
 
 ExpressionPtr ExpressionParser::disjunction() {
-  ExpressionPtr node = conjunction();
-  while (cursor_.is_name("or")) {
-    const int line = cursor_.take().line;
-    node = made(Op::kOr, line, parts_of(std::move(node), conjunction()));
-  }
-  return node;
+  return left_to_right({{"or", Op::kOr}}, &ExpressionParser::conjunction);
 }
 
 ExpressionPtr ExpressionParser::conjunction() {
-  ExpressionPtr node = negation();
-  while (cursor_.is_name("and")) {
-    const int line = cursor_.take().line;
-    node = made(Op::kAnd, line, parts_of(std::move(node), negation()));
-  }
-  return node;
+  return left_to_right({{"and", Op::kAnd}}, &ExpressionParser::negation);
 }
 
 ExpressionPtr ExpressionParser::negation() {
@@ -125,8 +115,9 @@ ExpressionPtr ExpressionParser::left_to_right(
     ExpressionPtr (ExpressionParser::*part)()) {
   ExpressionPtr node = (this->*part)();
   for (;;) {
-    const auto found = std::ranges::find_if(
-        operators, [this](const auto& each) { return cursor_.is_operator(each.first); });
+    const auto found = std::ranges::find_if(operators, [this](const auto& each) {
+      return cursor_.is_operator(each.first) || cursor_.is_name(each.first);
+    });
     if (found == operators.end()) return node;
     const int line = cursor_.take().line;
     node = made(found->second, line, parts_of(std::move(node), (this->*part)()));

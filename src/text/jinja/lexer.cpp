@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 
 #include "text/jinja/python_text.h"
 #include "text/jinja/value.h"

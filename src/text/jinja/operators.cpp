@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <optional>
 
+#include "core/base/names.h"
 #include "text/jinja/python_text.h"
 
 namespace isthmus::jinja {
@@ -16,24 +16,12 @@ namespace {
 constexpr std::int64_t kLargest = std::numeric_limits<std::int64_t>::max();
 constexpr std::int64_t kSmallest = std::numeric_limits<std::int64_t>::min();
 
-std::string_view symbol_of(Op op) {
-  switch (op) {
-    case Op::kAdd:
-      return "+";
-    case Op::kSubtract:
-      return "-";
-    case Op::kMultiply:
-      return "*";
-    case Op::kDivide:
-      return "/";
-    case Op::kFloorDivide:
-      return "//";
-    case Op::kModulo:
-      return "%";
-    default:
-      return "**";
-  }
-}
+constexpr Named<Op> kSymbols[] = {
+    {Op::kAdd, "+"},    {Op::kSubtract, "-"},     {Op::kMultiply, "*"},
+    {Op::kDivide, "/"}, {Op::kFloorDivide, "//"}, {Op::kModulo, "%"},
+};
+
+std::string_view symbol_of(Op op) { return name_in(kSymbols, op, "**"); }
 
 [[noreturn]] void unlike(std::string_view symbol, const Value& a, const Value& b) {
   throw Refusal(fmt::format("'{}' between a {} and a {}", symbol, a.type_name(), b.type_name()));

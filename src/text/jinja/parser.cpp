@@ -9,7 +9,6 @@
 
 #include "text/jinja/expression_parser.h"
 #include "text/jinja/lexer.h"
-#include "text/jinja/python_text.h"
 #include "text/jinja/token_cursor.h"
 
 namespace isthmus::jinja {
@@ -30,6 +29,8 @@ class StatementParser {
   Nodes body(const Words& ends);
   /// The body up to {% end %}, which is taken.
   Nodes body_until(std::string_view end);
+  /// The body behind {% else %} up to {% end %}, one of which comes next; empty at {% end %}.
+  Nodes else_body(std::string_view end);
   Node statement();
   Node if_statement();
   Node for_statement();
@@ -117,6 +118,12 @@ Node StatementParser::statement() {
   return node;
 }
 
+Nodes StatementParser::else_body(std::string_view end) {
+  const bool otherwise = cursor_.take().text == "else";
+  cursor_.expect(TokenKind::kBlockEnd, "%}");
+  return otherwise ? body_until(end) : Nodes();
+}
+
 Node StatementParser::if_statement() {
   Node node;
   node.statement = Statement::kIf;
@@ -129,12 +136,7 @@ Node StatementParser::if_statement() {
     node.branches.push_back(std::move(branch));
     cursor_.take();
     if (cursor_.is_name("elif")) continue;
-    if (cursor_.take().text == "else") {
-      cursor_.expect(TokenKind::kBlockEnd, "%}");
-      node.otherwise = body_until("endif");
-    } else {
-      cursor_.expect(TokenKind::kBlockEnd, "%}");
-    }
+    node.otherwise = else_body("endif");
     return node;
   }
 }
@@ -153,12 +155,7 @@ Node StatementParser::for_statement() {
   node.body = body({"else", "endfor"});
   --loops_;
   cursor_.take();
-  if (cursor_.take().text == "else") {
-    cursor_.expect(TokenKind::kBlockEnd, "%}");
-    node.otherwise = body_until("endfor");
-  } else {
-    cursor_.expect(TokenKind::kBlockEnd, "%}");
-  }
+  node.otherwise = else_body("endfor");
   return node;
 }
 

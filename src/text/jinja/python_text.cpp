@@ -73,12 +73,6 @@ std::size_t space_at(std::string_view text, std::size_t at) {
   return is_space(c.value) ? c.bytes : 0;
 }
 
-std::size_t space_before(std::string_view text, std::size_t at) {
-  if (at == 0) return 0;
-  const DecodedCharacter c = decoded_before(text, at);
-  return is_space(c.value) ? c.bytes : 0;
-}
-
 std::string_view stripped(std::string_view text, Side side,
                           std::optional<std::string_view> characters) {
   const auto goes = [&](DecodedCharacter c, std::size_t at) {

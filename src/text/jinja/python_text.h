@@ -20,9 +20,8 @@ namespace isthmus::jinja {
 
 /// str.isspace() of one character.
 [[nodiscard]] bool is_space(char32_t c);
-/// Number of bytes of the whitespace that begins at `at`, or ends at `at`; 0: none.
+/// Number of bytes of the whitespace that begins at `at`; 0: none.
 [[nodiscard]] std::size_t space_at(std::string_view text, std::size_t at);
-[[nodiscard]] std::size_t space_before(std::string_view text, std::size_t at);
 
 enum class Side { kBoth, kLeft, kRight };
 /// str.strip, lstrip, rstrip: whitespace, or the characters given.

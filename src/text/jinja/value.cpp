@@ -173,10 +173,6 @@ const Items& Value::pairs() const { return std::get<std::shared_ptr<const Dict>>
 
 Object& Value::as_object() const { return *std::get<std::shared_ptr<Object>>(data_); }
 
-const std::shared_ptr<Object>& Value::shared_object() const {
-  return std::get<std::shared_ptr<Object>>(data_);
-}
-
 const Value* Value::find_text(std::string_view key) const {
   const Dict& dict = *std::get<std::shared_ptr<const Dict>>(data_);
   if (dict.items.size() > kSearched) {

@@ -117,7 +117,6 @@ class Value {
   [[nodiscard]] std::span<const Value> items() const;
   [[nodiscard]] const Items& pairs() const;
   [[nodiscard]] Object& as_object() const;
-  [[nodiscard]] const std::shared_ptr<Object>& shared_object() const;
 
   /// Removes the next `count` items of a generator.
   void use_up(std::size_t count) const;

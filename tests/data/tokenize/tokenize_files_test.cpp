@@ -10,11 +10,11 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/hash.h"
-#include "core/base/storage_faults.h"
 #include "core/base/system_runtime.h"
 #include "core/temporary_directory.h"
 #include "data/tokenize/document_blocks.h"
 #include "isthmus/errors.h"
+#include "storage_faults.h"
 #include "text/end_of_text.h"
 
 namespace isthmus::this_file {

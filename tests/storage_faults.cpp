@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/base/storage_faults.h"
+#include "storage_faults.h"
 
 #include <algorithm>
 #include <system_error>
