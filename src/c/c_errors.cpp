@@ -5,32 +5,22 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/base/names.h"
 #include "isthmus/config.h"
 #include "isthmus/errors.h"
 
 namespace isthmus::c {
 namespace {
 
-const char* kind_of(ExitCode code) {
-  switch (code) {
-    case ExitCode::kConfig:
-      return "config";
-    case ExitCode::kUsage:
-      return "usage";
-    case ExitCode::kEnvironment:
-      return "environment";
-    case ExitCode::kRunFailed:
-      return "run";
-    case ExitCode::kPeer:
-      return "peer";
-    case ExitCode::kOk:
-    case ExitCode::kTargetMissed:
-    case ExitCode::kCheckpointedRequeue:
-    case ExitCode::kInterrupted:
-      break;
-  }
-  return "error";
-}
+constexpr Named<ExitCode> kKinds[] = {
+    {ExitCode::kConfig, "config"},
+    {ExitCode::kUsage, "usage"},
+    {ExitCode::kEnvironment, "environment"},
+    {ExitCode::kRunFailed, "run"},
+    {ExitCode::kPeer, "peer"},
+};
+
+std::string_view kind_of(ExitCode code) { return name_in(kKinds, code, "error"); }
 
 std::string json_of(const std::vector<Diagnostic>& diagnostics) {
   auto array = nlohmann::json::array();
@@ -63,7 +53,7 @@ isthmus_error* made_error() {
                              .exit_code = static_cast<int>(error.exit_code())};
   } catch (const Error& error) {
     return new isthmus_error{.text = error.what(),
-                             .kind = kind_of(error.exit_code()),
+                             .kind = std::string(kind_of(error.exit_code())),
                              .diagnostics = "[]",
                              .exit_code = static_cast<int>(error.exit_code())};
   } catch (const std::bad_alloc&) {

@@ -6,7 +6,6 @@
 
 #include <nlohmann/json.hpp>
 #include <sstream>
-#include <vector>
 
 #include "c/c_errors.h"
 #include "isthmus/codec.h"
@@ -37,55 +36,50 @@ using isthmus::c::Json;
 using isthmus::c::owned_text;
 using isthmus::c::require;
 
+namespace {
+
+/// `*json` := an array with `row(item)` of each item.
+template <typename Items, typename Row>
+isthmus_error* table(const char* function, char** json, const Items& items, const Row& row) {
+  return guarded([&] {
+    require(json, function, "json");
+    auto array = Json::array();
+    for (const auto& item : items()) array.push_back(row(item));
+    *json = owned_text(array.dump());
+  });
+}
+
+}  // namespace
+
 int32_t isthmus_abi() { return ISTHMUS_ABI; }
 const char* isthmus_version() { return ISTHMUS_VERSION; }
 
 isthmus_error* isthmus_methods(char** json) {
-  return guarded([&] {
-    require(json, "isthmus_methods", "json");
-    auto array = Json::array();
-    for (const isthmus::MethodInfo& method : isthmus::methods()) {
-      array.push_back({{"name", method.name},
-                       {"text", method.summary},
-                       {"source", method.source},
-                       {"deviations", method.deviations},
-                       {"keys", method.keys},
-                       {"default_lr", method.default_lr},
-                       {"default_momentum", method.default_momentum},
-                       {"default_alpha", method.default_alpha},
-                       {"state_values", method.state_values}});
-    }
-    *json = owned_text(array.dump());
+  return table("isthmus_methods", json, isthmus::methods, [](const isthmus::MethodInfo& method) {
+    return Json{{"name", method.name},
+                {"text", method.summary},
+                {"source", method.source},
+                {"deviations", method.deviations},
+                {"keys", method.keys},
+                {"default_lr", method.default_lr},
+                {"default_momentum", method.default_momentum},
+                {"default_alpha", method.default_alpha},
+                {"state_values", method.state_values}};
   });
 }
 
 isthmus_error* isthmus_codecs(char** json) {
-  return guarded([&] {
-    require(json, "isthmus_codecs", "json");
-    auto array = Json::array();
-    for (const isthmus::CodecInfo& codec : isthmus::codecs()) {
-      array.push_back({{"name", codec.name},
-                       {"text", codec.summary},
-                       {"bits_per_value", codec.bits_per_value}});
-    }
-    *json = owned_text(array.dump());
+  return table("isthmus_codecs", json, isthmus::codecs, [](const isthmus::CodecInfo& codec) {
+    return Json{
+        {"name", codec.name}, {"text", codec.summary}, {"bits_per_value", codec.bits_per_value}};
   });
 }
 
 isthmus_error* isthmus_keys(char** json) {
-  return guarded([&] {
-    require(json, "isthmus_keys", "json");
-    auto array = Json::array();
-    for (const isthmus::KeyInfo& key : isthmus::config_keys()) {
-      array.push_back({{"name", key.name},
-                       {"type", key.type},
-                       {"default", key.default_value},
-                       {"range", key.range},
-                       {"text", key.text},
-                       {"used_by", key.used_by},
-                       {"example", key.example}});
-    }
-    *json = owned_text(array.dump());
+  return table("isthmus_keys", json, isthmus::config_keys, [](const isthmus::KeyInfo& key) {
+    return Json{{"name", key.name},      {"type", key.type}, {"default", key.default_value},
+                {"range", key.range},    {"text", key.text}, {"used_by", key.used_by},
+                {"example", key.example}};
   });
 }
 

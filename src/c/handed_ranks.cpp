@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <utility>
 
 #include "isthmus/errors.h"
 #include "outer/place/outer_placement.h"

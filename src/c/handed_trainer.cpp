@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/base/all_elements.h"
-#include "core/base/deadline.h"
 #include "isthmus/errors.h"
 #include "outer/place/outer_placement.h"
 

@@ -5,28 +5,6 @@
 #include <utility>
 
 namespace isthmus::app {
-namespace {
-
-const char* kind_name(EventKind kind) {
-  switch (kind) {
-    case EventKind::kCompute:
-      return "compute";
-    case EventKind::kSend:
-      return "send";
-    case EventKind::kReceive:
-      return "receive";
-    case EventKind::kWait:
-      return "wait";
-    case EventKind::kRead:
-      return "read";
-    case EventKind::kWrite:
-      return "write";
-  }
-  return "unknown";
-}
-
-}  // namespace
-
 EventLog::EventLog(JsonLinesFile file, Duration offset) : file_(std::move(file)), offset_(offset) {}
 
 void EventLog::record(const Event& event) {
@@ -47,7 +25,7 @@ void EventLog::record(const Event& event) {
     file_.append(line);
     return;
   }
-  line.add("k", kind_name(event.kind)).add("w", event.worker.value());
+  line.add("k", name_in(kEventNames, event.kind, "unknown")).add("w", event.worker.value());
   if (event.peer.value() >= 0) {
     line.add("peer", event.peer.value());
   }

@@ -6,9 +6,16 @@
 #include <mutex>
 
 #include "core/base/events.h"
+#include "core/base/names.h"
 #include "record/run_directory.h"
 
 namespace isthmus::app {
+
+/// "k" of a line.
+inline constexpr Named<EventKind> kEventNames[] = {
+    {EventKind::kCompute, "compute"}, {EventKind::kSend, "send"}, {EventKind::kReceive, "receive"},
+    {EventKind::kWait, "wait"},       {EventKind::kRead, "read"}, {EventKind::kWrite, "write"},
+};
 
 class EventLog final : public EventSink {
  public:

@@ -78,6 +78,14 @@ JsonLine& JsonLine::add(std::string_view key, std::string_view value) {
 
 JsonLine& JsonLine::add_null(std::string_view key) { return add_raw(key, "null"); }
 
+JsonLine& JsonLine::add_or_null(std::string_view key, double value) {
+  return std::isnan(value) ? add_null(key) : add(key, value);
+}
+
+JsonLine& JsonLine::add_or_null(std::string_view key, std::string_view value) {
+  return value.empty() ? add_null(key) : add(key, value);
+}
+
 JsonLine& JsonLine::add(std::string_view key, std::span<const double> values) {
   return add_raw(key,
                  list(values, [](std::string& text, double value) { append_real(text, value); }));

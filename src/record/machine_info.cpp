@@ -4,6 +4,7 @@
 
 #include <fstream>
 
+#include "core/base/trimmed.h"
 #include "kernels/thread_team.h"
 #include "record/build_info.h"
 
@@ -19,10 +20,7 @@ std::string field_of(const char* file, std::string_view name, char separator) {
     if (at == std::string::npos || !line.starts_with(name)) {
       continue;
     }
-    std::string value = line.substr(at + 1);
-    const std::size_t first = value.find_first_not_of(" \t\"");
-    const std::size_t last = value.find_last_not_of(" \t\"");
-    return first == std::string::npos ? "" : value.substr(first, last - first + 1);
+    return std::string(trimmed(std::string_view(line).substr(at + 1), " \t\""));
   }
   return "";
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,17 +17,12 @@
 #include "core/base/disk_patience.h"
 #include "core/base/storage.h"
 #include "isthmus/config.h"
+#include "isthmus/data_file.h"
 #include "record/json_line.h"
 #include "record/run_lock.h"
 #include "record/wall_clock.h"
 
 namespace isthmus::app {
-
-struct ManifestData {
-  std::string path;
-  std::uint64_t bytes = 0;
-  std::string sha256;
-};
 
 /// A change of a run's configuration at a resume.
 struct ConfigChange {
@@ -47,7 +43,7 @@ struct Manifest {
   std::string version, git, compiler, flags, cpu, os;
   int cores = 0;
   std::string kernels;  // instruction set of this process's kernels, as train.kernels spells it
-  std::vector<ManifestData> data;
+  std::vector<DataFile> data;
   bool simulated = false;
   std::optional<SurrogateConfig> surrogate;
   std::string method;
@@ -64,6 +60,9 @@ struct Manifest {
 /// from `config`.
 [[nodiscard]] Manifest make_manifest(const Config& config, std::string command,
                                      std::vector<std::string> argv);
+
+/// The files as JSON: path, bytes and SHA-256 of each.
+[[nodiscard]] std::string data_files_json(std::span<const DataFile> files);
 
 /// manifest.json's text.
 [[nodiscard]] std::string manifest_json(const Manifest& manifest);

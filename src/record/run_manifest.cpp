@@ -5,7 +5,6 @@
 #include <chrono>
 
 #include "core/base/json_input.h"
-#include "isthmus/errors.h"
 #include "kernels/isa.h"
 #include "record/build_info.h"
 #include "record/run_directory.h"
@@ -13,25 +12,8 @@
 namespace isthmus::app {
 namespace {
 
-std::string changes_json(const std::vector<ConfigChange>& changes) {
-  std::string text;
-  for (const ConfigChange& each : changes) {
-    text += text.empty() ? "" : ",";
-    text += JsonLine().add("after_step", each.after_step).add("change", each.change).str();
-  }
-  return "[" + text + "]";
-}
-
-std::string data_json(const std::vector<ManifestData>& data) {
-  std::vector<std::string> parts;
-  for (const ManifestData& each : data) {
-    parts.push_back(JsonLine()
-                        .add("path", each.path)
-                        .add("bytes", each.bytes)
-                        .add("sha256", each.sha256)
-                        .str());
-  }
-  return json_array(parts);
+JsonLine change_json(const ConfigChange& each) {
+  return JsonLine().add("after_step", each.after_step).add("change", each.change);
 }
 
 std::string surrogate_json(const SurrogateConfig& surrogate) {
@@ -41,15 +23,13 @@ std::string surrogate_json(const SurrogateConfig& surrogate) {
       .str();
 }
 
-void add_text_or_null(JsonLine& line, std::string_view key, const std::string& text) {
-  if (text.empty()) {
-    line.add_null(key);
-  } else {
-    line.add(key, text);
-  }
-}
-
 }  // namespace
+
+std::string data_files_json(std::span<const DataFile> files) {
+  return json_list(files, [](const DataFile& file) {
+    return JsonLine().add("path", file.path).add("bytes", file.bytes).add("sha256", file.sha256);
+  });
+}
 
 Manifest make_manifest(const Config& config, std::string command, std::vector<std::string> argv) {
   Manifest manifest;
@@ -83,22 +63,22 @@ std::string manifest_json(const Manifest& manifest) {
   line.add("schema", 1).add("run_id", manifest.run_id).add("name", manifest.name);
   line.add("command", manifest.command).add("argv", std::span<const std::string>(manifest.argv));
   line.add("config_hash", manifest.config_hash).add("started", manifest.started);
-  add_text_or_null(line, "ended", manifest.ended);
+  line.add_or_null("ended", manifest.ended);
   line.add("status", manifest.status).add("version", manifest.version).add("git", manifest.git);
   line.add("compiler", manifest.compiler).add("flags", manifest.flags);
   line.add("cpu", manifest.cpu).add("cores", manifest.cores).add("os", manifest.os);
   line.add("kernels", manifest.kernels).add("device", manifest.device);
-  line.add_raw("data", data_json(manifest.data)).add("simulated", manifest.simulated);
+  line.add_raw("data", data_files_json(manifest.data)).add("simulated", manifest.simulated);
   line.add("clock", manifest.simulated ? "virtual" : "real");
   line.add_raw("surrogate", manifest.surrogate && manifest.simulated
                                 ? surrogate_json(*manifest.surrogate)
                                 : "null");
   line.add("method", manifest.method);
-  add_text_or_null(line, "final_sync", manifest.final_sync);
+  line.add_or_null("final_sync", manifest.final_sync);
   line.add("workers", manifest.workers);
   line.add_raw("model", manifest.model);
-  line.add_raw("changes", changes_json(manifest.changes));
-  add_text_or_null(line, "parent", manifest.parent);
+  line.add_list("changes", manifest.changes, change_json);
+  line.add_or_null("parent", manifest.parent);
   return indented_json(line.str(), "manifest.json");
 }
 

@@ -2,6 +2,7 @@
 #include "session/outcome_summary.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <numeric>
 #include <span>
@@ -29,8 +30,7 @@ std::string closing_json(const ClosingTotals& closing) {
 }  // namespace
 
 std::string links_json(const RunDirectory& directory, const Config& config) {
-  std::vector<std::string> links;
-  for (const LinkConfig& link : config.links) {
+  const auto link_json = [&](const LinkConfig& link) {
     JsonLine line;
     line.add("a", link.a)
         .add("b", link.b)
@@ -44,9 +44,9 @@ std::string links_json(const RunDirectory& directory, const Config& config) {
       line.add("trace", link.trace.string())
           .add("trace_digest", directory.trace_digest(link.trace));
     }
-    links.push_back(line.str());
-  }
-  return JsonLine().add_raw("links", json_array(links)).str();
+    return line;
+  };
+  return JsonLine().add_list("links", config.links, link_json).str();
 }
 
 double utilisation(const RunTotals& totals) {
@@ -72,12 +72,8 @@ JsonLine outcome_summary(const RunOutcome& outcome, std::int64_t parameters,
   }
   line.add("bytes_payload", std::span<const std::uint64_t>(totals.payload_bytes))
       .add("bytes_wire", std::span<const std::uint64_t>(totals.wire_bytes));
-  if (simulated_s) {
-    line.add("simulated_s", *simulated_s);
-  } else {
-    line.add_null("simulated_s");
-  }
-  line.add("wall_s", totals.wall_s)
+  line.add_or_null("simulated_s", simulated_s)
+      .add("wall_s", totals.wall_s)
       .add("compute_s", std::span<const double>(totals.compute_s))
       .add("compute_utilisation", utilisation(totals));
   if (outcome.late) {
@@ -88,18 +84,10 @@ JsonLine outcome_summary(const RunOutcome& outcome, std::int64_t parameters,
 }
 
 void add_world(JsonLine& line, const RunOutcome& outcome, const WorldResult& result) {
-  std::vector<std::string> rows;
   // Traffic is counted by session: a resumed run leaves it out rather than give a part.
-  const bool whole = !outcome.resumed;
-  for (const std::vector<std::uint64_t>& row :
-       whole ? result.traffic : std::vector<std::vector<std::uint64_t>>{}) {
-    std::vector<std::string> cells;
-    for (const std::uint64_t bytes : row) {
-      cells.push_back(fmt::format("{}", bytes));
-    }
-    rows.push_back(json_array(cells));
-  }
-  line.add_raw("traffic", json_array(rows));
+  using Rows = std::vector<std::vector<std::uint64_t>>;
+  line.add_list("traffic", outcome.resumed ? Rows{} : result.traffic,
+                [](const auto& row) { return fmt::format("[{}]", fmt::join(row, ",")); });
   if (result.trace_hash) {
     line.add("trace_hash", fmt::format("{:016x}", *result.trace_hash));
   }

@@ -530,9 +530,7 @@ Manifest RunSession::manifest() const {
   manifest.parameters = facts_.values();
   manifest.model = facts_.model;
   manifest.device = facts_.device;
-  for (const DataFile& file : facts_.data) {
-    manifest.data.push_back({file.path, file.bytes, file.sha256});
-  }
+  manifest.data = facts_.data;
   manifest.changes = changes();
   if (resume_) {
     if (continues_) {

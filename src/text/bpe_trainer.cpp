@@ -2,7 +2,6 @@
 #include "text/bpe_trainer.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <queue>
 #include <set>
 
@@ -12,8 +11,6 @@
 
 namespace isthmus {
 namespace {
-
-using nlohmann::ordered_json;
 
 using TokenPair = std::pair<std::uint32_t, std::uint32_t>;
 
@@ -158,22 +155,6 @@ TrainedBpe BpeLearning::result() const {
   return trained;
 }
 
-ordered_json byte_level_component(bool use_regex) {
-  return {{"type", "ByteLevel"},
-          {"add_prefix_space", false},
-          {"trim_offsets", true},
-          {"use_regex", use_regex}};
-}
-
-ordered_json pre_tokenizer_of(WordPattern pattern) {
-  if (pattern == WordPattern::kGpt2) return byte_level_component(true);
-  const ordered_json split = {{"type", "Split"},
-                              {"pattern", {{"Regex", regular_expression_of(pattern)}}},
-                              {"behavior", "Isolated"},
-                              {"invert", false}};
-  return {{"type", "Sequence"}, {"pretokenizers", {split, byte_level_component(false)}}};
-}
-
 }  // namespace
 
 void WordCounts::add(std::string_view text) {
@@ -195,45 +176,6 @@ TrainedBpe train_bpe(const WordCounts& counts, std::size_t vocabulary,
     }
   }
   return learning.result();
-}
-
-std::string tokenizer_json_of(const TrainedBpe& trained, WordPattern pattern,
-                              const std::vector<std::string>& special) {
-  ordered_json vocab = ordered_json::object();
-  ordered_json added = ordered_json::array();
-  for (std::size_t id = 0; id < trained.tokens.size(); ++id) {
-    vocab.push_back({trained.tokens[id], id});
-    if (id >= special.size()) continue;
-    added.push_back({{"id", id},
-                     {"content", trained.tokens[id]},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false},
-                     {"special", true}});
-  }
-  ordered_json merges = ordered_json::array();
-  for (const auto& [left, right] : trained.merges) merges.push_back(left + " " + right);
-  const ordered_json file = {{"version", "1.0"},
-                             {"truncation", nullptr},
-                             {"padding", nullptr},
-                             {"added_tokens", added},
-                             {"normalizer", nullptr},
-                             {"pre_tokenizer", pre_tokenizer_of(pattern)},
-                             {"post_processor", nullptr},
-                             {"decoder", byte_level_component(true)},
-                             {"model",
-                              {{"type", "BPE"},
-                               {"dropout", nullptr},
-                               {"unk_token", nullptr},
-                               {"continuing_subword_prefix", nullptr},
-                               {"end_of_word_suffix", nullptr},
-                               {"fuse_unk", false},
-                               {"byte_fallback", false},
-                               {"ignore_merges", false},
-                               {"vocab", vocab},
-                               {"merges", merges}}}};
-  return file.dump(1) + "\n";
 }
 
 }  // namespace isthmus

@@ -47,8 +47,4 @@ using MergeProgress = std::function<void(std::int64_t tokens)>;
                                    const std::vector<std::string>& special,
                                    const MergeProgress& progress);
 
-/// A tokenizer.json of the result; all of `special` are its special tokens.
-[[nodiscard]] std::string tokenizer_json_of(const TrainedBpe& trained, WordPattern pattern,
-                                            const std::vector<std::string>& special);
-
 }  // namespace isthmus

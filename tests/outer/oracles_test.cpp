@@ -17,25 +17,8 @@ namespace {
 using testing_support::FamilyRun;
 using testing_support::QuadraticLoop;
 using testing_support::run_family;
-
-// f_m = 1/2 (x - c_m)^2, c = (1, -3), inner SGD lr 0.1, x0 = 2.
-QuadraticLoop::Options two_parabolas(int worker) {
-  QuadraticLoop::Options options;
-  options.center = worker == 0 ? 1.0f : -3.0f;
-  options.worker = worker;
-  return options;
-}
-
-// Several tensors over two tiles and four layers, noisy gradients that differ by worker.
-QuadraticLoop::Options small_model(int worker) {
-  QuadraticLoop::Options options;
-  options.tensors = {{kNoLayer, 5000}, {0, 300}, {0, 4100}, {1, 700},
-                     {2, 1},           {3, 64},  {3, 900},  {kNoLayer, 33}};
-  options.center = 0.25f * static_cast<float>(worker);
-  options.noise = 0.5f;
-  options.worker = worker;
-  return options;
-}
+using testing_support::small_model;
+using testing_support::two_parabolas;
 
 // fp32 against decimals printed with seven digits: a few units in the last place of values near 2.
 constexpr float kFewUlps = 2e-6f;

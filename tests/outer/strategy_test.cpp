@@ -20,16 +20,7 @@ namespace {
 using testing_support::anchors_of;
 using testing_support::QuadraticLoop;
 using testing_support::run_family;
-
-QuadraticLoop::Options small_model(int worker) {
-  QuadraticLoop::Options options;
-  options.tensors = {{kNoLayer, 5000}, {0, 300}, {0, 4100}, {1, 700},
-                     {2, 1},           {3, 64},  {3, 900},  {kNoLayer, 33}};
-  options.center = 0.25f * static_cast<float>(worker);
-  options.noise = 0.5f;
-  options.worker = worker;
-  return options;
-}
+using testing_support::small_model;
 
 std::string refusal(const std::string& method, const OuterOptions& options) {
   std::string text;

@@ -292,4 +292,23 @@ inline std::vector<float> run_family(const FamilyRun& run) {
   return result;
 }
 
+/// f_m = 1/2 (x - c_m)^2, c = (1, -3), inner SGD lr 0.1, x0 = 2.
+inline QuadraticLoop::Options two_parabolas(int worker) {
+  QuadraticLoop::Options options;
+  options.center = worker == 0 ? 1.0f : -3.0f;
+  options.worker = worker;
+  return options;
+}
+
+/// Several tensors over two tiles and four layers, noisy gradients that differ by worker.
+inline QuadraticLoop::Options small_model(int worker) {
+  QuadraticLoop::Options options;
+  options.tensors = {{kNoLayer, 5000}, {0, 300}, {0, 4100}, {1, 700},
+                     {2, 1},           {3, 64},  {3, 900},  {kNoLayer, 33}};
+  options.center = 0.25f * static_cast<float>(worker);
+  options.noise = 0.5f;
+  options.worker = worker;
+  return options;
+}
+
 }  // namespace isthmus::testing_support

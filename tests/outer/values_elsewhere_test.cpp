@@ -22,18 +22,9 @@ using testing_support::LosingExchange;
 using testing_support::MemoryState;
 using testing_support::MirroredLoop;
 using testing_support::QuadraticLoop;
+using testing_support::small_model;
 
 constexpr int kWorkers = 3;
-
-QuadraticLoop::Options small_model(int worker) {
-  QuadraticLoop::Options options;
-  options.tensors = {{kNoLayer, 5000}, {0, 300}, {0, 4100}, {1, 700},
-                     {2, 1},           {3, 64},  {3, 900},  {kNoLayer, 33}};
-  options.center = 0.25f * static_cast<float>(worker);
-  options.noise = 0.5f;
-  options.worker = worker;
-  return options;
-}
 
 struct Case {
   std::string method;

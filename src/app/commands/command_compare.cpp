@@ -19,7 +19,6 @@
 #include "app/compare/comparison_text.h"
 #include "app/compare/finished_cells.h"
 #include "app/compare/reference_curves.h"
-#include "app/train/config_to_options.h"
 #include "app/train/training.h"
 #include "core/base/followed_links.h"
 #include "core/base/log.h"

@@ -91,16 +91,14 @@ int verify(const DataArguments& arguments, Session& session) {
   const TokenCensus census = census_with_progress(data, session);
   const std::vector<std::string> warnings = warnings_of(data);
   if (session.json) {
-    session.out.write(JsonLine()
-                          .add("kind", "tokens")
-                          .add("source", data.source())
-                          .add("tokens", census.tokens)
-                          .add("distinct", census.distinct)
-                          .add("largest_id", census.largest)
-                          .add("unigram_entropy_nats", census.unigram_entropy)
-                          .add("warnings", std::span<const std::string>(warnings))
-                          .str() +
-                      "\n");
+    session.answer(JsonLine()
+                       .add("kind", "tokens")
+                       .add("source", data.source())
+                       .add("tokens", census.tokens)
+                       .add("distinct", census.distinct)
+                       .add("largest_id", census.largest)
+                       .add("unigram_entropy_nats", census.unigram_entropy)
+                       .add("warnings", std::span<const std::string>(warnings)));
   } else {
     session.out.write(
         fmt::format("{}: {} tokens are sound; {} distinct ids, the largest {} (model.vocab >= {}); "
@@ -127,13 +125,11 @@ int synthesize(const DataArguments& arguments, Session& session) {
   const double entropy = entropy_rate_nats(spec);
   session.wrote(arguments.out);
   if (session.json) {
-    session.out.write(JsonLine()
-                          .add("file", arguments.out.string())
-                          .add("tokens", tokens.size())
-                          .add("vocab", spec.vocab)
-                          .add("entropy_nats", entropy)
-                          .str() +
-                      "\n");
+    session.answer(JsonLine()
+                       .add("file", arguments.out.string())
+                       .add("tokens", tokens.size())
+                       .add("vocab", spec.vocab)
+                       .add("entropy_nats", entropy));
   } else {
     session.out.write(fmt::format(
         "wrote {}: {} tokens of {} ids; no model gets below {:.6f} nats\n", arguments.out.string(),
@@ -149,14 +145,6 @@ int inspect_tokens(const Storage& storage, const std::string& source, Session& s
   const std::vector<DataFile> files = data.fingerprint();
   const std::vector<std::string> warnings = warnings_of(data);
   if (session.json) {
-    std::vector<std::string> parts;
-    for (const DataFile& file : files) {
-      parts.push_back(JsonLine()
-                          .add("path", file.path)
-                          .add("bytes", file.bytes)
-                          .add("sha256", file.sha256)
-                          .str());
-    }
     JsonLine line;
     line.add("kind", "tokens").add("source", data.source()).add("format", data.format());
     line.add("tokens", data.tokens()).add("train", data.train_tokens());
@@ -165,7 +153,7 @@ int inspect_tokens(const Storage& storage, const std::string& source, Session& s
       line.add("entropy_nats", *data.entropy_rate());
     }
     line.add("warnings", std::span<const std::string>(warnings));
-    session.out.write(line.add_raw("files", json_array(parts)).str() + "\n");
+    session.answer(line.add_raw("files", data_files_json(files)));
     return 0;
   }
   session.out.write(

@@ -18,6 +18,7 @@
 #include "record/run_directory.h"
 #include "report/page/report.h"
 #include "text/bpe_trainer.h"
+#include "text/byte_level_files.h"
 #include "text/tokenizer.h"
 
 namespace isthmus::app {
@@ -232,7 +233,7 @@ int command_demo(const DemoArguments& arguments, Session& session) {
     for (std::size_t i = 0; i < kContestants.size(); ++i) {
       line.add_raw(kContestants[i].name, outcome_json(outcomes[i]));
     }
-    session.out.write(line.str() + "\n");
+    session.answer(line);
   }
   return 0;
 }

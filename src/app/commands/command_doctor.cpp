@@ -302,16 +302,14 @@ std::string_view verdict_name(Verdict verdict) {
 int command_doctor(Session& session) {
   const std::vector<Finding> findings = examine();
   if (session.json) {
-    std::vector<std::string> parts;
-    for (const Finding& finding : findings) {
-      parts.push_back(JsonLine()
-                          .add("name", finding.name)
-                          .add("value", finding.value)
-                          .add("verdict", verdict_name(finding.verdict))
-                          .add("advice", finding.advice)
-                          .str());
-    }
-    session.out.write(JsonLine().add_raw("findings", json_array(parts)).str() + "\n");
+    const auto json_of = [](const Finding& finding) {
+      return JsonLine()
+          .add("name", finding.name)
+          .add("value", finding.value)
+          .add("verdict", verdict_name(finding.verdict))
+          .add("advice", finding.advice);
+    };
+    session.answer(JsonLine().add_list("findings", findings, json_of));
     return 0;
   }
   constexpr Style kStyles[] = {Style::kGood, Style::kWarn, Style::kBad};

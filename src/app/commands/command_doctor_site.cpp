@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
 
 #include "app/commands/bench/link_commands.h"
 #include "app/commands/bench/link_party.h"
@@ -119,6 +118,24 @@ int command_doctor_site(const DoctorSiteArguments& arguments, Session& session) 
   std::vector<Reach> all = findings.all();
   bool every = true;
   std::vector<std::string> parts;
+  const auto tell = [&](const std::string& to, const std::string& endpoint, bool good,
+                        const std::string& words) {
+    every = every && good;
+    if (session.json) {
+      parts.push_back(JsonLine()
+                          .add("from", arguments.site.name)
+                          .add("to", to)
+                          .add("endpoint", endpoint)
+                          .add("reached", good)
+                          .add("why", words)
+                          .str());
+    } else {
+      session.out.write(
+          fmt::format("{}  {:15} {}: {}\n",
+                      session.out.paint(good ? Style::kGood : Style::kBad, good ? "ok" : "!!"), to,
+                      endpoint, words));
+    }
+  };
   for (std::size_t site = 0; site < all.size(); ++site) {
     if (WorkerId(static_cast<int>(site)) == transport->self()) continue;
     const std::string way = routes->way(WorkerId(static_cast<int>(site)));
@@ -127,51 +144,21 @@ int command_doctor_site(const DoctorSiteArguments& arguments, Session& session) 
       all[site].connection = way.empty() ? why_not_reached(place_of(endpoint))
                                          : routes->trouble(WorkerId(static_cast<int>(site)));
     }
-    every = every && all[site].good;
     const std::string words = words_of(all[site], !party.options.member_keys.empty());
-    if (session.json) {
-      parts.push_back(JsonLine()
-                          .add("from", arguments.site.name)
-                          .add("to", party.names[site])
-                          .add("endpoint", endpoint)
-                          .add("reached", all[site].good)
-                          .add("why", words)
-                          .str());
-    } else {
-      session.out.write(fmt::format("{}  {:15} {}: {}\n",
-                                    session.out.paint(all[site].good ? Style::kGood : Style::kBad,
-                                                      all[site].good ? "ok" : "!!"),
-                                    party.names[site], endpoint, words));
-    }
+    tell(party.names[site], endpoint, all[site].good, words);
   }
   if (!party.hub.empty()) {  // a hub of a run does not answer a site that only looks
     const std::string trouble = why_not_reached(parse_host_port("hub.address", party.hub));
     const std::string words = trouble.empty() ? "the port answers" : "not reached: " + trouble;
-    every = every && trouble.empty();
-    if (session.json) {
-      parts.push_back(JsonLine()
-                          .add("from", arguments.site.name)
-                          .add("to", "hub")
-                          .add("endpoint", "tcp://" + party.hub)
-                          .add("reached", trouble.empty())
-                          .add("why", words)
-                          .str());
-    } else {
-      session.out.write(fmt::format("{}  {:15} tcp://{}: {}\n",
-                                    session.out.paint(trouble.empty() ? Style::kGood : Style::kBad,
-                                                      trouble.empty() ? "ok" : "!!"),
-                                    "hub", party.hub, words));
-    }
+    tell("hub", "tcp://" + party.hub, trouble.empty(), words);
   }
   const std::string strangers = findings.strangers();
   const double cap = party.options.send_bits_per_s();  // 0: none
   if (session.json) {
-    session.out.write(JsonLine()
-                          .add_raw("sites", json_array(parts))
-                          .add("strangers", strangers)
-                          .add("cap_bits_per_s", cap)
-                          .str() +
-                      "\n");
+    session.answer(JsonLine()
+                       .add_raw("sites", json_array(parts))
+                       .add("strangers", strangers)
+                       .add("cap_bits_per_s", cap));
   } else {
     if (cap > 0) {
       session.out.write(fmt::format("--  {:15} {} sends at most {} at this hour\n", "cap",

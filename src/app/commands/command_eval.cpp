@@ -36,37 +36,30 @@ WindowSizes window_sizes(const EvalArguments& arguments, std::int64_t positions)
   return sizes;
 }
 
-std::string loss_json(const SourceLoss& loss) {
-  JsonLine line;
-  line.add("source", loss.name)
+JsonLine loss_json(const SourceLoss& loss) {
+  return JsonLine()
+      .add("source", loss.name)
       .add("documents", loss.documents)
       .add("tokens", loss.tokens)
       .add("counted", loss.counted)
       .add("bytes", std::max<std::int64_t>(loss.bytes, 0))
       .add("skipped", loss.skipped)
       .add("loss", loss.loss())
-      .add("perplexity", loss.perplexity());
-  if (const auto bits = loss.bits_per_byte()) {
-    line.add("bits_per_byte", *bits);
-  } else {
-    line.add_null("bits_per_byte");
-  }
-  return line.str();
+      .add("perplexity", loss.perplexity())
+      .add_or_null("bits_per_byte", loss.bits_per_byte());
 }
 
 std::string report_json(const ModelFolder& model, const WindowSizes& sizes,
                         const std::vector<SourceLoss>& losses, const SourceLoss& all,
                         double seconds) {
-  std::vector<std::string> sources;
-  for (const SourceLoss& loss : losses) sources.push_back(loss_json(loss));
   return JsonLine()
              .add("model", model.folder.string())
              .add("parameters", model.model.layout.elements())
              .add("tokenizer", model.tokenizer_name)
              .add("context", sizes.context)
              .add("stride", sizes.stride)
-             .add_raw("sources", json_array(sources))
-             .add_raw("all", loss_json(all))
+             .add_list("sources", losses, loss_json)
+             .add("all", loss_json(all))
              .add("seconds", seconds)
              .str() +
          "\n";

@@ -55,17 +55,15 @@ bool explain_key(const std::string& topic, Session& session) {
       continue;
     }
     if (session.json) {
-      session.out.write(JsonLine()
-                            .add("kind", "key")
-                            .add("name", key.name)
-                            .add("type", key.type)
-                            .add("default", key.default_value)
-                            .add("range", key.range)
-                            .add("text", key.text)
-                            .add("used_by", key.used_by)
-                            .add("example", key.example)
-                            .str() +
-                        "\n");
+      session.answer(JsonLine()
+                         .add("kind", "key")
+                         .add("name", key.name)
+                         .add("type", key.type)
+                         .add("default", key.default_value)
+                         .add("range", key.range)
+                         .add("text", key.text)
+                         .add("used_by", key.used_by)
+                         .add("example", key.example));
       return true;
     }
     title(session, key.name, fmt::format("key of [{}]", section_of(key)));
@@ -103,12 +101,10 @@ bool explain_section(const std::string& topic, Session& session) {
     for (const KeyInfo& key : keys) {
       names.push_back(key.name);
     }
-    session.out.write(JsonLine()
-                          .add("kind", "section")
-                          .add("name", topic)
-                          .add("keys", std::span<const std::string>(names))
-                          .str() +
-                      "\n");
+    session.answer(JsonLine()
+                       .add("kind", "section")
+                       .add("name", topic)
+                       .add("keys", std::span<const std::string>(names)));
     return true;
   }
   title(session,
@@ -130,13 +126,11 @@ bool explain_error(const std::string& topic, Session& session) {
       continue;
     }
     if (session.json) {
-      session.out.write(JsonLine()
-                            .add("kind", "error")
-                            .add("name", entry.code)
-                            .add("text", entry.meaning)
-                            .add("remedy", entry.remedy)
-                            .str() +
-                        "\n");
+      session.answer(JsonLine()
+                         .add("kind", "error")
+                         .add("name", entry.code)
+                         .add("text", entry.meaning)
+                         .add("remedy", entry.remedy));
       return true;
     }
     title(session, topic, "error code");
@@ -221,13 +215,11 @@ bool explain_codec(const std::string& topic, Session& session) {
       continue;
     }
     if (session.json) {
-      session.out.write(JsonLine()
-                            .add("kind", "codec")
-                            .add("name", codec.name)
-                            .add("text", codec.summary)
-                            .add("bits_per_value", codec.bits_per_value)
-                            .str() +
-                        "\n");
+      session.answer(JsonLine()
+                         .add("kind", "codec")
+                         .add("name", codec.name)
+                         .add("text", codec.summary)
+                         .add("bits_per_value", codec.bits_per_value));
       return true;
     }
     title(session, topic, "codec");
@@ -248,7 +240,7 @@ bool explain_exit(const std::string& topic, Session& session) {
     for (const ExitEntry& entry : exit_codes()) {
       codes.add(fmt::format("{}", entry.code), entry.meaning);
     }
-    session.out.write(JsonLine().add("kind", "exit").add_raw("codes", codes.str()).str() + "\n");
+    session.answer(JsonLine().add("kind", "exit").add_raw("codes", codes.str()));
     return true;
   }
   title(session, "exit", "exit codes");

@@ -4,7 +4,6 @@
 
 #include "app/common/commands.h"
 #include "core/base/log.h"
-#include "core/base/suggest.h"
 #include "core/base/units.h"
 #include "record/json_line.h"
 #include "record/run_lock.h"
@@ -88,13 +87,11 @@ int command_export_run(const ExportArguments& arguments, Session& session) {
     for (const fs::path& file : result.files) {
       files.push_back(file.string());
     }
-    session.out.write(JsonLine()
-                          .add("files", std::span<const std::string>(files))
-                          .add("bytes", static_cast<std::uint64_t>(result.bytes))
-                          .add("runs", result.runs)
-                          .add("warnings", std::span<const std::string>(result.warnings))
-                          .str() +
-                      "\n");
+    session.answer(JsonLine()
+                       .add("files", std::span<const std::string>(files))
+                       .add("bytes", static_cast<std::uint64_t>(result.bytes))
+                       .add("runs", result.runs)
+                       .add("warnings", std::span<const std::string>(result.warnings)));
   } else {
     session.out.write(fmt::format(
         "wrote {} ({}, {} run{})\n",

@@ -149,27 +149,23 @@ JsonLine way_json(const FramesOfWay& way) {
       .add("waited_longest_s", way.waited_longest_s);
 }
 
-void add_moment(JsonLine& line, std::string_view key, const Moment& moment) {
-  moment ? line.add(key, *moment) : line.add_null(key);
-}
-
 std::string round_json(const RecordedRound& round, const std::vector<std::string>& names) {
   JsonLine line;
   line.add("step", round.id.sent.value()).add("frag", round.id.fragment.value());
   line.add("epoch", round.epoch).add("begin_s", round.begin_s).add("took_s", round.took_s());
-  add_moment(line, "done_s", round.done);
-  add_moment(line, "verdict_s", round.verdict);
+  line.add_or_null("done_s", round.done).add_or_null("verdict_s", round.verdict);
   line.add("aborted", round.aborted).add("begun_times", round.epochs.size());
-  std::vector<std::string> peers;
-  for (const auto& [peer, of] : round.of) {
-    JsonLine each;
-    each.add("peer", names[peer]).add("bytes_in", of.bytes_in).add("bytes_out", of.bytes_out);
-    add_moment(each, "first_in_s", of.first_in);
-    add_moment(each, "last_in_s", of.last_in);
-    add_moment(each, "last_out_s", of.last_out);
-    peers.push_back(each.str());
-  }
-  return line.add_raw("peers", json_array(peers)).add("why", words_of(round, names)).str();
+  line.add_list("peers", round.of, [&](const auto& each) {
+    const auto& [peer, of] = each;
+    return JsonLine()
+        .add("peer", names[peer])
+        .add("bytes_in", of.bytes_in)
+        .add("bytes_out", of.bytes_out)
+        .add_or_null("first_in_s", of.first_in)
+        .add_or_null("last_in_s", of.last_in)
+        .add_or_null("last_out_s", of.last_out);
+  });
+  return line.add("why", words_of(round, names)).str();
 }
 
 std::string frames_json(const Recording& recording, std::int64_t step) {
@@ -195,16 +191,15 @@ std::string report_json(const Recording& recording, const FrameReport& report,
                         const std::vector<std::string>& warnings,
                         std::optional<std::int64_t> step) {
   const RecordingHead& head = recording.head;
-  std::vector<std::string> peers, shown;
+  std::vector<std::string> peers;
   for (std::size_t p = 0; p < report.peers.size(); ++p) {
     if (p == static_cast<std::size_t>(head.self.value())) continue;
     peers.push_back(JsonLine()
                         .add("peer", head.names[p])
-                        .add_raw("out", way_json(report.peers[p].out).str())
-                        .add_raw("in", way_json(report.peers[p].in).str())
+                        .add("out", way_json(report.peers[p].out))
+                        .add("in", way_json(report.peers[p].in))
                         .str());
   }
-  for (const RecordedRound& round : rounds) shown.push_back(round_json(round, head.names));
   JsonLine line;
   line.add("kind", "frames").add("site", head.names[static_cast<std::size_t>(head.self.value())]);
   line.add("started_s", static_cast<double>(head.started_ms) * 1e-3);
@@ -214,7 +209,11 @@ std::string report_json(const Recording& recording, const FrameReport& report,
   line.add("left_out", recording.left_out);
   line.add("warnings", std::span<const std::string>(warnings));
   if (step) line.add_raw("frames", frames_json(recording, *step));
-  return line.add_raw("peers", json_array(peers)).add_raw("rounds", json_array(shown)).str();
+  line.add_raw("peers", json_array(peers));
+  return line
+      .add_list("rounds", rounds,
+                [&](const RecordedRound& round) { return round_json(round, head.names); })
+      .str();
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ int command_hub_invite(const HubKeysArguments& arguments, Session& session) {
     } else {
       line.add("file", arguments.out.string());
     }
-    session.out.write(line.str() + "\n");
+    session.answer(line);
     return 0;
   }
   if (arguments.out.empty()) session.out.write(text + "\n");
@@ -128,7 +128,7 @@ int command_hub_revoke(const HubKeysArguments& arguments, Session& session) {
   KeyFolder folder(arguments);
   const std::string key = folder.keys->revoke(arguments.site);
   if (session.json) {
-    session.out.write(JsonLine().add("site", arguments.site).add("revoked", key).str() + "\n");
+    session.answer(JsonLine().add("site", arguments.site).add("revoked", key));
   } else if (!session.quiet) {
     session.err.write(
         key.empty()
@@ -146,32 +146,30 @@ int command_hub_keys(const HubKeysArguments& arguments, Session& session) {
   const HubKeyBook book = folder.keys->book();
   const auto now = static_cast<std::int64_t>(std::floor(unix_now()));
   const std::vector<Row> rows = rows_of(folder.config, book, now);
-  std::vector<std::string> objects;
   TextTable table({"site", "key", "let in"});
   for (const Row& row : rows) {
-    objects.push_back(
-        JsonLine().add("site", row.name).add("key", row.key).add("how", row.how).str());
     table.add({row.name, row.key.empty() ? "-" : row.key, row.how});
   }
-  std::vector<std::string> open;
-  for (const HubKeyBook::Given& each : book.invitations) {
+  const auto row_json = [](const Row& row) {
+    return JsonLine().add("site", row.name).add("key", row.key).add("how", row.how);
+  };
+  const auto given_json = [&](const HubKeyBook::Given& each) {
     const char* state = each.barred              ? "void"
                         : each.used >= each.uses ? "used up"
                         : now >= each.expires    ? "expired"
                                                  : "open";
-    open.push_back(JsonLine()
-                       .add("site", each.site)
-                       .add("uses", each.uses)
-                       .add("used", each.used)
-                       .add("expires", each.expires)
-                       .add("state", state)
-                       .str());
-  }
+    return JsonLine()
+        .add("site", each.site)
+        .add("uses", each.uses)
+        .add("used", each.used)
+        .add("expires", each.expires)
+        .add("state", state);
+  };
   session.out.write(session.json ? JsonLine()
                                            .add("hub", folder.path.string())
                                            .add("run", book.run)
-                                           .add_raw("keys", json_array(objects))
-                                           .add_raw("invitations", json_array(open))
+                                           .add_list("keys", rows, row_json)
+                                           .add_list("invitations", book.invitations, given_json)
                                            .str() +
                                        "\n"
                                  : table.text(session.out));

@@ -49,7 +49,7 @@ void tell(Session& session, const std::filesystem::path& folder, const HfModel& 
     if (missing) {
       line.add("first_step_missing", missing->first).add("last_step_missing", missing->last);
     }
-    session.out.write(line.str() + "\n");
+    session.answer(line);
   } else {
     session.out.write(fmt::format("wrote {}: {}, {} parameters, from {}\n", folder.string(), arch,
                                   with_commas(parameters), from));

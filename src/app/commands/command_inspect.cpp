@@ -20,14 +20,12 @@ int inspect_config(const InspectArguments& arguments, Session& session) {
   for (const auto& [key, origin] : config.origins) {
     origins.add(key, origin.text);
   }
-  session.out.write(JsonLine()
-                        .add("kind", "config")
-                        .add("file", config.file.string())
-                        .add("digest", config_digest(config))
-                        .add("resolved", resolved_toml(config))
-                        .add_raw("origins", origins.str())
-                        .str() +
-                    "\n");
+  session.answer(JsonLine()
+                     .add("kind", "config")
+                     .add("file", config.file.string())
+                     .add("digest", config_digest(config))
+                     .add("resolved", resolved_toml(config))
+                     .add_raw("origins", origins.str()));
   return 0;
 }
 

@@ -68,11 +68,8 @@ int command_keygen(const KeygenArguments& arguments, Session& session) {
                           .str());
   }
   if (session.json) {
-    session.out.write(JsonLine()
-                          .add("folder", arguments.out.string())
-                          .add_raw("sites", json_array(objects))
-                          .str() +
-                      "\n");
+    session.answer(
+        JsonLine().add("folder", arguments.out.string()).add_raw("sites", json_array(objects)));
     return 0;
   }
   session.out.write(text);

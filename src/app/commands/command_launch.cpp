@@ -338,6 +338,17 @@ class Launch {
     return fmt::format("{}:{}", host, address.port == 0 ? 0 : address.port + place);
   }
 
+  /// Flags that sites and hub have in common; `change`: what a change of the run is for the
+  /// command.
+  void append_shared(Words& words, const char* change) const {
+    for (const std::string& each : set_texts(arguments_)) append(words, {"--set", each});
+    for (const std::string& each : arguments_.changes) append(words, {change, each});
+    if (!links_.empty()) append(words, {"--links", links_.string()});
+    Words addresses = given_;
+    append(addresses, arguments_.addresses);
+    for (const std::string& each : addresses) append(words, {"--address", each});
+  }
+
   /// The site's own command, as its machine runs it.
   [[nodiscard]] Words train_command(const std::string& program, const std::string& name,
                                     Start start = Start::kFirst) {
@@ -346,12 +357,7 @@ class Launch {
     }
     Words words = {program, "train", arguments_.config.string(), "--site",
                    name,    "--out", folder() + "/" + name};
-    for (const std::string& each : set_texts(arguments_)) append(words, {"--set", each});
-    for (const std::string& each : arguments_.changes) append(words, {"--change", each});
-    if (!links_.empty()) append(words, {"--links", links_.string()});
-    Words addresses = given_;
-    append(addresses, arguments_.addresses);
-    for (const std::string& each : addresses) append(words, {"--address", each});
+    append_shared(words, "--change");
     if (const std::string http = http_of(name); !http.empty()) append(words, {"--http", http});
     const std::string resume = start == Start::kAgain ? "auto" : arguments_.resume;
     if (resume != "never") append(words, {"--resume", resume});
@@ -377,12 +383,7 @@ class Launch {
   }
   [[nodiscard]] Words hub_command(const std::string& program, Start start) {
     Words words = {program, "hub", arguments_.config.string(), "--out", folder() + "/hub"};
-    for (const std::string& each : set_texts(arguments_)) append(words, {"--set", each});
-    for (const std::string& each : arguments_.changes) append(words, {"--set", each});
-    if (!links_.empty()) append(words, {"--links", links_.string()});
-    Words addresses = given_;
-    append(addresses, arguments_.addresses);
-    for (const std::string& each : addresses) append(words, {"--address", each});
+    append_shared(words, "--set");
     if (start == Start::kAgain || arguments_.resume != "never") append(words, {"--resume", "auto"});
     return words;
   }

@@ -114,15 +114,13 @@ void merge_models(const MergeArguments& arguments, const std::vector<double>& we
   add_unlike_companions(notes.left_out, storage, model.layout.shape(), arguments.from);
   session.wrote(arguments.out);
   if (session.json) {
-    session.out.write(JsonLine()
-                          .add("folder", arguments.out.string())
-                          .add("models", arguments.from.size())
-                          .add("arch", config.model.arch)
-                          .add("parameters", model.layout.elements())
-                          .add("left_out", std::span<const std::string>(notes.left_out))
-                          .add("notes", std::span<const std::string>(notes.odd))
-                          .str() +
-                      "\n");
+    session.answer(JsonLine()
+                       .add("folder", arguments.out.string())
+                       .add("models", arguments.from.size())
+                       .add("arch", config.model.arch)
+                       .add("parameters", model.layout.elements())
+                       .add("left_out", std::span<const std::string>(notes.left_out))
+                       .add("notes", std::span<const std::string>(notes.odd)));
   } else {
     session.out.write(fmt::format("wrote {}: the mean of {} models, {}, {} parameters\n",
                                   arguments.out.string(), arguments.from.size(), config.model.arch,

@@ -30,23 +30,15 @@ std::string method_json(const MethodInfo& method) {
 
 int command_methods(Session& session) {
   if (session.json) {
-    std::vector<std::string> parts;
-    for (const MethodInfo& method : methods()) {
-      parts.push_back(method_json(method));
-    }
-    std::vector<std::string> codec_parts;
-    for (const CodecInfo& codec : codecs()) {
-      codec_parts.push_back(JsonLine()
-                                .add("name", codec.name)
-                                .add("text", codec.summary)
-                                .add("bits_per_value", codec.bits_per_value)
-                                .str());
-    }
-    session.out.write(JsonLine()
-                          .add_raw("methods", json_array(parts))
-                          .add_raw("codecs", json_array(codec_parts))
-                          .str() +
-                      "\n");
+    const auto codec_json = [](const CodecInfo& codec) {
+      return JsonLine()
+          .add("name", codec.name)
+          .add("text", codec.summary)
+          .add("bits_per_value", codec.bits_per_value);
+    };
+    session.answer(JsonLine()
+                       .add_list("methods", methods(), method_json)
+                       .add_list("codecs", codecs(), codec_json));
     return 0;
   }
   TextTable table({"method", "what it does"});

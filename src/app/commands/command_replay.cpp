@@ -5,7 +5,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include "app/train/hf_model.h"
@@ -111,22 +110,20 @@ int command_replay(const ReplayArguments& arguments, Session& session) {
     session.wrote(arguments.out);
   }
   if (session.json) {
-    session.out.write(JsonLine()
-                          .add("kind", "replay")
-                          .add("log", arguments.log.string())
-                          .add("base", arguments.base.string())
-                          .add("from_step", from.value())
-                          .add("to_step", log.last().value())
-                          .add("entries", entries)
-                          .add("parameters", base.model.values.size())
-                          .add("log_bytes", log_bytes)
-                          .add("model_bytes", model_bytes)
-                          .add("threads", team.size())
-                          .add("replay_s", seconds)
-                          .add("weights", weights)
-                          .add("as_expected", !arguments.expect.empty())
-                          .str() +
-                      "\n");
+    session.answer(JsonLine()
+                       .add("kind", "replay")
+                       .add("log", arguments.log.string())
+                       .add("base", arguments.base.string())
+                       .add("from_step", from.value())
+                       .add("to_step", log.last().value())
+                       .add("entries", entries)
+                       .add("parameters", base.model.values.size())
+                       .add("log_bytes", log_bytes)
+                       .add("model_bytes", model_bytes)
+                       .add("threads", team.size())
+                       .add("replay_s", seconds)
+                       .add("weights", weights)
+                       .add("as_expected", !arguments.expect.empty()));
     return 0;
   }
   session.out.write(fmt::format(

@@ -41,12 +41,10 @@ int report_comparison(const ReportArguments& arguments, Session& session) {
   }
   session.wrote(result.files.front());
   if (session.json) {
-    session.out.write(JsonLine()
-                          .add("files", std::vector<std::string>{result.files.front().string()})
-                          .add("bytes", static_cast<std::uint64_t>(result.bytes))
-                          .add("warnings", std::span<const std::string>(result.warnings))
-                          .str() +
-                      "\n");
+    session.answer(JsonLine()
+                       .add("files", std::vector<std::string>{result.files.front().string()})
+                       .add("bytes", static_cast<std::uint64_t>(result.bytes))
+                       .add("warnings", std::span<const std::string>(result.warnings)));
   } else {
     session.out.write(fmt::format("wrote {} ({}, a comparison)\n", result.files.front().string(),
                                   human_bytes(static_cast<double>(result.bytes))));
@@ -121,14 +119,12 @@ int command_report(const ReportArguments& arguments, Session& session) {
   }
   session.wrote(result.files.front());
   if (session.json) {
-    session.out.write(JsonLine()
-                          .add("files", std::span<const std::string>(files))
-                          .add("bytes", static_cast<std::uint64_t>(result.bytes))
-                          .add("runs", runs.size())
-                          .add_raw("retimed", json_array(retimed_json(runs, options.other_links)))
-                          .add("warnings", std::span<const std::string>(result.warnings))
-                          .str() +
-                      "\n");
+    session.answer(JsonLine()
+                       .add("files", std::span<const std::string>(files))
+                       .add("bytes", static_cast<std::uint64_t>(result.bytes))
+                       .add("runs", runs.size())
+                       .add_raw("retimed", json_array(retimed_json(runs, options.other_links)))
+                       .add("warnings", std::span<const std::string>(result.warnings)));
   } else {
     session.out.write(fmt::format("wrote {} ({}, {} run{})\n", join(files),
                                   human_bytes(static_cast<double>(result.bytes)), runs.size(),

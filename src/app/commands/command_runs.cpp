@@ -7,7 +7,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "app/commands/inspect.h"
@@ -218,7 +217,7 @@ int command_runs_tag(const RunsArguments& arguments, Session& session) {
   }
   write_atomically(storage, run / kTagsFile, nlohmann::json(tags).dump() + "\n");
   if (session.json) {
-    session.out.write(JsonLine().add("run", run.string()).add("tags", tags).str() + "\n");
+    session.answer(JsonLine().add("run", run.string()).add("tags", tags));
   } else {
     session.out.write(fmt::format("{}: {}\n", run.string(), fmt::join(tags, " ")));
   }

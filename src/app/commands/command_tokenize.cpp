@@ -151,15 +151,13 @@ int command_train_tokenizer(const TrainTokenizerArguments& arguments, Session& s
   warn_of_controls(summary.controls);
   session.saved = fmt::format("the tokenizer in '{}' is written whole", arguments.out.string());
   if (session.json) {
-    session.out.write(JsonLine()
-                          .add("tokenizer", (arguments.out / "tokenizer.json").string())
-                          .add("vocab", summary.vocabulary)
-                          .add("merges", summary.merges)
-                          .add("words", summary.words)
-                          .add("documents", summary.documents)
-                          .add("skipped", summary.skipped)
-                          .str() +
-                      "\n");
+    session.answer(JsonLine()
+                       .add("tokenizer", (arguments.out / "tokenizer.json").string())
+                       .add("vocab", summary.vocabulary)
+                       .add("merges", summary.merges)
+                       .add("words", summary.words)
+                       .add("documents", summary.documents)
+                       .add("skipped", summary.skipped));
     return 0;
   }
   session.out.write(fmt::format(

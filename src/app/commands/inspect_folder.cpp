@@ -47,14 +47,12 @@ int inspect_run(const Storage& storage, const std::filesystem::path& folder, Ses
     std::erase_if(checkpoints, [](const std::string& name) { return !name.starts_with("step-"); });
   }
   if (session.json) {
-    session.out.write(JsonLine()
-                          .add("kind", "run")
-                          .add("path", folder.string())
-                          .add_raw("manifest", manifest.dump())
-                          .add_raw("summary", finished ? summary.dump() : "null")
-                          .add("checkpoints", std::span<const std::string>(checkpoints))
-                          .str() +
-                      "\n");
+    session.answer(JsonLine()
+                       .add("kind", "run")
+                       .add("path", folder.string())
+                       .add_raw("manifest", manifest.dump())
+                       .add_raw("summary", finished ? summary.dump() : "null")
+                       .add("checkpoints", std::span<const std::string>(checkpoints)));
     return 0;
   }
   session.out.write(fmt::format("{}   run\n", session.out.paint(Style::kBold, folder.string())));
@@ -78,12 +76,10 @@ int inspect_checkpoint(const Storage& storage, const std::filesystem::path& fold
                        bool all_tensors, Session& session) {
   const nlohmann::json state = object_of(storage, folder / "state.json");
   if (session.json) {
-    session.out.write(JsonLine()
-                          .add("kind", "checkpoint")
-                          .add("path", folder.string())
-                          .add_raw("state", state.dump())
-                          .str() +
-                      "\n");
+    session.answer(JsonLine()
+                       .add("kind", "checkpoint")
+                       .add("path", folder.string())
+                       .add_raw("state", state.dump()));
     return 0;
   }
   session.out.write(
@@ -117,15 +113,13 @@ int inspect_tensors(const Storage& storage, const std::filesystem::path& path, b
     parts.push_back(JsonLine().add("name", name).add("dtype", dtype).add("shape", shape).str());
   }
   if (session.json) {
-    session.out.write(JsonLine()
-                          .add("kind", "safetensors")
-                          .add("path", path.string())
-                          .add("tensors", parts.size())
-                          .add("values", values)
-                          .add("bytes", bytes)
-                          .add_raw("list", all_tensors ? json_array(parts) : "[]")
-                          .str() +
-                      "\n");
+    session.answer(JsonLine()
+                       .add("kind", "safetensors")
+                       .add("path", path.string())
+                       .add("tensors", parts.size())
+                       .add("values", values)
+                       .add("bytes", bytes)
+                       .add_raw("list", all_tensors ? json_array(parts) : "[]"));
     return 0;
   }
   session.out.write(fmt::format("{}   {} tensors, {} values, {}\n",

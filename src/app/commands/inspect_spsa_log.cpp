@@ -59,23 +59,21 @@ int inspect_spsa_log(const std::filesystem::path& path, std::span<const std::byt
   const auto entries = static_cast<double>(std::max<std::size_t>(1, log.entries()));
   const double slope = std::sqrt(s.squares / entries);
   if (session.json) {
-    session.out.write(JsonLine()
-                          .add("kind", "spsa_log")
-                          .add("path", path.string())
-                          .add("bytes", bytes.size())
-                          .add("members", static_cast<std::int64_t>(header.members))
-                          .add("base_step", header.base_step.value())
-                          .add("last_step", log.last().value())
-                          .add("entries", log.entries())
-                          .add("zero_entries", s.zeros)
-                          .add("extreme_entries", s.extremes)
-                          .add("rms_slope", slope)
-                          .add("last_lr", static_cast<double>(s.last_lr))
-                          .add("run_key", fmt::format("{:016x}", header.run_key))
-                          .add("base_weights", header.base_weights.hex())
-                          .add("chain", log.chain().hex())
-                          .str() +
-                      "\n");
+    session.answer(JsonLine()
+                       .add("kind", "spsa_log")
+                       .add("path", path.string())
+                       .add("bytes", bytes.size())
+                       .add("members", static_cast<std::int64_t>(header.members))
+                       .add("base_step", header.base_step.value())
+                       .add("last_step", log.last().value())
+                       .add("entries", log.entries())
+                       .add("zero_entries", s.zeros)
+                       .add("extreme_entries", s.extremes)
+                       .add("rms_slope", slope)
+                       .add("last_lr", static_cast<double>(s.last_lr))
+                       .add("run_key", fmt::format("{:016x}", header.run_key))
+                       .add("base_weights", header.base_weights.hex())
+                       .add("chain", log.chain().hex()));
     return 0;
   }
   session.out.write(fmt::format("{}   spsa log, its hash chain holds\n",

@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <exception>
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "app/common/commands.h"
+#include "core/base/names.h"
 #include "isthmus/config.h"
 #include "isthmus/errors.h"
 #include "record/json_line.h"
@@ -21,43 +20,31 @@
 namespace isthmus::app {
 namespace {
 
-std::string_view kind_of(ExitCode code) {
-  switch (code) {
-    case ExitCode::kUsage:
-      return "usage";
-    case ExitCode::kConfig:
-      return "config";
-    case ExitCode::kEnvironment:
-      return "environment";
-    case ExitCode::kPeer:
-      return "peer";
-    case ExitCode::kTargetMissed:
-      return "target";
-    default:
-      return "run";
-  }
-}
+constexpr Named<ExitCode> kErrorKinds[] = {
+    {ExitCode::kUsage, "usage"},
+    {ExitCode::kConfig, "config"},
+    {ExitCode::kEnvironment, "environment"},
+    {ExitCode::kPeer, "peer"},
+    {ExitCode::kTargetMissed, "target"},
+};
+
+std::string_view kind_of(ExitCode code) { return name_in(kErrorKinds, code, "run"); }
 
 /// A position as the language server protocol counts: from 0.
-std::string position_json(int line, int column) {
-  return JsonLine().add("line", line - 1).add("character", column - 1).str();
+JsonLine position_json(int line, int column) {
+  return JsonLine().add("line", line - 1).add("character", column - 1);
 }
 
-std::string diagnostic_json(const Diagnostic& diagnostic) {
+JsonLine diagnostic_json(const Diagnostic& diagnostic) {
   JsonLine line;
   line.add("severity", 1).add("code", diagnostic.code).add("source", "isthmus");
   line.add("message", diagnostic.message).add("hint", diagnostic.hint);
   line.add("where", diagnostic.where);
-  if (diagnostic.line > 0) {
-    line.add_raw("range", JsonLine()
-                              .add_raw("start", position_json(diagnostic.line, diagnostic.column))
-                              .add_raw("end", position_json(diagnostic.line,
-                                                            diagnostic.column + diagnostic.width))
-                              .str());
-  } else {
-    line.add_null("range");
-  }
-  return line.str();
+  if (diagnostic.line <= 0) return line.add_null("range");
+  const int end = diagnostic.column + diagnostic.width;
+  return line.add("range", JsonLine()
+                               .add("start", position_json(diagnostic.line, diagnostic.column))
+                               .add("end", position_json(diagnostic.line, end)));
 }
 
 int tell(bool json, ExitCode code, const std::string& text,
@@ -65,15 +52,10 @@ int tell(bool json, ExitCode code, const std::string& text,
   Terminal err(STDERR_FILENO, ColorMode::kAuto);
   err.write(fmt::format("isthmus: {} {}\n", err.paint(Style::kBad, "error:"), text));
   if (json) {
-    std::vector<std::string> parts;
-    for (const Diagnostic& diagnostic : diagnostics) {
-      parts.push_back(diagnostic_json(diagnostic));
-    }
     JsonLine inner;
     inner.add("kind", kind_of(code)).add("exit", static_cast<int>(code)).add("message", text);
-    inner.add_raw("diagnostics", json_array(parts));
-    Terminal(STDOUT_FILENO, ColorMode::kNever)
-        .write(JsonLine().add_raw("error", inner.str()).str() + "\n");
+    inner.add_list("diagnostics", diagnostics, diagnostic_json);
+    Terminal(STDOUT_FILENO, ColorMode::kNever).write(JsonLine().add("error", inner).str() + "\n");
   }
   return static_cast<int>(code);
 }

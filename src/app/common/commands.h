@@ -17,6 +17,7 @@
 #include "isthmus/config.h"
 #include "isthmus/errors.h"
 #include "plan/utilisation_schedule.h"
+#include "record/json_line.h"
 #include "session/run/site_arguments.h"
 #include "session/run/usage_error.h"
 
@@ -35,6 +36,8 @@ struct Session {
   /// The command's result on the disk, once it is complete: "the run is saved in 'runs/x'". Output
   /// after that only repeats it.
   std::string saved = {};
+  /// The command's answer with --json.
+  void answer(const JsonLine& object) const { out.write(object.str() + "\n"); }
   /// Says in `saved` that the file or folder `path` is written whole.
   void wrote(const std::filesystem::path& path) {
     saved = "'" + path.string() + "' is written whole";

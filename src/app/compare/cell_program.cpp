@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <deque>
 #include <fstream>
-#include <limits>
 #include <string_view>
 #include <utility>
 

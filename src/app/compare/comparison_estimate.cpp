@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "app/common/text_table.h"
-#include "app/compare/comparison_text.h"
 #include "core/base/units.h"
 #include "record/json_line.h"
 
@@ -100,10 +99,6 @@ std::string render_estimate(const Experiment& experiment, const ComparisonPlan& 
 }
 
 std::string estimate_json(const Experiment& experiment, const ComparisonEstimate& estimate) {
-  std::vector<std::string> variants;
-  for (const auto& [name, run] : estimate.variants) {
-    variants.push_back(JsonLine().add("name", name).add_raw("run", estimate_json(run)).str());
-  }
   std::vector<std::string> cells;
   for (std::size_t i = 0; i < estimate.cells.size(); ++i) {
     const Cell& cell = estimate.cells[i];
@@ -118,7 +113,7 @@ std::string estimate_json(const Experiment& experiment, const ComparisonEstimate
         .add("seed", cell.seed)
         .add("key", cell.key)
         .add("steps", total_steps(cell.config))
-        .add_raw("tuned", tuned.str());
+        .add("tuned", tuned);
     if (estimate.knows_time()) {
       line.add("cost_flop", cell.cost).add("wall_s", cell.cost / estimate.flops_per_s);
     } else {
@@ -129,7 +124,10 @@ std::string estimate_json(const Experiment& experiment, const ComparisonEstimate
   JsonLine line;
   line.add("kind", "comparison_plan").add("total", estimate.total).add("jobs", estimate.jobs.jobs);
   estimate.knows_time() ? line.add("wall_s", estimate.wall_s()) : line.add_null("wall_s");
-  return line.add_raw("variants", json_array(variants)).add_raw("cells", json_array(cells)).str();
+  line.add_list("variants", estimate.variants, [](const auto& variant) {
+    return JsonLine().add("name", variant.name).add_raw("run", estimate_json(variant.run));
+  });
+  return line.add_raw("cells", json_array(cells)).str();
 }
 
 }  // namespace isthmus::app

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "app/compare/cell_program.h"
@@ -16,15 +15,6 @@ namespace {
 
 using report::CellStatus;
 
-/// A number, or null for none.
-void add_number(JsonLine& line, std::string_view key, double value) {
-  if (std::isnan(value)) {
-    line.add_null(key);
-  } else {
-    line.add(key, value);
-  }
-}
-
 std::string tuned_json(const report::ComparedVariant& variant) {
   JsonLine line;
   for (const auto& [key, value] : variant.tuned) {
@@ -33,30 +23,23 @@ std::string tuned_json(const report::ComparedVariant& variant) {
   return line.str();
 }
 
-std::string edges_json(const report::ComparedVariant& variant) {
-  std::vector<std::string> edges;
-  for (const report::TuningEdge& edge : variant.edges) {
-    edges.push_back(JsonLine()
-                        .add("key", edge.key)
-                        .add("value", edge.value)
-                        .add("side", edge.largest ? "largest" : "smallest")
-                        .str());
-  }
-  return json_array(edges);
+JsonLine edge_json(const report::TuningEdge& edge) {
+  const char* const side = edge.largest ? "largest" : "smallest";
+  return JsonLine().add("key", edge.key).add("value", edge.value).add("side", side);
 }
 
 std::string run_json(const report::CellResult& run, const report::Comparison& comparison) {
   JsonLine line;
   line.add("seed", run.seed).add("status", run.status == CellStatus::kOk ? "ok" : "failed");
   line.add("final_eval_loss", run.final_loss()).add("key", run.key);
-  run.directory.empty() ? line.add_null("directory") : line.add("directory", run.directory);
+  line.add_or_null("directory", run.directory);
   const auto there = comparison.target ? report::reaching(run, *comparison.target, comparison.rules)
                                        : std::nullopt;
   if (there) {
     JsonLine way;
     way.add("step", there->step).add("bytes_payload", there->payload_bytes);
     way.add("bytes_wire", there->wire_bytes);
-    add_number(way, "simulated_s", there->clock_s);
+    way.add_or_null("simulated_s", there->clock_s);
     line.add_raw("to_target", way.str());
   } else {
     line.add_null("to_target");
@@ -85,7 +68,7 @@ std::string way_json(const report::ToTarget& way) {
   JsonLine line;
   line.add("reached", way.reached).add("runs", way.runs).add("steps", way.steps);
   line.add("bytes_payload", way.payload_bytes).add("bytes_wire", way.wire_bytes);
-  add_number(line, "simulated_s", way.clock_s);
+  line.add_or_null("simulated_s", way.clock_s);
   return line.str();
 }
 
@@ -93,7 +76,7 @@ std::string way_json(const report::ToTarget& way) {
 std::string links_json(const report::OtherLinks& other, std::size_t variant) {
   JsonLine line;
   for (std::size_t i = 0; i < other.links.size(); ++i) {
-    add_number(line, other.links[i], other.seconds[variant][i]);
+    line.add_or_null(other.links[i], other.seconds[variant][i]);
   }
   return line.str();
 }
@@ -106,15 +89,11 @@ std::string variant_json(const report::Comparison& comparison, std::size_t v) {
   line.add("baseline", v == comparison.rules.baseline);
   line.add_raw("tuned", variant.tuned.empty() ? "null" : tuned_json(variant));
   line.add("trials", variant.trials).add("trial_seeds", variant.trial_seeds);
-  std::vector<std::string> passed;
-  for (const auto& point : variant.passed_over) passed.push_back(tuned_json({.tuned = point}));
-  line.add_raw("passed_over", json_array(passed));
-  line.add_raw("edges", edges_json(variant));
-  std::vector<std::string> runs;
-  for (const report::CellResult& run : variant.runs) {
-    runs.push_back(run_json(run, comparison));
-  }
-  line.add_raw("runs", json_array(runs));
+  line.add_list("passed_over", variant.passed_over,
+                [](const auto& point) { return tuned_json({.tuned = point}); });
+  line.add_list("edges", variant.edges, edge_json);
+  line.add_list("runs", variant.runs,
+                [&](const report::CellResult& run) { return run_json(run, comparison); });
   line.add("finished", result.finished).add("failed", result.failed);
   line.add_raw("final_eval_loss", result.finished > 0
                                       ? spread_json(result.final_loss, result.interval).str()
@@ -209,19 +188,11 @@ void write_comparison_manifest(RunDirectory& directory, const Experiment& experi
   line.add("schema", 1).add("run_id", facts.run_id).add("name", baseline.run.name);
   line.add("command", "compare").add("argv", std::span<const std::string>(facts.argv));
   line.add("started", facts.started);
-  facts.ended.empty() ? line.add_null("ended") : line.add("ended", facts.ended);
+  line.add_or_null("ended", facts.ended);
   line.add("status", facts.status).add("version", build.version).add("git", build.git);
   line.add("compiler", build.compiler).add("flags", build.flags);
   line.add("cpu", machine.cpu).add("cores", machine.cores).add("os", machine.os);
-  std::vector<std::string> data;
-  for (const DataFile& file : facts.data) {
-    data.push_back(JsonLine()
-                       .add("path", file.path)
-                       .add("bytes", file.bytes)
-                       .add("sha256", file.sha256)
-                       .str());
-  }
-  line.add_raw("data", json_array(data)).add("quick", facts.quick);
+  line.add_raw("data", data_files_json(facts.data)).add("quick", facts.quick);
   std::vector<std::string> names;
   for (const std::size_t v : plan.variants()) {
     names.push_back(experiment.variants()[v].name);
@@ -239,11 +210,9 @@ std::string comparison_json(const report::Comparison& comparison, const Comparis
   line.add("kind", "comparison").add("name", rules.name).add("status", facts.status);
   line.add("result", !rules.quick).add("quick", rules.quick);
   line.add("baseline", comparison.variants[rules.baseline].name);
-  std::vector<std::string> seeds;
-  for (const report::CellResult& run : comparison.variants.front().runs) {
-    seeds.push_back(fmt::format("{}", run.seed));
-  }
-  line.add_raw("seeds", json_array(seeds)).add("confidence", rules.confidence);
+  line.add_list("seeds", comparison.variants.front().runs,
+                [](const report::CellResult& run) { return fmt::format("{}", run.seed); });
+  line.add("confidence", rules.confidence);
   line.add("comparisons", comparison.variants.size() - 1);
   line.add("margin_share", rules.margin).add("margin", comparison.margin);
   line.add("floor", rules.floor);

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 
-#include "app/train/config_to_options.h"
 #include "isthmus/errors.h"
 #include "record/build_info.h"
 

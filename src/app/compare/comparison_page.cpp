@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "app/common/commands.h"
 #include "app/compare/comparison_links.h"
 #include "config/schema/experiment.h"

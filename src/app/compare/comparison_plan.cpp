@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "app/common/commands.h"
-#include "app/train/config_to_options.h"
 #include "core/base/check.h"
 #include "core/base/hash.h"
 #include "core/base/storage.h"

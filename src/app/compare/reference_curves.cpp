@@ -122,22 +122,16 @@ std::string render_reference(const ReferenceResult& result, const Terminal& term
 }
 
 std::string reference_json(const ReferenceResult& result) {
-  std::vector<std::string> variants;
-  for (const report::CurveCheck& check : result.checks) {
-    std::vector<std::string> points;
-    for (const report::CurvePoint& point : check.points) {
-      points.push_back(point_json(point));
-    }
-    variants.push_back(JsonLine()
-                           .add("name", check.variant)
-                           .add("method", check.method)
-                           .add("seeds", check.seeds)
-                           .add("normal", check.normal())
-                           .add("furthest", report::distance(check.furthest()))
-                           .add("cause", check.cause)
-                           .add_raw("points", json_array(points))
-                           .str());
-  }
+  const auto check_json = [](const report::CurveCheck& check) {
+    return JsonLine()
+        .add("name", check.variant)
+        .add("method", check.method)
+        .add("seeds", check.seeds)
+        .add("normal", check.normal())
+        .add("furthest", report::distance(check.furthest()))
+        .add("cause", check.cause)
+        .add_list("points", check.points, point_json);
+  };
   return JsonLine()
       .add("kind", "reference")
       .add("name", result.name)
@@ -145,7 +139,7 @@ std::string reference_json(const ReferenceResult& result) {
       .add("reference_seeds", result.reference_seeds)
       .add("false_alarm", report::kFalseAlarm)
       .add("normal", result.normal())
-      .add_raw("variants", json_array(variants))
+      .add_list("variants", result.checks, check_json)
       .str();
 }
 

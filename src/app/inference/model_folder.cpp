@@ -10,12 +10,12 @@
 #include "core/base/units.h"
 #include "core/state/checkpoint.h"
 #include "data/documents.h"
-#include "inner/hf/byte_tokenizer.h"
 #include "inner/hf/hf_config.h"
 #include "inner/hf/hf_weights.h"
 #include "inner/hf/peft_folder.h"
 #include "isthmus/errors.h"
 #include "kernels/thread_team.h"
+#include "text/byte_level_files.h"
 #include "text/end_of_text.h"
 
 namespace isthmus::app {

@@ -8,7 +8,6 @@
 #include <numbers>
 
 #include "app/inference/growing_text.h"
-#include "core/base/check.h"
 #include "core/base/log.h"
 #include "data/control_count.h"
 #include "data/dataset.h"

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "app/observe/http_address.h"
+#include "core/base/trimmed.h"
 
 namespace isthmus::app {
 namespace {
@@ -16,13 +17,6 @@ bool same_word(std::string_view a, std::string_view b) {
     return std::tolower(static_cast<unsigned char>(x)) ==
            std::tolower(static_cast<unsigned char>(y));
   });
-}
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t");
-  return first == std::string_view::npos
-             ? std::string_view()
-             : text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
 }  // namespace
@@ -44,7 +38,7 @@ std::optional<std::string_view> http_header(std::string_view head, std::string_v
     const std::string_view text = head.substr(line + 2, next - line - 2);
     const std::size_t colon = text.find(':');
     if (colon != std::string_view::npos && same_word(text.substr(0, colon), name)) {
-      return trimmed(text.substr(colon + 1));
+      return trimmed(text.substr(colon + 1), " \t");
     }
     line = next;
   }

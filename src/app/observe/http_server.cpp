@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/base/log.h"
+#include "core/base/names.h"
 
 namespace isthmus::app {
 namespace {
@@ -18,26 +19,17 @@ constexpr Duration kRequestWindow = std::chrono::seconds(1);
 constexpr Duration kNoRoom = std::chrono::milliseconds(200);  // after the machine refused one
 constexpr double kLongestRequestWait = 60;                    // seconds
 
-std::string_view reason(int status) {
-  switch (status) {
-    case 200:
-      return "OK";
-    case 400:
-      return "Bad Request";
-    case 404:
-      return "Not Found";
-    case 405:
-      return "Method Not Allowed";
-    case 421:
-      return "Misdirected Request";
-    case 431:
-      return "Request Header Fields Too Large";
-    case 503:
-      return "Service Unavailable";
-    default:
-      return "Internal Server Error";
-  }
-}
+constexpr Named<int> kReasons[] = {
+    {200, "OK"},
+    {400, "Bad Request"},
+    {404, "Not Found"},
+    {405, "Method Not Allowed"},
+    {421, "Misdirected Request"},
+    {431, "Request Header Fields Too Large"},
+    {503, "Service Unavailable"},
+};
+
+std::string_view reason(int status) { return name_in(kReasons, status, "Internal Server Error"); }
 
 /// The page's own script and style, its own status, nothing else.
 constexpr std::string_view kPolicy =

@@ -3,9 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
-#include <vector>
 
 #include "core/base/json_input.h"
 #include "record/json_line.h"
@@ -19,8 +17,7 @@ JsonLine& add_compared(JsonLine& line, const RoundsCompared& rounds) {
       .add("predicted_p95_s", rounds.predicted.p95_s)
       .add("measured_median_s", rounds.measured.median_s)
       .add("measured_p95_s", rounds.measured.p95_s);
-  const double error = rounds.error();
-  return std::isnan(error) ? line.add_null("error") : line.add("error", error);
+  return line.add_or_null("error", rounds.error());
 }
 
 RoundsCompared compared_of(const nlohmann::json& json, int fragment) {
@@ -35,23 +32,19 @@ RoundsCompared compared_of(const nlohmann::json& json, int fragment) {
 }  // namespace
 
 std::string rounds_json(const RoundComparison& comparison, const std::string& whose, bool pairs) {
-  std::vector<std::string> fragments;
-  for (const RoundsCompared& each : comparison.fragments) {
-    JsonLine line;
-    fragments.push_back(add_compared(line.add("frag", each.fragment), each).str());
-  }
   JsonLine all;
   JsonLine line;
   line.add("at", whose)
-      .add_raw("all", add_compared(all, comparison.all).str())
-      .add_raw("fragments", json_array(fragments));
+      .add("all", add_compared(all, comparison.all))
+      .add_list("fragments", comparison.fragments, [](const RoundsCompared& each) {
+        JsonLine fragment;
+        return add_compared(fragment.add("frag", each.fragment), each);
+      });
   if (pairs) {
-    std::vector<std::string> each;
-    for (const RoundPair& pair : comparison.pairs) {
-      each.push_back(fmt::format("[{},{},{},{}]", pair.fragment, pair.sent, pair.predicted_s,
-                                 pair.measured_s));
-    }
-    line.add_raw("pairs", json_array(each));
+    line.add_list("pairs", comparison.pairs, [](const RoundPair& pair) {
+      return fmt::format("[{},{},{},{}]", pair.fragment, pair.sent, pair.predicted_s,
+                         pair.measured_s);
+    });
   }
   return line.str();
 }

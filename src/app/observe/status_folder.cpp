@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "app/common/commands.h"
@@ -22,20 +21,11 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-
-/// Numbers are texts where they are not finite.
-double number(const Json& object, const char* key, double otherwise = 0) {
-  const auto found = object.find(key);
-  if (found == object.end() || found->is_null()) {
-    return otherwise;
-  }
-  return found->is_number() ? found->get<double>() : std::nan("");
-}
-
-std::int64_t integer(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
-}
+using report::integer_at;
+using report::list_at;
+using report::number_at;
+using report::object_at;
+using report::text_at;
 
 Json json_in(const Storage& storage, const fs::path& file) {
   return storage.kind(file) == FileKind::kFile ? read_json(read_text(storage, file)) : Json();
@@ -97,62 +87,63 @@ class MetricsReader {
   void take(std::string_view line, const Use& use) {
     const Json json = read_json(line);
     if (json.is_object()) {
-      last_t = std::max(last_t, number(json, "t"));
+      last_t = std::max(last_t, number_at(json, "t", 0));
       use(json);
     }
   }
 
   void point(const Json& json) {
-    status_.loss_curve.emplace_back(integer(json, "step"), number(json, "loss"));
-    status_.speed_curve.emplace_back(integer(json, "step"), number(json, "tok_s"));
+    status_.loss_curve.emplace_back(integer_at(json, "step", 0), number_at(json, "loss", 0));
+    status_.speed_curve.emplace_back(integer_at(json, "step", 0), number_at(json, "tok_s", 0));
   }
 
   void train(const Json& json) {
-    status_.step = integer(json, "step");
-    status_.tokens = integer(json, "tokens");
-    status_.loss = number(json, "loss");
-    status_.learning_rate = number(json, "lr");
-    status_.gradient_norm = number(json, "grad_norm");
-    status_.tokens_per_s = number(json, "tok_s");
-    if (status_.simulated) status_.simulated_s = number(json, "ts");
+    status_.step = integer_at(json, "step", 0);
+    status_.tokens = integer_at(json, "tokens", 0);
+    status_.loss = number_at(json, "loss", 0);
+    status_.learning_rate = number_at(json, "lr", 0);
+    status_.gradient_norm = number_at(json, "grad_norm", 0);
+    status_.tokens_per_s = number_at(json, "tok_s", 0);
+    if (status_.simulated) status_.simulated_s = number_at(json, "ts", 0);
   }
 
   void round(const Json& json) {
-    FragmentStatus& fragment = status_.fragments[integer(json, "frag")];
+    FragmentStatus& fragment = status_.fragments[integer_at(json, "frag", 0)];
     ++fragment.rounds;
-    fragment.last_step = integer(json, "step_apply");
-    fragment.members = static_cast<int>(integer(json, "members"));
-    fragment.payload_bytes += static_cast<std::uint64_t>(integer(json, "bytes_payload"));
-    fragment.wire_bytes += static_cast<std::uint64_t>(integer(json, "bytes_wire"));
-    fragment.last_wait_s = number(json, "wait_s");
+    fragment.last_step = integer_at(json, "step_apply", 0);
+    fragment.members = static_cast<int>(integer_at(json, "members", 0));
+    fragment.payload_bytes += static_cast<std::uint64_t>(integer_at(json, "bytes_payload", 0));
+    fragment.wire_bytes += static_cast<std::uint64_t>(integer_at(json, "bytes_wire", 0));
+    fragment.last_wait_s = number_at(json, "wait_s", 0);
     fragment.wait_s += fragment.last_wait_s;
   }
 
   void other(std::string_view kind, const Json& json) {
     if (kind == "meta") {
-      first_t = number(json, "t");
-      status_.resumed_after = integer(json, "resumed_after");
+      first_t = number_at(json, "t", 0);
+      status_.resumed_after = integer_at(json, "resumed_after", 0);
       status_.members = status_.workers;
       ended = false;
     } else if (kind == "round") {
       round(json);
     } else if (kind == "eval") {
-      status_.eval_loss = number(json, "loss");
-      status_.eval_step = integer(json, "step");
+      status_.eval_loss = number_at(json, "loss", 0);
+      status_.eval_step = integer_at(json, "step", 0);
       status_.eval_curve.emplace_back(status_.eval_step, *status_.eval_loss);
     } else if (kind == "ckpt") {
       ++status_.checkpoints;
-      status_.checkpoint_step = integer(json, "step");
-      status_.checkpoint_bytes = static_cast<std::uint64_t>(integer(json, "bytes"));
-      status_.checkpoint_s = number(json, "s");
-      status_.checkpoint_ago_s = unix_now() - number(json, "t");
+      status_.checkpoint_step = integer_at(json, "step", 0);
+      status_.checkpoint_bytes = static_cast<std::uint64_t>(integer_at(json, "bytes", 0));
+      status_.checkpoint_s = number_at(json, "s", 0);
+      status_.checkpoint_ago_s = unix_now() - number_at(json, "t", 0);
     } else if (kind == "event") {
-      status_.members = static_cast<int>(integer(json, "sites"));
+      status_.members = static_cast<int>(integer_at(json, "sites", 0));
     } else if (kind == "end") {
       ended = true;
-      cause = report::text_at(json, "cause");
+      cause = text_at(json, "cause");
       if (json.contains("late_rounds")) {
-        status_.late = {integer(json, "late_rounds"), integer(json, "late_steps_skipped")};
+        status_.late = {integer_at(json, "late_rounds", 0),
+                        integer_at(json, "late_steps_skipped", 0)};
       }
     }
   }
@@ -161,17 +152,17 @@ class MetricsReader {
 };
 
 void take_manifest(const Json& manifest, RunStatus& status) {
-  status.run_id = report::text_at(manifest, "run_id");
-  status.name = report::text_at(manifest, "name");
-  status.command = report::text_at(manifest, "command");
-  status.method = report::text_at(manifest, "method");
-  status.version = report::text_at(manifest, "version");
-  status.device = report::text_at(manifest, "device");
-  status.state = report::text_at(manifest, "status");
-  status.workers = static_cast<int>(integer(manifest, "workers"));
+  status.run_id = text_at(manifest, "run_id");
+  status.name = text_at(manifest, "name");
+  status.command = text_at(manifest, "command");
+  status.method = text_at(manifest, "method");
+  status.version = text_at(manifest, "version");
+  status.device = text_at(manifest, "device");
+  status.state = text_at(manifest, "status");
+  status.workers = static_cast<int>(integer_at(manifest, "workers", 0));
   status.members = status.workers;
-  status.simulated = report::text_at(manifest, "clock") == "virtual";
-  status.parameters = integer(report::object_at(manifest, "model"), "parameters");
+  status.simulated = text_at(manifest, "clock") == "virtual";
+  status.parameters = integer_at(object_at(manifest, "model"), "parameters", 0);
 }
 
 /// Steps and names of the sites, where this build understands the run's configuration.
@@ -189,7 +180,7 @@ void take_config(const fs::path& run, RunStatus& status) {
 
 void take_summary(const Json& summary, RunStatus& status) {
   const auto list = [&](const char* key) {
-    const Json& found = report::list_at(summary, key);
+    const Json& found = list_at(summary, key);
     return found.size() == status.sites.size() ? found : Json::array();
   };
   const Json payload = list("bytes_payload");
@@ -266,7 +257,7 @@ std::optional<LiveFile> live_file(const Storage& storage, const fs::path& run) {
   if (!json.is_object()) {
     return std::nullopt;
   }
-  LiveFile file{report::text_at(json, "url"), report::text_at(json, "run_id")};
+  LiveFile file{text_at(json, "url"), text_at(json, "run_id")};
   return file.url.empty() ? std::nullopt : std::optional(file);
 }
 

@@ -6,7 +6,6 @@
 #include <map>
 #include <string>
 
-#include "app/train/config_to_options.h"
 #include "core/base/units.h"
 #include "inner/model/optimizer.h"
 #include "isthmus/errors.h"

@@ -8,7 +8,6 @@
 #include "app/train/config_to_options.h"
 #include "inner/loop/model_cost.h"
 #include "kernels/thread_team.h"
-#include "session/run/owner_shares.h"
 #include "sim/topology.h"
 
 namespace isthmus::app {

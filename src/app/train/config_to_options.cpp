@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "app/train/rank_hang.h"
@@ -17,13 +16,13 @@
 #include "data/batch_source.h"
 #include "data/documents.h"
 #include "data/tokenized_text.h"
-#include "inner/hf/byte_tokenizer.h"
 #include "inner/hf/hf_companions.h"
 #include "inner/hf/hf_weights.h"
 #include "inner/hf/peft_folder.h"
 #include "inner/loop/lora_loop.h"
 #include "isthmus/errors.h"
 #include "session/run/trainer_facts.h"
+#include "text/byte_level_files.h"
 #include "text/end_of_text.h"
 #include "text/tokenizer.h"
 #include "transport/exchange/reduction.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "app/train/language_model_trainer.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "app/train/config_to_options.h"

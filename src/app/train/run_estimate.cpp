@@ -361,11 +361,8 @@ std::string closing_json(const RunEstimate& estimate) {
       .add("rounds", estimate.closing.rounds)
       .add("bytes_payload", estimate.closing.payload_bytes)
       .add("bytes_wire", estimate.closing.wire_bytes);
-  if (estimate.prediction) {
-    line.add("predicted_s", estimate.closing.seconds);
-  } else {
-    line.add_null("predicted_s");
-  }
+  estimate.prediction ? line.add("predicted_s", estimate.closing.seconds)
+                      : line.add_null("predicted_s");
   return line.str();
 }
 

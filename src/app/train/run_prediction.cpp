@@ -15,7 +15,6 @@
 #include "data/batch_source.h"
 #include "inner/loop/language_model_loop.h"
 #include "inner/loop/model_cost.h"
-#include "isthmus/errors.h"
 #include "session/run/owner_shares.h"
 #include "sim/topology.h"
 #include "transport/links/network_transport.h"

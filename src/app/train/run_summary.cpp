@@ -18,16 +18,14 @@ namespace {
 std::string prediction_json(const TrainingOutcome& outcome, bool whole) {
   const Prediction& prediction = *outcome.prediction;
   const double measured_s = clock_predicted(outcome);
-  std::vector<std::string> terms;
-  for (const PredictionTerm& term : prediction.terms) {
-    terms.push_back(JsonLine()
-                        .add("name", term.name)
-                        .add("seconds", term.seconds)
-                        .add("formula", term.formula)
-                        .str());
-  }
+  const auto term_json = [](const PredictionTerm& term) {
+    return JsonLine()
+        .add("name", term.name)
+        .add("seconds", term.seconds)
+        .add("formula", term.formula);
+  };
   JsonLine line;
-  if (whole) line.add_raw("terms", json_array(terms));
+  if (whole) line.add_list("terms", prediction.terms, term_json);
   line.add("predicted_s", prediction.predicted_s)
       .add("measured_s", measured_s)
       .add("error", prediction.predicted_s / measured_s - 1);

@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
-#include <string_view>
 
 #include "inner/mesh/mesh_rank.h"
 #include "inner/mesh/pipeline_schedule.h"
@@ -13,7 +11,6 @@
 #include "isthmus/codec.h"
 #include "isthmus/errors.h"
 #include "outer/parts/settings.h"
-#include "session/run/run_settings.h"
 
 namespace isthmus::app {
 namespace {

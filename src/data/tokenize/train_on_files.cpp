@@ -9,6 +9,7 @@
 #include "data/tokenize/document_encoder.h"
 #include "isthmus/errors.h"
 #include "text/bpe_trainer.h"
+#include "text/byte_level_files.h"
 #include "text/tokenizer.h"
 #include "text/unicode.h"
 

@@ -13,9 +13,9 @@
 #include "core/base/followed_links.h"
 #include "core/base/git_pointer.h"
 #include "core/base/json_input.h"
-#include "inner/hf/byte_tokenizer.h"
 #include "inner/hf/hf_config.h"
 #include "isthmus/errors.h"
+#include "text/byte_level_files.h"
 
 namespace isthmus {
 namespace {

@@ -269,15 +269,8 @@ ModelTiming time_model(const Workload& workload, const ModelTimingOptions& optio
   }
   out.workload = workload.name;
   out.isa = kernels::name_of(kernels::active_isa());
-  out.threads = options.threads;
-  out.bf16 = options.bf16;
-  out.recompute = options.recompute;
-  out.optimizer = options.optimizer;
-  out.micro_batches = options.micro_batches;
-  out.mesh = options.mesh;
-  out.zero = options.zero;
-  if (options.mesh.pp > 1) out.schedule = pipeline_name(options.schedule);
-  out.sequences = sequences;
+  out.options = options;
+  out.options.sequences = sequences;
   out.context = workload.context;
   out.forward_ms = median(times.forward);
   out.head_ms = median(times.head);
@@ -290,14 +283,16 @@ ModelTiming time_model(const Workload& workload, const ModelTimingOptions& optio
 }
 
 std::string to_json(const ModelTiming& t) {
+  const ModelTimingOptions& o = t.options;
   std::string text = fmt::format(
       R"({{"bench":"compute","config":"{}","dtype":"{}","isa":"{}","optimizer":"{}","recompute":"{}","micro_batches":{},"threads":{},"N":{},"B":{},"T":{},"steps":{})",
-      t.workload, t.bf16 ? "bf16" : "fp32", t.isa, t.optimizer, recompute_name(t.recompute),
-      t.micro_batches, t.threads, t.parameters, t.sequences, t.context, t.steps);
-  if (t.mesh.ranks() > 1) {
+      t.workload, o.bf16 ? "bf16" : "fp32", t.isa, o.optimizer, recompute_name(o.recompute),
+      o.micro_batches, o.threads, t.parameters, o.sequences, t.context, t.steps);
+  if (o.mesh.ranks() > 1) {
     text +=
         fmt::format(R"(,"tp":{},"pp":{},"dp":{},"schedule":"{}","sequence_parallel":{},"zero":{})",
-                    t.mesh.tp, t.mesh.pp, t.mesh.dp, t.schedule, t.mesh.sequence_parallel, t.zero);
+                    o.mesh.tp, o.mesh.pp, o.mesh.dp, o.mesh.pp > 1 ? pipeline_name(o.schedule) : "",
+                    o.mesh.sequence_parallel, o.zero);
   }
   text +=
       fmt::format(R"(,"ms_best":{:.3f},"ms_med":{:.3f},"forward_ms":{:.3f},"head_ms":{:.3f})"

@@ -34,16 +34,10 @@ struct ModelTimingOptions {
 /// Milliseconds of a part of the step: the median over the timed steps.
 struct ModelTiming {
   std::string workload;
-  std::string isa;  // of the kernels
-  bool bf16 = false;
-  Recompute recompute = Recompute::kNone;
-  std::string optimizer;
-  int threads = 1;
+  std::string isa;             // of the kernels
+  ModelTimingOptions options;  // with the sequences of a step
   std::int64_t parameters = 0;
-  std::int64_t sequences = 0, context = 0, micro_batches = 1;
-  MeshShape mesh = {};
-  std::string schedule;  // of a pipeline
-  int zero = 0;
+  std::int64_t context = 0;
   std::int64_t steps = 0;
   double best_ms = 0, median_ms = 0;  // of a whole step
   double forward_ms = 0;              // embedding, layers, final norm

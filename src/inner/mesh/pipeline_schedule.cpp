@@ -9,6 +9,7 @@
 
 #include "config/schema/recompute.h"
 #include "core/base/check.h"
+#include "core/base/names.h"
 #include "isthmus/errors.h"
 
 namespace isthmus {
@@ -139,29 +140,24 @@ void fill_zb_h1(RankList& list, const PipelineSchedule& s, int rank) {
   for (int i = std::max(0, s.micro_batches - rank); i < s.micro_batches; ++i) list.weight(0, i);
 }
 
+constexpr Named<PipelineKind> kPipelineNames[] = {
+    {PipelineKind::kGpipe, "gpipe"},
+    {PipelineKind::k1F1B, "1f1b"},
+    {PipelineKind::kInterleaved, "interleaved-1f1b"},
+    {PipelineKind::kZbH1, "zb-h1"},
+};
+
 }  // namespace
 
-std::string_view pipeline_name(PipelineKind kind) {
-  switch (kind) {
-    case PipelineKind::kGpipe:
-      return "gpipe";
-    case PipelineKind::k1F1B:
-      return "1f1b";
-    case PipelineKind::kInterleaved:
-      return "interleaved-1f1b";
-    case PipelineKind::kZbH1:
-      return "zb-h1";
-  }
-  return "";
-}
+std::string_view pipeline_name(PipelineKind kind) { return name_in(kPipelineNames, kind, ""); }
 
 std::span<const PipelineKind> pipeline_kinds() { return kKinds; }
 
 PipelineKind parse_pipeline_kind(std::string_view name) {
+  if (const auto kind = value_in(kPipelineNames, name)) return *kind;
   std::string names;
-  for (const PipelineKind kind : kKinds) {
-    if (name == pipeline_name(kind)) return kind;
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", pipeline_name(kind));
+  for (const auto& row : kPipelineNames) {
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
   }
   throw ConfigError(fmt::format("parallel.schedule = \"{}\": must be one of {}", name, names));
 }

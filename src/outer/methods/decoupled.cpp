@@ -4,12 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 #include <utility>
 
-#include "core/base/check.h"
 #include "core/base/log.h"
 #include "isthmus/errors.h"
 #include "outer/parts/flat_view.h"

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "core/base/all_elements.h"
-#include "core/base/check.h"
 #include "core/base/log.h"
 #include "kernels/cuda/device.h"
 #include "kernels/optimizer.h"

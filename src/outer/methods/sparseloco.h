@@ -17,41 +17,21 @@
 
 #include <vector>
 
-#include "isthmus/outer.h"
-#include "outer/parts/fragment_state.h"
-#include "outer/parts/norm_guard.h"
-#include "outer/parts/rounds.h"
-#include "outer/parts/settings.h"
+#include "outer/methods/whole_model.h"
 
 namespace isthmus::outer {
 
-class SparseLoCo final : public OuterStrategy {
+class SparseLoCo final : public WholeModel {
  public:
   SparseLoCo(FragmentedSettings settings, float error_decay, InnerLoop& inner, Exchange& exchange);
 
-  StepReport step() override;
   std::vector<RoundReport> finish() override;
-  [[nodiscard]] StepIndex steps() const override { return steps_; }
-  [[nodiscard]] StepIndex next_use() const override {
-    return StepIndex((steps_.value() / settings_.schedule.H() + 1) * settings_.schedule.H());
-  }
-  [[nodiscard]] std::span<const float> values(std::size_t parameter) const override;
-  void save(StateWriter& writer) const override;
-  void load(StateReader& reader) override;
-  void forget_own_work() override;
 
  private:
-  [[nodiscard]] RoundReport round();
-  [[nodiscard]] Identity identity() const;
+  void end_round() override;
+  [[nodiscard]] Identity identity() const override;
 
-  FragmentedSettings settings_;
   float error_decay_;
-  InnerLoop& inner_;
-  FragmentState state_;
-  Rounds rounds_;
-  NormGuard guard_;
-  std::vector<std::size_t> begins_;  // of the parameters in the fragment
-  StepIndex steps_;
 };
 
 }  // namespace isthmus::outer

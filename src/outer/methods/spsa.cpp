@@ -4,13 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <utility>
 
 #include "core/base/all_elements.h"
-#include "core/base/check.h"
 #include "isthmus/errors.h"
 #include "kernels/spsa_code.h"
 #include "outer/parts/spsa_replay.h"

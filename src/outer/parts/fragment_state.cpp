@@ -16,6 +16,14 @@
 
 namespace isthmus::outer {
 
+void check_own_contribution(const Expected<void, DecodeError>& decoded) {
+  if (decoded) return;
+  throw RunError(
+      fmt::format("the checkpoint's contribution of this worker, which was in flight, does not "
+                  "decode: {}; go on from an earlier checkpoint (--resume PATH)",
+                  decoded.error().what));
+}
+
 std::vector<CanonicalRange> elements_of(const Fragment& fragment,
                                         std::span<const Parameter> parameters) {
   std::vector<CanonicalRange> elements;
@@ -121,10 +129,7 @@ void FragmentState::take_back(const Codec& codec, const Encoded& sent) {
   if (!feedback_) {
     return;
   }
-  const auto taken = feedback_->take_back(codec, sent.bytes);
-  if (!taken) {  // a checkpoint's bytes, since ours were encoded here
-    throw RunError("own contribution in flight does not decode: " + taken.error().what);
-  }
+  check_own_contribution(feedback_->take_back(codec, sent.bytes));
 }
 
 void FragmentState::keep_residual() {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "isthmus/codec.h"
+#include "isthmus/expected.h"
 #include "isthmus/outer.h"
 #include "kernels/outer_step.h"
 #include "outer/parts/contribution_sample.h"
@@ -25,6 +26,10 @@ struct OuterGradient {
   bool fit = true;  // fit to be counted; see outer/parts/norm_guard.h
   ContributionSample sample = {};
 };
+
+/// THROWS: RunError where this worker's own contribution has not decoded. Its bytes come from a
+/// checkpoint then, since a run decodes what it has encoded.
+void check_own_contribution(const Expected<void, DecodeError>& decoded);
 
 /// The parts of a fragment's sync that can overlap an inner step. Functions `begin_...` queue work
 /// and return. A worker has at most one outer gradient in flight to the host.

@@ -15,7 +15,6 @@
 
 #include "core/base/check.h"
 #include "core/base/log.h"
-#include "isthmus/errors.h"
 #include "kernels/cuda/device_errors.h"
 #include "kernels/cuda/outer_arithmetic.h"
 #include "kernels/cuda/outer_step.h"
@@ -201,9 +200,7 @@ void DeviceFragment::take_back(const Codec& codec, const Encoded& sent) {
   if (residual_.empty()) return;
   ErrorFeedback feedback(size());
   feedback.restore(on_host(residual_));
-  if (const auto taken = feedback.take_back(codec, sent.bytes); !taken) {
-    throw RunError("own contribution in flight does not decode: " + taken.error().what);
-  }
+  check_own_contribution(feedback.take_back(codec, sent.bytes));
   residual_.take(stream(), feedback.residual().data(), encoder_->residual);
   stream().synchronize();  // `feedback` ends here
 }

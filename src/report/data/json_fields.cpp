@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "core/base/json_input.h"
+#include "record/event_log.h"
 
 namespace isthmus::report {
 namespace {
@@ -43,12 +44,8 @@ Json parse_file(const std::filesystem::path& file, RunData& run) {
 }
 
 std::optional<SpanKind> span_kind(const std::string& name) {
-  for (int kind = 0; kind < kSpanKinds; ++kind) {
-    if (name == span_name(static_cast<SpanKind>(kind))) {
-      return static_cast<SpanKind>(kind);
-    }
-  }
-  return std::nullopt;
+  const auto kind = value_in(app::kEventNames, name);
+  return kind && static_cast<int>(*kind) < kSpanKinds ? kind : std::nullopt;
 }
 
 std::optional<Span> span_of(const Json& line) {

@@ -9,8 +9,10 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "core/base/events.h"
 #include "record/no_value.h"
 
 namespace isthmus::report {
@@ -64,9 +66,9 @@ struct MembershipRecord {
   double steps_alone = kNothing, tokens_alone = kNothing;  // of these, while it was cut off
 };
 
-enum class SpanKind { kCompute, kSend, kReceive, kWait };
-inline constexpr int kSpanKinds = 4;
-[[nodiscard]] const char* span_name(SpanKind kind);
+using SpanKind = EventKind;
+inline constexpr int kSpanKinds = 4;  // the first ones, which pages show
+[[nodiscard]] std::string_view span_name(SpanKind kind);
 
 struct Span {
   SpanKind kind = SpanKind::kCompute;

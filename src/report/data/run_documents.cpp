@@ -9,11 +9,14 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/trimmed.h"
 #include "report/data/json_fields.h"
 #include "report/data/run_data.h"
 
 namespace isthmus::report {
 namespace {
+
+constexpr std::string_view kBlanks = " \t\r";
 
 constexpr std::size_t kMaxWorkers = 4096;
 
@@ -66,14 +69,6 @@ DataFile data_file(const Json& value) {
           .sha256 = text_at(value, "sha256")};
 }
 
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t\r");
-  if (begin == std::string_view::npos) {
-    return {};
-  }
-  return text.substr(begin, text.find_last_not_of(" \t\r") - begin + 1);
-}
-
 /// Where the comment of a TOML line starts, strings skipped; npos when it has none.
 std::size_t comment_at(std::string_view line) {
   char quote = 0;
@@ -101,7 +96,7 @@ std::string section_prefix(std::string_view header, std::map<std::string, int>& 
   if (header.size() < 2 * skip) {
     return {};
   }
-  const std::string name{trimmed(header.substr(skip, header.size() - 2 * skip))};
+  const std::string name{trimmed(header.substr(skip, header.size() - 2 * skip), kBlanks)};
   return array ? fmt::format("{}[{}].", name, tables[name]++) : name + ".";
 }
 
@@ -212,7 +207,7 @@ void read_resolved_config(const std::filesystem::path& file, RunData& run) {
   while (std::getline(in, text)) {
     const std::size_t comment = comment_at(text);
     const std::string_view line{text};
-    const std::string_view body = trimmed(line.substr(0, comment));
+    const std::string_view body = trimmed(line.substr(0, comment), kBlanks);
     if (body.empty()) {
       continue;
     }
@@ -224,10 +219,11 @@ void read_resolved_config(const std::filesystem::path& file, RunData& run) {
     if (equals == std::string_view::npos) {
       continue;
     }
-    const std::string key = prefix + std::string{trimmed(body.substr(0, equals))};
-    const std::string_view origin =
-        comment == std::string_view::npos ? std::string_view{} : trimmed(line.substr(comment + 1));
-    run.config[key] = {.value = std::string{trimmed(body.substr(equals + 1))},
+    const std::string key = prefix + std::string{trimmed(body.substr(0, equals), kBlanks)};
+    const std::string_view origin = comment == std::string_view::npos
+                                        ? std::string_view{}
+                                        : trimmed(line.substr(comment + 1), kBlanks);
+    run.config[key] = {.value = std::string{trimmed(body.substr(equals + 1), kBlanks)},
                        .origin = std::string{origin}};
   }
 }

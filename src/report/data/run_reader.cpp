@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/base/json_input.h"
+#include "record/event_log.h"
 #include "report/data/json_fields.h"
 #include "report/data/run_data.h"
 
@@ -224,19 +225,7 @@ class EarliestSpans {
 
 }  // namespace
 
-const char* span_name(SpanKind kind) {
-  switch (kind) {
-    case SpanKind::kCompute:
-      return "compute";
-    case SpanKind::kSend:
-      return "send";
-    case SpanKind::kReceive:
-      return "receive";
-    case SpanKind::kWait:
-      return "wait";
-  }
-  return "";
-}
+std::string_view span_name(SpanKind kind) { return name_in(app::kEventNames, kind, ""); }
 
 void read_metrics(const std::filesystem::path& file, RunData& run) {
   if (!each_line(file, run, [&](const Json& line) { return use_metric(line, run); })) {

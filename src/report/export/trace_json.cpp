@@ -203,7 +203,7 @@ void TraceWriter::name_rows() {
 void TraceWriter::slices() {
   for (const Slice& slice : slices_) {
     const Span& span = *slice.span;
-    std::string label = span_name(span.kind);
+    std::string label(span_name(span.kind));
     std::string more;
     if (group_of(span.kind) != kMain) {
       label += fmt::format(" {} {}", span.kind == SpanKind::kSend ? "to" : "from", name(span.peer));

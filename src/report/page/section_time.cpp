@@ -133,8 +133,9 @@ LanePlace place_of(SpanKind kind, int worker) {
       return {top + 25, 7};
     case SpanKind::kReceive:
       return {top + 33, 7};
+    default:
+      return {top, 0};
   }
-  return {top, 0};
 }
 
 /// Rectangles of one kind; `scale` is timeline units a second.

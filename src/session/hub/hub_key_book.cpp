@@ -7,10 +7,59 @@
 
 #include "core/base/json_input.h"
 #include "isthmus/errors.h"
-#include "record/json_line.h"
+#include "record/json_fields.h"
 #include "session/hub/hub_keys.h"
 
 namespace isthmus::app {
+
+namespace {
+
+/// A public key: refused where it is none.
+constexpr auto kKey = [](auto& io, const char* name, auto& key) {
+  io(name, key);
+  if constexpr (kReads<decltype(io)>) check_public_key(key);
+};
+
+constexpr auto kGiven = [](auto& io, auto& given) {
+  kKey(io, "key", given.key);
+  io("site", given.site);
+  io("expires", given.expires);
+  io("uses", given.uses);
+  io("used", given.used);
+  io("barred", given.barred);
+};
+
+constexpr auto kCame = [](auto& io, auto& site) {
+  io("name", site.name);
+  kKey(io, "key", site.key);
+  kKey(io, "invitation", site.invitation);
+  io("since", site.since);
+};
+
+constexpr auto kBarred = [](auto& io, auto& revoked) {
+  io("name", revoked.name);
+  kKey(io, "key", revoked.key);
+  io("since", revoked.since);
+};
+
+constexpr auto kBook = [](auto& io, auto& book) {
+  int form = 1;
+  io("isthmus_hub_keys", form);
+  if (form != 1) throw RunError("of another version");
+  io("version", book.version);
+  io("run", book.run);
+  if constexpr (kReads<decltype(io)>) {
+    if (book.run.size() != 32 ||
+        book.run.find_first_not_of("0123456789abcdef") != std::string::npos) {
+      throw RunError("a run that is none");
+    }
+  }
+  io.list("invitations", book.invitations, kGiven);
+  io.list("sites", book.sites, kCame);
+  io.list("revoked", book.revoked, kBarred);
+};
+
+}  // namespace
 
 const HubKeyBook::Site* HubKeyBook::site(std::string_view name) const {
   const auto found = std::ranges::find(sites, name, &Site::name);
@@ -97,75 +146,17 @@ std::string HubKeyBook::revoke(const std::string& name, const std::string& in_fi
 }
 
 std::string HubKeyBook::write() const {
-  std::vector<std::string> given, came, barred;
-  for (const Given& each : invitations) {
-    given.push_back(JsonLine()
-                        .add("key", each.key)
-                        .add("site", each.site)
-                        .add("expires", each.expires)
-                        .add("uses", each.uses)
-                        .add("used", each.used)
-                        .add("barred", each.barred)
-                        .str());
-  }
-  for (const Site& each : sites) {
-    came.push_back(JsonLine()
-                       .add("name", each.name)
-                       .add("key", each.key)
-                       .add("invitation", each.invitation)
-                       .add("since", each.since)
-                       .str());
-  }
-  for (const Revoked& each : revoked) {
-    barred.push_back(
-        JsonLine().add("name", each.name).add("key", each.key).add("since", each.since).str());
-  }
-  return JsonLine()
-             .add("isthmus_hub_keys", 1)
-             .add("version", version)
-             .add("run", run)
-             .add_raw("invitations", json_array(given))
-             .add_raw("sites", json_array(came))
-             .add_raw("revoked", json_array(barred))
-             .str() +
-         "\n";
+  JsonFieldWriter writer;
+  kBook(writer, *this);
+  return writer.line().str() + "\n";
 }
 
 HubKeyBook HubKeyBook::read(std::string_view text, const std::string& label) {
   const nlohmann::json json = parse_json(text, label);
   HubKeyBook book;
-  const auto key = [](const nlohmann::json& value) {
-    std::string written = value.get<std::string>();
-    check_public_key(written);
-    return written;
-  };
   try {
-    if (whole_number<int>(json.at("isthmus_hub_keys")) != 1) throw RunError("of another version");
-    book.version = whole_number<std::uint64_t>(json.at("version"));
-    book.run = json.at("run").get<std::string>();
-    if (book.run.size() != 32 ||
-        book.run.find_first_not_of("0123456789abcdef") != std::string::npos) {
-      throw RunError("a run that is none");
-    }
-    for (const auto& each : json.at("invitations")) {
-      book.invitations.push_back({.key = key(each.at("key")),
-                                  .site = each.at("site").get<std::string>(),
-                                  .expires = whole_number<std::int64_t>(each.at("expires")),
-                                  .uses = whole_number<std::uint32_t>(each.at("uses")),
-                                  .used = whole_number<std::uint32_t>(each.at("used")),
-                                  .barred = each.at("barred").get<bool>()});
-    }
-    for (const auto& each : json.at("sites")) {
-      book.sites.push_back({.name = each.at("name").get<std::string>(),
-                            .key = key(each.at("key")),
-                            .invitation = key(each.at("invitation")),
-                            .since = each.at("since").get<std::string>()});
-    }
-    for (const auto& each : json.at("revoked")) {
-      book.revoked.push_back({.name = each.at("name").get<std::string>(),
-                              .key = key(each.at("key")),
-                              .since = each.at("since").get<std::string>()});
-    }
+    const JsonFieldReader reader(json);
+    kBook(reader, book);
   } catch (const std::exception& error) {
     throw SystemError(fmt::format(
         "{}: {}; bring the file back from a copy: without it revoked sites are admitted again, "

@@ -5,20 +5,16 @@
 
 #include <map>
 
+#include "core/base/trimmed.h"
+
 namespace isthmus::app {
 namespace {
 
-std::string_view without_blanks(std::string_view text) {
-  const std::size_t first = text.find_first_not_of(" \t\r");
-  if (first == std::string_view::npos) {
-    return {};
-  }
-  return text.substr(first, text.find_last_not_of(" \t\r") - first + 1);
-}
+constexpr std::string_view kBlanks = " \t\r";
 
 /// Values end where their origin begins: "  # file:line:col".
 std::string_view without_origin(std::string_view value) {
-  return without_blanks(value.substr(0, value.rfind("  # ")));
+  return trimmed(value.substr(0, value.rfind("  # ")), kBlanks);
 }
 
 std::map<std::string, std::string> values_of(std::string_view text) {
@@ -28,7 +24,7 @@ std::map<std::string, std::string> values_of(std::string_view text) {
   while (!text.empty()) {
     const std::size_t end = std::min(text.find('\n'), text.size() - 1);
     const std::string_view line =
-        without_blanks(text.substr(0, end + 1 - (text[end] == '\n' ? 1 : 0)));
+        trimmed(text.substr(0, end + 1 - (text[end] == '\n' ? 1 : 0)), kBlanks);
     text.remove_prefix(end + 1);
     if (line.starts_with("[[")) {
       section = fmt::format("{}[{}]", line.substr(2, line.find(']') - 2), entry++);

@@ -8,14 +8,14 @@
 #include <limits>
 #include <numeric>
 
-#include "core/base/storage_faults.h"
 #include "core/state/safetensors.h"
 #include "core/temporary_directory.h"
-#include "inner/hf/byte_tokenizer.h"
 #include "inner/hf/hf_companions.h"
 #include "inner/model/model_layout.h"
 #include "isthmus/errors.h"
+#include "storage_faults.h"
 #include "test_paths.h"
+#include "text/byte_level_files.h"
 
 namespace isthmus::this_file {
 namespace {

@@ -158,15 +158,13 @@ int command_bench_utilisation(Session& session) {
       }
       seconds = in_seconds(runtime.clock().now() - begin);
     }
-    session.out.write(JsonLine()
-                          .add("bench", "utilisation")
-                          .add("params", each.model.parameters)
-                          .add("layers", each.model.layers)
-                          .add("method", each.method)
-                          .add("points", points)
-                          .add("points_per_s", std::round(static_cast<double>(points) / seconds))
-                          .str() +
-                      "\n");
+    session.answer(JsonLine()
+                       .add("bench", "utilisation")
+                       .add("params", each.model.parameters)
+                       .add("layers", each.model.layers)
+                       .add("method", each.method)
+                       .add("points", points)
+                       .add("points_per_s", std::round(static_cast<double>(points) / seconds)));
   }
   return 0;
 }

@@ -63,7 +63,7 @@ void print(const std::vector<CollectiveTiming>& timings, Session& session) {
       line.add("us", each.call.us).add("least_us", each.least_us);
       line.add("repetitions", each.repetitions).add("moved_bytes", each.moved_bytes);
       if (each.bound_us > 0) line.add("bound_us", each.bound_us);
-      session.out.write(line.str() + "\n");
+      session.answer(line);
     }
     return;
   }
@@ -92,7 +92,7 @@ void print(const std::vector<MixTiming>& timings, int ranks, Session& session) {
       line.add("mixed_us", each.mixed_us).add("ratio", each.ratio());
       line.add("again_ratio", each.again_ratio()).add("repetitions", each.repetitions);
       line.add("worst", &each == &worst);
-      session.out.write(line.str() + "\n");
+      session.answer(line);
     }
     return;
   }

@@ -136,7 +136,7 @@ void print(const std::vector<TimedWay>& ways, const TimedWay& used, const Questi
       }
       const std::vector<std::string> settings = settings_of(each.way, used.way, arguments, config);
       if (!settings.empty()) line.add("set", fmt::format("{}", fmt::join(settings, " ")));
-      session.out.write(line.str() + "\n");
+      session.answer(line);
     }
     return;
   }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <functional>
 #include <system_error>
 
 #include "app/commands/bench/exchange_cost.h"

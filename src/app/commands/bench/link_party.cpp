@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "app/common/signals.h"
 #include "core/base/storage.h"
 #include "core/base/suggest.h"
 #include "session/site/site_links.h"

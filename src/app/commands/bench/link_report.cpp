@@ -164,36 +164,19 @@ std::string link_json(const Survey& survey, const PairMeasurement& pair, bool up
       .add("rtt_least_ms", ms(pair.echo.least))
       .add("echoes", pair.echo.samples)
       .add("jitter_ms", ms(pair.echo.jitter));
-  if (direction.streams > 0) {
-    line.add("streams", direction.streams);
-  } else {
-    line.add_null("streams");
-  }
-  std::vector<std::string> scan;
-  for (const StreamRate& each : direction.scan) {
-    scan.push_back(JsonLine()
-                       .add("streams", each.streams)
-                       .add("bits_per_s", std::round(each.bits_per_s))
-                       .str());
-  }
-  line.add_raw("scan", json_array(scan));
-  if (direction.loaded_rtt) {
-    line.add("rtt_loaded_ms", ms(*direction.loaded_rtt));
-  } else {
-    line.add_null("rtt_loaded_ms");
-  }
+  direction.streams > 0 ? line.add("streams", direction.streams) : line.add_null("streams");
+  line.add_list("scan", direction.scan, [](const StreamRate& each) {
+    return JsonLine().add("streams", each.streams).add("bits_per_s", std::round(each.bits_per_s));
+  });
+  direction.loaded_rtt ? line.add("rtt_loaded_ms", ms(*direction.loaded_rtt))
+                       : line.add_null("rtt_loaded_ms");
   if (direction.retransmits) {
     line.add("segments", direction.retransmits->segments)
         .add("segments_resent", direction.retransmits->repeated);
   } else {
     line.add_null("segments").add_null("segments_resent");
   }
-  if (direction.congestion.empty()) {
-    line.add_null("congestion");
-  } else {
-    line.add("congestion", direction.congestion);
-  }
-  return line.str();
+  return line.add_or_null("congestion", direction.congestion).str();
 }
 
 NotedLink noted_link(const Survey& survey, const PairMeasurement& pair) {

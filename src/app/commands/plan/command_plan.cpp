@@ -224,13 +224,9 @@ void add_answer(JsonLine& line, const Answer& answer) {
   JsonLine needed;
   for (std::size_t i = 0; i < kUtilisationTargets.size(); ++i) {
     const std::string target = fmt::format("{}", kUtilisationTargets[i]);
-    if (answer.needed[i]) {
-      needed.add(target, *answer.needed[i] / kGiga);
-    } else {
-      needed.add_null(target);
-    }
+    answer.needed[i] ? needed.add(target, *answer.needed[i] / kGiga) : needed.add_null(target);
   }
-  line.add_raw("gbit_s", needed.str());
+  line.add("gbit_s", needed);
   if (answer.utilisation) {
     line.add("utilisation", *answer.utilisation);
   }
@@ -254,15 +250,14 @@ std::string json_of(const Question& question) {
     add_answer(line, answer_of(question, question.rows.front()));
     return line.str();
   }
-  std::vector<std::string> parts;
-  for (const UtilisationRow& row : question.rows) {
-    JsonLine line = row_json(row);
-    add_answer(line, answer_of(question, row));
-    parts.push_back(line.str());
-  }
   JsonLine line;
   add_model(line, question);
-  return line.add_raw("methods", json_array(parts)).str();
+  line.add_list("methods", question.rows, [&](const UtilisationRow& row) {
+    JsonLine each = row_json(row);
+    add_answer(each, answer_of(question, row));
+    return each;
+  });
+  return line.str();
 }
 
 std::string rate_cell(const std::optional<double>& bits_per_s) {

@@ -6,19 +6,16 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "app/commands/plan/flag_quantity.h"
 #include "app/commands/plan/link_plans.h"
 #include "app/commands/plan/link_question.h"
 #include "app/commands/plan/plan_mesh_request.h"
 #include "app/common/text_table.h"
-#include "app/train/config_to_options.h"
 #include "core/base/json_input.h"
 #include "core/base/storage.h"
 #include "core/base/suggest.h"
 #include "core/base/units.h"
-#include "isthmus/errors.h"
 #include "plan/method_choice.h"
 #include "record/json_line.h"
 
@@ -231,13 +228,9 @@ std::string after_json(const AfterRun& after) {
 
 std::string method_json(const TimedCandidate& each, int layers) {
   const OuterOptions options = options_of(*each.candidate, layers);
-  std::vector<std::string> evidence;
-  for (const ChoiceEvidence& piece : each.candidate->evidence) {
-    evidence.push_back(JsonLine()
-                           .add("source", std::string(piece.source))
-                           .add("claim", std::string(piece.claim))
-                           .str());
-  }
+  const auto evidence_json = [](const ChoiceEvidence& piece) {
+    return JsonLine().add("source", piece.source).add("claim", piece.claim);
+  };
   return JsonLine()
       .add("method", std::string(each.candidate->method))
       .add("H", each.candidate->H)
@@ -248,7 +241,7 @@ std::string method_json(const TimedCandidate& each, int layers) {
       .add("computing", each.time.computing)
       .add("step_bytes", each.time.step_bytes)
       .add("enough", each.enough)
-      .add_raw("evidence", json_array(evidence))
+      .add_list("evidence", each.candidate->evidence, evidence_json)
       .str();
 }
 
@@ -256,10 +249,6 @@ std::string choice_json(const PlanChooseArguments& a, const Asked& asked,
                         const MethodChoice& choice, const std::optional<AfterRun>& after) {
   const ChoiceQuestion& question = asked.question;
   const TimedCandidate& chosen = choice.candidates[choice.chosen];
-  std::vector<std::string> candidates;
-  for (const TimedCandidate& each : choice.candidates) {
-    candidates.push_back(method_json(each, question.layers));
-  }
   JsonLine line;
   line.add("sites", question.members)
       .add("links", asked.links.origin)
@@ -273,7 +262,8 @@ std::string choice_json(const PlanChooseArguments& a, const Asked& asked,
     line.add("mesh", plan::mesh_text(asked.mesh->choice)).add("model", asked.model);
   }
   line.add_raw("chosen", method_json(chosen, question.layers))
-      .add_raw("candidates", json_array(candidates));
+      .add_list("candidates", choice.candidates,
+                [&](const TimedCandidate& each) { return method_json(each, question.layers); });
   if (a.steps) line.add("run_s", chosen.time.step_s * static_cast<double>(*a.steps));
   if (after) line.add_raw("after", after_json(*after));
   return line.str() + "\n";

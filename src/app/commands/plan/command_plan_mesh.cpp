@@ -76,9 +76,9 @@ std::vector<std::vector<std::int64_t>> ranks_of_nodes(const PlanMeshRequest& q,
   return nodes;
 }
 
-std::string memory_json(const plan::RankMemory& m) {
-  JsonLine line;
-  line.add("parameters", m.parameters)
+JsonLine memory_json(const plan::RankMemory& m) {
+  return JsonLine()
+      .add("parameters", m.parameters)
       .add("gradients", m.gradients)
       .add("moments", m.moments)
       .add("update", m.update)
@@ -87,15 +87,13 @@ std::string memory_json(const plan::RankMemory& m) {
       .add("buffers", m.buffers)
       .add("outer", m.outer)
       .add("total", m.total());
-  return line.str();
 }
 
-std::string volume_json(const plan::Volume& v) {
-  JsonLine line;
-  line.add("operations", v.operations)
+JsonLine volume_json(const plan::Volume& v) {
+  return JsonLine()
+      .add("operations", v.operations)
       .add("payload_bytes", v.payload_bytes)
       .add("sent_bytes", v.sent_bytes);
-  return line.str();
 }
 
 std::string candidate_json(const PlanMeshRequest& q, const MeshCandidate& candidate) {
@@ -109,11 +107,11 @@ std::string candidate_json(const PlanMeshRequest& q, const MeshCandidate& candid
       .add("data", t.data)
       .add("update", t.update);
   JsonLine traffic;
-  traffic.add_raw("tensor", volume_json(cost.volumes.tensor))
-      .add_raw("pipeline", volume_json(cost.volumes.pipeline))
-      .add_raw("data", volume_json(cost.volumes.data))
-      .add_raw("embeddings", volume_json(cost.volumes.embeddings))
-      .add_raw("site", volume_json(cost.volumes.site));
+  traffic.add("tensor", volume_json(cost.volumes.tensor))
+      .add("pipeline", volume_json(cost.volumes.pipeline))
+      .add("data", volume_json(cost.volumes.data))
+      .add("embeddings", volume_json(cost.volumes.embeddings))
+      .add("site", volume_json(cost.volumes.site));
   JsonLine links;
   for (std::size_t i = 0; i < plan::kMeshDimensionNames.size(); ++i) {
     links.add(plan::kMeshDimensionNames[i], q.machine.links[t.links[i]].name);
@@ -130,12 +128,12 @@ std::string candidate_json(const PlanMeshRequest& q, const MeshCandidate& candid
       .add("fits", candidate.fits)
       .add("step_s", t.step)
       .add("tok_s", tokens_of(q) / t.step)
-      .add_raw("time_s", time.str())
+      .add("time_s", time)
       .add("bubble_share", t.bubble_share)
       .add("fullest_stage", candidate.fullest)
-      .add_raw("memory_bytes", memory_json(candidate.memory))
-      .add_raw("traffic", traffic.str())
-      .add_raw("links", links.str())
+      .add("memory_bytes", memory_json(candidate.memory))
+      .add("traffic", traffic)
+      .add("links", links)
       .add("innermost_first", plan::order_text(candidate.order))
       .add("rank_order_step_s", candidate.rank_order_s)
       .add("why", candidate.why)
@@ -144,19 +142,17 @@ std::string candidate_json(const PlanMeshRequest& q, const MeshCandidate& candid
 }
 
 void print_json(const PlanMeshRequest& q, const MeshRanking& ranking, Session& session) {
-  std::vector<std::string> meshes, refused, orders, placed;
-  for (const MeshCandidate& candidate : ranking.candidates) {
-    meshes.push_back(candidate_json(q, candidate));
-  }
-  for (const plan::MeshRefusal& refusal : ranking.refused) {
-    JsonLine line;
-    line.add("tp", refusal.choice.tp).add("pp", refusal.choice.pp).add("dp", refusal.choice.dp);
-    refused.push_back(line.add("reason", refusal.text).str());
-  }
+  const auto refusal_json = [](const plan::MeshRefusal& refusal) {
+    return JsonLine()
+        .add("tp", refusal.choice.tp)
+        .add("pp", refusal.choice.pp)
+        .add("dp", refusal.choice.dp)
+        .add("reason", refusal.text);
+  };
+  std::vector<std::string> orders, placed;
   if (ranking.fits()) {
     for (const auto& [order, step] : all_orders(q, ranking.candidates.front())) {
-      JsonLine line;
-      orders.push_back(line.add("innermost_first", order).add("step_s", step).str());
+      orders.push_back(JsonLine().add("innermost_first", order).add("step_s", step).str());
     }
     for (const std::vector<std::int64_t>& ranks : ranks_of_nodes(q, ranking.candidates.front())) {
       placed.push_back(fmt::format("[{}]", fmt::join(ranks, ",")));
@@ -168,12 +164,13 @@ void print_json(const PlanMeshRequest& q, const MeshRanking& ranking, Session& s
       .add("ranks", q.search.ranks)
       .add("nodes", q.nodes)
       .add("tokens", q.workload.sequences * q.workload.context)
-      .add_raw("meshes", json_array(meshes))
-      .add_raw("refused", json_array(refused))
+      .add_list("meshes", ranking.candidates,
+                [&](const MeshCandidate& candidate) { return candidate_json(q, candidate); })
+      .add_list("refused", ranking.refused, refusal_json)
       .add_raw("orders", json_array(orders))
       .add_raw("ranks_of_nodes", json_array(placed));
   if (ranking.enough_ranks > 0) line.add("enough_ranks", ranking.enough_ranks);
-  session.out.write(line.str() + "\n");
+  session.answer(line);
 }
 
 std::string bytes_text(double bytes) { return human_bytes(bytes); }

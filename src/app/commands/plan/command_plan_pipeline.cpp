@@ -2,8 +2,6 @@
 // `plan pipeline`: draws a pipeline schedule, checks it and compares it with the others.
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "app/commands/plan/command_plan.h"
 #include "app/common/text_table.h"
 #include "inner/mesh/pipeline_schedule_check.h"
@@ -81,23 +79,21 @@ std::string json_of(const Played& p, const PlanPipelineArguments& a) {
   std::vector<std::string> ranks;
   for (std::size_t rank = 0; rank < p.report.ranks.size(); ++rank) {
     const PipelineRankReport& report = p.report.ranks[rank];
-    std::vector<std::string> passes;
-    for (const PipelinePass& pass : report.passes) {
+    const auto pass_json = [](const PipelinePass& pass) {
       constexpr std::string_view kNames[] = {"F", "B", "B", "W"};
-      JsonLine line;
-      line.add("pass", kNames[static_cast<std::size_t>(pass.operation.kind)])
+      return JsonLine()
+          .add("pass", kNames[static_cast<std::size_t>(pass.operation.kind)])
           .add("chunk", pass.operation.chunk)
           .add("micro_batch", pass.operation.micro_batch)
           .add("begin", pass.begin)
           .add("end", pass.end);
-      passes.push_back(line.str());
-    }
+    };
     JsonLine line;
     line.add("rank", rank)
         .add("busy", report.busy)
         .add("in_flight", report.in_flight)
         .add("sends", sends_of(p.schedule, static_cast<int>(rank)))
-        .add_raw("passes", json_array(passes));
+        .add_list("passes", report.passes, pass_json);
     ranks.push_back(line.str());
   }
   JsonLine line;

@@ -7,7 +7,6 @@
 #include <charconv>
 
 #include "app/commands/plan/flag_quantity.h"
-#include "app/train/config_to_options.h"
 #include "app/train/site_lanes.h"
 #include "config/schema/device_request.h"
 #include "config/schema/recompute.h"

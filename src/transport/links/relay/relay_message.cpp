@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/base/check.h"
+#include "core/base/names.h"
 #include "transport/wire/byte_fields.h"
 
 namespace isthmus {
@@ -54,39 +55,25 @@ bool is_word(std::uint16_t kind) {
           kind <= static_cast<std::uint16_t>(RelayWordKind::kNotYet));
 }
 
+constexpr Named<RelayWordKind> kRelayWords[] = {
+    {RelayWordKind::kVersion, "the relay is of another version of isthmus"},
+    {RelayWordKind::kMalformed, "what answers there is no relay"},
+    {RelayWordKind::kRun, "the relay belongs to another run"},
+    {RelayWordKind::kKey,
+     "the relay has another key for this site, or none any more; all sites need the same "
+     "file"},
+    {RelayWordKind::kPlace, "the relay knows no such site; all sites need the same file"},
+    {RelayWordKind::kTaken, "another process listens there as this site"},
+    {RelayWordKind::kNobody, "that site does not listen at the relay"},
+    {RelayWordKind::kNoAnswer, "that site does not answer the relay's call"},
+    {RelayWordKind::kFull, "the relay has no room for another connection"},
+    {RelayWordKind::kNotYet, "the relay has not been told a key for this site yet"},
+};
+
 }  // namespace
 
 std::string_view relay_words(RelayWordKind kind) {
-  switch (kind) {
-    case RelayWordKind::kVersion:
-      return "the relay is of another version of isthmus";
-    case RelayWordKind::kMalformed:
-      return "what answers there is no relay";
-    case RelayWordKind::kRun:
-      return "the relay belongs to another run";
-    case RelayWordKind::kKey:
-      return "the relay has another key for this site, or none any more; all sites need the same "
-             "file";
-    case RelayWordKind::kPlace:
-      return "the relay knows no such site; all sites need the same file";
-    case RelayWordKind::kTaken:
-      return "another process listens there as this site";
-    case RelayWordKind::kNobody:
-      return "that site does not listen at the relay";
-    case RelayWordKind::kNoAnswer:
-      return "that site does not answer the relay's call";
-    case RelayWordKind::kFull:
-      return "the relay has no room for another connection";
-    case RelayWordKind::kNotYet:
-      return "the relay has not been told a key for this site yet";
-    case RelayWordKind::kGreeting:
-    case RelayWordKind::kGreetingKeys:
-    case RelayWordKind::kDone:
-    case RelayWordKind::kCall:
-    case RelayWordKind::kBeat:
-      break;
-  }
-  return "the relay said what makes no sense here";
+  return name_in(kRelayWords, kind, "the relay said what makes no sense here");
 }
 
 RelayWordBytes write_relay_word(const RelayWord& word) {

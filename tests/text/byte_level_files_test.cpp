@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "inner/hf/byte_tokenizer.h"
+#include "text/byte_level_files.h"
 
 #include <gtest/gtest.h>
 
