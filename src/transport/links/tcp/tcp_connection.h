@@ -31,7 +31,8 @@ inline constexpr Duration kFarRoundTrip = std::chrono::milliseconds(1);
 [[nodiscard]] double delivery_rate(int fd);
 
 /// If the peer is far, makes the kernel pace packets and buffer at most kUnsentBytes (and a
-/// segment) of unsent bytes; for a near peer it turns BBR's timers off. RETURNS: whether far.
+/// segment) of unsent bytes; for a near peer it turns BBR's timers off, and the bound on unsent
+/// bytes, if an earlier call took it for far. RETURNS: whether far.
 bool pace_connection(int fd, Duration far = kFarRoundTrip);
 
 /// Gives a listening socket a small receive buffer, so that backlog stays at the sender.
