@@ -133,6 +133,15 @@ TEST(TcpConnection, OfWhatCannotBeSentTheKernelTakesLittleForAFarPeer) {
   EXPECT_GT(near.unsent_when_full(), kUnsentBytes + (128 << 10));
 }
 
+TEST(TcpConnection, WhatWasTakenForFarMayProveToBeNear) {
+  const Pair pair;
+  const int before = unsent_limit(pair.sender);
+  ASSERT_TRUE(pace_connection(pair.sender, 0s));
+  ASSERT_EQ(unsent_limit(pair.sender), kUnsentBytes);
+  EXPECT_FALSE(pace_connection(pair.sender, 1min));
+  EXPECT_EQ(unsent_limit(pair.sender), before);
+}
+
 TEST(TcpConnection, WhatIsNoConnectionIsLeftAlone) {
   std::array<int, 2> ends{};
   ASSERT_EQ(::pipe(ends.data()), 0);

@@ -64,17 +64,18 @@ void send_by_acknowledgements(int fd) {
 bool pace_connection(int fd, Duration far) {
   const std::optional<Duration> trip = round_trip(fd);
   if (!trip) return false;
-  if (*trip <= far) {
-    send_by_acknowledgements(fd);
-    return false;
-  }
   const auto set = [fd](int level, int option, const auto& value) {
     return ::setsockopt(fd, level, option, &value, sizeof value) == 0;
   };
+  if (*trip <= far) {
+    send_by_acknowledgements(fd);
+    set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, 0);  // the system's, should it have been taken for far
+    return false;
+  }
   // Any bound on the rate has the kernel space packets, by 1.2 windows a round trip; this one is
   // beyond what a connection reaches.
-  constexpr std::uint64_t kNoBound = std::uint64_t{1} << 40;
-  const bool paced = set(SOL_SOCKET, SO_MAX_PACING_RATE, kNoBound);
+  constexpr std::uint64_t kBeyondAll = std::uint64_t{1} << 40;
+  const bool paced = set(SOL_SOCKET, SO_MAX_PACING_RATE, kBeyondAll);
   return set(IPPROTO_TCP, TCP_NOTSENT_LOWAT, kUnsentBytes) && paced;
 }
 

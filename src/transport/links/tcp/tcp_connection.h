@@ -31,9 +31,9 @@ inline constexpr Duration kFarRoundTrip = std::chrono::milliseconds(1);
 [[nodiscard]] double delivery_rate(int fd);
 
 /// If the peer is far, makes the kernel pace packets and buffer at most kUnsentBytes (and a
-/// segment) of unsent bytes; for a near peer it turns BBR's timers off. RETURNS: whether the peer
-/// is far and the kernel took both settings; false, and nothing is set, where round_trip has
-/// nothing.
+/// segment) of unsent bytes; for a near peer it turns BBR's timers off, and the bound on unsent
+/// bytes, if an earlier call took it for far. RETURNS: whether the peer is far and the kernel took
+/// both settings; false, and nothing is set, where round_trip has nothing.
 bool pace_connection(int fd, Duration far = kFarRoundTrip);
 
 /// Gives a listening socket a receive buffer of 64 KiB, so that backlog stays at the sender.

@@ -12,6 +12,7 @@ void LinkWatch::look(TimePoint now) {
     const WorkerId peer(place);
     if (peer == options_.self || engine_.is_lost(peer)) continue;
     const bool passed_on = is_relayed(options_, peer) || dialling_.goes_around(peer);
+    sockets_.judge_again(peer);
     const auto each = sockets_.each_counter(peer);
     engine_.moved(peer, progress_[place].observe(each, passed_on), now);
     Duration round_trip{0};

@@ -15,7 +15,7 @@ namespace isthmus {
 class LinkWatch {
  public:
   /// Borrows all.
-  LinkWatch(const MemberOptions& options, LinkEngine& engine, const ZmqSockets& sockets,
+  LinkWatch(const MemberOptions& options, LinkEngine& engine, ZmqSockets& sockets,
             const LinkDialling& dialling)
       : options_(options), engine_(engine), sockets_(sockets), dialling_(dialling) {}
 
@@ -25,7 +25,7 @@ class LinkWatch {
  private:
   const MemberOptions& options_;
   LinkEngine& engine_;
-  const ZmqSockets& sockets_;
+  ZmqSockets& sockets_;
   const LinkDialling& dialling_;
   std::map<int, LinkProgress> progress_;  // by peer
   TimePoint next_look_{};

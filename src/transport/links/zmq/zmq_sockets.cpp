@@ -199,6 +199,15 @@ bool ZmqSockets::is_near(WorkerId peer) const {
          std::ranges::all_of(links, [](const auto& link) { return !link->stands || link->near; });
 }
 
+void ZmqSockets::judge_again(WorkerId peer) {
+  for (const auto& link : state_->dialled[static_cast<std::size_t>(peer.value())]) {
+    if (link->stands && !link->near &&
+        round_trip(link->descriptor).value_or(Duration::max()) <= state_->far_of(peer)) {
+      state_->tune(*link, peer);
+    }
+  }
+}
+
 bool ZmqSockets::to_stream(WorkerId peer, int stream, const LinkHeader& header,
                            const FrameBytes& body) {
   const auto& links = state_->dialled[static_cast<std::size_t>(peer.value())];
