@@ -120,6 +120,7 @@ std::unique_ptr<isthmus_session> made(const isthmus_session_options* given) {
       load_changed_run(options.config, overrides,
                        texts_of(options.changes, options.change_count, "isthmus_session_new"));
   session->config = std::move(loaded.config);
+  check_handed(session->config);
   if (options.link != nullptr)
     replace_links(session->config, {parse_link(options.link)},
                   fmt::format("link {}", options.link));
@@ -383,7 +384,6 @@ isthmus_request checked_request(const isthmus_request* request, const char* func
   return taken(request, "isthmus_request");
 }
 
-/// Of the call `function`.
 void wait_for_next(isthmus_session* session, std::int32_t worker, std::int64_t timeout_ns,
                    isthmus_request* request, const char* function) {
   Worker& own = worker_of(session, worker, function);

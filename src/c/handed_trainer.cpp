@@ -17,6 +17,14 @@ constexpr Duration kMostBehind = std::chrono::milliseconds(20);
 
 }  // namespace
 
+void check_handed(const Config& config) {
+  if (config.outer_placement == "device")
+    throw ConfigError(
+        "outer.placement = \"device\": the outer state of a trainer that is not isthmus' own is in "
+        "host memory, wherever its parameters are: set it to \"host\", or to \"ranks\" where "
+        "several processes train the model of this site");
+}
+
 Answer Channel::ask(const Asked& asked) {
   std::optional<std::string> failed;
   // A worker's steps and a task that takes lone steps ask in turn.

@@ -22,12 +22,16 @@
 
 #include "c/handed_ranks.h"
 #include "core/base/system_runtime.h"
+#include "isthmus/config.h"
 #include "isthmus/inner_loop.h"
 #include "isthmus/outer.h"
 #include "isthmus/session.h"
 #include "isthmus/state.h"
 
 namespace isthmus::c {
+
+/// THROWS: ConfigError for keys that no trainer of a caller can follow.
+void check_handed(const Config& config);
 
 using RanksPart = std::function<void(Communicator&)>;
 

@@ -557,6 +557,29 @@ def test_signals_are_wishes_and_come_back(toml, tmp_path):
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_a_resume_with_one_more_parameter_names_it(toml, tmp_path):
+    def body(more):
+        def train(site):
+            params = {"a": numpy.ones(4, numpy.float32), **({"b": numpy.ones(2, numpy.float32)} if more else {})}
+            site.attach(params)
+            for t, _ in site.steps():
+                if t == 6 and not more:
+                    site.stop()
+                site.step(1.0)
+        return train
+
+    file = toml()
+    isthmus.run(file, body(False), out=tmp_path / "x")
+    with pytest.raises(isthmus.RunError, match="parameter 'b' is not in the state .* begun without it"):
+        isthmus.run(file, body(True), out=tmp_path / "x", resume="auto")
+
+
+def test_outer_state_on_a_device_is_refused_by_name(toml, tmp_path):
+    """It was taken, and stayed in host memory."""
+    with pytest.raises(isthmus.ConfigError, match=r'outer.placement = "device": .* set it to "host"'):
+        together(toml(), tmp_path / "x", overrides=['outer.placement="device"'])
+
+
 def test_a_step_without_a_sync_is_one_call_of_the_library(toml, tmp_path, monkeypatch):
     """What such a step costs, where no clock is exact (bench/python/overhead.py has the time)."""
     calls = collections.Counter()

@@ -720,6 +720,13 @@ def another_shape(site):
         site.step(0)
 
 
+def complex_loss(site):
+    torch.manual_seed(0)
+    isthmus.torch.attach(site, torch.nn.Linear(2, 2))
+    for _ in site.steps():
+        site.step(torch.tensor(1 + 1j))
+
+
 def vector_loss(site):
     torch.manual_seed(0)
     isthmus.torch.attach(site, torch.nn.Linear(2, 2))
@@ -736,7 +743,10 @@ def vector_loss(site):
     (not_optimizer, isthmus.ConfigError, "optimizer is a float"), (fully, isthmus.ConfigError, "FSDP1"),
     (deep, isthmus.ConfigError, "DeepSpeed"), (another_shape, isthmus.RunError, r"shape \(3, 3\)"),
     (vector_loss, isthmus.ConfigError, r"loss is a tensor of shape \(2,\)"),
+    (complex_loss, isthmus.ConfigError, "loss = .*: must be one number"),
     (lambda site: isthmus.torch.attach(site, [1]), isthmus.ConfigError, "model is a list"),
+    (lambda site: isthmus.torch.attach(site, torch.nn.Linear), isthmus.ConfigError, "model is the class Linear"),
+    (lambda site: isthmus.torch.attach(site, torch.nn.LazyLinear(3)), isthmus.ConfigError, "'weight' has no shape yet"),
     (lambda site: site.attach(torch.nn.Linear(2, 2)), isthmus.ConfigError, "isthmus.torch.attach"),
     (lambda site: next(site.steps()), isthmus.ConfigError, "no parameters yet"),
 ])

@@ -188,9 +188,9 @@ class TorchTrained(Trained):
                 return found
             try:
                 return float(value.item())
-            except (ValueError, RuntimeError):
+            except (ValueError, RuntimeError, TypeError):
                 _check_single(name, value)
-                raise
+                return number_of(name, found)
         _check_single(name, value)
         value = value.detach()
         if name != "loss":  # not worth a wait for the device
@@ -374,6 +374,12 @@ def _resumed_iterator(batches: "Iterable[Any]") -> "Iterator[Any]":
 def check_model(model: Any, shared: bool = False) -> None:
     if not hasattr(model, "named_parameters"):
         raise ConfigError(f"model is a {type(model).__qualname__}: must be a torch.nn.Module")
+    if isinstance(model, type):
+        raise ConfigError(f"model is the class {model.__qualname__}: give a model of it, {model.__name__}(...)")
+    for lazy, parameter in model.named_parameters():
+        if isinstance(parameter, torch.nn.parameter.UninitializedParameter):
+            raise ConfigError(f"parameter '{lazy}' has no shape yet (a lazy module): run the model once on a batch "
+                              "before the optimizer is made and before join")
     name, module = type(model).__name__, type(model).__module__
     if module.split(".")[0] == "deepspeed" or name == "DeepSpeedEngine":
         raise ConfigError("a DeepSpeed engine keeps its parameters in pieces of its own and is not taken: use FSDP2, "

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "session/run/worker_state.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "core/base/all_elements.h"
 #include "core/base/check.h"
 #include "core/state/state_bytes.h"
+#include "isthmus/errors.h"
 
 namespace isthmus::app {
 
@@ -30,6 +33,12 @@ StateSnapshot worker_snapshot(InnerLoop& inner, const OuterStrategy& strategy, b
 void restore_worker_parameters(StateReader& from, InnerLoop& inner) {
   PrefixedStateReader local(from, "local/");
   for (const Parameter& parameter : inner.parameters()) {
+    if (!local.contains(parameter.name))
+      throw RunError(fmt::format(
+          "parameter '{}' is not in the state that this worker goes on from: the run was begun "
+          "without it; give the parameters that it was begun with, or start a new run from its "
+          "weights",
+          parameter.name));
     local.tensor(parameter.name, parameter.values);
   }
   inner.wrote_values(all_elements(inner));

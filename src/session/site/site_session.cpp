@@ -284,6 +284,7 @@ void SiteSession::after_step(StepIndex t, InnerLoop& inner, const OuterStrategy&
     host->after_step(t, inner, strategy, *links_.forwarding, stands);
   source_.expire(all_.now());
   if (all_.elastic) source_.after_step(t, inner, strategy);
+  links_.exchange->drop_origin();  // who retains or forwards results has them since `wait`
 }
 
 void SiteSession::gone_back(StepIndex t) {

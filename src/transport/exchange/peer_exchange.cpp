@@ -305,6 +305,11 @@ ResultOrigin PeerExchange::origin_of(const SyncId& id) const {
   return {.digest = origin->first, .encoded = origin->second.shares()};
 }
 
+void PeerExchange::drop_origin() {
+  if (!options_.keeps_encoded) return;
+  queue_->update([&] { engine_.rounds().drop_origin(); });
+}
+
 void PeerExchange::record_wait(TimePoint begin, const SyncId& id) {
   const TimePoint end = runtime_.clock().now();
   if (options_.events != nullptr && end > begin) {

@@ -68,6 +68,9 @@ class PeerExchange final : public Exchange {
   /// another. `encoded` is empty when the fp32 result is as small, or when encoded results are not
   /// kept.
   [[nodiscard]] ResultOrigin origin_of(const SyncId& id) const;
+  /// Nobody will ask for the origin of the last result: what was kept of it is freed, up to all
+  /// encoded contributions, which would stay in memory until the next round.
+  void drop_origin();
 
   /// Sends a note: bytes for the program of member `to`, ordered after everything sent to it
   /// before. Never repeated, so only for transports that lose nothing. Any task. THROWS: RunError

@@ -88,6 +88,8 @@ class RoundTable {
   /// kept); nothing if the last result was another round's.
   [[nodiscard]] std::optional<std::pair<Digest128, EncodedResult>> origin_of(
       const SyncId& id) const;
+  /// Frees those frames, once all who ask for them have had them.
+  void drop_origin() const { origin_.second = {}; }
   /// Forgets taken rounds whose frames no member can request any more.
   void forget_taken();
   /// Rounds begun since `step` will begin again with the same ids.
@@ -112,7 +114,8 @@ class RoundTable {
   std::uint64_t begun_ = 0;
   std::optional<StepIndex> back_to_;  // the step of the last rollback
   std::optional<SyncId> taken_last_;
-  std::pair<Digest128, EncodedResult> origin_;  // of taken_last_
+  /// Of taken_last_. Its frames are a copy for who asks, which changes no round.
+  mutable std::pair<Digest128, EncodedResult> origin_;
   std::optional<std::string> given_up_;
   std::optional<ExchangeError> ended_;
 };
