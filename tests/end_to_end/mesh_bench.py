@@ -23,9 +23,11 @@ method = "{method}"
 {keys}
 {rest}
 """
-# As root, with more processes than cores, and over shared memory that containers allow.
+# As root, with more processes than cores, on whichever core is free (two processes are tied to one each by default),
+# and over shared memory that containers allow.
 ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-               "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
+               "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
+               "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
 
 
 class Bench:
