@@ -46,7 +46,7 @@ struct MergedOffer {
 };
 
 struct Merge {
-  std::int64_t number = 0;  // 1, 2, 3, ... over all fragments of a run
+  std::int64_t number = 0;  // 1, 2, 3, ... over all fragments of a session; with a hub, of a run
   FragmentId fragment;
   StepIndex step;                   // the latest step of its offers
   std::vector<MergedOffer> offers;  // in worker order; each offer is in one merge alone
@@ -58,6 +58,9 @@ struct Merge {
 class Merges {
  public:
   virtual ~Merges() = default;
+  /// Of a run with a hub: the worker's state holds the merges up to number `last`, and `take` gives
+  /// the later ones. Call before the first offer.
+  virtual void follow(std::int64_t last) = 0;
   /// Sends an offer and returns at once. REQUIRES: the worker's last offer of the fragment has been
   /// merged, and the merge has been taken.
   virtual void offer(Offer offer) = 0;

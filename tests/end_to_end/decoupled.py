@@ -6,8 +6,8 @@
 
 A run in which nobody is late is diloco's bit for bit. A site that stands still costs the others no
 simulated time, and diloco its whole pause. Every merge has one line, and the merges' tokens are those
-that were trained, where the run is interrupted and resumed too. Unlike sites are predicted. A simulation repeats its lines, times included. Sites of separate processes, and a
-quorum of more than all, are refused by name.
+that were trained, where the run is interrupted and resumed too. Unlike sites are predicted. A simulation repeats its lines, times included. Sites of separate processes without a
+hub, and a quorum of more than all, are refused by name.
 """
 import argparse
 import hashlib
@@ -154,7 +154,7 @@ def main():
         expect_each_merge_once("stopped")
 
         for words, outer, part in (
-                (("--site", "a"), AUTO, "its merges do not cross processes yet"),
+                (("--site", "a"), AUTO, "has no [hub]: add one with its address"),
                 ((), AUTO + "\nquorum = 4", "more than the 3 workers"),
                 ((), AUTO + "\noverlap = 1", "without 'outer.grace'"),
                 ((), 'method = "diloco"\nquorum = 2', "not used by method 'diloco'")):

@@ -43,7 +43,7 @@ class HubRun(sites_come_and_go.Run):
         self.toml = folder / "run.toml"
         text = sites_come_and_go.TEXT.replace("steps = 100000", f"steps = {steps}").replace("[net]\n", f"[net]\n{net}\n")
         self.toml.write_text(text.format(
-            method=method, keys=sites_come_and_go.METHODS[method], sites=tables,
+            method=method.split()[0], keys=sites_come_and_go.METHODS[method], sites=tables,
             batch=members * 128, corpus=corpus, min_sites=min_sites, gather="60s"))
         self.sites, self.hub = {}, None
         if hub:

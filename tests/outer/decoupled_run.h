@@ -21,6 +21,7 @@ namespace isthmus::testing_support {
 class RecordedMerges final : public Merges {
  public:
   void record(Merges& of) { of_ = &of; }
+  void follow(std::int64_t last) override { of_->follow(last); }
   void offer(Offer offer) override {
     offers.push_back(offer);
     of_->offer(std::move(offer));

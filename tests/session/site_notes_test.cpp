@@ -31,6 +31,7 @@ PostsNote posts() {
                                 .codec_error = std::nullopt,
                                 .cosine = -0.5,
                                 .waited = Duration(9)});
+  post.report.rounds.push_back({.applied = StepIndex(7), .merge = 12, .tokens = 640});
   StepPost diverged;
   diverged.report.step = StepIndex(8);
   diverged.report.inner.loss = std::numeric_limits<double>::quiet_NaN();
@@ -56,7 +57,10 @@ TEST(SiteNotes, StepsComeBackBitForBit) {
   EXPECT_EQ(post.now, TimePoint(Duration(123456789)));
   EXPECT_EQ(post.sent.wire, (std::uint64_t{1} << 40) + 1);
   EXPECT_EQ(post.computed, Duration(42));
-  ASSERT_EQ(post.report.rounds.size(), 1U);
+  ASSERT_EQ(post.report.rounds.size(), 2U);
+  EXPECT_EQ(post.report.rounds[0].merge, 0);
+  EXPECT_EQ(post.report.rounds[1].merge, 12);
+  EXPECT_EQ(post.report.rounds[1].tokens, 640);
   const RoundReport& round = post.report.rounds[0];
   EXPECT_EQ(round.applied, StepIndex(7));
   EXPECT_EQ(round.members, 3);

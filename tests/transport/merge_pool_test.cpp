@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // When offers are merged, and the bytes of their messages.
-#include "transport/exchange/merge_pool.h"
+#include "transport/exchange/merges/merge_pool.h"
 
 #include <gtest/gtest.h>
 

@@ -43,13 +43,6 @@ int streams_over(const DirectedLink& link, int configured) {
 
 }  // namespace
 
-bool goes_by_arrival(const Config& config) {
-  const std::vector<MethodInfo> known = methods();
-  return std::ranges::any_of(known, [&](const MethodInfo& method) {
-    return method.name == config.method && method.by_arrival;
-  });
-}
-
 double step_flops(const Config& config, const TrainingPlan& plan, const ModelLayout& layout) {
   // Two forward passes instead of one and a backward pass, which is two.
   const double passes = forward_only(config) ? 2.0 / 3.0 : 1.0;

@@ -21,9 +21,6 @@ struct ModelRun {
   const ModelLayout& layout;
 };
 
-/// Whether the workers of the run's method wait for nobody (MethodInfo::by_arrival).
-[[nodiscard]] bool goes_by_arrival(const Config& config);
-
 /// Floating-point operations of one worker's inner step (forward and backward).
 [[nodiscard]] double step_flops(const Config& config, const TrainingPlan& plan,
                                 const ModelLayout& layout);

@@ -18,12 +18,15 @@
 namespace isthmus::outer {
 namespace {
 
+constexpr std::int64_t kNobody = -1;  // merges of a worker that is not there
+
 Merges& merges_of(Exchange& exchange) {
   Merges* const merges = exchange.merges();
   if (merges == nullptr) {
     throw ConfigError(
-        "outer.method = decoupled: sites of separate processes have no merges yet; train without "
-        "--site or simulate, or take streaming-diloco with net.deadline");
+        "outer.method = decoupled: this exchange has no merges: processes need a hub "
+        "(PeerExchange's "
+        "options `hub` and `merges`); else train in one process or simulate");
   }
   return *merges;
 }
@@ -84,8 +87,13 @@ StepReport Decoupled::step() {
 }
 
 void Decoupled::begin(StepIndex t) {
+  if (std::exchange(takes_part_, true)) return;
   if (t == StepIndex(1)) agree_on_parameters(inner_, exchange_);
   if (std::exchange(meets_, false)) meet();
+  merges_.follow(applied_);
+  for (const auto& fragment : fragments_) {
+    if (fragment->offered) send(fragment->state.fragment().id, *fragment->offered);
+  }
 }
 
 void Decoupled::collect() {
@@ -219,7 +227,7 @@ void Decoupled::await_own(std::vector<RoundReport>& reports) {
 }
 
 std::vector<RoundReport> Decoupled::finish() {
-  if (std::exchange(meets_, false)) meet();
+  begin(StepIndex(steps_.value() + 1));
   std::vector<RoundReport> reports;
   bool stopped = false, finished = false;
   while (!merges_.ended() || !arrived_.empty()) {
@@ -251,12 +259,14 @@ std::span<const float> Decoupled::values(std::size_t parameter) const {
       .subspan(begin, inner_.parameters()[parameter].values.size());
 }
 
+// What the state's worker has offered is that worker's, which offers it again where all meet.
 void Decoupled::forget_own_work() {
   for (const auto& fragment : fragments_) {
     fragment->state.forget_own_work();
     fragment->window = {};
-    if (fragment->offered) fragment->offered->beyond.clear();
+    fragment->offered.reset();
   }
+  meets_ = false;
 }
 
 void Decoupled::save(StateWriter& writer) const {
@@ -353,6 +363,10 @@ std::vector<std::int64_t> Decoupled::all_progress() {
                                  .kind = ReductionKind::kCollect});
   std::vector<std::int64_t> numbers;
   for (const Encoded& each : all.contributions) {
+    if (each.bytes.empty()) {  // a site that is not there
+      numbers.insert(numbers.end(), own.size(), kNobody);
+      continue;
+    }
     FieldReader in(each.bytes);
     for (std::size_t i = 0; i < own.size(); ++i) {
       numbers.push_back(static_cast<std::int64_t>(in.get<std::uint64_t>()));
@@ -380,8 +394,8 @@ void Decoupled::meet() {
   const std::size_t each = all.size() / workers;
   std::size_t ahead = 0;
   bool alike = true;
-  for (std::size_t m = 1; m < workers; ++m) {
-    alike = alike && all[m * each] == all[0];
+  for (std::size_t m = 0; m < workers; ++m) {
+    alike = alike && (all[m * each] == applied_ || all[m * each] == kNobody);
     if (all[m * each] > all[ahead * each]) ahead = m;
   }
   if (!alike) {
@@ -393,9 +407,6 @@ void Decoupled::meet() {
     }
     adopt(WorkerId(static_cast<int>(ahead)), own_is_behind);
     applied_ = all[ahead * each];
-  }
-  for (const auto& fragment : fragments_) {
-    if (fragment->offered) send(fragment->state.fragment().id, *fragment->offered);
   }
 }
 

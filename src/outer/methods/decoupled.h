@@ -8,7 +8,7 @@
 //     fragments with t = offset_p (mod H) of which m has no offer on its way, or, where a merge is
 //     there that m may not apply yet, after the step that applies it:
 //       Delta = anchor_p - theta_m,p, offered with the weight tokens (tokens / steps)
-//   coordinator, fragment p (transport/exchange/merge_pool.h):
+//   coordinator, fragment p (transport/exchange/merges/merge_pool.h):
 //     quorum and grace window reached:  mean = sum of w Delta / sum of w, to all learners
 // The latest step of a merge's offers is the merge's step. A learner that is behind it skips steps
 // up to it, then applies the merge. So a learner's state after step t holds no work that another
@@ -74,6 +74,7 @@ class Decoupled final : public OuterStrategy {
     std::vector<StepIndex> merged;  // by worker: its latest offer in an applied merge
   };
 
+  /// Before the first step of a session.
   void begin(StepIndex t);
   /// After a resume: all go on from the state of a worker that has applied the most merges.
   void meet();
@@ -103,6 +104,7 @@ class Decoupled final : public OuterStrategy {
   std::deque<Merge> arrived_;  // not applied
   std::int64_t applied_ = 0;   // merges, earlier sessions included
   bool meets_ = false;         // before the next step
+  bool takes_part_ = false;    // of the merges
   StepIndex steps_;
 };
 

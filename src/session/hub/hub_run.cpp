@@ -13,6 +13,7 @@
 #include "isthmus/errors.h"
 #include "record/wall_clock.h"
 #include "session/run/owner_shares.h"
+#include "session/run/run_settings.h"
 #include "session/site/site_links.h"
 #include "session/site/site_routes.h"
 #include "transport/links/relay/link_allowance.h"
@@ -82,10 +83,13 @@ void HubRun::open_exchange() {
       PeerExchangeOptions{
           .retry_interval = kNothingIsLost,
           .shares = first_shares(all_.config()),
+          .run_key = run_key(all_.config().run.seed, Stream::kRounding),
           .elastic = true,
           .min_members = all_.config().min_sites(),
           .hub = true,
           .history = all_.log.contents().history,
+          .merges = all_.options.merges != nullptr,
+          .merge_history = all_.options.merges,
           .on_records = [this](std::span<const HubRecord> records) { append(records); },
           .on_note =
               [this](WorkerId from, std::span<const std::byte> bytes) {

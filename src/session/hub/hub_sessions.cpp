@@ -111,6 +111,7 @@ void HubSessions::begin() {
                   .common = hellos.front().common};
   all_.log.begin(*all_.session);
   all_.exchange->begin_anew();
+  if (all_.options.merges != nullptr) all_.options.merges->begin(all_.session->id);
   steps_.begin_anew();
   all_.live.assign(all_.live.size(), true);
   all_.first_stands = all_.now();

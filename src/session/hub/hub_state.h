@@ -17,6 +17,7 @@
 #include "session/hub/hub_board.h"
 #include "session/hub/hub_keys.h"
 #include "session/hub/hub_log.h"
+#include "session/hub/merge_log.h"
 #include "session/run/site_arguments.h"
 #include "session/site/site_notes.h"
 #include "transport/exchange/peer_exchange.h"
@@ -29,6 +30,7 @@ struct HubOptions {
   const SiteArguments& links;  // listen, key_file
   HubKeys* keys = nullptr;     // if sites have keys
   HubBoard* board = nullptr;   // receives the hub's status
+  MergeLog* merges = nullptr;  // of a method whose sites offer contributions to the hub
   std::function<bool()> stopped;
   Runtime& runtime;
   std::unique_ptr<Relay> relay = nullptr;  // of the previous life

@@ -7,6 +7,7 @@
 
 #include "core/base/log.h"
 #include "isthmus/errors.h"
+#include "session/run/run_settings.h"
 #include "session/run/wishes.h"
 
 namespace isthmus::app {
@@ -35,6 +36,7 @@ void HubSupervisor::check_held() const {
 
 void HubSupervisor::begin() {
   check_held();
+  const Config& config = options_.config;
   life_.reset();
   log_.emplace(storage_, options_.folder);
   if (log_->contents().session && std::exchange(options_.forgets, false)) {
@@ -46,13 +48,17 @@ void HubSupervisor::begin() {
         "{} holds the log of run {}: go on with it by --resume auto, or give another --out",
         (options_.folder / "hub.log").string(), log_->contents().session->run_id));
   }
-  const Config& config = options_.config;
+  if (goes_by_arrival(config)) {
+    const std::optional<HubLogContents::Session>& session = log_->contents().session;
+    merges_.emplace(storage_, options_.folder, session ? session->id : std::string());
+  }
   log_info("hub of {} sites at {}, log in {}", config.workers(), config.hub.address,
            options_.folder.string());
   life_.emplace(HubRun::Options{.config = config,
                                 .links = options_.links,
                                 .keys = keys_ ? &*keys_ : nullptr,
                                 .board = options_.board,
+                                .merges = merges_ ? &*merges_ : nullptr,
                                 .stopped =
                                     [this] {
                                       check_held();

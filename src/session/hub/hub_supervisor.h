@@ -16,6 +16,7 @@
 #include "session/hub/hub_keys.h"
 #include "session/hub/hub_log.h"
 #include "session/hub/hub_run.h"
+#include "session/hub/merge_log.h"
 #include "session/run/site_arguments.h"
 
 namespace isthmus::app {
@@ -52,7 +53,9 @@ class HubSupervisor {
   RunLock lock_;
   SystemRuntime runtime_;
   std::optional<HubKeys> keys_;
-  std::optional<HubLog> log_;     // outlives the life
+  // These two outlive the life:
+  std::optional<HubLog> log_;
+  std::optional<MergeLog> merges_;
   std::unique_ptr<Relay> relay_;  // between lives
   std::optional<HubRun> life_;
 };

@@ -141,12 +141,14 @@ void Checkpointing::lay_down(WorkerId rank, StepIndex t, InnerLoop& inner,
   const std::span<const Parameter> parameters = inner.parameters();
   StateSnapshot state = worker_snapshot(inner, strategy, last);
   const bool shared = strategy.shared_anchors();
+  // Apart, a site writes its own anchors, whether all have the same or not.
+  const bool own = shared || options_.only.has_value();
   const std::optional<OuterCopy> mean =
-      shared ? std::nullopt : anchor_mean_.lay_down(rank, t, strategy, parameters.size());
+      own ? std::nullopt : anchor_mean_.lay_down(rank, t, strategy, parameters.size());
   const ParameterSource* model = nullptr;  // set on the one worker that writes it
   if (mean) {
     model = &*mean;
-  } else if (shared && rank == options_.only.value_or(WorkerId(0))) {
+  } else if (own && rank == options_.only.value_or(WorkerId(0))) {
     model = &strategy;
   }
   const auto workers = static_cast<std::size_t>(options_.config.workers());

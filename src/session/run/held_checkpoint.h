@@ -12,7 +12,8 @@ namespace isthmus::app {
 struct HeldCheckpoint {
   std::int64_t step = 0;
   std::string run_id;
-  std::string model;  // SHA-256 of model.safetensors: the outer parameters
+  /// SHA-256 of model.safetensors, the outer parameters; empty where each site has its own.
+  std::string model;
   bool operator==(const HeldCheckpoint&) const = default;
 };
 

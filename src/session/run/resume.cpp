@@ -12,6 +12,7 @@
 #include "record/run_directory.h"
 #include "session/run/checkpointing.h"
 #include "session/run/config_difference.h"
+#include "session/run/run_settings.h"
 #include "session/run/worker_change.h"
 
 namespace isthmus::app {
@@ -112,8 +113,11 @@ HeldCheckpoints held_checkpoints(const Storage& storage, const std::filesystem::
       const auto has_its_step = [&](const HeldCheckpoint& each) { return each.step == info.step; };
       if (std::ranges::any_of(all.held, has_its_step))
         continue;  // this checkpoint has been replaced
-      all.held.push_back(
-          {.step = info.step, .run_id = info.run_id, .model = checkpoint.model_digest()});
+      // Sites with anchors of their own hold unlike ones after one step.
+      const bool alike = info_of(run.config.method).shared_anchors;
+      all.held.push_back({.step = info.step,
+                          .run_id = info.run_id,
+                          .model = alike ? checkpoint.model_digest() : std::string()});
     } catch (const SystemError& error) {
       log_warning("{}", error.what());
       all.unreadable = true;

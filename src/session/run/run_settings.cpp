@@ -18,6 +18,13 @@ MethodInfo info_of(const std::string& method) {
   return *std::ranges::find(known, method, &MethodInfo::name);
 }
 
+bool goes_by_arrival(const Config& config) {
+  const std::vector<MethodInfo> known = methods();
+  return std::ranges::any_of(known, [&](const MethodInfo& method) {
+    return method.name == config.method && method.by_arrival;
+  });
+}
+
 std::uint64_t retained_bytes(const Config& config) {
   if (!info_of(config.method).shared_anchors) return 0;
   return static_cast<std::uint64_t>(config.net.heal_bytes.value_or(0));

@@ -15,6 +15,8 @@ namespace isthmus::app {
 
 /// Facts of an existing method, as used to load configurations.
 [[nodiscard]] MethodInfo info_of(const std::string& method);
+/// Whether the workers of the run's method wait for nobody (MethodInfo::by_arrival).
+[[nodiscard]] bool goes_by_arrival(const Config& config);
 /// The most bytes of results that a site in a separate process retains, so that it can be healed
 /// (net.heal); 0: none.
 [[nodiscard]] std::uint64_t retained_bytes(const Config& config);

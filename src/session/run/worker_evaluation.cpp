@@ -57,7 +57,8 @@ void evaluate_share(const WorkerSetup& setup, WorkerContext& context, Trainer& t
     return;
   }
   EvalShare share{.parts = {}, .batches = *parts, .now = {}};
-  if (strategy.shared_anchors()) {
+  // A site in a process of its own evaluates its share on its own anchors, where it has such.
+  if (strategy.shared_anchors() || setup.site != nullptr) {
     share.parts = evaluated(trainer, inner, strategy,
                             share_of_batches(setup.board.present(t), context.rank, share.batches));
   } else if (const auto mean =

@@ -23,18 +23,23 @@ std::optional<double> optional_number(const json& value) {
 }
 
 json of_round(const RoundReport& r) {
-  return {r.fragment.value(),
-          r.sent.value(),
-          r.applied.value(),
-          r.members,
-          r.counted,
-          r.payload_bytes,
-          r.wire_bytes,
-          r.delta_norm,
-          number_or_null(r.codec_error),
-          number_or_null(r.cosine),
-          r.waited.count(),
-          r.closing};
+  json fields = {r.fragment.value(),
+                 r.sent.value(),
+                 r.applied.value(),
+                 r.members,
+                 r.counted,
+                 r.payload_bytes,
+                 r.wire_bytes,
+                 r.delta_norm,
+                 number_or_null(r.codec_error),
+                 number_or_null(r.cosine),
+                 r.waited.count(),
+                 r.closing};
+  if (r.merge > 0) {
+    fields.push_back(r.merge);
+    fields.push_back(r.tokens);
+  }
+  return fields;
 }
 
 RoundReport round_of(const json& r) {
@@ -49,7 +54,9 @@ RoundReport round_of(const json& r) {
           .codec_error = optional_number(r.at(8)),
           .cosine = optional_number(r.at(9)),
           .waited = Duration(whole_number<std::int64_t>(r.at(10))),
-          .closing = r.size() > 11 && r.at(11).get<bool>()};
+          .closing = r.size() > 11 && r.at(11).get<bool>(),
+          .merge = r.size() > 12 ? whole_number<std::int64_t>(r.at(12)) : 0,
+          .tokens = r.size() > 12 ? whole_number<std::int64_t>(r.at(13)) : 0};
 }
 
 }  // namespace

@@ -74,6 +74,7 @@ void SessionLinks::open_exchange(const SessionHandlers& handlers) {
           .straggler = all_.config.outer.patience - all_.config.outer.patience / 8,
           .asks_after = std::chrono::minutes(1),
           .hub = all_.has_hub(),
+          .merges = goes_by_arrival(all_.config),
           .keeps_encoded = retains_results(all_.config) ||
                            (all_.elastic && (all_.has_hub() || all_.self == WorkerId(0))),
           .gathers = all_.first_starts(),

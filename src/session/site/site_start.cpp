@@ -94,6 +94,23 @@ const HeldCheckpoint* first_alone(const std::vector<HelloNote>& facts, std::int6
   return first != nullptr ? first : start;
 }
 
+/// Sites that offer contributions need a hub, which merges them.
+void check_merges(const Config& config, const SiteArguments& arguments) {
+  if (arguments.mpi) {
+    throw ConfigError(fmt::format(
+        "outer.method = \"{}\" under MPI: a hub merges what its sites offer, and an MPI job has "
+        "none; train over TCP, each site by --site NAME, with a [hub] in {}",
+        config.method, config.file.string()));
+  }
+  if (!has_hub(config, arguments)) {
+    throw ConfigError(fmt::format(
+        "outer.method = \"{}\" with sites that are processes of their own: a hub merges what they "
+        "offer, and {} has no [hub]: add one with its address, and start `isthmus hub` there (or "
+        "hub.site = NAME, a site's process that contains it)",
+        config.method, config.file.string()));
+  }
+}
+
 }  // namespace
 
 WorkerId place_of_site(const Config& config, std::string_view name, std::string_view called) {
@@ -121,13 +138,8 @@ WorkerId site_of(const Config& config, const SiteArguments& arguments) {
   }
   for (const MethodInfo& method : methods()) {
     if (method.name == config.method && method.by_arrival) {
-      throw ConfigError(fmt::format(
-          "outer.method = \"{}\" with sites that are processes of their own: its merges do not "
-          "cross processes yet; train in one process or simulate, or take \"streaming-diloco\" "
-          "with net.deadline, whose slow sites are not waited for either",
-          config.method));
-    }
-    if (method.name == config.method && !method.shared_anchors) {
+      check_merges(config, arguments);
+    } else if (method.name == config.method && !method.shared_anchors) {
       throw ConfigError(fmt::format(
           "outer.method = \"{}\" with sites that are processes of their own: its workers have "
           "anchors of their own, "

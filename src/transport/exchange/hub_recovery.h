@@ -51,6 +51,8 @@ class HubRecovery {
   /// At a member with a hub: the hub's next process knows this run. Sends again all that the
   /// previous process was told.
   void tell_again(TimePoint now, Outbox& out);
+  /// At a member with a hub: its worker takes part in merges, so it is in the run without a round.
+  void merges_begin() { at_.rounds.begin_without_round(); }
 
  private:
   const EngineOptions& options_;

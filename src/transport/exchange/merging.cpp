@@ -4,105 +4,71 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
-#include "core/base/check.h"
 #include "core/base/deadline.h"
 #include "isthmus/errors.h"
-#include "transport/exchange/reduction.h"
-#include "transport/wire/byte_fields.h"
 
 namespace isthmus {
-namespace {
-
-constexpr std::uint32_t kMergesMark = 0x4752454d;  // "MERG"
-constexpr std::size_t kMergesMarkBytes = 4;
-constexpr std::uint64_t kMostMessageBytes = std::uint64_t{1} << 40;
-constexpr WorkerId kMerger(0);
-
-bool is_marked(std::span<const std::byte> note) {
-  if (note.size() < kMergesMarkBytes) return false;
-  FieldReader in(note);
-  return in.get<std::uint32_t>() == kMergesMark;
-}
-
-}  // namespace
 
 Merging::Merging(Parts parts)
-    : parts_(std::move(parts)),
-      queue_(parts_.runtime.make_wait_queue()),
-      streams_(static_cast<std::size_t>(parts_.members)),
-      from_(static_cast<std::size_t>(parts_.members), NoteStreamAssembler(kMostMessageBytes)),
-      pool_(parts_.members) {}
-
-Merging::~Merging() {
-  queue_->update([&] { closing_ = true; });
-  task_.reset();
-}
+    : parts_(std::move(parts)), queue_(parts_.runtime.make_wait_queue()) {}
 
 void Merging::begin() {
   if (begun_) return;
   begun_ = true;
   begun_at_ = parts_.runtime.clock().now();
-  if (coordinates()) task_ = parts_.runtime.spawn("merges", [this] { serve(); });
+  if (parts_.server != nullptr) parts_.server->begin();
 }
 
-void Merging::send(WorkerId to, MergeMessage message, std::span<const std::byte> bytes,
-                   std::uint64_t payload) {
-  NoteStreamCutter pieces(streams_[index(to)]++, static_cast<std::uint32_t>(message), bytes);
-  while (!pieces.done()) {
-    const std::vector<std::byte> piece = pieces.next();
-    std::vector<std::byte> note(kMergesMarkBytes + piece.size());
-    FieldWriter out(note);
-    out.put(kMergesMark);
-    out.put_bytes(piece);
-    parts_.send(to, note, std::exchange(payload, 0));
-  }
+void Merging::send(MergeMessage message, std::span<const std::byte> bytes, std::uint64_t payload) {
+  send_merge_notes(streams_++, message, bytes, payload, parts_.send);
 }
 
 bool Merging::receive(WorkerId from, std::span<const std::byte> note) {
-  if (!is_marked(note)) return false;
-  auto message = from_[index(from)].take(note.subspan(kMergesMarkBytes));
+  if (!is_merge_note(note)) return false;
+  if (from != parts_.coordinator) return true;
+  auto message = from_.take(note);
   if (!message) {
-    fail(fmt::format("worker {}: {}", from.value(), message.error()));
+    fail(fmt::format("from the coordinator of merges: {}", message.error()));
   } else if (*message) {
-    take_message(from, **message);
+    take_message(**message);
   }
   return true;
 }
 
-void Merging::take_message(WorkerId from, const NoteStream& message) {
+void Merging::take_message(const NoteStream& message) {
   const auto kind = static_cast<MergeMessage>(message.kind);
-  if (coordinates() && kind == MergeMessage::kOffer) {
-    Expected<Offer, std::string> offer = read_offer(message.bytes);
-    if (!offer) return fail(fmt::format("worker {}: {}", from.value(), offer.error()));
-    bool taken = false;
-    queue_->update(
-        [&] { taken = pool_.take(from, *std::move(offer), parts_.runtime.clock().now()); });
-    if (!taken) fail(fmt::format("worker {}: two offers of one fragment at once", from.value()));
-  } else if (!coordinates() && from == kMerger && kind == MergeMessage::kMerge) {
-    Expected<Merge, std::string> merge = read_merge(message.bytes);
-    if (!merge) return fail(fmt::format("worker {}: {}", from.value(), merge.error()));
-    arrived(*std::move(merge));
-  } else if (!coordinates() && from == kMerger && kind == MergeMessage::kEnd) {
-    queue_->update([&] { end_ = true; });
-  } else if (coordinates()) {
-    queue_->update([&] { hear(from, kind); });
-  }
+  if (kind == MergeMessage::kEnd) return end();
+  if (kind != MergeMessage::kMerge) return;
+  Expected<Merge, std::string> merge = read_merge(message.bytes);
+  if (!merge) return fail(fmt::format("from the coordinator of merges: {}", merge.error()));
+  const bool known = std::ranges::all_of(merge->offers, [&](const MergedOffer& offer) {
+    return offer.worker.value() < parts_.members;
+  });
+  if (!known) return fail("from the coordinator of merges: a merge of an unknown worker");
+  arrived(*std::move(merge));
 }
 
-void Merging::hear(WorkerId from, MergeMessage message) {
-  if (message == MergeMessage::kStopped) pool_.stop(from);
-  if (message == MergeMessage::kFinished) pool_.finish(from);
-  if (message == MergeMessage::kLeft) pool_.leave(from);
+// A hub that comes back may send a merge twice.
+void Merging::arrived(Merge merge) {
+  queue_->update([&] {
+    if (has_hub() && merge.number != last_ + 1) return;
+    last_ = merge.number;
+    arrived_.push_back(std::move(merge));
+  });
+}
+
+void Merging::end() {
+  queue_->update([&] { end_ = true; });
 }
 
 void Merging::tell(MergeMessage message) {
-  if (coordinates()) {
-    queue_->update([&] { hear(kMerger, message); });
+  if (parts_.server != nullptr) {
+    parts_.server->hear(parts_.self, message);
   } else {
-    send(kMerger, message, {}, 0);
+    if (has_hub()) told_.push_back(message);
+    send(message, {}, 0);
   }
 }
 
@@ -110,15 +76,41 @@ void Merging::leave() {
   if (begun_) tell(MergeMessage::kLeft);
 }
 
+// A site of a run with a hub goes on without any other, and without the hub until that is back.
 void Merging::lose(WorkerId peer, const std::string& why) {
+  if (has_hub()) {
+    if (peer == parts_.coordinator) from_ = MergeNoteAssembler();
+    return;
+  }
   if (ended()) return;
   // The workers of real time are threads of one process: one that is lost has ended with an error.
   if (!parts_.runtime.simulated()) {
     fail(fmt::format("worker {} is gone: {}", peer.value(), why));
-  } else if (coordinates()) {
-    queue_->update([&] { pool_.leave(peer); });
-  } else if (peer == kMerger) {
+  } else if (parts_.server != nullptr) {
+    parts_.server->leave(peer);
+  } else if (peer == parts_.coordinator) {
     fail(fmt::format("worker {}, which merges the offers, is gone: {}", peer.value(), why));
+  }
+}
+
+void Merging::tell_again() {
+  queue_->update([&] { again_ = true; });
+}
+
+/// By the worker's thread, so that messages do not mix.
+void Merging::say_again() {
+  bool again = false;
+  std::int64_t last = 0;
+  queue_->update([&] {
+    again = std::exchange(again_, false);
+    last = last_;
+  });
+  if (!again || !follows_) return;
+  streams_ = 0;
+  send(MergeMessage::kFollow, write_follow(last), 0);
+  for (const MergeMessage message : told_) send(message, {}, 0);
+  for (const auto& [fragment, offer] : unmerged_) {
+    send(MergeMessage::kOffer, offer.message, offer.payload);
   }
 }
 
@@ -128,33 +120,44 @@ void Merging::fail(const std::string& why) {
   });
 }
 
+void Merging::revive() {
+  queue_->update([&] { failure_.reset(); });
+}
+
+void Merging::follow(std::int64_t last) {
+  if (!has_hub()) return;
+  if (parts_.on_follow) parts_.on_follow();
+  queue_->update([&] {
+    last_ = last;
+    again_ = false;
+  });
+  follows_ = true;
+  send(MergeMessage::kFollow, write_follow(last), 0);
+}
+
 // The worker has trained what it offers since its last offer of the fragment.
 void Merging::offer(Offer offer) {
   const TimePoint now = parts_.runtime.clock().now();
-  const std::size_t fragment = index(offer.id.fragment);
-  if (offered_.size() <= fragment) offered_.resize(fragment + 1, begun_at_);
-  const Duration trained = now - std::exchange(offered_[fragment], now);
+  const FragmentId fragment = offer.id.fragment;
+  if (offered_.size() <= index(fragment)) offered_.resize(index(fragment) + 1, begun_at_);
+  const Duration trained = now - std::exchange(offered_[index(fragment)], now);
   if (!offer.rule.grace) offer.rule.grace = trained / 4;
-  if (!coordinates()) {
-    send(kMerger, MergeMessage::kOffer, write_offer(offer), offer.encoded.bytes.size());
-    return;
-  }
-  bool taken = false;
-  queue_->update([&] { taken = pool_.take(kMerger, std::move(offer), now); });
-  ISTHMUS_CHECK(taken, fragment);
-}
-
-void Merging::arrived(Merge merge) {
-  queue_->update([&] { arrived_.push_back(std::move(merge)); });
+  if (parts_.server != nullptr) return parts_.server->take(parts_.self, std::move(offer));
+  const std::vector<std::byte> message = write_offer(offer);
+  const std::uint64_t payload = offer.encoded.bytes.size();
+  send(MergeMessage::kOffer, message, payload);
+  if (has_hub()) unmerged_[fragment] = {offer.id.sent, message, payload};
 }
 
 std::vector<Merge> Merging::take() {
   std::vector<Merge> merges;
   std::optional<std::string> failure;
+  bool again = false;
   (void)queue_->wait(
       [&] {
         merges = std::exchange(arrived_, {});
         failure = failure_;
+        again = again_;
         return true;
       },
       kNever);
@@ -162,12 +165,20 @@ std::vector<Merge> Merging::take() {
     throw PeerError(
         fmt::format("worker {}: its merges have ended: {}", parts_.self.value(), *failure));
   }
+  for (const Merge& merge : merges) {
+    for (const MergedOffer& offer : merge.offers) {
+      const auto own = unmerged_.find(merge.fragment);
+      if (offer.worker != parts_.self || own == unmerged_.end()) continue;
+      if (own->second.sent == offer.sent) unmerged_.erase(own);
+    }
+  }
+  if (again) say_again();
   return merges;
 }
 
 Duration Merging::wait(Duration patience) {
   const TimePoint begin = parts_.runtime.clock().now();
-  (void)queue_->wait([&] { return !arrived_.empty() || end_ || failure_.has_value(); },
+  (void)queue_->wait([&] { return !arrived_.empty() || end_ || again_ || failure_.has_value(); },
                      deadline_after(begin, patience));
   parts_.on_wait(begin);
   return parts_.runtime.clock().now() - begin;
@@ -182,83 +193,6 @@ bool Merging::ended() {
       },
       kNever);
   return over;
-}
-
-void Merging::serve() {
-  try {
-    while (const std::optional<PickedOffers> picked = next_to_merge()) merge(*picked);
-    bool over = false;
-    queue_->update([&] {
-      over = !closing_ && !failure_;
-      end_ = over;
-    });
-    for (int m = 1; over && m < parts_.members; ++m) send(WorkerId(m), MergeMessage::kEnd, {}, 0);
-  } catch (const std::exception& error) {
-    fail(error.what());
-  }
-}
-
-/// Blocks until a merge is due. RETURNS: nothing when none follows.
-std::optional<PickedOffers> Merging::next_to_merge() {
-  while (true) {
-    std::optional<PickedOffers> picked;
-    TimePoint due = kNever;
-    bool over = false;
-    (void)queue_->wait(
-        [&] {
-          picked = pool_.pick(parts_.runtime.clock().now());
-          due = pool_.due();
-          over = closing_ || failure_ || pool_.ended();
-          return true;
-        },
-        kNever);
-    if (picked) return picked;
-    if (over) return std::nullopt;
-    (void)queue_->wait([&] { return closing_ || failure_ || pool_.ended() || pool_.due() != due; },
-                       due);
-  }
-}
-
-void Merging::merge(const PickedOffers& picked) {
-  const Offer& first = picked.offers.front().second;
-  std::vector<WeightedBytes> contributions;
-  Merge merge{.number = picked.number,
-              .fragment = picked.fragment,
-              .step = picked.step,
-              .offers = {},
-              .values = std::vector<float>(first.encoded.values)};
-  for (const auto& [worker, offer] : picked.offers) {
-    if (offer.encoded.values != first.encoded.values ||
-        offer.codec->name() != first.codec->name()) {
-      throw RunError(fmt::format("workers {} and {} offer unlike vectors of fragment {}",
-                                 picked.offers.front().first.value(), worker.value(),
-                                 picked.fragment.value()));
-    }
-    contributions.push_back({.bytes = offer.encoded.bytes, .weight = offer.weight});
-    merge.offers.push_back(
-        {.worker = worker, .sent = offer.id.sent, .tokens = offer.tokens, .weight = offer.weight});
-  }
-  if (const auto ok = reduce_tiles(*first.codec, contributions, merge.values); !ok) {
-    throw RunError(fmt::format("worker {}: its offer does not decode: {}",
-                               picked.offers[ok.error().member].first.value(), ok.error().what));
-  }
-  const std::shared_ptr<const Codec> codec =
-      first.codec->sparse() ? std::shared_ptr<const Codec>(make_codec("fp32")) : first.codec;
-  EncodedMerge encoded{.merge = merge, .codec = codec->name(), .encoded = {}};
-  encoded.encoded =
-      encode(*codec, merge.values,
-             encode_key({picked.fragment, picked.step}, mean_encoder(picked), parts_.run_key));
-  merge.bytes = encoded.encoded.bytes.size();
-  if (!codec->lossless()) {
-    const auto own = decode(*codec, encoded.encoded.bytes, merge.values);
-    ISTHMUS_CHECK(own.has_value(), picked.number);
-  }
-  encoded.merge.values = {};
-  const std::vector<std::byte> bytes = write_merge(encoded);
-  arrived(std::move(merge));
-  for (int m = 1; m < parts_.members; ++m) {
-    send(WorkerId(m), MergeMessage::kMerge, bytes, encoded.encoded.bytes.size());
-  }
 }
 
 }  // namespace isthmus

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Merges (isthmus/merges.h) at one member of an exchange whose transport loses no frame. Every
-// member's worker sends its offers to member 0, the coordinator, where a task decides
-// (merge_pool.h), computes the mean and sends it to all. Owned by PeerExchange, whose task hands in
-// the notes and the losses. The arithmetic is that of rounds (reduction.h): the mean in worker
-// order, encoded once more unless the codec is sparse, in which case it travels as fp32; every
-// worker, the coordinator's included, uses the decoded bytes.
+// Merges (isthmus/merges.h) at one member of an exchange: its worker's offers go to the coordinator
+// (merge_server.h), which is member 0 of a process or simulation, or a hub. Owned by PeerExchange,
+// whose task hands in notes and losses.
+//
+// A hub may be lost and come back. The worker trains on meanwhile; afterwards it says again which
+// merges it has, what it has said about itself, and what it has offered that no merge holds.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,9 +19,9 @@
 
 #include "isthmus/merges.h"
 #include "isthmus/runtime.h"
-#include "transport/exchange/merge_pool.h"
+#include "transport/exchange/merge_server.h"
 #include "transport/wire/merge_message.h"
-#include "transport/wire/note_stream.h"
+#include "transport/wire/merge_notes.h"
 
 namespace isthmus {
 
@@ -29,22 +30,22 @@ class Merging final : public Merges {
   struct Parts {
     WorkerId self;
     int members = 1;
-    std::uint64_t run_key = 0;
+    WorkerId coordinator{0};        // a hub: after the members
+    MergeServer* server = nullptr;  // the coordinator, if this member is; borrowed
     Runtime& runtime;
-    /// Sends a note of which `payload` bytes are encoded values. Any task.
-    std::function<void(WorkerId to, std::span<const std::byte> bytes, std::uint64_t payload)> send;
+    /// Sends a note to the coordinator of which `payload` bytes are encoded values. Any task.
+    std::function<void(std::span<const std::byte> note, std::uint64_t payload)> send;
+    /// The worker of a run with a hub takes part from now on. May be empty.
+    std::function<void()> on_follow = {};
     /// The worker's thread has waited from `begin` until now.
     std::function<void(TimePoint begin)> on_wait;
   };
   explicit Merging(Parts parts);
-  /// Ends the coordinator's task.
-  ~Merging() override;
   Merging(const Merging&) = delete;
   Merging& operator=(const Merging&) = delete;
 
   /// The worker takes part: at the coordinator this starts its task. Any number of calls.
   void begin();
-  [[nodiscard]] bool begun() const { return begun_; }
   /// The worker takes no further part. Worker's thread.
   void leave();
 
@@ -52,9 +53,19 @@ class Merging final : public Merges {
   /// RETURNS: false when the note is none of merges.
   [[nodiscard]] bool receive(WorkerId from, std::span<const std::byte> note);
   void lose(WorkerId peer, const std::string& why);
+  /// The hub's next process knows this run.
+  void tell_again();
+
+  // Any task.
   /// This member can go on no more.
   void fail(const std::string& why);
+  /// What failed was of an earlier process of this member.
+  void revive();
+  /// The next merge, or the end of all: from the coordinator of this process.
+  void arrived(Merge merge);
+  void end();
 
+  void follow(std::int64_t last) override;
   void offer(Offer offer) override;
   [[nodiscard]] std::vector<Merge> take() override;
   Duration wait(Duration patience) override;
@@ -63,34 +74,36 @@ class Merging final : public Merges {
   [[nodiscard]] bool ended() override;
 
  private:
-  [[nodiscard]] bool coordinates() const { return parts_.self == WorkerId(0); }
-  /// What `from` has said about itself. Under the queue's lock.
-  void hear(WorkerId from, MergeMessage message);
+  [[nodiscard]] bool has_hub() const { return parts_.coordinator.value() >= parts_.members; }
   void tell(MergeMessage message);
-  void send(WorkerId to, MergeMessage message, std::span<const std::byte> bytes,
-            std::uint64_t payload);
-  void take_message(WorkerId from, const NoteStream& message);
-  void arrived(Merge merge);
-  // The coordinator's task.
-  void serve();
-  [[nodiscard]] std::optional<PickedOffers> next_to_merge();
-  void merge(const PickedOffers& picked);
+  void send(MergeMessage message, std::span<const std::byte> bytes, std::uint64_t payload);
+  void take_message(const NoteStream& message);
+  void say_again();
+
+  /// An offer to a hub that no merge holds, as it was sent.
+  struct Unmerged {
+    StepIndex sent;
+    std::vector<std::byte> message;
+    std::uint64_t payload = 0;
+  };
 
   Parts parts_;
   std::unique_ptr<WaitQueue> queue_;
   bool begun_ = false;
-  // One sender a destination: the coordinator's task, elsewhere the worker's thread.
-  std::vector<std::uint32_t> streams_;
-  std::vector<NoteStreamAssembler> from_;  // by sender; of the task that takes in frames
-  std::vector<TimePoint> offered_;         // by fragment: the worker's last offer
+  MergeNoteAssembler from_;  // of the coordinator; of the task that takes in frames
+  // Of the worker's thread:
+  std::uint32_t streams_ = 0;       // sent
+  std::vector<TimePoint> offered_;  // by fragment: the worker's last offer
   TimePoint begun_at_;
+  bool follows_ = false;
+  std::vector<MergeMessage> told_;           // to a hub
+  std::map<FragmentId, Unmerged> unmerged_;  // of a run with a hub
   // Under queue_'s lock:
-  MergePool pool_;
+  std::int64_t last_ = 0;  // of a run with a hub: the last merge that is here
   std::vector<Merge> arrived_;
   bool end_ = false;
-  bool closing_ = false;
+  bool again_ = false;  // all is to be said again
   std::optional<std::string> failure_;
-  std::unique_ptr<Task> task_;
 };
 
 }  // namespace isthmus

@@ -40,7 +40,7 @@ PeerExchange::PeerExchange(Transport& transport, Runtime& runtime, PeerExchangeO
            .most_unused = [&transport](WorkerId peer) { return transport.most_unused(peer); }}) {
   ISTHMUS_CHECK(options_.retry_interval > Duration{0}, options_.retry_interval.count());
   if (options_.history) engine_.hub().restore(*options_.history);
-  merging_ = make_merging();
+  make_merging();
   if (members() > 1) {
     task_ =
         runtime_.spawn(fmt::format("exchange {}", self().value()), [this] { take_in_frames(); });
@@ -50,29 +50,68 @@ PeerExchange::PeerExchange(Transport& transport, Runtime& runtime, PeerExchangeO
 PeerExchange::~PeerExchange() {
   transport_.close();
   task_.reset();
-  merging_.reset();  // whose task sends
+  merge_server_.reset();  // whose task sends, and hands merges to the next
+  merging_.reset();
 }
 
-std::unique_ptr<Merging> PeerExchange::make_merging() {
-  if (options_.on_note || options_.elastic) return nullptr;
-  return std::make_unique<Merging>(Merging::Parts{
+void PeerExchange::make_merging() {
+  const bool of_one_program = !options_.on_note && !options_.elastic;
+  if (!of_one_program && !options_.merges) return;
+  const auto send = [this](WorkerId to, std::span<const std::byte> note, std::uint64_t payload) {
+    drive([&](ExchangeEngine& engine, TimePoint, Outbox& out) {
+      engine.note(to, note, out);
+      out.back().payload_bytes = payload;
+    });
+  };
+  const WorkerId coordinator(options_.hub ? members() : 0);
+  const bool is_hub = options_.hub && self() == coordinator;
+  if (self() == coordinator) {
+    MergeServer::Parts parts{.self = self(),
+                             .members = members(),
+                             .run_key = options_.run_key,
+                             .runtime = runtime_,
+                             .history = options_.merge_history,
+                             .send = send,
+                             .on_failure = options_.on_failure};
+    if (!is_hub) {
+      parts.on_merge = [this](Merge merge) { merging_->arrived(std::move(merge)); };
+      parts.on_end = [this] { merging_->end(); };
+      parts.on_failure = [this](const std::exception_ptr& failure) {
+        try {
+          std::rethrow_exception(failure);
+        } catch (const std::exception& error) {
+          merging_->fail(error.what());
+        }
+      };
+    }
+    ISTHMUS_CHECK(is_hub == (parts.history != nullptr));
+    merge_server_ =
+        std::make_unique<MergeServer>(std::move(parts), engine_.members().membership().live());
+  }
+  if (is_hub) return merge_server_->begin();
+  merging_ = std::make_unique<Merging>(Merging::Parts{
       .self = self(),
       .members = members(),
-      .run_key = options_.run_key,
+      .coordinator = coordinator,
+      .server = merge_server_.get(),
       .runtime = runtime_,
-      .send =
-          [this](WorkerId to, std::span<const std::byte> bytes, std::uint64_t payload) {
-            drive([&](ExchangeEngine& engine, TimePoint, Outbox& out) {
-              engine.note(to, bytes, out);
-              out.back().payload_bytes = payload;
-            });
-          },
+      .send = [send, coordinator](std::span<const std::byte> note,
+                                  std::uint64_t payload) { send(coordinator, note, payload); },
+      .on_follow = [this] { queue_->update([&] { engine_.hub().merges_begin(); }); },
       .on_wait = [this](TimePoint begin) { record_wait(begin, {}); }});
 }
 
 Merges* PeerExchange::merges() {
   if (merging_) merging_->begin();
   return merging_.get();
+}
+
+void PeerExchange::tell_merges(const EngineNews& news, const std::optional<ExchangeError>& ended) {
+  if (merging_ && options_.hub && ended) merging_->fail(ended->what);
+  if (!merge_server_ || !options_.hub) return;
+  for (const Epoch& epoch : news.epochs) {
+    if (!epoch.joins && !epoch.leaves) merge_server_->leave(epoch.who);
+  }
 }
 
 template <typename Read>
@@ -94,6 +133,7 @@ TimePoint PeerExchange::drive(const Step& step) {
   TimePoint next = kNever;
   TimePoint now;
   EngineNews news;
+  std::optional<ExchangeError> ended;
   std::unique_lock decisions(decisions_, std::defer_lock);
   if (options_.on_records) {
     decisions.lock();
@@ -108,6 +148,7 @@ TimePoint PeerExchange::drive(const Step& step) {
       bytes_.wire += outgoing.frame->size();
     }
     next = engine_.next_tick();
+    if (options_.merges) ended = engine_.rounds().ended();
   });
   if (!news.records.empty()) {
     mute_ = true;
@@ -123,6 +164,7 @@ TimePoint PeerExchange::drive(const Step& step) {
   for (const ProxyRound& round : news.proxies) {
     if (options_.on_proxy_round) options_.on_proxy_round(round);
   }
+  if (options_.merges) tell_merges(news, ended);
   for (const Epoch& epoch : news.epochs) {  // where decisions are written down, in their order
     if (options_.on_epoch) options_.on_epoch(epoch);
   }
@@ -152,11 +194,15 @@ void PeerExchange::take_in_frames() {
         engine.tick(now, out);
       });
       for (const auto& [from, bytes] : notes) {
+        if (merge_server_ && merge_server_->receive(from, bytes)) continue;
         if (merging_ && merging_->receive(from, bytes)) continue;
         if (options_.on_note) options_.on_note(from, bytes);
       }
-      if (merging_ && !received && received.error().kind == TransportError::Kind::kPeerLost) {
-        merging_->lose(received.error().peer, received.error().what);
+      if (!received && (received.error().kind == TransportError::Kind::kPeerLost ||
+                        received.error().kind == TransportError::Kind::kPeerBack)) {
+        const WorkerId peer = received.error().peer;
+        if (merge_server_ && merge_server_->is_hub()) merge_server_->lose(peer);
+        if (merging_) merging_->lose(peer, received.error().what);
       }
       if (!received && received.error().kind == TransportError::Kind::kPeerLost &&
           options_.on_lost) {
@@ -364,6 +410,7 @@ void PeerExchange::exclude(WorkerId member, const std::string& why) {
 
 void PeerExchange::begin_anew() {
   queue_->update([&] { engine_.hub().restore({}); });
+  if (merge_server_) merge_server_->begin_anew();
 }
 
 bool PeerExchange::has_left(WorkerId member) const {
@@ -389,6 +436,7 @@ void PeerExchange::tell_hub_again() {
   drive([](ExchangeEngine& engine, TimePoint now, Outbox& out) {
     engine.hub().tell_again(now, out);
   });
+  if (merging_) merging_->tell_again();
 }
 
 void PeerExchange::start(std::span<const std::uint64_t> met) {
@@ -397,6 +445,7 @@ void PeerExchange::start(std::span<const std::uint64_t> met) {
 
 void PeerExchange::stand_aside() {
   queue_->update([&] { engine_.stand_aside(); });
+  if (merging_) merging_->revive();
 }
 
 void PeerExchange::leave(Duration patience) {

@@ -25,6 +25,7 @@
 #include "isthmus/runtime.h"
 #include "isthmus/transport.h"
 #include "transport/exchange/exchange_engine.h"
+#include "transport/exchange/merge_server.h"
 #include "transport/exchange/merging.h"
 #include "transport/exchange/peer_exchange_options.h"
 #include "transport/exchange/round_result.h"
@@ -54,7 +55,7 @@ class PeerExchange final : public Exchange {
   [[nodiscard]] bool uncommitted() const override;
   StepIndex go_back() override;
   void agree_on_start(const std::function<StartTerms()>& terms) override;
-  /// Null where notes are the program's.
+  /// Null at a hub, and where notes are the program's, unless `merges` is set.
   [[nodiscard]] Merges* merges() override;
   /// Whether a round has begun here and is not final. Any task.
   [[nodiscard]] bool round_open() const;
@@ -132,17 +133,21 @@ class PeerExchange final : public Exchange {
   void take_in_frames();
   void give_up_quietly(const std::string& why);
   void record_wait(TimePoint begin, const SyncId& id);
-  [[nodiscard]] std::unique_ptr<Merging> make_merging();
+  void make_merging();
+  /// Another membership has begun, or this member's rounds have ended.
+  void tell_merges(const EngineNews& news, const std::optional<ExchangeError>& ended);
 
   Transport& transport_;
   Runtime& runtime_;
   PeerExchangeOptions options_;
   std::unique_ptr<WaitQueue> queue_;
-  std::mutex decisions_;              // at a hub: held from a decision until it is logged and sent
-  bool mute_ = false;                 // under decisions_: a decision could not be logged
-  ExchangeEngine engine_;             // under queue_'s lock
-  ByteCounts bytes_;                  // under queue_'s lock
-  std::unique_ptr<Merging> merging_;  // null where notes are the program's
+  std::mutex decisions_;   // at a hub: held from a decision until it is logged and sent
+  bool mute_ = false;      // under decisions_: a decision could not be logged
+  ExchangeEngine engine_;  // under queue_'s lock
+  ByteCounts bytes_;       // under queue_'s lock
+  // Null where nothing is merged:
+  std::unique_ptr<MergeServer> merge_server_;  // at the coordinator of merges
+  std::unique_ptr<Merging> merging_;           // not at a hub
   std::unique_ptr<Task> task_;
 };
 

@@ -17,6 +17,7 @@
 #include "isthmus/runtime.h"
 #include "isthmus/transport.h"
 #include "transport/exchange/hub_record.h"
+#include "transport/exchange/merges/merge_history.h"
 #include "transport/exchange/reduction.h"
 #include "transport/exchange/round_deadline.h"
 #include "transport/wire/epoch.h"
@@ -66,6 +67,11 @@ struct PeerExchangeOptions {
   bool hub = false;
   /// At a hub: the decisions of its previous process, if there was one.
   std::optional<std::vector<HubRecord>> history = {};
+  /// The members' workers offer contributions to the hub, which merges them (isthmus/merges.h).
+  /// With `hub`, equal on all members; members of one process and simulations need no word.
+  bool merges = false;
+  /// At a hub, with `merges`: what it has merged so far. Borrowed.
+  MergeHistory* merge_history = nullptr;
   /// At a hub: logs decisions before any member is told. An exception ends the exchange
   /// (`on_failure`), and no member is told anything any more. Any task, one call at a time.
   std::function<void(std::span<const HubRecord>)> on_records = {};

@@ -124,6 +124,8 @@ void RoundTable::roll_back_to(StepIndex step) {
   back_to_ = step;
 }
 
+void RoundTable::begin_without_round() { last_begun_ = std::max(last_begun_, StepIndex(1)); }
+
 void RoundTable::end_all(const ExchangeError& error) {
   ended_ = error;
   for (auto& [id, open] : rounds_) {

@@ -72,6 +72,8 @@ class RoundTable {
   /// All rounds sent before that step are closed here.
   [[nodiscard]] std::int64_t closed_before() const;
   [[nodiscard]] StepIndex last_begun() const { return last_begun_; }
+  /// The run has begun here, and no round may be sent at a step before 1.
+  void begin_without_round();
   /// How many rounds this member has begun.
   [[nodiscard]] std::uint64_t begun() const { return begun_; }
 

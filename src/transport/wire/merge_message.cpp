@@ -120,44 +120,91 @@ std::vector<std::byte> write_merge(const EncodedMerge& merge) {
   return bytes;
 }
 
-Expected<Merge, std::string> read_merge(std::span<const std::byte> bytes) {
-  const char* const kWhat = "a merge";
+namespace {
+
+constexpr const char* kAMerge = "a merge";
+
+struct MergeHead {
+  Merge merge;
+  std::uint64_t values = 0;
+  std::string codec;
+  std::span<const std::byte> encoded;
+};
+
+Expected<MergeHead, std::string> read_head(std::span<const std::byte> bytes) {
   if (bytes.size() < kMergeHeadBytes) {
-    return no_merge_message(kWhat, fmt::format("{} bytes are too few", bytes.size()));
+    return no_merge_message(kAMerge, fmt::format("{} bytes are too few", bytes.size()));
   }
   FieldReader in(bytes);
-  Merge merge;
-  merge.number = static_cast<std::int64_t>(in.get<std::uint64_t>());
-  merge.step = StepIndex(static_cast<std::int64_t>(in.get<std::uint64_t>()));
-  Encoded encoded{.values = static_cast<std::size_t>(in.get<std::uint64_t>()), .bytes = {}};
+  MergeHead head;
+  head.merge.number = static_cast<std::int64_t>(in.get<std::uint64_t>());
+  head.merge.step = StepIndex(static_cast<std::int64_t>(in.get<std::uint64_t>()));
+  head.values = in.get<std::uint64_t>();
   const auto fragment = in.get<std::uint32_t>();
   const auto offers = in.get<std::uint32_t>();
   const auto name = in.get<std::uint32_t>();
   const std::size_t rest = bytes.size() - kMergeHeadBytes;
-  if (merge.number < 1 || merge.step < StepIndex(1) || fragment > kMostFragment || offers < 1 ||
-      offers > rest / kMergedOfferBytes || name > rest - offers * kMergedOfferBytes) {
-    return no_merge_message(kWhat, "a field has a value that none can have");
+  if (head.merge.number < 1 || head.merge.step < StepIndex(1) || fragment > kMostFragment ||
+      offers < 1 || offers > rest / kMergedOfferBytes || name > rest - offers * kMergedOfferBytes) {
+    return no_merge_message(kAMerge, "a field has a value that none can have");
   }
-  merge.fragment = FragmentId(static_cast<int>(fragment));
+  head.merge.fragment = FragmentId(static_cast<int>(fragment));
   for (std::uint32_t i = 0; i < offers; ++i) {
+    const auto worker = in.get<std::uint32_t>();
+    if (worker > kMostFragment) {
+      return no_merge_message(kAMerge, fmt::format("there is no worker {}", worker));
+    }
     MergedOffer offer;
-    offer.worker = WorkerId(static_cast<int>(in.get<std::uint32_t>()));
+    offer.worker = WorkerId(static_cast<int>(worker));
     offer.sent = StepIndex(static_cast<std::int64_t>(in.get<std::uint64_t>()));
     offer.tokens = static_cast<std::int64_t>(in.get<std::uint64_t>());
     offer.weight = std::bit_cast<double>(in.get<std::uint64_t>());
-    merge.offers.push_back(offer);
+    head.merge.offers.push_back(offer);
   }
-  const std::string codec = in.get_text(name);
-  const std::span<const std::byte> values = in.get_bytes(rest - offers * kMergedOfferBytes - name);
-  encoded.bytes.assign(values.begin(), values.end());
-  merge.bytes = encoded.bytes.size();
-  const auto known = codec_for(codec, encoded);
-  if (!known) return no_merge_message(kWhat, known.error());
-  merge.values.resize(encoded.values);
-  if (const auto ok = decode(**known, encoded.bytes, merge.values); !ok) {
-    return no_merge_message(kWhat, ok.error().what);
+  head.codec = in.get_text(name);
+  head.encoded = in.get_bytes(rest - offers * kMergedOfferBytes - name);
+  head.merge.bytes = head.encoded.size();
+  return head;
+}
+
+}  // namespace
+
+Expected<Merge, std::string> read_merge(std::span<const std::byte> bytes) {
+  Expected<MergeHead, std::string> head = read_head(bytes);
+  if (!head) return Unexpected<std::string>(head.error());
+  const Encoded encoded{.values = static_cast<std::size_t>(head->values),
+                        .bytes = {head->encoded.begin(), head->encoded.end()}};
+  const auto known = codec_for(head->codec, encoded);
+  if (!known) return no_merge_message(kAMerge, known.error());
+  head->merge.values.resize(encoded.values);
+  if (const auto ok = decode(**known, encoded.bytes, head->merge.values); !ok) {
+    return no_merge_message(kAMerge, ok.error().what);
   }
-  return merge;
+  return std::move(head->merge);
+}
+
+Expected<Merge, std::string> read_merge_head(std::span<const std::byte> bytes) {
+  Expected<MergeHead, std::string> head = read_head(bytes);
+  if (!head) return Unexpected<std::string>(head.error());
+  return std::move(head->merge);
+}
+
+std::vector<std::byte> write_follow(std::int64_t last) {
+  std::vector<std::byte> bytes(8);
+  FieldWriter out(bytes);
+  out.put(unsigned_of(last));
+  return bytes;
+}
+
+Expected<std::int64_t, std::string> read_follow(std::span<const std::byte> bytes) {
+  constexpr const char* kWhat = "the number of a merge";
+  if (bytes.size() != 8) {
+    return no_merge_message(kWhat, fmt::format("it has {} bytes", bytes.size()));
+  }
+  FieldReader in(bytes);
+  const auto last = static_cast<std::int64_t>(in.get<std::uint64_t>());
+  if (last < 0) return no_merge_message(kWhat, "it is below 0");
+  return last;
 }
 
 }  // namespace isthmus

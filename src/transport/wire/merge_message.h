@@ -23,6 +23,7 @@ enum class MergeMessage : std::uint32_t {
   kFinished = 4,  // ... and has nothing more to offer
   kLeft = 5,      // the sender takes no further part
   kEnd = 6,       // from the coordinator: no merge follows
+  kFollow = 7,    // the sender has all merges up to a number, and is to be sent those after it
 };
 
 /// REQUIRES: `offer.rule.grace` is set.
@@ -39,5 +40,11 @@ struct EncodedMerge {
 [[nodiscard]] std::vector<std::byte> write_merge(const EncodedMerge& merge);
 /// RETURNS: the merge with its values, or why the bytes are no merge.
 [[nodiscard]] Expected<Merge, std::string> read_merge(std::span<const std::byte> bytes);
+/// RETURNS: the same merge without its values, or why the bytes do not begin like a merge.
+[[nodiscard]] Expected<Merge, std::string> read_merge_head(std::span<const std::byte> bytes);
+
+/// `last`: the number of the last merge that the sender has.
+[[nodiscard]] std::vector<std::byte> write_follow(std::int64_t last);
+[[nodiscard]] Expected<std::int64_t, std::string> read_follow(std::span<const std::byte> bytes);
 
 }  // namespace isthmus

@@ -17,6 +17,7 @@ class WrappedExchange : public Exchange {
   [[nodiscard]] ByteCounts bytes() const override { return real_.bytes(); }
   [[nodiscard]] bool uncommitted() const override { return real_.uncommitted(); }
   StepIndex go_back() override { return real_.go_back(); }
+  [[nodiscard]] Merges* merges() override { return real_.merges(); }
 
  protected:
   Exchange& real_;

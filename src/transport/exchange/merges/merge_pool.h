@@ -5,7 +5,8 @@
 //   gone; else once `quorum` workers have made one and the shortest grace window of the offers has
 //   passed since. Of fewer workers that can still make one, fewer are the quorum.
 // An offer that comes later is for the next merge. So an offer is in one merge alone, and none is
-// dropped. Pure: the result is a function of the calls in their order and of their times.
+// dropped. A worker that was gone and comes back is waited for from its first offer on. Pure: the
+// result is a function of the calls in their order and of their times.
 #pragma once
 
 #include <cstddef>
@@ -35,14 +36,23 @@ struct PickedOffers {
 
 class MergePool {
  public:
-  explicit MergePool(int workers) : workers_(static_cast<std::size_t>(workers)) {}
+  /// `merges`: so far, in earlier sessions of the run.
+  explicit MergePool(int workers, std::int64_t merges = 0)
+      : workers_(static_cast<std::size_t>(workers)), merges_(merges) {}
 
   /// RETURNS: false, and drops the offer, where the worker has one of the fragment here already.
   [[nodiscard]] bool take(WorkerId from, Offer offer, TimePoint now);
-  void stop(WorkerId worker) { state(worker).trains = false; }
-  void finish(WorkerId worker);
+  /// The step of the worker's offer of the fragment that is here.
+  [[nodiscard]] std::optional<StepIndex> held(WorkerId from, FragmentId fragment) const;
+  /// Whether the offers of the fragment are merged without waiting for others.
+  [[nodiscard]] bool is_closed(FragmentId fragment) const;
+  void stop(WorkerId worker) { state(worker) = State::kStopped; }
+  void finish(WorkerId worker) { state(worker) = State::kFinished; }
   /// The worker is lost or has left. What it has offered is merged like any other offer.
-  void leave(WorkerId worker);
+  void leave(WorkerId worker) { state(worker) = State::kGone; }
+  /// A worker that was gone is there again, as another process: what it had offered is merged at
+  /// once, since that process makes offers of its own.
+  void come_back(WorkerId worker);
 
   /// The next merge that is due. Absent: none is.
   [[nodiscard]] std::optional<PickedOffers> pick(TimePoint now);
@@ -50,26 +60,34 @@ class MergePool {
   [[nodiscard]] TimePoint due() const;
   /// Every worker has finished or is gone, and every offer is merged.
   [[nodiscard]] bool ended() const;
+  /// The next merge follows merge `merges`, of an earlier session.
+  void go_on_after(std::int64_t merges) { merges_ = merges; }
   /// Merges so far.
   [[nodiscard]] std::int64_t merges() const { return merges_; }
 
  private:
-  struct Worker {
-    bool trains = true;
-    bool finished = false;
+  enum class State {
+    kTrains,
+    kBack,  // ... and has made no offer yet
+    kStopped,
+    kFinished,
+    kGone,
   };
   struct Held {
     Offer offer;
     TimePoint came;
   };
-  using Offers = std::map<WorkerId, Held>;
+  struct Offers {
+    std::map<WorkerId, Held> by_worker;  // never empty
+    bool closed = false;                 // merged at once
+  };
 
-  [[nodiscard]] Worker& state(WorkerId worker) { return workers_.at(index(worker)); }
+  [[nodiscard]] State& state(WorkerId worker) { return workers_.at(index(worker)); }
   [[nodiscard]] TimePoint due(const Offers& offers) const;
 
-  std::vector<Worker> workers_;
-  std::map<FragmentId, Offers> offers_;  // no entry is empty
-  std::int64_t merges_ = 0;
+  std::vector<State> workers_;
+  std::map<FragmentId, Offers> offers_;
+  std::int64_t merges_;
 };
 
 }  // namespace isthmus

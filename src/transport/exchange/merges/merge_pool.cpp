@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "transport/exchange/merge_pool.h"
+#include "transport/exchange/merges/merge_pool.h"
 
 #include <algorithm>
 
@@ -18,31 +18,53 @@ std::uint32_t mean_encoder(const PickedOffers& picked) {
 }
 
 bool MergePool::take(WorkerId from, Offer offer, TimePoint now) {
-  Offers& offers = offers_[offer.id.fragment];
-  return offers.emplace(from, Held{.offer = std::move(offer), .came = now}).second;
+  const FragmentId fragment = offer.id.fragment;
+  const bool taken = offers_[fragment]
+                         .by_worker.emplace(from, Held{.offer = std::move(offer), .came = now})
+                         .second;
+  if (state(from) == State::kBack) state(from) = State::kTrains;
+  return taken;
 }
 
-void MergePool::finish(WorkerId worker) { state(worker) = {.trains = false, .finished = true}; }
+std::optional<StepIndex> MergePool::held(WorkerId from, FragmentId fragment) const {
+  const auto offers = offers_.find(fragment);
+  if (offers == offers_.end()) return std::nullopt;
+  const auto held = offers->second.by_worker.find(from);
+  if (held == offers->second.by_worker.end()) return std::nullopt;
+  return held->second.offer.id.sent;
+}
 
-void MergePool::leave(WorkerId worker) { finish(worker); }
+bool MergePool::is_closed(FragmentId fragment) const {
+  const auto offers = offers_.find(fragment);
+  return offers != offers_.end() && offers->second.closed;
+}
+
+void MergePool::come_back(WorkerId worker) {
+  if (state(worker) != State::kGone) return;
+  state(worker) = State::kBack;
+  for (auto& [fragment, offers] : offers_) {
+    offers.closed = offers.closed || offers.by_worker.contains(worker);
+  }
+}
 
 TimePoint MergePool::due(const Offers& offers) const {
   std::size_t awaited = 0;
   for (std::size_t m = 0; m < workers_.size(); ++m) {
-    if (workers_[m].trains && !offers.contains(WorkerId(static_cast<int>(m)))) ++awaited;
+    const bool here = offers.by_worker.contains(WorkerId(static_cast<int>(m)));
+    if (workers_[m] == State::kTrains && !here) ++awaited;
   }
   std::vector<TimePoint> came;
   Duration grace = Duration::max();
   std::size_t quorum = 1;
-  for (const auto& [worker, held] : offers) {
+  for (const auto& [worker, held] : offers.by_worker) {
     came.push_back(held.came);
     grace = std::min(grace, *held.offer.rule.grace);
     quorum = static_cast<std::size_t>(held.offer.rule.quorum);
   }
   std::ranges::sort(came);
-  if (awaited == 0) return came.back();
-  quorum = std::min(quorum, offers.size() + awaited);
-  return offers.size() < quorum ? kNever : deadline_after(came[quorum - 1], grace);
+  if (awaited == 0 || offers.closed) return came.back();
+  quorum = std::min(quorum, came.size() + awaited);
+  return came.size() < quorum ? kNever : deadline_after(came[quorum - 1], grace);
 }
 
 TimePoint MergePool::due() const {
@@ -58,7 +80,7 @@ std::optional<PickedOffers> MergePool::pick(TimePoint now) {
   }
   if (next == offers_.end() || due(next->second) > now) return std::nullopt;
   PickedOffers picked{.number = ++merges_, .fragment = next->first, .step = {}, .offers = {}};
-  for (auto& [worker, held] : next->second) {
+  for (auto& [worker, held] : next->second.by_worker) {
     picked.step = std::max(picked.step, held.offer.id.sent);
     picked.offers.emplace_back(worker, std::move(held.offer));
   }
@@ -67,8 +89,9 @@ std::optional<PickedOffers> MergePool::pick(TimePoint now) {
 }
 
 bool MergePool::ended() const {
-  return offers_.empty() &&
-         std::ranges::all_of(workers_, [](const Worker& worker) { return worker.finished; });
+  return offers_.empty() && std::ranges::all_of(workers_, [](State state) {
+           return state == State::kFinished || state == State::kGone;
+         });
 }
 
 }  // namespace isthmus
