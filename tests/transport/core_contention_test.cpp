@@ -45,6 +45,13 @@ TEST(CoreContention, EachLongYieldInSuccessionDoublesThatNumberUpToABound) {
   }
 }
 
+TEST(CoreContention, LongYieldsThatComeTogetherCountAsOne) {
+  CoreContention core;
+  ASSERT_TRUE(core.may_yield());
+  for (int thread = 0; thread < 8; ++thread) core.note_yield(3ms);
+  EXPECT_EQ(waits_without_yield(core), CoreContention::kFewestWaits);
+}
+
 TEST(CoreContention, WaitsWhoseYieldsAreShortForgetIt) {
   CoreContention core;
   ASSERT_TRUE(core.may_yield());

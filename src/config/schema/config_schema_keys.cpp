@@ -651,7 +651,7 @@ constexpr KeyRow<Config> kRows[] = {
      "How sites reach one another. auto: in memory, over MPI under mpirun, over ZeroMQ with --site. zmq without --site: over sockets within this process. Simulated links are the command `simulate`, not a key.", "\"auto\"",
      {}, nullptr, false},
     {"net.streams", Type::kIntegerOrAuto, between(1, 64), "", field<&Config::net, &NetConfig::streams>(),
-     "Parallel TCP connections of each directed link. auto: 4, and up to 24 on a link that loses packets, as long as more connections raise its throughput; with a round trip of at most 1 ms one of the 4 carries the frames.",
+     "Parallel TCP connections of each directed link. auto: 4, and up to 24 on a link that loses packets, as long as more connections raise its throughput; between sites on one machine one of the 4 carries the frames.",
      "8", {}, nullptr, false},
     {"net.dead_after", Type::kTime, above(0), "", field<&Config::net, &NetConfig::dead_after>(),
      "Timeout after which a silent site counts as lost; detected at the next heartbeat (every second), so within 10 s by default. A site whose heartbeats arrive but to which no values get through counts as lost after 1.5 times this.", "\"10s\"", {}, nullptr, false},

@@ -37,11 +37,13 @@ class CoreContention {
     next_.store(std::max(next / 2, kFewestWaits), std::memory_order_relaxed);
     return true;
   }
-  /// Takes note of a yield that took `took`.
+  /// Takes note of a yield that took `took`; of long ones that come together, from several threads
+  /// or in one wait, of the first alone.
   void note_yield(Duration took) {
     if (took < kLongYield) return;
     const int next = next_.load(std::memory_order_relaxed);
-    left_.store(next, std::memory_order_relaxed);
+    int none = 0;
+    if (!left_.compare_exchange_strong(none, std::min(next, kMostWaits))) return;
     next_.store(std::min(4 * next, 2 * kMostWaits), std::memory_order_relaxed);  // halved at once
   }
   /// Yields, and takes note of it.

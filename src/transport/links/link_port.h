@@ -31,6 +31,8 @@ class LinkPort {
   virtual bool to_stream(WorkerId peer, int stream, const LinkHeader& header, FrameBytes body) = 0;
   /// Whether all connections dialled to the peer have a short round trip (MemberOptions::far).
   [[nodiscard]] virtual bool is_near(WorkerId /*peer*/) const { return false; }
+  /// Whether, besides, the peer is on this machine and no rate is set for what is sent.
+  [[nodiscard]] virtual bool is_within_machine(WorkerId /*peer*/) const { return false; }
   /// Sends over an accepted connection. The message may be dropped.
   virtual void to_connection(const ConnectionId& id, const LinkHeader& header, FrameBytes body) = 0;
   /// Appends to the member's receive queue.

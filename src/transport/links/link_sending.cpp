@@ -38,11 +38,12 @@ void LinkSending::use_streams(WorkerId to, int streams) {
   peer.dialled.use_told = true;
 }
 
-// A near peer gets its frames over one connection, so that those that wait make long rows
-// (zmq_batch.h), unless the file says how many or lost packets have shown that more are better.
-std::size_t LinkSending::streams_to_use(const LinkPeer& peer, bool near) const {
-  const std::size_t use =
-      near && all_.options.most_streams > 0 && !peer.dialled.use_told ? 1 : peer.dialled.use;
+// A peer on this machine gets its frames over one connection, so that those that wait make long
+// rows (zmq_batch.h), unless the file says how many or lost packets have shown that more are
+// better. In a network each connection may have a rate of its own, so others get all.
+std::size_t LinkSending::streams_to_use(const LinkPeer& peer, bool within_machine) const {
+  const bool one = within_machine && all_.options.most_streams > 0 && !peer.dialled.use_told;
+  const std::size_t use = one ? 1 : peer.dialled.use;
   const bool stands =
       std::ranges::any_of(std::span(peer.dialled.streams).first(use), &LinkStream::ready);
   return stands ? use : peer.dialled.streams.size();  // better one of the rest
@@ -56,7 +57,7 @@ void LinkSending::pump(WorkerId rank) {
   }
   std::vector<LinkStream>& streams = peer.dialled.streams;
   const bool near = all_.port.is_near(rank);
-  const std::size_t use = streams_to_use(peer, near);
+  const std::size_t use = streams_to_use(peer, all_.port.is_within_machine(rank));
   peer.out.keep_to(near ? kNearWindow : ~std::uint64_t{0});
   std::size_t refusals = 0;
   while (!peer.lost && refusals < streams.size()) {

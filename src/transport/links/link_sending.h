@@ -34,7 +34,7 @@ class LinkSending {
 
  private:
   /// How many streams, from the first on, frames to the peer go over now.
-  [[nodiscard]] std::size_t streams_to_use(const LinkPeer& peer, bool near) const;
+  [[nodiscard]] std::size_t streams_to_use(const LinkPeer& peer, bool within_machine) const;
 
   LinkPeers& all_;
   SendBudget budget_;

@@ -278,7 +278,8 @@ MpiPlace mpi_place() {
   MPI_Initialized(&started);
   if (started == 0) {
     // Open MPI yields at each look of a job with more processes than cores, which beside other work
-    // costs a time slice each. All waits here sleep between their looks. A user's value stands.
+    // costs a time slice each. All waits of a step sleep between their looks; MPI's own waits, at
+    // the start alone (MPI_Comm_split and the like), do not. A user's value stands.
     (void)::setenv("OMPI_MCA_mpi_yield_when_idle", "0", /*overwrite=*/0);
     int level = 0;
     check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_SERIALIZED, &level),

@@ -35,6 +35,23 @@ std::optional<Duration> round_trip(int fd) {
   return std::chrono::microseconds(info->tcpi_min_rtt);
 }
 
+bool is_within_machine(int fd) {
+  sockaddr_storage ends[2] = {};
+  socklen_t sizes[2] = {sizeof ends[0], sizeof ends[1]};
+  if (fd < 0 || ::getsockname(fd, reinterpret_cast<sockaddr*>(&ends[0]), &sizes[0]) != 0 ||
+      ::getpeername(fd, reinterpret_cast<sockaddr*>(&ends[1]), &sizes[1]) != 0 ||
+      ends[0].ss_family != ends[1].ss_family) {
+    return false;
+  }
+  if (ends[0].ss_family == AF_INET) {
+    return reinterpret_cast<const sockaddr_in&>(ends[0]).sin_addr.s_addr ==
+           reinterpret_cast<const sockaddr_in&>(ends[1]).sin_addr.s_addr;
+  }
+  return ends[0].ss_family == AF_INET6 &&
+         IN6_ARE_ADDR_EQUAL(&reinterpret_cast<const sockaddr_in6&>(ends[0]).sin6_addr,
+                            &reinterpret_cast<const sockaddr_in6&>(ends[1]).sin6_addr);
+}
+
 double delivery_rate(int fd) {
   const auto info =
       facts_of(fd, offsetof(tcp_info, tcpi_delivery_rate) + sizeof(tcp_info::tcpi_delivery_rate));

@@ -26,6 +26,10 @@ inline constexpr Duration kFarRoundTrip = std::chrono::milliseconds(1);
 /// when `fd` is no TCP connection.
 [[nodiscard]] std::optional<Duration> round_trip(int fd);
 
+/// Whether both ends of a connection are on this machine: their addresses are one. RETURNS: false
+/// when `fd` is no TCP connection. A forwarder on this machine looks like its far end.
+[[nodiscard]] bool is_within_machine(int fd);
+
 /// Bytes a second that the peer has acknowledged lately, as the kernel measures them. RETURNS: 0
 /// where the kernel has measured nothing, or when `fd` is no TCP connection.
 [[nodiscard]] double delivery_rate(int fd);

@@ -46,7 +46,8 @@ struct ZmqShared {
     std::vector<WorkerId> absent = {};
   };
 
-  std::unique_ptr<std::atomic<bool>[]> near;  // by peer, as the task last found it; without lock
+  // By peer, as the task last found it; without lock.
+  std::unique_ptr<std::atomic<bool>[]> within_machine;
   std::vector<Submitted> submitted;
   std::vector<Taken> taken;     // frames that the member has read
   std::size_t taken_bytes = 0;  // their charges; the task is woken at acknowledged_at_once()

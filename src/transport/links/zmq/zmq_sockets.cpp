@@ -113,6 +113,7 @@ void ZmqSockets::State::tune(Watched& link, WorkerId peer) const {
   (void)pace_connection(link.descriptor, far_of(peer));
   const std::optional<Duration> trip = round_trip(link.descriptor);
   link.near = trip && *trip <= far_of(peer);
+  link.within_machine = link.near && isthmus::is_within_machine(link.descriptor);
 }
 
 void ZmqSockets::State::redial(std::unique_ptr<Watched>& link, WorkerId peer,
@@ -197,6 +198,13 @@ bool ZmqSockets::is_near(WorkerId peer) const {
   const auto& links = state_->dialled[static_cast<std::size_t>(peer.value())];
   return std::ranges::any_of(links, [](const auto& link) { return link->stands && link->near; }) &&
          std::ranges::all_of(links, [](const auto& link) { return !link->stands || link->near; });
+}
+
+bool ZmqSockets::is_within_machine(WorkerId peer) const {
+  const auto& links = state_->dialled[static_cast<std::size_t>(peer.value())];
+  return is_near(peer) && std::ranges::all_of(links, [](const auto& link) {
+           return !link->stands || link->within_machine;
+         });
 }
 
 void ZmqSockets::judge_again(WorkerId peer) {

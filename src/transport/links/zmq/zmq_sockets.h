@@ -48,6 +48,7 @@ class ZmqSockets {
   void take_over(LinkEngine& engine, WorkerId peer, bool around, TimePoint now);
   /// As LinkPort. Nothing is sent over connections that were hung up.
   [[nodiscard]] bool is_near(WorkerId peer) const;
+  [[nodiscard]] bool is_within_machine(WorkerId peer) const;
   /// A connection whose first round trips were slow, on a busy machine, may prove to be near.
   void judge_again(WorkerId peer);
   bool to_stream(WorkerId peer, int stream, const LinkHeader& header, const FrameBytes& body);

@@ -50,7 +50,8 @@ class ZmqTransport final : public NetworkTransport,
         dialling_(options_, engine_, sockets_, [this](const LinkEvent& news) { event(news); }),
         watch_(options_, engine_, sockets_, dialling_),
         names_(runtime, options_, [this](const LinkEvent& news) { event(news); }) {
-    shared_.near = std::make_unique<std::atomic<bool>[]>(static_cast<std::size_t>(size()));
+    shared_.within_machine =
+        std::make_unique<std::atomic<bool>[]>(static_cast<std::size_t>(size()));
     sockets_.set_keys(engine_.keys(), {});
     if (!engine_.awaits_keys()) shared_.with_keys = with_keys(engine_.keys());
     for (int peer = 0; options_.most_streams > 0 && peer < size(); ++peer) {
@@ -166,7 +167,7 @@ class ZmqTransport final : public NetworkTransport,
   }
 
   [[nodiscard]] std::size_t most_unused(WorkerId peer) const override {
-    return shared_.near[static_cast<std::size_t>(peer.value())] ? kNearUnused : kNoBound;
+    return shared_.within_machine[static_cast<std::size_t>(peer.value())] ? kNearUnused : kNoBound;
   }
 
   void close() override {
@@ -212,9 +213,12 @@ class ZmqTransport final : public NetworkTransport,
   [[nodiscard]] TimePoint now() const { return runtime_.clock().now(); }
 
   // LinkPort, called by the engine on the task.
+  [[nodiscard]] bool is_near(WorkerId peer) const override { return sockets_.is_near(peer); }
   // Asked whenever frames go to the peer, so the answer is there when a round begins.
-  [[nodiscard]] bool is_near(WorkerId peer) const override {
-    return shared_.near[static_cast<std::size_t>(peer.value())] = sockets_.is_near(peer);
+  [[nodiscard]] bool is_within_machine(WorkerId peer) const override {
+    const bool rated = options_.send_bits_per_s && options_.send_bits_per_s() > 0;
+    return shared_.within_machine[static_cast<std::size_t>(peer.value())] =
+               !rated && sockets_.is_within_machine(peer);
   }
   bool to_stream(WorkerId peer, int stream, const LinkHeader& header, FrameBytes body) override {
     return sockets_.to_stream(peer, stream, header, body);

@@ -41,6 +41,7 @@ class Watched {
   bool stands = false;               // a dialled connection is open, according to the events
   int descriptor = -1;               // of its TCP connection, owned by ZeroMQ and possibly closed
   bool near = false;                 // ... and its round trip is short
+  bool within_machine = false;       // ... and its other end is on this machine
   std::optional<TimePoint> ended{};  // ... and ZeroMQ does not reconnect it
   zmq::socket_t socket;              // destroyed first
   ZmqPolled ready;                   // of the socket
