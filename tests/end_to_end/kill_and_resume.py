@@ -10,6 +10,7 @@ time (often in the middle of writing a checkpoint: one is written every step or 
 and (step, loss, lr, grad_norm) of all train and eval lines, each step exactly once.
 """
 import argparse
+import functools
 import hashlib
 import json
 import pathlib
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import time
 
-from scenario import small_run
+from scenario import Failure, require, small_run, together
 
 METHODS = {
     "ddp": "",
@@ -76,6 +77,41 @@ def fingerprint(out):
     return files, rows
 
 
+def killed_and_resumed(args, method):
+    chance = random.Random(f"{args.seed} {method}")
+    with tempfile.TemporaryDirectory() as folder:
+        work = pathlib.Path(folder)
+        toml = work / "run.toml"
+        toml.write_text(config(method, pathlib.Path(args.text).resolve()))
+        command = [args.isthmus, "train", str(toml), "--progress", "none"]
+        begin = time.monotonic()
+        subprocess.run(command + ["--out", str(work / "reference")], check=True, stdout=subprocess.DEVNULL)
+        whole = time.monotonic() - begin
+        want = fingerprint(work / "reference")
+        for attempt in range(args.rounds):
+            out = work / f"killed-{attempt}"
+            kills = 0
+            while True:
+                process = subprocess.Popen(command + ["--out", str(out), "--resume", "auto"],
+                                           stdout=subprocess.DEVNULL)
+                try:
+                    # The first kills come early; later ones leave time to get on.
+                    process.wait(timeout=chance.uniform(0.02, whole * (0.3 + 0.1 * kills)))
+                except subprocess.TimeoutExpired:
+                    process.send_signal(signal.SIGKILL)
+                    process.wait()
+                    kills += 1
+                    continue
+                require(process.returncode == 0, f"{method}: resumed run ended with {process.returncode}")
+                break
+            got = fingerprint(out)
+            if got != want:
+                different = [name for name in want[0] if got[0].get(name) != want[0][name]]
+                raise Failure(f"{method}, seed {args.seed}, attempt {attempt}, {kills} kills: "
+                              f"differs in {different or 'metrics lines'}")
+            print(f"{method}: {kills} kills, identical", flush=True)
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--isthmus", required=True)
@@ -83,41 +119,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    chance = random.Random(args.seed)
-    for method in METHODS:
-        with tempfile.TemporaryDirectory() as folder:
-            work = pathlib.Path(folder)
-            toml = work / "run.toml"
-            toml.write_text(config(method, pathlib.Path(args.text).resolve()))
-            command = [args.isthmus, "train", str(toml), "--progress", "none"]
-            begin = time.monotonic()
-            subprocess.run(command + ["--out", str(work / "reference")], check=True,
-                           stdout=subprocess.DEVNULL)
-            whole = time.monotonic() - begin
-            want = fingerprint(work / "reference")
-            for attempt in range(args.rounds):
-                out = work / f"killed-{attempt}"
-                kills = 0
-                while True:
-                    process = subprocess.Popen(command + ["--out", str(out), "--resume", "auto"],
-                                               stdout=subprocess.DEVNULL)
-                    try:
-                        # The first kills come early; later ones leave time to get on.
-                        process.wait(timeout=chance.uniform(0.02, whole * (0.3 + 0.1 * kills)))
-                    except subprocess.TimeoutExpired:
-                        process.send_signal(signal.SIGKILL)
-                        process.wait()
-                        kills += 1
-                        continue
-                    if process.returncode != 0:
-                        sys.exit(f"{method}: resumed run ended with {process.returncode}")
-                    break
-                got = fingerprint(out)
-                if got != want:
-                    different = [name for name in want[0] if got[0].get(name) != want[0][name]]
-                    sys.exit(f"{method}, seed {args.seed}, attempt {attempt}, {kills} kills: "
-                             f"differs in {different or 'metrics lines'}")
-                print(f"{method}: {kills} kills, identical", flush=True)
+    try:  # two at a time: a run mostly waits for the disk, which holds a checkpoint of every second step
+        together([functools.partial(killed_and_resumed, args, method) for method in METHODS], at_once=2)
+    except Failure as failure:
+        sys.exit(str(failure))
 
 
 main()

@@ -145,7 +145,7 @@ TEST_F(MembershipLogTest, WhatASiteBringsBackHasALine) {
 
 // A checkpoint of step 4 holds merge 1, and a run that goes on from it keeps the lines up to there.
 TEST_F(MembershipLogTest, AMergeHasOneLineWithTheFirstStepAfterWhichItIsApplied) {
-  const auto applying = [](int rank, std::vector<std::int64_t> merges) {
+  const auto applying = [](int rank, const std::vector<std::int64_t>& merges) {
     StepPost with = post(rank, 1, 0);
     with.report.rounds.clear();
     for (const std::int64_t merge : merges) {

@@ -31,7 +31,8 @@ class Parameters {
   [[nodiscard]] bool has(std::size_t index) const { return values_[index] != nullptr; }
   [[nodiscard]] const Value& at(std::size_t index) const { return *values_[index]; }
   [[nodiscard]] Value at(std::size_t index, Value otherwise) const {
-    return has(index) ? at(index) : std::move(otherwise);
+    if (has(index)) return at(index);
+    return otherwise;
   }
   /// THROWS: Refusal for a value of another kind.
   [[nodiscard]] std::string text(std::size_t index, std::string otherwise) const;

@@ -322,7 +322,8 @@ Value map_of(const Value& value, const Arguments& arguments) {
     const std::string path = path_of(p.at(0));
     for (const Value& item : walked(value)) {
       Value attribute = attribute_of(item, path);
-      mapped.push_back(attribute.is_undefined() && p.has(1) ? p.at(1) : std::move(attribute));
+      if (attribute.is_undefined() && p.has(1)) attribute = p.at(1);
+      mapped.push_back(std::move(attribute));
     }
     return Value::sequence(kGenerator, std::move(mapped));
   }
