@@ -291,6 +291,47 @@ TEST(DecoupledHub, TheLogReplaysToTheAnchorsOfAll) {
   EXPECT_TRUE(replayed(world, 3, options) == learners.front().anchors);
 }
 
+/// Merges as a test hands them over; counts offers.
+class GivenMerges final : public Merges {
+ public:
+  std::vector<Merge> next;
+  int offers = 0;
+
+  void follow(std::int64_t) override {}
+  void offer(Offer) override { ++offers; }
+  std::vector<Merge> take() override { return std::exchange(next, {}); }
+  Duration wait(Duration) override { return Duration{0}; }
+  void stop_training() override {}
+  void finish() override {}
+  bool ended() override { return next.empty(); }
+};
+
+// A worker's former process may have offered what is merged only now.
+TEST(DecoupledHub, AnOfferIsOnItsWayUntilAMergeHoldsThatOfferItself) {
+  QuadraticLoop inner(hub_loop(0));
+  GivenMerges merges;
+  MergesAlone exchange(merges, 0, 2);
+  const auto strategy = make_outer_strategy("decoupled", {.H = 3}, inner, exchange);
+  const auto train = [&] {
+    for (int t = 0; t < 3; ++t) (void)strategy->step();
+  };
+  const auto merge_of = [](std::int64_t number, std::int64_t sent) {
+    return Merge{.number = number,
+                 .fragment = FragmentId(0),
+                 .step = StepIndex(3),
+                 .offers = {{.worker = WorkerId(0), .sent = StepIndex(sent), .tokens = 10}},
+                 .values = std::vector<float>(5501)};
+  };
+  train();
+  EXPECT_EQ(merges.offers, 1);
+  merges.next.push_back(merge_of(1, 2));
+  train();
+  EXPECT_EQ(merges.offers, 1) << "a second offer beside the one on its way";
+  merges.next.push_back(merge_of(2, 3));
+  train();
+  EXPECT_EQ(merges.offers, 2);
+}
+
 // The workers train on without a hub.
 TEST(DecoupledHub, AHubThatDiesAndComesBackLosesAndRepeatsNothing) {
   const OuterOptions options{.H = 3, .fragments = 2, .codec = "int8:256"};

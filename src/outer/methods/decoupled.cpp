@@ -125,7 +125,7 @@ RoundReport Decoupled::apply(const Merge& merge) {
   for (const MergedOffer& offer : merge.offers) {
     fragment.merged.at(index(offer.worker)) = offer.sent;
     report.tokens += offer.tokens;
-    if (offer.worker == exchange_.self()) own = std::exchange(fragment.offered, std::nullopt);
+    if (is_own(offer, fragment)) own = std::exchange(fragment.offered, std::nullopt);
   }
   const bool usable = std::isfinite(report.delta_norm);
   if (settings_.rates.vary()) fragment.state.use_rates(settings_.rates.at(merge.step));
@@ -193,11 +193,17 @@ void Decoupled::give_up(FragmentId id, double norm) {
   if (!std::isfinite(norm)) inner_.reset_optimizer();
 }
 
+// A former process of this worker may have offered too, and its offer may be merged later.
+bool Decoupled::is_own(const MergedOffer& offer, const Learned& fragment) const {
+  return offer.worker == exchange_.self() && fragment.offered &&
+         fragment.offered->sent == offer.sent;
+}
+
 bool Decoupled::on_its_way(const Learned& fragment) const {
   return fragment.offered && std::ranges::none_of(arrived_, [&](const Merge& merge) {
            return merge.fragment == fragment.state.fragment().id &&
                   std::ranges::any_of(merge.offers, [&](const MergedOffer& offer) {
-                    return offer.worker == exchange_.self();
+                    return is_own(offer, fragment);
                   });
          });
 }

@@ -87,6 +87,7 @@ class Decoupled final : public OuterStrategy {
   void give_up(FragmentId id, double norm);
   void send(FragmentId id, const OnItsWay& offer);
   void await_own(std::vector<RoundReport>& reports);
+  [[nodiscard]] bool is_own(const MergedOffer& offer, const Learned& fragment) const;
   [[nodiscard]] bool on_its_way(const Learned& fragment) const;
   [[nodiscard]] Learned& at(FragmentId id) { return *fragments_.at(index(id)); }
   [[nodiscard]] std::vector<float> all_have(std::span<const float> own, WorkerId ahead, int place);
