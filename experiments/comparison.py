@@ -21,8 +21,10 @@ import argparse
 import hashlib
 import json
 import math
+import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -229,15 +231,18 @@ def whole_cells(path):
     return cells
 
 
-def gather(target, *sources):
-    """Writes the cells of all files into `target`, each once, those of the first file first."""
-    cells = {}
-    for source in sources:
-        for key, line in whole_cells(source).items():
-            cells.setdefault(key, line)
-    part = target.with_suffix(".part")
-    part.write_text("".join(line + "\n" for line in cells.values()))
-    part.replace(target)
+def gather(target, source):
+    """Appends to `target` the cells of `source` that it lacks. The file is never replaced: a program that outlived its
+    `run` still appends to the one that it has opened. Only a last line that a kill has cut is taken off."""
+    text = target.read_bytes() if target.exists() else b""
+    if not text.endswith(b"\n"):
+        target.touch()
+        os.truncate(target, text.rfind(b"\n") + 1)
+    there = whole_cells(target)
+    lacking = [line for key, line in whole_cells(source).items() if key not in there]
+    if lacking:
+        with target.open("a") as file:
+            file.write("".join(line + "\n" for line in lacking))
 
 
 def record_data(toml, facts):
@@ -246,7 +251,10 @@ def record_data(toml, facts):
     text = json.dumps(facts) + "\n"
     others = [path for path in toml.parent.glob("*.toml") if path != toml and cells_of(path).exists()]
     taken = bool(others) and shared.exists() and shared.read_text() != text
-    (toml.parent / f"{toml.stem}.data.json" if taken else shared).write_text(text)
+    own = toml.parent / f"{toml.stem}.data.json"
+    (own if taken else shared).write_text(text)
+    if not taken:
+        own.unlink(missing_ok=True)  # of an earlier start, whose text was another
 
 
 def train(program, toml, jobs):
@@ -255,15 +263,27 @@ def train(program, toml, jobs):
     cells = cells_of(toml)
     out = RUNS / f"{toml.parent.name}-{toml.stem}"
     out.mkdir(parents=True, exist_ok=True)
-    gather(out / "cells.jsonl", cells, out / "cells.jsonl")
-    with subprocess.Popen([program, "compare", str(toml), "--out", str(out), "--resume", *jobs]) as child:
-        try:
-            code = child.wait()
-        except KeyboardInterrupt:  # the program has had the signal too, and ends its runs by itself
-            code = child.wait()
+    gather(out / "cells.jsonl", cells)
+    child = None
+    asked = []
+
+    def end_child(signal_number, _):
+        asked.append(signal_number)
+        if child:
+            child.terminate()
+
+    before = signal.signal(signal.SIGTERM, end_child)
+    child = subprocess.Popen([program, "compare", str(toml), "--out", str(out), "--resume", *jobs])
+    if asked:  # before `child` was there
+        child.terminate()
+    try:
+        code = child.wait()
+    except KeyboardInterrupt:  # the program has had the signal too, and ends its runs by itself
+        code = child.wait()
+    signal.signal(signal.SIGTERM, before)
     if whole_cells(out / "cells.jsonl"):
-        gather(cells, cells, out / "cells.jsonl")
-    if code != 0:
+        gather(cells, out / "cells.jsonl")
+    if code != 0 or asked:
         sys.exit(f"{toml.name}: exit {code}; finished cells are in {cells.name}, run again to go on")
     record_data(toml, data_facts(out / "manifest.json"))
 

@@ -25,7 +25,7 @@ void EventLog::record(const Event& event) {
     file_.append(line);
     return;
   }
-  line.add("k", name_in(kEventNames, event.kind, "unknown")).add("w", event.worker.value());
+  line.add("k", event_name(event.kind)).add("w", event.worker.value());
   if (event.peer.value() >= 0) {
     line.add("peer", event.peer.value());
   }

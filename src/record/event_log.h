@@ -4,18 +4,31 @@
 
 #include <cstdint>
 #include <mutex>
+#include <string_view>
 
 #include "core/base/events.h"
-#include "core/base/names.h"
 #include "record/run_directory.h"
 
 namespace isthmus::app {
 
 /// "k" of a line.
-inline constexpr Named<EventKind> kEventNames[] = {
-    {EventKind::kCompute, "compute"}, {EventKind::kSend, "send"}, {EventKind::kReceive, "receive"},
-    {EventKind::kWait, "wait"},       {EventKind::kRead, "read"}, {EventKind::kWrite, "write"},
-};
+[[nodiscard]] constexpr std::string_view event_name(EventKind kind) {
+  switch (kind) {
+    case EventKind::kCompute:
+      return "compute";
+    case EventKind::kSend:
+      return "send";
+    case EventKind::kReceive:
+      return "receive";
+    case EventKind::kWait:
+      return "wait";
+    case EventKind::kRead:
+      return "read";
+    case EventKind::kWrite:
+      return "write";
+  }
+  return "";
+}
 
 class EventLog final : public EventSink {
  public:

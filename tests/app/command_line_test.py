@@ -346,6 +346,8 @@ class Words(CommandLine):
             self.assertTrue(self.object_of("explain", topic), topic)
         self.refuses(2, "did you mean 'outer.momentum'?", "explain", "outer.momentun")
         self.assertIn("default   1; muloco: 30; decoupled: 24", self.prints("explain", "outer.H"))
+        self.assertIn("1; muloco: 30; decoupled: 24", self.object_of("explain", "outer.H")["default_text"])
+        self.assertIn(self.object_of("explain", "data.sources")["example"] + "\n", self.prints("explain", "data.sources"))
 
     def test_methods_name_the_keys_that_the_loader_takes(self):
         for method in self.object_of("methods")["methods"]:

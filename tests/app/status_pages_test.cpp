@@ -291,6 +291,23 @@ TEST_F(StatusFolderTest, TellsTheLastOfEachKind) {
   EXPECT_EQ(status.loss_curve.size(), 2U);
 }
 
+TEST_F(StatusFolderTest, ADamagedNumberIsUnknownAndNotZero) {
+  write("manifest.json", R"({"name":"n","method":"ddp","workers":2,"status":"running"})");
+  for (const std::string loss : {"\"inf\"", "true", "[3]", "{}", "\"3\""}) {
+    write("metrics.jsonl", "{\"k\":\"train\",\"step\":1,\"tokens\":2.5,\"loss\":" + loss +
+                               ",\"t\":101}\n{\"k\":\"eval\",\"step\":1,\"loss\":" + loss +
+                               ",\"t\":102}\n");
+    const RunStatus status = look();
+    EXPECT_TRUE(std::isnan(status.loss.value())) << loss;
+    EXPECT_TRUE(std::isnan(status.eval_loss.value())) << loss;
+    EXPECT_TRUE(std::isnan(status.loss_curve.at(0).second)) << loss;
+    EXPECT_EQ(status.step, 1);
+    EXPECT_EQ(status.tokens, 0) << "no whole number";
+  }
+  write("metrics.jsonl", "{\"k\":\"train\",\"step\":1,\"loss\":null,\"t\":101}\n");
+  EXPECT_EQ(look().loss, 0.0);
+}
+
 TEST_F(StatusFolderTest, AnOddSummaryIsNotBelieved) {
   write("manifest.json", R"({"name":"n","method":"ddp","workers":2,"status":"ok"})");
   write("config.resolved.toml",

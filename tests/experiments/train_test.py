@@ -5,6 +5,7 @@
 train_test.py ROOT: exit 1 on a failure. The program is a stand-in that stores one cell a start.
 """
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -13,17 +14,32 @@ import unittest
 
 ROOT = pathlib.Path(sys.argv.pop(1)).resolve()
 
-# Stores the next cell, then does what the file `fate` says: kills the process that started it, or ends well.
+# Stores the next cell, then meets its fate. killed: kills the process that started it. outlives: the same, and stores
+# a cell more once told. ended: tells that process to end, and stores a cell more when told the same. ends: ends well.
 PROGRAM = """#!{python}
 import json, os, pathlib, signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
 have = out.joinpath("cells.jsonl").read_text().splitlines()
-with out.joinpath("cells.jsonl").open("a") as cells:
-    cells.write(json.dumps({{"key": f"cell-{{len(have)}}"}}) + "\\n")
-    if "{fate}" == "killed":
-        cells.write('{{"key": "cut')
+cells = out.joinpath("cells.jsonl").open("a")
+def store(key):
+    cells.write(json.dumps({{"key": key}}) + "\\n")
+    cells.flush()
+store(f"cell-{{len(have)}}")
 if "{fate}" == "killed":
+    cells.write('{{"key": "cut')
+    cells.flush()
+if "{fate}" in ("killed", "outlives"):
     os.kill(os.getppid(), signal.SIGKILL)
+if "{fate}" == "outlives":
+    open("{folder}/go").read()
+    store("of the orphan")
+    open("{folder}/gone", "w").close()
+    sys.exit()
+if "{fate}" == "ended":
+    os.kill(os.getppid(), signal.SIGTERM)
+    if signal.sigtimedwait([signal.SIGTERM], 20):
+        store("last")
 out.joinpath("manifest.json").write_text(json.dumps({{"data": [{{"path": "a", "bytes": 3, "sha256": "{text}"}}]}}))
 """
 
@@ -49,7 +65,7 @@ class Train(unittest.TestCase):
 
     def start(self, fate, text="0", stem="compare"):
         program = self.folder / "program"
-        program.write_text(PROGRAM.format(python=sys.executable, fate=fate, text=text))
+        program.write_text(PROGRAM.format(python=sys.executable, fate=fate, text=text, folder=self.folder))
         program.chmod(0o755)
         run = RUN.format(module=ROOT / "experiments" / "comparison.py", folder=self.folder, program=program, stem=stem)
         return subprocess.run([sys.executable, "-c", run], check=False).returncode
@@ -62,6 +78,20 @@ class Train(unittest.TestCase):
         self.assertEqual(self.start("ends"), 0)
         self.assertEqual(self.keys(), ["cell-0", "cell-1"])
 
+    def test_what_a_program_that_outlives_the_kill_still_stores_is_kept(self):
+        for name in ("go", "gone"):
+            os.mkfifo(self.folder / name)
+        self.assertEqual(self.start("outlives"), -9)
+        self.assertEqual(self.start("ends"), 0)
+        (self.folder / "go").write_text("")
+        (self.folder / "gone").read_text()
+        self.assertEqual(self.start("ends"), 0)
+        self.assertEqual(self.keys(), ["cell-0", "cell-1", "of the orphan", "cell-3"])
+
+    def test_a_start_that_is_told_to_end_ends_its_program_first(self):
+        self.assertEqual(self.start("ended"), 1)
+        self.assertEqual(self.keys(), ["cell-0", "last"])
+
     def test_cells_of_the_experiment_stay_and_stay_first(self):
         (self.folder / "asked" / "cells.jsonl").write_text('{"key": "of another machine"}\n')
         self.assertEqual(self.start("ends"), 0)
@@ -72,6 +102,12 @@ class Train(unittest.TestCase):
         self.start("ends", text="1", stem="other")
         names = sorted(path.name for path in (self.folder / "asked").glob("*data.json"))
         self.assertEqual(names, ["data.json", "other.data.json"])
+
+    def test_a_record_of_its_own_goes_once_the_texts_agree(self):
+        self.start("ends", text="0")
+        self.start("ends", text="1", stem="other")
+        self.start("ends", text="0", stem="other")
+        self.assertEqual([path.name for path in (self.folder / "asked").glob("*data.json")], ["data.json"])
 
     def test_the_same_text_has_one_record(self):
         self.start("ends")

@@ -8,6 +8,7 @@
 
 #include "outer/losing_exchange.h"
 #include "outer/parts/norm_guard.h"
+#include "outer/parts/outer_fragment.h"
 #include "outer/parts/settings.h"
 #include "outer/toy_loops.h"
 
@@ -364,6 +365,20 @@ TEST(NormGuard, ComparesWithTheMedianOfAFullEnoughPast) {
   outer::NormGuard again(1, 10);
   again.load(state);
   EXPECT_EQ(again.accepts(FragmentId(0), 1e5), guard.accepts(FragmentId(0), 1e5));
+}
+
+// The advice holds in a program of its own, too, which has no option --resume.
+TEST(LostRounds, AContributionOfACheckpointThatDoesNotDecodeNamesWhatToDo) {
+  EXPECT_NO_THROW(outer::check_own_contribution({}));
+  std::string text;
+  try {
+    outer::check_own_contribution(Unexpected(DecodeError{"3 bytes, must be 8"}));
+  } catch (const RunError& error) {
+    text = error.what();
+  }
+  EXPECT_EQ(text,
+            "checkpoint: the contribution of this worker that was in flight does not decode: 3 "
+            "bytes, must be 8; the checkpoint is damaged, go on from an earlier one");
 }
 
 // Who links the library has no configuration file, and is told the option of the program.

@@ -734,6 +734,15 @@ def vector_loss(site):
         site.step(torch.ones(2))
 
 
+def loss_of(value):
+    def body(site):
+        torch.manual_seed(0)
+        isthmus.torch.attach(site, torch.nn.Linear(2, 2))
+        for _ in site.steps():
+            site.step(value)
+    return body
+
+
 @pytest.mark.parametrize("body, kind, words", [
     (meta, isthmus.ConfigError, "meta device"), (inference, isthmus.ConfigError, "inference_mode"),
     (integers, isthmus.ConfigError, "int64"), (overlapping, isthmus.ConfigError, "share memory"),
@@ -743,6 +752,8 @@ def vector_loss(site):
     (not_optimizer, isthmus.ConfigError, "optimizer is a float"), (fully, isthmus.ConfigError, "FSDP1"),
     (deep, isthmus.ConfigError, "DeepSpeed"), (another_shape, isthmus.RunError, r"shape \(3, 3\)"),
     (vector_loss, isthmus.ConfigError, r"loss is a tensor of shape \(2,\)"),
+    (loss_of(torch.ones(2, 3, device="meta")), isthmus.ConfigError, r"loss is a tensor of shape \(2, 3\)"),
+    (loss_of(torch.ones((), device="meta")), isthmus.ConfigError, "loss = .*meta.*: must be one number"),
     (complex_loss, isthmus.ConfigError, "loss = .*: must be one number"),
     (lambda site: isthmus.torch.attach(site, [1]), isthmus.ConfigError, "model is a list"),
     (lambda site: isthmus.torch.attach(site, torch.nn.Linear), isthmus.ConfigError, "model is the class Linear"),

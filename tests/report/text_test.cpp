@@ -72,6 +72,28 @@ TEST(Axis, TicksOfTimeAreRoundOnAClock) {
   EXPECT_DOUBLE_EQ(ticks[1].position, 1.0 / 6);
 }
 
+// The same cases as in page_script_test.js: the interactive chart has the ticks of the drawn one.
+TEST(Axis, TicksOfTimeSayTheirOwnTime) {
+  struct Case {
+    double low, high;
+    std::string labels;
+  };
+  for (const Case& each : {
+           Case{0, 400, "0 | 2 min | 4 min | 6 min"},
+           Case{0, 42, "0 | 10 s | 20 s | 30 s | 40 s"},
+           Case{100, 160, "100 s | 110 s | 120 s | 130 s | 140 s | 150 s | 160 s"},
+           Case{0, 3600, "0 | 10 min | 20 min | 30 min | 40 min | 50 min | 60 min"},
+           Case{0, 20000, "0 | 1 h | 2 h | 3 h | 4 h | 5 h"},
+           Case{0, 2e6, "0 | 5 d | 10 d | 15 d | 20 d"},
+           Case{0, 0.5, "0 | 100 ms | 200 ms | 300 ms | 400 ms | 500 ms"},
+       }) {
+    const Axis axis{.low = each.low, .high = each.high, .log = false, .unit = AxisUnit::kSeconds};
+    std::string labels;
+    for (const Tick& tick : axis.ticks(6)) labels += (labels.empty() ? "" : " | ") + tick.label;
+    EXPECT_EQ(labels, each.labels);
+  }
+}
+
 TEST(Axis, LogTicksOfBytesAreDecades) {
   const Axis axis = make_axis({1e6, 1e12}, true, AxisUnit::kBytes, false);
   const std::vector<Tick> ticks = axis.ticks(6);

@@ -183,14 +183,15 @@ class TorchTrained(Trained):
         if not isinstance(value, torch.Tensor):
             return number_of(name, value)
         if not value.is_cuda:
-            found: Any = value.tolist()  # three quarters of the code of item()
-            if type(found) is float:
-                return found
             try:
+                if value.dim() == 0:
+                    found: Any = value.tolist()  # three quarters of the code of item()
+                    if type(found) is float:
+                        return found
                 return float(value.item())
             except (ValueError, RuntimeError, TypeError):
                 _check_single(name, value)
-                return number_of(name, found)
+                raise ConfigError(f"{name} = {value!r}: must be one number") from None
         _check_single(name, value)
         value = value.detach()
         if name != "loss":  # not worth a wait for the device

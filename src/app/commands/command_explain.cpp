@@ -20,14 +20,19 @@ std::string section_of(const KeyInfo& key) { return key.name.substr(0, key.name.
 
 constexpr std::size_t kLabelColumns = 12;  // two spaces, a label, a space
 
+/// A label and its text as it is, for what people paste.
+void whole_line(Session& session, std::string_view label, const std::string& text) {
+  if (text.empty()) return;
+  session.out.write(
+      fmt::format("  {} {}\n", session.out.paint(Style::kDim, fmt::format("{:9}", label)), text));
+}
+
 /// A label and its text; further lines of the text begin below its first word.
 void line(Session& session, std::string_view label, const std::string& text) {
-  if (!text.empty()) {
-    const std::string indented = wrapped(text, kLabelColumns, session.out.width());
-    session.out.write(fmt::format("  {} {}",
-                                  session.out.paint(Style::kDim, fmt::format("{:9}", label)),
-                                  indented.substr(kLabelColumns)));
-  }
+  if (text.empty()) return;
+  std::string lines = wrapped(text, kLabelColumns, session.out.width()).substr(kLabelColumns);
+  if (lines.ends_with('\n')) lines.pop_back();
+  whole_line(session, label, lines);
 }
 
 void title(Session& session, const std::string& name, const std::string& kind) {
@@ -60,6 +65,7 @@ bool explain_key(const std::string& topic, Session& session) {
                          .add("name", key.name)
                          .add("type", key.type)
                          .add("default", key.default_value)
+                         .add("default_text", default_text(key))
                          .add("range", key.range)
                          .add("text", key.text)
                          .add("used_by", key.used_by)
@@ -82,7 +88,7 @@ bool explain_key(const std::string& topic, Session& session) {
       }
       line(session, "used by", "methods " + join(users));
     }
-    line(session, "example", key.example);
+    whole_line(session, "example", key.example);
     return true;
   }
   return false;

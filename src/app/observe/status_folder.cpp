@@ -21,11 +21,24 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
-using report::integer_at;
+using report::kNothing;
 using report::list_at;
-using report::number_at;
 using report::object_at;
 using report::text_at;
+
+/// 0 if absent. NaN if it is there and no number, also for the texts of numbers that are not
+/// finite: a damaged loss is unknown, and not a perfect one.
+double status_number(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || found->is_null()) return 0;
+  return found->is_number() ? found->get<double>() : kNothing;
+}
+
+/// 0 if absent or no integer.
+std::int64_t status_integer(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number_integer() ? found->get<std::int64_t>() : 0;
+}
 
 Json json_in(const Storage& storage, const fs::path& file) {
   return storage.kind(file) == FileKind::kFile ? read_json(read_text(storage, file)) : Json();
@@ -87,63 +100,63 @@ class MetricsReader {
   void take(std::string_view line, const Use& use) {
     const Json json = read_json(line);
     if (json.is_object()) {
-      last_t = std::max(last_t, number_at(json, "t", 0));
+      last_t = std::max(last_t, status_number(json, "t"));
       use(json);
     }
   }
 
   void point(const Json& json) {
-    status_.loss_curve.emplace_back(integer_at(json, "step", 0), number_at(json, "loss", 0));
-    status_.speed_curve.emplace_back(integer_at(json, "step", 0), number_at(json, "tok_s", 0));
+    status_.loss_curve.emplace_back(status_integer(json, "step"), status_number(json, "loss"));
+    status_.speed_curve.emplace_back(status_integer(json, "step"), status_number(json, "tok_s"));
   }
 
   void train(const Json& json) {
-    status_.step = integer_at(json, "step", 0);
-    status_.tokens = integer_at(json, "tokens", 0);
-    status_.loss = number_at(json, "loss", 0);
-    status_.learning_rate = number_at(json, "lr", 0);
-    status_.gradient_norm = number_at(json, "grad_norm", 0);
-    status_.tokens_per_s = number_at(json, "tok_s", 0);
-    if (status_.simulated) status_.simulated_s = number_at(json, "ts", 0);
+    status_.step = status_integer(json, "step");
+    status_.tokens = status_integer(json, "tokens");
+    status_.loss = status_number(json, "loss");
+    status_.learning_rate = status_number(json, "lr");
+    status_.gradient_norm = status_number(json, "grad_norm");
+    status_.tokens_per_s = status_number(json, "tok_s");
+    if (status_.simulated) status_.simulated_s = status_number(json, "ts");
   }
 
   void round(const Json& json) {
-    FragmentStatus& fragment = status_.fragments[integer_at(json, "frag", 0)];
+    FragmentStatus& fragment = status_.fragments[status_integer(json, "frag")];
     ++fragment.rounds;
-    fragment.last_step = integer_at(json, "step_apply", 0);
-    fragment.members = static_cast<int>(integer_at(json, "members", 0));
-    fragment.payload_bytes += static_cast<std::uint64_t>(integer_at(json, "bytes_payload", 0));
-    fragment.wire_bytes += static_cast<std::uint64_t>(integer_at(json, "bytes_wire", 0));
-    fragment.last_wait_s = number_at(json, "wait_s", 0);
+    fragment.last_step = status_integer(json, "step_apply");
+    fragment.members = static_cast<int>(status_integer(json, "members"));
+    fragment.payload_bytes += static_cast<std::uint64_t>(status_integer(json, "bytes_payload"));
+    fragment.wire_bytes += static_cast<std::uint64_t>(status_integer(json, "bytes_wire"));
+    fragment.last_wait_s = status_number(json, "wait_s");
     fragment.wait_s += fragment.last_wait_s;
   }
 
   void other(std::string_view kind, const Json& json) {
     if (kind == "meta") {
-      first_t = number_at(json, "t", 0);
-      status_.resumed_after = integer_at(json, "resumed_after", 0);
+      first_t = status_number(json, "t");
+      status_.resumed_after = status_integer(json, "resumed_after");
       status_.members = status_.workers;
       ended = false;
     } else if (kind == "round") {
       round(json);
     } else if (kind == "eval") {
-      status_.eval_loss = number_at(json, "loss", 0);
-      status_.eval_step = integer_at(json, "step", 0);
+      status_.eval_loss = status_number(json, "loss");
+      status_.eval_step = status_integer(json, "step");
       status_.eval_curve.emplace_back(status_.eval_step, *status_.eval_loss);
     } else if (kind == "ckpt") {
       ++status_.checkpoints;
-      status_.checkpoint_step = integer_at(json, "step", 0);
-      status_.checkpoint_bytes = static_cast<std::uint64_t>(integer_at(json, "bytes", 0));
-      status_.checkpoint_s = number_at(json, "s", 0);
-      status_.checkpoint_ago_s = unix_now() - number_at(json, "t", 0);
+      status_.checkpoint_step = status_integer(json, "step");
+      status_.checkpoint_bytes = static_cast<std::uint64_t>(status_integer(json, "bytes"));
+      status_.checkpoint_s = status_number(json, "s");
+      status_.checkpoint_ago_s = unix_now() - status_number(json, "t");
     } else if (kind == "event") {
-      status_.members = static_cast<int>(integer_at(json, "sites", 0));
+      status_.members = static_cast<int>(status_integer(json, "sites"));
     } else if (kind == "end") {
       ended = true;
       cause = text_at(json, "cause");
       if (json.contains("late_rounds")) {
-        status_.late = {integer_at(json, "late_rounds", 0),
-                        integer_at(json, "late_steps_skipped", 0)};
+        status_.late = {status_integer(json, "late_rounds"),
+                        status_integer(json, "late_steps_skipped")};
       }
     }
   }
@@ -159,10 +172,10 @@ void take_manifest(const Json& manifest, RunStatus& status) {
   status.version = text_at(manifest, "version");
   status.device = text_at(manifest, "device");
   status.state = text_at(manifest, "status");
-  status.workers = static_cast<int>(integer_at(manifest, "workers", 0));
+  status.workers = static_cast<int>(status_integer(manifest, "workers"));
   status.members = status.workers;
   status.simulated = text_at(manifest, "clock") == "virtual";
-  status.parameters = integer_at(object_at(manifest, "model"), "parameters", 0);
+  status.parameters = status_integer(object_at(manifest, "model"), "parameters");
 }
 
 /// Steps and names of the sites, where this build understands the run's configuration.

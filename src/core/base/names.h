@@ -3,6 +3,7 @@
 // where every value has a word and the compiler shall say which one is missing. Pure.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <optional>
 #include <string_view>
@@ -35,6 +36,20 @@ template <typename Value, std::size_t N>
     if (row.name == name) return row.value;
   }
   return std::nullopt;
+}
+
+/// All values of an enumeration that count from 0, from the function that names them by a switch:
+/// the compiler says there which value is missing. `kNameOf` gives "" for what is no value.
+template <typename Value, std::string_view (*kNameOf)(Value)>
+[[nodiscard]] constexpr auto values_named_by() {
+  constexpr std::size_t kCount = [] {
+    std::size_t count = 0;
+    while (!kNameOf(static_cast<Value>(count)).empty()) ++count;
+    return count;
+  }();
+  std::array<Value, kCount> values{};
+  for (std::size_t i = 0; i < kCount; ++i) values[i] = static_cast<Value>(i);
+  return values;
 }
 
 }  // namespace isthmus

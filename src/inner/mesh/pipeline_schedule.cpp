@@ -16,8 +16,6 @@ namespace isthmus {
 namespace {
 using Op = PipelineOpKind;
 
-constexpr std::array kKinds = {PipelineKind::kGpipe, PipelineKind::k1F1B,
-                               PipelineKind::kInterleaved, PipelineKind::kZbH1};
 constexpr int kMostRanks = 4096;
 constexpr int kMostChunks = 1024;
 constexpr std::int64_t kMostPasses = std::int64_t{1} << 24;  // p v m: a list of some 500 MB
@@ -140,24 +138,32 @@ void fill_zb_h1(RankList& list, const PipelineSchedule& s, int rank) {
   for (int i = std::max(0, s.micro_batches - rank); i < s.micro_batches; ++i) list.weight(0, i);
 }
 
-constexpr Named<PipelineKind> kPipelineNames[] = {
-    {PipelineKind::kGpipe, "gpipe"},
-    {PipelineKind::k1F1B, "1f1b"},
-    {PipelineKind::kInterleaved, "interleaved-1f1b"},
-    {PipelineKind::kZbH1, "zb-h1"},
-};
+constexpr std::string_view name_of_kind(PipelineKind kind) {
+  switch (kind) {
+    case PipelineKind::kGpipe:
+      return "gpipe";
+    case PipelineKind::k1F1B:
+      return "1f1b";
+    case PipelineKind::kInterleaved:
+      return "interleaved-1f1b";
+    case PipelineKind::kZbH1:
+      return "zb-h1";
+  }
+  return "";
+}
+constexpr std::array kKinds = values_named_by<PipelineKind, name_of_kind>();
 
 }  // namespace
 
-std::string_view pipeline_name(PipelineKind kind) { return name_in(kPipelineNames, kind, ""); }
+std::string_view pipeline_name(PipelineKind kind) { return name_of_kind(kind); }
 
 std::span<const PipelineKind> pipeline_kinds() { return kKinds; }
 
 PipelineKind parse_pipeline_kind(std::string_view name) {
-  if (const auto kind = value_in(kPipelineNames, name)) return *kind;
   std::string names;
-  for (const auto& row : kPipelineNames) {
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", row.name);
+  for (const PipelineKind kind : kKinds) {
+    if (name == pipeline_name(kind)) return kind;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", pipeline_name(kind));
   }
   throw ConfigError(fmt::format("parallel.schedule = \"{}\": must be one of {}", name, names));
 }

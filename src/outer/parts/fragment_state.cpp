@@ -19,8 +19,8 @@ namespace isthmus::outer {
 void check_own_contribution(const Expected<void, DecodeError>& decoded) {
   if (decoded) return;
   throw RunError(
-      fmt::format("the checkpoint's contribution of this worker, which was in flight, does not "
-                  "decode: {}; go on from an earlier checkpoint (--resume PATH)",
+      fmt::format("checkpoint: the contribution of this worker that was in flight does not decode: "
+                  "{}; the checkpoint is damaged, go on from an earlier one",
                   decoded.error().what));
 }
 

@@ -29,12 +29,15 @@
       return digits(v / 86400) + " d";
     },
   };
-  const onTheClock = [15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
-  const clockStep = (span) => {
-    const rough = span / 6;
-    if (rough > 10) return onTheClock.find((s) => s >= rough) || Math.ceil(rough / 86400) * 86400;
+  // Distance between ticks of seconds, six of them or fewer; as axis.cpp has it.
+  const onTheClock = [15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800];
+  const roundStep = (rough) => {
     const power = 10 ** Math.floor(Math.log10(rough));
     return [1, 2, 5, 10].map((f) => f * power).find((s) => s >= rough * 0.999);
+  };
+  const clockStep = (span) => {
+    const rough = span / 6;
+    return rough <= 10 ? roundStep(rough) : onTheClock.find((s) => s >= rough) || roundStep(rough / 86400) * 86400;
   };
 
   // One unit for all ticks of an axis, and as many digits as tell them apart; as axis.cpp labels them.
@@ -49,6 +52,11 @@
 
   const marks = [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 3, 10, 30, 60, 180, 600, 1800, 3600, 10800, 36000, 86400, 259200, 864000, 2592000, 8640000];
   const clockMarks = (low, high) => marks.filter((m) => m >= low && m <= high).map((value) => ({ value }));
+  const clockTicks = (low, high) => {
+    const step = clockStep(high - low), ticks = [];
+    for (let i = Math.ceil(low / step - 1e-9); i * step <= high + step * 1e-9; ++i) ticks.push({ value: i * step });
+    return ticks;
+  };
 
   // --- charts -----------------------------------------------------------------------------------
   const live = [];
@@ -92,7 +100,8 @@
     type: log ? "logarithmic" : "linear",
     title: { display: true, text: chart[which + "_label"], color: css("--soft"), align: "end", font: { size: 12 } },
     grid: { color: css("--rule"), drawTicks: false, borderColor: css("--rule") },
-    ...(log && chart[which + "_unit"] === "seconds" ? { afterBuildTicks: (scale) => { scale.ticks = clockMarks(scale.min, scale.max); } } : {}),
+    // Chart.js would count in powers of ten of a second: ticks of 100 s are no whole minutes.
+    ...(chart[which + "_unit"] === "seconds" ? { afterBuildTicks: (scale) => { scale.ticks = (log ? clockMarks : clockTicks)(scale.min, scale.max); } } : {}),
     ticks: {
       color: css("--soft"), font: { size: 12 }, padding: 8, maxRotation: 0, includeBounds: false, maxTicksLimit: which === "x" ? 8 : 7,
       callback(value, index, ticks) {

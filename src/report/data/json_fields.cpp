@@ -44,8 +44,10 @@ Json parse_file(const std::filesystem::path& file, RunData& run) {
 }
 
 std::optional<SpanKind> span_kind(const std::string& name) {
-  const auto kind = value_in(app::kEventNames, name);
-  return kind && static_cast<int>(*kind) < kSpanKinds ? kind : std::nullopt;
+  for (int i = 0; i < kSpanKinds; ++i) {
+    if (const auto kind = static_cast<SpanKind>(i); app::event_name(kind) == name) return kind;
+  }
+  return std::nullopt;
 }
 
 std::optional<Span> span_of(const Json& line) {

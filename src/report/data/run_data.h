@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/check.h"
 #include "core/base/events.h"
 #include "record/no_value.h"
 
@@ -68,6 +69,7 @@ struct MembershipRecord {
 
 using SpanKind = EventKind;
 inline constexpr int kSpanKinds = 4;  // the first ones, which pages show
+static_assert(static_cast<int>(SpanKind::kWait) == kSpanKinds - 1);
 [[nodiscard]] std::string_view span_name(SpanKind kind);
 
 struct Span {
@@ -84,7 +86,11 @@ struct Span {
 /// Seconds of one worker by kind; sends and receives run concurrently with compute and wait.
 struct WorkerTime {
   double seconds[kSpanKinds] = {0, 0, 0, 0};
-  [[nodiscard]] double of(SpanKind kind) const { return seconds[static_cast<int>(kind)]; }
+  /// REQUIRES: one of the kinds that pages show.
+  [[nodiscard]] double of(SpanKind kind) const {
+    ISTHMUS_CHECK(static_cast<int>(kind) < kSpanKinds, static_cast<int>(kind));
+    return seconds[static_cast<int>(kind)];
+  }
 };
 
 struct LinkRecord {

@@ -225,7 +225,7 @@ class EarliestSpans {
 
 }  // namespace
 
-std::string_view span_name(SpanKind kind) { return name_in(app::kEventNames, kind, ""); }
+std::string_view span_name(SpanKind kind) { return app::event_name(kind); }
 
 void read_metrics(const std::filesystem::path& file, RunData& run) {
   if (!each_line(file, run, [&](const Json& line) { return use_metric(line, run); })) {

@@ -258,7 +258,6 @@ std::vector<LineChart> round_charts(Page& page) {
   return charts;
 }
 
-/// How to read an agreement: its value if workers have nothing in common.
 /// The run of each line; the charts have one line a fragment, all in their run's colour.
 std::string round_legend(const Page& page) {
   std::string html = "<p class=\"legend\">";
@@ -270,6 +269,7 @@ std::string round_legend(const Page& page) {
   return html + (fragments ? "<span class=\"hint\">one line a fragment</span></p>\n" : "</p>\n");
 }
 
+/// How to read an agreement: its value if workers have nothing in common.
 std::string agreement_hint(const Page& page) {
   double most = 0;
   for (const RunView& run : page.runs) {

@@ -47,8 +47,9 @@ enum class Side { kBoth, kLeft, kRight };
 
 /// repr of a text.
 [[nodiscard]] std::string repr_of_text(std::string_view text);
-/// float(text) of a literal: infinity or zero beyond the range, as Python has it, whatever the
-/// host's locale. REQUIRES: digits with a point, an exponent or both.
+/// float(text) of a literal, or of a number as printed: infinity or zero beyond the range, as
+/// Python has it, whatever the host's locale. REQUIRES: an optional minus, then digits, which may
+/// have a point and an exponent, or "inf" or "nan".
 [[nodiscard]] double float_of_literal(const std::string& text);
 /// repr of a float: the shortest decimal that reads back, with an exponent outside of 1e-4 to 1e16.
 [[nodiscard]] std::string float_text(double value);
