@@ -146,7 +146,8 @@ class Comparison:
                          "" if against is None else f"{signed(against['mean'])} [{signed(against['low'])}, "
                          f"{signed(against['high'])}]",
                          "" if against is None else percent(self.gap(v)), self.shown(v), self.computing(v["name"]), self.rates(v)])
-        return table(["variant", "final loss, mean ± sd", f"minus {self.baseline['name']} [95 % jointly]",
+        level = f"{100 * self.summary['confidence']:g} %"
+        return table(["variant", "final loss, mean ± sd", f"minus {self.baseline['name']} [{level} jointly]",
                       "gap", "shown", "computing", "rates found"], rows)
 
     def to_target(self):
