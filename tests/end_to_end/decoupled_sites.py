@@ -28,9 +28,11 @@ def merges_of(run):
     data = (run.folder / "hub" / "merges.log").read_bytes()
     require(data[:8] == b"ISTHMRG\n", "merges.log has another head")
     at, merges = 16 + struct.unpack_from("<I", data, 12)[0], []
-    while at < len(data):
+    while at + 24 <= len(data):
         size, number = struct.unpack_from("<QQ", data, at)
         at += 24
+        if at + size > len(data):  # the hub is writing it
+            break
         named, step, _, fragment, offers, _ = struct.unpack_from("<QQQIII", data, at)
         require(named == number, "a merge of another number")
         merges.append((number, step, fragment,

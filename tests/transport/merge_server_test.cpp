@@ -209,6 +209,27 @@ TEST_F(ServerAtAHub, AllHearTheEndOnce) {
   EXPECT_THAT(got(1), ElementsAre(0));
 }
 
+// It takes in merges to catch up, and may die or come too late before it has joined.
+TEST_F(ServerAtAHub, AProcessThatFollowsAndDoesNotJoinIsNotWaitedFor) {
+  for (int m = 0; m < 3; ++m) follow(m, 0);
+  server_->leave(WorkerId(2));
+  follow(2, 0);
+  server_->lose(WorkerId(2));
+  for (int m = 0; m < 2; ++m) {
+    say(m, MergeMessage::kStopped);
+    say(m, MergeMessage::kFinished);
+  }
+  for (int m = 0; m < 2; ++m) await(m, 1);
+  EXPECT_THAT(got(1), ElementsAre(0));
+}
+
+TEST_F(ServerAtAHub, MembersWithUnlikeNumbersOfMergesAndNoHistoryAreRefused) {
+  follow(0, 55);
+  follow(1, 57);
+  ASSERT_TRUE(queue_->wait([&] { return failure_.has_value(); }, runtime_.clock().now() + 60s));
+  EXPECT_THAT(*failure_, HasSubstr("worker 1: it has 57 merges, and the hub's log ends with 55"));
+}
+
 TEST_F(ServerAtAHub, AnEmptyHistoryGoesOnAfterTheMergesOfACheckpoint) {
   for (int m = 0; m < 3; ++m) follow(m, 40);
   for (int m = 0; m < 3; ++m) offer(m, 105);

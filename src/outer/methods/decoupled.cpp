@@ -153,6 +153,9 @@ RoundReport Decoupled::apply(const Merge& merge) {
 void Decoupled::offer(FragmentId id, bool closing) {
   Learned& fragment = at(id);
   if (fragment.offered || fragment.window.weight() == 0) return;
+  // A former process of this worker has offered at this step or later. Offers are told apart by
+  // their steps.
+  if (steps_ <= fragment.merged[index(exchange_.self())]) return;
   OuterGradient delta =
       fragment.state.outer_gradient(*settings_.codec, exchange_.key({id, steps_}),
                                     [&](double norm) { return guard_.accepts(id, norm); });

@@ -95,7 +95,8 @@ void MergeServer::take_message(WorkerId from, const NoteStream& message) {
 
 std::string MergeServer::follow(WorkerId from, std::int64_t last) {
   const bool empty = parts_.history->last() == 0;
-  if (empty && pool_.merges() < last) pool_.go_on_after(last);
+  const bool first = std::ranges::none_of(followers_, &Follower::follows);
+  if (empty && first && pool_.merges() < last) pool_.go_on_after(last);
   if (last > pool_.merges()) {
     return fmt::format(
         "it has {} merges, and the hub's log ends with {}: it is an older copy of that log: start "
@@ -108,7 +109,7 @@ std::string MergeServer::follow(WorkerId from, std::int64_t last) {
                        from_number);
   }
   followers_[index(from)] = {.follows = true, .has = last};
-  pool_.come_back(from);
+  pool_.close_offers_of_former(from);
   return "";
 }
 
@@ -148,6 +149,10 @@ void MergeServer::hear(WorkerId from, MergeMessage message) {
 
 void MergeServer::leave(WorkerId member) {
   queue_->update([&] { pool_.leave(member); });
+}
+
+void MergeServer::come_back(WorkerId member) {
+  queue_->update([&] { pool_.come_back(member); });
 }
 
 void MergeServer::fail(const std::string& why) { fail(std::make_exception_ptr(RunError(why))); }

@@ -73,6 +73,8 @@ class MergeServer {
   void hear(WorkerId from, MergeMessage message);
   /// The member is in the run no more. Its offers are merged like any others.
   void leave(WorkerId member);
+  /// The member is in the run again, as another process: it is waited for from its first offer on.
+  void come_back(WorkerId member);
   /// At a hub: a run begins, with an empty history. Blocks while a merge is being made.
   void begin_anew();
 

@@ -108,9 +108,12 @@ Merges* PeerExchange::merges() {
 
 void PeerExchange::tell_merges(const EngineNews& news, const std::optional<ExchangeError>& ended) {
   if (merging_ && options_.hub && ended) merging_->fail(ended->what);
-  if (!merge_server_ || !options_.hub) return;
+  if (!options_.hub) return;
   for (const Epoch& epoch : news.epochs) {
-    if (!epoch.joins && !epoch.leaves) merge_server_->leave(epoch.who);
+    if (merge_server_ && epoch.joins) merge_server_->come_back(epoch.who);
+    if (merge_server_ && !epoch.joins && !epoch.leaves) merge_server_->leave(epoch.who);
+    // The hub may be another process than the one that this site told where it is.
+    if (merging_ && epoch.joins && epoch.who == self()) merging_->tell_again();
   }
 }
 

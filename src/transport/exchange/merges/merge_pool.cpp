@@ -39,12 +39,15 @@ bool MergePool::is_closed(FragmentId fragment) const {
   return offers != offers_.end() && offers->second.closed;
 }
 
-void MergePool::come_back(WorkerId worker) {
-  if (state(worker) != State::kGone) return;
-  state(worker) = State::kBack;
+void MergePool::close_offers_of_former(WorkerId worker) {
+  if (state(worker) != State::kGone && state(worker) != State::kBack) return;
   for (auto& [fragment, offers] : offers_) {
     offers.closed = offers.closed || offers.by_worker.contains(worker);
   }
+}
+
+void MergePool::come_back(WorkerId worker) {
+  if (state(worker) == State::kGone) state(worker) = State::kBack;
 }
 
 TimePoint MergePool::due(const Offers& offers) const {

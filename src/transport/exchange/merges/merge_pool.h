@@ -46,12 +46,19 @@ class MergePool {
   [[nodiscard]] std::optional<StepIndex> held(WorkerId from, FragmentId fragment) const;
   /// Whether the offers of the fragment are merged without waiting for others.
   [[nodiscard]] bool is_closed(FragmentId fragment) const;
-  void stop(WorkerId worker) { state(worker) = State::kStopped; }
-  void finish(WorkerId worker) { state(worker) = State::kFinished; }
+  // Of a worker that is gone nothing is awaited, whatever a new process says before it has joined.
+  void stop(WorkerId worker) {
+    if (state(worker) != State::kGone) state(worker) = State::kStopped;
+  }
+  void finish(WorkerId worker) {
+    if (state(worker) != State::kGone) state(worker) = State::kFinished;
+  }
   /// The worker is lost or has left. What it has offered is merged like any other offer.
   void leave(WorkerId worker) { state(worker) = State::kGone; }
-  /// A worker that was gone is there again, as another process: what it had offered is merged at
-  /// once, since that process makes offers of its own.
+  /// Of a worker that was gone another process takes in merges. It makes offers too, so what the
+  /// former one had offered is merged at once.
+  void close_offers_of_former(WorkerId worker);
+  /// A worker that was gone has joined as that process.
   void come_back(WorkerId worker);
 
   /// The next merge that is due. Absent: none is.
