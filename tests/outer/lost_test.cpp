@@ -372,7 +372,7 @@ TEST(LostRounds, AContributionOfACheckpointThatDoesNotDecodeNamesWhatToDo) {
   EXPECT_NO_THROW(outer::check_own_contribution({}));
   std::string text;
   try {
-    outer::check_own_contribution(Unexpected(DecodeError{"3 bytes, must be 8"}));
+    outer::check_own_contribution(Unexpected<DecodeError>(DecodeError{"3 bytes, must be 8"}));
   } catch (const RunError& error) {
     text = error.what();
   }
