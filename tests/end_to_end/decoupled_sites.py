@@ -144,18 +144,28 @@ def stop(run):
 
 
 def a_frozen_site_is_not_waited_for(isthmus, folder, corpus):
-    run = hub.HubRun(isthmus, folder / "frozen", corpus, "decoupled", 3)
+    run = hub.HubRun(isthmus, folder / "frozen", corpus, "decoupled", 3, net='dead_after = "10min"')
     try:
         run.until("merges", lambda: len(run.rows("east", "round")) > 6)
         before = len(merges_of(run))
         run.sites["west"].send_signal(signal.SIGSTOP)
-        run.until("merges of the others", lambda: len(merges_of(run)) > before + 6, 4)
+        run.until("merges of the others", lambda: len(merges_of(run)) > before + 6)
         run.sites["west"].send_signal(signal.SIGCONT)
         after = len(merges_of(run))
         run.until("merges with it", lambda: any(
             1 in [who for who, *_ in of] for *_, of in merges_of(run)[after:]))
         require("is gone" not in run.said("hub"), run.said("hub"))
-        # For longer than net.dead_after: it is left out, and comes back by itself.
+        stop(run)
+        each_offer_once(run)
+    finally:
+        run.end()
+
+
+def a_site_that_is_frozen_for_long_comes_back(isthmus, folder, corpus):
+    """For longer than net.dead_after: it is left out, and joins by itself."""
+    run = hub.HubRun(isthmus, folder / "left-out", corpus, "decoupled", 3)
+    try:
+        run.until("merges", lambda: len(run.rows("east", "round")) > 6)
         run.sites["west"].send_signal(signal.SIGSTOP)
         run.until("it counts as gone", lambda: "site west is gone" in run.said("hub"))
         run.goes_on("east")
@@ -227,5 +237,5 @@ def refusals(isthmus, folder, corpus):
 
 if __name__ == "__main__":
     play(__doc__, (waiting_for_all_is_diloco, nobody_waits, a_site_dies_and_comes_back,
-                   a_frozen_site_is_not_waited_for, the_hub_dies_and_nobody_waits, all_die_and_go_on,
-                   refusals), at_once=2)
+                   a_frozen_site_is_not_waited_for, a_site_that_is_frozen_for_long_comes_back,
+                   the_hub_dies_and_nobody_waits, all_die_and_go_on, refusals), at_once=2)

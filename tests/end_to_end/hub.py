@@ -41,7 +41,10 @@ class HubRun(sites_come_and_go.Run):
         if hub:
             tables = f'[hub]\naddress = "127.0.0.1:{ports[-1]}"\n' + tables
         self.toml = folder / "run.toml"
-        text = sites_come_and_go.TEXT.replace("steps = 100000", f"steps = {steps}").replace("[net]\n", f"[net]\n{net}\n")
+        text = sites_come_and_go.TEXT.replace("steps = 100000", f"steps = {steps}")
+        if "dead_after" in net:
+            text = text.replace('dead_after = "5s"\n', "")
+        text = text.replace("[net]\n", f"[net]\n{net}\n")
         self.toml.write_text(text.format(
             method=method.split()[0], keys=sites_come_and_go.METHODS[method], sites=tables,
             batch=members * 128, corpus=corpus, min_sites=min_sites, gather="60s"))
